@@ -5,9 +5,14 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
 )
+
+// leastRest is how long the head rests at least between two steps that only the policy
+// asked for.
+const leastRest = 100 * time.Millisecond
 
 // Step lets the policy decide, if anything has changed since it last did or it asked
 // for it.
@@ -20,8 +25,9 @@ func (c *Core) Step(now time.Duration) {
 	c.stepDue = false
 	plan := c.state.Step(c.policyTime(c.now))
 	c.wake = policy.Never
-	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
-		c.wake = plan.Wake + c.began
+	if at := c.policyTime(c.now); plan.Wake != policy.Never && plan.Wake > at {
+		// A script may ask for any time, and again at each step.
+		c.wake = model.After(max(plan.Wake, at+leastRest), c.began)
 	}
 	for i := range plan.Starts {
 		if st := &plan.Starts[i]; st.Err == nil {

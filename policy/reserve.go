@@ -15,10 +15,26 @@ const Never = time.Duration(math.MaxInt64)
 // job of this shape fits if all running jobs end as expected, and keeps what it
 // takes then from the placements of PlaceBeside. It returns that time, or Never.
 func (v *View) ReserveEarliest(sh *Shape, within time.Duration) time.Duration {
-	if sh.plain && v.shares == 0 {
-		return v.reserveNodes(sh, within)
+	if v.reservesByTrial(sh) {
+		return v.reserveByTrial(sh, within)
 	}
-	return v.reserveByTrial(sh, within)
+	return v.reserveNodes(sh, within)
+}
+
+func (v *View) reservesByTrial(sh *Shape) bool { return !sh.plain || v.shares > 0 }
+
+// ReserveCost is about what ReserveEarliest looks at: every running job, and nodes for each
+// end where the shape must be tried.
+func (v *View) ReserveCost(sh *Shape) int {
+	nodes, jobs := len(v.cluster.Nodes), 0
+	for i := range v.state.ends.chunks {
+		c := &v.state.ends.chunks[i]
+		jobs += c.hi - c.lo
+	}
+	if v.reservesByTrial(sh) {
+		return nodes + 8*jobs
+	}
+	return nodes/32 + jobs
 }
 
 // reserveByTrial releases jobs for real until the shape fits, notes what it

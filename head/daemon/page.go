@@ -13,7 +13,9 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -87,7 +89,7 @@ func (o *doors) openPage() error {
 	}
 	at := l.Addr().(*net.TCPAddr)
 	p := &pageServer{
-		doors: o, pages: openPages(o.cfg.State, o.clock, o.log), listener: door.Listen(l.(*net.TCPListener), false), scheme: "http", cookie: fmt.Sprintf("muster-%d", at.Port), api: o.server.Handler,
+		doors: o, listener: door.Listen(l.(*net.TCPListener), false), scheme: "http", cookie: fmt.Sprintf("muster-%d", at.Port), api: o.server.Handler,
 		strange: door.NewPlaces(max(1, o.cfg.Connections.Unknown/2), o.cfg.Connections.Unknown), files: pageFiles(),
 	}
 	if !at.IP.IsLoopback() {
@@ -97,6 +99,7 @@ func (o *doors) openPage() error {
 		}
 		p.scheme = "https"
 	}
+	p.pages = openPages(p.sessionsIn(), o.clock, o.log)
 	p.address = net.JoinHostPort(p.ownName(at), fmt.Sprint(at.Port))
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: o.cfg.Connections.Greet, IdleTimeout: o.cfg.Connections.Idle, MaxHeaderBytes: maxHeader,
@@ -109,6 +112,17 @@ func (o *doors) openPage() error {
 	o.addresses.Page = p.scheme + "://" + p.address
 	o.page = p
 	return nil
+}
+
+// sessionsIn is the folder that sessions are kept in while the head is away. Without
+// TLS there is none: any user of this machine can have the port meanwhile, and browsers that
+// look whether the head is back show him cookie and key.
+func (p *pageServer) sessionsIn() string {
+	if p.scheme == "http" {
+		_ = os.Remove(filepath.Join(p.cfg.State, "pages.json")) // of a time when it had TLS, or was older
+		return ""
+	}
+	return p.cfg.State
 }
 
 // ownName is how browsers reach the page: by an address of this machine, or a name that

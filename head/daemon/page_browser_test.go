@@ -485,8 +485,8 @@ func everySize(t *testing.T, b *browser.Browser, c *cluster, u *asker, first uin
 	_ = b.Complaints() // there is no /v1/whatif at this head
 }
 
-// restart stops the head and starts it again: the page says that it is away, and goes on by
-// itself, still signed in.
+// restart stops the head and starts it again: the page says that it is away, and then that
+// its user is to sign in again.
 func restart(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	visit(b, "#/queue")
 	cfg := c.cfg
@@ -497,6 +497,10 @@ func restart(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	b.Until("that the head is away", `return document.body.dataset.connection === "lost" && document.getElementById("problems").innerText.includes("cannot be reached")`)
 	again := startIn(t, cfg, withPage)
 	_ = b.Complaints()
+	b.Until("that it is back", `return document.body.dataset.connection === "signedOut" && document.querySelector("main").innerText.includes("muster page")`)
+	_ = b.Complaints()
+	openPageAs(t, b, again.user(""))
+	visit(b, "#/queue")
 	b.Until("that it is back", `return document.body.dataset.connection === "live" && document.getElementById("problems").hidden`)
 	id := again.user("").submit(api.Submission{Arguments: []string{"true"}, Directory: "/", Options: []string{"-J", "after-the-restart"}})
 	b.Until("a new job", `return document.querySelector("main").innerText.includes("after-the-restart")`)

@@ -234,6 +234,25 @@ func TestPageSessions(t *testing.T) {
 	}
 }
 
+// While a head is away, another user of its machine can have its port, and browsers show him
+// what they have. Without TLS that is worth nothing to him when the head is back.
+func TestPageSessionsEndWithTheHead(t *testing.T) {
+	c := start(t, withPage)
+	v := visitPage(t, c, c.user("bob"))
+	if answer := v.do("GET", "/v1/cluster", nil, nil); answer.StatusCode != http.StatusOK {
+		t.Fatalf("bob is not signed in: %d", answer.StatusCode)
+	}
+	cfg := c.cfg
+	cfg.Page = strings.TrimPrefix(c.at.Page, "http://")
+	if err := c.stop(); err != nil {
+		t.Fatal(err)
+	}
+	v.c = startIn(t, cfg, withPage)
+	if answer := v.do("GET", "/v1/cluster", nil, nil); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("whoever had the port meanwhile is bob: %d", answer.StatusCode)
+	}
+}
+
 // A session that ends takes its streams with it.
 func TestPageStreamsEndWithTheirSession(t *testing.T) {
 	c := start(t, withPage)

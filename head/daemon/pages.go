@@ -59,7 +59,7 @@ type pageSession struct {
 // pages knows who has signed in. Both lists are short, and have the oldest first.
 type pages struct {
 	now  func() time.Time
-	file string
+	file string // where sessions are kept; "" if they end with the head
 	log  *slog.Logger
 
 	mu       sync.Mutex
@@ -76,8 +76,13 @@ type savedSession struct {
 	Until time.Time `json:"until"`
 }
 
+// openPages knows the sessions of a folder; "" for none, not even later.
 func openPages(dir string, now func() time.Time, log *slog.Logger) *pages {
-	p := &pages{now: now, file: filepath.Join(dir, "pages.json"), log: log}
+	p := &pages{now: now, log: log}
+	if dir == "" {
+		return p
+	}
+	p.file = filepath.Join(dir, "pages.json")
 	if err := p.load(); err != nil {
 		log.Warn("who had signed in to the page is not known: users run muster page again", "error", err)
 	}
@@ -112,6 +117,9 @@ func (p *pages) load() error {
 // save writes the sessions. A head that cannot write them goes on: it only forgets them
 // when it ends.
 func (p *pages) save() {
+	if p.file == "" {
+		return
+	}
 	saved := []savedSession{}
 	for _, s := range p.sessions {
 		saved = append(saved, savedSession{hex.EncodeToString(s.id[:]), hex.EncodeToString(s.key[:]), s.User(), s.until})

@@ -17,16 +17,20 @@ const scriptEvery = time.Second
 
 // scripted is a policy that a file decides; it is nil where none does.
 type scripted struct {
-	file *scriptfile.File
+	// looking is held while the file is read and tried, which may take long: somebody may
+	// have put a pipe in its place. Neither the loop nor a request for the state of the head
+	// waits for it.
+	looking sync.Mutex
+	file    *scriptfile.File
 	// loaded are policies for the loop to take over.
 	loaded chan *scriptfile.Loaded
 	// running is the loop's: what decides now, and how much of its trouble was told.
 	running *script.Policy
 	told    script.Trouble
 
-	mu      sync.Mutex // of file and of what follows
-	refused string     // why the file is not in force
-	trouble string     // why the script does not decide
+	mu      sync.Mutex
+	refused string // why the file is not in force
+	trouble string // why the script does not decide
 }
 
 // openPolicy makes the policy of the configuration.
@@ -47,8 +51,8 @@ func (d *daemon) freshPolicy() (policy.Policy, error) {
 	if d.script == nil {
 		return d.Policy(d.cfg.Policy)
 	}
-	d.script.mu.Lock()
-	defer d.script.mu.Unlock()
+	d.script.looking.Lock()
+	defer d.script.looking.Unlock()
 	return d.script.file.Fresh()
 }
 
@@ -69,10 +73,13 @@ func (d *daemon) watchScript(ctx context.Context, look <-chan time.Time) {
 
 func (d *daemon) lookAtScript(ctx context.Context) {
 	s := d.script
-	s.mu.Lock()
+	s.looking.Lock()
 	l, err := s.file.Look()
+	wrong := s.file.Wrong()
+	s.looking.Unlock()
+	s.mu.Lock()
 	s.refused = ""
-	if wrong := s.file.Wrong(); wrong != nil {
+	if wrong != nil {
 		s.refused = fmt.Sprintf("the file of the policy was changed and is wrong; the one before stays in force: %v", wrong)
 	}
 	s.mu.Unlock()

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -118,6 +119,51 @@ func TestScriptThatChanges(t *testing.T) {
 	again(startAll, nil)
 	if p := problems(); p != "" {
 		t.Errorf("in the end the problems are %q", p)
+	}
+}
+
+// A head goes on while the file of its policy cannot be read to its end, as a pipe that
+// somebody has put there.
+func TestScriptThatIsAPipe(t *testing.T) {
+	look, reads, end := make(chan time.Time), make(chan struct{}), make(chan struct{})
+	first := true
+	c := start(t, func(cfg *Config, o *Options) {
+		cfg.Policy = "site.star"
+		o.LookAtScript = look
+		o.ReadScript = func(string) ([]byte, error) {
+			if !first {
+				close(reads)
+				<-end
+			}
+			first = false
+			return []byte(startFails), nil
+		}
+	})
+	defer close(end)
+	local := c.user("")
+	n1 := c.greet(c.as("node", "n1"), hello("n1"))
+	heard[agent.Welcome](n1)
+	look <- time.Time{}
+	<-reads
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		one := local.submit(command("true"))
+		if started := heard[agent.Start](n1); started.Task.Job != one { // by the fallback, whose trouble is told
+			t.Errorf("started %v", started.Task)
+		}
+		var info api.Cluster
+		local.must("GET", "/v1/cluster", nil, &info)
+		if !strings.Contains(strings.Join(info.Problems, ""), "site.star:3:15") {
+			t.Errorf("the problems are %q", info.Problems)
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Fatal("the head waits for a file")
 	}
 }
 

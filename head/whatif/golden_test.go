@@ -189,3 +189,33 @@ func TestManyUsers(t *testing.T) {
 		t.Errorf("%d users, %d left out, first %+v", len(trial.Users), trial.UsersLeftOut, trial.Users[0])
 	}
 }
+
+// Tasks that each wait for that of another array are found without looking at all of it.
+func TestArraysThatFollowEachOther(t *testing.T) {
+	took := func(tasks int) time.Duration {
+		best := time.Hour
+		for range 3 {
+			h, ended := handMade()
+			y, err := whatif.New(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 * tasks {
+				j, task := ended[4], i%tasks
+				number := uint32(task)
+				j.ID, j.ArrayTask, j.ArrayJob = uint64(1000+i), &number, 1000
+				if i >= tasks {
+					j.ArrayJob, j.Options = uint64(1000+tasks), j.Options+" --dependency=aftercorr:1000"
+				}
+				y.Add(&j)
+			}
+			began := time.Now()
+			y.Workload()
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	if few, many := took(3000), took(24_000); many > 30*few {
+		t.Errorf("3000 tasks took %v, eight times as many %v", few, many)
+	}
+}

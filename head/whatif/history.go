@@ -584,13 +584,14 @@ const maxEdges = 4
 // by number. They come when these end in the simulation.
 func (y *History) dependencies() map[uint64][]uint64 {
 	left := maxEdges * len(y.items)
-	byJob, byArray := map[uint64]*item{}, map[uint64][]*item{}
+	byJob, byArray, byTask := map[uint64]*item{}, map[uint64][]*item{}, map[id]*item{}
 	wanted := false
 	for i := range y.items {
 		it := &y.items[i]
 		byJob[it.doc.job] = it
 		if it.doc.array != 0 {
 			byArray[it.doc.array] = append(byArray[it.doc.array], it)
+			byTask[id{array: it.doc.array, task: it.doc.task}] = it
 		}
 		wanted = wanted || len(it.follows) > 0
 	}
@@ -598,7 +599,7 @@ func (y *History) dependencies() map[uint64][]uint64 {
 	for i := range y.items {
 		it := &y.items[i]
 		if wanted && len(it.follows) > 0 {
-			if first := y.before(it, byJob, byArray, left); first != nil {
+			if first := y.before(it, byJob, byArray, byTask, left); first != nil {
 				left -= len(first)
 				after[it.doc.job] = first
 				it.model.Submit = it.submit
@@ -613,7 +614,7 @@ func (y *History) dependencies() map[uint64][]uint64 {
 }
 
 // before lists the jobs whose ends let a job come; nil if something else did.
-func (y *History) before(it *item, byJob map[uint64]*item, byArray map[uint64][]*item, left int) []uint64 {
+func (y *History) before(it *item, byJob map[uint64]*item, byArray map[uint64][]*item, byTask map[id]*item, left int) []uint64 {
 	var first []uint64
 	last := time.Duration(0)
 	for _, t := range it.follows {
@@ -628,11 +629,11 @@ func (y *History) before(it *item, byJob map[uint64]*item, byArray map[uint64][]
 			}
 			on = byArray[t.Job]
 			if task >= 0 {
-				k := slices.IndexFunc(on, func(o *item) bool { return o.doc.task == task })
-				if k < 0 {
+				o := byTask[id{array: t.Job, task: task}]
+				if o == nil {
 					return nil
 				}
-				on = on[k : k+1]
+				on = []*item{o}
 			}
 		case byJob[t.Job] != nil:
 			on = []*item{byJob[t.Job]}

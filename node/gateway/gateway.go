@@ -66,7 +66,7 @@ type Config struct {
 // what it has begun to send, within Silence.
 type Limits struct {
 	Unknown int // connections of which it is not known whose they are
-	All     int // connections of users
+	All     int // connections of users; and as many for bulk data
 	User    int // of these, of one user
 
 	Greet, Idle, Silence time.Duration
@@ -102,6 +102,7 @@ type Gateway struct {
 	listener *door.Listener
 	unknown  *door.Places // by where they come from
 	known    *door.Places // by user
+	lanes    *door.Places // by user: they must not take the places that programs need
 	ended    atomic.Bool
 
 	mu      sync.Mutex
@@ -121,6 +122,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		Config: c, listener: door.Listen(listener, false),
 		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
 		known:   door.NewPlaces(c.Limits.User, c.Limits.All),
+		lanes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{},
 	}
 	g.listener.Notice = func(trouble error) {

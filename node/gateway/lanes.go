@@ -40,7 +40,7 @@ func (g *Gateway) serveLane(conn *tls.Conn, unknown *door.Place) {
 		return
 	}
 	defer b.all.Done()
-	place, err := g.known.Take(b.visitor.whose, false, func() { _ = conn.NetConn().Close() })
+	place, err := g.lanes.Take(b.visitor.whose, false, func() { _ = conn.NetConn().Close() })
 	if err != nil {
 		return // the client does with those that it has
 	}

@@ -66,7 +66,7 @@ func TestLanesAreLikeTheRing(t *testing.T) {
 			t.Error("the lanes of a client that has gone are open")
 		}
 	}
-	eventually(t, "all places are free", func() bool { return w.gateway.known.Taken() == 0 })
+	eventually(t, "all places are free", func() bool { return w.gateway.known.Taken()+w.gateway.lanes.Taken() == 0 })
 }
 
 // When a lane breaks, that client ends with a reason, and nothing else does.
@@ -105,7 +105,7 @@ func TestLanesOfStrangers(t *testing.T) {
 	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.Greet = 1000, 300*time.Millisecond })
 	s := attachTo(t, w.socket)
 	defer s.Close()
-	taken := w.gateway.known.Taken()
+	taken := w.gateway.known.Taken() + w.gateway.lanes.Taken()
 	for _, said := range [][]byte{make([]byte, 32), {1, 2, 3}, nil} {
 		config := w.user.Clone()
 		config.NextProtos = []string{wire.LaneProtocol}
@@ -121,7 +121,7 @@ func TestLanesOfStrangers(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if now := w.gateway.known.Taken(); now != taken {
+	if now := w.gateway.known.Taken() + w.gateway.lanes.Taken(); now != taken {
 		t.Errorf("strangers have %d places", now-taken)
 	}
 	if _, err := s.Producer.Call(&wire.Synchronise{}, nil); err != nil {
@@ -141,5 +141,20 @@ func TestFewPlacesForLanes(t *testing.T) {
 		if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%d places: %v", places, err)
 		}
+	}
+}
+
+// The lanes of one program do not take the places of its user's others.
+func TestLanesLeaveRoomForPrograms(t *testing.T) {
+	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.User = 1000, 3 })
+	s := attachTo(t, w.socket)
+	defer s.Close()
+	openLanes(t, w, s)
+	for range 2 {
+		other, err := client.Attach(w.socket, client.Hello("test", 0), 1)
+		if err != nil {
+			t.Fatalf("a user with one program was refused another: %v", err)
+		}
+		defer other.Close()
 	}
 }

@@ -135,6 +135,17 @@ var attacks = map[string]string{
 	"change a global":      "G.append(1)",
 	"freeze":               "view.x = 1",
 	"bytes":                "bytes('a')",
+	"alike numbers":        "d = {}\n  for i in range(10000): d[i << 32] = i",
+	"alike low bits":       "d = {}\n  for i in range(10000): d[i << 16] = i",
+	"alike fractions":      "s = set()\n  for i in range(1, 10000): s.add(1 / i)",
+	"alike pairs":          "d = {(i << 32, 0): i for i in range(10000)}",
+	"alike in a set":       "set([i << 32 for i in range(10000)])",
+	"alike in a dict":      "dict([(i << 32, 0) for i in range(10000)])",
+	"alike updates":        "d = {}\n  d.update([(i << 32, 0) for i in range(10000)])",
+	"alike unions":         "s = set()\n  for i in range(1000): s = s | set([(i * 50 + k) << 32 for k in range(50)])",
+	"alike in place":       "d = {}\n  for i in range(1000): d |= {(i * 50 + k) << 32: 0 for k in range(50)}",
+	"alike together":       "d = {}\n  for i in range(10000): d[i << 32], x = i, i",
+	"alike in a loop":      "d = {}\n  for d[(len(d) + 1) << 32] in range(10000): pass",
 	"getattr":              "getattr(view, 'now')",
 }
 
@@ -188,5 +199,46 @@ func TestAttacksTakeLittleMemory(t *testing.T) {
 		if grown := after.TotalAlloc - before.TotalAlloc; grown > most {
 			t.Errorf("%s: %d MiB were allocated", name, grown>>20)
 		}
+	}
+}
+
+// A file whose values are nested deep is refused: freezing them would take the stack of the
+// program, which ends without one.
+func TestDeepGlobals(t *testing.T) {
+	for name, body := range map[string]string{
+		"lists":    "for i in range(20000): x = [x]",
+		"closures": "for i in range(20000): x = (lambda y: lambda: y)(x)",
+		"cycle":    "x.append(x)",
+	} {
+		_, err := Load("test.star", []byte("def deep():\n  x = []\n  "+body+"\n  return x\nG = deep()\ndef decide(view, plan): pass\n"), "", easyFallback)
+		if err == nil || !strings.Contains(err.Error(), "G: the value is nested more than 32 levels deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What view.reserve is charged grows with what it looks at.
+func TestReservingIsCharged(t *testing.T) {
+	steps := func(running int) uint64 {
+		p := load(t, "def decide(view, plan):\n  for job in view.fitting(): plan.start(job)\n  for job in view.queue(): view.reserve(job)\n")
+		s := policy.NewState(smallCluster(running), p)
+		for i := range running {
+			if _, err := s.Submit(&model.Job{ID: fmt.Sprint(i), WallTime: 100e9, Request: model.Request{Nodes: 1, CoresPerNode: 8, GPUs: 1, GPUMemory: 1 << 30}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Step(0)
+		if _, err := s.Submit(&model.Job{ID: "x", WallTime: 100e9, Request: model.Request{Nodes: running, CoresPerNode: 8, GPUs: 1, GPUMemory: 1 << 30}}); err != nil {
+			t.Fatal(err)
+		}
+		s.Step(1e9)
+		if p.Trouble().Failing {
+			t.Fatal(p.Trouble().Last)
+		}
+		n, _ := p.Used()
+		return n
+	}
+	if few, many := steps(100), steps(800); many < few+700 {
+		t.Errorf("with 100 jobs that run it took %d steps, with 800 %d", few, many)
 	}
 }

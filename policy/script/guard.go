@@ -31,6 +31,20 @@ var operators = map[string]function{
 	guardDict: func(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 		return args[0], m.alloc(dictBytes)
 	},
+	guardPairs: func(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
+		list := args[0].(*starlark.List)
+		if err := m.alloc(dictBytes + int64(list.Len())*pairBytes); err != nil {
+			return nil, err
+		}
+		return m.dictOf(list)
+	},
+	guardKey: func(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
+		if !is[*starlark.Dict](args[0]) {
+			return args[1], nil
+		}
+		return args[1], m.mayInsert(args[0], args[1])
+	},
+	guardAssign: setElement,
 	guardSlice: func(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 		return args[0], m.charge(max(0, starlark.Len(args[0])), valueBytes)
 	},
@@ -185,7 +199,10 @@ func (m *meter) before(op syntax.Token, x, y starlark.Value) error {
 		if err := m.alloc(dictBytes); err != nil {
 			return err
 		}
-		return m.charge(max(0, starlark.Len(x))+max(0, starlark.Len(y)), entryBytes)
+		if err := m.charge(max(0, starlark.Len(x))+max(0, starlark.Len(y)), entryBytes); err != nil || !isTable(y) {
+			return err
+		}
+		return m.mayMerge(x, y)
 	}
 	return nil
 }
@@ -255,6 +272,9 @@ func (m *meter) inPlace(op syntax.Token, x, y starlark.Value) (starlark.Value, e
 		if err := m.charge(more.Len(), entryBytes); err != nil {
 			return nil, err
 		}
+		if err := m.mayMerge(d, more); err != nil {
+			return nil, err
+		}
 		for k, v := range more.Entries() {
 			if err := d.SetKey(k, v); err != nil {
 				return nil, err
@@ -298,15 +318,9 @@ func changeElement(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.
 		}
 		return starlark.None, a.SetKey(i, z)
 	case *starlark.List:
-		n, err := starlark.AsInt32(i)
+		n, err := indexOf(a, i)
 		if err != nil {
-			return nil, fmt.Errorf("an index of a list is a number, not %s", i.Type())
-		}
-		if n < 0 {
-			n += a.Len()
-		}
-		if n < 0 || n >= a.Len() {
-			return nil, fmt.Errorf("index %s is out of range: the list has %d elements", i, a.Len())
+			return nil, err
 		}
 		z, err := apply(a.Index(n))
 		if err != nil {
@@ -315,4 +329,34 @@ func changeElement(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.
 		return starlark.None, a.SetIndex(n, z)
 	}
 	return nil, fmt.Errorf("elements of %s cannot be changed", a.Type())
+}
+
+// setElement is a[i] = y.
+func setElement(m *meter, args starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
+	switch a := args[0].(type) {
+	case *starlark.Dict:
+		return starlark.None, m.put(a, args[1], args[2])
+	case *starlark.List:
+		n, err := indexOf(a, args[1])
+		if err != nil {
+			return nil, err
+		}
+		return starlark.None, a.SetIndex(n, args[2])
+	}
+	return nil, fmt.Errorf("elements of %s cannot be changed", args[0].Type())
+}
+
+// indexOf is where an index of a list points to; negative ones count from its end.
+func indexOf(list *starlark.List, i starlark.Value) (int, error) {
+	n, err := starlark.AsInt32(i)
+	if err != nil {
+		return 0, fmt.Errorf("an index of a list is a number, not %s", i.Type())
+	}
+	if n < 0 {
+		n += list.Len()
+	}
+	if n < 0 || n >= list.Len() {
+		return 0, fmt.Errorf("index %s is out of range: the list has %d elements", i, list.Len())
+	}
+	return n, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 
 	"muster/policy"
 	"muster/policy/mccs"
@@ -21,7 +22,13 @@ type library struct {
 	// script may still write its last lines.
 	busy, ending   bool
 	init, mainLoop *starlark.Function
+	// calls counts the functions that were called in this step, and spent their steps.
+	calls, spent uint64
 }
+
+// eventSteps is how many steps a function called for an event may take, on average, beside
+// those that all functions of a step have together: a thousand jobs may arrive at once.
+const eventSteps = 200
 
 func newLibrary(in *interp) way {
 	w := &library{in: in}
@@ -79,7 +86,17 @@ func (w *library) Main(*mccs.Library) error {
 }
 
 func (w *library) call(f starlark.Callable, args ...starlark.Value) error {
-	if _, failure := w.in.call(f, args...); failure != nil {
+	_, failure := w.in.call(f, args...)
+	w.calls++
+	w.spent += w.in.meter.thread.Steps
+	if most := w.in.meter.steps + w.calls*eventSteps; failure == nil && w.spent > most {
+		failure = errorAt(w.in.file, syntax.Position{}, "the script was stopped: its functions took %d steps for %d events: at most %d for one and %d for each other (setting steps)", w.spent, w.calls, w.in.meter.steps, eventSteps)
+		if p, ok := f.(interface{ Position() syntax.Position }); ok {
+			failure.Line, failure.Column = int(p.Position().Line), int(p.Position().Col)
+		}
+		w.in.forget()
+	}
+	if failure != nil {
 		return failure
 	}
 	return nil
@@ -89,6 +106,7 @@ func (w *library) step(v *policy.View, plan *policy.Plan, anew bool) *Error {
 	if anew {
 		w.lib.Reset()
 	}
+	w.calls, w.spent = 0, 0
 	w.busy = true
 	err := w.lib.Step(v, plan)
 	w.busy = false

@@ -291,3 +291,27 @@ def main():
 		t.Errorf("%q, %+v", got, p.Trouble())
 	}
 }
+
+// What the functions of one step take is bounded together: many jobs may arrive at once.
+func TestEventsShareTheirSteps(t *testing.T) {
+	const jobs = 50
+	p, s := loadLibrary(t, `
+def init():
+    mccsSetCallBack(NewJobArrival, new_job)
+
+def new_job(job):
+    state["seen"] = state.get("seen", 0) + 1
+    for i in range(100000): pass
+    mccsAddJob(job, UnassignedJobQueue)
+`)
+	for i := range jobs {
+		if _, err := s.Submit(oneNode(fmt.Sprint(i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Step(0)
+	trouble := p.Trouble()
+	if !trouble.Failing || trouble.Last.Line != 5 || !strings.Contains(trouble.Last.Message, "events") {
+		t.Errorf("%d events took %d steps each: trouble is %+v", jobs, p.in.meter.thread.Steps, trouble)
+	}
+}

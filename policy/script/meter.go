@@ -42,6 +42,8 @@ type meter struct {
 	steps  uint64 // the limit
 	memory int64  // the limit
 	used   int64
+	// crowds are the keys of the tables that were changed in this call.
+	crowds map[starlark.Value]*crowd
 }
 
 // begin starts a call: nothing is used.
@@ -50,6 +52,7 @@ func (m *meter) begin() {
 	m.thread.Steps = 0
 	m.thread.SetMaxExecutionSteps(m.steps)
 	m.used = 0
+	m.crowds = nil
 }
 
 // work charges steps for what a function written in Go is about to do.

@@ -18,6 +18,8 @@ var guardedMethods = map[string]func(m *meter, recv starlark.Value, args starlar
 
 	"items": listing, "keys": listing, "values": listing, "popitem": moving, "clear": moving,
 
+	"add": inserting, "setdefault": inserting,
+
 	"update": merging, "union": merging, "difference": merging, "intersection": merging,
 	"symmetric_difference": merging, "issubset": merging, "issuperset": merging,
 }
@@ -25,9 +27,9 @@ var guardedMethods = map[string]func(m *meter, recv starlark.Value, args starlar
 // freeMethods cost a constant, or what the strings do that they are of: a string is
 // bounded.
 var freeMethods = []string{
-	"add", "append", "codepoint_ords", "codepoints", "count", "discard", "elem_ords", "elems", "endswith", "find", "get",
+	"append", "codepoint_ords", "codepoints", "count", "discard", "elem_ords", "elems", "endswith", "find", "get",
 	"isalnum", "isalpha", "isdigit", "islower", "isspace", "istitle", "isupper", "lstrip", "partition", "removeprefix", "removesuffix",
-	"rfind", "rindex", "rpartition", "rstrip", "setdefault", "startswith", "strip",
+	"rfind", "rindex", "rpartition", "rstrip", "startswith", "strip",
 }
 
 // unguarded is for what method itself does.
@@ -55,7 +57,7 @@ func (m *meter) method(recv starlark.Value, name string) (starlark.Value, error)
 		if list, ok := recv.(*starlark.List); ok && name == "extend" && len(args) == 1 && len(named) == 0 {
 			return starlark.None, m.extend(list, args[0])
 		}
-		args, err := m.sequences(name, args)
+		args, err := m.sequences(recv, name, args)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +92,7 @@ func ofTheLanguage(v starlark.Value) bool {
 }
 
 // sequences replaces arguments that are iterated over by lists whose length is known.
-func (m *meter) sequences(name string, args starlark.Tuple) (starlark.Tuple, error) {
+func (m *meter) sequences(recv starlark.Value, name string, args starlark.Tuple) (starlark.Tuple, error) {
 	switch name {
 	case "join", "update", "union", "difference", "intersection", "symmetric_difference", "issubset", "issuperset":
 	default:
@@ -106,7 +108,15 @@ func (m *meter) sequences(name string, args starlark.Tuple) (starlark.Tuple, err
 		if err != nil {
 			return nil, err
 		}
-		out[i] = starlark.NewList(list)
+		switch out[i] = starlark.NewList(list); recv.(type) {
+		case *starlark.Dict:
+			out[i], err = m.dictOf(starlark.NewList(list))
+		case *starlark.Set:
+			out[i], err = m.setOf(list)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return out, nil
 }
@@ -190,5 +200,23 @@ func merging(m *meter, recv starlark.Value, args starlark.Tuple) error {
 	if err := m.alloc(dictBytes); err != nil {
 		return err
 	}
-	return m.charge(n, entryBytes)
+	if err := m.charge(n, entryBytes); err != nil || !isTable(recv) {
+		return err
+	}
+	for _, a := range args {
+		if isTable(a) {
+			if err := m.mayMerge(recv, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inserting makes sure that a dictionary or a set can take a key.
+func inserting(m *meter, recv starlark.Value, args starlark.Tuple) error {
+	if len(args) == 0 || !isTable(recv) {
+		return nil
+	}
+	return m.mayInsert(recv, args[0])
 }

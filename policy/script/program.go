@@ -92,11 +92,31 @@ func (in *interp) run(tree *syntax.File, names ...starlark.StringDict) *Error {
 		in.globals, err = program.Init(in.meter.thread, known)
 		return err
 	})
+	if failure == nil {
+		failure = in.flat()
+	}
+	if failure != nil {
+		return failure
+	}
 	in.globals.Freeze()
-	if failure == nil && in.state.Clear() != nil {
+	if in.state.Clear() != nil {
 		return &Error{File: in.file, Message: "state is frozen: do not give it another name outside of functions"}
 	}
-	return failure
+	return nil
+}
+
+// maxGlobals is how many parts the values of a file may have outside of functions.
+const maxGlobals = 1_000_000
+
+// flat refuses values outside of functions that are nested too deep: freezing them takes
+// the stack for each level, and without a stack the program ends.
+func (in *interp) flat() *Error {
+	for _, name := range in.globals.Keys() {
+		if _, err := weigh(in.globals[name], maxGlobals); err != nil {
+			return &Error{File: in.file, Message: clipped(fmt.Sprintf("%s: %s", name, err))}
+		}
+	}
+	return nil
 }
 
 // guard runs something of the script within its limits. What panics is a mistake in
@@ -125,10 +145,15 @@ func (in *interp) call(f starlark.Callable, args ...starlark.Value) (result star
 		failure = in.checkState(f)
 	}
 	if failure != nil {
-		in.state.Clear() // nobody knows what was done of a change
-		in.grown = 0
+		in.forget()
 	}
 	return result, failure
+}
+
+// forget empties the state after a failure: nobody knows what was done of a change.
+func (in *interp) forget() {
+	_ = in.state.Clear()
+	in.grown = 0
 }
 
 // checkState refuses a state that has grown too large. It is weighed only when so much

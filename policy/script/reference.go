@@ -89,6 +89,7 @@ func limitsTold() [][2]string {
 		{"a text", model.FormatSize(maxString)},
 		{"a number", fmt.Sprintf("%d bits", maxBits)},
 		{"parts of a tuple, with those of the tuples in it", fmt.Sprint(maxTuple)},
+		{"keys of a dictionary or set that are alike, such as numbers that differ by multiples of 65536, or in their fraction", fmt.Sprintf("%d, and more in large ones", fewKeys)},
 		{"parts of a value that is compared or printed; levels", fmt.Sprintf("%d; %d", maxWeight, maxDepth)},
 		{"`state`", fmt.Sprintf("%d parts, eight bytes of text are one", maxState/32)},
 		{"levels of brackets, operations and blocks in a file", fmt.Sprint(maxSourceDepth)},

@@ -29,6 +29,9 @@ const (
 const (
 	guardTuple    = "(tuple)"
 	guardDict     = "(dict)"
+	guardPairs    = "(pairs)"
+	guardKey      = "(key)"
+	guardAssign   = "(assign)"
 	guardSlice    = "(slice)"
 	guardMethod   = "(method)"
 	guardArgs     = "(args)"
@@ -117,7 +120,14 @@ func (r *rewriter) stmt(s syntax.Stmt) syntax.Stmt {
 // assign rewrites an assignment. x += y is x = guard(x, y), which changes lists and
 // dictionaries in place; a[i] += y evaluates a and i once.
 func (r *rewriter) assign(s *syntax.AssignStmt) syntax.Stmt {
-	s.LHS, s.RHS = r.target(s.LHS), r.expr(s.RHS)
+	if e, ok := unparen(s.LHS).(*syntax.IndexExpr); ok {
+		e.X, e.Y, s.RHS = r.expr(e.X), r.expr(e.Y), r.expr(s.RHS)
+		if s.Op == syntax.EQ {
+			return &syntax.ExprStmt{X: call(s.OpPos, guardAssign, e.X, e.Y, s.RHS)}
+		}
+	} else {
+		s.LHS, s.RHS = r.target(s.LHS), r.expr(s.RHS)
+	}
 	if s.Op == syntax.EQ {
 		return s
 	}
@@ -158,8 +168,14 @@ func (r *rewriter) target(e syntax.Expr) syntax.Expr {
 		r.targets(e.List)
 	case *syntax.ParenExpr:
 		e.X = r.target(e.X)
-	case *syntax.IndexExpr:
-		e.X, e.Y = r.expr(e.X), r.expr(e.Y)
+	case *syntax.IndexExpr: // one of several
+		x, ok := unparen(e.X).(*syntax.Ident)
+		if !ok {
+			r.fail(e.Lbrack, "give what this is an element of a name, to change it together with others")
+			break
+		}
+		again := &syntax.Ident{NamePos: x.NamePos, Name: x.Name}
+		e.Y = call(e.Lbrack, guardKey, again, r.expr(e.Y))
 	case *syntax.DotExpr:
 		r.fail(e.Dot, "nothing has fields that can be set: use a dictionary")
 	}
@@ -238,9 +254,14 @@ func (r *rewriter) expr(e syntax.Expr) syntax.Expr {
 	case *syntax.CondExpr:
 		e.Cond, e.True, e.False = r.expr(e.Cond), r.expr(e.True), r.expr(e.False)
 	case *syntax.DictExpr:
+		pairs := &syntax.ListExpr{Lbrack: e.Lbrace, Rbrack: e.Rbrace}
 		for _, entry := range e.List {
 			d := entry.(*syntax.DictEntry)
 			d.Key, d.Value = r.expr(d.Key), r.expr(d.Value)
+			pairs.List = append(pairs.List, pair(d))
+		}
+		if len(pairs.List) > fewPairs {
+			return call(e.Lbrace, guardPairs, pairs)
 		}
 		return call(e.Lbrace, guardDict, e)
 	case *syntax.DotExpr:
@@ -308,13 +329,19 @@ func (r *rewriter) comprehension(e *syntax.Comprehension) syntax.Expr {
 	}
 	if d, ok := e.Body.(*syntax.DictEntry); ok {
 		d.Key, d.Value = r.expr(d.Key), r.expr(d.Value)
-	} else {
-		e.Body = r.expr(e.Body)
+		e.Curly, e.Body = false, pair(d)
+		return call(e.Lbrack, guardPairs, e)
 	}
-	if e.Curly {
-		return call(e.Lbrack, guardDict, e)
-	}
+	e.Body = r.expr(e.Body)
 	return e
+}
+
+// fewPairs is how many entries a dictionary may have whose keys are not looked at.
+const fewPairs = 16
+
+// pair is an entry of a dictionary as a tuple.
+func pair(d *syntax.DictEntry) *syntax.TupleExpr {
+	return &syntax.TupleExpr{List: []syntax.Expr{d.Key, d.Value}}
 }
 
 func (r *rewriter) callExpr(e *syntax.CallExpr) syntax.Expr {

@@ -18,7 +18,7 @@ import (
 // Common are the settings that every script has.
 var Common = []model.Option{
 	{Name: "fallback", Default: "easy", Summary: "the policy that decides when the script fails; its settings follow as fallback=easy/depth=10"},
-	{Name: "steps", Default: strconv.Itoa(DefaultSteps), Summary: "how many steps one call of the script may take"},
+	{Name: "steps", Default: strconv.Itoa(DefaultSteps), Summary: "how many steps one call of the script may take; with the calls of the paper, also all functions of one step together, and 200 more for each event"},
 	{Name: "memory", Default: "16M", Summary: "how much memory one call may take; of what it gives up, too"},
 	{Name: "seed", Default: "1", Summary: "what random(n) begins with"},
 }

@@ -28,7 +28,7 @@ var universe = map[string]function{
 	"print":    printed,
 	"repr":     textOf("repr"),
 	"reversed": overValues("reversed", valueBytes),
-	"set":      overValues("set", entryBytes),
+	"set":      makeSet,
 	"sorted":   sorted,
 	"str":      textOf("str"),
 	"tuple":    overValues("tuple", valueBytes),
@@ -157,14 +157,24 @@ func makeDict(m *meter, args starlark.Tuple, named []starlark.Tuple) (starlark.V
 		return nil, err
 	}
 	if len(args) == 1 && is[*starlark.List](args[0]) {
-		// Each element is a pair, and is read to find that out.
-		for i, list := 0, args[0].(*starlark.List); i < list.Len(); i++ {
-			if starlark.Len(list.Index(i)) != 2 {
-				return nil, fmt.Errorf("dict: element %d is no pair", i)
-			}
+		d, err := m.dictOf(args[0].(*starlark.List))
+		if err != nil {
+			return nil, fmt.Errorf("dict: %w", err)
 		}
+		args = starlark.Tuple{d}
 	}
 	return m.passed("dict", args, named)
+}
+
+func makeSet(m *meter, args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
+	args, err := m.gathered(args, entryBytes)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) == 1 && len(named) == 0 && is[*starlark.List](args[0]) {
+		return m.setOf(elements(args[0].(*starlark.List)))
+	}
+	return m.passed("set", args, named)
 }
 
 // compared charges that values are put in order: each is compared with some others.

@@ -415,7 +415,7 @@ func (v *viewValue) reserve(args starlark.Tuple, named []starlark.Tuple) (starla
 	if !v.look.view.Waits(j.id) {
 		return nil, fmt.Errorf("reserve: job %s does not wait", v.look.view.Job(j.id).ID)
 	}
-	if err := v.in.meter.work(100 + len(v.look.view.Cluster().Nodes)/64); err != nil {
+	if err := v.in.meter.work(100 + v.look.view.ReserveCost(v.look.view.Shape(j.id))/2); err != nil {
 		return nil, err
 	}
 	v.reservation++

@@ -64,7 +64,9 @@ type Lanes struct {
 
 	due      uint64 // parcels that were asked for; the receiver's
 	to       []byte // of the last of these, while it is awaited
-	missing  uint64 // bytes of it
+	unplaced uint64 // bytes of it that no piece has been given a place for
+	missing  uint64 // bytes of it that have not arrived
+	writers  int    // lanes that write to it
 	progress uint64 // counts pieces
 }
 
@@ -204,8 +206,9 @@ func (l *Lanes) write(conn Conn) error {
 	}
 }
 
-// Receive waits for the next parcel, and has its bytes put where they belong. One
-// goroutine calls it.
+// Receive waits for the next parcel, and has its bytes put where they belong. When it
+// returns no lane writes there any more, whatever the other side does: the memory may be
+// something else's by then. One goroutine calls it.
 func (l *Lanes) Receive(to []byte) error {
 	if len(to) == 0 {
 		return errors.New("a parcel of no bytes")
@@ -213,10 +216,10 @@ func (l *Lanes) Receive(to []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due++
-	l.to, l.missing = to, uint64(len(to))
+	l.to, l.unplaced, l.missing = to, uint64(len(to)), uint64(len(to))
 	l.change.Broadcast()
 	defer l.watch(l.due, l.progress)()
-	for l.missing > 0 && l.err == nil {
+	for l.missing > 0 && l.err == nil || l.writers > 0 { // those of closed lanes end at once
 		l.change.Wait()
 	}
 	l.to = nil
@@ -274,7 +277,11 @@ func (l *Lanes) read(conn Conn) error {
 			}
 			to = aside[:n]
 		}
-		if _, err := io.ReadFull(conn, to); err != nil {
+		_, err = io.ReadFull(conn, to)
+		if here {
+			l.arrived(n, err == nil)
+		}
+		if err != nil {
 			return err
 		}
 		if !here {
@@ -283,13 +290,14 @@ func (l *Lanes) read(conn Conn) error {
 				return err
 			}
 			copy(to, aside[:n])
+			l.arrived(n, true)
 		}
-		l.arrived(n)
 	}
 }
 
 // place says where a piece belongs, if that is known: if it must be, when somebody has
-// asked for it.
+// asked for it. The caller writes there, and calls arrived. No more places are given than
+// the parcel has bytes: so when all have arrived, nobody writes any more.
 func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,18 +311,24 @@ func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known boo
 		return nil, false, nil
 	case parcel != l.due-1 || l.to == nil || offset > uint64(len(l.to)) || n > uint64(len(l.to))-offset:
 		return nil, false, fmt.Errorf("%d bytes at %d of parcel %d, where none are due", n, offset, parcel)
+	case n > l.unplaced:
+		return nil, false, fmt.Errorf("%d bytes at %d of parcel %d, some of which came already", n, offset, parcel)
 	}
+	l.unplaced -= n
+	l.writers++
 	return l.to[offset:][:n:n], true, nil
 }
 
-// arrived notes that bytes are where they belong.
-func (l *Lanes) arrived(n uint64) {
+// arrived notes that a lane writes no more to a place, and whether all bytes are there.
+func (l *Lanes) arrived(n uint64, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.progress++; n > l.missing {
-		n = l.missing // some came twice: their sender's loss
+	l.writers--
+	if whole {
+		l.progress++
+		l.missing -= n
 	}
-	if l.missing -= n; l.missing == 0 {
+	if l.missing == 0 || l.err != nil {
 		l.change.Broadcast()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -178,4 +179,96 @@ func TestEarlyPieces(t *testing.T) {
 		t.Error(err, to)
 	}
 	l.Close(ErrClosed)
+}
+
+// stranger is the other side of n lanes, which says what it likes.
+func stranger(t *testing.T, n int) (l *Lanes, far []net.Conn, end func()) {
+	l = New(time.Minute)
+	var all sync.WaitGroup
+	for range n {
+		x, y := net.Pipe()
+		far = append(far, y)
+		if err := l.Join(plain{x}); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() { _ = l.Serve(plain{x}) })
+	}
+	return l, far, func() {
+		l.Close(ErrClosed)
+		all.Wait()
+	}
+}
+
+// A side that sends some bytes twice, and keeps a piece back meanwhile, cannot have a
+// parcel taken for whole: it would still write to memory that is something else's by then.
+func TestSomeBytesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, far, end := stranger(t, 2)
+		defer end()
+		to := make([]byte, 8)
+		result := make(chan error, 1)
+		go func() { result <- l.Receive(to) }()
+		synctest.Wait()
+		if _, err := far[0].Write(append(pieceOf(0, 0, 4, 0), 1)); err != nil { // three bytes are kept back
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for range 2 { // the second time the lanes may be over already
+			_, _ = far[1].Write(append(pieceOf(0, 4, 4, 0), "efgh"...))
+		}
+		if err := <-result; err == nil || !strings.Contains(err.Error(), "came already") {
+			t.Errorf("a parcel of which three bytes are missing was taken for whole: %v %q", err, to)
+		}
+	})
+}
+
+// slow is a lane that goes on writing for a while when it is hung up, as one does whose
+// reader has just been given bytes.
+type slow struct {
+	plain
+	hungUp, goOn chan struct{}
+}
+
+func (s slow) HangUp() { close(s.hungUp) }
+
+func (s slow) Read(b []byte) (int, error) {
+	if len(b) != 4 {
+		return s.plain.Read(b)
+	}
+	<-s.hungUp
+	<-s.goOn
+	return copy(b, "late"), nil
+}
+
+// When lanes end in the middle of a parcel, nobody writes to it after Receive.
+func TestNobodyWritesAfterReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(time.Hour)
+		x, y := net.Pipe()
+		s := slow{plain{x}, make(chan struct{}), make(chan struct{})}
+		if err := l.Join(s); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() { _ = l.Serve(s) }()
+		go func() { result <- l.Receive(make([]byte, 8)) }()
+		synctest.Wait()
+		if _, err := y.Write(pieceOf(0, 0, 4, 0)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the reader has its place
+		l.Close(ErrClosed)
+		synctest.Wait()
+		select {
+		case err := <-result:
+			t.Errorf("it returned %v while a lane writes", err)
+			close(s.goOn)
+		default:
+			close(s.goOn)
+			if err := <-result; !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		}
+		_ = y.Close()
+	})
 }

@@ -74,11 +74,12 @@ func (b *bulk) serve() {
 	if _, err := conn.Write(b.key[:]); err != nil {
 		return
 	}
-	// The node says when it has taken it: what is sent to one that it has not is lost.
+	// The node says when it has taken it, however long that takes: what is sent to one that
+	// it has not is lost, and one that it has and that ends ends the program.
+	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	if b.lanes.Join(lane) == nil {
 		_ = b.lanes.Serve(lane)
 	}

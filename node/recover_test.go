@@ -301,12 +301,13 @@ func TestBetweenWorkers(t *testing.T) {
 }
 
 // lateWorker is a worker that takes its time while there is a file: it has been given its
-// client, and is not ready. It says so with another file.
+// client, and is not ready. It says so with another file, by the name that the first says:
+// it may come too late to be meant.
 func lateWorker() error {
 	gate := os.Getenv("MUSTER_TEST_GATE")
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
-		for _, err := os.Stat(gate); err == nil; _, err = os.Stat(gate) {
-			if err := os.WriteFile(gate+".reached", nil, 0o600); err != nil {
+		for name, err := os.ReadFile(gate); err == nil; name, err = os.ReadFile(gate) {
+			if err := os.WriteFile(gate+".reached"+string(name), nil, 0o600); err != nil {
 				return nil, err
 			}
 			time.Sleep(time.Millisecond)
@@ -325,26 +326,29 @@ func TestDaemonIsKilledWhileAClientIsRebuilt(t *testing.T) {
 	h.start()
 	p := h.connect()
 	a := newAccumulator(t, p, 1000)
-	for range 3 {
+	for round := range 3 {
 		if err := a.round(); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		name := fmt.Sprint(round)
+		if err := os.WriteFile(gate+".new", []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(gate+".new", gate); err != nil {
 			t.Fatal(err)
 		}
 		if err := syscall.Kill(h.file(1).Worker.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another worker has the client", func() bool { return os.Remove(gate+".reached") == nil })
+		eventually(t, "another worker has the client", func() bool { return os.Remove(gate+".reached"+name) == nil })
 		h.kill()
 		if err := os.Remove(gate); err != nil {
 			t.Fatal(err)
 		}
 		h.start()
-		_ = os.Remove(gate + ".reached") // it may have been made again
 		h.settled(1)
 		if err := a.round(); err != nil {
 			t.Fatal(err)

@@ -167,6 +167,30 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
+// The page of a head without nodes and jobs says what to do, and its views stand in one line on
+// a phone.
+func TestEmptyPageInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives a browser")
+	}
+	b := browser.Start(t)
+	openPageAs(t, b, start(t, withPage).user(""))
+	for hash, want := range map[string]string{
+		"#/cluster": "run muster node --head", "#/queue": "muster submit", "#/queue?q=x": "No job here matches the filter.", "#/queue?show=running": "There is no such job.", "#/gantt": "No node has joined yet.", "#/history": "No job has ended in this time.", "#/history?q=x": "No job here matches the filter.",
+	} {
+		visit(b, hash)
+		b.Until(hash+" to say "+want, `return document.querySelector("main").innerText.includes(arguments[0])`, want)
+	}
+	b.Phone(true)
+	defer b.Phone(false)
+	var lines int
+	b.Script(&lines, `return new Set([...document.querySelectorAll("nav a")].map(a => a.offsetTop)).size`)
+	if lines != 1 {
+		t.Errorf("the views stand in %d lines on a phone", lines)
+	}
+	quiet(t, b)
+}
+
 // quiet holds the console to silence.
 func quiet(t *testing.T, b *browser.Browser) {
 	t.Helper()

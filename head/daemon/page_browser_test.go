@@ -183,10 +183,11 @@ func TestEmptyPageInABrowser(t *testing.T) {
 	}
 	b.Phone(true)
 	defer b.Phone(false)
-	var lines int
+	var lines, hidden int
 	b.Script(&lines, `return new Set([...document.querySelectorAll("nav a")].map(a => a.offsetTop)).size`)
-	if lines != 1 {
-		t.Errorf("the views stand in %d lines on a phone", lines)
+	b.Script(&hidden, `const n = document.querySelector("nav"); return n.scrollWidth - n.clientWidth`)
+	if lines != 1 || hidden > 0 {
+		t.Errorf("the views stand in %d lines on a phone, and %d pixels of them are not to be seen", lines, hidden)
 	}
 	quiet(t, b)
 }

@@ -325,13 +325,22 @@ func (r *run) loop(ctx context.Context) error {
 	if left := len(r.Jobs) - r.done; left > 0 && r.outages.out > 0 {
 		return fmt.Errorf("sim: %d jobs wait for ever, since nodes do not come back; the first says: %s", left, r.firstStuck())
 	} else if left > 0 {
-		return fmt.Errorf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s",
-			left, r.firstStuck())
+		return &StuckError{Jobs: left, First: r.firstStuck()}
 	}
 	if r.Progress != nil {
 		r.Progress(r.done)
 	}
 	return nil
+}
+
+// StuckError says that a policy started nothing more, though the cluster was idle.
+type StuckError struct {
+	Jobs  int    // that wait
+	First string // the first of them, and what the policy says of it
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s", e.Jobs, e.First)
 }
 
 // endJobs ends what ends now.

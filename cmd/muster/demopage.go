@@ -23,9 +23,3 @@ func (d *demo) page() string {
 	}
 	return ""
 }
-
-// pagePlace is where a page is, without what signs a browser in.
-func pagePlace(address string) string {
-	place, _, _ := strings.Cut(address, "#")
-	return place
-}

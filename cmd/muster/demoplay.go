@@ -58,6 +58,9 @@ func (f *demoFlags) play(c *cobra.Command) error {
 	if err == nil {
 		err = d.conclude()
 	}
+	if err == nil && !f.stay && d.shown != "" {
+		fmt.Fprintln(d.out, "To look at its page: muster demo --stay leaves it up.")
+	}
 	if err == nil && f.stay {
 		d.stay()
 		sweep(d.dir) // jobs of whoever used it may still run
@@ -137,7 +140,7 @@ func (d *demo) begin() error {
 		}
 	}
 	if d.shown = d.page(); d.shown != "" {
-		d.printf("# Its page, while this runs (muster page gives another address): %s\n", d.shown)
+		d.printf("# Its page, for one browser within a minute (muster page gives another address): %s\n", d.shown)
 	}
 	return d.show("nodes")
 }
@@ -309,10 +312,10 @@ func (d *demo) until(otherwise string, done func() bool) error {
 
 // stay leaves the cluster up until somebody interrupts it.
 func (d *demo) stay() {
-	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster top --cluster\n",
+	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster whatif --now; muster page\n",
 		d.dir, d.address, filepath.Dir(d.self))
 	if page := d.page(); page != "" {
-		fmt.Fprintf(d.out, "  %s\n", page)
+		fmt.Fprintf(d.out, "Its page, for one browser within a minute (muster page gives another address):\n  %s\n", page)
 	}
 	<-d.ctx.Done()
 }

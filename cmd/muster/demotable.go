@@ -203,7 +203,4 @@ func (d *demo) close(jobs int) {
 	fmt.Fprintf(d.out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
 	fmt.Fprintf(d.out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))
 	fmt.Fprintf(d.out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, briefSize(swapped))
-	if d.shown != "" {
-		fmt.Fprintf(d.out, "Its page is at %s while it runs: muster demo --stay, and muster page for an address.\n", pagePlace(d.shown))
-	}
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +14,7 @@ import (
 	"muster/policy/catalog"
 	"muster/policy/script"
 	"muster/policy/scriptfile"
+	"muster/sim"
 )
 
 const policyHelp = `Look at policies, and write your own.
@@ -138,21 +142,35 @@ line and column.`,
 			if err != nil {
 				return err
 			}
-			f := simFlags{cluster: tryCluster, workload: tryWorkload, policies: args[0], seeds: "1", traffic: trafficEstimate, workers: 1}
+			f := simFlags{cluster: tryCluster, workload: tryWorkload, bundled: true, policies: args[0], seeds: "1", traffic: trafficEstimate, workers: 1}
 			if err := f.runQuietly(c); err != nil {
-				return err
+				return whyStuck(args[0], l.Source, err)
 			}
 			out := c.OutOrStdout()
 			fmt.Fprintf(out, "%s is a policy.\n", args[0])
 			if s := script.Summary(l.Source); s != "" {
 				fmt.Fprintln(out, s)
 			}
+			tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 			for _, o := range l.Script.Options() {
-				fmt.Fprintf(out, "  :%s=%s  %s\n", o.Name, o.Default, o.Summary)
+				fmt.Fprintf(tw, "  :%s=%s\t%s\n", o.Name, o.Default, o.Summary)
 			}
-			return nil
+			return tw.Flush()
 		},
 	}
+}
+
+// whyStuck says what to do about a script that does not start all jobs of the small log.
+func whyStuck(spec string, source []byte, err error) error {
+	var stuck *sim.StuckError
+	if !errors.As(err, &stuck) {
+		return err
+	}
+	advice := "decide must call plan.start for every job in the end; for one that is to wait until some time, call plan.wake with it"
+	if bytes.Contains(source, []byte("def init(")) {
+		advice = "put jobs that arrive into a queue (mccsSetCallBack with NewJobArrival, mccsAddJob), and take, place and start them in main or a callback"
+	}
+	return fmt.Errorf("%s left %d jobs of the small log waiting for ever on an idle cluster; of the first: %s\n%s", spec, stuck.Jobs, stuck.First, advice)
 }
 
 func mustBeScript(spec string) error {
@@ -206,6 +224,7 @@ does, and say whether the script failed, and where. What it prints is shown.`,
 				return err
 			}
 			f.policies = strings.TrimSuffix(args[0]+","+beside, ",")
+			f.bundled = !c.Flags().Changed("workload")
 			err := f.run(c)
 			f.scripts.tellPrinted(c.ErrOrStderr())
 			return err

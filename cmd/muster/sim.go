@@ -92,6 +92,7 @@ type simFlags struct {
 	explain, priority           string
 	outages, history            string
 	noKill, asJSON, list        bool
+	bundled                     bool // the workload comes with Muster: no file is looked for
 	workers                     int
 	log                         logFlags
 	scripts                     scriptRuns
@@ -361,6 +362,9 @@ func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workloa
 	opt.SkipLogged = !readsNames(f.policies)
 	if f.workload == "-" {
 		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
+	}
+	if f.bundled {
+		return namedWorkload(f.workload, opt)
 	}
 	return loadWorkload(f.workload, opt)
 }

@@ -22,8 +22,9 @@ func newUsage() *cobra.Command {
 		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of
 the cluster that one should have, USED the part that one had lately; FACTOR is what
 follows for waiting jobs, from 0 to 1. Older usage counts less, as the head's
-configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning. Only a head
-with a file of priorities (muster head --priority) keeps this account.` + askHelp,
+configuration says; HOURS is what is left of it, in hours of cores or of what the
+configuration bills. Only a head with a file of priorities (muster head --priority)
+keeps this account; muster history has what each job used.` + askHelp,
 		Example: "  muster usage\n  muster usage -u alice\n  muster usage --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := f.open()
@@ -56,10 +57,10 @@ func writeUsage(c *cobra.Command, lines []api.UsageLine) error {
 	var rows [][]string
 	for _, l := range lines {
 		rows = append(rows, []string{
-			orDash(l.Account), orDash(l.User), fraction(l.Shares), fraction(l.Used), fraction(l.Factor), hours(l.CoreSeconds), hours(l.GPUSeconds), strconv.FormatUint(l.Jobs, 10),
+			orDash(l.Account), orDash(l.User), fraction(l.Shares), fraction(l.Used), fraction(l.Factor), hours(l.Raw),
 		})
 	}
-	return writeColumns(c.OutOrStdout(), []string{"ACCOUNT", "USER", "SHARES", "USED", "FACTOR", "CORE-HOURS", "GPU-HOURS", "JOBS"}, rows, 0)
+	return writeColumns(c.OutOrStdout(), []string{"ACCOUNT", "USER", "SHARES", "USED", "FACTOR", "HOURS"}, rows, 0)
 }
 
 func newPriorities() *cobra.Command {

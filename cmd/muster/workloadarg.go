@@ -21,18 +21,29 @@ the name of a bundled log, or a generator with its parameters:
 
   log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
 
-A file of that name wins over a name; - is a log on standard input.`
+A file of that name wins over a name, a folder does not; - is a log on standard input.`
 
 // loadWorkload finds the workload that an argument names: a file, a bundled log,
 // or a generator with parameters. What it returns makes the workload for a seed,
 // or reads the log, once, whatever the seed; the jobs of a log are shared by all
 // calls and must not be changed. Only a log has a report.
 func loadWorkload(arg string, opt workload.ReadOptions) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
-	if _, err := os.Stat(arg); err == nil {
+	if info, err := os.Stat(arg); err == nil && !(info.IsDir() && isWorkloadName(arg)) {
 		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.ReadFile(arg, opt) }), nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	return namedWorkload(arg, opt)
+}
+
+// isWorkloadName says whether an argument is the name of a bundled log or of a generator.
+func isWorkloadName(arg string) bool {
+	name, _, _ := strings.Cut(arg, ":")
+	return slices.ContainsFunc(bundled.Logs(), func(b bundled.Log) bool { return b.Name == arg }) || slices.Contains(generatorNames(), name)
+}
+
+// namedWorkload is one that comes with Muster, whatever files there are.
+func namedWorkload(arg string, opt workload.ReadOptions) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
 	for _, b := range bundled.Logs() {
 		if b.Name == arg {
 			return readOnce(func() (*workload.Workload, *workload.ReadReport, error) {

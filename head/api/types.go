@@ -232,11 +232,9 @@ type UsageLine struct {
 	Shares float64 `json:"shares"`
 	Used   float64 `json:"used"`
 	Factor float64 `json:"factor"`
-	// Raw is decayed seconds of billing units; the others count since the beginning.
-	Raw         float64 `json:"raw"`
-	CoreSeconds float64 `json:"core_seconds"`
-	GPUSeconds  float64 `json:"gpu_seconds"`
-	Jobs        uint64  `json:"jobs"`
+	// Raw is seconds of billing units (cores, unless the file of priorities weighs them), of
+	// which older ones count less.
+	Raw float64 `json:"raw"`
 }
 
 // Priorities says why the queue stands as it does.

@@ -167,6 +167,31 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
+// The page of a head without nodes and jobs says what to do, and its views stand in one line on
+// a phone.
+func TestEmptyPageInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives a browser")
+	}
+	b := browser.Start(t)
+	openPageAs(t, b, start(t, withPage).user(""))
+	for hash, want := range map[string]string{
+		"#/cluster": "run muster node --head", "#/queue": "muster submit", "#/queue?q=x": "No job here matches the filter.", "#/queue?show=running": "There is no such job.", "#/gantt": "No node has joined yet.", "#/history": "No job has ended in this time.", "#/history?q=x": "No job here matches the filter.",
+	} {
+		visit(b, hash)
+		b.Until(hash+" to say "+want, `return document.querySelector("main").innerText.includes(arguments[0])`, want)
+	}
+	b.Phone(true)
+	defer b.Phone(false)
+	var lines, hidden int
+	b.Script(&lines, `return new Set([...document.querySelectorAll("nav a")].map(a => a.offsetTop)).size`)
+	b.Script(&hidden, `const n = document.querySelector("nav"); return n.scrollWidth - n.clientWidth`)
+	if lines != 1 || hidden > 0 {
+		t.Errorf("the views stand in %d lines on a phone, and %d pixels of them are not to be seen", lines, hidden)
+	}
+	quiet(t, b)
+}
+
 // quiet holds the console to silence.
 func quiet(t *testing.T, b *browser.Browser) {
 	t.Helper()
@@ -387,25 +412,41 @@ func proxied(t *testing.T, c *cluster, answers map[string]any) string {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// whatIfDocument is what GET /v1/whatif answers.
-func whatIfDocument() any {
-	figures := func(wait, use float64) map[string]any {
-		return map[string]any{"mean_wait": wait, "median_wait": wait / 3, "p95_wait": wait * 4, "mean_slowdown": 1 + wait/600, "use": use, "core_use": use / 2, "makespan": 86400 / use * 0.7, "unfinished": 0}
+// whatIfDocument is what GET /v1/whatif may answer: made of the types of the interface, so
+// that the page is tested with the names that the head really uses.
+func whatIfDocument() api.WhatIf {
+	figures := func(wait, use float64) *api.WhatIfFigures {
+		return &api.WhatIfFigures{MeanWait: wait, MedianWait: wait / 3, P95Wait: wait * 4, MeanSlowdown: 1 + wait/600, Use: use, CoreUse: use / 2, Makespan: 86400 / use * 0.7}
 	}
-	user := func(name string, jobs int, wait, was float64) map[string]any {
-		return map[string]any{"user": name, "jobs": jobs, "mean_wait": wait, "mean_wait_measured": was}
+	policy := func(name string, wait, use float64) api.WhatIfPolicy {
+		return api.WhatIfPolicy{
+			Policy: name, Figures: figures(wait, use), Took: 0.4, UsersLeftOut: 3,
+			Users: []api.WhatIfUser{{User: "alice", Jobs: 210, MeanWait: wait, MeanWaitMeasured: 1800}, {User: hostile, Jobs: 12, MeanWait: wait * 2, MeanWaitMeasured: 1800}},
+		}
 	}
-	policy := func(name string, wait, use float64) map[string]any {
-		return map[string]any{"policy": name, "figures": figures(wait, use), "took_seconds": 0.4, "users": []any{user("alice", 210, wait, 1800), user(hostile, 12, wait*2, 1800)}}
+	inForce := policy("easy", 1860, 0.62)
+	inForce.InForce = true
+	partly := policy("g-queue", 0.25, 0.4) // the best wait of all, for it leaves jobs out
+	partly.Figures.Impossible = 6
+	return api.WhatIf{
+		Next: 1.9e9 + 100000,
+		Periods: []api.WhatIfPeriod{
+			{
+				Name: "day", From: 1.9e9, To: 1.9e9 + 86400, Jobs: 412, MadeAt: 1.9e9 + 90000, Policy: "easy", Measured: *figures(1800, 0.62),
+				Model: &api.WhatIfAccuracy{MeanWait: 60, StartedTogether: 0.98}, Notes: []string{"a note"},
+				Policies: []api.WhatIfPolicy{
+					inForce, policy("conservative", 2100, 0.6), policy("fcfs", 1900, 0.62), policy("r-queue", 690, 0.81), partly, policy("mosaic", 540, 0.84),
+					{Policy: "./mine.star", Error: "mine.star:3:7: " + hostile},
+				},
+			},
+			{Name: "week"},
+		},
 	}
-	inForce := func(p map[string]any) map[string]any { p["in_force"] = true; return p }
-	return map[string]any{"periods": []any{map[string]any{
-		"name": "day", "from": 1.9e9, "to": 1.9e9 + 86400, "jobs": 412, "made_at": 1.9e9 + 90000, "running": false, "progress": 1, "measured": figures(1800, 0.62),
-		"notes": []string{"a note"}, "policies": []any{inForce(policy("easy", 1800, 0.62)), policy("conservative", 2100, 0.6), policy("r-queue", 690, 0.81), policy("mosaic", 540, 0.84), map[string]any{"policy": "./mine.star", "error": "mine.star:3:7: " + hostile}},
-	}}}
 }
 
-// whatIf shows each policy beside what was measured.
+// whatIf shows each policy beside what was measured, and calls it better or worse than the
+// policy in force, simulated as well, where the difference is larger than the simulation's
+// error.
 func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	back := currentAddress(b)
 	var p api.Page
@@ -417,11 +458,27 @@ func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	b.Until("a table", `return document.querySelectorAll("main table:first-of-type tbody tr").length > 4`)
 	var rows []string
 	b.Script(&rows, `return [...document.querySelector("main table").querySelectorAll("tbody tr")].map(r => r.children[0].textContent + ": " + r.children[1].textContent)`)
-	if got, want := strings.Join(rows, "; "), "as it was: 30 min 00 s; mosaic: 9 min 00 s, better; r-queue: 11 min 30 s, better; easy (in force): 30 min 00 s; conservative: 35 min 00 s, worse"; got != want {
+	if got, want := strings.Join(rows, "; "), "measured: 30 min 00 s; easy, in force: 31 min 00 s; mosaic: 9 min 00 s, better; r-queue: 11 min 30 s, better; fcfs: 31 min 40 s; conservative: 35 min 00 s, worse; g-queue: 250 ms"; got != want {
 		t.Errorf("the table says %s\nwant           %s", got, want)
 	}
-	b.Script(nil, `document.querySelector("details").open = true`)
-	b.Until("a user's gain and an error", `const t = document.querySelector("main").innerText; return t.includes("alice") && t.includes("21 min 00 s less") && t.includes("mine.star:3:7: <img")`)
+	var said string
+	b.Script(&said, `return document.querySelector("main").innerText`)
+	for _, want := range []string{"Impossible", "without the 6 jobs that it could never start", "mean wait is 1 min 00 s longer than measured", "98 % of the jobs", "Not simulated yet", "The head does it at"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the page does not say %q:\n%s", want, said)
+		}
+	}
+	for _, phone := range []bool{false, true} {
+		b.Phone(phone)
+		var size []int
+		b.Script(&size, `const s = document.scrollingElement; return [s.scrollWidth - innerWidth, s.scrollHeight - innerHeight]`)
+		if size[0] > 0 || size[1] > 0 {
+			t.Errorf("phone %v: the page is larger than the window by %v: there are two bars to scroll with", phone, size)
+		}
+	}
+	b.Phone(false)
+	b.Script(nil, `document.querySelectorAll("details").forEach(d => d.open = true)`)
+	b.Until("a user's gain and an error", `const t = document.querySelector("main").innerText; return t.includes("alice") && t.includes("21 min 00 s less") && t.includes("and 3 users with few jobs") && t.includes("mine.star:3:7: <img")`)
 	b.Script(nil, `document.querySelectorAll("details").forEach(d => d.open = false); document.querySelector("main .wrong").remove()`)
 	keep(b, "page-whatif")
 	quiet(t, b)

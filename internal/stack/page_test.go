@@ -150,7 +150,7 @@ func TestPageOfARealCluster(t *testing.T) {
 
 	b.Open(strings.TrimSpace(r.must("page")))
 	b.Until("that it is live", `return document.body.dataset.connection === "live"`)
-	b.Until("that a GPU is lent to login", `return /→ login 1 /.test(document.querySelector("main").innerText)`)
+	b.Until("that a GPU is lent to login", `return /→ login · 1 /.test(document.querySelector("main").innerText)`)
 	b.Until("how busy a GPU is", `return [...document.querySelectorAll(".device .who")].some(e => /\d %$/.test(e.textContent))`)
 	picture("page-cluster")
 
@@ -180,6 +180,34 @@ func TestPageOfARealCluster(t *testing.T) {
 	b.Script(&states, `return [...document.querySelectorAll(".row:not(.heads) .c-state")].map(e => e.textContent)`)
 	if got := strings.Join(states, " "); got != strings.TrimSpace(strings.Repeat("completed ", 5)) {
 		t.Errorf("the history says %s", got)
+	}
+	if list := b.Complaints(); len(list) > 0 {
+		t.Errorf("the console says %v", list)
+	}
+	b.Script(nil, `location.hash = "#/node/gpu1"`)
+	b.Until("since when the node is connected", `return /connected since \d/.test(document.querySelector("main").innerText)`)
+	b.Script(nil, `location.hash = "#/job/1"`)
+	b.Until("where the output of a job is that has ended", `const t = document.querySelector("main").innerText; return t.includes("/muster-1.out") && t.includes("muster logs 1 ") && t.includes("any memory")`)
+	_ = b.Complaints() // the browser says that the node has nothing of it
+
+	// What if, as the head really answers it: each policy has all its figures.
+	b.Script(nil, `location.hash = "#/whatif"`)
+	b.Until("when it is simulated", `return document.querySelector("main").innerText.includes("Not simulated yet. The head does it at ")`)
+	b.Script(nil, `[...document.querySelectorAll("main button")].find(b => b.textContent === "Simulate now").click(); document.querySelector("dialog .danger").click()`)
+	b.Until("both periods", `return document.querySelectorAll("main section table[aria-label^=The]").length === 2`)
+	var wrong []string
+	b.Script(&wrong, `
+		const wrong = [], tables = [...document.querySelectorAll("main section table[aria-label^=The]")];
+		for (const t of tables) {
+			const rows = [...t.querySelectorAll("tbody tr")].map(r => [...r.children].map(c => c.textContent));
+			const names = rows.map(r => r[0]);
+			if (names[0] !== "measured" || names[1] !== "easy, in force" || !names.includes("mosaic") || !names.includes("mccs-latency")) wrong.push("policies " + names);
+			for (const r of rows) if (r.slice(1).some(c => !/^(\d[\d.,]*( (s|ms|min|h|d|%)( \d+ (s|min|h))?)?)(, better|, worse)?$/.test(c))) wrong.push(r.join(" | "));
+		}
+		if (!document.querySelector("main").innerText.includes("start within a second")) wrong.push("nothing on how far to believe it");
+		return wrong`)
+	if len(wrong) > 0 {
+		t.Errorf("what if: %v", wrong)
 	}
 	if list := b.Complaints(); len(list) > 0 {
 		t.Errorf("the console says %v", list)

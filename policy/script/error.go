@@ -36,7 +36,7 @@ func clipped(text string) string {
 }
 
 func errorAt(file string, pos syntax.Position, format string, args ...any) *Error {
-	return &Error{File: file, Line: int(pos.Line), Column: int(pos.Col), Message: clipped(fmt.Sprintf(format, args...))}
+	return &Error{File: file, Line: int(pos.Line), Column: int(pos.Col), Message: clipped(advised(fmt.Sprintf(format, args...)))}
 }
 
 // errorOf finds the place of an error of the interpreter.
@@ -56,6 +56,36 @@ func errorOf(file string, err error) *Error {
 		return errorAt(file, placeOf(file, eval.CallStack), "%s", strings.TrimPrefix(eval.Msg, "Starlark computation cancelled: "))
 	}
 	return &Error{File: file, Message: clipped(err.Error())}
+}
+
+// advice is what to do about messages of the interpreter that say little to those who know
+// Python: how a message begins, and what is said behind it.
+var advice = []struct{ begins, say string }{
+	{"got import,", "a policy imports nothing: all that it may use has a name already"},
+	{"got global,", "what a policy keeps between steps goes into state"},
+	{"got nonlocal,", "what a policy keeps between steps goes into state"},
+	{"got class,", "there are no classes: use dictionaries"},
+	{"got try,", "nothing is caught: a step that fails is the fallback's"},
+	{"got with,", "a policy opens nothing"},
+	{"got string literal, want", `texts have no letters before them: write "%s" % x`},
+	{"cannot insert into frozen", frozen},
+	{"cannot append to frozen", frozen},
+	{"cannot delete from frozen", frozen},
+	{"cannot assign to element of frozen", frozen},
+	{"cannot clear frozen", frozen},
+	{"unhandled index operation queue", "walk through it with for, or make a list of it: list(...)"},
+}
+
+const frozen = "what is outside of functions cannot be changed any more: keep it in state"
+
+// advised adds advice to a message, where there is any.
+func advised(message string) string {
+	for _, a := range advice {
+		if strings.HasPrefix(message, a.begins) {
+			return message + " (" + a.say + ")"
+		}
+	}
+	return message
 }
 
 // placeOf is the innermost place in the file: what is below it are functions written

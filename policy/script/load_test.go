@@ -23,6 +23,11 @@ func TestLoadRefuses(t *testing.T) {
 		"why is a value":      {ok + "why = 'so'\n", "", "test.star: why is a string, and must be a function"},
 		"syntax":              {ok + "x = = 2\n", "", "test.star:3:5: got '=', want primary expression"},
 		"unknown name":        {"def decide(view, plan):\n  veiw.queue()\n", "", "test.star:2:3: undefined: veiw"},
+		"misspelt name":       {"def decide(view, plan):\n  x = 3 * MINUTES\n", "", "test.star:2:11: undefined: MINUTES (did you mean MINUTE?)"},
+		"import":              {"import os\n" + ok, "", "test.star:1:1: got import, want primary expression (a policy imports nothing: all that it may use has a name already)"},
+		"global":              {"n = 0\ndef decide(view, plan):\n  global n\n", "", "test.star:3:3: got global, want primary expression (what a policy keeps between steps goes into state)"},
+		"f-string":            {ok + "x = f'{x}'\n", "", `(texts have no letters before them: write "%s" % x)`},
+		"time without a unit": {ok + "d = setting('d', 10 * MINUTE)\n", "d=600", "test.star:3:12: setting d is a time: say 600s, 600m or 600h, not 600"},
 		"load":                {"load('a.star', 'b')\n" + ok, "", "test.star:1:1: load: a policy is one file, and loads no others"},
 		"while":               {"def decide(view, plan):\n  while True:\n    pass\n", "", "test.star:2:3: while: a policy has no such loops; use for"},
 		"loop outside":        {ok + "for i in range(3):\n  pass\n", "", "test.star:3:1: for loop not within a function"},
@@ -324,4 +329,28 @@ func FuzzLoad(f *testing.F) {
 		}
 		s.View()
 	})
+}
+
+// Defaults are written as an administrator writes them, and are read back as they were.
+func TestDefaultsAsWritten(t *testing.T) {
+	for source, want := range map[string]string{
+		"10 * MINUTE": "10m", "90 * SECOND": "1m30s", "HOUR": "1h", "DAY": "24h", "HOUR + SECOND": "1h0m1s", "SECOND": "1s", "7": "7", "0": "0", "GiB": "1073741824", "1.5": "1.5", "True": "True", "'a/b'": "a/b", "NEVER": "9223372036854775807",
+	} {
+		const file = "d = setting('d', %s)\ndef decide(view, plan):\n  print(d)\n"
+		p, err := Load("test.star", fmt.Appendf(nil, file, source), "", easyFallback)
+		if err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		got := p.Options()[0].Default
+		if got != want {
+			t.Errorf("the default %s is written as %s, want %s", source, got, want)
+		}
+		again, err := Load("test.star", fmt.Appendf(nil, file, source), "d="+got, easyFallback)
+		if err != nil {
+			t.Fatalf("%s: %v", got, err)
+		}
+		if a, b := p.in.globals["d"], again.in.globals["d"]; a.String() != b.String() {
+			t.Errorf("%s is read back as %v, and was %v", got, b, a)
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"go.starlark.net/resolve"
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"muster/model"
 )
 
 // interp is one file, run once, and what its functions need when they are called.
@@ -83,7 +85,7 @@ func (in *interp) run(tree *syntax.File, names ...starlark.StringDict) *Error {
 	}
 	program, err := starlark.FileProgram(tree, known.Has)
 	if err != nil {
-		return errorOf(in.file, err)
+		return suggesting(errorOf(in.file, err), known)
 	}
 	if err := fewLocals(tree); err != nil {
 		return err
@@ -117,6 +119,19 @@ func (in *interp) flat() *Error {
 		}
 	}
 	return nil
+}
+
+// suggesting adds the name that was probably meant to the message about an unknown one. The
+// resolver itself knows the names of the file alone.
+func suggesting(e *Error, known starlark.StringDict) *Error {
+	name, unknown := strings.CutPrefix(e.Message, "undefined: ")
+	if !unknown || strings.Contains(name, " ") { // it has a suggestion
+		return e
+	}
+	if near := model.Nearest(name, known.Keys()); near != "" {
+		e.Message += " (did you mean " + near + "?)"
+	}
+	return e
 }
 
 // guard runs something of the script within its limits. What panics is a mistake in

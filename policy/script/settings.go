@@ -163,9 +163,20 @@ func (in *interp) setting(_ *meter, args starlark.Tuple, named []starlark.Tuple)
 	return readSetting(name, text, fallback)
 }
 
+// settingText writes a default as an administrator would, so that readSetting reads it back.
 func settingText(v starlark.Value) string {
 	if s, ok := starlark.AsString(v); ok {
 		return s
+	}
+	if d, ok := wholeSeconds(v); ok {
+		text := d.String() // as 1h0m0s
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+		return text
 	}
 	if !scalar(v) {
 		return ""
@@ -173,10 +184,24 @@ func settingText(v starlark.Value) string {
 	return v.String()
 }
 
+// wholeSeconds tells a time from other numbers: times are nanoseconds, and nobody counts
+// anything else in whole thousands of millions.
+func wholeSeconds(v starlark.Value) (time.Duration, bool) {
+	n, ok := v.(starlark.Int)
+	if !ok {
+		return 0, false
+	}
+	ns, ok := n.Int64()
+	return time.Duration(ns), ok && ns > 0 && ns%int64(time.Second) == 0
+}
+
 func readSetting(name, text string, like starlark.Value) (starlark.Value, error) {
 	switch like.(type) {
 	case starlark.Int:
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			if _, time := wholeSeconds(like); time && n%1e9 != 0 {
+				return nil, fmt.Errorf("setting %s is a time: say %ss, %sm or %sh, not %s", name, text, text, text, text)
+			}
 			return starlark.MakeInt64(n), nil
 		}
 		if d, err := model.ParseDuration(text); err == nil {

@@ -76,8 +76,8 @@ function deviceLine(node, i, device, users) {
   }
   const first = users[0], measured = busy.get(node.node)?.devices[i];
   const who = !device.up ? "down" : !first ? "free" : users.length > 1 ? `${users.length} jobs` : `${jobName(first.job)} ${first.job.user}`;
-  const use = measured && measured.part !== null ? ` ${percent(measured.part)}` : "";
-  line.append(el("span", { class: "no" }, i), stack, el("span", { class: "who" }, (first?.borrowed && users.every(u => u.for === first.for) ? `→ ${first.for} ` : "") + who + use));
+  const use = measured && measured.part !== null ? ` · ${percent(measured.part)}` : "";
+  line.append(el("span", { class: "no" }, i), stack, el("span", { class: "who" }, (first?.borrowed && users.every(u => u.for === first.for) ? `→ ${first.for} · ` : "") + who + use));
   line.title = `${device.name}, ${bytes(device.memory)}` + users.map(u => `\n${jobName(u.job)} ${u.job.name} of ${u.job.user}: ${bytes(u.memory)}${u.borrowed ? `, lent to ${u.for}` : ""}`).join("");
   return line;
 }
@@ -115,6 +115,7 @@ export function show(main, route) {
     make: () => el("div", { role: "option", class: "cell" }, el("div", { class: "tile" })),
     show: (e, i) => tile(e, nodes[i]),
     open: i => { location.hash = `#/node/${encodeURIComponent(nodes[i].node)}`; },
+    empty: () => store.connection !== "live" ? "…" : filter.value.trim() ? "No node matches the filter." : "No node has joined yet. On the machine that is to be one, run muster node --head with the name of the head's machine.",
     seen: (first, last) => { sight = nodes.slice(first, last).filter(n => n.devices?.length && n.connected); },
   });
   main.append(el("h1", { tabindex: "-1" }, "Cluster"), el("div", { class: "tools" }, filter, total), el("div", { class: "legend muted" },
@@ -216,8 +217,8 @@ export function showNode(main, route) {
     if (facts.stamp === stamp) return;
     facts.stamp = stamp;
     const keep = document.activeElement?.getAttribute("aria-label");
-    fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` since ${clock(node.since)}`),
-      el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory)} in use by ${count(u.jobs.length, "job")}.`),
+    fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since)}`),
+      el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory)} of memory promised to ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
       node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">In use", ">Busy", "Jobs"], node.devices.map((d, i) => {
         const m = busy.get(name)?.devices[i];

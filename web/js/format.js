@@ -9,6 +9,12 @@ export function duration(s) {
   return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
 
+// span is a duration that may be short: a figure, not a clock that goes on.
+export function span(s) {
+  if (s > 0 && s < 1) return `${Math.max(1, Math.round(s * 1000))} ms`;
+  return s > 0 && s < 10 ? `${s.toFixed(1)} s` : duration(Math.round(s));
+}
+
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(n) {
@@ -39,3 +45,6 @@ export const count = (n, word, words = word + "s") => `${n.toLocaleString("en")}
 
 // jobName is how people call a job: 17, or 17_3 for a task of an array.
 export const jobName = j => j.array_task === undefined ? String(j.job) : `${j.array_job}_${j.array_task}`;
+
+// ordinal is 1st, 2nd, 3rd, 4th.
+export const ordinal = n => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");

@@ -207,7 +207,7 @@ export function show(main, route) {
 
   function choose(b) {
     chosen = b;
-    if (!b) text(told, `${count(rows.length, "row")}, ${count(blocks.length, "block")}. + and − zoom, arrows move, [ and ] choose a job.`);
+    if (!b) text(told, blocks.length ? `${count(rows.length, "row")}, ${count(blocks.length, "block")}. A colour is a user; striped: lent to another node. + and − zoom, arrows move, [ and ] choose a job, Enter or a double click opens it.` : rows.length ? "Nothing runs or ran here in this time." : filter.value.trim() ? "Nothing matches the filter." : "No node has joined yet.");
     else {
       const j = b.job;
       text(told, `Job ${jobName(j)} ${j.name} of ${j.user} on ${b.r.name}: ${stateWord(j.state)}, from ${clock(b.from)}${isOver(j) ? ` to ${clock(b.to)}` : ""}, ${duration(Math.min(b.to, now()) - b.from)}${b.borrowed ? ", borrowed" : ""}`);

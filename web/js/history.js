@@ -15,8 +15,8 @@ export function show(main, route) {
   const until = el("input", { type: "datetime-local", "aria-label": "Until", value: value("to", "") });
   const filter = el("input", { type: "search", "aria-label": "Filter jobs", placeholder: "Filter  ( / )", value: value("q", ""), "data-filter": true, oninput: () => { remember(); draw(); } });
   const total = el("output", { class: "muted", "aria-live": "polite" });
-  let sort = value("sort", "-job"), jobs = [], asked = null;
-  const list = new JobTable("Jobs that have ended", { sorted: column => { sort = sort === column ? "-" + column : column; remember(); draw(); } });
+  let sort = value("sort", "-job"), jobs = [], asked = null, ready = false;
+  const list = new JobTable("Jobs that have ended", { sorted: column => { sort = sort === column ? "-" + column : column; remember(); draw(); }, where: "Where, and when it ended", empty: () => asked && !ready ? "…" : filter.value.trim() ? "No job here matches the filter." : "No job has ended in this time." });
   const form = el("form", { class: "tools", onsubmit: e => { e.preventDefault(); remember(); load(); } },
     user, el("label", {}, "from ", since), el("label", {}, "until ", until), el("button", { type: "submit" }, "Search"), filter, total);
   main.append(el("h1", { tabindex: "-1" }, "History"), form, list.element);
@@ -38,6 +38,7 @@ export function show(main, route) {
     if (since.value) query.set("since", seconds(since));
     if (until.value) query.set("until", seconds(until));
     jobs = [];
+    ready = false;
     text(total, "…");
     try {
       for (;;) {
@@ -47,6 +48,7 @@ export function show(main, route) {
         if (!page.next || jobs.length >= most) break;
         query.set("after", page.next);
       }
+      ready = true;
       draw();
     } catch (e) {
       if (!stop.signal.aborted) text(total, e.message);

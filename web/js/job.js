@@ -1,10 +1,13 @@
 // One job: how it came to be as it is, what it has, what it writes.
 
-import { el, text, fill, pill, table, confirm, note } from "./dom.js";
-import { bytes, clock, count, duration, jobName } from "./format.js";
+import { el, text, fill, pill, table, confirm, note, stateWord } from "./dom.js";
+import { bytes, clock, count, duration, jobName, ordinal, span } from "./format.js";
 import { ask, send } from "./api.js";
 import { store, subscribe, now, isOver, isActive, unseen } from "./store.js";
 import { nodeLink } from "./cluster.js";
+
+// memory is how much of a node's a job may use; 0 is as much as there is.
+const memory = n => n ? `${bytes(n)} of memory` : "any memory";
 
 export function show(main, route) {
   const id = route.argument;
@@ -68,10 +71,10 @@ export function show(main, route) {
   function timeline() {
     const steps = [[job.submit, "submitted"]];
     if (job.eligible && job.eligible - job.submit > 1) steps.push([job.eligible, "could be started"]);
-    if (job.start) steps.push([job.start, job.attempt > 1 ? `started, the ${job.attempt}th time` : "started"]);
-    for (const h of history) if (!steps.some(s => Math.abs(s[0] - h.at) < 1.5)) steps.push([h.at, `seen ${h.state.toLowerCase()}`]);
-    if (job.end) steps.push([job.end, `ended: ${job.state.toLowerCase().replaceAll("_", " ")}`]);
-    else steps.push([now(), `now: ${job.state.toLowerCase()}`]);
+    if (job.start) steps.push([job.start, job.attempt > 1 ? `started for the ${ordinal(job.attempt)} time` : "started"]);
+    for (const h of history) if (!steps.some(s => Math.abs(s[0] - h.at) < 1.5)) steps.push([h.at, `seen ${stateWord(h.state)}`]);
+    if (job.end) steps.push([job.end, `ended: ${stateWord(job.state)}`]);
+    else steps.push([now(), `now: ${stateWord(job.state)}`]);
     steps.sort((a, b) => a[0] - b[0]);
     const from = steps[0][0], to = Math.max(from + 1, steps.at(-1)[0]);
     const waited = (job.start || job.end || now()) - job.submit;
@@ -90,10 +93,10 @@ export function show(main, route) {
   function facts() {
     const rows = [
       ["User", job.user + (job.account ? `, account ${job.account}` : "")], ["Asks for", job.options || "–"],
-      ["Has", isActive(job) || isOver(job) ? `${count(job.num_nodes, "node")}, ${count(job.cores, "core")}, ${bytes(job.memory)}, ${count(job.gpus, "GPU")}` : ""],
+      [isOver(job) ? "Had" : "Has", job.start ? `${count(job.num_nodes, "node")}, ${count(job.cores, "core")}, ${memory(job.memory)}, ${count(job.gpus, "GPU")}` : ""],
       ["Priority", job.priority || ""], ["Time limit", job.time_limit ? duration(job.time_limit) : "none"], ["Waits for", job.dependency || ""],
       ["Directory", job.directory], ["Output", job.output || ""], ["Command", job.command ? job.command.join(" ") : ""], ["Comment", job.comment || ""],
-      ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_time ? duration(job.cpu_time) : ""], ["Peak memory", job.memory_peak ? bytes(job.memory_peak) : ""],
+      ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_time ? span(job.cpu_time) : ""], ["Peak memory", job.memory_peak ? bytes(job.memory_peak) : ""],
     ];
     return el("dl", { class: "facts" }, ...rows.filter(r => r[1] !== "").flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
   }
@@ -111,9 +114,9 @@ export function show(main, route) {
     }
     fill(body, timeline(), facts(),
       job.devices?.length ? table("GPUs", ["On node", "GPU of", ">No.", ">Memory", ""], job.devices.map(d => [nodeLink(d.for), nodeLink(d.node), String(d.device), d.memory ? bytes(d.memory) : "all", d.borrowed ? "borrowed" : ""])) : null,
-      job.parts?.length ? table("Nodes", ["Node", ">Cores", ">Memory", "Processes"], job.parts.map(p => [nodeLink(p.node), String(p.cores), bytes(p.memory), p.state || ""])) : null);
-    if (!output && job.parts?.length && may() && (isActive(job) || store.jobs.has(job.job))) {
-      output = new Output(outputPlace, id, job.parts.length);
+      job.parts?.length ? table("Nodes", ["Node", ">Cores", ">Memory", "Processes"], job.parts.map(p => [nodeLink(p.node), String(p.cores), p.memory ? bytes(p.memory) : "any", p.state || ""])) : null);
+    if (!output && job.parts?.length && may()) {
+      output = new Output(outputPlace, job, job.parts.length);
     }
   }
 
@@ -136,8 +139,9 @@ const perFrame = 256 << 10;
 // Output follows what a job writes. A job that writes without end costs the page no more
 // than one that does not: only the last bytes are kept, and drawn at most once a frame.
 class Output {
-  constructor(place, id, parts) {
-    this.id = id;
+  constructor(place, job, parts) {
+    this.job = job;
+    this.id = jobName(job);
     this.pre = el("pre", { class: "output", tabindex: "0", role: "log", "aria-label": "What the job has written", "aria-live": "off" });
     this.state = el("span", { class: "muted", role: "status" });
     this.stream = el("select", { "aria-label": "Which output", onchange: () => this.open() }, el("option", { value: "output" }, "output"), el("option", { value: "error" }, "errors"));
@@ -152,6 +156,12 @@ class Output {
     document.addEventListener("visibilitychange", this.look);
     addEventListener("pagehide", this.gone);
     this.open();
+  }
+
+  // where is what can be said of the output of a job that its node no longer knows.
+  where() {
+    const { directory, output, parts } = this.job, file = output.startsWith("/") ? output : `${directory}/${output}`;
+    return `The job's node has forgotten it. What it wrote is in ${file}, as ${parts[0].node} has it: muster logs ${this.id} prints it where that file is to be seen.`;
   }
 
   close() {
@@ -185,6 +195,7 @@ class Output {
       if (total > size) text(this.state, `the last ${bytes(size)} of ${bytes(total)}: muster logs ${this.id} has all`);
     };
     this.pre.textContent = "";
+    this.pre.hidden = false;
     text(this.state, "follows what is written");
     try {
       const answer = await send(`/v1/jobs/${encodeURIComponent(this.id)}/output?follow=true&stream=${this.stream.value}&part=${this.part.value || 0}`, { signal: stop.signal });
@@ -204,7 +215,10 @@ class Output {
       }
       if (total <= size) text(this.state, total ? "this is all" : "it has written nothing");
     } catch (e) {
-      if (!stop.signal.aborted) text(this.state, e.status ? e.message : "the output broke off");
+      if (stop.signal.aborted) return;
+      const forgotten = e.status === 404 && this.job.output;
+      text(this.state, forgotten ? this.where() : e.status ? e.message : "the output broke off");
+      this.pre.hidden = forgotten;
     }
   }
 }

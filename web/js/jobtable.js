@@ -55,13 +55,14 @@ export function matcher(query) {
   };
 }
 
-// JobTable shows a list of jobs; sorted is called with a column's name.
+// JobTable shows a list of jobs; sorted is called with a column's name, empty says what there
+// is to say of no jobs, and where is how the last column is called.
 export class JobTable {
-  constructor(label, { sorted, seen }) {
+  constructor(label, { sorted, seen, empty, where }) {
     this.jobs = [];
     this.chosen = 0; // the number of the active job
     this.heads = columns.map(c => el("div", { role: "columnheader", class: "c-" + c.id },
-      el("button", { type: "button", onclick: () => sorted(c.id) }, c.title)));
+      el("button", { type: "button", onclick: () => sorted(c.id) }, c.id === "where" && where || c.title)));
     this.list = new Virtual({
       label, role: "grid", itemRole: "row",
       height: e => parseFloat(getComputedStyle(e).getPropertyValue("--row")),
@@ -69,6 +70,7 @@ export class JobTable {
       show: (e, i) => this.row(e, this.jobs[i]),
       open: i => { location.hash = `#/job/${jobName(this.jobs[i])}`; },
       moved: i => { this.chosen = this.jobs[i].job; },
+      empty,
       seen: (first, last) => seen?.(this.jobs.slice(first, last)),
     });
     this.list.element.prepend(el("div", { role: "row", class: "row heads", "aria-rowindex": "1" }, ...this.heads));

@@ -20,7 +20,7 @@ export function show(main, route) {
   const choice = el("select", { "aria-label": "Which jobs", onchange: change }, ...sets.map(([id, title]) => el("option", { value: id, selected: id === (route.query.get("show") || "") }, title)));
   const total = el("output", { class: "muted", "aria-live": "polite" });
   let sort = route.query.get("sort") || "";
-  const jobs = new JobTable("Jobs", { sorted: column => { sort = sort === column ? "-" + column : sort === "-" + column ? "" : column; change(); }, seen: wonder });
+  const jobs = new JobTable("Jobs", { sorted: column => { sort = sort === column ? "-" + column : sort === "-" + column ? "" : column; change(); }, seen: wonder, empty: () => filter.value.trim() ? "No job here matches the filter." : choice.value ? "There is no such job." : "No job waits or runs. muster submit gives the cluster one; those that have ended are in the history." });
   main.append(el("h1", { tabindex: "-1" }, "Queue"), el("div", { class: "tools" }, filter, choice, total), jobs.element);
 
   function change() {

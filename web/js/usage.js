@@ -8,7 +8,8 @@ import { store, subscribe, isActive, isOver } from "./store.js";
 export function show(main) {
   main.classList.add("flow");
   const present = el("div"), account = el("div");
-  main.append(el("h1", { tabindex: "-1" }, "Users"), el("h2", {}, "Now"), present, el("h2", {}, "Shares and use"), account);
+  main.append(el("h1", { tabindex: "-1" }, "Users"), el("h2", {}, "Now"), present, el("h2", {}, "Shares and use"), account,
+    el("p", { class: "muted" }, "Used is the part of all that was used lately, and hours are what it is made of: of cores, or of what the file of priorities bills; older use counts less. The factor, from 0 to 1, is what follows for the jobs that wait."));
   let closed = false, timer, drawTimer, last = "";
 
   function draw() {
@@ -33,11 +34,11 @@ export function show(main) {
     try {
       const { usage } = await ask("/v1/usage");
       if (closed) return;
-      const hours = s => (s / 3600).toFixed(1), stamp = JSON.stringify(usage);
+      const hours = s => (s / 3600).toFixed(s < 3600 ? 2 : 1), stamp = JSON.stringify(usage);
       if (stamp !== last) {
         last = stamp;
-        fill(account, usage?.length ? table("Shares and use", ["Account", "User", ">Share", ">Used", "", ">Factor", ">Core hours", ">GPU hours", ">Jobs"], usage.slice(0, 2000).map(l => [
-          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), l.factor.toFixed(2), hours(l.core_seconds), hours(l.gpu_seconds), String(l.jobs)]))
+        fill(account, usage?.length ? table("Shares and use", ["Account", "User", ">Share", ">Used", "", ">Hours", ">Factor"], usage.slice(0, 2000).map(l => [
+          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), hours(l.raw), l.factor.toFixed(2)]))
           : el("p", {}, "The head keeps no account: it does with a file of priorities (muster head --priority)."));
       }
     } catch (e) { if (!closed && last === "") fill(account, el("p", {}, e.message)); }

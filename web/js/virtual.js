@@ -1,14 +1,14 @@
 // A list of any length, of which only what is in sight is in the document. One thing in
 // it is the active one; arrow keys move it, Enter opens it.
 
-import { el, attribute } from "./dom.js";
+import { el, text, attribute } from "./dom.js";
 
 let lists = 0;
 
 export class Virtual {
   // o has: label; role and itemRole; height() of a row in pixels; columns(width) of items
   // in a row; make() an item's element; show(element, index); open(index); seen(first, last),
-  // called when other items are in sight.
+  // called when other items are in sight; empty(), what is said where there are none.
   constructor(o) {
     this.o = o;
     this.count = 0;
@@ -18,6 +18,8 @@ export class Virtual {
     this.prefix = `v${++lists}-`;
     this.inner = el("div", { class: "inner", role: o.itemRole === "row" ? "rowgroup" : "presentation" });
     this.element = el("div", { class: "virtual", role: o.role, "aria-label": o.label, tabindex: "0", onscroll: () => this.later(), onkeydown: e => this.key(e), onclick: e => this.click(e) }, this.inner);
+    this.nothing = el("p", { class: "nothing", hidden: true });
+    this.element.append(this.nothing);
     this.observer = new ResizeObserver(() => this.later());
     this.observer.observe(this.element);
   }
@@ -34,6 +36,8 @@ export class Virtual {
   set(count, active = this.active) {
     this.count = count;
     this.active = Math.min(active, count - 1);
+    this.nothing.hidden = count > 0 || !this.o.empty;
+    if (!this.nothing.hidden) text(this.nothing, this.o.empty());
     this.draw();
   }
 

@@ -1,25 +1,27 @@
 // What other policies would have made of the head's own jobs.
 
 import { el, fill, table, bar, note, confirm } from "./dom.js";
-import { count, clock, duration, percent } from "./format.js";
+import { count, clock, duration, percent, span } from "./format.js";
 import { ask } from "./api.js";
 import { store, subscribe } from "./store.js";
 
 const measures = [
-  ["mean_wait", "Mean wait", duration], ["median_wait", "Median wait", duration], ["p95_wait", "95 % wait less than", duration], ["mean_slowdown", "Mean slowdown", x => x.toFixed(2)],
-  ["use", "GPU use", percent], ["core_use", "Core use", percent], ["makespan", "All done in", duration], ["unfinished", "Unfinished", String],
+  ["mean_wait", "Mean wait", span], ["median_wait", "Median wait", span], ["p95_wait", "95 % wait less than", span], ["mean_slowdown", "Mean slowdown", x => x.toFixed(2)],
+  ["use", "GPU use", percent], ["core_use", "Core use", percent], ["makespan", "All done in", span], ["unfinished", "Unfinished", String],
 ];
+const impossible = ["impossible", "Impossible", String];
 const better = { use: -1, core_use: -1 }; // more of these is better
 
 export function show(main, route) {
   main.classList.add("flow");
   const body = el("div", {}, el("p", {}, "…"));
-  const button = el("button", { type: "button", hidden: true, onclick: start }, "Work it out now");
-  main.append(el("h1", { tabindex: "-1" }, "What if"), el("p", {}, "The jobs that this cluster had, played again under every policy. The first line is what was measured."), el("div", { class: "buttons" }, button), body);
+  const button = el("button", { type: "button", hidden: true, onclick: start }, "Simulate now");
+  main.append(el("h1", { tabindex: "-1" }, "What if"),
+    el("p", {}, "The jobs that this cluster had, simulated under every policy. The first line of a table is what was measured; all others are simulated, that of the policy in force too."), el("div", { class: "buttons" }, button), body);
   let closed = false, timer, last = "";
 
   async function start() {
-    if (!await confirm("Play the last day and week again under every policy? The head does it in the background, when it has nothing else to do.", "Work it out")) return;
+    if (!await confirm("Simulate the last day and week under every policy? A process of its own does it, at the lowest priority.", "Simulate")) return;
     try {
       await ask("/v1/whatif", { method: "POST", body: {} });
       note("begun");
@@ -40,7 +42,7 @@ export function show(main, route) {
       if (stamp !== last) {
         last = stamp;
         const open = new Set([...body.querySelectorAll("details[open]")].map(d => d.dataset.key));
-        fill(body, ...(periods.length ? periods.map(p => period(p, open)) : [el("p", {}, "Nothing was worked out yet. The head does it each night.")]));
+        fill(body, ...periods.map(p => period(p, open, answer.next)));
       }
     } catch (e) {
       if (closed) return;
@@ -49,38 +51,60 @@ export function show(main, route) {
     timer = setTimeout(load, wait);
   }
 
-  function period(p, open) {
+  function period(p, open, next) {
     const title = { day: "The last day", week: "The last week" }[p.name] || p.name;
-    const section = el("section", {}, el("h2", {}, title), el("p", { class: "muted" },
-      `${count(p.jobs || 0, "job")}, ${clock(p.from)} to ${clock(p.to)}` + (p.made_at ? `; worked out at ${clock(p.made_at)}` : "") + (p.running ? `; being worked out, ${percent(p.progress || 0)} done` : "")));
+    const section = el("section", {}, el("h2", {}, title));
+    const going = p.running ? `being simulated, ${percent(p.progress || 0)} done` : "";
+    if (p.made_at) section.append(el("p", { class: "muted" }, [`${count(p.jobs || 0, "job")}, ${clock(p.from)} to ${clock(p.to)}`, `simulated at ${clock(p.made_at)}`, going].filter(Boolean).join("; ")));
+    else section.append(el("p", { class: "muted" }, going ? `Now ${going}.` : `Not simulated yet. ${next ? `The head does it at ${clock(next)}, and each night.` : "The head does it when an administrator asks for it."}`));
     if (p.error) section.append(el("p", { class: "wrong" }, p.error));
     if (!p.made_at || !p.measured) return section;
-    const done = (p.policies || []).filter(x => !x.error && x.figures).sort((a, b) => a.figures.mean_wait - b.figures.mean_wait);
-    const all = [{ policy: "measured", figures: p.measured }, ...done];
-    const top = Object.fromEntries(measures.map(([id]) => [id, Math.max(...all.map(x => x.figures[id] || 0))]));
-    section.append(table(`${title}, by policy`, ["Policy", ...measures.map(m => ">" + m[1])], all.map(x => [
-      x.policy === "measured" ? el("b", {}, "as it was") : x.in_force ? `${x.policy} (in force)` : x.policy,
-      ...measures.map(([id, name, show]) => cell(id, name, show, x.figures[id] || 0, p.measured[id] || 0, top[id], x.policy === "measured")),
+    const simulated = (p.policies || []).filter(x => !x.error && x.figures), inForce = simulated.find(x => x.in_force);
+    // A policy that cannot run some jobs is not the better for their waits being left out: it
+    // stands behind the others.
+    const others = simulated.filter(x => x !== inForce).sort((a, b) => Math.sign(a.figures.impossible || 0) - Math.sign(b.figures.impossible || 0) || a.figures.mean_wait - b.figures.mean_wait);
+    const rows = [{ policy: "measured", figures: p.measured }, ...(inForce ? [inForce] : []), ...others];
+    const shown = simulated.some(x => x.figures.impossible) ? [...measures, impossible] : measures;
+    const top = Object.fromEntries(shown.map(([id]) => [id, Math.max(...rows.map(x => x.figures[id] || 0))]));
+    if (inForce && p.prediction_error) section.append(accuracy(inForce.policy, p.prediction_error));
+    section.append(table(`${title}, by policy`, ["Policy", ...shown.map(m => ">" + m[1])], rows.map((x, i) => [
+      i === 0 ? el("b", {}, "measured") : x === inForce ? `${x.policy}, in force` : x.policy,
+      ...shown.map(([id, name, show]) => cell(show(x.figures[id] || 0), x.figures[id] || 0, top[id], i === 0 ? "was" : "plain", i === 0 || x === inForce ? "" : verdict(id, name, x, inForce?.figures || p.measured, p.prediction_error))),
     ])));
+    for (const x of others) if (x.figures.impossible) section.append(el("p", { class: "muted" }, `${x.policy}: without the ${count(x.figures.impossible, "job")} that it could never start; its other figures cannot be compared.`));
     for (const text of p.notes || []) section.append(el("p", { class: "muted" }, text));
     for (const x of p.policies || []) if (x.error) section.append(el("p", { class: "wrong" }, `${x.policy}: ${x.error}`));
-    for (const x of done) if (x.users?.length) section.append(users(p, x, open));
+    for (const x of rows.slice(1)) if (x.users?.length) section.append(users(p, x, open));
     return section;
   }
 
-  // cell is a number with its bar, and a word on whether it is better than what was.
-  function cell(id, name, show, value, was, top, isMeasured) {
-    const change = was ? (value - was) / was : 0, sign = better[id] || 1;
-    const word = isMeasured || Math.abs(change) < 0.01 ? "" : change * sign < 0 ? "better" : "worse";
-    return el("span", { class: "figure", "data-word": word, title: word ? `${name}: ${word} by ${percent(Math.abs(change))}` : undefined }, show(value), el("span", { class: "sr" }, word ? `, ${word}` : ""), bar(top ? value / top : 0, isMeasured ? "was" : "plain"));
+  // accuracy says how far the simulation is from what happened.
+  function accuracy(policy, e) {
+    const off = e.mean_wait, wait = Math.abs(off) < 0.0005 ? "as measured" : `${span(Math.abs(off))} ${off > 0 ? "longer" : "shorter"} than measured`;
+    return el("p", {}, `How far to believe it: in the simulation of ${policy} the mean wait is ${wait}, and ${percent(e.started_together)} of the jobs start within a second of when they did. Smaller differences mean nothing; larger ones are marked as better or worse than ${policy}, simulated.`);
+  }
+
+  // verdict is a word on whether a figure is better than that of the policy in force, and by
+  // how much; none where the difference is within the error of the simulation.
+  function verdict(id, name, x, base, error) {
+    const value = x.figures[id] || 0, was = base[id] || 0, change = value - was;
+    if (x.figures.impossible || Math.abs(change) <= Math.max(Math.abs(error?.[id] || 0), 0.01 * Math.abs(was))) return "";
+    const word = change * (better[id] || 1) < 0 ? "better" : "worse";
+    return was ? `${word}: ${name} by ${percent(Math.abs(change / was))}` : word;
+  }
+
+  // cell is a number with its bar.
+  function cell(said, value, top, kind, verdict) {
+    const word = verdict.split(":")[0];
+    return el("span", { class: "figure", "data-word": word, title: verdict || undefined }, said, el("span", { class: "sr" }, word ? `, ${word}` : ""), bar(top ? value / top : 0, kind));
   }
 
   function users(p, x, open) {
     const key = `${p.name} ${x.policy}`, sorted = [...x.users].sort((a, b) => (a.mean_wait - a.mean_wait_measured) - (b.mean_wait - b.mean_wait_measured));
-    return el("details", { "data-key": key, open: open.has(key) }, el("summary", {}, `Users under ${x.policy}`), table(`Users under ${x.policy}`, ["User", ">Jobs", ">Mean wait", ">As it was", "Change"], sorted.slice(0, 500).map(u => {
+    return el("details", { "data-key": key, open: open.has(key) }, el("summary", {}, `Users under ${x.policy}`), table(`Users under ${x.policy}`, ["User", ">Jobs", ">Mean wait", ">Measured", "Change"], sorted.slice(0, 500).map(u => {
       const change = u.mean_wait - u.mean_wait_measured;
-      return [u.user, String(u.jobs), duration(u.mean_wait), duration(u.mean_wait_measured), Math.abs(change) < 1 ? "none" : `${duration(Math.abs(change))} ${change < 0 ? "less" : "more"}`];
-    })));
+      return [u.user, String(u.jobs), span(u.mean_wait), span(u.mean_wait_measured), Math.abs(change) < 1 ? "none" : `${duration(Math.abs(change))} ${change < 0 ? "less" : "more"}`];
+    })), x.users_left_out ? el("p", { class: "muted" }, `and ${count(x.users_left_out, "user")} with few jobs`) : null);
   }
 
   load();

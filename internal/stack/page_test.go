@@ -146,7 +146,7 @@ func TestPageOfARealCluster(t *testing.T) {
 	submit("-J", "borrows", "-n1", "-w", "login", "--gres=rgpu:1", "--wrap", "echo it has begun; while ! test -e "+r.dir+"/enough; do "+program+"; done; echo it has ended")
 	submit("-J", "shares", "-n1", "--array=1-2", "--gres=rgpu:1:24M", "--rcuda-mode=shar", "--wrap", "while ! test -e "+r.dir+"/enough; do "+program+"; done")
 	submit("-J", "wants-three", "-n1", "--gres=rgpu:3", "--wrap", program)
-	submit("-J", "after", "-n1", "--dependency=afterany:1", "--wrap", "echo all is done")
+	submit("-J", "after", "-n1", "-w", "login", "--dependency=afterany:1", "--wrap", "echo all is done")
 
 	b.Open(strings.TrimSpace(r.must("page")))
 	b.Until("that it is live", `return document.body.dataset.connection === "live"`)

@@ -9,7 +9,7 @@
 //
 // # Spelling
 //
-//	[OTHER ]muster:req[ hold=user][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...
+//	[OTHER ]muster:req[ hold=user][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-]
 //	[OTHER ]muster:req... muster:wait why=SENTENCE
 //	[OTHER ]muster:req... muster:got START JOB nodes=N1,N2 rgpu=N1:0,N3:1|- grant=PATH|- why=SENTENCE
 //
@@ -17,6 +17,9 @@
 // has written there; it is kept. Every job that Muster is to place has muster:req, also one that
 // asks for no GPUs. Bytes in OPTIONS and PATH up to space, from 127 on, and "%" are written as
 // %XX. The sentence goes on to the end of the comment.
+//
+// The driver adds was= when it first places a job: the nodes that the user named (sbatch -w), since
+// the placement takes their place in Slurm's record.
 //
 // START is how often Slurm has started the job anew and JOB its number: a comment is copied when
 // a task leaves its array and stays when a job is requeued, and an answer that was for another
@@ -57,6 +60,9 @@ type Request struct {
 	Mode Mode
 	// Or are the options of requests that would do as well, each as sbatch has them.
 	Or []string
+	// Placed says that the driver has placed the job before. Was is the node list of the user then.
+	Placed bool
+	Was    string
 }
 
 // Device is one GPU of a node.
@@ -139,6 +145,12 @@ func (r *Request) write(b *strings.Builder) {
 	}
 	for _, o := range r.Or {
 		b.WriteString(" or=" + escape(o))
+	}
+	switch {
+	case r.Was != "":
+		b.WriteString(" was=" + escape(r.Was))
+	case r.Placed:
+		b.WriteString(" was=-")
 	}
 }
 
@@ -285,8 +297,15 @@ func (r *Request) set(w string) error {
 			err = errors.New("an alternative is empty")
 		}
 		r.Or = append(r.Or, text)
+	case "was":
+		r.Placed = true
+		if value != "-" {
+			if r.Was, err = unescape(value); err == nil && r.Was == "" {
+				err = errors.New("was= needs nodes, or -")
+			}
+		}
 	default:
-		return fmt.Errorf("%s is not known: the words are hold, rgpu, mem, mode and or", quoted(key))
+		return fmt.Errorf("%s is not known: the words are hold, rgpu, mem, mode, or and was", quoted(key))
 	}
 	return err
 }

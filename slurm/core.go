@@ -23,7 +23,7 @@ type Config struct {
 	GPUMemory int64
 	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
 	// long the fate of a request without an answer stays open; 0 is 5 s. Retry is how long a job
-	// stands aside that Slurm refused to start; 0 is 30 s.
+	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
 	// GrantFolder is below which the plug-in finds grants; "" is none.
 	GrantFolder string
@@ -68,9 +68,10 @@ type Say struct {
 
 // Split asks for tasks to be taken out of an array.
 type Split struct {
-	Array   uint64
-	Tasks   []int
-	Comment string
+	Array uint64
+	Tasks []int
+	// Contiguous is what the array asks for, and each task will.
+	Contiguous bool
 }
 
 // Effects are what is to be done. Each but Comments is answered with Done.
@@ -138,6 +139,8 @@ type job struct {
 	grants []model.Grant // of a job that is entered anew
 	// counted: it is among its array's active tasks.
 	counted bool
+	member  bool // it is a task with a record of its own
+	tries   int  // how often it was recalled or refused since it last ran
 }
 
 // Counts are what has happened.
@@ -175,19 +178,22 @@ type Core struct {
 	jobs     map[uint64]*job
 	numbered map[policy.JobID]*job
 	active   map[uint64]int // by array: its tasks in the policy's book
+	members  map[uint64]int // by array: its tasks that are jobs of their own
 	listing  uint64
 
-	stepDue bool
-	wake    time.Duration
-	effects Effects
-	counts  Counts
-	asked   uint64 // where explain goes on
+	uncrowdAt time.Duration
+	stepDue   bool
+	wake      time.Duration
+	effects   Effects
+	counts    Counts
+	asked     uint64 // where explain goes on
 }
 
 type node struct {
 	Node
 	number  int32
 	crowded bool // somebody uses what the book has no room for
+	noted   bool // and that was said
 	gone    bool
 }
 
@@ -196,7 +202,7 @@ func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*Partition{},
-		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, wake: policy.Never}
+		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
 	state.SetClock(func(t time.Duration) string {
 		if t-c.policyTime(c.now) > year/2 {
 			return ""
@@ -354,6 +360,7 @@ func refOf(f *Job) Ref {
 
 // read takes the facts of a job, and reads its comments if they have changed.
 func (c *Core) read(j *job, f *Job) {
+	c.member(j, f.ArrayJob, f.ArrayJob != 0 && !f.several())
 	fresh := j.fact.ID == 0 || j.fact.AdminComment != f.AdminComment || j.fact.Comment != f.Comment
 	j.fact = *f
 	if !fresh {
@@ -419,6 +426,7 @@ func (c *Core) over(id uint64, j *job) {
 		c.counts.Ended++
 	}
 	c.withdraw(j)
+	c.member(j, j.fact.ArrayJob, false)
 	delete(c.jobs, id)
 }
 
@@ -481,6 +489,15 @@ func (c *Core) checkPlaced(j *job) {
 		return
 	}
 	c.recall(j, "Slurm does not start it: "+j.fact.Reason)
+	if j.fact.Reason == "DependencyNeverSatisfied" {
+		j.until = max(j.until, c.now+time.Hour)
+	}
+}
+
+// pause is how long a job stands aside: longer each time.
+func (c *Core) pause(j *job) time.Duration {
+	j.tries++
+	return min(c.cfg.Retry, time.Second<<min(j.tries, 20))
 }
 
 // recall has a job held again. What it was given stays its own until a listing shows it held.
@@ -490,7 +507,7 @@ func (c *Core) recall(j *job, why string) {
 		c.note("job %s is recalled: %s", j.Ref, why)
 	}
 	c.enter(j, recalling)
-	j.why, j.until = why, c.now+c.cfg.Retry
+	j.why, j.until = why, c.now+c.pause(j)
 	if j.fact.Eligible > c.now {
 		j.until = j.fact.Eligible
 	}
@@ -516,8 +533,8 @@ func (c *Core) gate(j *job) string {
 		return "its user holds it: scontrol release lets it go"
 	case f.Reason == "JobHeldAdmin":
 		return "an administrator holds it: scontrol release lets it go"
-	case f.Dependency != "":
-		return "it waits for other jobs: " + f.Dependency
+	case f.Dependency != "" && c.dependsOn(f) != "":
+		return "it waits for other jobs: " + c.dependsOn(f)
 	case f.Eligible > c.now:
 		return "it must not start before " + time.Unix(0, int64(f.Eligible)).Format("15:04:05")
 	case j.until > c.now:
@@ -528,6 +545,19 @@ func (c *Core) gate(j *job) string {
 		return fmt.Sprintf("%d tasks of its array may run at a time, and as many do", f.ArrayLimit)
 	}
 	return ""
+}
+
+// member keeps the number of an array's tasks that are jobs of their own.
+func (c *Core) member(j *job, array uint64, is bool) {
+	if is == j.member {
+		return
+	}
+	j.member = is
+	if is {
+		c.members[array]++
+	} else if c.members[array]--; c.members[array] == 0 {
+		delete(c.members, array)
+	}
 }
 
 // count keeps the number of an array's tasks that are in the policy's book.
@@ -594,7 +624,7 @@ func (c *Core) reread(j *job) {
 		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
 			return
 		}
-	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && j.fact.Dependency == "" {
+	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
 		return // it counts itself among its array's tasks
 	}
 	c.withdraw(j)
@@ -610,7 +640,10 @@ func (c *Core) split(j *job) {
 	}
 	n := 64
 	if f.ArrayLimit > 0 {
-		n = f.ArrayLimit - c.active[f.ArrayJob]
+		n = min(n, f.ArrayLimit)
+	}
+	if n -= c.members[f.ArrayJob]; n <= 0 {
+		return
 	}
 	// The last task stays as it is: it is the record itself.
 	tasks := f.tasks(n + 1)
@@ -624,7 +657,7 @@ func (c *Core) split(j *job) {
 		return
 	}
 	j.busy = true
-	c.effects.Splits = append(c.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Comment: f.AdminComment})
+	c.effects.Splits = append(c.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Contiguous: f.Contiguous})
 }
 
 // Told takes the fate of a request about a job; err says what was refused. Asked for a Split the
@@ -645,9 +678,10 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 		c.note("job %s: %v", j.Ref, err)
 		c.withdraw(j)
 		j.plan = nil
-		j.why, j.until = fmt.Sprintf("Slurm refused its placement: %v", err), c.now+c.cfg.Retry
+		j.why, j.until = fmt.Sprintf("Slurm refused its placement: %v", err), c.now+c.pause(j)
 	case fate == Refused:
 		c.note("job %s: %v", j.Ref, err)
+		j.why, j.until = err.Error(), c.now+c.pause(j)
 	case j.phase == placing:
 		c.counts.Placed++
 		c.enter(j, placed)

@@ -32,7 +32,7 @@ func (c *Core) runs(j *job) {
 		c.checkNodes(j, on)
 	}
 	if j.number >= 0 && j.phase != waiting && c.asPlanned(j) {
-		j.uses = uses
+		j.uses, j.tries = uses, 0
 		c.enter(j, running)
 		return
 	}
@@ -215,18 +215,23 @@ func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.J
 
 // crowd closes a node on which somebody has what the book has no room for.
 func (c *Core) crowd(n int32) {
-	if node := c.nodes[n]; !node.crowded {
+	node := c.nodes[n]
+	if !node.crowded {
 		node.crowded = true
-		c.note("more of node %s is used than is known: nothing is placed there until it is clear", node.Name)
 		c.setNode(node)
+	}
+	if !node.noted {
+		node.noted = true
+		c.note("more of node %s is used than is known: nothing is placed there until it is clear", node.Name)
 	}
 }
 
 // uncrowd tries again to enter what did not fit: all jobs on crowded nodes are entered anew.
 func (c *Core) uncrowd() {
-	if !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.crowded }) {
+	if c.now < c.uncrowdAt || !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.crowded }) {
 		return
 	}
+	c.uncrowdAt = c.now + time.Second
 	var there []*job
 	for _, id := range c.sorted(func(j *job) bool { return j.phase == running && c.onCrowded(j) }) {
 		j := c.jobs[id]
@@ -245,6 +250,9 @@ func (c *Core) uncrowd() {
 	for _, j := range there {
 		c.adopt(j, j.grants)
 		j.grants = nil
+	}
+	for _, n := range c.nodes {
+		n.noted = n.crowded
 	}
 }
 

@@ -37,7 +37,7 @@ type Engine interface {
 	Hold(ctx context.Context, job slurm.Ref) error
 	Handover(ctx context.Context, job slurm.Ref, comment string) error
 	Comment(ctx context.Context, job slurm.Ref, text string) error
-	Split(ctx context.Context, array uint64, tasks []int, comment string) error
+	Split(ctx context.Context, s slurm.Split) error
 }
 
 var _ Engine = (*engine.Engine)(nil)
@@ -265,7 +265,7 @@ func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 		list = append(list, request{h.Job.ID, func(ctx context.Context) error { return e2.Handover(ctx, h.Job, h.Comment) }})
 	}
 	for _, s := range e.Splits {
-		list = append(list, request{s.Array, func(ctx context.Context) error { return e2.Split(ctx, s.Array, s.Tasks, s.Comment) }})
+		list = append(list, request{s.Array, func(ctx context.Context) error { return e2.Split(ctx, s) }})
 	}
 	urgent := len(list)
 	for _, s := range e.Comments {

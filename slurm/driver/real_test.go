@@ -49,7 +49,7 @@ func output(t testing.TB, c *exec.Cmd) string {
 // eventually polls until it is true: Slurm tells nobody when something has happened.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -201,4 +201,3 @@ func checkIdle(t *testing.T, s slurm.Status) {
 		t.Errorf("left: %+v", s)
 	}
 }
-

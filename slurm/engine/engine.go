@@ -199,11 +199,16 @@ func (e *Engine) Comment(ctx context.Context, job slurm.Ref, text string) error 
 }
 
 // Split takes tasks out of an array, so that each is a job with a number of its own. A task leaves
-// its array when something of it alone is changed: its comment becomes what it was.
-func (e *Engine) Split(ctx context.Context, array uint64, tasks []int, comment string) error {
+// its array when something of it alone is set, be it to what it was: whether its nodes must stand
+// next to each other.
+func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
+	same := 0
+	if s.Contiguous {
+		same = 1
+	}
 	var b strings.Builder
-	for _, t := range tasks {
-		fmt.Fprintf(&b, "update jobid=%d_%d AdminComment=\"%s\"\n", array, t, strings.ReplaceAll(comment, `"`, "'"))
+	for _, t := range s.Tasks {
+		fmt.Fprintf(&b, "update jobid=%d_%d Contiguous=%d\n", s.Array, t, same)
 	}
 	b.WriteString("quit\n")
 	_, err := e.run(ctx, b.String(), "scontrol", "-Q")

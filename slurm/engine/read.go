@@ -306,7 +306,8 @@ func (e *Engine) Jobs(ctx context.Context, since int64, threads map[string]int) 
 	if doc.unchanged() {
 		return Listing{Same: true, Stamp: since}, nil
 	}
-	if err := doc.fault(); err != nil && !(len(doc.Errors) == 0 && len(doc.Jobs) > 0) {
+	// An empty list must be one that Slurm calls so: it would mean that all jobs have ended.
+	if err := doc.fault(); err != nil && !doc.none() && (len(doc.Errors) > 0 || len(doc.Jobs) == 0) {
 		return Listing{}, fmt.Errorf("reading Slurm's jobs: %w", err)
 	}
 	l := Listing{Jobs: make([]slurm.Job, len(doc.Jobs)), Stamp: int64(doc.Update)}
@@ -399,7 +400,7 @@ func (e *Engine) read(ctx context.Context, what string, doc any, n *notices) err
 	if err := json.Unmarshal(text, doc); err != nil {
 		return fmt.Errorf("reading Slurm's %s: %w", what, err)
 	}
-	if err := n.fault(); err != nil && len(n.Errors) > 0 {
+	if err := n.fault(); len(n.Errors) > 0 {
 		return fmt.Errorf("reading Slurm's %s: %w", what, err)
 	}
 	return nil

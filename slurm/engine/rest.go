@@ -79,6 +79,11 @@ func (n *notices) unchanged() bool {
 	return len(n.Errors) == 0 && len(n.Warnings) == 1 && strings.HasPrefix(n.Warnings[0].Description, "No ") && strings.Contains(n.Warnings[0].Description, "changes since")
 }
 
+// none says that a listing is empty because there is nothing to list.
+func (n *notices) none() bool {
+	return len(n.Errors) == 0 && len(n.Warnings) == 1 && strings.HasPrefix(n.Warnings[0].Description, "Zero ")
+}
+
 // fault is what is wrong with an answer; a warning is as bad as an error.
 func (n *notices) fault() error {
 	if len(n.Errors) > 0 {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -178,4 +179,20 @@ func (e *Engine) update(ctx context.Context, job slurm.Ref, document map[string]
 		return fmt.Errorf("changing job %s: %w", job, err)
 	}
 	return nil
+}
+
+// MakeToken has scontrol make a token for a user, valid for a day; command is as in Options.
+func MakeToken(ctx context.Context, command func(context.Context, string, ...string) *exec.Cmd, user string) (string, error) {
+	if command == nil {
+		command = exec.CommandContext
+	}
+	out, err := command(ctx, "scontrol", "token", "username="+user, "lifespan=86400").Output()
+	if err != nil {
+		return "", fmt.Errorf("scontrol token: %w: is AuthAltTypes=auth/jwt in slurm.conf, and may this user make tokens?", err)
+	}
+	_, token, ok := strings.Cut(strings.TrimSpace(string(out)), "SLURM_JWT=")
+	if !ok {
+		return "", errors.New("scontrol token printed no token")
+	}
+	return token, nil
 }

@@ -22,7 +22,8 @@ type Config struct {
 	// GPUMemory is the memory of a GPU; 0 is 16 GiB. Slurm does not know it.
 	GPUMemory int64
 	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
-	// long the fate of a request without an answer stays open; 0 is 5 s. Retry is how long a job
+	// long the fate of a request without an answer stays open, and how long a new driver waits for
+	// requests of the one before; 0 is 3 s. Retry is how long a job
 	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
 	// GrantFolder is below which the plug-in finds grants; "" is none.
@@ -32,7 +33,7 @@ type Config struct {
 func (c *Config) defaults() {
 	c.GPUMemory = cmp.Or(c.GPUMemory, 16<<30)
 	c.Patience = cmp.Or(c.Patience, 30*time.Second)
-	c.Settle = cmp.Or(c.Settle, 5*time.Second)
+	c.Settle = cmp.Or(c.Settle, 3*time.Second)
 	c.Retry = cmp.Or(c.Retry, 30*time.Second)
 }
 
@@ -169,7 +170,7 @@ type Core struct {
 
 	nodes      []*node
 	byName     map[string]*node
-	partitions map[string]*Partition
+	partitions map[string]*partition
 	reserved   []Reservation
 	largest    int // processors of the largest node
 	threads    int
@@ -189,6 +190,11 @@ type Core struct {
 	asked     uint64 // where explain goes on
 }
 
+type partition struct {
+	Partition
+	names []string
+}
+
 type node struct {
 	Node
 	number  int32
@@ -201,7 +207,7 @@ type node struct {
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
-	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*Partition{},
+	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*partition{},
 		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
 	state.SetClock(func(t time.Duration) string {
 		if t-c.policyTime(c.now) > year/2 {
@@ -237,7 +243,7 @@ func (c *Core) Counts() Counts { return c.counts }
 // Next is when a Step is due though nothing happens.
 func (c *Core) Next() time.Duration {
 	if c.stepDue {
-		return c.now
+		return max(c.now, c.began+c.cfg.Settle)
 	}
 	return c.wake
 }
@@ -258,8 +264,8 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	c.advance(now)
 	if p.Partitions != nil {
 		clear(c.partitions)
-		for i := range p.Partitions {
-			c.partitions[p.Partitions[i].Name] = &p.Partitions[i]
+		for _, f := range p.Partitions {
+			c.partitions[f.Name] = &partition{f, names(f.Nodes)}
 		}
 	}
 	if p.Nodes != nil {
@@ -693,7 +699,7 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // Step lets the policy decide, if anything has changed since it last did or it asked for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake {
+	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle {
 		return
 	}
 	c.stepDue = false

@@ -85,7 +85,13 @@ func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
 	}
 	var list []string
 	if p := c.partitions[f.Partition]; p != nil {
-		list = names(p.Nodes)
+		if list = p.names; required == "" && f.Excluded == "" {
+			if len(list) >= len(c.byName) {
+				return nil, nil
+			}
+			return list, nil
+		}
+		list = slices.Clone(list)
 	} else {
 		for _, n := range c.nodes {
 			list = append(list, n.Name)
@@ -105,9 +111,6 @@ func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
 	}
 	if len(list) == 0 {
 		return nil, errors.New("no node is left for it to use")
-	}
-	if required == "" && f.Excluded == "" && len(list) >= len(c.byName) {
-		return nil, nil
 	}
 	return list, nil
 }

@@ -84,6 +84,7 @@ func drive(t testing.TB, e driver.Engine, cfg driver.Config) *driven {
 	if cfg.Policy == nil {
 		cfg.Policy = catalog.New
 	}
+	cfg.Core.Settle = 300 * time.Millisecond // nobody was here before
 	cfg.Poll = 200 * time.Millisecond
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(testLog{t}, nil))

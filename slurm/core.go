@@ -596,6 +596,7 @@ func (c *Core) offer(j *job) {
 		if !errors.Is(err, policy.ErrImpossible) {
 			j.why = err.Error()
 		}
+		j.until = c.now + 10*time.Second // nodes may come
 		return
 	}
 	j.spec, j.number = spec, id

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -23,11 +24,13 @@ import (
 	"muster/slurm/release"
 )
 
-// holdAll is a job_submit.lua that gives all jobs to Muster, but those called slurms.
+// holdAll is a job_submit.lua that gives all jobs to Muster, but those called slurms. One called
+// borrower asks for two GPUs anywhere.
 const holdAll = `
 function slurm_job_submit(job, partitions, uid)
   if job.name == "slurms" then return slurm.SUCCESS end
   if job.priority == 0 then job.admin_comment = "muster:req hold=user" else job.admin_comment = "muster:req" end
+  if job.name == "borrower" then job.admin_comment = "muster:req rgpu=2" end
   job.priority = 0
   return slurm.SUCCESS
 end
@@ -173,7 +176,7 @@ func placeAll(t *testing.T, c *emulate.Cluster, spec string) {
 	for i := range 10 {
 		jobs = append(jobs, w.submit(0.2, fmt.Sprintf("-n%d", 1+i%4), "-t1"))
 	}
-	jobs = append(jobs, w.submit(0.2, "-N3", "-n6", "-t1"), w.submit(0.2, "-N2", "--gres=gpu:1", "-t1"), w.submit(0.2, "--exclusive", "-t1"), w.submit(0.2, "-w", "n3", "-t1"), w.submit(0.2, "-x", "n1", "-t1"))
+	jobs = append(jobs, w.submit(0.2, "-N3", "-n6", "-t1"), w.submit(0.2, "-N2", "--gres=gpu:1", "-t1"), w.submit(0.2, "--exclusive", "-t1"), w.submit(0.2, "-w", "n3", "-t1"), w.submit(0.2, "-x", "n1", "-t1"), w.submit(0.2, "-J", "borrower", "-x", "n[1-4]", "-t1"))
 	eventually(t, "all jobs ran", func() bool { return d.Status().Counts.Ended >= len(jobs) })
 	d.stop()
 	ran := w.ran()
@@ -187,6 +190,10 @@ func placeAll(t *testing.T, c *emulate.Cluster, spec string) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(w.folder, jobs[13])); !strings.HasPrefix(string(text), "n3 ") {
 		t.Errorf("%s: a job for n3 ran on %s", spec, text)
+	}
+	shown := output(t, c.Command("scontrol", "show", "job", jobs[len(jobs)-1]))
+	if !regexp.MustCompile(`muster:got 0 ` + jobs[len(jobs)-1] + ` nodes=n[5-8] rgpu=n[1-4]:[01],n[1-4]:[01] grant=- why=`).MatchString(shown) {
+		t.Errorf("%s: the job that borrows GPUs: %s", spec, shown)
 	}
 	if spec == "easy" {
 		if result, err := history.Replay(&record, catalog.New); err != nil || result.Difference != nil || result.Steps == 0 {

@@ -428,8 +428,8 @@ func (c *Core) ended(j *job, f *Job) {
 
 // over forgets a job that has ended.
 func (c *Core) over(id uint64, j *job) {
-	if j.phase == running && j.managed {
-		c.counts.Ended++
+	if j.managed && (j.phase == running || j.phase == placed) {
+		c.counts.Ended++ // or Slurm has forgotten it already
 	}
 	c.withdraw(j)
 	c.member(j, j.fact.ArrayJob, false)

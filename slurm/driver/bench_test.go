@@ -30,7 +30,7 @@ func BenchmarkPlacements(b *testing.B) {
 	for _, r := range release.All() {
 		b.Run(r.Name, func(b *testing.B) {
 			emulatetest.Need(b, r)
-			c := emulatetest.Start(b, emulate.Options{Release: r, Nodes: 128, JobSubmit: holdAll, Extra: "MinJobAge=2\nMaxJobCount=50000\n"})
+			c := emulatetest.Start(b, emulate.Options{Release: r, Nodes: 128, JobSubmit: holdAll, Extra: "MaxJobCount=50000\n"})
 			for range b.N {
 				road(b, c, 1000)
 				driverBurst(b, c, jobs)

@@ -191,3 +191,23 @@ func TestAllReleasesHaveWords(t *testing.T) {
 		}
 	}
 }
+
+// Reading costs the same for each job.
+func BenchmarkRead(b *testing.B) {
+	var one struct{ Jobs []json.RawMessage }
+	if err := json.Unmarshal([]byte(newJob), &one); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{500, 2000} {
+		text := []byte(`{"jobs":[` + strings.Repeat(string(one.Jobs[0])+",", n-1) + string(one.Jobs[0]) + `]}`)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for range b.N {
+				var doc struct{ Jobs []jobDocument }
+				if err := json.Unmarshal(text, &doc); err != nil || len(doc.Jobs) != n {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/job")
+		})
+	}
+}

@@ -36,7 +36,7 @@ func newSlurmDrive() *cobra.Command {
 		Long: `Let a policy of Muster place the jobs of a real Slurm. A job_submit script marks the jobs
 that are Muster's and holds them; the driver reads Slurm, lets the policy decide, gives each
 job exactly its nodes and releases it. All other jobs stay with Slurm's own scheduler, and
-what they use counts as used. squeue -O JobID,AdminComment shows why a job waits.
+what they use counts as used. squeue -O JobID,admin_comment:80 shows why a job waits.
 
 It runs where scontrol works, as a user who may change jobs: root or SlurmUser. Placements go
 through slurmrestd (--rest) or, more slowly, scontrol. Nothing is kept on disk: a driver that

@@ -22,12 +22,14 @@ import (
 func newSlurm() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "slurm",
-		Short: "Slurm: a private cluster to try things on",
-		Long: `Slurm beside Muster. So far: releases of Slurm without installing them, and private
-clusters of any number of nodes on this machine, to try jobs, plug-ins and schedulers on.`,
-		Example: "  muster slurm emulate -- sinfo\n  muster slurm fetch --version 24.11",
+		Short: "Slurm: let Muster's policies place its jobs; a private cluster to try that on",
+		Long: `Slurm with Muster. drive lets a policy of Muster place the jobs of a real Slurm, and status shows
+what it does. emulate starts a private cluster of any number of nodes on this machine, to try
+jobs, plug-ins and schedulers on, and fetch brings a release of Slurm here without
+installing it.`,
+		Example: "  muster slurm drive --policy mosaic --rest http://127.0.0.1:6820\n  muster slurm status\n  muster slurm emulate -- sinfo",
 	}
-	c.AddCommand(newSlurmEmulate(), newSlurmFetch())
+	c.AddCommand(newSlurmDrive(), newSlurmStatus(), newSlurmEmulate(), newSlurmFetch())
 	return c
 }
 

@@ -121,6 +121,10 @@ head/api, head/dial, wire/agent, client < head/client # what its users' commands
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm
+NOTHING < slurm/words < slurm # what the driver, the job_submit script and the plug-in say to each other in comments
+slurm/words, slurm/release < slurm # the driver's core, as a value
+slurm, slurm/release < slurm/engine # a client of a real Slurm
+slurm, slurm/engine, policy, policy/history < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 
 # Programs' side.
@@ -146,7 +150,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm/release
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster

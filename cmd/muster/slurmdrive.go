@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/internal/wholefile"
+	"muster/model"
+	"muster/slurm"
+	"muster/slurm/driver"
+	"muster/slurm/engine"
+)
+
+type driveFlags struct {
+	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory, grants string
+	poll                                                                              time.Duration
+	parallel                                                                          int
+}
+
+func newSlurmDrive() *cobra.Command {
+	var f driveFlags
+	c := &cobra.Command{
+		Use:   "drive [--policy POLICY] [--rest ADDRESS] [flags]",
+		Short: "Let a policy of Muster place the jobs of a real Slurm",
+		Long: `Let a policy of Muster place the jobs of a real Slurm. A job_submit script marks the jobs
+that are Muster's and holds them; the driver reads Slurm, lets the policy decide, gives each
+job exactly its nodes and releases it. All other jobs stay with Slurm's own scheduler, and
+what they use counts as used. squeue -O JobID,admin_comment:80 shows why a job waits.
+
+It runs where scontrol works, as a user who may change jobs: root or SlurmUser. Placements go
+through slurmrestd (--rest) or, more slowly, scontrol. Nothing is kept on disk: a driver that
+was killed finds its state in the comments of the jobs. Releases of Slurm that Muster does not
+know are refused. Ctrl-C ends it; jobs that run go on.`,
+		Example: "  muster slurm drive --rest http://127.0.0.1:6820\n  muster slurm drive --policy mosaic --record history.jsonl\n  muster slurm drive --policy ./mine.star --fallback slurm",
+		Args:    noArguments,
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.policy, "policy", "easy", "the `policy`, as muster policy list has it, or the file of a script")
+	flags.StringVar(&f.rest, "rest", "", "slurmrestd's `address`, as http://127.0.0.1:6820 (default: everything goes through scontrol)")
+	flags.StringVar(&f.user, "rest-user", "root", "whose token it is, a `user`")
+	flags.StringVar(&f.tokenFile, "token-file", "", "a `file` with slurmrestd's token (default: scontrol makes one)")
+	flags.DurationVar(&f.poll, "poll", 500*time.Millisecond, "ask Slurm this often, a `time`")
+	flags.IntVar(&f.parallel, "parallel", 4, "requests at a time, a `number`")
+	flags.StringVar(&f.fallback, "fallback", "wait", "what becomes of waiting jobs when the driver ends: `wait`, or slurm: Slurm's scheduler gets them")
+	flags.StringVar(&f.record, "record", "", "write what the policy is told and decides to this `file`, for muster sim replay")
+	flags.StringVar(&f.alive, "alive", "", "write the time to this `file` every second, for the job_submit script")
+	flags.StringVar(&f.socket, "socket", defaultDriverSocket(), "where muster slurm status asks, a `path`")
+	flags.StringVar(&f.gpuMemory, "gpu-memory", "16GiB", "the memory of a GPU, a `size`: Slurm does not know it")
+	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find their grants")
+	return c
+}
+
+// defaultDriverSocket is a path that driver and status agree on.
+func defaultDriverSocket() string {
+	if os.Geteuid() == 0 {
+		return "/run/muster/slurm.sock"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "muster-slurm.sock")
+	}
+	return filepath.Join(os.TempDir(), "muster-slurm-"+strconv.Itoa(os.Getuid())+".sock")
+}
+
+var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with slurmrestd's token?"}
+
+// token reads the token, or has scontrol make one.
+func (f *driveFlags) token(ctx context.Context) (string, error) {
+	if f.tokenFile != "" {
+		text, err := tokenLimit.ReadFile(f.tokenFile)
+		return strings.TrimSpace(strings.TrimPrefix(string(text), "SLURM_JWT=")), err
+	}
+	return engine.MakeToken(ctx, nil, f.user)
+}
+
+func (f *driveFlags) run(c *cobra.Command) error {
+	memory, err := model.ParseSize(f.gpuMemory)
+	if err != nil {
+		return usageErrorf("--gpu-memory: %v", err)
+	}
+	if f.parallel < 1 || f.parallel > 64 {
+		return usageErrorf("--parallel %d: give 1 to 64", f.parallel)
+	}
+	if f.poll < 10*time.Millisecond {
+		return usageErrorf("--poll %s: give 10ms or more", f.poll)
+	}
+	if strings.Contains(f.policy, ":preempt") {
+		return usageErrorf("--policy %s: running jobs of Slurm are not stopped for others: leave preempt out", f.policy)
+	}
+	if _, err := newPolicy(f.policy); err != nil {
+		return usageErrorf("--policy: %v", err)
+	}
+	if fb := driver.Fallback(f.fallback); fb != driver.FallbackWait && fb != driver.FallbackSlurm {
+		return usageErrorf("--fallback %q: give wait or slurm", f.fallback)
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	e, err := engine.New(ctx, engine.Options{Address: f.rest, User: f.user, Token: f.token})
+	if err != nil {
+		return err
+	}
+	cfg := driver.Config{
+		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory, GrantFolder: f.grants},
+		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
+		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
+	}
+	if f.record != "" {
+		file, err := os.OpenFile(f.record, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		cfg.Record = file
+	}
+	if f.socket != "" {
+		os.MkdirAll(filepath.Dir(f.socket), 0o755)
+	}
+	d, err := driver.New(e, cfg)
+	if err != nil {
+		return err
+	}
+	log.Info("driving Slurm", "version", e.Version(), "policy", f.policy, "rest", f.rest)
+	return d.Run(ctx)
+}
+
+func newSlurmStatus() *cobra.Command {
+	var socket string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "status [--socket PATH] [--json]",
+		Short:   "Show what the driver of a Slurm does",
+		Long:    "Show what muster slurm drive does: the jobs that are Muster's, where they were placed, and why the others wait.",
+		Example: "  muster slurm status\n  muster slurm status --json",
+		Args:    noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := driver.AskStatus(c.Context(), socket)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c, s)
+			}
+			return writeSlurmStatus(c.OutOrStdout(), s)
+		},
+	}
+	c.Flags().StringVar(&socket, "socket", defaultDriverSocket(), "where the driver listens, a `path`")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func writeSlurmStatus(w io.Writer, s slurm.Status) error {
+	fmt.Fprintf(w, "%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's\n", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
+	if len(s.Jobs) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, j := range s.Jobs {
+		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), printable(j.Why)})
+	}
+	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "WHY"}, rows, 0)
+}

@@ -1,0 +1,798 @@
+package slurm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/slurm/words"
+)
+
+// Config is what an administrator decides.
+type Config struct {
+	Cluster string
+	// Memory says that Slurm gives out memory as it does cores.
+	Memory bool
+	// GPUMemory is the memory of a GPU; 0 is 16 GiB. Slurm does not know it.
+	GPUMemory int64
+	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
+	// long the fate of a request without an answer stays open, and how long a new driver waits for
+	// requests of the one before; 0 is 3 s. Retry is how long a job
+	// stands aside at most that Slurm refused to start; 0 is 30 s.
+	Patience, Settle, Retry time.Duration
+	// GrantFolder is below which the plug-in finds grants; "" is none.
+	GrantFolder string
+}
+
+func (c *Config) defaults() {
+	c.GPUMemory = cmp.Or(c.GPUMemory, 16<<30)
+	c.Patience = cmp.Or(c.Patience, 30*time.Second)
+	c.Settle = cmp.Or(c.Settle, 3*time.Second)
+	c.Retry = cmp.Or(c.Retry, 30*time.Second)
+}
+
+// Ref names a job as Slurm's commands do: by its number, or its array and task.
+type Ref struct {
+	ID    uint64
+	Array uint64
+	Task  int
+}
+
+func (r Ref) String() string {
+	if r.Array != 0 {
+		return fmt.Sprintf("%d_%d", r.Array, r.Task)
+	}
+	return strconv.FormatUint(r.ID, 10)
+}
+
+// Place asks for a job to be placed on exactly these nodes and released.
+type Place struct {
+	Job   Ref
+	Nodes []string
+	// CPUsPerNode is what each node gives; Slurm would else divide the processors as it likes.
+	CPUsPerNode int
+	// Comment is the job's new comment.
+	Comment string
+}
+
+// Say asks for something that comes with a comment.
+type Say struct {
+	Job     Ref
+	Comment string
+}
+
+// Split asks for tasks to be taken out of an array.
+type Split struct {
+	Array uint64
+	Tasks []int
+	// Contiguous is what the array asks for, and each task will.
+	Contiguous bool
+}
+
+// Effects are what is to be done. Each but Comments is answered with Done.
+type Effects struct {
+	Places    []Place
+	Recalls   []Ref
+	Handovers []Say
+	Splits    []Split
+	Comments  []Say
+	// Notes are for the log.
+	Notes []string
+}
+
+// Fate is what became of a request.
+type Fate uint8
+
+// The fates of requests.
+const (
+	Done    Fate = iota
+	Refused      // nothing was done
+	Unknown      // nobody knows
+)
+
+// phase is where a job of Muster stands.
+type phase uint8
+
+const (
+	aside     phase = iota // not offered to the policy
+	waiting                // in the policy's queue
+	placing                // a request is under way, or its fate is open
+	placed                 // Slurm was told, and has not started it
+	running                // Slurm says so
+	recalling              // to be held again
+	leaving                // to be handed to Slurm
+	slurms                 // Slurm's own
+)
+
+func (p phase) String() string {
+	return [...]string{"aside", "waiting", "placing", "placed", "running", "recalling", "leaving", "slurm's"}[p]
+}
+
+// job is what the core knows of a job that has not ended.
+type job struct {
+	Ref
+	fact    Job
+	phase   phase
+	comment words.Comment
+	managed bool
+	spec    *model.Job
+	number  policy.JobID   // with the policy, -1 if it is not
+	parts   []policy.JobID // what stands for its use of single nodes
+	plan    *words.Answer
+	why     string
+	until   time.Duration // it stands aside so long
+	since   time.Duration // it is in this phase
+	// told is when the latest request about it was answered: listings that were asked for before
+	// may not show it. While busy is true it was not.
+	told time.Duration
+	busy bool
+	// said is the comment's sentence, saidAt when it was written.
+	said   string
+	saidAt time.Duration
+	mark   uint64        // the latest listing that has it
+	uses   []Use         // what the book has of it while it runs
+	grants []model.Grant // of a job that is entered anew
+	// counted: it is among its array's active tasks.
+	counted bool
+	member  bool // it is a task with a record of its own
+	tries   int  // how often it was recalled or refused since it last ran
+}
+
+// Counts are what has happened.
+type Counts struct {
+	Placed     int `json:"placed"`
+	Started    int `json:"started"`
+	Ended      int `json:"ended"`
+	Refused    int `json:"refused"`
+	Unknown    int `json:"unknown"`
+	Recalled   int `json:"recalled"`
+	HandedOver int `json:"handed_over"`
+	// Wrong is how many started on other nodes than they were placed on; Uneven on the right nodes
+	// with other shares of them.
+	Wrong  int `json:"wrong"`
+	Uneven int `json:"uneven"`
+}
+
+// Core is the driver's state.
+type Core struct {
+	cfg   Config
+	state policyState
+	plain *policy.State
+
+	now, began time.Duration
+	started    bool
+
+	nodes      []*node
+	byName     map[string]*node
+	partitions map[string]*partition
+	reserved   []Reservation
+	largest    int // processors of the largest node
+	threads    int
+	leastMem   int64
+
+	jobs     map[uint64]*job
+	numbered map[policy.JobID]*job
+	active   map[uint64]int // by array: its tasks in the policy's book
+	members  map[uint64]int // by array: its tasks that are jobs of their own
+	listing  uint64
+
+	uncrowdAt time.Duration
+	stepDue   bool
+	wake      time.Duration
+	effects   Effects
+	counts    Counts
+	asked     uint64 // where explain goes on
+}
+
+type partition struct {
+	Partition
+	names []string
+}
+
+type node struct {
+	Node
+	number  int32
+	crowded bool // somebody uses what the book has no room for
+	noted   bool // and that was said
+	gone    bool
+}
+
+// New returns a cluster of which nothing is known. The policy serves this core only.
+func New(cfg Config, p policy.Policy) *Core {
+	cfg.defaults()
+	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
+	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*partition{},
+		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
+	state.SetClock(func(t time.Duration) string {
+		if t-c.policyTime(c.now) > year/2 {
+			return ""
+		}
+		return time.Unix(0, int64(t+c.began)).Format("15:04:05")
+	})
+	return c
+}
+
+const year = 365 * 24 * time.Hour
+
+func (c *Core) advance(now time.Duration) {
+	if !c.started {
+		c.started, c.began = true, now
+	}
+	c.now = max(c.now, now)
+}
+
+// policyTime is an instant as the policy counts it. Jobs may have started before the driver did.
+func (c *Core) policyTime(at time.Duration) time.Duration { return at - c.began }
+
+// Take returns what is to be done, and forgets it.
+func (c *Core) Take() Effects {
+	e := c.effects
+	c.effects = Effects{}
+	return e
+}
+
+// Counts returns what has happened so far.
+func (c *Core) Counts() Counts { return c.counts }
+
+// Next is when a Step is due though nothing happens.
+func (c *Core) Next() time.Duration {
+	if c.stepDue {
+		return max(c.now, c.began+c.cfg.Settle)
+	}
+	return c.wake
+}
+
+func (c *Core) note(format string, args ...any) {
+	c.effects.Notes = append(c.effects.Notes, fmt.Sprintf(format, args...))
+}
+
+// must takes the answers of calls that cannot fail if the books agree.
+func (c *Core) must(err error) {
+	if err != nil {
+		panic("slurm: the policy's book and the driver's disagree: " + err.Error())
+	}
+}
+
+// Observe takes what Slurm says.
+func (c *Core) Observe(now time.Duration, p *Picture) {
+	c.advance(now)
+	if p.Partitions != nil {
+		clear(c.partitions)
+		for _, f := range p.Partitions {
+			c.partitions[f.Name] = &partition{f, names(f.Nodes)}
+		}
+	}
+	if p.Nodes != nil {
+		c.takeNodes(p.Nodes)
+	}
+	if p.Reservations != nil {
+		c.reserved = p.Reservations
+		c.setWindows()
+	}
+	if p.Same {
+		c.lookAgain(p.Asked)
+		return
+	}
+	c.listing++
+	var fresh []*job
+	for i := range p.Jobs {
+		j := c.take(&p.Jobs[i], p.Asked)
+		if j != nil && j.phase == aside {
+			fresh = append(fresh, j)
+		}
+	}
+	for _, id := range c.sorted(func(j *job) bool { return j.mark != c.listing && !j.busy && p.Asked > j.told }) {
+		c.over(id, c.jobs[id])
+	}
+	c.uncrowd()
+	c.offerAll(fresh)
+}
+
+// lookAgain does what a listing without changes asks for: time has passed.
+func (c *Core) lookAgain(asked time.Duration) {
+	var fresh []*job
+	for _, id := range c.sorted(func(j *job) bool { return !j.busy && asked > j.told }) {
+		j := c.jobs[id]
+		switch j.phase {
+		case aside:
+			fresh = append(fresh, j)
+		case placing, placed, recalling:
+			fact := j.fact
+			if c.take(&fact, asked); j.phase == aside {
+				fresh = append(fresh, j)
+			}
+		}
+	}
+	c.offerAll(fresh)
+}
+
+// sorted lists the numbers of some jobs, in their order.
+func (c *Core) sorted(which func(*job) bool) []uint64 {
+	var ids []uint64
+	for id, j := range c.jobs {
+		if which(j) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// take brings what is known of a job together with what Slurm says.
+func (c *Core) take(f *Job, asked time.Duration) *job {
+	j := c.jobs[f.ID]
+	if j != nil {
+		j.mark = c.listing
+		if j.busy || asked <= j.told {
+			return nil // it is older than what is known
+		}
+	}
+	if f.Ended() {
+		if j != nil {
+			c.ended(j, f)
+		}
+		return nil
+	}
+	if j == nil {
+		j = &job{Ref: refOf(f), number: -1, mark: c.listing, since: c.now}
+		c.jobs[f.ID] = j
+	}
+	j.Ref = refOf(f)
+	c.read(j, f)
+	if !f.pending() {
+		c.runs(j)
+		return j
+	}
+	c.waits(j, asked)
+	return j
+}
+
+func refOf(f *Job) Ref {
+	if f.ArrayJob == 0 || f.several() {
+		return Ref{ID: f.ID}
+	}
+	task := f.ArrayTask
+	if list := f.tasks(1); len(list) == 1 {
+		task = list[0]
+	}
+	return Ref{ID: f.ID, Array: f.ArrayJob, Task: task}
+}
+
+// read takes the facts of a job, and reads its comments if they have changed.
+func (c *Core) read(j *job, f *Job) {
+	c.member(j, f.ArrayJob, f.ArrayJob != 0 && !f.several())
+	fresh := j.fact.ID == 0 || j.fact.AdminComment != f.AdminComment || j.fact.Comment != f.Comment
+	j.fact = *f
+	if !fresh {
+		return
+	}
+	admin, err := words.Parse(f.AdminComment)
+	if err != nil {
+		c.note("job %s: %v", j.Ref, err)
+	}
+	users, _ := words.Parse(f.Comment)
+	j.comment, j.managed = admin, admin.Request != nil
+	if users.Request != nil && admin.Request != nil && admin.Answer == nil {
+		// Where REST cannot write the administrators' comment the driver writes the other one.
+		j.comment.Answer, j.comment.Why, j.comment.Other = users.Answer, users.Why, users.Other
+		j.comment.Request.Placed, j.comment.Request.Was = users.Request.Placed, users.Request.Was
+	}
+	j.said = j.comment.Why
+}
+
+// enter moves a job to another phase.
+func (c *Core) enter(j *job, p phase) {
+	if j.phase != p {
+		j.phase, j.since = p, c.now
+	}
+}
+
+// withdraw takes a job out of the policy's book.
+func (c *Core) withdraw(j *job) {
+	if j.number >= 0 {
+		if j.phase == waiting {
+			c.must(c.state.Cancel(j.number))
+		} else {
+			c.must(c.state.End(j.number))
+		}
+		delete(c.numbered, j.number)
+		j.number = -1
+		c.stepDue = true
+	}
+	for _, id := range j.parts {
+		c.must(c.state.End(id))
+		delete(c.numbered, id)
+		c.stepDue = true
+	}
+	j.parts = nil
+	c.count(j)
+	if j.phase != aside {
+		c.enter(j, aside)
+	}
+}
+
+// ended takes the end of a job, which may have been too short to be seen running.
+func (c *Core) ended(j *job, f *Job) {
+	if j.managed && j.plan != nil && (j.phase == placing || j.phase == placed) && f.Nodes != "" {
+		c.checkNodes(j, names(f.Nodes))
+		c.enter(j, running)
+	}
+	c.over(f.ID, j)
+}
+
+// over forgets a job that has ended.
+func (c *Core) over(id uint64, j *job) {
+	if j.managed && (j.phase == running || j.phase == placed) {
+		c.counts.Ended++ // or Slurm has forgotten it already
+	}
+	c.withdraw(j)
+	c.member(j, j.fact.ArrayJob, false)
+	delete(c.jobs, id)
+}
+
+// waits deals with a job that Slurm has not started.
+func (c *Core) waits(j *job, asked time.Duration) {
+	f := &j.fact
+	if j.phase == running {
+		c.withdraw(j) // Slurm has put it back into its queue
+	}
+	switch {
+	case !j.managed:
+		c.withdraw(j)
+		c.enter(j, slurms)
+	case f.several():
+		c.split(j)
+	case !f.Held:
+		c.released(j)
+	case j.phase == placing && asked <= j.told+c.cfg.Settle:
+		// Its fate is open.
+	case j.phase == placing, j.phase == placed, j.phase == recalling, j.phase == leaving, j.phase == slurms:
+		c.withdraw(j) // it is held again, or always was
+		j.plan = nil
+	case j.phase == waiting:
+		c.reread(j)
+	}
+}
+
+// released deals with a pending job that is not held.
+func (c *Core) released(j *job) {
+	f, answer := &j.fact, j.comment.Answer
+	switch {
+	case answer.For(f.ID, f.Restarts) && j.phase != recalling:
+		if j.phase != placed {
+			c.findPlaced(j)
+		}
+		c.checkPlaced(j)
+	case answer != nil && answer.Job == f.ID:
+		// Slurm has requeued it, on the nodes that it had; or it was to be recalled.
+		c.recall(j, "Slurm has requeued it")
+	default:
+		// Its user released it, or it was handed over.
+		c.withdraw(j)
+		c.enter(j, slurms)
+	}
+}
+
+// checkPlaced recalls a placed job that Slurm does not start.
+func (c *Core) checkPlaced(j *job) {
+	if j.phase != placed {
+		return
+	}
+	switch j.fact.Reason {
+	case "", "None", "Resources", "Priority", "Prolog", "Cleaning":
+		if c.now-j.since > c.cfg.Patience {
+			c.recall(j, fmt.Sprintf("Slurm did not start it within %s", model.FormatDuration(c.cfg.Patience)))
+		}
+		return
+	}
+	if c.now-j.since < time.Second { // the reason may be an old one
+		return
+	}
+	c.recall(j, "Slurm does not start it: "+j.fact.Reason)
+	if j.fact.Reason == "DependencyNeverSatisfied" {
+		j.until = max(j.until, c.now+time.Hour)
+	}
+}
+
+// pause is how long a job stands aside: longer each time.
+func (c *Core) pause(j *job) time.Duration {
+	j.tries++
+	return min(c.cfg.Retry, time.Second<<min(j.tries, 20))
+}
+
+// recall has a job held again. What it was given stays its own until a listing shows it held.
+func (c *Core) recall(j *job, why string) {
+	if j.phase != recalling {
+		c.counts.Recalled++
+		c.note("job %s is recalled: %s", j.Ref, why)
+	}
+	c.enter(j, recalling)
+	j.why, j.until = why, c.now+c.pause(j)
+	if j.fact.Eligible > c.now {
+		j.until = j.fact.Eligible
+	}
+	j.busy = true
+	c.effects.Recalls = append(c.effects.Recalls, j.Ref)
+}
+
+// offerAll offers jobs that stand aside to the policy, in the order of their numbers.
+func (c *Core) offerAll(list []*job) {
+	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
+	for _, j := range list {
+		if j.phase == aside && j.managed && !j.busy && c.jobs[j.ID] == j && j.fact.pending() && j.fact.Held && !j.fact.several() {
+			c.offer(j)
+		}
+	}
+}
+
+// gate says why a job is not to be offered now; "" if it is.
+func (c *Core) gate(j *job) string {
+	f := &j.fact
+	switch p := c.partitions[f.Partition]; {
+	case j.comment.Request.Held:
+		return "its user holds it: scontrol release lets it go"
+	case f.Reason == "JobHeldAdmin":
+		return "an administrator holds it: scontrol release lets it go"
+	case f.Dependency != "" && c.dependsOn(f) != "":
+		return "it waits for other jobs: " + c.dependsOn(f)
+	case f.Eligible > c.now:
+		return "it must not start before " + time.Unix(0, int64(f.Eligible)).Format("15:04:05")
+	case j.until > c.now:
+		return j.why
+	case p != nil && !p.Up:
+		return "partition " + f.Partition + " is not up"
+	case f.ArrayJob != 0 && f.ArrayLimit > 0 && c.active[f.ArrayJob] >= f.ArrayLimit:
+		return fmt.Sprintf("%d tasks of its array may run at a time, and as many do", f.ArrayLimit)
+	}
+	return ""
+}
+
+// member keeps the number of an array's tasks that are jobs of their own.
+func (c *Core) member(j *job, array uint64, is bool) {
+	if is == j.member {
+		return
+	}
+	j.member = is
+	if is {
+		c.members[array]++
+	} else if c.members[array]--; c.members[array] == 0 {
+		delete(c.members, array)
+	}
+}
+
+// count keeps the number of an array's tasks that are in the policy's book.
+func (c *Core) count(j *job) {
+	in := j.number >= 0 || len(j.parts) > 0
+	if in == j.counted || j.fact.ArrayJob == 0 {
+		return
+	}
+	j.counted = in
+	if in {
+		c.active[j.fact.ArrayJob]++
+	} else if c.active[j.fact.ArrayJob]--; c.active[j.fact.ArrayJob] == 0 {
+		delete(c.active, j.fact.ArrayJob)
+	}
+}
+
+// offer gives a job to the policy, or says why not.
+func (c *Core) offer(j *job) {
+	if j.why = c.gate(j); j.why != "" {
+		return
+	}
+	spec, err := c.understand(j)
+	if err != nil {
+		c.notOurs(j, err)
+		return
+	}
+	id, err := c.state.Submit(spec)
+	if err != nil {
+		j.why = strings.TrimPrefix(err.Error(), policy.ErrImpossible.Error()+": ")
+		if !errors.Is(err, policy.ErrImpossible) {
+			j.why = err.Error()
+		}
+		j.until = c.now + 10*time.Second // nodes may come
+		return
+	}
+	j.spec, j.number = spec, id
+	c.numbered[id] = j
+	c.count(j)
+	if j.fact.Nice != 0 {
+		c.must(c.state.Rank(id, -j.fact.Nice))
+	}
+	c.enter(j, waiting)
+	c.stepDue = true
+}
+
+// notOurs deals with a job that the core does not understand: Slurm's scheduler gets it, unless it
+// needs what only Muster can give.
+func (c *Core) notOurs(j *job, err error) {
+	if j.comment.Request.GPUs > 0 {
+		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
+		return
+	}
+	j.why = fmt.Sprintf("left to Slurm's scheduler: %v", err)
+	c.enter(j, leaving)
+	j.busy = true
+	say := j.comment
+	say.Answer, say.Why = nil, j.why
+	c.counts.HandedOver++
+	c.effects.Handovers = append(c.effects.Handovers, Say{j.Ref, say.String()})
+}
+
+// reread looks whether a waiting job asks for something else than it did.
+func (c *Core) reread(j *job) {
+	if c.gate(j) == "" || strings.HasPrefix(c.gate(j), "partition") {
+		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
+			return
+		}
+	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
+		return // it counts itself among its array's tasks
+	}
+	c.withdraw(j)
+}
+
+// split takes the next tasks out of an array.
+func (c *Core) split(j *job) {
+	f := &j.fact
+	c.enter(j, aside)
+	if j.busy || c.gate(j) != "" {
+		j.why = c.gate(j)
+		return
+	}
+	n := 64
+	if f.ArrayLimit > 0 {
+		n = min(n, f.ArrayLimit)
+	}
+	if n -= c.members[f.ArrayJob]; n <= 0 {
+		return
+	}
+	// The last task stays as it is: it is the record itself.
+	tasks := f.tasks(n + 1)
+	if len(tasks) > n {
+		tasks = tasks[:n]
+	}
+	if all := f.tasks(n + 2); len(all) == len(tasks) {
+		tasks = tasks[:len(tasks)-1]
+	}
+	if len(tasks) == 0 {
+		return
+	}
+	j.busy = true
+	c.effects.Splits = append(c.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Contiguous: f.Contiguous})
+}
+
+// Told takes the fate of a request about a job; err says what was refused. Asked for a Split the
+// job is the array.
+func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
+	c.advance(now)
+	j := c.jobs[id]
+	if j == nil {
+		return
+	}
+	j.busy, j.told = false, c.now
+	switch {
+	case fate == Unknown:
+		c.counts.Unknown++
+		c.note("job %s: %v", j.Ref, err)
+	case fate == Refused && j.phase == placing:
+		c.counts.Refused++
+		c.note("job %s: %v", j.Ref, err)
+		c.withdraw(j)
+		j.plan = nil
+		j.why, j.until = fmt.Sprintf("Slurm refused its placement: %v", err), c.now+c.pause(j)
+	case fate == Refused:
+		c.note("job %s: %v", j.Ref, err)
+		j.why, j.until = err.Error(), c.now+c.pause(j)
+	case j.phase == placing:
+		c.counts.Placed++
+		c.enter(j, placed)
+	case j.phase == leaving:
+		c.enter(j, slurms)
+	}
+}
+
+// Step lets the policy decide, if anything has changed since it last did or it asked for it.
+func (c *Core) Step(now time.Duration) {
+	c.advance(now)
+	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle {
+		return
+	}
+	c.stepDue = false
+	plan := c.state.Step(c.policyTime(c.now))
+	c.wake = policy.Never
+	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
+		c.wake = plan.Wake + c.began
+	}
+	for i := range plan.Starts {
+		if st := &plan.Starts[i]; st.Err == nil {
+			c.begin(st)
+		} else {
+			c.stepDue = true
+		}
+	}
+	for _, st := range plan.Stops {
+		c.must(c.state.Resumed(st.Job)) // it was not stopped: see the driver's check of policies
+	}
+}
+
+// begin asks for a job to be placed.
+func (c *Core) begin(st *policy.Start) {
+	j := c.numbered[st.Job]
+	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.plain.View())}
+	for i := range st.Alloc.Parts {
+		p := &st.Alloc.Parts[i]
+		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)
+	}
+	for _, g := range st.Alloc.Grants {
+		a.Devices = append(a.Devices, words.Device{Node: c.nodes[g.Node].Name, Device: int(g.Device)})
+	}
+	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
+		a.Grant = c.cfg.GrantFolder + "/" + strconv.FormatUint(j.ID, 10)
+	}
+	j.plan = a
+	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
+	if !say.Request.Placed {
+		say.Request.Placed, say.Request.Was = true, j.fact.Required
+	}
+	c.enter(j, placing)
+	j.busy = true
+	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String()}
+	if !st.Alloc.Parts[0].Exclusive {
+		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
+	}
+	c.effects.Places = append(c.effects.Places, place)
+}
+
+// Explain asks for the sentences of a few waiting jobs to be written into their comments: of those
+// that have changed, and not again before every has passed.
+func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
+	c.advance(now)
+	ids := c.sorted(func(j *job) bool {
+		return (j.phase == waiting || j.phase == aside) && j.managed && !j.busy && c.now-j.saidAt >= every
+	})
+	from, _ := slices.BinarySearch(ids, c.asked)
+	for _, id := range slices.Concat(ids[from:], ids[:from]) {
+		if most == 0 {
+			return
+		}
+		most--
+		j := c.jobs[id]
+		c.asked, j.saidAt = id+1, c.now
+		why := c.Why(j.ID)
+		if why == "" || why == j.said {
+			continue
+		}
+		j.said = why
+		say := j.comment
+		say.Answer, say.Why = nil, why
+		c.effects.Comments = append(c.effects.Comments, Say{j.Ref, say.String()})
+	}
+}
+
+// Why says why a job is where it is.
+func (c *Core) Why(id uint64) string {
+	j := c.jobs[id]
+	switch {
+	case j == nil:
+		return ""
+	case j.phase == waiting:
+		return c.state.Why(j.number)
+	case j.phase == aside:
+		return j.why
+	case j.plan != nil:
+		return j.plan.Why
+	}
+	return ""
+}
+
+func sameSpec(a, b *model.Job) bool {
+	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes &&
+		a.Request.CoresPerNode == b.Request.CoresPerNode && a.Request.Memory == b.Request.Memory && a.Request.GPUs == b.Request.GPUs &&
+		a.Request.Exclusive == b.Request.Exclusive && a.Request.Contiguous == b.Request.Contiguous && slices.Equal(a.Request.NodeList, b.Request.NodeList)
+}

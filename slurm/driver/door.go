@@ -1,0 +1,60 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"muster/slurm"
+)
+
+// openDoor lets others ask for the status, on a socket that only this user and root may open.
+func (d *Driver) openDoor() (func(), error) {
+	if d.cfg.Socket == "" {
+		return func() {}, nil
+	}
+	if conn, err := net.Dial("unix", d.cfg.Socket); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another driver answers on %s: end it first, or give another --socket", d.cfg.Socket)
+	}
+	os.Remove(d.cfg.Socket)
+	l, err := net.Listen("unix", d.cfg.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("the socket for the status: %w", err)
+	}
+	os.Chmod(d.cfg.Socket, 0o600)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(d.Status())
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(l)
+	return func() { server.Close() }, nil
+}
+
+// AskStatus asks the driver behind a socket.
+func AskStatus(ctx context.Context, socket string) (slurm.Status, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://driver/status", nil)
+	if err != nil {
+		return slurm.Status{}, err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+			return slurm.Status{}, fmt.Errorf("no driver answers on %s: is muster slurm drive running there, and are you its user?", socket)
+		}
+		return slurm.Status{}, fmt.Errorf("asking the driver on %s: %w", socket, err)
+	}
+	defer answer.Body.Close()
+	var s slurm.Status
+	return s, json.NewDecoder(answer.Body).Decode(&s)
+}

@@ -1,0 +1,346 @@
+// Package driver is the daemon that lets a policy of Muster place the jobs of a real Slurm: it reads
+// Slurm (slurm/engine), tells the core (package slurm), and does what the core says.
+//
+// One goroutine owns the core. It goes round: read, let the policy decide, send what is to be sent,
+// several requests at a time, and wait for the answers. Slurm is read again after every burst and
+// every Poll at the least; where Slurm can say that nothing has changed, such a round costs one short
+// request. Nothing is kept on disk: what a driver must know when it is started again stands in the
+// comments of the jobs.
+package driver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"muster/policy"
+	"muster/policy/history"
+	"muster/slurm"
+	"muster/slurm/engine"
+)
+
+// Engine is a Slurm: package engine's, or one that a test makes up.
+type Engine interface {
+	Jobs(ctx context.Context, since int64, threads map[string]int) (engine.Listing, error)
+	Nodes(ctx context.Context) ([]slurm.Node, error)
+	Partitions(ctx context.Context) ([]slurm.Partition, error)
+	Reservations(ctx context.Context) ([]slurm.Reservation, error)
+	Place(ctx context.Context, p slurm.Place) error
+	Hold(ctx context.Context, job slurm.Ref) error
+	Handover(ctx context.Context, job slurm.Ref, comment string) error
+	Comment(ctx context.Context, job slurm.Ref, text string) error
+	Split(ctx context.Context, s slurm.Split) error
+}
+
+var _ Engine = (*engine.Engine)(nil)
+
+// Fallback says what becomes of waiting jobs when the driver goes away.
+type Fallback string
+
+// The fallbacks.
+const (
+	FallbackWait  Fallback = "wait"  // they wait for the next driver
+	FallbackSlurm Fallback = "slurm" // Slurm's own scheduler gets them
+)
+
+// Config is what an administrator decides.
+type Config struct {
+	Core slurm.Config
+	// Spec is how the policy is named, and Policy makes it.
+	Spec   string
+	Policy func(spec string) (policy.Policy, error)
+	// Poll is how often Slurm is asked at the least; 0 is 500 ms. Parallel is how many requests are
+	// sent at a time; 0 is 4.
+	Poll     time.Duration
+	Parallel int
+	Fallback Fallback
+	// Record hears the policy's history; nil is nobody.
+	Record io.Writer
+	// Version of this program, for the record.
+	Version string
+	// Alive is a file that has the time of the latest round in seconds since 1970, for the
+	// job_submit script; "" is none.
+	Alive string
+	// Socket is where status is asked for; "" is nowhere.
+	Socket string
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+func (c *Config) defaults() error {
+	if c.Poll == 0 {
+		c.Poll = 500 * time.Millisecond
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 4
+	}
+	if c.Fallback == "" {
+		c.Fallback = FallbackWait
+	}
+	if c.Fallback != FallbackWait && c.Fallback != FallbackSlurm {
+		return fmt.Errorf("fallback must be %s or %s, not %q", FallbackWait, FallbackSlurm, c.Fallback)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}
+
+// slowReads is how often nodes, partitions and reservations are asked for.
+const slowReads = 2 * time.Second
+
+// Driver drives one Slurm.
+type Driver struct {
+	cfg    Config
+	engine Engine
+	core   *slurm.Core
+	record *bufio.Writer
+
+	threads  map[string]int
+	stamp    int64
+	nodesAt  time.Time // when nodes were last read
+	explain  time.Time
+	aliveAt  time.Time
+	tookLast time.Duration // what the latest listing took
+	down     bool          // Slurm did not answer
+
+	mu     sync.Mutex
+	status slurm.Status
+}
+
+// New makes a driver. The policy must not preempt: Slurm's jobs are not stopped for others yet.
+func New(e Engine, cfg Config) (*Driver, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	p, err := cfg.Policy(cfg.Spec)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{cfg: cfg, engine: e, core: slurm.New(cfg.Core, p), threads: map[string]int{}}
+	if cfg.Record != nil {
+		d.record = bufio.NewWriter(cfg.Record)
+		d.core.Record(d.record, history.Header{Policy: cfg.Spec, Muster: cfg.Version, Note: "muster slurm drive"})
+	}
+	return d, nil
+}
+
+// Run drives until the context ends. Slurm may come and go meanwhile.
+func (d *Driver) Run(ctx context.Context) error {
+	closeDoor, err := d.openDoor()
+	if err != nil {
+		return err
+	}
+	defer closeDoor()
+	defer d.flush()
+	for ctx.Err() == nil {
+		began := d.cfg.Now()
+		busy := d.Round(ctx)
+		if d.cfg.Now().Sub(d.aliveAt) > time.Second && !d.down {
+			d.aliveAt = d.cfg.Now()
+			d.sayAlive()
+		}
+		// A listing that takes long is not asked for all the time.
+		pause := max(d.cfg.Poll-d.cfg.Now().Sub(began), 2*d.tookLast)
+		if busy {
+			pause = d.tookLast
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	if d.cfg.Fallback == FallbackSlurm {
+		return d.leave()
+	}
+	return nil
+}
+
+func (d *Driver) now() time.Duration { return time.Duration(d.cfg.Now().UnixNano()) }
+
+// Round reads, decides and sends once. It says whether anything was sent.
+func (d *Driver) Round(ctx context.Context) bool {
+	picture, err := d.read(ctx)
+	if err != nil {
+		if !d.down && ctx.Err() == nil {
+			d.cfg.Log.Warn("Slurm does not answer; jobs go on, and nothing new is placed", "error", err)
+		}
+		d.down, d.stamp, d.nodesAt = true, 0, time.Time{}
+		return false
+	}
+	if d.down {
+		d.down = false
+		d.cfg.Log.Info("Slurm answers again")
+	}
+	d.core.Observe(d.now(), picture)
+	d.core.Step(d.now())
+	if d.cfg.Now().Sub(d.explain) > time.Second {
+		d.explain = d.cfg.Now()
+		d.core.Explain(d.now(), 50, 30*time.Second)
+	}
+	busy := d.perform(ctx, d.core.Take())
+	d.flush()
+	status := d.core.Status(1000)
+	d.mu.Lock()
+	d.status = status
+	d.mu.Unlock()
+	return busy
+}
+
+// flush writes what was recorded, so that a record ends with a whole step.
+func (d *Driver) flush() {
+	if d.record != nil {
+		d.record.Flush()
+	}
+}
+
+// Status is how things stood at the end of the latest round.
+func (d *Driver) Status() slurm.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status
+}
+
+// read asks Slurm how things stand: nodes first, so that jobs find theirs.
+func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
+	p := &slurm.Picture{}
+	var err error
+	if d.cfg.Now().Sub(d.nodesAt) >= slowReads {
+		if p.Nodes, err = d.engine.Nodes(ctx); err != nil {
+			return nil, err
+		}
+		if p.Partitions, err = d.engine.Partitions(ctx); err != nil {
+			return nil, err
+		}
+		if p.Reservations, err = d.engine.Reservations(ctx); err != nil {
+			return nil, err
+		}
+		for _, n := range p.Nodes {
+			d.threads[n.Name] = n.Threads
+		}
+		d.nodesAt = d.cfg.Now()
+	}
+	began := d.cfg.Now()
+	p.Asked = d.now()
+	l, err := d.engine.Jobs(ctx, d.stamp, d.threads)
+	if err != nil {
+		return nil, err
+	}
+	d.tookLast = d.cfg.Now().Sub(began)
+	p.Jobs, p.Same, d.stamp = l.Jobs, l.Same, l.Stamp
+	return p, nil
+}
+
+// request is one thing to be sent.
+type request struct {
+	job uint64 // whose fate is told; 0 is nobody's
+	do  func(context.Context) error
+}
+
+// perform sends what the core wants, and tells it what became of it. Placements go first.
+func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
+	for _, n := range e.Notes {
+		d.cfg.Log.Info(n)
+	}
+	e2 := d.engine
+	var list []request
+	for _, p := range e.Places {
+		list = append(list, request{p.Job.ID, func(ctx context.Context) error { return e2.Place(ctx, p) }})
+	}
+	for _, r := range e.Recalls {
+		list = append(list, request{r.ID, func(ctx context.Context) error { return e2.Hold(ctx, r) }})
+	}
+	for _, h := range e.Handovers {
+		list = append(list, request{h.Job.ID, func(ctx context.Context) error { return e2.Handover(ctx, h.Job, h.Comment) }})
+	}
+	for _, s := range e.Splits {
+		list = append(list, request{s.Array, func(ctx context.Context) error { return e2.Split(ctx, s) }})
+	}
+	urgent := len(list)
+	for _, s := range e.Comments {
+		list = append(list, request{0, func(ctx context.Context) error { return e2.Comment(ctx, s.Job, s.Comment) }})
+	}
+	d.send(ctx, list)
+	return urgent > 0
+}
+
+// send sends requests, several at a time, and waits for all answers. What was begun is finished even
+// if the driver is to end: its answer is worth having.
+func (d *Driver) send(ctx context.Context, list []request) {
+	type answer struct {
+		job uint64
+		err error
+	}
+	work, answers := make(chan request), make(chan answer)
+	ctx = context.WithoutCancel(ctx)
+	for range min(d.cfg.Parallel, len(list)) {
+		go func() {
+			for r := range work {
+				answers <- answer{r.job, r.do(ctx)}
+			}
+		}()
+	}
+	go func() {
+		for _, r := range list {
+			work <- r
+		}
+		close(work)
+	}()
+	for range list {
+		a := <-answers
+		fate := slurm.Done
+		switch {
+		case errors.Is(a.err, engine.ErrUnknown):
+			fate = slurm.Unknown
+		case a.err != nil:
+			fate = slurm.Refused
+		}
+		if a.job != 0 {
+			d.core.Told(d.now(), a.job, fate, a.err)
+		} else if a.err != nil {
+			d.cfg.Log.Debug("a comment was not written", "error", a.err)
+		}
+	}
+	for _, n := range d.core.Take().Notes {
+		d.cfg.Log.Warn(n)
+	}
+}
+
+// leave hands what waits to Slurm's scheduler.
+func (d *Driver) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var list []request
+	for _, s := range d.core.Held("Muster's driver has ended: Slurm's scheduler has it") {
+		list = append(list, request{0, func(ctx context.Context) error { return d.engine.Handover(ctx, s.Job, s.Comment) }})
+	}
+	d.cfg.Log.Info("handing waiting jobs to Slurm's scheduler", "jobs", len(list))
+	d.send(ctx, list)
+	return nil
+}
+
+// sayAlive writes the time of the latest round.
+func (d *Driver) sayAlive() {
+	if d.cfg.Alive == "" {
+		return
+	}
+	temporary := d.cfg.Alive + ".new"
+	err := os.WriteFile(temporary, []byte(strconv.FormatInt(d.cfg.Now().Unix(), 10)+"\n"), 0o644)
+	if err == nil {
+		err = os.Rename(temporary, d.cfg.Alive)
+	}
+	if err != nil {
+		d.cfg.Log.Warn("the file that says that the driver is alive cannot be written", "file", filepath.Base(d.cfg.Alive), "error", err)
+	}
+}

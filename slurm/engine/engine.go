@@ -1,0 +1,222 @@
+// Package engine talks to a real Slurm: it reads jobs, nodes, partitions and reservations, and
+// places, holds, comments on and releases jobs. It does so over REST, where a request both reads and
+// writes, and with scontrol for what REST cannot do: tasks of arrays, and everything where there is
+// no slurmrestd.
+//
+// Which release it is, it asks Slurm; what differs is in slurm/release. A release that is not known
+// there is refused, and so is every answer with a warning: slurmrestd takes fields that it does not
+// know with a warning and does the rest, which would start a job on a wrong node.
+//
+// Reading is lenient, since releases add fields; what is missing is zero.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"time"
+
+	"muster/slurm"
+	"muster/slurm/release"
+)
+
+// Options say how to reach a Slurm.
+type Options struct {
+	// Command makes one of Slurm's commands; nil is exec.CommandContext.
+	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
+	// Address is slurmrestd's, as http://127.0.0.1:6820; "" is none. User is whose Token it is.
+	Address, User string
+	// Token returns the token. It is asked again when slurmrestd refuses the one before.
+	Token func(ctx context.Context) (string, error)
+	// Timeout is how long a request may take; 0 is 20 s.
+	Timeout time.Duration
+}
+
+// Engine is a client of one Slurm. Its methods may be used by several goroutines.
+type Engine struct {
+	o       Options
+	release *release.Release
+	version string
+	memory  bool
+	http    http.Client
+	token   tokenKeeper
+}
+
+// ErrUnknown is wrapped by errors of requests of which nobody knows whether they were done: the
+// answer did not come. Other errors mean that nothing was done.
+var ErrUnknown = errors.New("whether it was done is not known")
+
+// New asks a Slurm what it is, and returns its client.
+func New(ctx context.Context, o Options) (*Engine, error) {
+	if o.Command == nil {
+		o.Command = exec.CommandContext
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 20 * time.Second
+	}
+	e := &Engine{o: o}
+	e.http.Timeout = o.Timeout
+	e.http.Transport = &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: 5 * time.Second}
+	if err := e.readConfig(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Release is the release of Slurm that runs.
+func (e *Engine) Release() *release.Release { return e.release }
+
+// Version is how Slurm calls its version: 26.05.5.
+func (e *Engine) Version() string { return e.version }
+
+// Memory says whether this Slurm gives out memory, as it does cores.
+func (e *Engine) Memory() bool { return e.memory }
+
+// REST says whether requests go over REST.
+func (e *Engine) REST() bool { return e.o.Address != "" }
+
+// readConfig learns from scontrol what runs.
+func (e *Engine) readConfig(ctx context.Context) error {
+	text, err := e.scontrol(ctx, "show", "config")
+	if err != nil {
+		return fmt.Errorf("asking Slurm for its configuration: %w", err)
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "SLURM_VERSION":
+			e.version = value
+		case "SelectTypeParameters":
+			e.memory = strings.Contains(strings.ToUpper(value), "MEMORY")
+		}
+	}
+	if e.version == "" {
+		return errors.New("scontrol show config does not tell Slurm's version: is slurmctld running?")
+	}
+	e.release, err = release.Of(e.version)
+	return err
+}
+
+// run runs one of Slurm's commands with some input.
+func (e *Engine) run(ctx context.Context, input, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
+	defer cancel()
+	c := e.o.Command(ctx, name, args...)
+	var out, stderr strings.Builder
+	c.Stdout, c.Stderr = &out, &stderr
+	if input != "" {
+		c.Stdin = strings.NewReader(input)
+	}
+	if err := c.Run(); err != nil {
+		said := strings.Join(strings.Fields(stderr.String()+" "+out.String()), " ")
+		if ctx.Err() != nil || strings.Contains(said, "Unable to contact slurm controller") {
+			return "", fmt.Errorf("%s: %w: %s", name, ErrUnknown, shorten(said))
+		}
+		return "", fmt.Errorf("%s: %s (%v)", name, shorten(said), err)
+	}
+	return out.String(), nil
+}
+
+func (e *Engine) scontrol(ctx context.Context, args ...string) (string, error) {
+	return e.run(ctx, "", "scontrol", args...)
+}
+
+func shorten(s string) string {
+	if len(s) > 300 {
+		return s[:300] + "..."
+	}
+	return s
+}
+
+// Place gives a held job its nodes and releases it.
+func (e *Engine) Place(ctx context.Context, p slurm.Place) error {
+	if !e.REST() || p.Job.Array != 0 && p.Job.ID == p.Job.Array {
+		return e.placeByCommand(ctx, p)
+	}
+	update := e.release.Placement(p.Nodes, p.Comment)
+	if e.release.Words.AdminComment == "" {
+		update["comment"] = p.Comment
+	}
+	if len(p.Nodes) > 1 && p.CPUsPerNode > 1 {
+		update["minimum_cpus_per_node"] = p.CPUsPerNode
+	}
+	return e.update(ctx, p.Job, update)
+}
+
+// placeByCommand does it with scontrol: where there is no REST, and for the last tasks of an array,
+// which share their number with the array, so that REST would change all of it.
+func (e *Engine) placeByCommand(ctx context.Context, p slurm.Place) error {
+	ref := p.Job.String()
+	n := len(p.Nodes)
+	args := []string{"update", "jobid=" + ref, "NodeList=" + strings.Join(p.Nodes, ","), fmt.Sprintf("NumNodes=%d-%d", n, n), "AdminComment=" + p.Comment}
+	if n > 1 && p.CPUsPerNode > 1 {
+		args = append(args, fmt.Sprintf("MinCPUsNode=%d", p.CPUsPerNode))
+	}
+	if _, err := e.scontrol(ctx, args...); err != nil {
+		return err
+	}
+	_, err := e.scontrol(ctx, "release", ref)
+	return err
+}
+
+// Hold holds a job that has not started, as its user would: a hold by an administrator, which is all
+// that REST can do, is left to administrators.
+func (e *Engine) Hold(ctx context.Context, job slurm.Ref) error {
+	_, err := e.scontrol(ctx, "uhold", job.String())
+	return err
+}
+
+// Handover lets Slurm's own scheduler have a job, and says why in its comment.
+func (e *Engine) Handover(ctx context.Context, job slurm.Ref, comment string) error {
+	if !e.REST() || job.Array == job.ID || e.release.Words.AdminComment == "" {
+		if _, err := e.scontrol(ctx, "update", "jobid="+job.String(), "AdminComment="+comment); err != nil {
+			return err
+		}
+		_, err := e.scontrol(ctx, "release", job.String())
+		return err
+	}
+	return e.update(ctx, job, map[string]any{"hold": false, e.release.Words.AdminComment: comment})
+}
+
+// Comment writes a job's comment.
+func (e *Engine) Comment(ctx context.Context, job slurm.Ref, text string) error {
+	if !e.REST() || job.Array == job.ID {
+		_, err := e.scontrol(ctx, "update", "jobid="+job.String(), "AdminComment="+text)
+		return err
+	}
+	field := e.release.Words.AdminComment
+	if field == "" {
+		field = "comment"
+	}
+	return e.update(ctx, job, map[string]any{field: text})
+}
+
+// Split takes tasks out of an array, so that each is a job with a number of its own. A task leaves
+// its array when something of it alone is set, be it to what it was: whether its nodes must stand
+// next to each other.
+func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
+	same := 0
+	if s.Contiguous {
+		same = 1
+	}
+	var b strings.Builder
+	for _, t := range s.Tasks {
+		fmt.Fprintf(&b, "update jobid=%d_%d Contiguous=%d\n", s.Array, t, same)
+	}
+	b.WriteString("quit\n")
+	_, err := e.run(ctx, b.String(), "scontrol", "-Q")
+	return err
+}
+
+// Cancel ends a job.
+func (e *Engine) Cancel(ctx context.Context, job slurm.Ref) error {
+	_, err := e.run(ctx, "", "scancel", job.String())
+	return err
+}

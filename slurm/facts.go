@@ -1,0 +1,173 @@
+package slurm
+
+import (
+	"time"
+
+	"muster/model"
+)
+
+// Picture is what Slurm said at one time.
+type Picture struct {
+	// Asked is when the question was asked: nothing that happened before is missing.
+	Asked time.Duration
+	// Jobs are all that Slurm knows, those that ended not long ago included. A listing that says
+	// that nothing has changed is Same, and has none.
+	Jobs []Job
+	Same bool
+	// Nodes, Partitions and Reservations are nil where nobody asked for them.
+	Nodes        []Node
+	Partitions   []Partition
+	Reservations []Reservation
+}
+
+// Job is a job as Slurm knows it. Times are counted from 1970; 0 is unknown.
+type Job struct {
+	ID        uint64
+	Name      string
+	User      string
+	Account   string
+	QOS       string
+	Partition string
+	// State is the base state: PENDING, RUNNING, SUSPENDED, COMPLETED... Completing says that it has
+	// ended, and its nodes are not free yet.
+	State      string
+	Completing bool
+	Reason     string
+	// Held says that its priority is 0.
+	Held     bool
+	Restarts int
+	Nice     int64
+
+	Comment, AdminComment string
+
+	Submitted, Eligible, Started time.Duration
+	// TimeLimit is 0 where there is none.
+	TimeLimit time.Duration
+
+	MinNodes, MaxNodes int
+	CPUs               int
+	Tasks              int
+	CPUsPerTask        int
+	TasksPerNode       int
+	MinCPUsPerNode     int
+	MemoryPerNode      int64 // bytes
+	MemoryPerCPU       int64
+	Exclusive          bool
+	Contiguous         bool
+	Required, Excluded string // node lists
+	Features           string
+	TRESPerJob         string
+	TRESPerNode        string
+	TRESPerTask        string
+	TRESPerSocket      string
+
+	Dependency  string
+	Reservation string
+	// ArrayJob is the number of the array, 0 for none. Tasks that were not taken out of the array
+	// yet are one record: ArrayTasks names them ("1-4%2"). ArrayTask is the number of one task.
+	ArrayJob   uint64
+	ArrayTask  int
+	ArrayTasks string
+	ArrayLimit int
+	HetJob     uint64
+
+	// Nodes is the list of its nodes, also when it has ended; Uses what it has on them while it runs.
+	Nodes string
+	Uses  []Use
+}
+
+// Use is what a job has of one node.
+type Use struct {
+	Node   string
+	CPUs   int
+	Memory int64
+	// GPUs is the set of the node's GPUs, by their numbers; Count is how many where Slurm does not
+	// number them.
+	GPUs  uint64
+	Count int
+}
+
+// Node is a node as Slurm knows it.
+type Node struct {
+	Name   string
+	CPUs   int
+	Memory int64
+	// Threads is how many processors a core counts as.
+	Threads int
+	// GPUs is how many there are, GPUType how Slurm calls them.
+	GPUs    int
+	GPUType string
+	// States are Slurm's words: IDLE, MIXED, DRAIN, NOT_RESPONDING...
+	States []string
+	Reason string
+}
+
+// Partition is a partition as Slurm knows it.
+type Partition struct {
+	Name  string
+	Nodes string // a node list
+	Up    bool
+	// MaxTime and DefaultTime are 0 where there is none.
+	MaxTime, DefaultTime time.Duration
+	// Exclusive partitions give whole nodes.
+	Exclusive bool
+}
+
+// Reservation is a reservation as Slurm knows it.
+type Reservation struct {
+	Name            string
+	From, Until     time.Duration
+	Nodes           string
+	Users, Accounts []string
+}
+
+// Ended says whether a job needs nothing any more.
+func (j *Job) Ended() bool {
+	switch j.State {
+	case "PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT":
+		return false
+	}
+	return !j.Completing
+}
+
+// pending says whether a job waits, for Slurm or for Muster.
+func (j *Job) pending() bool { return j.State == "PENDING" && !j.Completing }
+
+// several says whether a record stands for more than one task of an array.
+func (j *Job) several() bool { return len(j.tasks(2)) > 1 }
+
+// tasks lists the first tasks of an array that have no record of their own.
+func (j *Job) tasks(most int) []int { return arrayTasks(j.ArrayTasks, most) }
+
+// state is what a policy may use a node for.
+func (n *Node) up() bool {
+	for _, s := range n.States {
+		switch s {
+		case "IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "POWERED_DOWN", "POWERING_UP", "POWER_UP", "BLOCKED":
+		default:
+			return false
+		}
+	}
+	return len(n.States) > 0
+}
+
+func (n *Node) down() bool {
+	for _, s := range n.States {
+		if s == "DOWN" || s == "ERROR" || s == "UNKNOWN" || s == "FUTURE" {
+			return true
+		}
+	}
+	return false
+}
+
+// names reads a node list; one that cannot be read names nobody.
+func names(list string) []string {
+	if list == "" {
+		return nil
+	}
+	all, err := model.ExpandNodes(list)
+	if err != nil {
+		return nil
+	}
+	return all
+}

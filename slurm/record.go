@@ -1,0 +1,40 @@
+package slurm
+
+import (
+	"io"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/history"
+)
+
+// policyState is a policy.State as the core uses it: the state itself, or a recorder that stands
+// before it and writes down what it is told and decides.
+type policyState interface {
+	Submit(*model.Job) (policy.JobID, error)
+	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
+	Cancel(policy.JobID) error
+	End(policy.JobID) error
+	Resumed(policy.JobID) error
+	Rank(id policy.JobID, rank int64) error
+	AddNode(n model.Node, types ...model.GPUType) (int32, error)
+	SetNode(n int32, st policy.NodeState) error
+	SetWindows([]policy.Window) error
+	Step(now time.Duration) *policy.Plan
+
+	Windows() []policy.Window
+	Why(policy.JobID) string
+}
+
+var (
+	_ policyState = (*policy.State)(nil)
+	_ policyState = (*history.Recorder)(nil)
+)
+
+// Record writes what the policy is told from now on, and what it decides, as package history has it:
+// muster sim replay plays it again. It begins with a snapshot. An error of w ends the recording and
+// nothing else.
+func (c *Core) Record(w io.Writer, h history.Header) {
+	c.state = history.Record(w, h, c.plain)
+}

@@ -1,0 +1,412 @@
+package slurm
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"sort"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/slurm/words"
+)
+
+// runs deals with a job that Slurm has started: what it has is what Slurm says.
+func (c *Core) runs(j *job) {
+	uses := j.fact.Uses
+	if len(uses) == 0 {
+		return // it ends, or Slurm does not tell: it keeps what it has
+	}
+	if j.phase == running && sameUses(uses, j.uses) {
+		return
+	}
+	if j.plan == nil && j.managed && j.comment.Answer.For(j.ID, j.fact.Restarts) {
+		j.plan = j.comment.Answer
+	}
+	if j.phase != running && j.managed && j.plan != nil {
+		var on []string
+		for _, u := range uses {
+			on = append(on, u.Node)
+		}
+		c.checkNodes(j, on)
+	}
+	if j.number >= 0 && j.phase != waiting && c.asPlanned(j) {
+		j.uses, j.tries = uses, 0
+		c.enter(j, running)
+		return
+	}
+	grants := c.grantsOf(j)
+	c.withdraw(j)
+	j.uses = uses
+	c.enter(j, running)
+	c.adopt(j, grants)
+}
+
+// checkNodes compares where a job has started with where it was placed.
+func (c *Core) checkNodes(j *job, on []string) {
+	c.counts.Started++
+	want := slices.Clone(j.plan.Nodes)
+	sort.Strings(on)
+	sort.Strings(want)
+	if !slices.Equal(on, want) {
+		c.counts.Wrong++
+		c.note("job %s was placed on %v and runs on %v", j.Ref, want, on)
+	}
+}
+
+func sameUses(a, b []Use) bool { return slices.Equal(a, b) }
+
+// asPlanned says whether a job has what the book says.
+func (c *Core) asPlanned(j *job) bool {
+	a := c.plain.Allocation(j.number)
+	if a == nil || len(a.Parts) != len(j.fact.Uses) {
+		return false
+	}
+	for _, u := range j.fact.Uses {
+		n := c.byName[u.Node]
+		if n == nil {
+			return false
+		}
+		i := slices.IndexFunc(a.Parts, func(p model.Part) bool { return p.Node == n.number })
+		if i < 0 {
+			return false
+		}
+		p := &a.Parts[i]
+		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || p.GPUs != u.GPUs {
+			c.counts.Uneven++
+			return false
+		}
+	}
+	return true
+}
+
+// grantsOf are the borrowed GPUs of a job, from the book or from its comment.
+func (c *Core) grantsOf(j *job) []model.Grant {
+	if j.number >= 0 && j.phase != waiting {
+		return slices.Clone(c.plain.Allocation(j.number).Grants)
+	}
+	if j.plan == nil {
+		return nil
+	}
+	var list []model.Grant
+	for i, d := range j.plan.Devices {
+		n := c.byName[d.Node]
+		if n == nil || d.Device >= n.GPUs {
+			c.note("job %s: its comment names GPU %s, which does not exist", j.Ref, d)
+			continue
+		}
+		g := model.Grant{For: int32(i % len(j.plan.Nodes)), Node: n.number, Device: int32(d.Device)}
+		if r := j.comment.Request; r.Mode == words.Shared {
+			g.Memory = r.MemoryMB << 20
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
+// adopt enters what a running job has into the book: as one job where that can be said of it, else
+// node by node. What does not fit closes its node to others.
+func (c *Core) adopt(j *job, grants []model.Grant) {
+	defer c.count(j)
+	var parts []model.Part
+	for _, u := range j.fact.Uses {
+		n := c.byName[u.Node]
+		if n == nil {
+			continue // a node that Slurm does not list
+		}
+		p := model.Part{Node: n.number, Cores: int32(min(u.CPUs, n.CPUs)), GPUs: u.GPUs}
+		if u.GPUs == 0 && u.Count > 0 {
+			p.GPUs = lowest(c.plain.View().FreeGPUs(n.number), u.Count)
+		}
+		p.GPUs &= 1<<n.Node.GPUs - 1
+		if c.cfg.Memory {
+			p.Memory = min(u.Memory, n.Memory)
+		}
+		parts = append(parts, p)
+	}
+	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node) - int(b.Node) })
+	if c.adoptWhole(j, parts, grants) {
+		return
+	}
+	for _, p := range parts {
+		c.adoptPart(j, p)
+	}
+	for _, g := range grants {
+		c.note("job %s: the book has no room for GPU %d of node %s, which it borrows", j.Ref, g.Device, c.nodes[g.Node].Name)
+		c.crowd(g.Node)
+	}
+}
+
+// lowest are the lowest of a set.
+func lowest(set uint64, n int) (out uint64) {
+	for ; n > 0 && set != 0; n-- {
+		out |= set & -set
+		set &= set - 1
+	}
+	return out
+}
+
+// expected is how long a job may run.
+func (c *Core) expected(f *Job) time.Duration {
+	if f.TimeLimit > 0 {
+		return f.TimeLimit
+	}
+	if p := c.partitions[f.Partition]; p != nil && p.MaxTime > 0 {
+		return p.MaxTime
+	}
+	return year
+}
+
+// adoptWhole adopts a job whose nodes all give the same, or differ in processors alone.
+func (c *Core) adoptWhole(j *job, parts []model.Part, grants []model.Grant) bool {
+	if len(parts) == 0 {
+		return false
+	}
+	r := model.Request{Nodes: len(parts), CoresPerNode: int(parts[0].Cores), Memory: parts[0].Memory, GPUs: bits.OnesCount64(parts[0].GPUs)}
+	total := 0
+	for _, p := range parts {
+		if p.Memory != r.Memory || bits.OnesCount64(p.GPUs) != r.GPUs {
+			return false
+		}
+		if int(p.Cores) != r.CoresPerNode {
+			r.Nodes = 0
+		}
+		total += int(p.Cores)
+	}
+	if r.Nodes == 0 {
+		r.CoresPerNode, r.Cores = 0, total
+	}
+	if len(grants) > 0 {
+		r.Remote = &model.RemoteGPUs{Count: len(grants), Memory: grants[0].Memory, Shared: grants[0].Memory > 0}
+	}
+	id, err := c.enterBook(j, r, &model.Allocation{Parts: parts, Grants: grants})
+	if err != nil {
+		return false
+	}
+	j.number = id
+	c.numbered[id] = j
+	return true
+}
+
+// adoptPart adopts what a job has of one node.
+func (c *Core) adoptPart(j *job, p model.Part) {
+	r := model.Request{Nodes: 1, CoresPerNode: int(p.Cores), Memory: p.Memory, GPUs: bits.OnesCount64(p.GPUs)}
+	id, err := c.enterBook(j, r, &model.Allocation{Parts: []model.Part{p}})
+	if err != nil {
+		c.crowd(p.Node)
+		return
+	}
+	j.parts = append(j.parts, id)
+	c.numbered[id] = j
+}
+
+func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.JobID, error) {
+	spec := &model.Job{ID: j.Ref.String(), User: j.fact.User, Group: j.fact.Account, Queue: j.fact.Partition, QOS: j.fact.QOS, WallTime: c.expected(&j.fact), Request: r}
+	if err := spec.Validate(); err != nil {
+		return -1, err
+	}
+	started := c.now
+	if j.fact.Started > 0 {
+		started = min(c.now, j.fact.Started)
+	}
+	return c.state.Adopt(spec, 0, a, c.policyTime(started))
+}
+
+// crowd closes a node on which somebody has what the book has no room for.
+func (c *Core) crowd(n int32) {
+	node := c.nodes[n]
+	if !node.crowded {
+		node.crowded = true
+		c.setNode(node)
+	}
+	if !node.noted {
+		node.noted = true
+		c.note("more of node %s is used than is known: nothing is placed there until it is clear", node.Name)
+	}
+}
+
+// uncrowd tries again to enter what did not fit: all jobs on crowded nodes are entered anew.
+func (c *Core) uncrowd() {
+	if c.now < c.uncrowdAt || !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.crowded }) {
+		return
+	}
+	c.uncrowdAt = c.now + time.Second
+	var there []*job
+	for _, id := range c.sorted(func(j *job) bool { return j.phase == running && c.onCrowded(j) }) {
+		j := c.jobs[id]
+		grants := c.grantsOf(j)
+		c.withdraw(j)
+		c.enter(j, running)
+		there = append(there, j)
+		j.grants = grants
+	}
+	for _, n := range c.nodes {
+		if n.crowded {
+			n.crowded = false
+			c.setNode(n)
+		}
+	}
+	for _, j := range there {
+		c.adopt(j, j.grants)
+		j.grants = nil
+	}
+	for _, n := range c.nodes {
+		n.noted = n.crowded
+	}
+}
+
+func (c *Core) onCrowded(j *job) bool {
+	on := func(name string) bool { n := c.byName[name]; return n != nil && n.crowded }
+	for _, u := range j.fact.Uses {
+		if on(u.Node) {
+			return true
+		}
+	}
+	return j.plan != nil && slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return on(d.Node) })
+}
+
+// findPlaced takes a job into the book that was placed by a driver before this one, or by a
+// request without an answer.
+func (c *Core) findPlaced(j *job) {
+	c.withdraw(j)
+	spec, err := c.understand(j)
+	if err != nil {
+		c.recall(j, err.Error())
+		return
+	}
+	j.plan = j.comment.Answer
+	a := &model.Allocation{Grants: c.grantsOf(j)}
+	for _, name := range j.plan.Nodes {
+		n := c.byName[name]
+		if n == nil {
+			c.recall(j, "it was placed on node "+name+", which is not there any more")
+			return
+		}
+		p := model.Part{Node: n.number, Cores: int32(spec.Request.CoresOnNode()), Memory: spec.Request.Memory, GPUs: lowest(c.plain.View().FreeGPUs(n.number), spec.Request.GPUs)}
+		if spec.Request.Exclusive {
+			p.Cores, p.Exclusive = int32(n.CPUs), true
+		}
+		a.Parts = append(a.Parts, p)
+	}
+	slices.SortFunc(a.Parts, func(a, b model.Part) int { return int(a.Node) - int(b.Node) })
+	id, err := c.state.Adopt(spec, 0, a, c.policyTime(c.now))
+	if err != nil {
+		c.recall(j, fmt.Sprintf("where it was placed there is no room: %v", err))
+		return
+	}
+	j.spec, j.number = spec, id
+	c.numbered[id] = j
+	c.count(j)
+	c.enter(j, placed)
+}
+
+// takeNodes brings the nodes up to date.
+func (c *Core) takeNodes(list []Node) {
+	for _, n := range c.nodes {
+		n.gone = true
+	}
+	added := false
+	for i := range list {
+		n := c.byName[list[i].Name]
+		if n == nil {
+			if n = c.addNode(list[i]); n == nil {
+				continue
+			}
+			added = true
+		}
+		n.gone = false
+		if n.CPUs != list[i].CPUs || n.Memory != list[i].Memory || n.GPUs != list[i].GPUs {
+			c.note("node %s has changed (%d processors, %d GPUs): it is not used until the driver is started again", n.Name, list[i].CPUs, list[i].GPUs)
+			n.States = []string{"CHANGED"}
+		} else {
+			n.States, n.Reason = list[i].States, list[i].Reason
+		}
+	}
+	for _, n := range c.nodes {
+		c.setNode(n)
+	}
+	if added {
+		c.setWindows()
+		c.stepDue = true
+	}
+}
+
+func (c *Core) addNode(f Node) *node {
+	m := model.Node{Name: f.Name, Cores: f.CPUs, Memory: f.Memory, GPUs: make([]int, f.GPUs)}
+	var types []model.GPUType
+	if f.GPUs > 0 {
+		kind := f.GPUType
+		if kind == "" {
+			kind = "gpu"
+		}
+		types = append(types, model.GPUType{Name: kind, Memory: c.cfg.GPUMemory, Speed: 1})
+	}
+	number, err := c.state.AddNode(m, types...)
+	if err != nil {
+		c.note("node %s is left out: %v", f.Name, err)
+		return nil
+	}
+	n := &node{Node: f, number: number}
+	c.nodes = append(c.nodes, n)
+	c.byName[f.Name] = n
+	c.largest, c.threads = max(c.largest, f.CPUs), max(c.threads, f.Threads)
+	if c.leastMem == 0 || f.Memory < c.leastMem {
+		c.leastMem = f.Memory
+	}
+	return n
+}
+
+// setNode tells the policy what a node may be used for.
+func (c *Core) setNode(n *node) {
+	st := policy.NodeUp
+	switch {
+	case n.gone || n.down():
+		st = policy.NodeDown
+	case n.crowded || !n.up():
+		st = policy.NodeDraining
+	}
+	if c.plain.NodeState(n.number) != st {
+		c.must(c.state.SetNode(n.number, st))
+		c.stepDue = true
+	}
+}
+
+// setWindows tells the policy of reservations.
+func (c *Core) setWindows() {
+	var list []policy.Window
+	for _, r := range c.reserved {
+		w := policy.Window{Name: r.Name, From: max(0, c.policyTime(r.From)), Until: c.policyTime(r.Until), Users: r.Users, Accounts: r.Accounts}
+		if w.From >= w.Until {
+			continue
+		}
+		for _, name := range names(r.Nodes) {
+			if n := c.byName[name]; n != nil {
+				w.Nodes = append(w.Nodes, n.number)
+			}
+		}
+		if len(w.Nodes) == 0 {
+			continue
+		}
+		if len(list) == policy.MaxWindows {
+			c.note("there are more than %d reservations: Slurm itself keeps jobs out of the others", policy.MaxWindows)
+			break
+		}
+		list = append(list, w)
+	}
+	slices.SortFunc(list, func(a, b policy.Window) int { return int(min(1, max(-1, a.From-b.From))) })
+	if sameWindows(list, c.state.Windows()) {
+		return
+	}
+	if err := c.state.SetWindows(list); err != nil {
+		c.note("reservations: %v", err)
+		return
+	}
+	c.stepDue = true
+}
+
+func sameWindows(a, b []policy.Window) bool {
+	return slices.EqualFunc(a, b, func(x, y policy.Window) bool {
+		return x.Name == y.Name && x.Until == y.Until && (x.From == y.From) && slices.Equal(x.Nodes, y.Nodes) && slices.Equal(x.Users, y.Users) && slices.Equal(x.Accounts, y.Accounts)
+	})
+}

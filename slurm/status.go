@@ -1,0 +1,90 @@
+package slurm
+
+import (
+	"slices"
+	"time"
+)
+
+// Status is what the driver knows, for people and scripts.
+type Status struct {
+	Nodes   int         `json:"nodes"`
+	Up      int         `json:"nodes_up"`
+	Waiting int         `json:"waiting"`
+	Placed  int         `json:"placed"`
+	Running int         `json:"running"`
+	Slurms  int         `json:"slurms"`
+	Counts  Counts      `json:"counts"`
+	Jobs    []JobStatus `json:"jobs"`
+}
+
+// JobStatus is a job of Muster.
+type JobStatus struct {
+	ID    uint64 `json:"id"`
+	Name  string `json:"name"`
+	User  string `json:"user"`
+	State string `json:"state"`
+	// Nodes is where it was placed, Devices what it borrows.
+	Nodes   []string `json:"nodes,omitempty"`
+	Devices []string `json:"devices,omitempty"`
+	Why     string   `json:"why,omitempty"`
+	Since   float64  `json:"since"` // seconds from 1970
+}
+
+// Status tells how things stand; at most so many jobs are listed, and asked why they wait.
+func (c *Core) Status(most int) Status {
+	s := Status{Counts: c.counts, Jobs: []JobStatus{}}
+	for _, n := range c.nodes {
+		if n.gone {
+			continue
+		}
+		s.Nodes++
+		if n.up() && !n.crowded {
+			s.Up++
+		}
+	}
+	ids := c.sorted(func(j *job) bool {
+		switch {
+		case !j.managed || j.phase == slurms || j.phase == leaving:
+			s.Slurms++
+			return false
+		case j.phase == running:
+			s.Running++
+		case j.phase == placed || j.phase == placing:
+			s.Placed++
+		default:
+			s.Waiting++
+		}
+		return true
+	})
+	for _, id := range ids[:min(most, len(ids))] {
+		s.Jobs = append(s.Jobs, c.jobStatus(c.jobs[id]))
+	}
+	return s
+}
+
+func (c *Core) jobStatus(j *job) JobStatus {
+	d := JobStatus{ID: j.ID, Name: j.fact.Name, User: j.fact.User, State: j.phase.String(), Why: c.Why(j.ID), Since: time.Duration(j.since).Seconds()}
+	if j.plan != nil {
+		d.Nodes = slices.Clone(j.plan.Nodes)
+		for _, g := range j.plan.Devices {
+			d.Devices = append(d.Devices, g.String())
+		}
+	}
+	return d
+}
+
+// Held lists the jobs that wait for Muster, with their comments: what a driver that goes away for
+// long hands to Slurm's scheduler. Those that need borrowed GPUs are not among them.
+func (c *Core) Held(why string) []Say {
+	var list []Say
+	for _, id := range c.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {
+		j := c.jobs[id]
+		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" {
+			continue
+		}
+		say := j.comment
+		say.Answer, say.Why = nil, why
+		list = append(list, Say{j.Ref, say.String()})
+	}
+	return list
+}

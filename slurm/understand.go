@@ -1,0 +1,191 @@
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/model"
+	"muster/slurm/words"
+)
+
+// understand turns what Slurm knows of a job into a request, or says what of it the policies have no
+// words for.
+//
+// Slurm divides processors among a job's nodes as it likes; the policies give every node the same.
+// So each node gives as many processors as the largest share needs, and the placement pins that
+// (minimum_cpus_per_node). A job without -N gets as few nodes as can hold it.
+func (c *Core) understand(j *job) (*model.Job, error) {
+	f := &j.fact
+	switch {
+	case f.HetJob != 0:
+		return nil, errors.New("heterogeneous jobs start all their parts at once, which only Slurm's scheduler does")
+	case f.Features != "":
+		return nil, fmt.Errorf("it asks for features of nodes (%s)", f.Features)
+	case strings.Contains(f.Partition, ","):
+		return nil, errors.New("it names several partitions")
+	case f.TRESPerSocket != "":
+		return nil, errors.New("it asks for GPUs by socket")
+	}
+	r, err := c.requestOf(f)
+	if err != nil {
+		return nil, err
+	}
+	if r.NodeList, err = c.nodesFor(j, r.Nodes); err != nil {
+		return nil, err
+	}
+	if err := c.addGPUs(j, &r); err != nil {
+		return nil, err
+	}
+	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: f.QOS, Reservation: f.Reservation,
+		WallTime: c.expected(f), Request: r, Submit: max(0, c.policyTime(f.Submitted))}
+	return spec, spec.Validate()
+}
+
+// requestOf reads nodes, processors and memory.
+func (c *Core) requestOf(f *Job) (model.Request, error) {
+	nodes := max(1, f.MinNodes)
+	if f.CPUs > nodes*c.largest && c.largest > 0 && (f.MaxNodes == 0 || f.MaxNodes > nodes) {
+		nodes = (f.CPUs + c.largest - 1) / c.largest
+	}
+	cpt := max(1, f.CPUsPerTask)
+	cpus := max((f.CPUs+nodes-1)/nodes, f.MinCPUsPerNode)
+	if f.Tasks > 0 {
+		cpus = max(cpus, (f.Tasks+nodes-1)/nodes*cpt)
+	}
+	cpus = max(cpus, f.TasksPerNode*cpt, 1)
+	if t := max(1, c.threads); cpus%t != 0 {
+		cpus += t - cpus%t // Slurm gives whole cores
+	}
+	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive}
+	if p := c.partitions[f.Partition]; p != nil && p.Exclusive {
+		r.Exclusive = true
+	}
+	if c.cfg.Memory {
+		switch {
+		case f.MemoryPerNode > 0:
+			r.Memory = f.MemoryPerNode
+		case f.MemoryPerCPU > 0:
+			r.Memory = f.MemoryPerCPU * int64(cpus)
+		default:
+			r.Memory = c.leastMem // Slurm gives all of a node's
+		}
+	}
+	return r, nil
+}
+
+// nodesFor are the nodes that a job may use; nil is all of them.
+func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
+	f := &j.fact
+	required := f.Required
+	if j.comment.Request.Placed {
+		required = j.comment.Request.Was
+	}
+	var list []string
+	if p := c.partitions[f.Partition]; p != nil {
+		if list = p.names; required == "" && f.Excluded == "" {
+			if len(list) >= len(c.byName) {
+				return nil, nil
+			}
+			return list, nil
+		}
+		list = slices.Clone(list)
+	} else {
+		for _, n := range c.nodes {
+			list = append(list, n.Name)
+		}
+	}
+	if required != "" {
+		must := names(required)
+		if len(must) != nodes {
+			return nil, fmt.Errorf("it names %d of its %d nodes", len(must), nodes)
+		}
+		list = must
+	}
+	for _, out := range names(f.Excluded) {
+		if i := slices.Index(list, out); i >= 0 {
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	if len(list) == 0 {
+		return nil, errors.New("no node is left for it to use")
+	}
+	return list, nil
+}
+
+// addGPUs reads the GPUs that a job asks for, on its nodes and elsewhere.
+func (c *Core) addGPUs(j *job, r *model.Request) error {
+	f, w := &j.fact, j.comment.Request
+	perNode, err := gresOf(f.TRESPerNode)
+	if err != nil {
+		return err
+	}
+	perJob, err := gresOf(f.TRESPerJob)
+	if err != nil {
+		return err
+	}
+	perTask, err := gresOf(f.TRESPerTask)
+	if err != nil {
+		return err
+	}
+	if perJob.gpus%r.Nodes != 0 {
+		return fmt.Errorf("its %d GPUs cannot be divided equally among %d nodes", perJob.gpus, r.Nodes)
+	}
+	tasks := (max(1, f.Tasks) + r.Nodes - 1) / r.Nodes
+	r.GPUs = perNode.gpus + perJob.gpus/r.Nodes + perTask.gpus*tasks
+	for _, g := range []gres{perNode, perJob, perTask} {
+		if g.kind != "" {
+			r.GPUType = g.kind
+		}
+	}
+	count := w.GPUs
+	if count == 0 {
+		count = perNode.remote*r.Nodes + perJob.remote
+	}
+	if count > 0 {
+		r.Remote = &model.RemoteGPUs{Count: count, Memory: w.MemoryMB << 20, Shared: w.Mode == words.Shared}
+	}
+	return nil
+}
+
+// gres is what a word for GPUs says.
+type gres struct {
+	gpus, remote int
+	kind         string
+}
+
+// gresOf reads "gres/gpu:1", "gres:gpu:a100:2", "cpu=2,gres/gpu=1", "gres/rgpu:2". What is neither
+// of the two is not understood.
+func gresOf(text string) (gres, error) {
+	var g gres
+	if text == "" {
+		return g, nil
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		if strings.HasPrefix(item, "cpu") {
+			continue
+		}
+		item = strings.TrimPrefix(strings.TrimPrefix(item, "gres/"), "gres:")
+		f := strings.FieldsFunc(item, func(r rune) bool { return r == ':' || r == '=' })
+		n := 1
+		if len(f) > 1 {
+			if k, err := strconv.Atoi(f[len(f)-1]); err == nil {
+				n, f = k, f[:len(f)-1]
+			}
+		}
+		switch {
+		case len(f) == 1 && f[0] == "rgpu":
+			g.remote += n
+		case len(f) >= 1 && len(f) <= 2 && f[0] == "gpu":
+			g.gpus += n
+			if len(f) == 2 {
+				g.kind = f[1]
+			}
+		default:
+			return g, fmt.Errorf("it asks for %s", item)
+		}
+	}
+	return g, nil
+}

@@ -609,6 +609,9 @@ func TestCutAnywhere(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
 	bystander := attachTo(t, w.socket)
 	defer bystander.Close()
+	if _, err := bystander.Producer.Call(&wire.Synchronise{}, nil); err != nil { // all that serve it are there
+		t.Fatal(err)
+	}
 	before := runtime.NumGoroutine()
 	const plenty = 1 << 40
 	var reads, writes atomic.Int64

@@ -55,7 +55,7 @@ func (a *agent) open(ctx context.Context, e agentcore.Stream) {
 func (a *agent) stream(ctx context.Context, conn net.Conn, o wire.Open) error {
 	switch {
 	case o.Exec != nil:
-		return a.streamExec(conn, o)
+		return a.streamExec(ctx, conn, o)
 	case o.File == wire.FileStatus:
 		return a.streamStatus(ctx, conn)
 	}
@@ -83,8 +83,8 @@ func (a *agent) streamStatus(ctx context.Context, conn net.Conn) error {
 }
 
 // streamExec joins the head and the task's supervisor, which runs the command.
-func (a *agent) streamExec(conn net.Conn, o wire.Open) error {
-	to, err := dialIn(a.spool.task(o.Task), socketName)
+func (a *agent) streamExec(ctx context.Context, conn net.Conn, o wire.Open) error {
+	to, err := reach(ctx, a.spool.task(o.Task), o.Task)
 	if err != nil {
 		return fmt.Errorf("the task's supervisor is not reached: %w", err)
 	}
@@ -99,6 +99,36 @@ func (a *agent) streamExec(conn net.Conn, o wire.Open) error {
 	}()
 	_, _ = io.Copy(conn, to)
 	return nil
+}
+
+// How long a supervisor may take to begin, and how often it is tried.
+const (
+	beginTime = 30 * time.Second
+	tryTime   = 5 * time.Millisecond
+)
+
+// reach connects to the supervisor of a task, which may only be about to begin: the
+// task on a job's first node runs commands on the others as soon as it has begun itself.
+func reach(ctx context.Context, dir string, id wire.Task) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	tick := time.NewTicker(tryTime)
+	defer tick.Stop()
+	for {
+		to, err := dialIn(dir, socketName)
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+			return to, err
+		}
+		end, wrong := readEnd(dir, id)
+		if _, gone := os.Stat(dir); wrong != nil || end != nil || gone != nil {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
 }
 
 // streamFile sends what a task has written, as its user may read it.

@@ -153,6 +153,7 @@ type relay struct {
 	promised promised
 	behind   behind // send's
 	bulk     *bulk
+	heard    chan struct{} // closed when nothing more is received
 
 	mu       sync.Mutex
 	finished bool
@@ -166,9 +167,13 @@ func (r *relay) serve(attached *wire.Attached) error {
 	}
 	defer r.shared.Unmap()
 	var all sync.WaitGroup
+	r.heard = make(chan struct{})
 	r.bulk.start = func(serve func()) { all.Go(serve) }
 	all.Go(func() { r.finish(r.named(r.send())) })
-	all.Go(func() { r.finish(r.named(r.receive())) })
+	all.Go(func() {
+		defer close(r.heard)
+		r.finish(r.named(r.receive()))
+	})
 	all.Go(func() {
 		_, err := r.near.Read(make([]byte, 1))
 		if err == nil {
@@ -416,6 +421,10 @@ func (r *relay) send() string {
 			return fmt.Sprintf("the program sent what it must not: %v with %v", h.Op, err)
 		}
 		if err := r.forward(h, body, data); err != nil {
+			if r.bulk.lanes.Err() != nil { // a node that ends says why on the other connection
+				defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
+				<-r.heard
+			}
 			return broke(err)
 		}
 	}
@@ -571,7 +580,9 @@ func (r *relay) receive() string {
 				err = errors.New("data for staging memory")
 			}
 			if err == nil && f.Kind == wire.FrameAway {
-				err = r.bulk.lanes.Receive(data)
+				if err := r.bulk.lanes.Receive(data); err != nil {
+					return r.lastWord(frames, err)
+				}
 			} else if err == nil {
 				err = frames.ReadBytes(data)
 			}
@@ -592,6 +603,27 @@ func (r *relay) receive() string {
 			return f.Reason
 		default:
 			return broke(fmt.Errorf("%v where none is due", f.Kind))
+		}
+	}
+}
+
+// lastWordTime is how long a node may take to say why it has ended the lanes.
+const lastWordTime = 3 * time.Second
+
+// lastWord says why the node has ended the lanes: that comes last, and over the connection
+// with the messages, which may be slower.
+func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
+	defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
+	for {
+		f, err := r.next(frames)
+		if err == nil && f.Kind == wire.FrameData { // at most MaxPiece
+			err = frames.ReadBytes(make([]byte, f.Bytes))
+		}
+		switch {
+		case err != nil || f.Kind == wire.FrameMessage:
+			return broke(broken)
+		case f.Kind == wire.FrameClosed:
+			return f.Reason
 		}
 	}
 }

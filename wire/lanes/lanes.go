@@ -156,6 +156,9 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	return nil
 }
 
+// Err is why nothing is carried any more; nil if it is.
+func (l *Lanes) Err() error { return l.why() }
+
 func (l *Lanes) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

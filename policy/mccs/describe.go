@@ -25,7 +25,7 @@ func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error)
 	case cpus < 0 || memory < 0:
 		return nil, fmt.Errorf("mccs: node %s: CPUs and memory must not be negative", name)
 	}
-	return &Node{Name: name, library: l, index: -1, spec: &model.Node{Name: name, Cores: cpus, Memory: memory}}, nil
+	return &Node{Name: name, lib: l, index: -1, spec: &model.Node{Name: name, Cores: cpus, Memory: memory}}, nil
 }
 
 // AddNode puts a node that was described into the list of nodes.

@@ -15,7 +15,7 @@ type Node struct {
 	// Tag is for whoever binds the library to a language.
 	Tag any
 
-	library  *Library
+	lib      *Library
 	index    int32 // in the view; -1 for one that was described and has not joined
 	spec     *model.Node
 	weight   int
@@ -46,16 +46,16 @@ func (n *Node) Joined() bool { return n.index >= 0 }
 
 // add changes how many processes a node has.
 func (n *Node) add(processes int) {
-	n.library.spare -= n.spare()
+	n.lib.spare -= n.spare()
 	n.assigned += processes
-	n.library.spare += n.spare()
+	n.lib.spare += n.spare()
 }
 
 // setWeight changes how many it should have.
 func (n *Node) setWeight(weight int) {
-	n.library.spare -= n.spare()
+	n.lib.spare -= n.spare()
 	n.weight = weight
-	n.library.spare += n.spare()
+	n.lib.spare += n.spare()
 }
 
 // spare is 1 for a node of the cluster that should have more processes.
@@ -127,7 +127,7 @@ func (l *Library) follow(v *policy.View) {
 func (l *Library) join(spec *model.Node) {
 	n := l.byName[spec.Name]
 	if n == nil {
-		n = &Node{Name: spec.Name, library: l}
+		n = &Node{Name: spec.Name, lib: l}
 		l.byName[spec.Name] = n
 	}
 	n.spec, n.types, n.index = spec, nil, int32(len(l.nodes))

@@ -8,14 +8,14 @@ import (
 
 // Policy runs a program of Go as a policy.
 type Policy struct {
-	library *Library
-	err     error
+	lib *Library
+	err error
 }
 
 var _ policy.Policy = (*Policy)(nil)
 
 // NewPolicy makes a policy of a program.
-func NewPolicy(p Program) *Policy { return &Policy{library: New(p)} }
+func NewPolicy(p Program) *Policy { return &Policy{lib: New(p)} }
 
 // Traits of all policies of the library: jobs share nodes.
 func (p *Policy) Traits() policy.Traits { return Traits() }
@@ -29,9 +29,9 @@ func Traits() policy.Traits {
 // Step lets the program decide. After an error it begins anew in the next step; what
 // it had proposed before stands, as each line of it is right by itself.
 func (p *Policy) Step(v *policy.View, plan *policy.Plan) {
-	if err := p.library.Step(v, plan); err != nil {
+	if err := p.lib.Step(v, plan); err != nil {
 		p.err = err
-		p.library.Reset()
+		p.lib.Reset()
 	}
 }
 
@@ -39,10 +39,10 @@ func (p *Policy) Step(v *policy.View, plan *policy.Plan) {
 func (p *Policy) Err() error { return p.err }
 
 // Library is what the program works with.
-func (p *Policy) Library() *Library { return p.library }
+func (p *Policy) Library() *Library { return p.lib }
 
 // Why says why a job waits.
-func (p *Policy) Why(v *policy.View, id policy.JobID) string { return p.library.Why(v, id) }
+func (p *Policy) Why(v *policy.View, id policy.JobID) string { return p.lib.Why(v, id) }
 
 // Why says why a job waits, as far as the library can know.
 func (l *Library) Why(v *policy.View, id policy.JobID) string {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 
 	"muster/internal/wholefile"
@@ -15,7 +17,7 @@ var scriptLimit = wholefile.Limit{Bytes: scriptfile.MaxBytes, Remedy: "is it the
 
 // newPolicy makes a policy from its name, or from the file of a script.
 func newPolicy(spec string) (policy.Policy, error) {
-	return scriptfile.Make(spec, scriptLimit.ReadFile)
+	return scriptfile.Make(spec, readPolicyFile)
 }
 
 // scriptRuns makes the policies of many runs. Files are read once, so that all runs are
@@ -32,7 +34,7 @@ func (s *scriptRuns) read(path string) ([]byte, error) {
 	if source, ok := s.sources[path]; ok {
 		return source, nil
 	}
-	source, err := scriptLimit.ReadFile(path)
+	source, err := readPolicyFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -86,4 +88,18 @@ func (s *scriptRuns) tellPrinted(w io.Writer) {
 			fmt.Fprintf(w, "%s: %s\n", p.Name(), printable(line))
 		}
 	}
+}
+
+// readPolicyFile reads a file. One that is not there may be one that comes with Muster, of
+// which a copy is made first.
+func readPolicyFile(path string) ([]byte, error) {
+	text, err := scriptLimit.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		for _, b := range script.AllBundled() {
+			if b.Name == path {
+				return nil, fmt.Errorf("%w: it comes with Muster: muster policy show %s > %s makes a copy", err, path, path)
+			}
+		}
+	}
+	return text, err
 }

@@ -13,8 +13,6 @@ import (
 	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/head/whatifrun"
-	"muster/policy"
-	"muster/policy/scriptfile"
 	"muster/report"
 	"muster/report/whatifpage"
 )
@@ -196,17 +194,12 @@ func newHeadSimulator() *cobra.Command {
 			if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 				return usageErrorf("only a head starts this: use muster whatif --now")
 			}
-			if whatifrun.Serve(os.Stdin, os.Stdout, policyNamed) != nil {
+			if whatifrun.Serve(os.Stdin, os.Stdout, newPolicy) != nil {
 				return exitStatus(exitFailed) // the head was told
 			}
 			return nil
 		},
 	}
-}
-
-// policyNamed makes a policy by all that was said of it: one of the catalogue, or a file.
-func policyNamed(spec string) (policy.Policy, error) {
-	return scriptfile.Make(spec, scriptLimit.ReadFile)
 }
 
 // headSimulator starts this program again, to simulate.

@@ -555,7 +555,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Err = w.openGPU(o)
+		outcome.Moved, outcome.Err = w.openGPU(o)
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {

@@ -150,10 +150,7 @@ func (g *gpu) loadAgain(m clientcore.Loaded) error {
 		return err
 	}
 	g.modules[m.Module] = &loaded{made, map[uint32]device.Function{}}
-	if !slices.Equal(made.Globals(), m.Globals) {
-		return clientcore.ErrMoved
-	}
-	return nil
+	return clientcore.SamePlaces(m.Globals, made.Globals())
 }
 
 // loader is what loads an image with its variables at given addresses, if there are any

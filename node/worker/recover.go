@@ -223,7 +223,7 @@ func (w *worker) refused(r clientcore.Result) error {
 		return nil
 	}
 	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && w.replay.silent {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d", errNotSame, w.header.Op, r)
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, w.header.Op, r, w.replay.untold)
 	}
 	w.journal.Refuse(w.entry, r)
 	return nil
@@ -388,6 +388,7 @@ type replay struct {
 	handed   map[uint64]bool                       // that were handed out
 	answered map[uint32]bool                       // messages, by their number
 	placed   map[journal.Entry][]clientcore.Placed // modules, while a message was handled
+	untold   string                                // the last reason that was not told again
 
 	message *journal.Message // that is handled
 	silent  bool             // it was answered
@@ -440,6 +441,7 @@ func (w *worker) drops(o *clientcore.Op) bool {
 	}
 	switch o.Kind {
 	case clientcore.Tell: // unless this worker is the first that refuses the message
+		r.untold = o.Text
 		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0

@@ -29,6 +29,7 @@ type gpu struct {
 	leaving  []device.Stream         // destroyed, with work under way
 	events   map[uint32]*event
 	modules  map[uint64]*loaded
+	pinned   map[uint64]bool // granules of the program's memory
 
 	mu   sync.Mutex
 	free []device.Event // for marks

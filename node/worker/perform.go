@@ -183,6 +183,9 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if g.shifts != nil {
+		o = g.shifts.shifted(o)
+	}
 	if w.hosts.outstanding() == 0 {
 		return on.Launch(f, o.How)
 	}
@@ -311,6 +314,9 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	on, err := g.stream(o.Stream)
 	if err != nil {
 		return err
+	}
+	if g.shifts != nil {
+		o = g.shifts.shifted(o)
 	}
 	switch o.Kind {
 	case clientcore.CopyIn:
@@ -566,11 +572,12 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Moved, outcome.Err = w.openGPU(o)
+		outcome.Err = w.openGPU(o)
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o)
+			w.shifted = w.shifted || g.shifts != nil
 			if err == nil && o.Globals == nil {
 				w.tellPlaced(clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 			}

@@ -28,6 +28,7 @@ type Config struct {
 	Visible int // devices that a program sees; 0 for as many as there are
 	Policy  vgpu.Policy
 	MaxIdle time.Duration // 0: nobody loses a device for being idle
+	Quantum time.Duration // so long, on average, a busy program keeps what others wait for; 0: for as long as it is busy
 	Migrate bool          // programs move to idle devices where they run faster
 	Swap    Swap
 	Defer   bool // keep copies on the host until a kernel needs them, always
@@ -141,6 +142,7 @@ func Default() Config {
 		VGPUs:   vgpu.DefaultSlots,
 		Recover: true,
 		MaxIdle: vgpu.DefaultMaxIdle,
+		Quantum: vgpu.DefaultQuantum,
 		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
@@ -182,6 +184,9 @@ func (c *Config) check() error {
 		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
 	case c.Socket.Address == "":
 		return errors.New("the node has no socket")
+	}
+	if err := vgpu.CheckQuantum(c.Quantum); err != nil {
+		return err
 	}
 	if err := c.WorkerUIDs.check(); err != nil {
 		return err
@@ -282,5 +287,5 @@ func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) strin
 		}
 		limits[key] = u.VGPUs
 	}
-	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
+	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Quantum: c.Quantum, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
 }

@@ -35,6 +35,8 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		return m, c.granted(m.Lease)
 	case control.Failed:
 		return m, c.granted(m.Lease)
+	case control.Began:
+		return m, c.granted(m.Lease)
 	case control.Report:
 		s := &m.Stats
 		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {

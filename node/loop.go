@@ -341,7 +341,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
+		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
+	case control.Began:
+		if m.Lease == c.lease { // else it crossed the loss of that lease
+			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
+		}
 	case control.Busy:
 		d.step(now, vgpu.Busy{Client: c.id})
 	case control.Idle:

@@ -26,7 +26,7 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
 		m.States = append(m.States, state.String())
 	}
-	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit} {
+	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit, vgpu.ForQuantum, vgpu.ForRoom} {
 		m.Preemptions[string(why)] = d.preempted[why]
 	}
 	m.WriteText(w)

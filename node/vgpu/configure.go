@@ -68,7 +68,7 @@ func refusesSettings(e Event) error {
 		if e.MaxIdle < 0 || e.SlotLimit < 0 {
 			return errors.New("the idle time and the number of slots must not be negative")
 		}
-		return checkQuantum(e.Quantum)
+		return CheckQuantum(e.Quantum)
 	case Limit:
 		if e.Slots < 0 {
 			return fmt.Errorf("user %q may have %d slots: give 0 for no limit, or more", e.User, e.Slots)

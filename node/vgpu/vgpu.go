@@ -273,7 +273,7 @@ func (c Config) complete() (Config, error) {
 	if c.MaxPasses < 0 || c.SlotLimit < 0 {
 		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
 	}
-	if err := checkQuantum(c.Quantum); err != nil {
+	if err := CheckQuantum(c.Quantum); err != nil {
 		return c, fmt.Errorf("vgpu: %w", err)
 	}
 	if c.Period > maxPeriod {
@@ -302,8 +302,8 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// checkQuantum refuses a quantum that would make programs move all the time, or overflow.
-func checkQuantum(q time.Duration) error {
+// CheckQuantum refuses a quantum that would make programs move all the time, or overflow.
+func CheckQuantum(q time.Duration) error {
 	if q != 0 && (q < MinQuantum || q > MaxQuantum) {
 		return fmt.Errorf("a quantum of %v: give %v to %v, or 0 for none", q, MinQuantum, MaxQuantum)
 	}

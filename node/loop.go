@@ -54,6 +54,8 @@ type client struct {
 	peer     peer
 	under    under // its grant
 	limits   UserLimits
+	latency  bool // its class: latency, not batch
+	weight   int  // among those who take turns
 	memory   uint64
 	memoryBy string      // what makes memory what it is, for the program's user
 	shown    map[int]int // attributes of its devices, which all must have that it may be given
@@ -197,7 +199,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {

@@ -132,6 +132,7 @@ func changedSettings(a, b *Config) []string {
 		{"max_idle", func(c *Config) any { return c.MaxIdle }},
 		{"quantum", func(c *Config) any { return c.Quantum }},
 		{"migrate", func(c *Config) any { return c.Migrate }},
+		{"latency", func(c *Config) any { return c.Latency }},
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},
 		{"swap.dir", func(c *Config) any { return c.Swap.Dir }},
 		{"defer", func(c *Config) any { return c.Defer }},

@@ -36,6 +36,8 @@ type clientFile struct {
 	Grant     string      `json:"grant,omitempty"`
 	Share     int         `json:"share,omitempty"` // which of the grant's devices it uses
 	Ordinal   int         `json:"ordinal"`
+	Weight    int         `json:"weight,omitempty"`
+	Latency   bool        `json:"latency,omitempty"` // its class
 	Memory    uint64      `json:"memory"`
 	MemoryBy  string      `json:"memory_by"`
 	Shown     map[int]int `json:"shown"`
@@ -351,7 +353,7 @@ func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal,
-		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
 }

@@ -148,14 +148,16 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 	return nil
 }
 
-// Hold says that there is work, or still is. Several goroutines may call it and End.
-func (c *Claim) Hold() {
+// Hold says that there is work, or still is, and returns the time. Several goroutines may call
+// it and End.
+func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
 	atomic.StoreUint64(c.until, now+uint64(ClaimLease))
 	if about := now + uint64(aboutLease); about > atomic.LoadUint64(&c.about)+uint64(aboutLease)/4 {
 		atomic.StoreUint64(&c.about, about)
 		atomic.StoreUint64(c.on.u64(c.at+aboutAt), about)
 	}
+	return int64(now)
 }
 
 // Renew says that work which was claimed has not ended.

@@ -138,6 +138,7 @@ func (e Want) apply(c *Core) bool {
 		c.unready(x, Waiting)
 	} else {
 		c.seq++
+		c.wantsAgain(x)
 		x.seq, x.wantAt, x.passes = c.seq, c.now, 0
 	}
 	x.want = e

@@ -71,11 +71,11 @@ func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.gr
 func rests(v *client) bool { return v.watched && v.known && !v.busy }
 
 func (c *Core) mayLoseSlot(v *client) bool {
-	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.cfg.MaxIdle))
+	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.longIdle(v)))
 }
 
 func (c *Core) mayLoseMemory(v *client) bool {
-	return settled(v) && rests(v) && (c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
+	return settled(v) && rests(v) && (!v.tenure.restless && c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
 }
 
 // mayStopKeeping is for unbound clients. One that was promised a slot is about
@@ -443,6 +443,7 @@ func (c *Core) collect(p *claim, set []victim) {
 
 func (c *Core) revoke(v victim) {
 	v.revoking = true
+	v.tenure.idled = v.why == ForIdle || v.why == ForMemory
 	v.tenure.ousted = v.state == Assigned && (v.why == ForQuantum || v.why == ForRoom)
 	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why})
 }
@@ -619,7 +620,7 @@ func (c *Core) Next() (Time, bool) {
 				consider(c.turnEnds(x))
 			}
 			if rests(x) && c.cfg.MaxIdle > 0 {
-				consider(x.idleSince + c.cfg.MaxIdle)
+				consider(x.idleSince + c.longIdle(x))
 			}
 		}
 	}

@@ -13,7 +13,7 @@ const (
 	// time.
 	moveParts = 6
 	// maxStretch bounds waiting: no turn is made longer than so many quanta for that.
-	maxStretch = 8
+	maxStretch = 4
 	// leastPart is the part of the quantum that the shortest turn has, however small
 	// its client's weight or large its debt.
 	leastPart = 8
@@ -28,6 +28,10 @@ type tenure struct {
 	in, out time.Duration // what moving its memory took the last time; 0: not known
 	balance time.Duration // what others owe it (or it owes them, below 0); all clients' add up to 0
 	ousted  bool          // it was told to leave because its turn is over
+	idled   bool          // it was told to leave because it was idle
+	// restless says that it was not idle for long when it last had to leave for that: it
+	// wanted its device back at once.
+	restless bool
 }
 
 // claimant is one of those who share a device in turns.
@@ -114,6 +118,27 @@ func (c *Core) turn(x *client) time.Duration {
 func (c *Core) worthwhile(x *client) time.Duration {
 	t := &x.tenure
 	return min(moveParts*(t.in+orDefault(t.out, t.in)), maxStretch*c.cfg.Quantum)
+}
+
+// atOnce is how soon a client wants its device back that was not really idle.
+const atOnce = 2 * time.Millisecond
+
+// longIdle is how long a client must be idle to lose its slot. One that was told to leave
+// for an idle moment and wanted its device back at once is given the time that moving its
+// memory takes: if it is idle for that long, it has cost the others as much as a move.
+func (c *Core) longIdle(x *client) time.Duration {
+	if !x.tenure.restless {
+		return c.cfg.MaxIdle
+	}
+	return max(c.cfg.MaxIdle, min(x.tenure.in+x.tenure.out, c.cfg.Quantum))
+}
+
+// wantsAgain notes how soon a client that had to leave for being idle is busy again.
+func (c *Core) wantsAgain(x *client) {
+	if x.tenure.idled && c.cfg.Quantum > 0 {
+		x.tenure.restless = c.now-x.leftAt < atOnce
+	}
+	x.tenure.idled = false
 }
 
 // turnEnds is when an assigned client's turn is over. It begins when its memory is on

@@ -31,6 +31,8 @@ type pacer struct {
 	claims [wire.MaxPrecedence]atomic.Pointer[wire.Claim] // of a program of class latency, by device
 	used   atomic.Uint64                                  // launches of such a program
 
+	launched atomic.Int64 // when the last of them was
+
 	budget time.Duration // for how long the client may be held back now
 	asOf   int64         // when that was so
 	held   time.Duration // for how long it was, all in all
@@ -55,6 +57,8 @@ type group struct {
 const (
 	// budgetSpan is the time over which a client is held back no more than its part.
 	budgetSpan = 100 * time.Millisecond
+	// stillLaunching is how long after a launch another one is expected.
+	stillLaunching = time.Millisecond
 	// longestHold is how long a client waits at a time before it looks whether those who
 	// claim are alive.
 	longestHold = 2 * time.Millisecond
@@ -140,23 +144,26 @@ func (p *pacer) claim(number int) {
 		}
 		p.claims[number].Store(c)
 	}
-	c.Hold()
+	p.launched.Store(c.Hold())
 }
 
 // isLatency says whether the worker claims devices for its client.
 func (p *pacer) isLatency() bool { return p != nil && p.Latency }
 
 // look keeps the claims of a program whose work has not ended, and gives up those of one
-// whose work has.
+// whose work has. A program that does not wait for its work may be about to launch more.
 func (p *pacer) look(quiet bool) {
 	switch {
 	case !p.isLatency():
-	case quiet:
+	case quiet && p.page.Now()-p.launched.Load() > int64(stillLaunching):
 		p.each((*wire.Claim).End)
-	default:
+	case !quiet:
 		p.each((*wire.Claim).Renew)
 	}
 }
+
+// waited says that a program of class latency has waited for all of its work.
+func (p *pacer) waited() { p.each((*wire.Claim).End) }
 
 // giveWay holds the client back while others claim its device, for no more than its part of
 // the time.
@@ -306,7 +313,7 @@ func (p *pacer) forget() {
 // calls is about to be answered, and if other work is under way the loop looks again.
 func (w *worker) endClaims() {
 	if quiet, err := w.quiet(); quiet && err == nil {
-		w.pace.look(true)
+		w.pace.waited()
 	}
 }
 
@@ -335,7 +342,7 @@ func (c claimed) end() {
 	switch {
 	case c.w == nil:
 	case c.alone && c.w.pace.used.Load() == c.used:
-		c.w.pace.look(true)
+		c.w.pace.waited()
 	default:
 		c.w.consumer.Wake()
 	}

@@ -42,6 +42,7 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {
 			*n = min(*n, maxCount)
 		}
+		s.Held = min(s.Held, maxCount)
 		return m, nil
 	case control.Checkpointed, control.Restored:
 		if !c.owes() {

@@ -97,6 +97,8 @@ type counters struct {
 	copiedIn, copiedOut, swapIn, swapOut uint64
 	waited                               time.Duration
 	denials, failures, clients           uint64
+	turns                                uint64 // of clients that have gone, as moving: of others the dispatcher knows
+	moving, held                         time.Duration
 }
 
 // do lets the loop run f, soon. It returns false if there is no loop any more.

@@ -16,10 +16,12 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	used, moves := plus(view.Total(), d.before.past), movesOf(plusMoves(view.PastMoves, d.before.moves))
 	for _, c := range view.Clients {
 		moves = moves.Plus(movesOf(c.Moves))
+		total.turns, total.moving = total.turns+uint64(c.Turns), total.moving+c.Moving
 	}
 	m := status.Metrics{
 		Node: d.pictureOf(view), Clients: total.clients + uint64(len(d.clients)), Refused: d.refused,
 		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.grants, Denials: total.denials, Faults: total.failures,
+		Turns: total.turns, MoveTime: total.moving.Seconds(), HeldTime: total.held.Seconds(),
 		Swaps: total.swaps, SwapIn: total.swapIn, SwapOut: total.swapOut, CopiedIn: total.copiedIn, CopiedOut: total.copiedOut,
 		Moves: moves, Preemptions: map[string]uint64{}, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
 	}

@@ -108,16 +108,20 @@ type countersFile struct {
 	Denials     uint64        `json:"denials"`
 	Failures    uint64        `json:"failures"`
 	Clients     uint64        `json:"clients"`
+	Turns       uint64        `json:"turns,omitempty"`
+	Moving      time.Duration `json:"moving,omitempty"`
+	Held        time.Duration `json:"held,omitempty"`
 }
 
 func (c *counters) file() countersFile {
-	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients}
+	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients, c.turns, c.moving, c.held}
 }
 
 func (f *countersFile) counters() counters {
 	return counters{
 		grants: f.Grants, preemptions: f.Preemptions, swaps: f.Swaps, copiedIn: f.CopiedIn, copiedOut: f.CopiedOut, swapIn: f.SwapIn, swapOut: f.SwapOut,
 		waited: f.Waited, denials: f.Denials, failures: f.Failures, clients: f.Clients,
+		turns: f.Turns, moving: f.Moving, held: f.Held,
 	}
 }
 

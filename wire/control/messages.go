@@ -598,7 +598,7 @@ func (m Ran) check() error {
 }
 
 func (Commit) check() error      { return nil }
-func (Report) check() error      { return nil }
+func (m Report) check() error    { return notNegative("held", m.Stats.Held) }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }

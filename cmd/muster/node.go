@@ -45,6 +45,9 @@ else (the values are the defaults where there are some):
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit
   max_idle: 10ms                  # so long idle, a program makes room for those that wait
+  quantum: 2s                     # so long, on average, a busy program keeps what others wait for; off: while it is busy
+  latency: {share: 0.8, window: 200us}   # while programs of class latency are about: the most of the time that they hold
+                                  # others back, and how much work these have in flight (docs/sharing.md)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them
@@ -53,7 +56,7 @@ else (the values are the defaults where there are some):
     clients: 1024                 # on the node
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
-      alice: {memory: 64GiB, weight: 2}
+      alice: {memory: 64GiB, weight: 2, priority: 1, class: any}   # class: batch, latency (unless a program says batch), or any
   grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
@@ -90,7 +93,7 @@ in the same way. If none comes within orphan_grace, the programs end, and are to
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
-max_idle, migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
+max_idle, quantum, latency (for new programs), migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
 effect at once. The log names what else has changed, and takes effect at the next start.
 
 With --head it is also a node of a cluster: an agent runs what the cluster's head
@@ -115,7 +118,7 @@ type nodeFlags struct {
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
-	state                                string
+	state, quantum                       string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	level                                string
@@ -150,6 +153,7 @@ func newNode() *cobra.Command {
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
+	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
@@ -229,6 +233,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"visible", func() error { cfg.Visible = f.visible; return nil }},
 		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
+		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"swap", func() error {
 			size, err := model.ParseSize(f.swap)

@@ -223,6 +223,9 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
 	delete(w.gpus, p)
 	w.latest = nil
+	if w.pace != nil {
+		w.pace.forget()
+	}
 	return g
 }
 

@@ -183,6 +183,25 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if w.pace != nil {
+		return w.paced(g, f, on, o)
+	}
+	return w.give(f, on, o)
+}
+
+// paced launches a kernel when others do not go before it.
+func (w *worker) paced(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if err := w.beforeLaunch(g, on); err != nil {
+		return err
+	}
+	if err := w.give(f, on, o); err != nil {
+		return err
+	}
+	return w.afterLaunch(g, on)
+}
+
+// give gives the device a kernel.
+func (w *worker) give(f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.hosts.outstanding() == 0 {
 		return on.Launch(f, o.How)
 	}
@@ -553,6 +572,14 @@ func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
+// timed does something and notes how long it took.
+func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
+	began := w.now()
+	err := f()
+	outcome.Took = w.now() - began
+	return err
+}
+
 // ask performs an operation on whose outcome the core waits.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
@@ -566,7 +593,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Moved, outcome.Err = w.openGPU(o)
+		outcome.Err = w.timed(&outcome, func() (err error) { outcome.Moved, err = w.openGPU(o); return err })
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {
@@ -598,7 +625,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		}
 		outcome.Err = err
 	case clientcore.Move:
-		outcome.Err = w.move(o.Plan)
+		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan) })
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -721,12 +748,14 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if err == nil {
 		err = w.drain(g)
 	}
+	began := w.now()
 	if err == nil {
 		err = w.move(o.Plan)
 	}
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
+	defer func() { outcome.Took = w.now() - began }()
 	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
 	outcome.Times = g.times(o.Events, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {

@@ -152,6 +152,7 @@ type relay struct {
 	consumer *wire.Consumer
 	promised promised
 	behind   behind // send's
+	awaited  awaited
 	bulk     *bulk
 	heard    chan struct{} // closed when nothing more is received
 
@@ -166,6 +167,7 @@ func (r *relay) serve(attached *wire.Attached) error {
 		return err
 	}
 	defer r.shared.Unmap()
+	door.WhileIdle(r.far, &r.awaited)
 	var all sync.WaitGroup
 	r.heard = make(chan struct{})
 	r.bulk.start = func(serve func()) { all.Go(serve) }
@@ -402,7 +404,7 @@ func (r *relay) share(attached *wire.Attached) error {
 // send sends the program's messages until something ends, and says why.
 func (r *relay) send() string {
 	for {
-		if !r.consumer.Pending() {
+		if !r.consumer.Soon() {
 			if err := r.out.Flush(); err != nil {
 				return broke(err)
 			}
@@ -438,6 +440,7 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	if err := r.countFunctions(h.Op); err != nil {
 		return err
 	}
+	r.awaited.ask(h)
 	frame := wire.Frame{Kind: wire.FrameMessage, Header: h, Body: body}
 	staged := h.Op.TakesData() && h.Data < r.shared.Geometry().Staging
 	away := staged && r.bulk.takes(h.Length)
@@ -591,6 +594,7 @@ func (r *relay) receive() string {
 			}
 		case wire.FrameReply:
 			r.promised.kept(f.Seq)
+			r.awaited.answered(f.Slot)
 			r.shared.SetStatus(f.Status)
 			r.shared.SetPrint(f.Print)
 			r.shared.Reply(f.Slot, f.Result, f.Body)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/door"
 	"muster/internal/wholefile"
 	"muster/wire"
 )
@@ -74,13 +75,36 @@ func LoadAuthority(file string) (*x509.CertPool, error) {
 // Dialler returns how to reach a node at HOST:PORT.
 func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		dialler := tls.Dialer{Config: config, NetDialer: &net.Dialer{Control: GiveUpAfterAMinute}}
-		conn, err := dialler.DialContext(ctx, "tcp", address)
+		conn, err := dial(ctx, address, config)
 		if err != nil {
 			return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, err)
 		}
 		return conn, nil
 	}
+}
+
+// dial makes a connection that can be read eagerly.
+func dial(ctx context.Context, address string, config *tls.Config) (net.Conn, error) {
+	dialler := net.Dialer{Control: GiveUpAfterAMinute}
+	plain, err := dialler.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			plain.Close()
+			return nil, err
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	conn := tls.Client(door.NewEager(plain), config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		plain.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // LaneDialler returns how to make lanes to a node at HOST:PORT.

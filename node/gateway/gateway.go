@@ -198,6 +198,7 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+	plain = door.NewEager(plain)
 	conn := tls.Server(plain, g.TLS)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)

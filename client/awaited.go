@@ -1,6 +1,11 @@
 package client
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +27,7 @@ type awaited struct {
 	count   atomic.Int32 // of them
 	asked   atomic.Int64 // the last time, on the clock of sinceStart
 	hadLast int64        // the last answer; the receiver's
+	trips   *Trips
 }
 
 var start = time.Now()
@@ -34,8 +40,8 @@ func (a *awaited) ask(h wire.Header) {
 	if h.Slot < 0 || h.Op == wire.OpHostNext {
 		return
 	}
-	if !a.slots[h.Slot].Swap(true) {
-		a.count.Add(1)
+	if !a.slots[h.Slot].Swap(true) && a.count.Add(1) == 1 {
+		a.trips.begin(h.Op)
 	}
 	a.asked.Store(sinceStart())
 }
@@ -55,3 +61,44 @@ func (a *awaited) Look() bool {
 
 // Sleep does nothing: nobody but the node answers.
 func (a *awaited) Sleep() {}
+
+// Trips counts round trips between a program and its node, by the call that began each. Calls
+// that are asked while another is being answered share its trip: so the time that a distant
+// node costs is about that of a trip times their number. Of nil nothing is counted.
+type Trips struct {
+	mu    sync.Mutex
+	begun map[wire.Op]int
+}
+
+func (t *Trips) begin(op wire.Op) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun == nil {
+		t.begun = map[wire.Op]int{}
+	}
+	t.begun[op]++
+}
+
+// String says how many there were, in all and of each kind, the most first.
+func (t *Trips) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ops []wire.Op
+	all := 0
+	for op, n := range t.begun {
+		ops = append(ops, op)
+		all += n
+	}
+	slices.SortFunc(ops, func(a, b wire.Op) int { return cmp.Or(cmp.Compare(t.begun[b], t.begun[a]), cmp.Compare(a, b)) })
+	var kinds []string
+	for _, op := range ops {
+		kinds = append(kinds, fmt.Sprintf("%v %d", op, t.begun[op]))
+	}
+	if all == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%s)", all, strings.Join(kinds, ", "))
+}

@@ -29,6 +29,8 @@ type Remote struct {
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
+	// Trips counts what programs wait for; nil: nobody does.
+	Trips *Trips
 }
 
 // resultNotReady is the CUresult of programs whose node cannot be reached.
@@ -92,7 +94,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
 	hello.Token, hello.Grant = remote.Token, remote.Grant
-	r := &relay{near: near, remote: remote, hello: hello}
+	r := &relay{near: near, remote: remote, hello: hello, awaited: awaited{trips: remote.Trips}}
 	// Whoever waits is ended by the end of the connections.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
 	defer r.finish("")

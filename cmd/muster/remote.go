@@ -98,6 +98,10 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 	if err := client.Check(c.Context(), remote); err != nil {
 		return err
 	}
+	if f.trips {
+		remote.Trips = &client.Trips{}
+		defer func() { fmt.Fprintf(c.ErrOrStderr(), "%s: round trips to the node: %v\n", c.CommandPath(), remote.Trips) }()
+	}
 	return runServed(c, path, args, environment, "remote", func(s served) error { return client.Relay(s.ctx, s.listener, remote, s.log) })
 }
 

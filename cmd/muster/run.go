@@ -39,7 +39,8 @@ The exit status and the signals are the program's: 127 if there is no such progr
 
 --node runs the program on a node of another machine: HOST or HOST:PORT, with the
 folder that muster cert made for you. A token that the node wants is taken from
-$MUSTER_TOKEN.
+$MUSTER_TOKEN. --round-trips says at the end how often the program waited for the
+node, by the call that it waited for: with a distant node that is what costs time.
 
 --grant runs the program on the devices of a grant (muster grant), of this machine's
 node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEVICE_COUNT
@@ -60,6 +61,7 @@ type runFlags struct {
 	node, tlsDir   string
 	grant          string
 	mpi, private   bool
+	trips          bool
 	wait           time.Duration
 }
 
@@ -86,6 +88,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
+	flags.BoolVar(&f.trips, "round-trips", false, "say at the end how often the program waited for the node of --node, and for what")
 	flags.StringVar(&f.grant, "grant", "", "use the devices of the grant in this `file`")
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")

@@ -78,7 +78,7 @@ func runGateway(args []string) error {
 		return err
 	}
 	go func() {
-		g, err := New(listener.(*net.TCPListener), Config{Socket: args[1], TLS: config, Log: quiet})
+		g, err := New(listener.(*net.TCPListener), Config{Socket: args[1], TLS: config, Token: benchToken, Plain: true, Log: quiet})
 		if err == nil {
 			g.Serve(context.Background())
 		}
@@ -97,9 +97,11 @@ func runRelay(args []string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		_ = client.Relay(context.Background(), near, client.Remote{Dial: client.Dialler(args[1], config), Lane: client.LaneDialler(args[1], config)}, quiet)
-	}()
+	remote := client.Remote{Dial: client.Dialler(args[1], config), Lane: client.LaneDialler(args[1], config), Token: benchToken}
+	if args[2] == "plain" {
+		remote = plainRemote(args[1], benchToken)
+	}
+	go func() { _ = client.Relay(context.Background(), near, remote, quiet) }()
 	untilInputEnds(socket)
 	return nil
 }
@@ -139,9 +141,12 @@ func runTLS(args []string) error {
 	}
 }
 
-func benchSession(b *testing.B) *client.Session {
+const benchToken = "benchmark"
+
+// benchSession is a client of a gateway, over a way: tls or plain.
+func benchSession(b *testing.B, way string) *client.Session {
 	dir := certificates(b)
-	s := attachTo(b, start(b, "relay", dir, start(b, "gateway", dir, start(b, "daemon"))))
+	s := attachTo(b, start(b, "relay", dir, start(b, "gateway", dir, start(b, "daemon")), way))
 	b.Cleanup(s.Close)
 	return s
 }
@@ -164,7 +169,7 @@ func plainTLS(b *testing.B, question, answer int) *tls.Conn {
 
 // What the program waits for when nothing is answered.
 func BenchmarkPost(b *testing.B) {
-	s := benchSession(b)
+	s := benchSession(b, "tls")
 	for b.Loop() {
 		if err := s.Producer.Post(&wire.Fill{Dst: deviceBase, Count: 1}); err != nil {
 			b.Fatal(err)
@@ -203,8 +208,11 @@ func exchange(b *testing.B, conn *tls.Conn, question, answer []byte) {
 }
 
 // A call with its answer, and as many bytes there and back.
-func BenchmarkCall(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, 64, 32)
+func BenchmarkCall(b *testing.B)      { benchmarkCall(b, "tls") }
+func BenchmarkCallPlain(b *testing.B) { benchmarkCall(b, "plain") }
+
+func benchmarkCall(b *testing.B, way string) {
+	s, conn := benchSession(b, way), plainTLS(b, 64, 32)
 	question, answer := make([]byte, 64), make([]byte, 32)
 	var t turns
 	for b.Loop() {
@@ -230,7 +238,7 @@ func (t *turns) speed(b *testing.B) {
 
 // Copies in pieces as the library in C makes them.
 func BenchmarkCopyIn(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, pieces*wire.MaxPiece, 1)
+	s, conn := benchSession(b, "tls"), plainTLS(b, pieces*wire.MaxPiece, 1)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
 	var t turns
 	for b.Loop() {
@@ -247,7 +255,7 @@ func BenchmarkCopyIn(b *testing.B) {
 }
 
 func BenchmarkCopyOut(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, 1, pieces*wire.MaxPiece)
+	s, conn := benchSession(b, "tls"), plainTLS(b, 1, pieces*wire.MaxPiece)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyOut{Src: deviceBase}).Append(nil)
 	var t turns
 	for b.Loop() {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +40,7 @@ const farewellTime = 3 * time.Second
 // each place for an answer, a message for each slot of the ring, and a queue of
 // frames. When they are full, nothing more is read from the connection.
 type bridge struct {
-	conn    *tls.Conn
+	conn    link
 	patient *door.Patient // the same connection, with times for the other side
 	in      *bufio.Reader // reads from patient
 	session *client.Session

@@ -5,12 +5,14 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
 
 // Eager is a connection whose reader may look for bytes again and again for a while
-// before it sleeps: a reader that sleeps is woken later than many answers come.
+// before it sleeps: a reader that sleeps is woken later than many answers come. Its writer
+// may have several writes made one.
 //
 // Looking takes a core. So no more readers of a process look at a time than a quarter of
 // its cores, and with two cores none does: those whom they wait for need them.
@@ -26,6 +28,10 @@ type Eager struct {
 	err     error
 	asleep  bool // it has stopped looking
 	looking bool // it is one of those that look
+
+	mu    sync.Mutex
+	holds bool   // what is written is kept
+	held  []byte // that
 }
 
 // Idle is what the reader of an Eager does where it finds nothing.
@@ -55,12 +61,21 @@ func NewEager(conn net.Conn) net.Conn {
 // WhileIdle says what the reader of a connection does where it finds nothing, if the
 // connection is eager, or TLS over one that is. Nobody may read it meanwhile.
 func WhileIdle(conn net.Conn, idle Idle) {
-	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = over.NetConn()
-	}
-	if e, ok := conn.(*Eager); ok {
+	if e := below(conn); e != nil {
+		e.idle = idle
+	} else if e, ok := conn.(*Eager); ok {
 		e.idle = idle
 	}
+}
+
+// below is the eager connection that TLS is spoken over; nil if there is none.
+func below(conn net.Conn) *Eager {
+	over, ok := conn.(interface{ NetConn() net.Conn })
+	if !ok {
+		return nil
+	}
+	e, _ := over.NetConn().(*Eager)
+	return e
 }
 
 // looking is how many readers of this process look, mostLooking how many may.
@@ -142,4 +157,51 @@ func (e *Eager) stopLooking() {
 		e.looking = false
 		looking.Add(-1)
 	}
+}
+
+// holdAtMost is how many bytes are kept at most before they are written.
+const holdAtMost = 320 << 10
+
+// Hold keeps what is written until Release: TLS writes each of its records, of 16 KiB, by
+// itself, and one long write takes less time.
+func (e *Eager) Hold() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.holds = true
+	if e.held == nil {
+		e.held = make([]byte, 0, holdAtMost)
+	}
+}
+
+// Release writes what was kept.
+func (e *Eager) Release() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.holds = false
+	return e.writeHeld()
+}
+
+func (e *Eager) writeHeld() error {
+	if len(e.held) == 0 {
+		return nil
+	}
+	_, err := e.TCPConn.Write(e.held)
+	e.held = e.held[:0]
+	return err
+}
+
+// Write writes bytes, or keeps them.
+func (e *Eager) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.held)+len(b) > cap(e.held) {
+		if err := e.writeHeld(); err != nil {
+			return 0, err
+		}
+	}
+	if !e.holds || len(b) > cap(e.held) {
+		return e.TCPConn.Write(b)
+	}
+	e.held = append(e.held, b...)
+	return len(b), nil
 }

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -138,5 +139,44 @@ func TestEagerReadersAreFew(t *testing.T) {
 		if n := lookersFor(cores); n != want {
 			t.Errorf("%d look on %d cores, %d should", n, cores, want)
 		}
+	}
+}
+
+// What is held comes out whole and in order, at the latest when it is released, or when there
+// is too much of it.
+func TestEagerHolds(t *testing.T) {
+	near, far := eagerPair(t)
+	e := near.(*Eager)
+	var want []byte
+	write := func(n int) {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(len(want) + i)
+		}
+		want = append(want, b...)
+		if written, err := e.Write(b); written != n || err != nil {
+			t.Error(written, err)
+		}
+	}
+	done := make(chan []byte)
+	go func() {
+		got, _ := io.ReadAll(far)
+		done <- got
+	}()
+	write(10)
+	e.Hold()
+	for _, n := range []int{100, 16 << 10, holdAtMost, 1, holdAtMost + 1, 5, holdAtMost - 5, 7} {
+		write(n)
+	}
+	if err := e.Release(); err != nil {
+		t.Error(err)
+	}
+	write(20)
+	if len(e.held) != 0 {
+		t.Error("something is still held")
+	}
+	near.Close()
+	if got := <-done; !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came of %d, or others", len(got), len(want))
 	}
 }

@@ -121,6 +121,8 @@ extern int device_count, driver_version;
 
 struct host_call;
 
+enum { KNOWN_ANSWERS = 4096, KNOWN_BYTES = 512 }; // answers.c: how many, and of how many bytes each, the question as well
+
 struct client {
 	int device, socket;
 	struct wire_ring *ring;
@@ -174,6 +176,10 @@ struct client {
 	_Atomic uint32_t notices_read;
 	atomic_flag pinned_told;
 
+	// answers.c
+	pthread_mutex_t known_lock;
+	struct known **known; // KNOWN_ANSWERS of them
+
 	// host.c
 	pthread_mutex_t host_lock;
 	struct host_call *host_calls, *host_last; // oldest first
@@ -226,7 +232,13 @@ CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 
 
-// POST sends a message that has no answer, CALL one that has; both are a CUresult.
+// --- answers.c: answers that are always the same ---------------------------------
+
+bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length);
+void answer_keep(struct client *c, enum wire_op op, const void *question, size_t size, const void *answer, size_t length);
+
+// POST sends a message that has no answer, CALL one that has; both are a CUresult. CALL_ONCE
+// is a CALL whose answer is always the same for the same message.
 #define POST(client, OP, name, message, head) \
 	__extension__({ \
 		const struct wire_##name *m_ = (message); \
@@ -251,6 +263,23 @@ void bounce_give(struct client *c, uint64_t offset);
 				slot_give(client, h_.slot); \
 		} \
 		result_; \
+	})
+
+#define CALL_ONCE(client, OP, name, message, into) \
+	__extension__({ \
+		uint8_t question_[KNOWN_BYTES]; \
+		struct answer *a_ = (into); \
+		size_t length_ = 0, asked_ = wire_##name##_size(message); \
+		CUresult once_ = CUDA_SUCCESS; \
+		wire_##name##_put(question_, message); \
+		if (answer_known(client, WIRE_##OP, question_, asked_, a_->payload, sizeof a_->payload, &length_)) { \
+			a_->size = (uint32_t)length_; \
+		} else { \
+			once_ = CALL(client, OP, name, message, NO_DATA, a_); \
+			if (once_ == CUDA_SUCCESS) \
+				answer_keep(client, WIRE_##OP, question_, asked_, a_->payload, a_->size); \
+		} \
+		once_; \
 	})
 
 #define NO_DATA (&(const struct wire_header){0})

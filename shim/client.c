@@ -481,6 +481,8 @@ CUresult client_for(int device, struct client **out) {
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &refusals[device].at);
 	}
 	pthread_mutex_unlock(&attach_lock);
+	if (result == CUDA_SUCCESS && watching())
+		timeline_attached();
 	return result;
 }
 

@@ -88,6 +88,9 @@ type worker struct {
 	teller  teller
 	passing passing
 
+	timeline *recorder // nil: nobody has asked where the time goes
+	rebuilt  rebuilt
+
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
 	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
@@ -389,8 +392,7 @@ func (w *worker) step() error {
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
-		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
-		return w.observe()
+		return w.nothingCame()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
@@ -404,6 +406,12 @@ func (w *worker) step() error {
 		}
 	}
 	return w.take(e, h, body)
+}
+
+// nothingCame looks around when the program has sent nothing.
+func (w *worker) nothingCame() error {
+	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
+	return w.observe()
 }
 
 // patience is how long to wait for a message.
@@ -426,6 +434,12 @@ func (w *worker) next() error {
 
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	if h.Op == wire.OpTraceRead {
+		if err := w.traceRead(h); err != nil {
+			return err
+		}
+		return w.nothingCame()
+	}
 	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -524,6 +538,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
+	w.timeline.told(m)
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)
@@ -573,7 +588,10 @@ func (w *worker) found(world uint64, err error) error {
 }
 
 // say tells the daemon something.
-func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
+func (w *worker) say(m control.ToDaemon) {
+	w.timeline.said(m)
+	w.line.say(w.completed(m))
+}
 
 // end tells the client why, and stops what runs. If another worker can go on, only
 // the daemon is told.

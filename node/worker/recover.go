@@ -746,7 +746,7 @@ func (w *worker) again(m *journal.Message) error {
 	case h.Op == wire.OpTraceRead && r.silent:
 		return nil
 	case h.Op == wire.OpTraceRead:
-		return w.traceRead(h)
+		return w.traceRead(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:

@@ -25,20 +25,12 @@ type recorder struct {
 	ctx    context.Context // the worker's
 	seq    func() uint32   // the number of the message that is handled
 	wanted time.Time       // when a device was asked for; zero: none was
-	held   map[holder]time.Time
-	device []string // names, by number
 	clocks map[*gpu]*deviceClock
 
 	mu      sync.Mutex
 	records []byte
 	known   map[uint32]bool // names that were told
 	lost    uint64
-}
-
-// holder is somebody else who uses a device.
-type holder struct {
-	device int
-	client uint64
 }
 
 // maxRecorded is how much is kept for the program, which reads it every 10 ms; what more
@@ -52,18 +44,23 @@ type rebuilt struct {
 }
 
 // traceRead answers the library's question what was done since the last one.
-func (w *worker) traceRead(h wire.Header) error {
+func (w *worker) traceRead(h wire.Header, body []byte) error {
 	out, err := w.shared.Data(h.Data, h.Length)
+	if err == nil {
+		err = (&wire.TraceRead{}).Decode(body)
+	}
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	if w.timeline == nil {
 		w.timeline = w.newRecorder()
+		w.say(control.Traced{})
 	}
 	t := w.timeline
 	for _, clock := range t.clocks {
 		clock.harvest(t)
 	}
+	t.others(w.neighbours.take(timeline.Now()))
 	t.mu.Lock()
 	n := copy(out[:len(out)/timeline.Size*timeline.Size], t.records)
 	t.records = append(t.records[:0], t.records[n:]...)
@@ -78,10 +75,9 @@ func (w *worker) traceRead(h wire.Header) error {
 }
 
 func (w *worker) newRecorder() *recorder {
-	t := &recorder{ctx: w.ctx, seq: func() uint32 { return w.header.Seq }, held: map[holder]time.Time{}, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
+	t := &recorder{ctx: w.ctx, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
 	now := time.Now()
 	for i, d := range w.serve.Devices {
-		t.device = append(t.device, d.Name)
 		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
 	}
 	if !w.rebuilt.end.IsZero() {
@@ -226,6 +222,85 @@ func (t *recorder) told(m control.ToWorker) {
 	if grant, ok := m.(control.Grant); ok && !t.wanted.IsZero() {
 		t.add(timeline.Record{Kind: timeline.Wait, Last: uint32(grant.Device)}, "", t.wanted, time.Now())
 		t.wanted = time.Time{}
+	}
+}
+
+// neighbours are the other clients that have devices, while this one's program is traced,
+// and when others had them. The goroutine that hears the daemon notes it.
+type neighbours struct {
+	mu   sync.Mutex
+	held map[holder]control.Neighbour
+	past []past // bounded: the oldest are dropped
+}
+
+// holder is another client that uses a device.
+type holder struct {
+	device int
+	client uint64
+}
+
+// past is when another client had a device.
+type past struct {
+	who   control.Neighbour
+	until int64
+}
+
+const (
+	maxHeld = 4096 // more than a node serves at once
+	maxPast = 4096
+	// otherEvery is how often it is noted of those who keep a device that they have it, in
+	// nanoseconds.
+	otherEvery = int64(100 * time.Millisecond)
+)
+
+// note takes what the daemon says.
+func (n *neighbours) note(m control.Neighbour) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := holder{m.Device, m.Client}
+	if since, ok := n.held[at]; ok {
+		n.end(since, m.At)
+	}
+	delete(n.held, at)
+	if n.held == nil {
+		n.held = map[holder]control.Neighbour{}
+	}
+	if m.On && len(n.held) < maxHeld {
+		n.held[at] = m
+	}
+}
+
+func (n *neighbours) end(who control.Neighbour, until int64) {
+	if len(n.past) == maxPast {
+		n.past = n.past[1:]
+	}
+	n.past = append(n.past, past{who, until})
+}
+
+// take returns when others had devices since it was last called.
+func (n *neighbours) take(now int64) []past {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for at, who := range n.held {
+		if now-who.At >= otherEvery {
+			n.end(who, now)
+			who.At = now
+			n.held[at] = who
+		}
+	}
+	taken := n.past
+	n.past = nil
+	return taken
+}
+
+// others notes when other clients had devices.
+func (t *recorder) others(all []past) {
+	for _, p := range all {
+		name := "another user's program"
+		if p.who.Who != "" {
+			name = fmt.Sprintf("%s (client %d)", p.who.Who, p.who.Client)
+		}
+		t.addAt(timeline.Record{Kind: timeline.Others, Last: uint32(p.who.Device)}, name, p.who.At, p.until)
 	}
 }
 

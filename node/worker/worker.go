@@ -88,8 +88,9 @@ type worker struct {
 	teller  teller
 	passing passing
 
-	timeline *recorder // nil: nobody has asked where the time goes
-	rebuilt  rebuilt
+	timeline   *recorder // nil: nobody has asked where the time goes
+	neighbours neighbours
+	rebuilt    rebuilt
 
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
@@ -312,6 +313,9 @@ func (w *worker) receive() {
 		case control.End:
 			w.dismissed = true
 			continue
+		case control.Neighbour: // however many there are, whatever the loop does
+			w.neighbours.note(said)
+			continue
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // this worker ends, and has said why
@@ -435,7 +439,7 @@ func (w *worker) next() error {
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if h.Op == wire.OpTraceRead {
-		if err := w.traceRead(h); err != nil {
+		if err := w.traceRead(h, body); err != nil {
 			return err
 		}
 		return w.nothingCame()
@@ -565,7 +569,13 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.line.begin(m.end)
-		return w.perform(w.core.Adopted(w.now()))
+		if err := w.perform(w.core.Adopted(w.now())); err != nil {
+			return err
+		}
+		if w.timeline != nil {
+			w.say(control.Traced{})
+		}
+		return nil
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }

@@ -47,7 +47,16 @@ func (t *tally) add(took int64, bytes uint64) {
 	t.bytes += bytes
 }
 
-func (t *tally) each() string { return brief(t.took / int64(max(t.count, 1))) }
+// each says what one of them took, if there are several, and more in brackets.
+func (t *tally) each(more ...string) string {
+	if t.count > 1 {
+		more = append([]string{brief(t.took/int64(t.count)) + " each"}, more...)
+	}
+	if len(more) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(more, ", ") + ")"
+}
 
 // sizes says how large they were.
 func (t *tally) sizes() string {
@@ -118,20 +127,30 @@ func (s *Span) counts() bool {
 }
 
 func (p *Process) ofSpans(key spanKey, t *tally) string {
-	took, each := brief(t.took), t.each()
+	took := brief(t.took)
 	switch key.kind {
 	case timeline.Kernel:
-		return fmt.Sprintf("%s: kernel %s ran %s (%s each): this is the GPU's own time; a faster kernel or a faster device helps", took, key.name, times(t.count), each)
+		return fmt.Sprintf("%s: kernel %s ran %s%s: this is the GPU's own time; a faster kernel or a faster device helps", took, key.name, times(t.count), t.each())
 	case timeline.Wait:
-		return fmt.Sprintf("%s: waited %s for a device (%s each)%s: muster ps shows who has it; fewer programs on the node, or a grant, help", took, times(t.count), each, p.who())
-	case timeline.SwapIn, timeline.SwapOut, timeline.Exchange:
-		return fmt.Sprintf("%s: %s of %s (%s, %s): the programs on the device need more memory than it has; give them less (--memory), or run this one where more is free", took, plural(t.count, titles[key.kind], titles[key.kind]+"s"), size(t.bytes), each+" each", t.speed())
+		return fmt.Sprintf("%s: waited %s for a device%s%s: muster ps shows who has it; fewer programs on the node, or a grant, help", took, times(t.count), t.each(), p.who())
+	case timeline.SwapIn:
+		if !p.swapsOut() {
+			return fmt.Sprintf("%s: %s were brought to the device%s: what the program copies before its first kernel is kept on the host until then; it comes once", took, size(t.bytes), t.each(t.speed()))
+		}
+		fallthrough
+	case timeline.SwapOut, timeline.Exchange:
+		return fmt.Sprintf("%s: %s of %s%s: the programs on the device need more memory than it has; give them less (--memory), or run this one where more is free", took, plural(t.count, titles[key.kind], titles[key.kind]+"s"), size(t.bytes), t.each(t.speed()))
 	case timeline.Open:
-		return fmt.Sprintf("%s: opened a device %s (%s each), with the program's modules: this comes once, and again after each move to another device", took, times(t.count), each)
+		return fmt.Sprintf("%s: opened a device %s%s, with the program's modules: this comes once, and again after each move to another device", took, times(t.count), t.each())
 	case timeline.Rebuild:
 		return fmt.Sprintf("%s: the program was rebuilt %s after its worker or its device had gone: the node's log says why", took, times(t.count))
 	}
-	return fmt.Sprintf("%s: %s of %s on the device (%s each, %s): they overlap with kernels of other streams if the host's memory is pinned", took, plural(t.count, "asynchronous "+titles[key.kind], "asynchronous copies and fills"), t.sizes(), each, t.speed())
+	return fmt.Sprintf("%s: %s of %s on the device%s: they overlap with kernels of other streams if the host's memory is pinned", took, plural(t.count, "asynchronous "+titles[key.kind], "asynchronous copies and fills"), t.sizes(), t.each(t.speed()))
+}
+
+// swapsOut says whether the client's memory ever had to leave its device.
+func (p *Process) swapsOut() bool {
+	return slices.ContainsFunc(p.Device, func(s Span) bool { return s.Kind == timeline.SwapOut || s.Kind == timeline.Exchange })
 }
 
 func times(n uint64) string {
@@ -209,10 +228,14 @@ func (p *Process) callCosts() []Cost {
 func ofCalls(key callKey, t *tally) string {
 	took := brief(t.took)
 	if key.class >= 0 && strings.HasPrefix(key.name, "cuMemcpy") {
-		return fmt.Sprintf("%s: %s of %s%s (%s each, %s): %s", took, plural(t.count, copyWord(key.name), strings.Replace(copyWord(key.name), "copy", "copies", 1)),
-			t.sizes(), direction(key.name), t.each(), t.speed(), copyAdvice(key.name, t))
+		var speed []string
+		if t.largest >= small {
+			speed = []string{t.speed()}
+		}
+		return fmt.Sprintf("%s: %s of %s%s%s: %s", took, plural(t.count, copyWord(key.name), strings.Replace(copyWord(key.name), "copy", "copies", 1)),
+			t.sizes(), direction(key.name), t.each(speed...), copyAdvice(key.name, t))
 	}
-	return fmt.Sprintf("%s: %s of %s (%s each), beside what they waited for on the device: %s", took, plural(t.count, "call", "calls"), key.name, t.each(), callAdvice(key.name, t))
+	return fmt.Sprintf("%s: %s of %s%s, without what the device did meanwhile: %s", took, plural(t.count, "call", "calls"), key.name, t.each(), callAdvice(key.name, t))
 }
 
 func copyWord(function string) string {

@@ -47,7 +47,6 @@ type perfetto struct {
 	some  bool
 	flows int
 	err   error
-	space []byte
 }
 
 func (o *perfetto) text(s string) {
@@ -131,7 +130,7 @@ func (o *perfetto) call(p *Process, c *Call) {
 		}
 	}
 	if c.Kernel != 0 {
-		args["kernel"] = p.NodeName(c.Kernel)
+		args["kernel"] = p.Names[c.Kernel]
 	}
 	if c.Result != 0 {
 		args["result"] = c.Result

@@ -107,12 +107,33 @@ func (p *Process) addNode(f *timeline.File, shift int64) {
 		c := aligned[r.Source]
 		if r.Kind != timeline.Clock {
 			r.Begin, r.End = c.program(r.Begin)+shift, c.program(r.End)+shift
-			p.Device = append(p.Device, Span{Record: r, Name: f.NodeName(r.Name), Process: p})
+			p.Device = append(p.Device, Span{Record: r, Name: f.Names[r.Name], Process: p})
 		}
 	}
 	p.nodeGap = gapOf(f.Node, f.NodeMade, shift)
+	p.Device = joinOthers(p.Device)
 	slices.SortFunc(p.Device, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(b.End, a.End)) })
 	p.findCalls()
+}
+
+// joinOthers makes one span of those that follow each other without a gap: whoever keeps a
+// device is noted again and again.
+func joinOthers(spans []Span) []Span {
+	type holder struct{ device, name uint32 }
+	last := map[holder]int{}
+	joined := spans[:0]
+	for _, s := range spans {
+		who := holder{s.Last, s.Record.Name}
+		if at, ok := last[who]; ok && s.Kind == timeline.Others && joined[at].End == s.Begin {
+			joined[at].End = s.End
+			continue
+		}
+		if s.Kind == timeline.Others {
+			last[who] = len(joined)
+		}
+		joined = append(joined, s)
+	}
+	return joined
 }
 
 // gapOf finds where records are missing.
@@ -160,9 +181,6 @@ func (p *Process) findCalls() {
 
 // isWork says whether a device does that in the order of a stream.
 func isWork(k timeline.Kind) bool { return k >= timeline.Kernel && k <= timeline.Fill }
-
-// isCopy says whether bytes are moved at the program's wish.
-func isCopy(k timeline.Kind) bool { return k == timeline.CopyIn || k == timeline.CopyOut }
 
 // title is what a span is called.
 func (s *Span) title() string {

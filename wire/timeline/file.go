@@ -43,25 +43,22 @@ type File struct {
 	NodeMade  uint64
 	NodeLost  uint64 // that the node had no room for
 	Totals    map[string]Total
-	names     map[nameKey]string
+	Functions map[uint32]string // of the library, by their numbers
+	Names     map[uint32]string // that the node told, by theirs
 }
 
+// nameKey is the number of a name, and of which kind it is.
 type nameKey struct {
-	program bool
-	number  uint32
+	function bool
+	number   uint32
 }
 
 // FunctionName is the function of a call.
-func (f *File) FunctionName(number uint32) string { return f.name(nameKey{true, number}, "a call") }
-
-// NodeName is a name that the node told; "" if it told none.
-func (f *File) NodeName(number uint32) string { return f.name(nameKey{false, number}, "") }
-
-func (f *File) name(key nameKey, otherwise string) string {
-	if name, ok := f.names[key]; ok {
+func (f *File) FunctionName(number uint32) string {
+	if name, ok := f.Functions[number]; ok {
 		return name
 	}
-	return otherwise
+	return "a call"
 }
 
 // ErrEmpty says that a file was not begun: its process was killed too early.
@@ -102,7 +99,7 @@ func Read(in io.ReaderAt, size int64) (*File, error) {
 		Opened: int64(le.Uint64(head[40:])), OpenedAt: int64(le.Uint64(head[48:])),
 		CallsMade: le.Uint64(head[56:]), NodeMade: le.Uint64(head[64:]), NodeLost: le.Uint64(head[80:]),
 		Program: text(head[88 : 88+256]), Boot: text(head[344 : 344+64]),
-		names: map[nameKey]string{}, Totals: map[string]Total{},
+		Functions: map[uint32]string{}, Names: map[uint32]string{}, Totals: map[string]Total{},
 	}
 	var err error
 	at := int64(headSize + functions*totalSize)
@@ -166,7 +163,11 @@ func (f *File) readNames(in io.ReaderAt, at int64, count uint64) error {
 		for i := range uint32(len(all)) {
 			name.WriteString(all[i])
 		}
-		f.names[key] = strings.ToValidUTF8(name.String(), "?")
+		names := f.Names
+		if key.function {
+			names = f.Functions
+		}
+		names[key.number] = strings.ToValidUTF8(name.String(), "?")
 	}
 	return nil
 }

@@ -52,10 +52,7 @@ func (w *worker) traceRead(h wire.Header, body []byte) error {
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	if w.timeline == nil {
-		w.timeline = w.newRecorder()
-		w.say(control.Traced{})
-	}
+	w.beginTimeline()
 	t := w.timeline
 	for _, clock := range t.clocks {
 		clock.harvest(t)
@@ -74,16 +71,26 @@ func (w *worker) traceRead(h wire.Header, body []byte) error {
 	return nil
 }
 
-func (w *worker) newRecorder() *recorder {
+// beginTimeline begins to record, unless that has begun.
+func (w *worker) beginTimeline() {
+	if w.timeline != nil {
+		return
+	}
+	w.say(control.Traced{})
 	t := &recorder{ctx: w.ctx, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
 	now := time.Now()
 	for i, d := range w.serve.Devices {
 		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
 	}
-	if !w.rebuilt.end.IsZero() {
-		t.add(timeline.Record{Kind: timeline.Rebuild, Last: timeline.NoDevice}, fmt.Sprintf("rebuilt from %d messages", w.rebuilt.messages), w.rebuilt.begin, w.rebuilt.end)
+	w.timeline = t
+	t.rebuilt(w.rebuilt)
+}
+
+// rebuilt notes that the client was rebuilt in this worker, if so.
+func (t *recorder) rebuilt(r rebuilt) {
+	if t != nil && !r.end.IsZero() {
+		t.add(timeline.Record{Kind: timeline.Rebuild, Last: timeline.NoDevice}, fmt.Sprintf("rebuilt from %d messages", r.messages), r.begin, r.end)
 	}
-	return t
 }
 
 // add notes a span.

@@ -47,12 +47,6 @@ type File struct {
 	Names     map[uint32]string // that the node told, by theirs
 }
 
-// nameKey is the number of a name, and of which kind it is.
-type nameKey struct {
-	function bool
-	number   uint32
-}
-
 // FunctionName is the function of a call.
 func (f *File) FunctionName(number uint32) string {
 	if name, ok := f.Functions[number]; ok {
@@ -99,7 +93,7 @@ func Read(in io.ReaderAt, size int64) (*File, error) {
 		Opened: int64(le.Uint64(head[40:])), OpenedAt: int64(le.Uint64(head[48:])),
 		CallsMade: le.Uint64(head[56:]), NodeMade: le.Uint64(head[64:]), NodeLost: le.Uint64(head[80:]),
 		Program: text(head[88 : 88+256]), Boot: text(head[344 : 344+64]),
-		Functions: map[uint32]string{}, Names: map[uint32]string{}, Totals: map[string]Total{},
+		Totals: map[string]Total{},
 	}
 	var err error
 	at := int64(headSize + functions*totalSize)
@@ -131,12 +125,7 @@ func readRecords(in io.ReaderAt, at int64, room, made uint64) ([]Record, error) 
 	if _, err := in.ReadAt(b, at); err != nil && len(b) > 0 {
 		return nil, fmt.Errorf("reading records: %w", err)
 	}
-	records := make([]Record, 0, len(b)/Size)
-	for place := range slices.Chunk(b, Size) {
-		if r := decode(place); r.Mark != 0 && r.Mark <= made && r.Kind > 0 && r.Kind < kinds && r.End >= r.Begin {
-			records = append(records, r)
-		}
-	}
+	records := slices.DeleteFunc(Records(b), func(r Record) bool { return r.Mark == 0 || r.Mark > made })
 	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Mark, b.Mark) })
 	return records, nil
 }
@@ -147,28 +136,7 @@ func (f *File) readNames(in io.ReaderAt, at int64, count uint64) error {
 	if _, err := in.ReadAt(b, at); err != nil && len(b) > 0 {
 		return fmt.Errorf("reading names: %w", err)
 	}
-	parts := map[nameKey]map[uint32]string{}
-	for place := range slices.Chunk(b, Size) {
-		if binary.LittleEndian.Uint64(place) == 0 {
-			continue
-		}
-		key, part, text := namePart(place)
-		if parts[key] == nil {
-			parts[key] = map[uint32]string{}
-		}
-		parts[key][part] = text
-	}
-	for key, all := range parts {
-		var name strings.Builder
-		for i := range uint32(len(all)) {
-			name.WriteString(all[i])
-		}
-		names := f.Names
-		if key.function {
-			names = f.Functions
-		}
-		names[key.number] = strings.ToValidUTF8(name.String(), "?")
-	}
+	f.Functions, f.Names = Names(b)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/fnv"
+	"strings"
 )
 
 // Size is how long a record is.
@@ -99,6 +100,17 @@ func decode(b []byte) Record {
 	}
 }
 
+// Records reads records, one behind the other. What is none, and names, it passes over.
+func Records(b []byte) []Record {
+	records := make([]Record, 0, len(b)/Size)
+	for ; len(b) >= Size; b = b[Size:] {
+		if r := decode(b); r.Kind > 0 && r.Kind < kinds && r.Kind != Name && r.End >= r.Begin {
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
 // Hash is the number of a name.
 func Hash(name string) uint32 {
 	h := fnv.New32a()
@@ -128,6 +140,41 @@ func AppendName(b []byte, number uint32, name string) []byte {
 		b = append(b, r[:]...)
 	}
 	return b
+}
+
+// nameKey is the number of a name, and of which kind it is.
+type nameKey struct {
+	function bool
+	number   uint32
+}
+
+// Names puts the parts of names together that stand among records: those of the library's
+// functions, and all others.
+func Names(b []byte) (functions, others map[uint32]string) {
+	parts := map[nameKey]map[uint32]string{}
+	for ; len(b) >= Size; b = b[Size:] {
+		if Kind(binary.LittleEndian.Uint16(b[40:])) != Name {
+			continue
+		}
+		key, part, text := namePart(b)
+		if parts[key] == nil {
+			parts[key] = map[uint32]string{}
+		}
+		parts[key][part] = text
+	}
+	functions, others = map[uint32]string{}, map[uint32]string{}
+	for key, all := range parts {
+		var name strings.Builder
+		for i := range uint32(len(all)) {
+			name.WriteString(all[i])
+		}
+		of := others
+		if key.function {
+			of = functions
+		}
+		of[key.number] = strings.ToValidUTF8(name.String(), "?")
+	}
+	return functions, others
 }
 
 // namePart reads a part of a name.

@@ -475,14 +475,14 @@ CUresult client_for(int device, struct client **out) {
 	*out = client_at(device);
 	if (*out == NULL && !refused_lately(device, &result)) {
 		result = open_client(device, out);
+		if (result == CUDA_SUCCESS && watching())
+			timeline_attached(*out);
 		if (result == CUDA_SUCCESS)
 			atomic_store(&clients[device], *out);
 		refusals[device].result = result;
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &refusals[device].at);
 	}
 	pthread_mutex_unlock(&attach_lock);
-	if (result == CUDA_SUCCESS && watching())
-		timeline_attached();
 	return result;
 }
 

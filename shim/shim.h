@@ -49,7 +49,7 @@ static inline void watch_ended(int64_t since, enum watch_wait what) {
 		watch_waited(since, what);
 }
 void timeline_start(void);
-void timeline_attached(void);
+void timeline_attached(struct client *c);
 void timeline_end(void);
 void timeline_in_child(void);
 
@@ -199,6 +199,9 @@ struct client {
 	pthread_mutex_t notice_lock;
 	_Atomic uint32_t notices_read;
 	atomic_flag pinned_told;
+
+	// timeline.c
+	_Atomic bool recorded; // what its worker does
 
 	// host.c
 	pthread_mutex_t host_lock;

@@ -340,15 +340,20 @@ static bool read_piece(struct client *c, uint64_t offset) {
 	return reply.more != 0;
 }
 
+static void read_client(struct client *c) {
+	uint64_t offset;
+	if (atomic_load(&c->lost) != 0 || bounce_take(c, false, &offset) != CUDA_SUCCESS)
+		return;
+	while (read_piece(c, offset))
+		;
+	bounce_give(c, offset);
+}
+
 static void read_all(void) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
-		uint64_t offset;
-		if (c == NULL || atomic_load(&c->lost) != 0 || bounce_take(c, false, &offset) != CUDA_SUCCESS)
-			continue;
-		while (read_piece(c, offset))
-			;
-		bounce_give(c, offset);
+		if (c != NULL && atomic_load(&c->recorded))
+			read_client(c);
 	}
 }
 
@@ -376,9 +381,13 @@ static void *poll_node(void *nothing) {
 	return nothing;
 }
 
-void timeline_attached(void) {
+// The worker begins to record with the first question: before the program can give it
+// anything to do.
+void timeline_attached(struct client *c) {
 	if (file == NULL)
 		return;
+	read_client(c);
+	atomic_store(&c->recorded, true);
 	pthread_mutex_lock(&poll_lock);
 	if (!polling) {
 		sigset_t all, before;

@@ -139,6 +139,7 @@ sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
 wire/timeline < report/trace # where a program's time went
+NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
 everything < exp, exp/*, cmd/muster

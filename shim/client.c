@@ -503,6 +503,8 @@ CUresult client_for(int device, struct client **out) {
 	*out = client_at(device);
 	if (*out == NULL && !refused_lately(device, &result)) {
 		result = open_client(device, out);
+		if (result == CUDA_SUCCESS && watching())
+			timeline_attached(*out);
 		if (result == CUDA_SUCCESS)
 			atomic_store(&clients[device], *out);
 		refusals[device].result = result;

@@ -479,6 +479,8 @@ CUresult launch_post(const struct target *t, CUfunction f, const struct launch *
 		.params = {bytes, f->param_size},
 	};
 	bool held = false;
+	if (watching())
+		watch_kernel(f->name);
 	mapped_scan(t->client, bytes, f->param_size);
 	CUresult result = managed_begin(t->client, t->stream, &held);
 	if (result == CUDA_SUCCESS)

@@ -26,6 +26,33 @@ void trace_result(const char *name, CUresult result);
 CUresult trace_missing(const char *name, const char *why, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// --- timeline.c: where the time went -------------------------------------------
+
+enum { WATCH_PRINT = 1, WATCH_TIMELINE = 2 };
+extern int shim_watch; // of these: what is done with every call; 0 for most programs
+
+enum watch_wait { WAIT_ANSWER, WAIT_RING, WAIT_STAGING, WAIT_OTHERS, WATCH_WAITS };
+
+int64_t watch_now(void);
+int64_t watch_begin(const char *name); // 0: the call is not recorded
+void watch_end(const char *name, int64_t began, int result);
+void watch_waited(int64_t since, enum watch_wait what);
+void watch_bytes(uint64_t bytes);
+void watch_kernel(const char *name);
+struct client;
+void watch_sent(const struct client *c, uint32_t seq);
+static inline bool watching(void) { return __builtin_expect((shim_watch & WATCH_TIMELINE) != 0, 0); }
+// Around a wait: when it began, for watch_ended. 0 while nobody records it.
+static inline int64_t watch_wait(void) { return watching() ? watch_now() : 0; }
+static inline void watch_ended(int64_t since, enum watch_wait what) {
+	if (__builtin_expect(since != 0, 0))
+		watch_waited(since, what);
+}
+void timeline_start(void);
+void timeline_attached(struct client *c);
+void timeline_end(void);
+void timeline_in_child(void);
+
 // --- restart.c: nodes that are started again -------------------------------------
 
 // How long somebody has waited for a node.
@@ -45,7 +72,6 @@ bool node_wait(const char *socket, struct patience *p);
 // caller holds no lock.
 CUresult notices_print(CUresult result);
 // Prints what the worker has said while a call waits for long: for what it waits.
-struct client;
 void notices_while_waiting(struct client *c);
 // The same for a reason that is known here. Prints nothing if the user wants it so.
 void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -179,6 +205,9 @@ struct client {
 	// answers.c
 	pthread_mutex_t known_lock;
 	struct known **known; // KNOWN_ANSWERS of them
+
+	// timeline.c
+	_Atomic bool recorded; // what its worker does
 
 	// host.c
 	pthread_mutex_t host_lock;

@@ -84,14 +84,22 @@ func newRun() *cobra.Command {
 		Example: `  muster run -- ./vectoradd 1000000
   muster run --memory 2GiB -- python3 train.py
   muster run --node gpu1.example.org --tls-dir ~/certs/user-alice -- ./vectoradd`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageErrorf("name the program to run")
-			}
-			return nil
-		},
+		Args: namesProgram,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
+	f.add(c)
+	return c
+}
+
+// namesProgram refuses a command line without a program.
+func namesProgram(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the program to run")
+	}
+	return nil
+}
+
+func (f *runFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
@@ -106,7 +114,6 @@ func newRun() *cobra.Command {
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
-	return c
 }
 
 func (f *runFlags) run(c *cobra.Command, args []string) error {

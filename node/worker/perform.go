@@ -12,6 +12,7 @@ import (
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/timeline"
 )
 
 const success clientcore.Result = 0
@@ -110,6 +111,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
+		defer w.timeline.onHost(o)()
 		return w.onHost(o)
 	case clientcore.Reserve:
 		return w.reserve(o.Range)
@@ -183,14 +185,17 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if w.pace != nil {
-		return w.paced(g, f, on, o)
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
 	}
-	return w.give(f, on, o)
+	return w.submitLaunch(g, f, on, o)
 }
 
-// paced launches a kernel when others do not go before it.
-func (w *worker) paced(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+// submitLaunch launches a kernel when others do not go before it.
+func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.pace == nil {
+		return w.give(f, on, o)
+	}
 	if err := w.beforeLaunch(g, on); err != nil {
 		return err
 	}
@@ -331,6 +336,14 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.onStream(g, on, o) })
+	}
+	return w.onStream(g, on, o)
+}
+
+// onStream gives a stream work.
+func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.CopyIn:
 		return w.copyIn(g, on, o)
@@ -593,8 +606,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
+		defer w.timeline.span(timeline.Open, o.Place)()
 		outcome.Err = w.timed(&outcome, func() (err error) { outcome.Moved, err = w.openGPU(o); return err })
 	case clientcore.Load:
+		defer w.timeline.span(timeline.Load, o.Place)()
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o)
@@ -682,6 +697,7 @@ func onlyBrings(plan vmm.Plan) bool {
 // move moves memory as the directory says, when everything on the devices has
 // ended.
 func (w *worker) move(plan vmm.Plan) error {
+	defer w.timeline.moved(plan)()
 	var drained []*gpu
 	brings := w.hosts.outstanding() > 0 && onlyBrings(plan)
 	for _, step := range plan {

@@ -89,6 +89,10 @@ type worker struct {
 	passing passing
 	pace    *pacer // nil: others need not be made way for
 
+	timeline   *recorder // nil: nobody has asked where the time goes
+	neighbours neighbours
+	rebuilt    rebuilt
+
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
 	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
@@ -318,6 +322,9 @@ func (w *worker) receive() {
 		case control.End:
 			w.dismissed = true
 			continue
+		case control.Neighbour: // however many there are, whatever the loop does
+			w.neighbours.note(said)
+			continue
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // this worker ends, and has said why
@@ -399,8 +406,7 @@ func (w *worker) step() error {
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
-		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
-		return w.observe()
+		return w.nothingCame()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
@@ -414,6 +420,12 @@ func (w *worker) step() error {
 		}
 	}
 	return w.take(e, h, body)
+}
+
+// nothingCame looks around when the program has sent nothing.
+func (w *worker) nothingCame() error {
+	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
+	return w.observe()
 }
 
 // patience is how long to wait for a message.
@@ -436,6 +448,12 @@ func (w *worker) next() error {
 
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	if h.Op == wire.OpTraceRead {
+		if err := w.traceRead(h, body); err != nil {
+			return err
+		}
+		return w.nothingCame()
+	}
 	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -534,6 +552,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
+	w.timeline.told(m)
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)
@@ -560,7 +579,13 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.line.begin(m.end)
-		return w.perform(w.core.Adopted(w.now()))
+		if err := w.perform(w.core.Adopted(w.now())); err != nil {
+			return err
+		}
+		if w.timeline != nil {
+			w.say(control.Traced{})
+		}
+		return nil
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -584,7 +609,10 @@ func (w *worker) found(world uint64, err error) error {
 }
 
 // say tells the daemon something.
-func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
+func (w *worker) say(m control.ToDaemon) {
+	w.timeline.said(m)
+	w.line.say(w.completed(m))
+}
 
 // end tells the client why, and stops what runs. If another worker can go on, only
 // the daemon is told.

@@ -32,6 +32,7 @@ type state struct {
 	parkedLook time.Duration // when parked clients were looked at
 	before     before        // what earlier daemons of the node counted
 	books      bookkeeping   // of the state folder
+	traced     int           // clients whose programs are traced
 
 	past      counters // of clients that have gone
 	waits     status.Waits
@@ -54,6 +55,8 @@ type client struct {
 	peer     peer
 	under    under // its grant
 	limits   UserLimits
+	latency  bool // its class: latency, not batch
+	weight   int  // among those who take turns
 	memory   uint64
 	memoryBy string      // what makes memory what it is, for the program's user
 	shown    map[int]int // attributes of its devices, which all must have that it may be given
@@ -87,6 +90,7 @@ type client struct {
 	seenParked, toldParked bool
 	survival
 	recovery
+	tracing
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -95,6 +99,8 @@ type counters struct {
 	copiedIn, copiedOut, swapIn, swapOut uint64
 	waited                               time.Duration
 	denials, failures, clients           uint64
+	turns                                uint64 // of clients that have gone, as moving: of others the dispatcher knows
+	moving, held                         time.Duration
 }
 
 // do lets the loop run f, soon. It returns false if there is no loop any more.
@@ -154,6 +160,7 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.count(effects)
 	d.saveChanged(e, effects)
 	d.perform(effects)
+	d.tellTraced()
 	d.tendDevices()
 }
 
@@ -197,7 +204,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -294,6 +301,7 @@ func (d *daemon) forget(c *client) {
 		d.end(c, c.whyNoWorker(), false)
 	}
 	delete(d.clients, c.id)
+	d.untrace(c)
 	d.forgetFile(c)
 	used := d.remember(c)
 	d.step(d.now(), vgpu.Detach{Client: c.id})
@@ -341,7 +349,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
+		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
+	case control.Began:
+		if m.Lease == c.lease { // else it crossed the loss of that lease
+			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
+		}
 	case control.Busy:
 		d.step(now, vgpu.Busy{Client: c.id})
 	case control.Idle:
@@ -374,6 +386,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
+	case control.Traced:
+		d.trace(c)
 	case control.Rebuild:
 		c.why = m.Reason
 		if m.Lost {

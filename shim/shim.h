@@ -26,6 +26,33 @@ void trace_result(const char *name, CUresult result);
 CUresult trace_missing(const char *name, const char *why, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// --- timeline.c: where the time went -------------------------------------------
+
+enum { WATCH_PRINT = 1, WATCH_TIMELINE = 2 };
+extern int shim_watch; // of these: what is done with every call; 0 for most programs
+
+enum watch_wait { WAIT_ANSWER, WAIT_RING, WAIT_STAGING, WAIT_OTHERS, WATCH_WAITS };
+
+int64_t watch_now(void);
+int64_t watch_begin(const char *name); // 0: the call is not recorded
+void watch_end(const char *name, int64_t began, int result);
+void watch_waited(int64_t since, enum watch_wait what);
+void watch_bytes(uint64_t bytes);
+void watch_kernel(const char *name);
+struct client;
+void watch_sent(const struct client *c, uint32_t seq);
+static inline bool watching(void) { return __builtin_expect((shim_watch & WATCH_TIMELINE) != 0, 0); }
+// Around a wait: when it began, for watch_ended. 0 while nobody records it.
+static inline int64_t watch_wait(void) { return watching() ? watch_now() : 0; }
+static inline void watch_ended(int64_t since, enum watch_wait what) {
+	if (__builtin_expect(since != 0, 0))
+		watch_waited(since, what);
+}
+void timeline_start(void);
+void timeline_attached(struct client *c);
+void timeline_end(void);
+void timeline_in_child(void);
+
 // --- restart.c: nodes that are started again -------------------------------------
 
 // How long somebody has waited for a node.
@@ -45,7 +72,6 @@ bool node_wait(const char *socket, struct patience *p);
 // caller holds no lock.
 CUresult notices_print(CUresult result);
 // Prints what the worker has said while a call waits for long: for what it waits.
-struct client;
 void notices_while_waiting(struct client *c);
 // The same for a reason that is known here. Prints nothing if the user wants it so.
 void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -121,6 +147,8 @@ extern int device_count, driver_version;
 
 struct host_call;
 
+enum { KNOWN_ANSWERS = 4096, KNOWN_BYTES = 512 }; // answers.c: how many, and of how many bytes each, the question as well
+
 struct client {
 	int device, socket;
 	struct wire_ring *ring;
@@ -174,6 +202,13 @@ struct client {
 	_Atomic uint32_t notices_read;
 	atomic_flag pinned_told;
 
+	// answers.c
+	pthread_mutex_t known_lock;
+	struct known **known; // KNOWN_ANSWERS of them
+
+	// timeline.c
+	_Atomic bool recorded; // what its worker does
+
 	// host.c
 	pthread_mutex_t host_lock;
 	struct host_call *host_calls, *host_last; // oldest first
@@ -226,7 +261,13 @@ CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 
 
-// POST sends a message that has no answer, CALL one that has; both are a CUresult.
+// --- answers.c: answers that are always the same ---------------------------------
+
+bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length);
+void answer_keep(struct client *c, enum wire_op op, const void *question, size_t size, const void *answer, size_t length);
+
+// POST sends a message that has no answer, CALL one that has; both are a CUresult. CALL_ONCE
+// is a CALL whose answer is always the same for the same message.
 #define POST(client, OP, name, message, head) \
 	__extension__({ \
 		const struct wire_##name *m_ = (message); \
@@ -251,6 +292,23 @@ void bounce_give(struct client *c, uint64_t offset);
 				slot_give(client, h_.slot); \
 		} \
 		result_; \
+	})
+
+#define CALL_ONCE(client, OP, name, message, into) \
+	__extension__({ \
+		uint8_t question_[KNOWN_BYTES]; \
+		struct answer *a_ = (into); \
+		size_t length_ = 0, asked_ = wire_##name##_size(message); \
+		CUresult once_ = CUDA_SUCCESS; \
+		wire_##name##_put(question_, message); \
+		if (answer_known(client, WIRE_##OP, question_, asked_, a_->payload, sizeof a_->payload, &length_)) { \
+			a_->size = (uint32_t)length_; \
+		} else { \
+			once_ = CALL(client, OP, name, message, NO_DATA, a_); \
+			if (once_ == CUDA_SUCCESS) \
+				answer_keep(client, WIRE_##OP, question_, asked_, a_->payload, a_->size); \
+		} \
+		once_; \
 	})
 
 #define NO_DATA (&(const struct wire_header){0})

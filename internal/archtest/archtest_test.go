@@ -87,6 +87,8 @@ wire < wire/control # what daemon and worker say to each other: programs have no
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
 device, vmm < node/checkpoint # how a client lies in a file
+NOTHING < wire/timeline # records of where the time went: whoever makes them and whoever shows them share the bytes alone
+wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
@@ -136,6 +138,8 @@ model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
+wire/timeline < report/trace # where a program's time went
+NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
 everything < exp, exp/*, cmd/muster

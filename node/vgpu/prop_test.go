@@ -346,7 +346,7 @@ func (m *machine) release(id ClientID, keeps uint64) {
 		x.kept = 0
 	}
 	x.bound, x.revoking, x.growing, x.watched, x.over, x.moved = false, false, false, false, x.over && x.kept > 0, false
-	m.tell(Released{id, keeps})
+	m.tell(Released{Client: id, Keeps: keeps})
 }
 
 func (m *machine) say(id ClientID, busy bool) {

@@ -238,8 +238,12 @@ func (w *worker) abandonGPU(p vmm.Place) {
 // drop forgets a context and returns it; nil if there is none.
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
+	w.timeline.leaves(g)
 	delete(w.gpus, p)
 	w.latest = nil
+	if w.pace != nil {
+		w.pace.forget()
+	}
 	return g
 }
 

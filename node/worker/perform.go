@@ -12,6 +12,7 @@ import (
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/timeline"
 )
 
 const success clientcore.Result = 0
@@ -110,6 +111,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
+		defer w.timeline.onHost(o)()
 		return w.onHost(o)
 	case clientcore.Reserve:
 		return w.reserve(o.Range)
@@ -186,6 +188,28 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if g.shifts != nil {
 		o = g.shifts.shifted(o)
 	}
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
+	}
+	return w.submitLaunch(g, f, on, o)
+}
+
+// submitLaunch launches a kernel when others do not go before it.
+func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.pace == nil {
+		return w.give(f, on, o)
+	}
+	if err := w.beforeLaunch(g, on); err != nil {
+		return err
+	}
+	if err := w.give(f, on, o); err != nil {
+		return err
+	}
+	return w.afterLaunch(g, on)
+}
+
+// give gives the device a kernel.
+func (w *worker) give(f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.hosts.outstanding() == 0 {
 		return on.Launch(f, o.How)
 	}
@@ -318,6 +342,14 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	if g.shifts != nil {
 		o = g.shifts.shifted(o)
 	}
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.onStream(g, on, o) })
+	}
+	return w.onStream(g, on, o)
+}
+
+// onStream gives a stream work.
+func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.CopyIn:
 		return w.copyIn(g, on, o)
@@ -559,6 +591,14 @@ func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
+// timed does something and notes how long it took.
+func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
+	began := w.now()
+	err := f()
+	outcome.Took = w.now() - began
+	return err
+}
+
 // ask performs an operation on whose outcome the core waits.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
@@ -572,8 +612,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Err = w.openGPU(o)
+		defer w.timeline.span(timeline.Open, o.Place)()
+		outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
 	case clientcore.Load:
+		defer w.timeline.span(timeline.Load, o.Place)()
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o)
@@ -605,7 +647,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		}
 		outcome.Err = err
 	case clientcore.Move:
-		outcome.Err = w.move(o.Plan)
+		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan) })
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -662,6 +704,7 @@ func onlyBrings(plan vmm.Plan) bool {
 // move moves memory as the directory says, when everything on the devices has
 // ended.
 func (w *worker) move(plan vmm.Plan) error {
+	defer w.timeline.moved(plan)()
 	var drained []*gpu
 	brings := w.hosts.outstanding() > 0 && onlyBrings(plan)
 	for _, step := range plan {
@@ -728,12 +771,14 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if err == nil {
 		err = w.drain(g)
 	}
+	began := w.now()
 	if err == nil {
 		err = w.move(o.Plan)
 	}
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
+	defer func() { outcome.Took = w.now() - began }()
 	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
 	outcome.Times = g.times(o.Events, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {

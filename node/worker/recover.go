@@ -688,6 +688,8 @@ func (w *worker) replayAll() error {
 	}
 	w.sticky.speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
+	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
+	w.timeline.rebuilt(w.rebuilt)
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -754,6 +756,11 @@ func (w *worker) again(m *journal.Message) error {
 	switch {
 	case h.Op == wire.OpHostNext: // it waits already, or was answered
 		return nil
+	case h.Op == wire.OpTraceRead && r.silent:
+		w.beginTimeline()
+		return nil
+	case h.Op == wire.OpTraceRead:
+		return w.traceRead(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:

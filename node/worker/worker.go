@@ -88,6 +88,11 @@ type worker struct {
 	sticky  sticky
 	teller  teller
 	passing passing
+	pace    *pacer // nil: others need not be made way for
+
+	timeline   *recorder // nil: nobody has asked where the time goes
+	neighbours neighbours
+	rebuilt    rebuilt
 
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
@@ -182,6 +187,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if serve.Recover && len(files) >= 2+heldFiles {
 		held, files = files[2:2+heldFiles], slices.Concat(files[:2], files[2+heldFiles:])
 	}
+	var page *os.File
+	if n := len(files); serve.Pace != nil && n > 2 {
+		page, files = files[n-1], files[:n-1]
+		defer page.Close()
+	}
 	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
@@ -193,6 +203,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
+	}
+	if w.pace, err = newPacer(serve.Pace, page); err != nil {
+		return nil, err
 	}
 	w.counter.owner = serve.Owner
 	w.placeArena()
@@ -310,6 +323,9 @@ func (w *worker) receive() {
 		case control.End:
 			w.dismissed = true
 			continue
+		case control.Neighbour: // however many there are, whatever the loop does
+			w.neighbours.note(said)
+			continue
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // this worker ends, and has said why
@@ -345,6 +361,7 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	w.pace.close()
 	w.counter.close()
 	if w.journal != nil {
 		w.journal.Unmap()
@@ -390,8 +407,7 @@ func (w *worker) step() error {
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
-		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
-		return w.observe()
+		return w.nothingCame()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
@@ -405,6 +421,12 @@ func (w *worker) step() error {
 		}
 	}
 	return w.take(e, h, body)
+}
+
+// nothingCame looks around when the program has sent nothing.
+func (w *worker) nothingCame() error {
+	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
+	return w.observe()
 }
 
 // patience is how long to wait for a message.
@@ -427,6 +449,12 @@ func (w *worker) next() error {
 
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	if h.Op == wire.OpTraceRead {
+		if err := w.traceRead(h, body); err != nil {
+			return err
+		}
+		return w.nothingCame()
+	}
 	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -525,6 +553,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
+	w.timeline.told(m)
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)
@@ -551,7 +580,13 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.line.begin(m.end)
-		return w.perform(w.core.Adopted(w.now()))
+		if err := w.perform(w.core.Adopted(w.now())); err != nil {
+			return err
+		}
+		if w.timeline != nil {
+			w.say(control.Traced{})
+		}
+		return nil
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -562,6 +597,7 @@ func (w *worker) observe() error {
 	if err != nil {
 		return w.found(w.sticky.current(), err)
 	}
+	w.pace.look(quiet)
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
@@ -574,7 +610,10 @@ func (w *worker) found(world uint64, err error) error {
 }
 
 // say tells the daemon something.
-func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
+func (w *worker) say(m control.ToDaemon) {
+	w.timeline.said(m)
+	w.line.say(w.completed(m))
+}
 
 // end tells the client why, and stops what runs. If another worker can go on, only
 // the daemon is told.

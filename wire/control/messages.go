@@ -75,9 +75,27 @@ type Serve struct {
 	// daemon.
 	Node        string        `json:"node,omitempty"`
 	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
+	// Pace says how the client's kernels make way for those of others. With it comes one more
+	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
+	Pace *Pace `json:"pace,omitempty"`
 	// Identity is a word that no other client has. It stays with a client that is saved
 	// and restored.
 	Identity string `json:"identity,omitempty"`
+}
+
+// Pace says how a client's kernels make way for those of others.
+type Pace struct {
+	// Latency says that others make way for the client: its class is latency, not batch.
+	Latency bool `json:"latency,omitempty"`
+	// Share is the largest part of the time that clients of class latency may keep the
+	// client from launching kernels, below 1.
+	Share float64 `json:"share"`
+	// Window is how much work the client has in flight, as a time, while programs of class
+	// latency are about.
+	Window time.Duration `json:"window"`
+	// Quantum is the node's: a part of it is how much the client has in flight while others
+	// wait for its device; 0: as much as it likes.
+	Quantum time.Duration `json:"quantum,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -238,6 +256,21 @@ type Proceed struct {
 	Save bool `json:"save,omitempty"`
 }
 
+// Neighbour tells a worker whose program is traced that another client got a device, or
+// has left it. No answer is expected.
+type Neighbour struct {
+	// Client is the other's number.
+	Client uint64 `json:"client"`
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// On says that the other has it from now on.
+	On bool `json:"on"`
+	// Who is the other's program, if that is the same user's.
+	Who string `json:"who,omitempty"`
+	// At is when that was, in nanoseconds of the system's monotonic clock.
+	At int64 `json:"at"`
+}
+
 // --- from a worker to the daemon ---------------------------------------------
 
 // Want asks for a device.
@@ -265,6 +298,18 @@ type Released struct {
 	// Keeps is how many bytes stay taken on the device, by a context that the
 	// worker leaves open there.
 	Keeps uint64 `json:"keeps"`
+	// Took is how long moving the client's memory off the device took, once all that ran
+	// there had ended.
+	Took time.Duration `json:"took,omitempty"`
+}
+
+// Began says that what the client needs is on the device that it was granted, and that its
+// first kernel there is about to be launched.
+type Began struct {
+	// Lease is the number of the Grant.
+	Lease uint64 `json:"lease"`
+	// Took is how long that took: a context, and moving memory.
+	Took time.Duration `json:"took"`
 }
 
 // Busy says that work of the client's is under way.
@@ -317,6 +362,8 @@ type Stats struct {
 	Swaps uint64 `json:"swaps"`
 	// Messages is how many messages the program has sent.
 	Messages uint64 `json:"messages"`
+	// Held is how long launches were held back for programs of class latency.
+	Held time.Duration `json:"held,omitempty"`
 }
 
 // Failed says that a fault ended what ran. The worker has let go of the device.
@@ -352,6 +399,10 @@ type Rebuilt struct{}
 type Ended struct {
 	Reason string `json:"reason"`
 }
+
+// Traced says that the program is traced: the daemon tells from now on which other
+// clients have devices.
+type Traced struct{}
 
 // Pong answers Ping.
 type Pong struct {
@@ -419,10 +470,12 @@ func (AddDevice) Kind() string { return "add_device" }
 func (Checkpoint) Kind() string { return "checkpoint" }
 func (Restore) Kind() string    { return "restore" }
 func (Proceed) Kind() string    { return "proceed" }
+func (Neighbour) Kind() string  { return "neighbour" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
 func (Released) Kind() string    { return "released" }
+func (Began) Kind() string       { return "began" }
 func (Busy) Kind() string        { return "busy" }
 func (Idle) Kind() string        { return "idle" }
 func (SyncPoint) Kind() string   { return "sync_point" }
@@ -436,6 +489,7 @@ func (Rebuild) Kind() string     { return "rebuild" }
 func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
 func (Standing) Kind() string    { return "standing" }
+func (Traced) Kind() string      { return "traced" }
 
 func (Checkpointed) Kind() string { return "checkpointed" }
 func (Restored) Kind() string     { return "restored" }
@@ -457,10 +511,12 @@ func (AddDevice) toWorker() {}
 func (Checkpoint) toWorker() {}
 func (Restore) toWorker()    {}
 func (Proceed) toWorker()    {}
+func (Neighbour) toWorker()  {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
 func (Released) toDaemon()    {}
+func (Began) toDaemon()       {}
 func (Busy) toDaemon()        {}
 func (Idle) toDaemon()        {}
 func (SyncPoint) toDaemon()   {}
@@ -474,6 +530,7 @@ func (Rebuild) toDaemon()     {}
 func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
 func (Standing) toDaemon()    {}
+func (Traced) toDaemon()      {}
 
 func (Checkpointed) toDaemon() {}
 func (Restored) toDaemon()     {}
@@ -499,6 +556,9 @@ func (s Serve) check() error {
 		if err := d.check(); err != nil {
 			return err
 		}
+	}
+	if p := s.Pace; p != nil && (p.Share < 0 || p.Share >= 1 || p.Window < 0 || p.Quantum < 0) {
+		return fmt.Errorf("a share of %g, a window of %v and a quantum of %v", p.Share, p.Window, p.Quantum)
 	}
 	return notNegative("orphan grace", s.OrphanGrace)
 }
@@ -539,6 +599,8 @@ func (Checkpoint) check() error { return nil }
 func (Restore) check() error    { return nil }
 func (Proceed) check() error    { return nil }
 
+func (m Neighbour) check() error { return notNegative("device", m.Device) }
+
 func (m Want) check() error {
 	if m.Pinned < -1 {
 		return fmt.Errorf("pinned to device %d: give -1 for any", m.Pinned)
@@ -546,11 +608,12 @@ func (m Want) check() error {
 	return notNegative("estimate", m.Estimate)
 }
 
-func (Grow) check() error      { return nil }
-func (Released) check() error  { return nil }
-func (Busy) check() error      { return nil }
-func (m Idle) check() error    { return notNegative("idle time", m.For) }
-func (SyncPoint) check() error { return nil }
+func (Grow) check() error       { return nil }
+func (m Released) check() error { return notNegative("took", m.Took) }
+func (m Began) check() error    { return notNegative("took", m.Took) }
+func (Busy) check() error       { return nil }
+func (m Idle) check() error     { return notNegative("idle time", m.For) }
+func (SyncPoint) check() error  { return nil }
 
 func (m Ran) check() error {
 	if err := notNegative("number of kernels", m.Kernels); err != nil {
@@ -560,12 +623,13 @@ func (m Ran) check() error {
 }
 
 func (Commit) check() error      { return nil }
-func (Report) check() error      { return nil }
+func (m Report) check() error    { return notNegative("held", m.Stats.Held) }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
 func (Rebuilt) check() error     { return nil }
 func (Ended) check() error       { return nil }
+func (Traced) check() error      { return nil }
 
 func (m Rebuild) check() error {
 	if m.Device < -1 {

@@ -126,6 +126,8 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 	};
 	memcpy(messages + offset, &header, WIRE_HEADER);
 	c->opened = padded;
+	if (head->slot != 0)
+		c->slot_end[head->slot] = c->tail + padded;
 	*at = messages + offset + WIRE_HEADER;
 	return CUDA_SUCCESS;
 }
@@ -159,6 +161,23 @@ bool ring_try(struct client *c, enum wire_op op) {
 void ring_close(struct client *c) {
 	publish(c, c->opened);
 	pthread_mutex_unlock(&c->send_lock);
+}
+
+void ring_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	if (end > c->done_end || (end == c->done_end && stream == ALL_STREAMS)) {
+		c->done_end = end;
+		c->done_stream = stream;
+	}
+	pthread_mutex_unlock(&c->send_lock);
+}
+
+// A client that has ended, or has had a fault, is never idle: whoever asks is told so.
+bool ring_idle(struct client *c, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool idle = c->done_end == c->tail && c->tail > 0 && (c->done_stream == ALL_STREAMS || c->done_stream == stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return idle && client_status(c) == CUDA_SUCCESS && !client_gone(c);
 }
 
 // --- answers --------------------------------------------------------------------

@@ -140,6 +140,8 @@ struct client {
 	pthread_mutex_t send_lock;
 	uint64_t tail, opened;
 	uint32_t seq;
+	uint64_t slot_end[WIRE_SLOTS + 1]; // where the message in each slot ends; of whoever has the slot
+	uint64_t done_end, done_stream;    // ring_done: of the last that is known
 	pthread_mutex_t staging_lock; // taken before send_lock
 	uint64_t staged;
 	pthread_mutex_t slot_lock;
@@ -201,6 +203,12 @@ void print_pending(struct client *c);                // printed.c: what kernels 
 
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at);
 void ring_close(struct client *c);
+
+// A call that has waited for a stream, or for ALL_STREAMS, has ended: end is slot_end of its
+// slot. While nothing was sent since, ring_idle says so, and nobody needs to be asked again.
+#define ALL_STREAMS UINT64_MAX
+void ring_done(struct client *c, uint64_t end, uint64_t stream);
+bool ring_idle(struct client *c, uint64_t stream);
 bool ring_try(struct client *c, enum wire_op op);
 
 struct answer {
@@ -261,6 +269,27 @@ void answer_keep(struct client *c, enum wire_op op, const void *question, size_t
 				result_ = slot_wait(client, h_.slot, answer); \
 			else \
 				slot_give(client, h_.slot); \
+		} \
+		result_; \
+	})
+
+// CALL_WAITS is a CALL that waits for a stream: without asking, where it is known to be idle.
+#define CALL_WAITS(client, OP, name, message, stream) \
+	__extension__({ \
+		struct wire_header h_ = *NO_DATA; \
+		CUresult result_ = CUDA_SUCCESS; \
+		if (!ring_idle(client, stream)) { \
+			result_ = slot_take(client, &h_.slot); \
+			if (result_ == CUDA_SUCCESS) { \
+				result_ = POST(client, OP, name, message, &h_); \
+				uint64_t end_ = (client)->slot_end[h_.slot]; \
+				if (result_ == CUDA_SUCCESS) \
+					result_ = slot_wait(client, h_.slot, NULL); \
+				else \
+					slot_give(client, h_.slot); \
+				if (result_ == CUDA_SUCCESS) \
+					ring_done(client, end_, stream); \
+			} \
 		} \
 		result_; \
 	})

@@ -189,7 +189,7 @@ CUresult target_uncaptured(CUstream stream, struct target *target) {
 
 CUresult target_wait(const struct target *target) {
 	struct wire_stream_synchronise message = {target->stream};
-	CUresult result = CALL(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
+	CUresult result = CALL_WAITS(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, target->stream);
 	print_pending(target->client);
 	managed_watch();
 	return client_deferred(target->client, result);
@@ -224,7 +224,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_stream_query message = {t.stream};
-	result = CALL(t.client, STREAM_QUERY, stream_query, &message, NO_DATA, NULL);
+	result = CALL_WAITS(t.client, STREAM_QUERY, stream_query, &message, t.stream); // success says as much
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(t.client);
 	return result;
@@ -437,7 +437,8 @@ CUresult do_cuEventQuery(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_query message = {event->object.number};
-	result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
+	if (!ring_idle(c, ALL_STREAMS))
+		result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(c);
 	return result;
@@ -455,7 +456,8 @@ CUresult do_cuEventSynchronize(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_synchronise message = {event->object.number};
-	result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
+	if (!ring_idle(c, ALL_STREAMS))
+		result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
 	print_pending(c);
 	return result;
 }

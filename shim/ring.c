@@ -165,19 +165,38 @@ void ring_close(struct client *c) {
 
 void ring_done(struct client *c, uint64_t end, uint64_t stream) {
 	pthread_mutex_lock(&c->send_lock);
-	if (end > c->done_end || (end == c->done_end && stream == ALL_STREAMS)) {
-		c->done_end = end;
-		c->done_stream = stream;
+	uint64_t *known = &c->done_all;
+	if (stream != ALL_STREAMS) { // another stream that has the same place makes room
+		known = &c->done[stream % DONE_STREAMS].end;
+		if (end > *known)
+			c->done[stream % DONE_STREAMS].stream = stream;
 	}
+	if (end > *known)
+		*known = end;
 	pthread_mutex_unlock(&c->send_lock);
 }
 
-// A client that has ended, or has had a fault, is never idle: whoever asks is told so.
+static bool done_locked(const struct client *c, uint64_t end, uint64_t stream) {
+	if (c->done_all >= end)
+		return true;
+	return stream != ALL_STREAMS && c->done[stream % DONE_STREAMS].stream == stream && c->done[stream % DONE_STREAMS].end >= end;
+}
+
+// To a client that has ended, or has had a fault, nothing is done: whoever asks is told so.
+static bool tells(struct client *c) { return client_status(c) == CUDA_SUCCESS && !client_gone(c); }
+
+bool ring_is_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool done = done_locked(c, end, stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return done && tells(c);
+}
+
 bool ring_idle(struct client *c, uint64_t stream) {
 	pthread_mutex_lock(&c->send_lock);
-	bool idle = c->done_end == c->tail && c->tail > 0 && (c->done_stream == ALL_STREAMS || c->done_stream == stream);
+	bool idle = c->tail > 0 && done_locked(c, c->tail, stream);
 	pthread_mutex_unlock(&c->send_lock);
-	return idle && client_status(c) == CUDA_SUCCESS && !client_gone(c);
+	return idle && tells(c);
 }
 
 // --- answers --------------------------------------------------------------------

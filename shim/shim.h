@@ -121,6 +121,7 @@ extern int device_count, driver_version;
 
 struct host_call;
 
+enum { DONE_STREAMS = 64 };
 enum { KNOWN_ANSWERS = 4096, KNOWN_BYTES = 512 }; // answers.c: how many, and of how many bytes each, the question as well
 
 struct client {
@@ -141,7 +142,10 @@ struct client {
 	uint64_t tail, opened;
 	uint32_t seq;
 	uint64_t slot_end[WIRE_SLOTS + 1]; // where the message in each slot ends; of whoever has the slot
-	uint64_t done_end, done_stream;    // ring_done: of the last that is known
+	uint64_t done_all;                 // ring_done: up to where everything is known to be done,
+	struct {
+		uint64_t stream, end;      // and all of a stream's; of some streams
+	} done[DONE_STREAMS];
 	pthread_mutex_t staging_lock; // taken before send_lock
 	uint64_t staged;
 	pthread_mutex_t slot_lock;
@@ -204,11 +208,12 @@ void print_pending(struct client *c);                // printed.c: what kernels 
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at);
 void ring_close(struct client *c);
 
-// A call that has waited for a stream, or for ALL_STREAMS, has ended: end is slot_end of its
-// slot. While nothing was sent since, ring_idle says so, and nobody needs to be asked again.
+// What a stream, or ALL_STREAMS, was sent up to a message is done. The end of a message is where
+// the ring goes on behind it: slot_end of its slot. What is known needs not be asked again.
 #define ALL_STREAMS UINT64_MAX
 void ring_done(struct client *c, uint64_t end, uint64_t stream);
-bool ring_idle(struct client *c, uint64_t stream);
+bool ring_is_done(struct client *c, uint64_t end, uint64_t stream);
+bool ring_idle(struct client *c, uint64_t stream); // up to the last message
 bool ring_try(struct client *c, enum wire_op op);
 
 struct answer {
@@ -382,6 +387,7 @@ struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
+	uint64_t record_end, record_stream; // of the last record's message; under the client's send_lock
 	struct shared_event *shared; // with other programs; NULL: nobody else has it
 	_Atomic uint64_t own;        // number of the last record of this process's, if it is shared
 	struct recorded *in_capture; // where it was last recorded, if that was a captured stream; under the same lock
@@ -413,6 +419,7 @@ void copies_forget(struct client *c); // its events have gone
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
+CUresult event_record_on(const struct target *target, CUevent event); // in a stream that is not captured
 void event_release(CUevent event, bool tell);
 void streams_forget_thread(void);
 

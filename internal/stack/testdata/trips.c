@@ -75,6 +75,21 @@ static void all_again(void) {
 	}
 }
 
+// The stream was waited for since, or a later event was, whatever else was sent.
+static void events_known(void) {
+	CUevent later;
+	CHECK(cuEventCreate(&later, 0));
+	CHECK(cuEventRecord(event, stream));
+	launch();
+	CHECK(cuEventRecord(later, stream));
+	CHECK(cuEventSynchronize(later));
+	launch();
+	CHECK(cuEventQuery(event));
+	CHECK(cuEventSynchronize(event));
+	CHECK(cuEventQuery(later));
+	CHECK(cuEventDestroy(later));
+}
+
 // A result in memory that is not pinned, and what programs do to be sure that it is there.
 static void item(void) {
 	launch();
@@ -101,7 +116,7 @@ static const struct {
 	void (*run)(void);
 } kinds[] = {
 	{"launch", launch}, {"in", in}, {"within", within}, {"events", events}, {"objects", objects}, {"questions", questions},
-	{"out-later", out_later}, {"out", out}, {"wait", wait}, {"again", again}, {"all-again", all_again}, {"item", item}, {"step", step},
+	{"out-later", out_later}, {"out", out}, {"wait", wait}, {"again", again}, {"all-again", all_again}, {"events-known", events_known}, {"item", item}, {"step", step},
 };
 
 int main(int argc, char **argv) {

@@ -316,7 +316,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	case clientcore.CopyIn:
 		return w.copyIn(g, on, o)
 	case clientcore.CopyOut:
-		return w.copyOut(on, o)
+		return w.copyOut(g, on, o)
 	case clientcore.Settle:
 		return w.settle(on)
 	case clientcore.After:
@@ -385,8 +385,16 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
+	submit := on.CopyIn
+	if w.header.Op.TakesData() {
+		if err := w.pinProgram(g, w.header.Data, uint64(len(data))); err != nil {
+			return err
+		}
+	} else if taker, ok := on.(device.Taker); ok {
+		submit = taker.CopyTaken
+	}
 	err := w.blockLong(func() error {
-		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
 	if err != nil || w.stage == nil {
@@ -401,10 +409,13 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
 }
 
-func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
+func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	if err := w.pinProgram(g, o.Out.Offset, o.Out.Length); err != nil {
+		return err
 	}
 	from := o.From
 	err = w.blockLong(func() error {
@@ -555,7 +566,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Err = w.openGPU(o)
+		outcome.Moved, outcome.Err = w.openGPU(o)
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {

@@ -405,8 +405,10 @@ func (r *relay) share(attached *wire.Attached) error {
 
 // send sends the program's messages until something ends, and says why.
 func (r *relay) send() string {
+	waits := false // the program does, as far as is known
 	for {
-		if !r.consumer.Soon() {
+		// Where nobody waits, what comes within a moment travels along.
+		if waits && !r.consumer.Pending() || !waits && !r.consumer.Soon() {
 			if err := r.out.Flush(); err != nil {
 				return broke(err)
 			}
@@ -420,6 +422,7 @@ func (r *relay) send() string {
 		case err != nil:
 			return "the program sent what it must not: " + err.Error()
 		}
+		waits = h.Slot >= 0
 		data, err := r.shared.Data(h.Data, h.Length)
 		if err != nil {
 			return fmt.Sprintf("the program sent what it must not: %v with %v", h.Op, err)

@@ -30,7 +30,8 @@ func TestRoundTrips(t *testing.T) {
 		return count
 	}
 	for what, each := range map[string]int{
-		"launch": 0, "in": 0, "within": 0, "events": 0, "objects": 0, "questions": 0, "out": 1, "wait": 1, "step": 1,
+		"launch": 0, "in": 0, "within": 0, "events": 0, "objects": 0, "questions": 0, "again": 0,
+		"out": 1, "wait": 1, "all-again": 1, "events-known": 1, "item": 1, "step": 1,
 	} {
 		few, many := trips(what, 3), trips(what, 13)
 		if many-few != 10*each {

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
+	"muster/client"
 	"muster/internal/door"
+	"muster/wire"
 )
 
 // What holds of readers that sleep holds of those that look.
@@ -96,4 +99,65 @@ func TestOutboxThatBreaks(t *testing.T) {
 	if err := box.push(); err != broken {
 		t.Error(err)
 	}
+}
+
+// An answer is sent also while the reader waits for room on a full ring: what makes room may
+// be up to the program that waits for the answer.
+func TestAnswersWhileTheRingIsFull(t *testing.T) {
+	for _, lookers := range []int{0, 4} {
+		t.Run(fmt.Sprint(lookers), func(t *testing.T) {
+			defer door.SetLookers(door.SetLookers(lookers))
+			w := newWorld(t, testGeometry, nil)
+			s := attachTo(t, w.socket)
+			var busy sync.WaitGroup
+			defer func() {
+				s.HangUp()
+				busy.Wait()
+				s.Close()
+			}()
+			first, err := s.Producer.Start(wire.Header{Op: wire.OpHostNext}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			post(t, s, &wire.HostFunction{Stream: 1, Cookie: 5})
+			if _, _, err := first.Wait(); err != nil { // the stream waits for the program
+				t.Fatal(err)
+			}
+			next, err := s.Producer.Start(wire.Header{Op: wire.OpHostNext}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			busy.Go(func() { // more than stream, rings and connection hold; it ends with the client
+				for s.Producer.Post(&wire.Fill{Dst: deviceBase, Count: 1, Stream: 1}) == nil {
+				}
+			})
+			b := w.theBridge()
+			var before uint64
+			eventually(t, "the reader waits for room", func() bool {
+				given := b.given.Load()
+				waits := given%2 == 1 && given == before && given > 2*streamQueue
+				before = given
+				return waits
+			})
+			w.daemon.workers[0].finds(7)
+			if _, payload, err := next.Wait(); err != nil || len(payload) == 0 || payload[0] != 7 {
+				t.Errorf("%x, %v", payload, err)
+			}
+		})
+	}
+}
+
+func post(t *testing.T, s *client.Session, m wire.Message) {
+	t.Helper()
+	if err := s.Producer.Post(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// finds has a worker find a function for the program to call.
+func (w *testWorker) finds(cookie uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cookies = append(w.cookies, cookie)
+	w.pair()
 }

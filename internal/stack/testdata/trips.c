@@ -54,7 +54,48 @@ static void out_later(void) { CHECK(cuMemcpyDtoHAsync(pinned, words, 4096, strea
 
 static void out(void) { CHECK(cuMemcpyDtoH(pageable, words, 4)); }
 
-static void wait(void) { CHECK(cuStreamSynchronize(stream)); }
+static void wait(void) {
+	launch();
+	CHECK(cuStreamSynchronize(stream));
+}
+
+// Nothing was sent since the stream was last seen to be idle.
+static void again(void) {
+	CHECK(cuStreamSynchronize(stream));
+	CHECK(cuStreamQuery(stream));
+}
+
+static void all_again(void) {
+	CHECK(cuEventRecord(event, stream));
+	for (int i = 0; i < 3; i++) {
+		CHECK(cuCtxSynchronize());
+		CHECK(cuStreamQuery(stream));
+		CHECK(cuEventQuery(event));
+		CHECK(cuEventSynchronize(event));
+	}
+}
+
+// The stream was waited for since, or a later event was, whatever else was sent.
+static void events_known(void) {
+	CUevent later;
+	CHECK(cuEventCreate(&later, 0));
+	CHECK(cuEventRecord(event, stream));
+	launch();
+	CHECK(cuEventRecord(later, stream));
+	CHECK(cuEventSynchronize(later));
+	launch();
+	CHECK(cuEventQuery(event));
+	CHECK(cuEventSynchronize(event));
+	CHECK(cuEventQuery(later));
+	CHECK(cuEventDestroy(later));
+}
+
+// A result in memory that is not pinned, and what programs do to be sure that it is there.
+static void item(void) {
+	launch();
+	CHECK(cuMemcpyDtoHAsync(pageable, words, 4, stream));
+	CHECK(cuStreamSynchronize(stream));
+}
 
 // What a program does that trains: data in, many kernels, events, and one result that it waits
 // for.
@@ -75,7 +116,7 @@ static const struct {
 	void (*run)(void);
 } kinds[] = {
 	{"launch", launch}, {"in", in}, {"within", within}, {"events", events}, {"objects", objects}, {"questions", questions},
-	{"out-later", out_later}, {"out", out}, {"wait", wait}, {"step", step},
+	{"out-later", out_later}, {"out", out}, {"wait", wait}, {"again", again}, {"all-again", all_again}, {"events-known", events_known}, {"item", item}, {"step", step},
 };
 
 int main(int argc, char **argv) {

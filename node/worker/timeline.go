@@ -22,10 +22,11 @@ import (
 //
 // The loop calls all methods but add, which devices call too.
 type recorder struct {
-	ctx    context.Context // the worker's
-	seq    func() uint32   // the number of the message that is handled
-	wanted time.Time       // when a device was asked for; zero: none was
-	clocks map[*gpu]*deviceClock
+	ctx     context.Context // the worker's
+	seq     func() uint32   // the number of the message that is handled
+	keeping bool            // memory is copied for a rebuild, and stays where it is
+	wanted  time.Time       // when a device was asked for; zero: none was
+	clocks  map[*gpu]*deviceClock
 
 	mu      sync.Mutex
 	records []byte
@@ -200,6 +201,8 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	switch {
 	case in == 0 && out == 0:
 		return nothing
+	case t.keeping:
+		kind = timeline.Keep
 	case out == 0:
 		kind = timeline.SwapIn
 	case in == 0:
@@ -209,6 +212,16 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	return func() {
 		t.add(timeline.Record{Kind: kind, Bytes: in + out, First: t.seq(), Last: uint32(at.Index())}, "", begin, time.Now())
 	}
+}
+
+// keeps has moves be those of a copy that is kept for a rebuild, until the function that it
+// returns is called.
+func (t *recorder) keeps() func() {
+	if t == nil {
+		return nothing
+	}
+	t.keeping = true
+	return func() { t.keeping = false }
 }
 
 // said notes what the daemon is asked.

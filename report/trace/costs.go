@@ -319,6 +319,8 @@ func copyAdvice(t *tally) string {
 		return "each is a round trip to the node; copy many at once, or asynchronously to pinned memory (cuMemHostAlloc) with one synchronisation at the end"
 	case t.largest < small && t.count > 10:
 		return "each costs a message to the node; put what belongs together into one copy"
+	case t.largest < small && t.waits[timeline.ForAnswer] > t.took/2:
+		return "few and small: what they wait for is the work before them"
 	case t.largest < small:
 		return "few and small: nothing to gain"
 	}

@@ -22,10 +22,11 @@ import (
 //
 // The loop calls all methods but add, which devices call too.
 type recorder struct {
-	ctx     context.Context // the worker's
-	seq     func() uint32   // the number of the message that is handled
-	keeping bool            // memory is copied for a rebuild, and stays where it is
-	wanted  time.Time       // when a device was asked for; zero: none was
+	block   func(func() error) error // the worker's, for what may wait
+	ctx     context.Context          // the worker's
+	seq     func() uint32            // the number of the message that is handled
+	keeping bool                     // memory is copied for a rebuild, and stays where it is
+	wanted  time.Time                // when a device was asked for; zero: none was
 	clocks  map[*gpu]*deviceClock
 
 	mu      sync.Mutex
@@ -78,7 +79,7 @@ func (w *worker) beginTimeline() {
 		return
 	}
 	w.say(control.Traced{})
-	t := &recorder{ctx: w.ctx, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
+	t := &recorder{ctx: w.ctx, block: w.block, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
 	now := time.Now()
 	for i, d := range w.serve.Devices {
 		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
@@ -362,7 +363,7 @@ func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name str
 		err = errors.New("no room")
 	}
 	if err == nil {
-		p.begin, err = clock.record(g, on)
+		p.begin, err = t.mark(clock, g, on)
 	}
 	if err != nil {
 		t.miss()
@@ -372,7 +373,7 @@ func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name str
 		clock.spare = append(clock.spare, p.begin)
 		return err
 	}
-	if p.end, err = clock.record(g, on); err != nil {
+	if p.end, err = t.mark(clock, g, on); err != nil {
 		t.miss()
 		return nil
 	}
@@ -405,14 +406,15 @@ func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
 	return c
 }
 
-// record puts an event behind what a stream was given.
-func (c *deviceClock) record(g *gpu, on device.Stream) (e device.Event, err error) {
+// mark puts an event behind what a stream was given. Streams that wait for functions of
+// the program's may take no more before those have returned.
+func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Event, err error) {
 	if n := len(c.spare); n > 0 {
 		e, c.spare = c.spare[n-1], c.spare[:n-1]
 	} else if e, err = g.context.NewEvent(); err != nil {
 		return nil, err
 	}
-	return e, on.Record(e)
+	return e, t.block(func() error { return on.Record(e) })
 }
 
 // harvest notes the work that has ended. If the context has, nothing is known of the rest.

@@ -39,6 +39,9 @@ type recorder struct {
 // there is is counted.
 const maxRecorded = 1 << 16 * timeline.Size
 
+// maxNames is how many names are told: more than the program's library keeps.
+const maxNames = 1 << 14
+
 // rebuilt is when a client was rebuilt in this worker, from how many messages.
 type rebuilt struct {
 	begin, end time.Time
@@ -109,7 +112,7 @@ func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
 	}
 	if name != "" {
 		r.Name = timeline.Hash(name)
-		if !t.known[r.Name] {
+		if !t.known[r.Name] && len(t.known) < maxNames {
 			t.known[r.Name] = true
 			t.records = timeline.AppendName(t.records, r.Name, name)
 		}

@@ -88,7 +88,7 @@ func (f *traceFlags) trace(c *cobra.Command, args []string) error {
 	environment = set(environment, "MUSTER_TIMELINE_RECORDS", strconv.Itoa(f.limit))
 	state, err := runChild(self, append(f.runArguments(c), args...), environment)
 	if err == nil {
-		err = f.show(c, out, folder)
+		err = f.show(c, out, folder, state.Success())
 	}
 	if err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
@@ -111,8 +111,9 @@ func (f *traceFlags) runArguments(c *cobra.Command) []string {
 	return append(arguments, "--")
 }
 
-// show writes the timeline, and says what it shows.
-func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string) error {
+// show writes the timeline, and says what it shows. A program that failed before it called
+// CUDA, or was never started, has said why itself.
+func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string, success bool) error {
 	files, skipped, err := readTimelines(folder)
 	if err != nil {
 		return err
@@ -122,7 +123,10 @@ func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string) error {
 	if err := errors.Join(t.WritePerfetto(w), w.Flush(), out.Sync()); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("the timeline cannot be written: %w", err) // and a pipe cannot be synced
 	}
-	return writeCosts(c, t, f.output)
+	if len(t.Processes) > 0 || success {
+		writeCosts(c, t, f.output)
+	}
+	return nil
 }
 
 // readTimelines reads what the program's processes have recorded.
@@ -150,11 +154,11 @@ func readTimelines(folder string) (files []*timeline.File, skipped int, err erro
 // mostCosts is how many of the costliest things are told.
 const mostCosts = 5
 
-func writeCosts(c *cobra.Command, t *trace.Trace, output string) error {
+func writeCosts(c *cobra.Command, t *trace.Trace, output string) {
 	w := c.ErrOrStderr()
 	if len(t.Processes) == 0 {
 		fmt.Fprintf(w, "muster: the program called no function of CUDA; the timeline in %s is empty\n", output)
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "muster: where the time went, from the first call to the last (%s):\n", t.Duration())
 	for i, cost := range t.Costs() {
@@ -168,5 +172,4 @@ func writeCosts(c *cobra.Command, t *trace.Trace, output string) error {
 	}
 	fmt.Fprintf(w, "muster: %s\n", t.Clocks())
 	fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", output)
-	return nil
 }

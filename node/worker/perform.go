@@ -767,6 +767,9 @@ func (w *worker) moveStep(step vmm.Step) error {
 
 // leave moves everything off a device.
 func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
+	if o.Kind == clientcore.Backup {
+		defer w.timeline.keeps()()
+	}
 	g, err := w.at(o.Place)
 	if err == nil {
 		err = w.drain(g)

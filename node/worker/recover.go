@@ -336,6 +336,7 @@ type surroundings struct {
 	Turns    []int  // of what was printed
 	Dropped  bool   // some of it
 	Identity string // see Serve
+	Traced   bool   `json:",omitempty"` // the program wants to know where the time goes
 }
 
 // Sections of a base.
@@ -350,7 +351,7 @@ const (
 // commit makes a base count. All calls that were to be answered before it are.
 func (w *worker) commit(b *clientcore.Base) error {
 	w.replies.Wait()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
@@ -551,7 +552,7 @@ func (w *worker) resume() error {
 	w.core = core
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.serve.Identity = s.Identity
+	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
 	why := ""
 	if core.Faulted != nil {
 		why = core.Faulted.Text
@@ -667,6 +668,9 @@ func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
+	if w.wasTraced {
+		w.beginTimeline()
+	}
 	if err := w.waitForFunctions(); err != nil {
 		return err
 	}

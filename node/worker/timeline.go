@@ -22,10 +22,12 @@ import (
 //
 // The loop calls all methods but add, which devices call too.
 type recorder struct {
-	ctx    context.Context // the worker's
-	seq    func() uint32   // the number of the message that is handled
-	wanted time.Time       // when a device was asked for; zero: none was
-	clocks map[*gpu]*deviceClock
+	block   func(func() error) error // the worker's, for what may wait
+	ctx     context.Context          // the worker's
+	seq     func() uint32            // the number of the message that is handled
+	keeping bool                     // memory is copied for a rebuild, and stays where it is
+	wanted  time.Time                // when a device was asked for; zero: none was
+	clocks  map[*gpu]*deviceClock
 
 	mu      sync.Mutex
 	records []byte
@@ -36,6 +38,9 @@ type recorder struct {
 // maxRecorded is how much is kept for the program, which reads it every 10 ms; what more
 // there is is counted.
 const maxRecorded = 1 << 16 * timeline.Size
+
+// maxNames is how many names are told: more than the program's library keeps.
+const maxNames = 1 << 14
 
 // rebuilt is when a client was rebuilt in this worker, from how many messages.
 type rebuilt struct {
@@ -77,7 +82,7 @@ func (w *worker) beginTimeline() {
 		return
 	}
 	w.say(control.Traced{})
-	t := &recorder{ctx: w.ctx, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
+	t := &recorder{ctx: w.ctx, block: w.block, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
 	now := time.Now()
 	for i, d := range w.serve.Devices {
 		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
@@ -107,7 +112,7 @@ func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
 	}
 	if name != "" {
 		r.Name = timeline.Hash(name)
-		if !t.known[r.Name] {
+		if !t.known[r.Name] && len(t.known) < maxNames {
 			t.known[r.Name] = true
 			t.records = timeline.AppendName(t.records, r.Name, name)
 		}
@@ -200,6 +205,8 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	switch {
 	case in == 0 && out == 0:
 		return nothing
+	case t.keeping:
+		kind = timeline.Keep
 	case out == 0:
 		kind = timeline.SwapIn
 	case in == 0:
@@ -209,6 +216,16 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	return func() {
 		t.add(timeline.Record{Kind: kind, Bytes: in + out, First: t.seq(), Last: uint32(at.Index())}, "", begin, time.Now())
 	}
+}
+
+// keeps has moves be those of a copy that is kept for a rebuild, until the function that it
+// returns is called.
+func (t *recorder) keeps() func() {
+	if t == nil {
+		return nothing
+	}
+	t.keeping = true
+	return func() { t.keeping = false }
 }
 
 // said notes what the daemon is asked.
@@ -349,7 +366,7 @@ func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name str
 		err = errors.New("no room")
 	}
 	if err == nil {
-		p.begin, err = clock.record(g, on)
+		p.begin, err = t.mark(clock, g, on)
 	}
 	if err != nil {
 		t.miss()
@@ -359,7 +376,7 @@ func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name str
 		clock.spare = append(clock.spare, p.begin)
 		return err
 	}
-	if p.end, err = clock.record(g, on); err != nil {
+	if p.end, err = t.mark(clock, g, on); err != nil {
 		t.miss()
 		return nil
 	}
@@ -392,14 +409,15 @@ func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
 	return c
 }
 
-// record puts an event behind what a stream was given.
-func (c *deviceClock) record(g *gpu, on device.Stream) (e device.Event, err error) {
+// mark puts an event behind what a stream was given. Streams that wait for functions of
+// the program's may take no more before those have returned.
+func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Event, err error) {
 	if n := len(c.spare); n > 0 {
 		e, c.spare = c.spare[n-1], c.spare[:n-1]
 	} else if e, err = g.context.NewEvent(); err != nil {
 		return nil, err
 	}
-	return e, on.Record(e)
+	return e, t.block(func() error { return on.Record(e) })
 }
 
 // harvest notes the work that has ended. If the context has, nothing is known of the rest.

@@ -92,6 +92,7 @@ type worker struct {
 
 	timeline   *recorder // nil: nobody has asked where the time goes
 	neighbours neighbours
+	wasTraced  bool // the worker before this one had a recorder
 	rebuilt    rebuilt
 
 	over    bool // nothing was under way when the last call was answered

@@ -35,6 +35,7 @@ type tally struct {
 	bytes          uint64
 	least, largest uint64 // bytes of one
 	waits          map[int]int64
+	about          string // before what is an estimate
 }
 
 func (t *tally) add(took int64, bytes uint64) {
@@ -109,7 +110,13 @@ func (p *Process) deviceCosts() []Cost {
 	}
 	var costs []Cost
 	for _, key := range order {
-		costs = append(costs, Cost{sums[key].took, p.ofSpans(key, sums[key])})
+		t := sums[key]
+		if p.nodeGap.missing > 0 { // those that were left out are taken to be as the others
+			more := float64(p.NodeMade) / float64(p.NodeMade-p.nodeGap.missing)
+			t.count, t.took, t.bytes = uint64(float64(t.count)*more), int64(float64(t.took)*more), uint64(float64(t.bytes)*more)
+			t.about = "about "
+		}
+		costs = append(costs, Cost{t.took, p.ofSpans(key, t)})
 	}
 	return costs
 }
@@ -118,7 +125,7 @@ func (p *Process) deviceCosts() []Cost {
 // for is that call's.
 func (s *Span) counts() bool {
 	switch s.Kind {
-	case timeline.Kernel, timeline.Wait, timeline.SwapIn, timeline.SwapOut, timeline.Exchange, timeline.Open, timeline.Rebuild:
+	case timeline.Kernel, timeline.Wait, timeline.SwapIn, timeline.SwapOut, timeline.Exchange, timeline.Keep, timeline.Open, timeline.Rebuild:
 		return true
 	case timeline.CopyIn, timeline.CopyOut, timeline.CopyWithin, timeline.Fill:
 		return s.call == nil || strings.Contains(s.call.Name, "Async") || strings.Contains(s.call.Name, "Graph")
@@ -127,7 +134,7 @@ func (s *Span) counts() bool {
 }
 
 func (p *Process) ofSpans(key spanKey, t *tally) string {
-	took := brief(t.took)
+	took := t.about + brief(t.took)
 	switch key.kind {
 	case timeline.Kernel:
 		return fmt.Sprintf("%s: kernel %s ran %s%s: this is the GPU's own time; a faster kernel or a faster device helps", took, key.name, times(t.count), t.each())
@@ -139,7 +146,9 @@ func (p *Process) ofSpans(key spanKey, t *tally) string {
 		}
 		fallthrough
 	case timeline.SwapOut, timeline.Exchange:
-		return fmt.Sprintf("%s: %s of %s%s: the programs on the device need more memory than it has; give them less (--memory), or run this one where more is free", took, plural(t.count, titles[key.kind], titles[key.kind]+"s"), size(t.bytes), t.each(t.speed()))
+		return fmt.Sprintf("%s: %s of %s%s: the programs on the device need more memory than it has; give them less (--memory), or run this one where more is free", took, plural(t.count, titles[key.kind], strings.Replace(titles[key.kind], "swap", "swaps", 1)), size(t.bytes), t.each(t.speed()))
+	case timeline.Keep:
+		return fmt.Sprintf("%s: %s were copied to the host %s%s, so that the program survives its worker: a node with recover: off does not, and programs end with their workers", took, size(t.bytes), times(t.count), t.each(t.speed()))
 	case timeline.Open:
 		return fmt.Sprintf("%s: opened a device %s%s, with the program's modules: this comes once, and again after each move to another device", took, times(t.count), t.each())
 	case timeline.Rebuild:
@@ -189,41 +198,87 @@ type callKey struct {
 	class int // of how many bytes; -1 for those that move none
 }
 
+// callSum sums up calls of one kind. What a call took without what the device did meanwhile
+// is known only of those at whose time records of the device are there.
+type callSum struct {
+	tally
+	all        int64 // nanoseconds of all of them
+	known, own int64 // of those of which it is known, and what of that was their own
+	kept       uint64
+}
+
 func (p *Process) callCosts() []Cost {
 	busy := p.busy()
-	sums, kept := map[callKey]*tally{}, map[string]int64{}
+	sums := map[callKey]*callSum{}
+	functions := map[string]*callSum{}
 	var order []callKey
 	for i := range p.Calls {
 		c := &p.Calls[i]
-		name := baseName(c.Name)
-		key := callKey{name, -1}
+		key := callKey{baseName(c.Name), -1}
 		if c.Bytes > 0 {
 			key.class = bits.Len64(c.Bytes)
 		}
 		if sums[key] == nil {
-			sums[key] = &tally{waits: map[int]int64{}}
+			sums[key] = &callSum{tally: tally{waits: map[int]int64{}}}
 			order = append(order, key)
 		}
-		kept[name]++
-		sums[key].add(c.End-c.Begin-busy.within(c.Begin, c.End), c.Bytes)
-		waited, what := c.Waits()
-		sums[key].waits[what] += waited
-	}
-	made := map[string]int64{}
-	for name, t := range p.Totals {
-		made[baseName(name)] += int64(t.Count)
+		if functions[key.name] == nil {
+			functions[key.name] = &callSum{}
+		}
+		p.addCall(sums[key], c, busy)
+		functions[key.name].all += c.End - c.Begin
+		functions[key.name].kept++
 	}
 	var costs []Cost
 	for _, key := range order {
-		t := sums[key]
-		if n := made[key.name]; n > kept[key.name] { // some were left out: as those that were kept
-			scale := float64(n) / float64(kept[key.name])
-			t.count, t.took, t.bytes = uint64(float64(t.count)*scale), int64(float64(t.took)*scale), uint64(float64(t.bytes)*scale)
-		}
+		t := sums[key].estimate(p.totalOf(key.name), functions[key.name])
 		costs = append(costs, Cost{t.took, ofCalls(key, t)})
 	}
 	return costs
 }
+
+func (p *Process) addCall(s *callSum, c *Call, busy intervals) {
+	took := c.End - c.Begin
+	s.add(took, c.Bytes)
+	s.all += took
+	if g := p.nodeGap; g.end == 0 || c.End < g.begin || c.Begin > g.end {
+		s.known += took
+		s.own += took - busy.within(c.Begin, c.End)
+	}
+	waited, what := c.Waits()
+	s.waits[what] += waited
+}
+
+// totalOf is the sum of all calls of a function.
+func (p *Process) totalOf(base string) (sum timeline.Total) {
+	for name, t := range p.Totals {
+		if baseName(name) == base {
+			sum.Count += t.Count
+			sum.Took += t.Took
+			sum.Bytes += t.Bytes
+		}
+	}
+	return sum
+}
+
+// estimate is what calls of a kind took for themselves. Where some calls of the function
+// were left out, they are taken to be as those that were kept, and to take together what
+// the function's sum says.
+func (s *callSum) estimate(total timeline.Total, function *callSum) *tally {
+	t := s.tally
+	t.took = s.all
+	if total.Count > function.kept {
+		t.count = uint64(float64(t.count) * float64(total.Count) / float64(function.kept))
+		t.took = int64(float64(total.Took) * share(s.all, function.all))
+		t.bytes = uint64(float64(t.bytes) * float64(total.Count) / float64(function.kept))
+	}
+	if s.known > 0 {
+		t.took = int64(float64(t.took) * share(s.own, s.known))
+	}
+	return &t
+}
+
+func share(part, all int64) float64 { return float64(part) / float64(max(all, 1)) }
 
 func ofCalls(key callKey, t *tally) string {
 	took := brief(t.took)
@@ -233,7 +288,7 @@ func ofCalls(key callKey, t *tally) string {
 			speed = []string{t.speed()}
 		}
 		return fmt.Sprintf("%s: %s of %s%s%s: %s", took, plural(t.count, copyWord(key.name), strings.Replace(copyWord(key.name), "copy", "copies", 1)),
-			t.sizes(), direction(key.name), t.each(speed...), copyAdvice(key.name, t))
+			t.sizes(), direction(key.name), t.each(speed...), copyAdvice(t))
 	}
 	return fmt.Sprintf("%s: %s of %s%s, without what the device did meanwhile: %s", took, plural(t.count, "call", "calls"), key.name, t.each(), callAdvice(key.name, t))
 }
@@ -258,13 +313,14 @@ func direction(function string) string {
 // small is how many bytes a copy has that is all overhead.
 const small = 64 << 10
 
-func copyAdvice(function string, t *tally) string {
-	async := strings.Contains(function, "Async")
+func copyAdvice(t *tally) string {
 	switch {
-	case t.largest < small && t.count > 10 && !async:
+	case t.largest < small && t.count > 10 && t.waits[timeline.ForAnswer] > t.took/2:
 		return "each is a round trip to the node; copy many at once, or asynchronously to pinned memory (cuMemHostAlloc) with one synchronisation at the end"
 	case t.largest < small && t.count > 10:
 		return "each costs a message to the node; put what belongs together into one copy"
+	case t.largest < small && t.waits[timeline.ForAnswer] > t.took/2:
+		return "few and small: what they wait for is the work before them"
 	case t.largest < small:
 		return "few and small: nothing to gain"
 	}

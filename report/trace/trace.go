@@ -199,7 +199,7 @@ func (s *Span) title() string {
 var titles = map[timeline.Kind]string{
 	timeline.CopyIn: "copy in", timeline.CopyOut: "copy out", timeline.CopyWithin: "copy within the device", timeline.Fill: "fill",
 	timeline.Wait: "wait for a device", timeline.SwapIn: "swap in", timeline.SwapOut: "swap out", timeline.Exchange: "swap out and in",
-	timeline.Open: "open the device", timeline.Load: "load a module",
+	timeline.Keep: "copy to the host, for a rebuild", timeline.Open: "open the device", timeline.Load: "load a module",
 }
 
 // waitedFor says what a call waited for.

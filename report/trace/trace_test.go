@@ -187,7 +187,7 @@ func randomFiles(r *rand.Rand) []*timeline.File {
 // What was left out in the middle is said, and the sums count it.
 func TestLeftOut(t *testing.T) {
 	f := &timeline.File{Pid: 7, Functions: map[uint32]string{1: "cuCtxSynchronize"}, CallsMade: 1000, NodeLost: 12,
-		Totals: map[string]timeline.Total{"cuCtxSynchronize": {Count: 1000}}}
+		Totals: map[string]timeline.Total{"cuCtxSynchronize": {Count: 1000, Took: 2000 * ms}}}
 	for _, i := range []int64{0, 1, 998, 999} {
 		f.Calls = append(f.Calls, timeline.Record{Mark: uint64(i + 1), Kind: timeline.Call, Name: 1, Begin: 1000 * ms * i, End: 1000*ms*i + ms})
 	}
@@ -202,7 +202,7 @@ func TestLeftOut(t *testing.T) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 	costs := tr.Costs()
-	if len(costs) != 1 || !strings.HasPrefix(costs[0].Sentence, "1 s: 1,000 calls of cuCtxSynchronize (1 ms each)") {
+	if len(costs) != 1 || !strings.HasPrefix(costs[0].Sentence, "2 s: 1,000 calls of cuCtxSynchronize (2 ms each)") {
 		t.Errorf("%+v", costs)
 	}
 }

@@ -8,16 +8,29 @@ import (
 )
 
 // origin is a moment on Go's clock and on the system's, which all processes of the
-// machine share.
+// machine share. The two are read one after the other, and this process may be stopped in
+// between: of several readings the closest counts.
 var origin = sync.OnceValues(func() (at time.Time, nanoseconds int64) {
-	const monotonic = 1 // CLOCK_MONOTONIC, as the library in C has it
-	var t syscall.Timespec
-	at = time.Now()
-	if _, _, failed := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&t)), 0); failed != 0 {
-		return at, 0
+	best := time.Hour
+	for range 10 {
+		before := time.Now()
+		read := monotonic()
+		if took := time.Since(before); took < best {
+			best, at, nanoseconds = took, before.Add(took/2), read
+		}
 	}
-	return at, t.Nano()
+	return at, nanoseconds
 })
+
+// monotonic reads CLOCK_MONOTONIC, as the library in C does.
+func monotonic() int64 {
+	const clock = 1
+	var t syscall.Timespec
+	if _, _, failed := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&t)), 0); failed != 0 {
+		return 0
+	}
+	return t.Nano()
+}
 
 // At is a time of this process in nanoseconds of CLOCK_MONOTONIC.
 func At(t time.Time) int64 {

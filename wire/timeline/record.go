@@ -34,6 +34,7 @@ const (
 	Rebuild                    // of the client in another worker
 	Others                     // somebody else had the device; Name says who
 	Device                     // Name is that of the device
+	Keep                       // a copy of the client's memory to the host, from which it is rebuilt if its worker dies
 	kinds
 )
 

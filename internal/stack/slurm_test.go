@@ -362,6 +362,31 @@ func (c *slurmCluster) requeues() {
 	c.free()
 }
 
+// A policy that weighs alternatives gives a job the one that can start, and Slurm's record, the script
+// and its steps are those of that one.
+func TestSlurmAlternatives(t *testing.T) {
+	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4}, "n4")
+	c.killDriver()
+	c.drive("--policy", "auction")
+	busy, _ := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-w", "n1")
+	c.eventually("the GPU is in use", func() bool { return len(c.grantsOf("n4")) == 1 })
+	const show = "echo as=$MUSTER_OR gpus=$RCUDA_DEVICE_COUNT nodes=$SLURM_JOB_NUM_NODES tasks=$SLURM_NTASKS\nsrun sh -c 'echo task'"
+	id, out := c.sbatch(show, "--rgpu=1", "-t", "60", "--muster-or=-n 1000", "--muster-or=-N 2 -n 6 -t 5")
+	if text := c.ends(id, out, "COMPLETED"); !strings.HasPrefix(text, "as=2 gpus= nodes=2 tasks=6\n") || strings.Count(text, "task\n") != 6 {
+		t.Errorf("the job wrote %s", text)
+	}
+	if record := c.must("scontrol", "show", "job", id); !strings.Contains(record, "TimeLimit=00:05:00") {
+		t.Errorf("the job is %s", record)
+	}
+	c.must("scancel", busy)
+	c.free()
+	id, out = c.sbatch("echo as=$MUSTER_OR gpus=$RCUDA_DEVICE_COUNT; exec "+made("small")+" sums", "-N", "9", "--muster-or=--rgpu=1:40M -n 1")
+	if text := c.ends(id, out, "COMPLETED"); !strings.HasPrefix(text, "as=1 gpus=1\n") || !strings.Contains(text, "right") {
+		t.Errorf("the job wrote %s", text)
+	}
+	c.free()
+}
+
 // The driver is killed while jobs borrow, and while others wait: those that run go on, none is lost,
 // and all is given back.
 func TestSlurmDriverIsKilled(t *testing.T) {

@@ -407,20 +407,11 @@ func (c *Core) read(j *job, f *Job) {
 	if !fresh {
 		return
 	}
-	admin, err := words.Parse(f.AdminComment)
+	both, err := words.ParseBoth(f.AdminComment, f.Comment)
 	if err != nil {
 		c.note("job %s: %v", j.Ref, err)
 	}
-	users, _ := words.Parse(f.Comment)
-	j.comment, j.managed = admin, admin.Request != nil
-	if users.Request != nil && admin.Request != nil && admin.Answer == nil {
-		// Where REST cannot write the administrators' comment the driver writes the other one.
-		j.comment.Answer, j.comment.Why, j.comment.Other = users.Answer, users.Why, users.Other
-		j.comment.Request.Placed, j.comment.Request.Was = users.Request.Placed, users.Request.Was
-	}
-	if held, said := words.UserHold(f.Comment); said && j.managed {
-		j.comment.Request.Held = held
-	}
+	j.comment, j.managed = both, both.Request != nil
 	j.said, j.before = j.comment.Why, nil
 	j.borrower = j.borrows()
 	c.readAlternatives(j)

@@ -206,8 +206,18 @@ func newSlurmStatus() *cobra.Command {
 	return c
 }
 
+// askDriver says in a line what the driver of this machine does.
+func askDriver(ctx context.Context) (string, error) {
+	s, err := driver.AskStatus(ctx, defaultDriverSocket())
+	return summaryOf(s), err
+}
+
+func summaryOf(s slurm.Status) string {
+	return fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+}
+
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
-	fmt.Fprintf(w, "%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's\n", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	fmt.Fprintln(w, summaryOf(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
 	if len(s.Jobs) == 0 {
 		return nil

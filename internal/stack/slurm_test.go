@@ -90,7 +90,7 @@ func (c *slurmCluster) nodeSocket(name string) string {
 func (c *slurmCluster) drive(more ...string) {
 	c.Helper()
 	args := append([]string{"slurm", "drive", "--agents", c.agents, "--authority", filepath.Join(c.dir, "ca.pem"), "--grants", c.grants(),
-		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive")}, more...)
+		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl")}, more...)
 	if address, _ := c.slurm.REST(); address != "" {
 		args = append(args, "--rest", address, "--rest-user", c.slurm.User, "--token-file", c.slurm.TokenFile())
 	}
@@ -245,6 +245,7 @@ func TestSlurmJobsBorrowGPUs(t *testing.T) {
 				}
 				c.must("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
 			}, "NODE_FAIL")
+			c.goesToSimulator()
 		})
 	}
 }
@@ -318,9 +319,41 @@ func (c *slurmCluster) shares() {
 	}
 	id, out := c.sbatch("exec "+made("small")+" sums", "--rgpu=2:40M", "--rcuda-mode=excl", "-w", "n3")
 	c.eventually("squeue says why the job waits", func() bool { return strings.Contains(c.why(id), "muster:wait why=") })
+	for _, args := range [][]string{{"slurm", "job", id}, {"job", id}} {
+		if text := c.besides(args...); !strings.Contains(text, "state      PENDING (JobHeldUser)\nwhy        ") || !strings.Contains(text, "asks       2 GPUs anywhere, 40 MB of each\n") {
+			c.Errorf("muster %q says %s", args, text)
+		}
+	}
 	c.must("scancel", ids...)
 	c.ends(id, out, "COMPLETED")
+	if text := c.besides("job", id); !strings.Contains(text, "GPU        1: n8:0\n") {
+		c.Errorf("muster job says %s", text)
+	}
+	if text := c.besides("slurm"); !strings.Contains(text, "This machine has slurm") {
+		c.Errorf("muster slurm says %s", text)
+	}
 	c.free()
+}
+
+// besides runs muster as a user of the cluster does.
+func (c *slurmCluster) besides(args ...string) string {
+	c.Helper()
+	command := exec.Command(made("muster"), args...)
+	command.Env = c.slurm.Environ()
+	out, err := command.CombinedOutput()
+	if err != nil {
+		c.Fatalf("muster %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// goesToSimulator asks what another policy would have done.
+func (c *slurmCluster) goesToSimulator() {
+	c.Helper()
+	text := c.besides("sim", "--workload", filepath.Join(c.dir, "record.jsonl"), "--policy", "easy,mosaic")
+	if !strings.Contains(text, "\nmosaic ") {
+		c.Errorf("muster sim says %s", text)
+	}
 }
 
 // refuses submits what makes no sense.

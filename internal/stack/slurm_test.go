@@ -460,6 +460,35 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 	c.free()
 }
 
+// A driver that is to fall back and is killed leaves its waiting jobs to Slurm's own scheduler, but not
+// those that need borrowed GPUs; another driver that comes in time takes them instead.
+func TestSlurmFallsBack(t *testing.T) {
+	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 2, CPUs: 2}, "n2")
+	c.killDriver()
+	c.drive("--fallback", "slurm", "--fallback-after", "20s", "--policy", "fcfs")
+	busy, busyOut := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-N1", "--exclusive", "-w", "n1")
+	c.uses(busy, busyOut, "n2")
+	borrower, _ := c.sbatch("true", "--rgpu=1")
+	plain, plainOut := c.sbatch("true", "--muster-or=-n 2", "-N2") // Muster's, since it has an alternative
+	c.eventually("the job waits for Muster", func() bool { return strings.Contains(c.why(plain), "muster:wait") })
+	c.killDriver()
+	c.drive("--fallback", "slurm", "--fallback-after", "1s", "--policy", "fcfs") // in time
+	c.eventually("it is there", func() bool { return strings.Contains(c.driver.output.String(), "driving Slurm") })
+	if reason := c.must("squeue", "-h", "-j", plain, "-o", "%r"); reason != "JobHeldUser" {
+		t.Errorf("the job that waits is %s", reason)
+	}
+	c.killDriver()
+	c.eventually("the job is Slurm's", func() bool { return c.must("squeue", "-h", "-j", plain, "-o", "%r") != "JobHeldUser" })
+	c.must("scancel", busy)
+	c.ends(plain, plainOut, "COMPLETED")
+	if reason := c.must("squeue", "-h", "-j", borrower, "-o", "%r"); reason != "JobHeldUser" {
+		t.Errorf("the job that borrows is %s", reason)
+	}
+	c.must("scancel", borrower)
+	c.drive()
+	c.free()
+}
+
 // pipe makes a pipe with a name.
 func pipe(t *testing.T, path string) {
 	t.Helper()

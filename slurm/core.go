@@ -782,6 +782,12 @@ func (c *Core) begin(st *policy.Start) {
 	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
 		a.Grant = fmt.Sprintf("%s/%d.%d", c.cfg.GrantFolder, j.ID, a.Start)
 	}
+	if node := c.clash(j, st.Alloc, borrows); node != "" {
+		c.enter(j, placing)
+		c.withdraw(j)
+		j.why, j.until = fmt.Sprintf("node %s lends some of its GPUs, and Slurm gives out others: which ones a job gets there Slurm alone decides, so it waits until only one of both is so", node), c.now+c.pause(j)
+		return
+	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
 	if !say.Request.Placed {

@@ -256,7 +256,11 @@ func askDriver(ctx context.Context) (string, error) {
 }
 
 func summaryOf(s slurm.Status) string {
-	return fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	if s.Lenders > 0 || s.Borrowed > 0 {
+		text += fmt.Sprintf("; %s lend %s, jobs borrow %d", plural(s.Lenders, "node"), plural(s.Lendable, "GPU"), s.Borrowed)
+	}
+	return text
 }
 
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
@@ -267,7 +271,7 @@ func writeSlurmStatus(w io.Writer, s slurm.Status) error {
 	}
 	var rows [][]string
 	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), printable(j.Why)})
+		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), orDash(printable(strings.Join(j.Devices, ","))), printable(j.Why)})
 	}
-	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "WHY"}, rows, 0)
+	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
 }

@@ -329,7 +329,7 @@ func (c *slurmCluster) shares() {
 	if text := c.besides("job", id); !strings.Contains(text, "GPU        1: n8:0\n") {
 		c.Errorf("muster job says %s", text)
 	}
-	if text := c.besides("slurm", "status", "--socket", filepath.Join(c.dir, "driver.sock")); !strings.Contains(text, "; 2 nodes lend 2 GPUs, jobs borrow ") {
+	if text := c.besides("slurm", "status", "--socket", filepath.Join(c.dir, "driver.sock")); !strings.Contains(text, "; 2 GPUs can be borrowed from 2 nodes, jobs have borrowed ") {
 		c.Errorf("muster slurm status says %s", text)
 	}
 	if text := c.besides("slurm"); !strings.Contains(text, "This machine has slurm") {

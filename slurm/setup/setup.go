@@ -64,6 +64,9 @@ type Options struct {
 	Units, Driver string
 }
 
+// driverSocket is where muster slurm status asks, also when SlurmUser runs the driver and root asks.
+const driverSocket = "/run/muster/slurm.sock"
+
 // DriverCommand is the command line of the driver.
 func (o *Options) DriverCommand() string {
 	if o.Driver != "" {
@@ -78,7 +81,7 @@ func (o *Options) DriverCommand() string {
 	if o.REST && o.RESTAddress != "" {
 		line += " --rest " + o.RESTAddress
 	}
-	return line
+	return line + " --socket " + driverSocket
 }
 
 // Change is a file as it is and as it is to be.

@@ -97,6 +97,9 @@ func (f *reproduceFlags) ownFlags(c *cobra.Command, list []exp.Experiment) {
 				usage = e.Name + ": " + flag.Summary + ", as `" + strings.Join(flag.Values, "|") + "`"
 			}
 			f.own[flag.Name] = c.Flags().String(flag.Name, "", usage)
+			if flag.Switch {
+				c.Flags().Lookup(flag.Name).NoOptDefVal = exp.On
+			}
 		}
 	}
 }

@@ -383,6 +383,9 @@ func (c *Core) read(j *job, f *Job) {
 		j.comment.Answer, j.comment.Why, j.comment.Other = users.Answer, users.Why, users.Other
 		j.comment.Request.Placed, j.comment.Request.Was = users.Request.Placed, users.Request.Was
 	}
+	if held, said := words.UserHold(f.Comment); said && j.managed {
+		j.comment.Request.Held = held
+	}
 	j.said = j.comment.Why
 }
 

@@ -126,6 +126,8 @@ slurm/words, slurm/release < slurm # the driver's core, as a value
 slurm, slurm/release < slurm/engine # a client of a real Slurm
 slurm, slurm/engine, policy, policy/history < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
+slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.
 wire, internal/door < client < ivm

@@ -22,7 +22,7 @@ var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run the jobs on a real Slurm with emulated nodes, and the same in the simulator", Switch: true},
 	{Name: "full", Summary: "with --live: the paper's size, all 15 versions in real time (six weeks of it: choose with --versions)", Switch: true},
 	{Name: "versions", Summary: "with --live: workloads, as V.1,I.2 (default V.1)", Values: versionNames()},
-	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 20, with --full 1)"},
+	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 40, with --full 1)"},
 	{Name: "nodes", Summary: "with --live: how many nodes to emulate (default 128, the paper's Machine-S)"},
 	{Name: "slurm", Summary: "with --live: the release of Slurm", Values: release.Names()},
 }
@@ -38,7 +38,7 @@ func versionNames() []string {
 // What --live does unless told otherwise.
 const (
 	liveHours = 0.5
-	liveSpeed = 20
+	liveSpeed = 40
 	liveNodes = 128
 	nodeCores = 8
 	nodeGPUs  = 2
@@ -275,7 +275,7 @@ func (l *liveLab) one(ctx context.Context, m method, jobs []model.Job, progress 
 }
 
 func (l *liveLab) setup(m method, patience time.Duration) live.Setup {
-	return live.Setup{Nodes: l.nodes, CPUs: nodeCores, GPUs: nodeGPUs, Release: l.release, Scheduler: schedulerParameters(l.speed), Policy: m.policy, Patience: patience}
+	return live.Setup{Nodes: l.nodes, CPUs: nodeCores, GPUs: nodeGPUs, Release: l.release, Scheduler: schedulerParameters(l.speed), Policy: m.policy, Speed: l.speed, Patience: patience}
 }
 
 // options are sbatch's for a job.
@@ -305,6 +305,9 @@ func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start
 			// The driver gives a job without -N whole nodes, as few as can hold it.
 			j.Request.Nodes, j.Request.CoresPerNode = (j.Request.Cores+nodeCores-1)/nodeCores, nodeCores
 			j.Request.Cores = 0
+		}
+		if m.policy != "" {
+			j.WallTime = time.Duration(float64(j.WallTime) / l.speed)
 		}
 		j.Run += start
 		j.WallTime = max(j.WallTime, j.Run)
@@ -372,20 +375,17 @@ func (l *liveLab) machineNote() string {
 			worst = max(worst, list[i].out.Late)
 		}
 	}
-	text := fmt.Sprintf("Measured on %s, all daemons and jobs of the cluster on it.", bench.Machine())
-	if worst > 0.002 {
-		text += fmt.Sprintf(" It was busy: sleepers woke %.1f ms late on average in the worst run, so starts took longer than on a quiet one.", 1e3*worst)
-	}
-	return text
+	return "Measured on " + bench.Machine() + ", all daemons and jobs of the cluster on it." + live.BusyNote(worst)
 }
 
 func (l *liveLab) notes() []string {
 	return []string{
 		fmt.Sprintf("A real Slurm %s with %d emulated nodes of %d cores and %d pretended GPUs, a fresh one for each run; jobs sleep. They are submitted before the first may start. Slurm's own backfill with %s; the policies of Muster "+
-			"through its driver (docs/slurm.md), which asks Slurm ten times a second.", l.slurm, l.nodes, nodeCores, nodeGPUs, schedulerParameters(l.speed)),
+			"through its driver (docs/slurm.md), which asks Slurm five times a second.", l.slurm, l.nodes, nodeCores, nodeGPUs, schedulerParameters(l.speed)),
 		fmt.Sprintf("Time runs %g times faster than in the paper: a job of 60 to 600 s sleeps %.2g to %.2g s, and all times are given in the paper's. What Slurm takes to start and end a job does not shrink with it; a chain of jobs on one idle "+
 			"node took %.2f s a job beyond the jobs' own time with Slurm's scheduler, and %.2f s with Muster's driver. In the paper's time that is %g times as much.", l.speed, 60/l.speed, 600/l.speed, l.start[false].Seconds(), l.start[true].Seconds(), l.speed),
-		"Time limits of Slurm are whole minutes. The jobs have those of the paper's time, so that all who schedule know which jobs are long, and none when a running one ends. The simulator is told the same.",
+		fmt.Sprintf("Time limits of Slurm are whole minutes: the jobs have those of the paper's time, so that Slurm knows which jobs are long, and takes all for %g times longer than they are. The driver is told limits in the right proportion. "+
+			"The simulator is told the same as each of them; it says that too long limits change Slurm's utilisation little, and make its waits and slowdowns about a tenth shorter.", l.speed),
 		fmt.Sprintf("Workloads of %g hours, the paper's are of 4: utilisation, fragmentation and spread can be compared, runtime, wait and slowdown only at 4.", l.hours),
 		"Muster's driver gives a job that asks for cores alone (-n) whole nodes, as few as can hold it: Slurm can be told which nodes, and not how many processors on each. The paper's plug-in, inside Slurm, could. The simulator has the same limit for them here.",
 		l.machineNote(),

@@ -204,21 +204,12 @@ func (l *liveLab) loadRows() []exp.Row {
 			}
 			add("slurmrestd_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.REST.Seconds() / float64(f.jobs) }, "of slurmrestd")
 			add("driver_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.Driver.Seconds() / float64(f.jobs) }, "of the driver and its policy")
-			add("latency_s", "s", func(f *measured) float64 { return middleLatency(f) }, "median, from the answer to a placement to the job's first command")
+			add("latency_s", "s", func(f *measured) float64 { return f.out.MedianLatency().Seconds() }, "median, from the answer to a placement to the job's first command")
 			add("wrong_nodes", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Wrong) }, "started on other nodes than they were placed on")
 			add("recalled", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Recalled) }, "Slurm did not start them where they were placed, and they were placed again")
 		}
 	}
 	return rows
-}
-
-func middleLatency(f *measured) float64 {
-	all := slices.Clone(f.out.Latency)
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)/2].Seconds()
 }
 
 // statement is one of the paper's section 6.2, or one of ours, on a column of two methods.

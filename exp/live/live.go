@@ -51,9 +51,10 @@ type Setup struct {
 	JobSubmit string
 	// PlugStack is plugstack.conf, and Extra are more lines of slurm.conf.
 	PlugStack, Extra string
-	// Begin is called when the cluster is up, before jobs are submitted; what it returns is called
-	// when they are over.
-	Begin func(ctx context.Context, c *emulate.Cluster, folder string) (end func() error, err error)
+	// Speed is how many times shorter jobs are than their time limits say, which are whole minutes:
+	// the driver is told limits that are as many times shorter. Slurm's own scheduler cannot be told.
+	// 0 is 1.
+	Speed float64
 	// Engine, where it is set, stands between the driver and Slurm.
 	Engine func(driver.Engine) driver.Engine
 	// Parallel is how many commands submit jobs at the same time; 0 is one, which keeps their order.
@@ -139,17 +140,6 @@ func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (ou
 		return nil, err
 	}
 	os.Chmod(r.out, 0o777)
-	if s.Begin != nil {
-		end, err := s.Begin(ctx, c, r.out)
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			if ended := end(); err == nil && ended != nil {
-				err = ended
-			}
-		}()
-	}
 	return r.run(ctx)
 }
 
@@ -248,11 +238,28 @@ func (c *clocked) Place(ctx context.Context, p slurm.Place) error {
 	return err
 }
 
+// hurried tells the driver time limits that are so many times shorter.
+type hurried struct {
+	driver.Engine
+	speed float64
+}
+
+func (h *hurried) Jobs(ctx context.Context, since int64, threads map[string]int) (engine.Listing, error) {
+	l, err := h.Engine.Jobs(ctx, since, threads)
+	for i := range l.Jobs {
+		l.Jobs[i].TimeLimit = time.Duration(float64(l.Jobs[i].TimeLimit) / h.speed)
+	}
+	return l, err
+}
+
 // pollEvery is how often the driver asks at the least: jobs are short here.
-const pollEvery = 100 * time.Millisecond
+const pollEvery = 200 * time.Millisecond
 
 // drive starts the driver. What it returns ends it, and says what it has done.
 func (r *run) drive(ctx context.Context, e driver.Engine) (func() slurm.Counts, error) {
+	if r.Speed > 0 {
+		e = &hurried{e, r.Speed}
+	}
 	if r.Engine != nil {
 		e = r.Engine(e)
 	}
@@ -465,4 +472,23 @@ func (r *run) since(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is no time", text)
 	}
 	return time.Unix(seconds, micros*1000).Sub(r.began), nil
+}
+
+// MedianLatency is the middle of Latency; 0 where there is none.
+func (o *Outcome) MedianLatency() time.Duration {
+	if len(o.Latency) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(o.Latency))[len(o.Latency)/2]
+}
+
+// tooLate is how late a machine wakes sleepers that is busy with other things, in seconds.
+const tooLate = 0.002
+
+// BusyNote says, for a note, that the machine was busy; "" if it was not.
+func BusyNote(late float64) string {
+	if late < tooLate {
+		return ""
+	}
+	return fmt.Sprintf(" It was busy with other things: sleepers woke %.1f ms late on average in the worst run, so starts took longer than on a quiet one.", 1e3*late)
 }

@@ -26,7 +26,11 @@ type Config struct {
 	// requests of the one before; 0 is 3 s. Retry is how long a job
 	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
-	// GrantFolder is below which the plug-in finds grants; "" is none.
+	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU counts only while its node is there
+	// to lend it then. Else jobs are told which GPUs they have, and nobody gives them any.
+	Lending bool
+	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
+	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
 	GrantFolder string
 }
 
@@ -59,6 +63,19 @@ type Place struct {
 	CPUsPerNode int
 	// Comment is the job's new comment.
 	Comment string
+	// Start is how often Slurm had started the job anew, and User and UID are whose it is.
+	Start int
+	User  string
+	UID   int
+	// Borrows are the GPUs that are lent to the programs on each of Nodes; nil if there are none.
+	Borrows [][]Borrow
+}
+
+// Borrow is a GPU that is lent to a job.
+type Borrow struct {
+	words.Device
+	// Memory is the share in bytes; 0 is the whole GPU.
+	Memory int64
 }
 
 // Say asks for something that comes with a comment.
@@ -142,6 +159,9 @@ type job struct {
 	counted bool
 	member  bool // it is a task with a record of its own
 	tries   int  // how often it was recalled or refused since it last ran
+	// borrower: it asks for GPUs anywhere. short: the book lacks some that it has, of nodes that have
+	// not said yet what they lend.
+	borrower, short bool
 }
 
 // Counts are what has happened.
@@ -167,9 +187,11 @@ type Core struct {
 
 	now, began time.Duration
 	started    bool
+	settled    bool // a listing shows what the driver before this one has asked for
 
 	nodes      []*node
 	byName     map[string]*node
+	strangers  map[string]bool // lenders that Slurm does not know, and that was said
 	partitions map[string]*partition
 	reserved   []Reservation
 	largest    int // processors of the largest node
@@ -201,13 +223,17 @@ type node struct {
 	crowded bool // somebody uses what the book has no room for
 	noted   bool // and that was said
 	gone    bool
+	// book is how many GPUs the book has, lends the set of those that can be used.
+	book  int
+	lends uint64
+	odd   bool // its GPUs cannot be entered, and that was said
 }
 
 // New returns a cluster of which nothing is known. The policy serves this core only.
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
-	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*partition{},
+	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, strangers: map[string]bool{}, partitions: map[string]*partition{},
 		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
 	state.SetClock(func(t time.Duration) string {
 		if t-c.policyTime(c.now) > year/2 {
@@ -271,10 +297,14 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	if p.Nodes != nil {
 		c.takeNodes(p.Nodes)
 	}
+	if c.cfg.Lending && p.Lenders != nil {
+		c.takeLenders(p.Lenders)
+	}
 	if p.Reservations != nil {
 		c.reserved = p.Reservations
 		c.setWindows()
 	}
+	c.settled = c.settled || p.Asked-c.began >= c.cfg.Settle
 	if p.Same {
 		c.lookAgain(p.Asked)
 		return
@@ -387,6 +417,7 @@ func (c *Core) read(j *job, f *Job) {
 		j.comment.Request.Held = held
 	}
 	j.said = j.comment.Why
+	j.borrower = j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(f.TRESPerNode+f.TRESPerJob, "rgpu"))
 }
 
 // enter moves a job to another phase.
@@ -517,9 +548,6 @@ func (c *Core) recall(j *job, why string) {
 	}
 	c.enter(j, recalling)
 	j.why, j.until = why, c.now+c.pause(j)
-	if j.fact.Eligible > c.now {
-		j.until = j.fact.Eligible
-	}
 	j.busy = true
 	c.effects.Recalls = append(c.effects.Recalls, j.Ref)
 }
@@ -615,7 +643,7 @@ func (c *Core) offer(j *job) {
 // notOurs deals with a job that the core does not understand: Slurm's scheduler gets it, unless it
 // needs what only Muster can give.
 func (c *Core) notOurs(j *job, err error) {
-	if j.comment.Request.GPUs > 0 {
+	if j.borrower {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
@@ -688,7 +716,10 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 		c.note("job %s: %v", j.Ref, err)
 		c.withdraw(j)
 		j.plan = nil
-		j.why, j.until = fmt.Sprintf("Slurm refused its placement: %v", err), c.now+c.pause(j)
+		j.why, j.until = err.Error(), c.now+c.pause(j)
+		if !errors.Is(err, ErrNotLent) {
+			j.why = "Slurm refused its placement: " + j.why
+		}
 	case fate == Refused:
 		c.note("job %s: %v", j.Ref, err)
 		j.why, j.until = err.Error(), c.now+c.pause(j)
@@ -703,7 +734,7 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // Step lets the policy decide, if anything has changed since it last did or it asked for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle {
+	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
 		return
 	}
 	c.stepDue = false
@@ -732,11 +763,14 @@ func (c *Core) begin(st *policy.Start) {
 		p := &st.Alloc.Parts[i]
 		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)
 	}
-	for _, g := range st.Alloc.Grants {
-		a.Devices = append(a.Devices, words.Device{Node: c.nodes[g.Node].Name, Device: int(g.Device)})
+	borrows := c.borrowed(j, st.Alloc)
+	for _, list := range borrows {
+		for _, b := range list {
+			a.Devices = append(a.Devices, b.Device)
+		}
 	}
 	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
-		a.Grant = c.cfg.GrantFolder + "/" + strconv.FormatUint(j.ID, 10)
+		a.Grant = fmt.Sprintf("%s/%d.%d", c.cfg.GrantFolder, j.ID, a.Start)
 	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
@@ -745,7 +779,7 @@ func (c *Core) begin(st *policy.Start) {
 	}
 	c.enter(j, placing)
 	j.busy = true
-	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String()}
+	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, Borrows: borrows}
 	if !st.Alloc.Parts[0].Exclusive {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"muster/model"
-	"muster/slurm/words"
+	"muster/wire/grant"
 )
 
 // understand turns what Slurm knows of a job into a request, or says what of it the policies have no
@@ -144,9 +144,15 @@ func (c *Core) addGPUs(j *job, r *model.Request) error {
 	if count == 0 {
 		count = perNode.remote*r.Nodes + perJob.remote
 	}
-	if count > 0 {
-		r.Remote = &model.RemoteGPUs{Count: count, Memory: w.MemoryMB << 20, Shared: w.Mode == words.Shared}
+	switch {
+	case count == 0:
+		return nil
+	case r.GPUs > 0:
+		return errors.New("GPUs of its own nodes (--gres=gpu) besides")
+	case count > grant.MaxDevices*r.Nodes:
+		return fmt.Errorf("a program has at most %d of them, not %d", grant.MaxDevices, (count+r.Nodes-1)/r.Nodes)
 	}
+	r.Remote = &model.RemoteGPUs{Count: count, Memory: w.MemoryMB << 20, Shared: w.Shares()}
 	return nil
 }
 

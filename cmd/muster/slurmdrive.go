@@ -15,17 +15,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/client"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/slurm"
 	"muster/slurm/driver"
 	"muster/slurm/engine"
+	"muster/slurm/lenders"
 )
 
 type driveFlags struct {
-	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory, grants string
-	poll                                                                              time.Duration
-	parallel                                                                          int
+	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory string
+	agents, tlsDir, authority, grants                                         string
+	poll                                                                      time.Duration
+	parallel                                                                  int
 }
 
 func newSlurmDrive() *cobra.Command {
@@ -58,7 +61,10 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.StringVar(&f.alive, "alive", "", "write the time to this `file` every second, for the job_submit script")
 	flags.StringVar(&f.socket, "socket", defaultDriverSocket(), "where muster slurm status asks, a `path`")
 	flags.StringVar(&f.gpuMemory, "gpu-memory", "16GiB", "the memory of a GPU, a `size`: Slurm does not know it")
-	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find their grants")
+	flags.StringVar(&f.agents, "agents", "", "where nodes that lend GPUs connect (muster node --head), HOST:PORT or unix:PATH, an `address`")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with a head's certificate, as muster cert --head makes it, for --agents")
+	flags.StringVar(&f.authority, "authority", "", "a `file` with the certificate that vouches for nodes that lend (default: ca.pem in --tls-dir)")
+	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find what they were lent; all nodes of Slurm must see it")
 	return c
 }
 
@@ -74,6 +80,8 @@ func defaultDriverSocket() string {
 }
 
 var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with slurmrestd's token?"}
+
+var authorityLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}
 
 // token reads the token, or has scontrol make one.
 func (f *driveFlags) token(ctx context.Context) (string, error) {
@@ -98,6 +106,9 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if strings.Contains(f.policy, ":preempt") {
 		return usageErrorf("--policy %s: running jobs of Slurm are not stopped for others: leave preempt out", f.policy)
 	}
+	if (f.agents == "") != (f.grants == "") {
+		return usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
+	}
 	if _, err := newPolicy(f.policy); err != nil {
 		return usageErrorf("--policy: %v", err)
 	}
@@ -112,7 +123,7 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		return err
 	}
 	cfg := driver.Config{
-		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory, GrantFolder: f.grants},
+		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory},
 		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
 	}
@@ -127,12 +138,47 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if f.socket != "" {
 		os.MkdirAll(filepath.Dir(f.socket), 0o755)
 	}
+	if f.agents != "" {
+		if cfg.Lending, err = f.lending(log); err != nil {
+			return err
+		}
+		defer cfg.Lending.Nodes.Close()
+	}
 	d, err := driver.New(e, cfg)
 	if err != nil {
 		return err
 	}
 	log.Info("driving Slurm", "version", e.Version(), "policy", f.policy, "rest", f.rest)
 	return d.Run(ctx)
+}
+
+// lending lets nodes that lend connect.
+func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
+	certificate, err := headCertificate(f.tlsDir)
+	if err != nil {
+		return nil, err
+	}
+	authority := f.authority
+	if authority == "" && f.tlsDir != "" {
+		authority = filepath.Join(f.tlsDir, client.FileCA)
+	}
+	if authority == "" {
+		return nil, usageErrorf("jobs must know who vouches for the nodes that lend: give --tls-dir, or --authority with the ca.pem that muster cert made")
+	}
+	text, err := authorityLimit.ReadFile(authority)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := filepath.Abs(f.grants)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := lenders.Listen(lenders.Config{Address: f.agents, TLS: certificate, Cluster: "slurm", Log: log})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("nodes that lend connect here", "address", nodes.Address())
+	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: string(text)}, nil
 }
 
 func newSlurmStatus() *cobra.Command {

@@ -55,7 +55,7 @@ the plug-in reads, then "ready". It ends when its standard input does.`,
 	}
 	c.Flags().StringVar(&f.grant, "grant", "", "the `file` with the job's grant, or a folder with one for each node")
 	c.Flags().StringVar(&f.node, "node", "", "the `name` of this node in Slurm")
-	c.Flags().StringVar(&f.socket, "socket", node.DefaultSocket, "the `address` of this node's daemon")
+	c.Flags().StringVar(&f.socket, "socket", node.DefaultSocket, "the `address` of this node's daemon; %n is the node's name")
 	c.Flags().DurationVar(&f.wait, "wait", 10*time.Second, "how long to wait for a grant that is not there yet, and for its nodes, a `time`")
 	return c
 }
@@ -73,9 +73,14 @@ func (f *serveFlags) serve(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	f.socket = strings.ReplaceAll(f.socket, "%n", f.node)
 	g, err := f.find(ctx)
 	if err != nil {
 		return err
+	}
+	if g == nil {
+		fmt.Fprint(c.OutOrStdout(), "set RCUDA_DEVICE_COUNT 0\nready\n")
+		return nil
 	}
 	if err := f.check(ctx, g); err != nil {
 		return fmt.Errorf("the job's GPUs: %w", err)
@@ -99,11 +104,15 @@ func (f *serveFlags) serve(c *cobra.Command) error {
 // lookForGrant is how often a grant is looked for, or its nodes are asked.
 const lookForGrant = 100 * time.Millisecond
 
-// find reads the grant of this node. The driver has written it, but a shared file system may show
+// find reads the grant of this node; nil if it was lent nothing. The driver has written it, but a shared file system may show
 // it late.
 func (f *serveFlags) find(ctx context.Context) (g *grant.Grant, err error) {
 	err = f.patiently(ctx, func() (again bool, err error) {
-		g, err = readGrant(f.path())
+		path := f.path()
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+			return false, nil // the job was lent something, and this node nothing of it
+		}
+		g, err = readGrant(path)
 		return errors.Is(err, fs.ErrNotExist), err
 	})
 	if errors.Is(err, fs.ErrNotExist) {

@@ -107,6 +107,7 @@ type jobDocument struct {
 	ID           uint64  `json:"job_id"`
 	Name         text    `json:"name"`
 	User         text    `json:"user_name"`
+	UID          number  `json:"user_id"`
 	Account      text    `json:"account"`
 	QOS          text    `json:"qos"`
 	Partition    text    `json:"partition"`
@@ -183,7 +184,7 @@ type newNodesDocument struct {
 // job turns a document into what the core knows. Threads is how many processors a core of a node is.
 func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	j := slurm.Job{
-		ID: d.ID, Name: d.Name, User: d.User, Account: d.Account, QOS: d.QOS, Partition: d.Partition,
+		ID: d.ID, Name: d.Name, User: d.User, UID: d.UID.int(), Account: d.Account, QOS: d.QOS, Partition: d.Partition,
 		Reason: d.Reason, Held: d.Priority != nil && *d.Priority == 0, Restarts: d.Restarts.int(), Nice: int64(d.Nice),
 		Comment: d.Comment, AdminComment: d.AdminComment,
 		Submitted: d.Submitted.moment(), Eligible: d.Eligible.moment(), Started: d.Started.moment(), TimeLimit: d.TimeLimit.minutes(),

@@ -98,8 +98,23 @@ local function read_gres(job, request)
   return true
 end
 
+-- asks_own says whether a job asks for GPUs that Slurm itself gives out.
+local function asks_own(job)
+  for _, field in ipairs({ "gres", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+    local text = job[field]
+    for item in string.gmatch(type(text) == "string" and text or "", "[^,]+") do
+      local name = string.match(string.gsub(item, "^gres[:/]", ""), "^[^:=]+")
+      if name == "gpu" then return true end
+    end
+  end
+  return false
+end
+
 -- check refuses what does not go together.
-local function check(request)
+local function check(job, request)
+  if request.gpus and asks_own(job) then
+    return refuse("Slurm and Muster both give out GPUs: ask with either --rgpu or --gres=gpu (--gpus), not with both")
+  end
   if request.gpus and request.gpus > MAX_GPUS then
     return refuse("%d GPUs: ask for 1 to %d", request.gpus, MAX_GPUS)
   end
@@ -177,7 +192,7 @@ function muster.submit(job, partitions, uid)
   local request = { alternatives = {} }
   local text = asked_for(job)
   if text and not read_words(text, request) then return slurm.ERROR end
-  if not read_gres(job, request) or not check(request) then return slurm.ERROR end
+  if not read_gres(job, request) or not check(job, request) then return slurm.ERROR end
   local other, given = cut(job.admin_comment)
   given = given or select(2, cut(job.comment))
   if given and not settings.admins[uid] then

@@ -65,6 +65,10 @@ type Request struct {
 	Was    string
 }
 
+// Shares says whether the GPUs are to be shared with other jobs: the memory of each alone says that
+// a share will do.
+func (r *Request) Shares() bool { return r.MemoryMB > 0 && r.Mode != Exclusive }
+
 // Device is one GPU of a node.
 type Device struct {
 	Node   string

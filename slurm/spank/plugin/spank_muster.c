@@ -67,6 +67,9 @@ static int server_life = -1, server_says = -1;
 static struct words_comment said;
 static int answered;
 
+// The node of a batch script; empty in other steps.
+static char batch_host[256];
+
 // Why the step must not run; its tasks say so, where the user sees it.
 static char trouble[1024];
 
@@ -417,10 +420,38 @@ static int hear_server(spank_t sp)
 	}
 }
 
-// node_name is the name by which Slurm knows this node.
+// nth_node is the node of a list that has this number, from 0; 0 if there is none.
+static int nth_node(const char *list, uint32_t number, char *name, size_t size)
+{
+	__auto_type nodes = slurm_hostlist_create(list); // a pointer, whose type has had two names
+	char *host = NULL;
+	for (uint32_t i = 0; nodes && i <= number; i++) {
+		free(host);
+		if (!(host = slurm_hostlist_shift(nodes)))
+			break;
+	}
+	if (nodes)
+		slurm_hostlist_destroy(nodes);
+	if (host)
+		snprintf(name, size, "%s", host);
+	free(host);
+	return host != NULL;
+}
+
+// node_name is the name by which Slurm knows this node. SLURMD_NODENAME in the environment of a step
+// may be that of the node where it was begun.
 static void node_name(spank_t sp, char *name, size_t size)
 {
 	const char *own = getenv("SLURMD_NODENAME");
+	static char list[65536];
+	uint32_t number = 0;
+	if (batch_host[0]) {
+		snprintf(name, size, "%s", batch_host);
+		return;
+	}
+	if (spank_getenv(sp, "SLURM_STEP_NODELIST", list, sizeof list) == ESPANK_SUCCESS && spank_get_item(sp, S_JOB_NODEID, &number) == ESPANK_SUCCESS &&
+	    nth_node(list, number, name, size))
+		return;
 	if (spank_getenv(sp, "SLURMD_NODENAME", name, (int)size) == ESPANK_SUCCESS && name[0])
 		return;
 	if (own && *own) {
@@ -433,9 +464,22 @@ static void node_name(spank_t sp, char *name, size_t size)
 	name[strcspn(name, ".")] = 0;
 }
 
+// forget_devices takes out what a step inherits from the one that began it, perhaps on another node.
+static void forget_devices(spank_t sp)
+{
+	char name[40], value[300];
+	for (int i = 0;; i++) {
+		snprintf(name, sizeof name, "RCUDA_DEVICE_%d", i);
+		if (spank_getenv(sp, name, value, sizeof value) == ESPANK_ENV_NOEXIST)
+			return;
+		spank_unsetenv(sp, name);
+	}
+}
+
 // use gives the step what the driver's answer says.
 static void use(spank_t sp)
 {
+	forget_devices(sp);
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	char node[256] = "";
@@ -573,6 +617,8 @@ static void ask(spank_t sp)
 		if (asked.gpus)
 			refuse("slurmctld does not say which GPUs the job was given: %s", slurm_strerror(errno));
 	} else {
+		if (step == SLURM_BATCH_SCRIPT && jobs->job_array[0].batch_host)
+			snprintf(batch_host, sizeof batch_host, "%s", jobs->job_array[0].batch_host);
 		look(&jobs->job_array[0]);
 	}
 	if (jobs)

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -44,8 +43,8 @@ type Setup struct {
 	Scheduler string
 	// Policy of Muster that places the jobs; "" leaves them to Slurm's own backfill.
 	Policy string
-	// Core is what the driver knows of the cluster beside what Slurm says.
-	Core slurm.Config
+	// Lending lets the driver lend jobs the GPUs of nodes; nil is none.
+	Lending *driver.Lending
 	// JobSubmit is the job_submit.lua of runs with a policy; "" holds and marks all jobs. It must
 	// do that, too.
 	JobSubmit string
@@ -55,8 +54,6 @@ type Setup struct {
 	// the driver is told limits that are as many times shorter. Slurm's own scheduler cannot be told.
 	// 0 is 1.
 	Speed float64
-	// Engine, where it is set, stands between the driver and Slurm.
-	Engine func(driver.Engine) driver.Engine
 	// Parallel is how many commands submit jobs at the same time; 0 is one, which keeps their order.
 	Parallel int
 	// AtOnce lets jobs start while others are still being submitted.
@@ -82,6 +79,8 @@ type Ended struct {
 	Nodes []int32
 	// ID is Slurm's number of the job.
 	ID uint64
+	// Borrows are the GPUs that it was lent.
+	Borrows []slurm.Borrow
 }
 
 // Outcome is a run.
@@ -165,7 +164,7 @@ func (r *run) run(ctx context.Context) (*Outcome, error) {
 			return nil, err
 		}
 	}
-	clock := &clocked{Engine: e, at: map[uint64]time.Time{}}
+	clock := &clocked{Engine: e, placed: map[uint64]placement{}}
 	var stop func() slurm.Counts
 	start := func() error {
 		r.began = time.Now()
@@ -221,18 +220,23 @@ func (r *run) connect(ctx context.Context) (*engine.Engine, error) {
 	})
 }
 
-// clocked notes when each placement was answered.
+// clocked notes what was placed, and when Slurm had answered.
 type clocked struct {
 	driver.Engine
-	mu sync.Mutex
-	at map[uint64]time.Time
+	mu     sync.Mutex
+	placed map[uint64]placement
+}
+
+type placement struct {
+	slurm.Place
+	at time.Time
 }
 
 func (c *clocked) Place(ctx context.Context, p slurm.Place) error {
 	err := c.Engine.Place(ctx, p)
 	if err == nil {
 		c.mu.Lock()
-		c.at[p.Job.ID] = time.Now()
+		c.placed[p.Job.ID] = placement{p, time.Now()}
 		c.mu.Unlock()
 	}
 	return err
@@ -260,13 +264,9 @@ func (r *run) drive(ctx context.Context, e driver.Engine) (func() slurm.Counts, 
 	if r.Speed > 0 {
 		e = &hurried{e, r.Speed}
 	}
-	if r.Engine != nil {
-		e = r.Engine(e)
-	}
-	core := r.Core
-	core.Settle = time.Millisecond // no driver was here before
-	d, err := driver.New(e, driver.Config{Spec: r.Policy, Policy: catalog.New, Core: core, Poll: pollEvery,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	d, err := driver.New(e, driver.Config{Spec: r.Policy, Policy: catalog.New, Poll: pollEvery, Lending: r.Lending,
+		Core: slurm.Config{Settle: time.Millisecond}, // no driver was here before
+		Log:  slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -420,10 +420,11 @@ func (r *run) collect(o *Outcome, clock *clocked) error {
 		if err != nil {
 			return fmt.Errorf("job %d: %w", i, err)
 		}
-		o.Jobs[i] = j
-		if at, placed := clock.at[j.ID]; placed {
-			o.Latency = append(o.Latency, r.began.Add(j.Start).Sub(at))
+		if p, placed := clock.placed[j.ID]; placed {
+			j.Borrows = slices.Concat(p.Borrows...)
+			o.Latency = append(o.Latency, r.began.Add(j.Start).Sub(p.at))
 		}
+		o.Jobs[i] = j
 	}
 	return nil
 }

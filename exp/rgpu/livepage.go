@@ -295,14 +295,23 @@ func (l *liveLab) notes() []string {
 			"--gres=gpu; in the others Muster's driver places all jobs with the policy rgpu, and its plug-in gives each job's programs their GPUs (docs/slurm-gpus.md).", l.slurm, liveNodes, liveCores),
 		fmt.Sprintf("GPU-Blast, LAMMPS and MCUDA-MEME are 1, 5 and 4 processes of examples/cuda/%s, a CUDA program that checks its results, on software GPUs; GROMACS, which uses none, sleeps. GPU-Blast and LAMMPS keep a GPU busy half of their time (a guess), MCUDA-MEME "+
 			"%.0f %% (--meme; docs/papers.md has why there are three readings). Jobs take Table I's times on GPUs that nobody shares. All processes of a job are started on its first node; they use the GPUs of all its nodes.", gpuProgram, 100*l.meme),
-		fmt.Sprintf("Time runs %g times faster than in the paper, and times are given in the paper's. What Slurm, the plug-in and CUDA take to start and end a job does not shrink with it: in a chain of jobs on one node %.2f s a job with Slurm's scheduler and a local GPU, and %.2f s "+
-			"with Muster's driver and a borrowed one. GPUs of the job's own node are reached over the network, too, when they are Muster's.", l.speed, l.start[false].Seconds(), l.start[true].Seconds()),
+		fmt.Sprintf("Time runs %g times faster than in the paper, and times are given in the paper's. What Slurm, the plug-in and CUDA take does not shrink with it. From the end of a job to the first command of the next one on its node: %.2f s with Slurm's scheduler, %.2f s "+
+			"with Muster's driver and plug-in. The simulator is told that, and what each application took alone, on GPUs of its nodes and on borrowed ones (Table I in this time): %s.", l.speed, l.start[false].Seconds(), l.start[true].Seconds(), l.aloneWords()),
 		"Measured on " + bench.Machine() + ", all daemons, GPUs and jobs of the cluster on it." + l.busyNote(),
 	}
 	if l.jobs > 0 {
 		list = append(list, fmt.Sprintf("About %d jobs in the proportions of Table II; the paper had 71, 168 and 327. --full runs as many, at the paper's speed.", l.jobs))
 	}
 	return list
+}
+
+// aloneWords are what applications took alone.
+func (l *liveLab) aloneWords() string {
+	var list []string
+	for app := range profiled {
+		list = append(list, fmt.Sprintf("%s %.2f and %.2f s (%.2f)", applications[app].name, l.alone[alone{app, false}].Seconds(), l.alone[alone{app, true}].Seconds(), l.job(app).own.Seconds()))
+	}
+	return strings.Join(list, ", ")
 }
 
 // busyNote says whether other things disturbed the runs.

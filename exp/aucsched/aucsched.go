@@ -30,7 +30,7 @@ var Experiment = exp.Experiment{
 	Flags: append([]exp.Flag{
 		{Name: "machine", Summary: "only these machines", Values: machineNames()},
 		{Name: "table", Summary: "only these tables of the paper", Values: []string{"5", "6", "7", "8"}},
-		{Name: "hours", Summary: "theoretical length of the workloads (default: the paper's 4, with --live 0.5)"},
+		{Name: "hours", Summary: "theoretical length of the workloads (default: the paper's 4, with --live 0.4)"},
 	}, liveFlags...),
 	Run: run,
 }

@@ -21,8 +21,8 @@ import (
 var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run the jobs on a real Slurm with emulated nodes, and the same in the simulator", Switch: true},
 	{Name: "full", Summary: "with --live: the paper's size, all 15 versions in real time (six weeks of it: choose with --versions)", Switch: true},
-	{Name: "versions", Summary: "with --live: workloads, as V.1,I.2 (default V.1)", Values: versionNames()},
-	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 40, with --full 1)"},
+	{Name: "versions", Summary: "with --live: workloads, as V.1,I.2 (default II.1,V.1)", Values: versionNames()},
+	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 50, with --full 1)"},
 	{Name: "nodes", Summary: "with --live: how many nodes to emulate (default 128, the paper's Machine-S)"},
 	{Name: "slurm", Summary: "with --live: the release of Slurm", Values: release.Names()},
 }
@@ -37,8 +37,8 @@ func versionNames() []string {
 
 // What --live does unless told otherwise.
 const (
-	liveHours = 0.5
-	liveSpeed = 40
+	liveHours = 0.4
+	liveSpeed = 50
 	liveNodes = 128
 	nodeCores = 8
 	nodeGPUs  = 2
@@ -108,7 +108,7 @@ type liveLab struct {
 }
 
 func newLiveLab(o exp.Options) (*liveLab, error) {
-	l := &liveLab{options: o, hours: liveHours, speed: liveSpeed, nodes: liveNodes, versions: []string{"V.1"},
+	l := &liveLab{options: o, hours: liveHours, speed: liveSpeed, nodes: liveNodes, versions: []string{"II.1", "V.1"},
 		start: map[bool]time.Duration{}, found: map[trial][]measured{}, release: release.Newest()}
 	if o.Flags["full"] != "" {
 		l.hours, l.speed, l.versions = 4, 1, versionNames()
@@ -387,7 +387,8 @@ func (l *liveLab) notes() []string {
 		fmt.Sprintf("Time limits of Slurm are whole minutes: the jobs have those of the paper's time, so that Slurm knows which jobs are long, and takes all for %g times longer than they are. The driver is told limits in the right proportion. "+
 			"The simulator is told the same as each of them; it says that too long limits change Slurm's utilisation little, and make its waits and slowdowns about a tenth shorter.", l.speed),
 		fmt.Sprintf("Workloads of %g hours, the paper's are of 4: utilisation, fragmentation and spread can be compared, runtime, wait and slowdown only at 4.", l.hours),
-		"Muster's driver gives a job that asks for cores alone (-n) whole nodes, as few as can hold it: Slurm can be told which nodes, and not how many processors on each. The paper's plug-in, inside Slurm, could. The simulator has the same limit for them here.",
+		"Muster's driver gives a job that asks for cores alone (-n) whole nodes, as few as can hold it: Slurm can be told which nodes, and not how many processors on each. Slurm's own scheduler, and the paper's plug-in inside it, fill gaps with such jobs. They are a third of workload V " +
+			"and none of II: on II all have the same freedom. The simulator has the same limit for them here.",
 		l.machineNote(),
 	}
 }

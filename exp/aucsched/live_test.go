@@ -16,7 +16,7 @@ import (
 func TestLive(t *testing.T) {
 	emulatetest.Need(t, nil)
 	told := int64(0)
-	r, err := run(t.Context(), exp.Options{Seed: 1, Flags: map[string]string{"live": exp.On, "nodes": "8", "hours": "0.02", "speed": "100"},
+	r, err := run(t.Context(), exp.Options{Seed: 1, Flags: map[string]string{"live": exp.On, "versions": "V.1", "nodes": "8", "hours": "0.02", "speed": "100"},
 		Progress: func(done, total int64) {
 			if done < told || done > total {
 				t.Errorf("%d of %d jobs have ended, after %d", done, total, told)

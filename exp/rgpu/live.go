@@ -303,12 +303,8 @@ func (l *liveLab) workload(t liveTrial, seed uint64) ([]liveJob, error) {
 			continue
 		}
 		quota[app]--
-		line, err := launchLine(t, app)
-		if err != nil {
-			return nil, err
-		}
 		one := l.job(app)
-		one.Job, one.words = j, append([]string{fmt.Sprintf("-t%d", int(applications[app].seconds/60)+1)}, strings.Fields(line)...)
+		one.Job, one.words = j, append([]string{fmt.Sprintf("-t%d", int(applications[app].seconds/60)+1)}, strings.Fields(launchLine(t, app))...)
 		one.ID = fmt.Sprintf("job%d", len(list))
 		list = append(list, one)
 	}
@@ -316,16 +312,16 @@ func (l *liveLab) workload(t liveTrial, seed uint64) ([]liveJob, error) {
 }
 
 // launchLine are the options of Table IV for an application.
-func launchLine(t liveTrial, app int) (string, error) {
+func launchLine(t liveTrial, app int) string {
 	if t.mode == cuda {
-		return table4[app].cuda, nil
+		return table4[app].cuda
 	}
 	line := table4[app].rcuda
 	if t.gpus == 4 && applications[app].name == "LAMMPS" {
 		line = lammpsOnFour
 	}
 	if t.mode == rcuda {
-		return line, nil
+		return line
 	}
 	words := strings.Fields(line)
 	for i, w := range words {
@@ -333,7 +329,7 @@ func launchLine(t liveTrial, app int) (string, error) {
 			words[i] = "--rcuda-mode=excl --gres=" + strings.Join(strings.Split(gres, ":")[:2], ":")
 		}
 	}
-	return strings.Join(words, " "), nil
+	return strings.Join(words, " ")
 }
 
 // gpuProgram multiplies matrices on a GPU, sleeps, and checks what it computed. A product of this
@@ -556,6 +552,8 @@ func (j *liveJob) load() float64 {
 
 // noting keeps what jobs had.
 type noting struct{ had map[int]*model.Allocation }
+
+var _ sim.Observer = (*noting)(nil)
 
 func (n *noting) Started(_ time.Duration, job int, a *model.Allocation) {
 	own := model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}

@@ -36,12 +36,12 @@ type Flag struct {
 	Name    string
 	Summary string
 	Values  []string
-	// Switch says that it stands alone, without a value: it is then "yes".
+	// Switch says that it stands alone, without a value: it is On then.
 	Switch bool
 }
 
 // On is the value of a switch that was given.
-const On = "yes"
+const On = "true"
 
 // Check says whether the flag can have this value.
 func (f *Flag) Check(value string) error {

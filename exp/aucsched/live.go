@@ -20,8 +20,8 @@ import (
 // The flags of --live, in the order in which they are listed.
 var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run the jobs on a real Slurm with emulated nodes, and the same in the simulator", Switch: true},
-	{Name: "full", Summary: "with --live: the paper's size, all 15 versions in real time (six weeks of it: choose with --versions)", Switch: true},
-	{Name: "versions", Summary: "with --live: workloads, as V.1,I.2 (default II.1,V.1)", Values: versionNames()},
+	{Name: "full", Summary: "with --live: the paper's size, 4 hours of work in real time, and all 15 versions unless --versions chooses: 15 hours for each of them", Switch: true},
+	{Name: "versions", Summary: "with --live: workloads of Table 4, as II.1,V.1, which is the default"},
 	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 50, with --full 1)"},
 	{Name: "nodes", Summary: "with --live: how many nodes to emulate (default 128, the paper's Machine-S)"},
 	{Name: "slurm", Summary: "with --live: the release of Slurm", Values: release.Names()},
@@ -113,7 +113,11 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 	if o.Flags["full"] != "" {
 		l.hours, l.speed, l.versions = 4, 1, versionNames()
 	}
-	if _, given := o.Flags["versions"]; given {
+	if text, given := o.Flags["versions"]; given {
+		all := exp.Flag{Name: "versions", Values: versionNames()}
+		if err := all.Check(text); err != nil {
+			return nil, exp.UsageError(err.Error())
+		}
 		l.versions = o.Chosen("versions", versionNames())
 	}
 	for name, at := range map[string]*float64{"hours": &l.hours, "speed": &l.speed} {

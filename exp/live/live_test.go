@@ -1,0 +1,81 @@
+package live
+
+import (
+	"testing"
+	"time"
+
+	"muster/slurm/emulate/emulatetest"
+	"muster/slurm/release"
+)
+
+func TestProcessTime(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		"12 (slurmctld) S 1 12 12 0 -1 4194560 2091 0 0 0 150 25 0 0 20 0 9 0 100 1000 5": 1750 * time.Millisecond,
+		"12 (a) b) S 1 12 12 0 -1 4194560 2091 0 0 0 0 1 0 0 20 0 9 0 100 1000 5":         10 * time.Millisecond,
+		"12 (short) S 1": 0, "": 0, "no brackets": 0,
+	} {
+		if _, got := processTime(line); got != want {
+			t.Errorf("%q: %s, want %s", line, got, want)
+		}
+	}
+	if name, _ := processTime("12 (a) b) S 1 12 12 0 -1 4194560 2091 0 0 0 0 1 0 0 20 0 9 0 100 1000 5"); name != "a) b" {
+		t.Errorf("the name is %q", name)
+	}
+}
+
+func TestTimesOfBash(t *testing.T) {
+	r := &run{began: time.Unix(100, 0)}
+	if got, err := r.since("101.000250"); err != nil || got != time.Second+250*time.Microsecond {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, text := range []string{"", "101", "101.5", "x.000000", "101,000250"} {
+		if _, err := r.since(text); err == nil {
+			t.Errorf("%q is taken for a time", text)
+		}
+	}
+}
+
+func TestMedianLatency(t *testing.T) {
+	o := &Outcome{Latency: []time.Duration{5, 1, 3}}
+	if got := o.MedianLatency(); got != 3 || o.Latency[0] != 5 {
+		t.Errorf("%d of %v", got, o.Latency)
+	}
+	if (&Outcome{}).MedianLatency() != 0 {
+		t.Error("nothing has a middle")
+	}
+}
+
+// Starts measures, on each release, what lies between the end of a job and the start of the next
+// one that waits for its node, with Slurm's own scheduler and with Muster's driver; from the answer
+// to a placement to the job's first command; and what slurmctld takes a job.
+//
+//	go test ./exp/live -run - -bench Starts -benchtime 1x
+func BenchmarkStarts(b *testing.B) {
+	const jobs = 20
+	for _, r := range release.All() {
+		b.Run(r.Name, func(b *testing.B) {
+			emulatetest.Need(b, r)
+			for range b.N {
+				for name, policy := range map[string]string{"slurm": "", "muster": "fcfs"} {
+					list := make([]Job, jobs)
+					for i := range list {
+						list[i] = Job{Options: []string{"-t1", "-wn1", "-N1", "-n1", "-c8"}, Script: "sleep 0.1"}
+					}
+					out, err := Run(b.Context(), Setup{Nodes: 8, CPUs: 8, Release: r, Policy: policy}, list, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					first, last := out.Jobs[0].Start, time.Duration(0)
+					for _, j := range out.Jobs {
+						first, last = min(first, j.Start), max(last, j.Start)
+					}
+					b.ReportMetric(((last-first)/(jobs-1) - 100*time.Millisecond).Seconds(), name+"-gap-s")
+					b.ReportMetric(1e3*out.Controller.Seconds()/jobs, name+"-slurmctld-ms/job")
+					if policy != "" {
+						b.ReportMetric(out.MedianLatency().Seconds(), "latency-s")
+					}
+				}
+			}
+		})
+	}
+}

@@ -255,38 +255,14 @@ func (l *liveLab) claimRows() []exp.Row {
 	return rows
 }
 
-// judge compares two methods, seed by seed. Where the paper has both, its ratio says whether the
-// amount is its, too.
+// judge gives the verdict of the runs of a version, and the numbers behind it.
 func (l *liveLab) judge(s *statement, version string) (exp.Verdict, string) {
 	i := slices.IndexFunc(columns, func(c column) bool { return c.metric == s.metric })
 	of := func(method string) []float64 {
 		return exp.Values(reals(l.found[trial{version, method}]), columns[i].of)
 	}
 	if s.more != "" && s.less != "" {
-		more, less := of(s.more), of(s.less)
-		n := min(len(more), len(less))
-		if n == 0 {
-			return exp.Unknown, ""
-		}
-		ratios := make([]float64, n)
-		for k := range ratios {
-			ratios[k] = more[k] / less[k]
-		}
-		because := fmt.Sprintf("%s %.4g, %s %.4g", s.more, mean(more), s.less, mean(less))
-		a, foundA := inPaper("5", version, aucschedMethod)
-		b, foundB := inPaper("5", version, slurmMethod)
-		if !foundA || !foundB {
-			return exp.Above(ratios), because
-		}
-		paper := columns[i].of(&a.numbers) / columns[i].of(&b.numbers)
-		if s.more == "slurm" {
-			paper = 1 / paper
-		}
-		because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, mean(ratios))
-		if paper <= 1 { // the statement is not true of this row of the paper itself
-			return exp.Above(ratios), because + "; this row of the paper says otherwise itself"
-		}
-		return exp.Amount(mean(ratios), paper), because
+		return judgePair(s, version, &columns[i], of(s.more), of(s.less))
 	}
 	auction, slurm, mosaic := of("auction"), of("slurm"), of("mosaic")
 	if len(auction) == 0 || len(slurm) == 0 || len(mosaic) == 0 {
@@ -298,4 +274,32 @@ func (l *liveLab) judge(s *statement, version string) (exp.Verdict, string) {
 		holds = m < min(a, b) || s.orLevel && m <= 1.005*min(a, b)
 	}
 	return exp.Holds(holds), fmt.Sprintf("slurm %.4g, auction %.4g, mosaic %.4g", b, a, m)
+}
+
+// judgePair compares two methods of the paper's, seed by seed. The ratio of its own row says whether
+// the amount is the paper's, too.
+func judgePair(s *statement, version string, c *column, more, less []float64) (exp.Verdict, string) {
+	n := min(len(more), len(less))
+	if n == 0 {
+		return exp.Unknown, ""
+	}
+	ratios := make([]float64, n)
+	for k := range ratios {
+		ratios[k] = more[k] / less[k]
+	}
+	because := fmt.Sprintf("%s %.4g, %s %.4g", s.more, mean(more), s.less, mean(less))
+	a, foundA := inPaper("5", version, aucschedMethod)
+	b, foundB := inPaper("5", version, slurmMethod)
+	if !foundA || !foundB {
+		return exp.Above(ratios), because
+	}
+	paper := c.of(&a.numbers) / c.of(&b.numbers)
+	if s.more == "slurm" {
+		paper = 1 / paper
+	}
+	because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, mean(ratios))
+	if paper <= 1 { // the statement is not true of this row of the paper itself
+		return exp.Above(ratios), because + "; this row of the paper does not say so itself"
+	}
+	return exp.Amount(mean(ratios), paper), because
 }

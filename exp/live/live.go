@@ -48,8 +48,8 @@ type Setup struct {
 	// JobSubmit is the job_submit.lua of runs with a policy; "" holds and marks all jobs. It must
 	// do that, too.
 	JobSubmit string
-	// PlugStack is plugstack.conf, and Extra are more lines of slurm.conf.
-	PlugStack, Extra string
+	// PlugStack is the text of plugstack.conf.
+	PlugStack string
 	// Speed is how many times shorter jobs are than their time limits say, which are whole minutes:
 	// the driver is told limits that are as many times shorter. Slurm's own scheduler cannot be told.
 	// 0 is 1.
@@ -115,7 +115,7 @@ return slurm.SUCCESS
 // Progress hears how many have ended.
 func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (out *Outcome, err error) {
 	o := emulate.Options{Nodes: s.Nodes, CPUs: s.CPUs, GPUs: s.GPUs, GPUNodes: s.GPUNodes, Release: s.Release,
-		PlugStack: s.PlugStack, Extra: "MaxJobCount=50000\n" + s.Extra}
+		PlugStack: s.PlugStack, Extra: "MaxJobCount=50000\n"}
 	if s.Scheduler != "" {
 		o.Extra += "SchedulerParameters=" + s.Scheduler + "\n"
 	}

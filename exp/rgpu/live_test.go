@@ -50,6 +50,9 @@ func TestLive(t *testing.T) {
 	l.folder = dir
 	for _, borrowed := range []bool{false, true} {
 		l.start[borrowed] = time.Second
+		for app := range profiled {
+			l.alone[alone{app, borrowed}] = l.job(app).own
+		}
 	}
 	for _, m := range []liveMode{liveModes[0], liveModes[2]} {
 		trial := liveTrial{2, m.key, 4}

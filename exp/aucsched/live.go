@@ -170,63 +170,46 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing, err := l.measure(ctx)
+	steps, err := l.steps()
+	if err != nil {
+		return nil, err
+	}
+	missing, err := live.Measure(ctx, o, steps)
 	if err != nil {
 		return nil, err
 	}
 	if len(l.found) == 0 && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return l.result(missing)
+	return l.result(missing), nil
 }
 
-// measure makes the runs. When it is interrupted it keeps those that are complete, and says which
-// are not.
-func (l *liveLab) measure(ctx context.Context) (missing []string, err error) {
-	jobs := make(map[string][][]model.Job)
-	total, done := int64(0), int64(0)
+// steps are all that is measured.
+func (l *liveLab) steps() ([]live.Step, error) {
+	var list []live.Step
+	for _, driven := range []bool{false, true} {
+		list = append(list, live.Step{Name: fmt.Sprintf("what a start takes, driven %t", driven), Work: chainLength, Do: func(ctx context.Context, _ func(int)) error {
+			return l.profile(ctx, driven)
+		}})
+	}
 	for _, v := range l.versions {
 		for _, seed := range l.seeds {
-			list, err := l.workload(v, seed)
+			jobs, err := l.workload(v, seed)
 			if err != nil {
 				return nil, err
 			}
-			jobs[v] = append(jobs[v], list)
-			total += int64(len(list) * len(l.methods))
-		}
-	}
-	for _, driven := range []bool{false, true} {
-		if err := l.profile(ctx, driven); err != nil && ctx.Err() == nil {
-			return nil, fmt.Errorf("measuring what a start takes: %w", err)
-		}
-	}
-	for _, v := range l.versions {
-		for k, list := range jobs[v] {
 			for _, m := range l.methods {
-				if ctx.Err() != nil {
-					missing = append(missing, fmt.Sprintf("%s with %s, seed %d", v, m.title, l.seeds[k]))
-					continue
-				}
-				found, err := l.one(ctx, m, list, func(ended int) { l.progress(done+int64(ended), total) })
-				switch {
-				case err != nil && ctx.Err() != nil:
-					missing = append(missing, fmt.Sprintf("%s with %s, seed %d", v, m.title, l.seeds[k]))
-				case err != nil:
-					return nil, fmt.Errorf("%s with %s, seed %d: %w", v, m.title, l.seeds[k], err)
-				default:
-					done += int64(len(list))
-					l.found[trial{v, m.name}] = append(l.found[trial{v, m.name}], found)
-				}
+				list = append(list, live.Step{Name: fmt.Sprintf("%s with %s, seed %d", v, m.title, seed), Work: len(jobs), Do: func(ctx context.Context, progress func(int)) error {
+					found, err := l.one(ctx, m, jobs, progress)
+					if err == nil {
+						l.found[trial{v, m.name}] = append(l.found[trial{v, m.name}], found)
+					}
+					return err
+				}})
 			}
 		}
 	}
-	return missing, nil
-}
-
-func (l *liveLab) progress(done, total int64) {
-	if l.options.Progress != nil {
-		l.options.Progress(done, total)
-	}
+	return list, nil
 }
 
 // workload gives the jobs of an instance as they are run: so many times shorter, and with time

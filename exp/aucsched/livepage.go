@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/live"
 	"muster/report"
 )
 
@@ -18,39 +19,17 @@ const (
 )
 
 // result makes rows, tables, notes and the page.
-func (l *liveLab) result(missing []string) (*exp.Result, error) {
-	r := &exp.Result{Name: name, Partial: strings.Join(missing, "; "), Notes: l.notes()}
-	r.Page = &report.Page{Title: title + ", on a real Slurm", Lead: liveLead}
-	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
-	if r.Partial != "" {
-		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
-	show := func(title string, rows []exp.Row, tables ...*report.Table) {
-		if len(rows) == 0 {
-			return
-		}
-		r.Rows = append(r.Rows, rows...)
-		if len(tables) == 0 {
-			tables = []*report.Table{exp.TableWithNotes(rows, title)}
-			tables[0].Title = title
-		}
-		r.Tables = append(r.Tables, tables...)
-		add(report.Heading(title))
-		for _, t := range tables {
-			add(t)
-		}
-	}
+func (l *liveLab) result(missing []string) *exp.Result {
+	r := live.NewReport(name, title, liveLead, l.notes(), missing)
 	rows, table, bars := l.columnRows()
-	show(livePart, rows, table)
-	add(bars)
-	show(errorsPart, l.errorRows(), l.errorTable())
-	show(exp.ClaimsPart, l.claimRows())
-	show(loadPart, l.loadRows())
-	return r, nil
+	r.Show(livePart, rows, table)
+	if len(rows) > 0 {
+		r.Add(bars)
+	}
+	r.Show(errorsPart, l.errorRows(), l.errorTable())
+	r.Show(exp.ClaimsPart, l.claimRows())
+	r.Show(loadPart, l.loadRows())
+	return &r.Result
 }
 
 // comparable says whether a column of a workload of these hours can stand beside the paper's.

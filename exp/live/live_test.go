@@ -1,9 +1,13 @@
 package live
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"muster/exp"
 	"muster/slurm/emulate/emulatetest"
 	"muster/slurm/release"
 )
@@ -42,6 +46,29 @@ func TestMedianLatency(t *testing.T) {
 	}
 	if (&Outcome{}).MedianLatency() != 0 {
 		t.Error("nothing has a middle")
+	}
+}
+
+// Steps are made in their order; an interrupt leaves out the one that was at work and those after it,
+// and a failure is the end.
+func TestMeasure(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	var told []int64
+	o := exp.Options{Progress: func(done, total int64) { told = append(told, done, total) }}
+	step := func(name string, do func() error) Step {
+		return Step{Name: name, Work: 10, Do: func(_ context.Context, progress func(int)) error { progress(5); return do() }}
+	}
+	fine := func() error { return nil }
+	wrong := errors.New("no room")
+	if _, err := Measure(ctx, o, []Step{step("first", fine), step("second", func() error { return wrong })}); !errors.Is(err, wrong) || err.Error() != "second: no room" {
+		t.Error(err)
+	}
+	if !slices.Equal(told, []int64{5, 20, 15, 20}) {
+		t.Errorf("told of %v", told)
+	}
+	missing, err := Measure(ctx, exp.Options{}, []Step{step("first", fine), step("second", func() error { interrupt(); return wrong }), step("third", fine)})
+	if err != nil || !slices.Equal(missing, []string{"second", "third"}) {
+		t.Errorf("missing %q, %v", missing, err)
 	}
 }
 

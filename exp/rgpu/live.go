@@ -178,7 +178,11 @@ func (l *liveLab) run(ctx context.Context) (*exp.Result, error) {
 	if err := os.Chmod(l.folder, 0o755); err != nil {
 		return nil, err
 	}
-	missing, err := l.measure(ctx)
+	steps, err := l.steps()
+	if err != nil {
+		return nil, err
+	}
+	missing, err := live.Measure(ctx, l.options, steps)
 	if err != nil {
 		return nil, err
 	}
@@ -188,47 +192,11 @@ func (l *liveLab) run(ctx context.Context) (*exp.Result, error) {
 	return l.result(missing), nil
 }
 
-// step is one thing to measure; work is how much of it all it is.
-type step struct {
-	name string
-	work int
-	do   func(ctx context.Context, progress func(done int)) error
-}
-
-// measure makes the runs. When it is interrupted it keeps those that are complete, and says which
-// are not.
-func (l *liveLab) measure(ctx context.Context) (missing []string, err error) {
-	steps, err := l.steps()
-	if err != nil {
-		return nil, err
-	}
-	done, total := 0, 0
-	for _, s := range steps {
-		total += s.work
-	}
-	for _, s := range steps {
-		if ctx.Err() == nil {
-			err := s.do(ctx, func(n int) {
-				if l.options.Progress != nil {
-					l.options.Progress(int64(done+n), int64(total))
-				}
-			})
-			if err != nil && ctx.Err() == nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
-			}
-		}
-		if ctx.Err() != nil {
-			missing = append(missing, s.name)
-		}
-		done += s.work
-	}
-	return missing, nil
-}
-
-func (l *liveLab) steps() ([]step, error) {
-	var list []step
+// steps are all that is measured.
+func (l *liveLab) steps() ([]live.Step, error) {
+	var list []live.Step
 	for _, borrowed := range []bool{false, true} {
-		list = append(list, step{fmt.Sprintf("what a start takes, borrowing %t", borrowed), profiled, func(ctx context.Context, _ func(int)) error {
+		list = append(list, live.Step{Name: fmt.Sprintf("what a start takes, borrowing %t", borrowed), Work: profiled, Do: func(ctx context.Context, _ func(int)) error {
 			return l.profile(ctx, borrowed)
 		}})
 	}
@@ -241,7 +209,7 @@ func (l *liveLab) steps() ([]step, error) {
 					if err != nil {
 						return nil, err
 					}
-					list = append(list, step{fmt.Sprintf("%v, seed %d", t, seed), len(jobs), func(ctx context.Context, progress func(int)) error {
+					list = append(list, live.Step{Name: fmt.Sprintf("%v, seed %d", t, seed), Work: len(jobs), Do: func(ctx context.Context, progress func(int)) error {
 						found, err := l.one(ctx, m, t, jobs, progress)
 						if err == nil {
 							l.found[t] = append(l.found[t], found)
@@ -254,7 +222,7 @@ func (l *liveLab) steps() ([]step, error) {
 	}
 	if l.burst > 0 {
 		for _, driven := range []bool{false, true} {
-			list = append(list, step{fmt.Sprintf("the burst of submissions, driven %t", driven), l.burst / 4, func(ctx context.Context, _ func(int)) error {
+			list = append(list, live.Step{Name: fmt.Sprintf("the burst of submissions, driven %t", driven), Work: l.burst / 4, Do: func(ctx context.Context, _ func(int)) error {
 				return l.burstOf(ctx, driven)
 			}})
 		}

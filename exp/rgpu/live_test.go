@@ -186,9 +186,6 @@ func TestLiveInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.measure(ctx); err != nil {
-		t.Error(err)
-	}
 	l.found = map[liveTrial][]liveFound{}
 	if _, err := l.run(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -41,41 +41,17 @@ var liveColumns = []liveColumn{
 
 // result makes rows, tables, notes and the page.
 func (l *liveLab) result(missing []string) *exp.Result {
-	r := &exp.Result{Name: name, Partial: strings.Join(missing, "; "), Notes: l.notes()}
-	r.Page = &report.Page{Title: title + ", on a real Slurm", Lead: liveLead}
-	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
-	if r.Partial != "" {
-		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
-	show := func(title string, rows []exp.Row, own ...*report.Table) {
-		if len(rows) == 0 {
-			return
-		}
-		r.Rows = append(r.Rows, rows...)
-		if len(own) == 0 {
-			own = []*report.Table{exp.TableWithNotes(rows, title)}
-			own[0].Title = title
-		}
-		r.Tables = append(r.Tables, own...)
-		add(report.Heading(title))
-		for _, t := range own {
-			add(t)
-		}
-	}
+	r := live.NewReport(name, title, liveLead, l.notes(), missing)
 	rows, table := l.columnRows()
-	show(livePart, rows, table)
+	r.Show(livePart, rows, table)
 	if len(rows) > 0 {
-		add(l.bars())
+		r.Add(l.bars())
 	}
-	show(exp.ClaimsPart, l.claimRows())
-	show(liveErrors, l.errorRows())
-	show(liveBurst, l.burstRows())
-	show(liveScheduled, l.loadRows())
-	return r
+	r.Show(exp.ClaimsPart, l.claimRows())
+	r.Show(liveErrors, l.errorRows())
+	r.Show(liveBurst, l.burstRows())
+	r.Show(liveScheduled, l.loadRows())
+	return &r.Result
 }
 
 // each calls f for every trial that was measured, in order.

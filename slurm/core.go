@@ -67,6 +67,8 @@ type Place struct {
 	Start int
 	User  string
 	UID   int
+	// As is what the job asks for from now on; nil if that stays as it is.
+	As *Change
 	// Borrows are the GPUs that are lent to the programs on each of Nodes; nil if there are none.
 	Borrows [][]Borrow
 }
@@ -162,6 +164,9 @@ type job struct {
 	// borrower: it asks for GPUs anywhere. short: the book lacks some that it has, of nodes that have
 	// not said yet what they lend.
 	borrower, short bool
+	// before is the comment of a job whose placement would change what it asks for.
+	before *words.Comment
+	ors    []model.Request // its alternatives, as they were written
 }
 
 // Counts are what has happened.
@@ -402,22 +407,19 @@ func (c *Core) read(j *job, f *Job) {
 	if !fresh {
 		return
 	}
-	admin, err := words.Parse(f.AdminComment)
+	both, err := words.ParseBoth(f.AdminComment, f.Comment)
 	if err != nil {
 		c.note("job %s: %v", j.Ref, err)
 	}
-	users, _ := words.Parse(f.Comment)
-	j.comment, j.managed = admin, admin.Request != nil
-	if users.Request != nil && admin.Request != nil && admin.Answer == nil {
-		// Where REST cannot write the administrators' comment the driver writes the other one.
-		j.comment.Answer, j.comment.Why, j.comment.Other = users.Answer, users.Why, users.Other
-		j.comment.Request.Placed, j.comment.Request.Was = users.Request.Placed, users.Request.Was
-	}
-	if held, said := words.UserHold(f.Comment); said && j.managed {
-		j.comment.Request.Held = held
-	}
-	j.said = j.comment.Why
-	j.borrower = j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(f.TRESPerNode+f.TRESPerJob, "rgpu"))
+	j.comment, j.managed = both, both.Request != nil
+	j.said, j.before = j.comment.Why, nil
+	j.borrower = j.borrows()
+	c.readAlternatives(j)
+}
+
+// borrows says whether a job asks for GPUs anywhere.
+func (j *job) borrows() bool {
+	return j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob, "rgpu"))
 }
 
 // enter moves a job to another phase.
@@ -445,6 +447,10 @@ func (c *Core) withdraw(j *job) {
 		c.stepDue = true
 	}
 	j.parts = nil
+	if j.before != nil {
+		j.comment, j.before = *j.before, nil
+		j.borrower = j.borrows()
+	}
 	c.count(j)
 	if j.phase != aside {
 		c.enter(j, aside)
@@ -763,6 +769,10 @@ func (c *Core) begin(st *policy.Start) {
 		p := &st.Alloc.Parts[i]
 		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)
 	}
+	var change *Change
+	if st.Alternative > 0 {
+		change = c.choose(j, st.Alternative)
+	}
 	borrows := c.borrowed(j, st.Alloc)
 	for _, list := range borrows {
 		for _, b := range list {
@@ -772,6 +782,12 @@ func (c *Core) begin(st *policy.Start) {
 	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
 		a.Grant = fmt.Sprintf("%s/%d.%d", c.cfg.GrantFolder, j.ID, a.Start)
 	}
+	if node := c.clash(j, st.Alloc, borrows); node != "" {
+		c.enter(j, placing)
+		c.withdraw(j)
+		j.why, j.until = fmt.Sprintf("node %s lends some of its GPUs, and Slurm gives out others: which ones a job gets there Slurm alone decides, so it waits until only one of both is so", node), c.now+c.pause(j)
+		return
+	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
 	if !say.Request.Placed {
@@ -779,7 +795,7 @@ func (c *Core) begin(st *policy.Start) {
 	}
 	c.enter(j, placing)
 	j.busy = true
-	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, Borrows: borrows}
+	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, As: change, Borrows: borrows}
 	if !st.Alloc.Parts[0].Exclusive {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}

@@ -81,6 +81,7 @@ type Job struct {
 
 	Dependency  string
 	Reservation string
+	Licences    string
 	// ArrayJob is the number of the array, 0 for none. Tasks that were not taken out of the array
 	// yet are one record: ArrayTasks names them ("1-4%2"). ArrayTask is the number of one task.
 	ArrayJob   uint64

@@ -136,6 +136,64 @@ func lentOf(j *job, a *model.Allocation) []model.Grant {
 	return list
 }
 
+// clash names a node where a job and others would get GPUs in both ways, from Slurm and lent: Slurm
+// chooses by itself which of a node's GPUs it gives to a job, and might choose one that is lent. "" is
+// none.
+func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
+	own, lent := map[string]bool{}, map[string]bool{}
+	for _, list := range borrows {
+		for _, b := range list {
+			lent[b.Node] = true
+		}
+	}
+	if borrows == nil {
+		for i := range a.Parts {
+			if a.Parts[i].GPUs != 0 {
+				own[c.nodes[a.Parts[i].Node].Name] = true
+			}
+		}
+	}
+	for name := range lent {
+		if n := c.byName[name]; n.GPUs > 1 && c.slurmGivesGPUs(n) {
+			return name
+		}
+	}
+	for name := range own {
+		if n := c.byName[name]; n.GPUs > 1 && c.isLentFrom(name, j) {
+			return name
+		}
+	}
+	return ""
+}
+
+// slurmGivesGPUs says whether a job has GPUs of a node from Slurm.
+func (c *Core) slurmGivesGPUs(n *node) bool {
+	for _, j := range c.jobs {
+		if j.borrower || j.number < 0 || j.phase == waiting {
+			continue
+		}
+		for _, p := range c.plain.Allocation(j.number).Parts {
+			if p.Node == n.number && p.GPUs != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isLentFrom says whether a job other than this one was lent a GPU of a node.
+func (c *Core) isLentFrom(node string, but *job) bool {
+	for _, j := range c.jobs {
+		if j == but || c.Borrows(j.ID, j.fact.Restarts) == nil {
+			continue
+		}
+		if slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == node }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Settled says whether it is known what a driver before this one has asked Slurm for: before, nothing
 // that it lent must be taken back.
 func (c *Core) Settled() bool { return c.settled }
@@ -165,6 +223,14 @@ func (c *Core) Borrows(id uint64, start int) *Loan {
 		l.GPUs = append(l.GPUs, Borrow{d, j.share()})
 	}
 	return l
+}
+
+// lent are the GPUs that a job was given elsewhere.
+func (j *job) lent() []words.Device {
+	if j.plan == nil {
+		return nil
+	}
+	return j.plan.Devices
 }
 
 // share is the memory that a job has of each GPU that it was lent; 0 is all.

@@ -40,7 +40,7 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 		return nil, err
 	}
 	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: f.QOS, Reservation: f.Reservation,
-		WallTime: c.expected(f), Request: r, Submit: max(0, c.policyTime(f.Submitted))}
+		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()
 }
 
@@ -78,11 +78,16 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 
 // nodesFor are the nodes that a job may use; nil is all of them.
 func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
-	f := &j.fact
-	required := f.Required
+	required := j.fact.Required
 	if j.comment.Request.Placed {
 		required = j.comment.Request.Was
 	}
+	return c.nodesIn(&j.fact, required, nodes)
+}
+
+// nodesIn are the nodes of a job's partition, or those that it requires, without those that it
+// excludes; nil is all.
+func (c *Core) nodesIn(f *Job, required string, nodes int) ([]string, error) {
 	var list []string
 	if p := c.partitions[f.Partition]; p != nil {
 		if list = p.names; required == "" && f.Excluded == "" {

@@ -6,8 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,8 +29,9 @@ import (
 type driveFlags struct {
 	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory string
 	agents, tlsDir, authority, grants                                         string
-	poll                                                                      time.Duration
+	poll, fallbackAfter                                                       time.Duration
 	parallel                                                                  int
+	guard                                                                     bool
 }
 
 func newSlurmDrive() *cobra.Command {
@@ -57,6 +60,9 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.DurationVar(&f.poll, "poll", 500*time.Millisecond, "ask Slurm this often, a `time`")
 	flags.IntVar(&f.parallel, "parallel", 4, "requests at a time, a `number`")
 	flags.StringVar(&f.fallback, "fallback", "wait", "what becomes of waiting jobs when the driver ends: `wait`, or slurm: Slurm's scheduler gets them")
+	flags.DurationVar(&f.fallbackAfter, "fallback-after", 30*time.Second, "with --fallback slurm, how long waiting jobs wait for another driver when this one is killed, a `time`")
+	flags.BoolVar(&f.guard, "guard", false, "wait for the end of standard input, then hand waiting jobs to Slurm unless a driver answers")
+	_ = flags.MarkHidden("guard")
 	flags.StringVar(&f.record, "record", "", "write what the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.alive, "alive", "", "write the time to this `file` every second, for the job_submit script")
 	flags.StringVar(&f.socket, "socket", defaultDriverSocket(), "where muster slurm status asks, a `path`")
@@ -127,6 +133,9 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
 	}
+	if f.guard {
+		return f.stand(c, e, cfg)
+	}
 	if f.record != "" {
 		file, err := os.OpenFile(f.record, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 		if err != nil {
@@ -149,7 +158,41 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		return err
 	}
 	log.Info("driving Slurm", "version", e.Version(), "policy", f.policy, "rest", f.rest)
+	if cfg.Fallback == driver.FallbackSlurm {
+		dismiss, err := startGuard()
+		if err != nil {
+			return err
+		}
+		defer dismiss()
+	}
 	return d.Run(ctx)
+}
+
+// startGuard starts a process that outlives this one if it is killed, and hands the waiting jobs over
+// then. A driver that ends by itself dismisses it.
+func startGuard() (dismiss func(), err error) {
+	// It has none of this one's outputs: whoever waits for their end is not to wait for it, too.
+	guard := exec.Command("/proc/self/exe", append(slices.Clone(os.Args[1:]), "--guard")...)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
+	alive, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the process that hands jobs over if this one is killed: %w", err)
+	}
+	return func() {
+		_ = guard.Process.Kill()
+		_ = guard.Wait()
+		_ = alive.Close()
+	}, nil
+}
+
+// stand waits until the driver has been killed, and then for another one.
+func (f *driveFlags) stand(c *cobra.Command, e *engine.Engine, cfg driver.Config) error {
+	signal.Ignore(os.Interrupt, syscall.SIGHUP)
+	_, _ = io.Copy(io.Discard, c.InOrStdin())
+	return driver.Guard(c.Context(), e, cfg, f.fallbackAfter)
 }
 
 // lending lets nodes that lend connect.
@@ -206,15 +249,29 @@ func newSlurmStatus() *cobra.Command {
 	return c
 }
 
+// askDriver says in a line what the driver of this machine does.
+func askDriver(ctx context.Context) (string, error) {
+	s, err := driver.AskStatus(ctx, defaultDriverSocket())
+	return summaryOf(s), err
+}
+
+func summaryOf(s slurm.Status) string {
+	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	if s.Lenders > 0 || s.Borrowed > 0 {
+		text += fmt.Sprintf("; %s lend %s, jobs borrow %d", plural(s.Lenders, "node"), plural(s.Lendable, "GPU"), s.Borrowed)
+	}
+	return text
+}
+
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
-	fmt.Fprintf(w, "%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's\n", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	fmt.Fprintln(w, summaryOf(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
 	if len(s.Jobs) == 0 {
 		return nil
 	}
 	var rows [][]string
 	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), printable(j.Why)})
+		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), orDash(printable(strings.Join(j.Devices, ","))), printable(j.Why)})
 	}
-	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "WHY"}, rows, 0)
+	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
 }

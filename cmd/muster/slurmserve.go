@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/client"
-	"muster/model/slurmopt"
 	"muster/node"
+	"muster/slurm"
 	"muster/wire/grant"
 )
 
@@ -170,8 +170,8 @@ func newSlurmCheckOr() *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, options := range args {
-				if _, err := slurmopt.Parse([]string{"sbatch", "--or=" + options}); err != nil {
-					fmt.Fprintln(c.OutOrStdout(), strings.ReplaceAll(strings.ReplaceAll(err.Error(), "--or", "--muster-or"), "\n", "; "))
+				if _, err := slurm.ParseAlternative(options); err != nil {
+					fmt.Fprintln(c.OutOrStdout(), err)
 					return exitStatus(1)
 				}
 			}

@@ -35,6 +35,10 @@ func (f *setupFlags) add(c *cobra.Command) {
 	flags.StringSliceVar(&f.options.Partitions, "partition", nil, "Muster places all jobs of these partitions, `names`")
 	flags.StringVar(&f.options.Alive, "alive", "", "the `file` of muster slurm drive --alive: while the driver is away, jobs that need none of its GPUs go to Slurm's own scheduler")
 	flags.IntVar(&f.options.GPUs, "gpus", 0, "how many GPUs nodes lend, as licences, a `number` (default: no licences)")
+	flags.StringVar(&f.options.Agents, "agents", "", "where nodes that lend GPUs connect to the driver, HOST:PORT or unix:PATH, an `address`")
+	flags.StringVar(&f.options.TLSDir, "tls-dir", "", "`folder` with the driver's certificate (muster cert --head), for --agents")
+	flags.StringVar(&f.options.Grants, "grants", "", "the `folder` in which jobs find what they were lent, on a file system that all nodes share")
+	flags.StringVar(&f.options.RESTAddress, "rest", "http://127.0.0.1:6820", "slurmrestd's `address`, for the driver")
 	flags.BoolVar(&f.noREST, "no-rest", false, "the driver does without slurmrestd")
 	flags.StringVar(&f.options.Units, "units", "", "write units for systemd into this `folder`, such as /etc/systemd/system")
 	flags.StringVar(&f.options.Driver, "driver", "", "the `command` line of the driver's service (default: muster slurm drive)")
@@ -58,6 +62,9 @@ func (f *setupFlags) read() (setup.Options, error) {
 	}
 	if !filepath.IsAbs(o.Muster) || o.Library != "" && !filepath.IsAbs(o.Library) {
 		return o, usageErrorf("--muster and --library are paths that begin with /: they are used on all nodes")
+	}
+	if (o.Agents == "") != (o.Grants == "") {
+		return o, usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
 	}
 	if o.Include == "" {
 		o.Include = findHeaders(o.Release)
@@ -173,6 +180,9 @@ wrong and what to do. Give it the flags that setup had. The exit status is 1 if 
 				return err
 			}
 			findings := setup.Doctor(o, func(name string, args ...string) (string, error) {
+				if name == "muster" {
+					name = "/proc/self/exe"
+				}
 				out, err := exec.CommandContext(c.Context(), name, args...).CombinedOutput()
 				return string(out), err
 			})

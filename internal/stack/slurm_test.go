@@ -90,7 +90,7 @@ func (c *slurmCluster) nodeSocket(name string) string {
 func (c *slurmCluster) drive(more ...string) {
 	c.Helper()
 	args := append([]string{"slurm", "drive", "--agents", c.agents, "--authority", filepath.Join(c.dir, "ca.pem"), "--grants", c.grants(),
-		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive")}, more...)
+		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl")}, more...)
 	if address, _ := c.slurm.REST(); address != "" {
 		args = append(args, "--rest", address, "--rest-user", c.slurm.User, "--token-file", c.slurm.TokenFile())
 	}
@@ -245,6 +245,7 @@ func TestSlurmJobsBorrowGPUs(t *testing.T) {
 				}
 				c.must("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
 			}, "NODE_FAIL")
+			c.goesToSimulator()
 		})
 	}
 }
@@ -318,9 +319,44 @@ func (c *slurmCluster) shares() {
 	}
 	id, out := c.sbatch("exec "+made("small")+" sums", "--rgpu=2:40M", "--rcuda-mode=excl", "-w", "n3")
 	c.eventually("squeue says why the job waits", func() bool { return strings.Contains(c.why(id), "muster:wait why=") })
+	for _, args := range [][]string{{"slurm", "job", id}, {"job", id}} {
+		if text := c.besides(args...); !strings.Contains(text, "state      PENDING (JobHeldUser)\nwhy        ") || !strings.Contains(text, "asks       2 GPUs anywhere, 40 MB of each\n") {
+			c.Errorf("muster %q says %s", args, text)
+		}
+	}
 	c.must("scancel", ids...)
 	c.ends(id, out, "COMPLETED")
+	if text := c.besides("job", id); !strings.Contains(text, "GPU        1: n8:0\n") {
+		c.Errorf("muster job says %s", text)
+	}
+	if text := c.besides("slurm", "status", "--socket", filepath.Join(c.dir, "driver.sock")); !strings.Contains(text, "; 2 nodes lend 2 GPUs, jobs borrow ") {
+		c.Errorf("muster slurm status says %s", text)
+	}
+	if text := c.besides("slurm"); !strings.Contains(text, "This machine has slurm") {
+		c.Errorf("muster slurm says %s", text)
+	}
 	c.free()
+}
+
+// besides runs muster as a user of the cluster does.
+func (c *slurmCluster) besides(args ...string) string {
+	c.Helper()
+	command := exec.Command(made("muster"), args...)
+	command.Env = c.slurm.Environ()
+	out, err := command.CombinedOutput()
+	if err != nil {
+		c.Fatalf("muster %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// goesToSimulator asks what another policy would have done.
+func (c *slurmCluster) goesToSimulator() {
+	c.Helper()
+	text := c.besides("sim", "--workload", filepath.Join(c.dir, "record.jsonl"), "--policy", "easy,mosaic")
+	if !strings.Contains(text, "\nmosaic ") {
+		c.Errorf("muster sim says %s", text)
+	}
 }
 
 // refuses submits what makes no sense.
@@ -362,6 +398,31 @@ func (c *slurmCluster) requeues() {
 	c.free()
 }
 
+// A policy that weighs alternatives gives a job the one that can start, and Slurm's record, the script
+// and its steps are those of that one.
+func TestSlurmAlternatives(t *testing.T) {
+	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4}, "n4")
+	c.killDriver()
+	c.drive("--policy", "auction")
+	busy, _ := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-w", "n1")
+	c.eventually("the GPU is in use", func() bool { return len(c.grantsOf("n4")) == 1 })
+	const show = "echo as=$MUSTER_OR gpus=$RCUDA_DEVICE_COUNT nodes=$SLURM_JOB_NUM_NODES tasks=$SLURM_NTASKS\nsrun sh -c 'echo task'"
+	id, out := c.sbatch(show, "--rgpu=1", "-t", "60", "--muster-or=-n 1000", "--muster-or=-N 2 -n 6 -t 5")
+	if text := c.ends(id, out, "COMPLETED"); !strings.HasPrefix(text, "as=2 gpus= nodes=2 tasks=6\n") || strings.Count(text, "task\n") != 6 {
+		t.Errorf("the job wrote %s", text)
+	}
+	if record := c.must("scontrol", "show", "job", id); !strings.Contains(record, "TimeLimit=00:05:00") {
+		t.Errorf("the job is %s", record)
+	}
+	c.must("scancel", busy)
+	c.free()
+	id, out = c.sbatch("echo as=$MUSTER_OR gpus=$RCUDA_DEVICE_COUNT; exec "+made("small")+" sums", "-N", "9", "--muster-or=--rgpu=1:40M -n 1")
+	if text := c.ends(id, out, "COMPLETED"); !strings.HasPrefix(text, "as=1 gpus=1\n") || !strings.Contains(text, "right") {
+		t.Errorf("the job wrote %s", text)
+	}
+	c.free()
+}
+
 // The driver is killed while jobs borrow, and while others wait: those that run go on, none is lost,
 // and all is given back.
 func TestSlurmDriverIsKilled(t *testing.T) {
@@ -398,6 +459,35 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 	c.killDriver()
 	c.must("scancel", last)
 	c.ends(last, lastOut, "CANCELLED")
+	c.drive()
+	c.free()
+}
+
+// A driver that is to fall back and is killed leaves its waiting jobs to Slurm's own scheduler, but not
+// those that need borrowed GPUs; another driver that comes in time takes them instead.
+func TestSlurmFallsBack(t *testing.T) {
+	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 2, CPUs: 2}, "n2")
+	c.killDriver()
+	c.drive("--fallback", "slurm", "--fallback-after", "20s", "--policy", "fcfs")
+	busy, busyOut := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-N1", "--exclusive", "-w", "n1")
+	c.uses(busy, busyOut, "n2")
+	borrower, _ := c.sbatch("true", "--rgpu=1")
+	plain, plainOut := c.sbatch("true", "--muster-or=-n 2", "-N2") // Muster's, since it has an alternative
+	c.eventually("the job waits for Muster", func() bool { return strings.Contains(c.why(plain), "muster:wait") })
+	c.killDriver()
+	c.drive("--fallback", "slurm", "--fallback-after", "1s", "--policy", "fcfs") // in time
+	c.eventually("it is there", func() bool { return strings.Contains(c.driver.output.String(), "driving Slurm") })
+	if reason := c.must("squeue", "-h", "-j", plain, "-o", "%r"); reason != "JobHeldUser" {
+		t.Errorf("the job that waits is %s", reason)
+	}
+	c.killDriver()
+	c.eventually("the job is Slurm's", func() bool { return c.must("squeue", "-h", "-j", plain, "-o", "%r") != "JobHeldUser" })
+	c.must("scancel", busy)
+	c.ends(plain, plainOut, "COMPLETED")
+	if reason := c.must("squeue", "-h", "-j", borrower, "-o", "%r"); reason != "JobHeldUser" {
+		t.Errorf("the job that borrows is %s", reason)
+	}
+	c.must("scancel", borrower)
 	c.drive()
 	c.free()
 }

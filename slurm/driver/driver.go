@@ -173,7 +173,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		}
 	}
 	if d.cfg.Fallback == FallbackSlurm {
-		return d.leave()
+		return d.handOver(d.core.Held("Muster's driver has ended: Slurm's scheduler has it"))
 	}
 	return nil
 }
@@ -393,19 +393,6 @@ func (d *Driver) send(ctx context.Context, list []request) {
 	for _, n := range d.core.Take().Notes {
 		d.cfg.Log.Warn(n)
 	}
-}
-
-// leave hands what waits to Slurm's scheduler.
-func (d *Driver) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var list []request
-	for _, s := range d.core.Held("Muster's driver has ended: Slurm's scheduler has it") {
-		list = append(list, request{0, func(ctx context.Context) error { return d.engine.Handover(ctx, s.Job, s.Comment) }})
-	}
-	d.cfg.Log.Info("handing waiting jobs to Slurm's scheduler", "jobs", len(list))
-	d.send(ctx, list)
-	return nil
 }
 
 // sayAlive writes the time of the latest round.

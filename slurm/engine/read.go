@@ -144,6 +144,7 @@ type jobDocument struct {
 
 	Dependency  text   `json:"dependency"`
 	Reservation text   `json:"resv_name"`
+	Licences    text   `json:"licenses"`
 	ArrayJob    number `json:"array_job_id"`
 	ArrayTask   number `json:"array_task_id"`
 	ArrayTasks  text   `json:"array_task_string"`
@@ -193,7 +194,7 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 		MemoryPerNode: d.MemoryPerNode.megabytes(), MemoryPerCPU: d.MemoryPerCPU.megabytes(),
 		Exclusive: d.Shared.has("none"), Contiguous: d.Contiguous, Required: d.Required, Excluded: d.Excluded,
 		Features: d.Features, TRESPerJob: d.TRESPerJob, TRESPerNode: d.TRESPerNode, TRESPerTask: d.TRESPerTask, TRESPerSocket: d.TRESPerSocket,
-		Nodes: d.Nodes, Dependency: d.Dependency, Reservation: d.Reservation, HetJob: uint64(d.HetJob),
+		Nodes: d.Nodes, Dependency: d.Dependency, Reservation: d.Reservation, Licences: d.Licences, HetJob: uint64(d.HetJob),
 		ArrayJob: uint64(d.ArrayJob), ArrayTask: d.ArrayTask.int(), ArrayTasks: d.ArrayTasks, ArrayLimit: d.ArrayLimit.int(),
 	}
 	for _, s := range d.State {

@@ -3,6 +3,7 @@ package setup
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"muster/slurm/release"
@@ -23,10 +24,13 @@ func Doctor(o Options, run Run) []Finding {
 	d := &doctor{run: run}
 	d.files(o)
 	d.program(o.Muster)
+	d.grants(o)
+	d.twice(o)
 	d.version(o.Release)
 	if d.answers() {
 		d.loaded(o)
 		d.options()
+		d.driver(o)
 	}
 	return d.found
 }
@@ -72,6 +76,46 @@ func (d *doctor) program(path string) {
 	default:
 		d.good("users can run %s", path)
 	}
+}
+
+// grants looks at the folder in which jobs find what they were lent.
+func (d *doctor) grants(o Options) {
+	if o.Grants == "" {
+		return
+	}
+	switch info, err := os.Stat(o.Grants); {
+	case err != nil || !info.IsDir():
+		d.bad("mkdir -m 755 "+o.Grants+", on a file system that all nodes share", "the folder for grants %s is not there", o.Grants)
+	case info.Mode().Perm()&0o022 != 0:
+		d.bad("chmod go-w "+o.Grants, "others can write to %s, and put grants of theirs there", o.Grants)
+	case info.Mode().Perm()&0o001 == 0:
+		d.bad("chmod 755 "+o.Grants, "users cannot reach their grants in %s", o.Grants)
+	default:
+		d.good("jobs can find their grants in %s", o.Grants)
+	}
+}
+
+// twice warns of GPUs that Slurm gives out and nodes may lend.
+func (d *doctor) twice(o Options) {
+	if o.Agents == "" {
+		return
+	}
+	c, err := readConfig(filepath.Join(o.Conf, "slurm.conf"))
+	if err == nil && c.nodesHave("gpu") {
+		d.bad("take gpu out of Gres= of nodes that lend, or let Muster place all jobs (--all) and lend on nodes with one GPU only",
+			"slurm.conf gives nodes Gres=gpu: Slurm may give a job a GPU that its node lends to another")
+	}
+}
+
+// driver asks the driver how it is.
+func (d *doctor) driver(o Options) {
+	out, err := d.run("muster", "slurm", "status")
+	said, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	if err != nil {
+		d.bad(o.DriverCommand()+", or systemctl enable --now muster-slurm", "the driver does not answer, and jobs wait for it: %s", said)
+		return
+	}
+	d.good("the driver answers: %s", said)
 }
 
 func (d *doctor) version(want *release.Release) {

@@ -54,9 +54,31 @@ type Options struct {
 	GPUs int
 	// REST lets the driver use slurmrestd: a key and, with Units, a line for its service.
 	REST bool
+	// Agents is where nodes that lend GPUs connect to the driver, TLSDir the folder with its
+	// certificate, and Grants the folder in which jobs find what they were lent; "": nobody lends.
+	Agents, TLSDir, Grants string
+	// RESTAddress is slurmrestd's, for the driver.
+	RESTAddress string
 	// Units is the folder for systemd's units; "": none are written. Driver is the command line of
-	// the driver's service.
+	// the driver's service; "": what the other options make of it.
 	Units, Driver string
+}
+
+// DriverCommand is the command line of the driver.
+func (o *Options) DriverCommand() string {
+	if o.Driver != "" {
+		return o.Driver
+	}
+	line := o.Muster + " slurm drive"
+	for _, f := range []struct{ name, value string }{{"agents", o.Agents}, {"tls-dir", o.TLSDir}, {"grants", o.Grants}, {"alive", o.Alive}} {
+		if f.value != "" {
+			line += " --" + f.name + " " + f.value
+		}
+	}
+	if o.REST && o.RESTAddress != "" {
+		line += " --rest " + o.RESTAddress
+	}
+	return line
 }
 
 // Change is a file as it is and as it is to be.
@@ -235,11 +257,13 @@ func (p *planner) library() error {
 	}
 	c := Change{Path: path, Before: text, Binary: true, What: "the plug-in, compiled for Slurm " + p.Release.Name, mode: 0o755, owner: -1}
 	switch {
-	case p.remove && text == nil:
-		return nil
+	case p.remove && !bytes.Contains(text, []byte(spank.StampPrefix)):
+		return nil // there is none, or it is somebody else's
 	case p.remove:
 	case bytes.Contains(text, []byte(spank.Stamp(p.Release))):
 		return nil
+	case text != nil && !bytes.Contains(text, []byte(spank.StampPrefix)):
+		return fmt.Errorf("%s is there and is not Muster's: move it away, or choose another name with --library", path)
 	default:
 		c.After = []byte(spank.Stamp(p.Release))
 		c.build = func(ctx context.Context, to string) error { return spank.Build(ctx, p.Release, p.Include, to) }
@@ -392,6 +416,10 @@ Restart=always
 RestartSec=2
 NoNewPrivileges=yes
 ProtectSystem=full
+RuntimeDirectory=muster
+RuntimeDirectoryPreserve=yes
+# Grants are files of the jobs' users.
+AmbientCapabilities=CAP_CHOWN
 
 [Install]
 WantedBy=multi-user.target
@@ -410,15 +438,11 @@ func (p *planner) units() error {
 	if name == "" {
 		name = "root"
 	}
-	driver := p.Driver
-	if driver == "" {
-		driver = p.Muster + " slurm drive"
-		if p.Alive != "" {
-			driver += " --alive " + p.Alive
-		}
+	if info, err := os.Stat(p.Units); err != nil || !info.IsDir() {
+		return fmt.Errorf("the folder for units %s is not there: name systemd's with --units, or leave that out", p.Units)
 	}
 	const mark = "# Written by muster slurm setup"
-	if err := p.whole(Change{Path: filepath.Join(p.Units, unitName), After: fmt.Appendf(nil, unitText, driver, name),
+	if err := p.whole(Change{Path: filepath.Join(p.Units, unitName), After: fmt.Appendf(nil, unitText, p.DriverCommand(), name),
 		What: "the driver as a service: systemctl enable --now muster-slurm", owner: -1}, mark); err != nil {
 		return err
 	}

@@ -15,13 +15,17 @@ import (
 	"muster/slurm/spank"
 )
 
-// snapshot is all files of a folder, with their modes.
+// snapshot is all that is in a folder, with modes.
 func snapshot(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+		if err != nil {
 			return err
+		}
+		if d.IsDir() {
+			all[path] = "a folder"
+			return nil
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -98,8 +102,11 @@ func TestSetupIsUndone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, files)
-			before := snapshot(t, dir)
 			units := filepath.Join(dir, "units")
+			if err := os.Mkdir(units, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			before := snapshot(t, dir)
 			o := setup.Options{Conf: dir, Release: release.Newest(), Library: builtPlugin(t), Muster: "/usr/bin/muster", GPUs: 4, REST: true, Units: units}
 			plan := apply(t, setup.Make, o)
 			if len(plan.Changes) == 0 {
@@ -219,6 +226,9 @@ func TestRealSlurm(t *testing.T) {
 			t.Parallel()
 			c := emulatetest.Start(t, emulate.Options{Release: r, Nodes: 1, NoREST: true})
 			run := func(name string, args ...string) (string, error) {
+				if name == "muster" {
+					return "8 of 8 nodes up", nil // there is no driver
+				}
 				out, err := c.Command(name, args...).CombinedOutput()
 				return string(out), err
 			}
@@ -256,6 +266,84 @@ func TestRealSlurm(t *testing.T) {
 			if out, err := run("sbatch", "--rgpu=1", "--wrap", "true"); err == nil {
 				t.Errorf("after --remove there is still --rgpu: %s", out)
 			}
+		})
+	}
+}
+
+// The doctor names what is wrong with a set-up that somebody has broken, and what to do.
+func TestDoctorFinds(t *testing.T) {
+	healthy := map[string]string{
+		"scontrol --version": "slurm 26.05.5\n", "scontrol ping": "Slurmctld(primary) at here is UP\n", "scontrol show config": "JobSubmitPlugins = lua\n",
+		"scontrol show license rgpu": "LicenseName=rgpu\n    Total=4 Used=0\n", "sbatch --help": "  --rgpu=N[:MEM]\n", "muster slurm status": "8 of 8 nodes up\n",
+	}
+	for name, x := range map[string]struct {
+		// files are written over those of a good set-up, "-" removes one; answers are other ones of commands, "-" makes one fail.
+		files, answers map[string]string
+		change         func(*setup.Options)
+		want, remedy   string
+	}{
+		"nothing":          {},
+		"no slurm.conf":    {files: map[string]string{"slurm.conf": "-"}, want: "Slurm's configuration: ", remedy: ""},
+		"no plug-in line":  {files: map[string]string{"plugstack.conf": "# nothing\n"}, want: "plugstack.conf is not as it should be: Slurm's commands and nodes load the plug-in", remedy: "muster slurm setup --conf "},
+		"no script":        {files: map[string]string{"muster.lua": "-"}, want: "muster.lua is not as it should be", remedy: "muster slurm setup"},
+		"an old script":    {files: map[string]string{"muster.lua": "-- Muster's part of job_submit.lua\n"}, want: "muster.lua is not as it should be", remedy: "muster slurm setup"},
+		"no hook":          {files: map[string]string{"job_submit.lua": "return slurm.SUCCESS\n"}, want: "job_submit.lua is not as it should be", remedy: "muster slurm setup"},
+		"an old plug-in":   {files: map[string]string{"spank_muster.so": spank.StampPrefix + "0-26.05"}, want: "spank_muster.so is not as it should be", remedy: "muster slurm setup"},
+		"another plug-in":  {files: map[string]string{"spank_muster.so": "ELF"}, want: "is not Muster's: move it away"},
+		"other plug-ins":   {files: map[string]string{"slurm.conf": "JobSubmitPlugins=all_partitions\nLicenses=rgpu:4\n"}, want: "slurm.conf:1: write JobSubmitPlugins=all_partitions,lua"},
+		"half a block":     {files: map[string]string{"plugstack.conf": "# BEGIN muster: written by muster slurm setup, which takes it out with --remove\n"}, want: "the block of Muster has no end"},
+		"no program":       {change: func(o *setup.Options) { o.Muster = "/nonexistent/muster" }, want: "the program that the plug-in starts is not there", remedy: "install muster there on every node"},
+		"no rights":        {change: func(o *setup.Options) { o.Muster = o.Conf + "/slurm.conf" }, want: "users cannot run", remedy: "chmod 755"},
+		"no grants":        {change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", "/nonexistent/grants" }, want: "the folder for grants /nonexistent/grants is not there", remedy: "mkdir -m 755"},
+		"open grants":      {change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", "/tmp" }, want: "others can write to /tmp", remedy: "chmod go-w /tmp"},
+		"GPUs twice":       {files: map[string]string{"more.conf": "NodeName=n1 Gres=gpu:2\n"}, change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", o.Conf }, want: "Slurm may give a job a GPU that its node lends to another", remedy: "take gpu out of Gres="},
+		"no commands":      {answers: map[string]string{"scontrol --version": "-"}, want: "scontrol does not run", remedy: "put Slurm's commands into PATH"},
+		"another release":  {answers: map[string]string{"scontrol --version": "slurm 24.11.5\n"}, want: "Slurm is 24.11 and the plug-in is for 26.05", remedy: "muster slurm setup --version 24.11"},
+		"unknown release":  {answers: map[string]string{"scontrol --version": "slurm 19.05.1\n"}, want: "Slurm 19.05 is not known here"},
+		"no slurmctld":     {answers: map[string]string{"scontrol ping": "Slurmctld(primary) at here is DOWN\n"}, want: "slurmctld does not answer", remedy: "start slurmctld"},
+		"not restarted":    {answers: map[string]string{"scontrol show config": "JobSubmitPlugins = (null)\n"}, want: "slurmctld runs without job_submit.lua", remedy: "restart slurmctld"},
+		"fewer licences":   {answers: map[string]string{"scontrol show license rgpu": "LicenseName=rgpu\n    Total=2 Used=0\n"}, want: "slurmctld has not 4 licences rgpu", remedy: "scontrol reconfigure"},
+		"plug-in not read": {answers: map[string]string{"sbatch --help": "  --gres\n"}, want: "sbatch has no --rgpu", remedy: "look at plugstack.conf on this machine"},
+		"no driver":        {answers: map[string]string{"muster slurm status": "-"}, want: "the driver does not answer, and jobs wait for it", remedy: "slurm drive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"slurm.conf": "Include more.conf\n", "more.conf": "ClusterName=a\n", "spank_muster.so": spank.Stamp(release.Newest())})
+			o := setup.Options{Conf: dir, Release: release.Newest(), Muster: os.Args[0], GPUs: 4}
+			apply(t, setup.Make, o)
+			for file, text := range x.files {
+				if text == "-" {
+					os.Remove(filepath.Join(dir, file))
+				} else {
+					write(t, dir, map[string]string{file: text})
+				}
+			}
+			if x.change != nil {
+				x.change(&o)
+			}
+			found := setup.Doctor(o, func(name string, args ...string) (string, error) {
+				key := strings.Join(append([]string{name}, args...), " ")
+				answer, given := x.answers[key]
+				if !given {
+					answer = healthy[key]
+				}
+				if answer == "-" {
+					return "", errors.New("it fails")
+				}
+				return answer, nil
+			})
+			if x.want == "" {
+				if wrong(found) {
+					t.Errorf("the doctor finds %+v", found)
+				}
+				return
+			}
+			for _, f := range found {
+				if f.Wrong && strings.Contains(f.What, x.want) && strings.Contains(f.Remedy, x.remedy) {
+					return
+				}
+			}
+			t.Errorf("the doctor finds %+v", found)
 		})
 	}
 }

@@ -39,10 +39,13 @@ var header string
 //go:embed muster.lua
 var script string
 
+// StampPrefix begins the text that every plug-in of Muster has in it.
+const StampPrefix = "muster-spank-"
+
 // Stamp is a text that a plug-in has in it which was built from this source for a release: it
 // tells an old one from the right one.
 func Stamp(r *release.Release) string {
-	return fmt.Sprintf("muster-spank-%x-%s", sha256.Sum256([]byte(header+source)), r.Name)
+	return fmt.Sprintf(StampPrefix+"%x-%s", sha256.Sum256([]byte(header+source)), r.Name)
 }
 
 // Settings are what differs between clusters in the script.

@@ -17,6 +17,7 @@ struct words_comment {
 	char *copy;
 	int request;           // there is a muster:req
 	long gpus;             // that it asks for
+	long as;               // the alternative that was chosen, from 1; 0 for none
 	const char *why;       // why the job waits or got what it got; "" where nobody said
 	int answer;            // there is a muster:got
 	uint64_t start, job;   // which start of which job the answer is for
@@ -111,6 +112,12 @@ static int words_request(struct words_comment *c, char *word)
 	size_t length = strlen(word);
 	if (!strcmp(word, "hold=user") || !strcmp(word, "mode=excl") || !strcmp(word, "mode=shar"))
 		return 0;
+	if (!strncmp(word, "as=", 3)) {
+		if (words_number(word + 3, WORDS_MAX_GPUS, &n))
+			return -1;
+		c->as = (long)n;
+		return 0;
+	}
 	if (!strncmp(word, "rgpu=", 5)) {
 		if (words_number(word + 5, WORDS_MAX_GPUS, &n))
 			return -1;

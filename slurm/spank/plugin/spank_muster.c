@@ -67,8 +67,9 @@ static int server_life = -1, server_says = -1;
 static struct words_comment said;
 static int answered;
 
-// The node of a batch script; empty in other steps.
+// The node of a batch script; empty in other steps. And how many tasks the job has.
 static char batch_host[256];
+static uint32_t job_tasks;
 
 // Why the step must not run; its tasks say so, where the user sees it.
 static char trouble[1024];
@@ -619,6 +620,7 @@ static void ask(spank_t sp)
 	} else {
 		if (step == SLURM_BATCH_SCRIPT && jobs->job_array[0].batch_host)
 			snprintf(batch_host, sizeof batch_host, "%s", jobs->job_array[0].batch_host);
+		job_tasks = jobs->job_array[0].num_tasks;
 		look(&jobs->job_array[0]);
 	}
 	if (jobs)
@@ -640,12 +642,29 @@ int slurm_spank_init_post_opt(spank_t sp, int count, char **arguments)
 	}
 }
 
+// tell_alternative tells the batch script which alternative was chosen, and of how many tasks it is:
+// sbatch has written down those of the first request.
+static void tell_alternative(spank_t sp)
+{
+	char number[32];
+	snprintf(number, sizeof number, "%ld", said.as);
+	spank_setenv(sp, "MUSTER_OR", number, 1);
+	if (!batch_host[0])
+		return;
+	snprintf(number, sizeof number, "%u", job_tasks);
+	spank_setenv(sp, "SLURM_NTASKS", number, 1);
+	spank_setenv(sp, "SLURM_NPROCS", number, 1);
+}
+
 // In slurmstepd, as the job's user, before the tasks are made.
 int slurm_spank_user_init(spank_t sp, int count, char **arguments)
 {
 	(void)count, (void)arguments;
-	if (answered)
-		use(sp);
+	if (!answered)
+		return 0;
+	if (said.as)
+		tell_alternative(sp);
+	use(sp);
 	return 0;
 }
 

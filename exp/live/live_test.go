@@ -73,8 +73,8 @@ func TestMeasure(t *testing.T) {
 }
 
 // Starts measures, on each release, what lies between the end of a job and the start of the next
-// one that waits for its node, with Slurm's own scheduler and with Muster's driver; from the answer
-// to a placement to the job's first command; and what slurmctld takes a job.
+// one that waits for its node, and what slurmctld takes for a job, with Slurm's own scheduler and with
+// Muster's driver.
 //
 //	go test ./exp/live -run - -bench Starts -benchtime 1x
 func BenchmarkStarts(b *testing.B) {
@@ -98,9 +98,6 @@ func BenchmarkStarts(b *testing.B) {
 					}
 					b.ReportMetric(((last-first)/(jobs-1) - 100*time.Millisecond).Seconds(), name+"-gap-s")
 					b.ReportMetric(1e3*out.Controller.Seconds()/jobs, name+"-slurmctld-ms/job")
-					if policy != "" {
-						b.ReportMetric(out.MedianLatency().Seconds(), "latency-s")
-					}
 				}
 			}
 		})

@@ -21,8 +21,8 @@ import (
 var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run the jobs on a real Slurm with emulated nodes, and the same in the simulator", Switch: true},
 	{Name: "full", Summary: "with --live: the paper's size, 4 hours of work in real time, and all 15 versions unless --versions chooses: 15 hours for each of them", Switch: true},
-	{Name: "versions", Summary: "with --live: workloads of Table 4, as II.1,V.1, which is the default"},
-	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 50, with --full 1)"},
+	{Name: "versions", Summary: "with --live: workloads of Table 4, as II.1,V.1 (default II.1)"},
+	{Name: "speed", Summary: "with --live: how many times faster than in the paper jobs run (default 25, with --full 1)"},
 	{Name: "nodes", Summary: "with --live: how many nodes to emulate (default 128, the paper's Machine-S)"},
 	{Name: "slurm", Summary: "with --live: the release of Slurm", Values: release.Names()},
 }
@@ -38,7 +38,7 @@ func versionNames() []string {
 // What --live does unless told otherwise.
 const (
 	liveHours = 0.4
-	liveSpeed = 50
+	liveSpeed = 25
 	liveNodes = 128
 	nodeCores = 8
 	nodeGPUs  = 2
@@ -108,7 +108,7 @@ type liveLab struct {
 }
 
 func newLiveLab(o exp.Options) (*liveLab, error) {
-	l := &liveLab{options: o, hours: liveHours, speed: liveSpeed, nodes: liveNodes, versions: []string{"II.1", "V.1"},
+	l := &liveLab{options: o, hours: liveHours, speed: liveSpeed, nodes: liveNodes, versions: []string{"II.1"},
 		start: map[bool]time.Duration{}, found: map[trial][]measured{}, release: release.Newest()}
 	if o.Flags["full"] != "" {
 		l.hours, l.speed, l.versions = 4, 1, versionNames()

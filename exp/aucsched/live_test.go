@@ -54,7 +54,7 @@ func TestLive(t *testing.T) {
 
 // An interrupt keeps the runs that are complete and names the others; before any is, it is an error.
 func TestLiveInterrupted(t *testing.T) {
-	l, err := newLiveLab(exp.Options{Seed: 3, Flags: map[string]string{"live": exp.On}})
+	l, err := newLiveLab(exp.Options{Seed: 3, Flags: map[string]string{"live": exp.On, "versions": "V.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

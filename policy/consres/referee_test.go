@@ -171,30 +171,32 @@ func (r *realRun) model(t *testing.T, settings map[string]string) *refereed {
 	return w
 }
 
-// likeBefore are the settings that the model had until it was held to a real Slurm.
-var likeBefore = map[string]string{"depth": "100", "bf_resolution": "0", "bf_ends": "0"}
-
 // In its first pass of backfilling a real Slurm has the same running jobs before it as the model.
 // Then both reserve the same nodes from the same second on, for nearly all jobs; each difference
-// moves later ones.
+// moves later ones. v1d30 was told to try 30 jobs (bf_max_job_test).
 func TestReservationsOfARealSlurm(t *testing.T) {
-	for name, least := range map[string]float64{"v1": 0.9, "iv3": 0.85} {
-		r := readReal(t, name)
+	for _, c := range []struct {
+		name, depth string
+		least       float64
+	}{{"v1", "500", 0.98}, {"iv3", "500", 0.9}, {"v1d30", "30", 0.98}} {
+		r := readReal(t, c.name)
 		r.atOnce()
 		agree := func(settings map[string]string) float64 {
+			settings["depth"] = c.depth
 			ours, same := r.model(t, settings).promised, 0
 			for _, one := range r.reserved {
 				if slices.Contains(ours, one) {
 					same++
 				}
 			}
-			return float64(same) / float64(len(r.reserved))
+			return float64(same) / float64(max(len(ours), len(r.reserved)))
 		}
-		if got := agree(nil); got < least {
-			t.Errorf("%s: %.0f %% of %d reservations are the same", name, 100*got, len(r.reserved))
+		if got := agree(map[string]string{}); got < c.least {
+			t.Errorf("%s: %.0f %% of %d reservations are the same", c.name, 100*got, len(r.reserved))
 		}
-		if got := agree(likeBefore); got > 0.5 {
-			t.Errorf("%s: %.0f %% of the reservations are the same without what was learned of Slurm: this test shows nothing", name, 100*got)
+		// The rules that were learned from these runs are what makes it so.
+		if got := agree(map[string]string{"bf_resolution": "0", "bf_ends": "0"}); got > 0.5 {
+			t.Errorf("%s: %.0f %% of the reservations are the same with exact times: this test shows nothing", c.name, 100*got)
 		}
 	}
 }
@@ -222,14 +224,15 @@ func TestNodesOfARealSlurm(t *testing.T) {
 
 // Over whole runs waits are those of the real Slurm. Single starts differ once anything was decided
 // otherwise: a job that goes one pass of backfilling (30 s) earlier or later leaves other nodes to
-// the next. So what is compared of single jobs is how many start within one pass; mean waits
-// may differ by a tenth, which is what Slurm takes to notice ends and to start jobs, and chance.
+// the next. So what is compared of single jobs is how many start within one pass. Mean waits may differ
+// by a twentieth, or a tenth where jobs are short or without limits, so that many start one after the other:
+// a real Slurm takes 1 to 4 s to notice an end and to start the next job.
 func TestStartsOfARealSlurm(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		meanWait   float64 // the most that it may differ, of the real one
 		withinPass float64 // at least
-	}{{"v1", 0.05, 0.75}, {"iv3", 0.1, 0.65}, {"v1none", 0.1, 0.6}, {"i1short", 0.1, 1}} {
+	}{{"v1", 0.05, 0.75}, {"v1many", 0.05, 0.6}, {"iv3", 0.05, 0.6}, {"v1none", 0.1, 0.6}, {"i1short", 0.1, 1}} {
 		r := readReal(t, c.name)
 		r.atOnce()
 		w := r.model(t, nil)
@@ -243,7 +246,6 @@ func TestStartsOfARealSlurm(t *testing.T) {
 			}
 		}
 		n := float64(len(r.jobs))
-		t.Logf("%s: mean wait %.1f s, the real one %.1f s; %d of %d jobs start within 30 s of the real ones", c.name, ours/n, real/n, near, len(r.jobs))
 		if math.Abs(ours/real-1) > c.meanWait || float64(near)/n < c.withinPass {
 			t.Errorf("%s: mean wait %.1f s, the real one %.1f s; %d of %d jobs start within 30 s of the real ones", c.name, ours/n, real/n, near, len(r.jobs))
 		}

@@ -14,7 +14,13 @@
 #   reserved 26 244 n[035-044,069-114]
 #                            what was reserved in that pass: for which job, from when, where
 #
-# All times are seconds. It takes as long as the jobs do: half an hour for v1.
+# All times are seconds. It takes as long as the jobs do: half an hour for v1. v1d30 has the jobs of v1, and
+# slurm-d30.conf. The lists of jobs are those of the generator "aucsched", seed 1, on 128 nodes:
+#
+#   v1, v1none  workload=V hours=0.3; v1none without time limits, the others with the next full minute
+#   v1many      workload=V hours=0.25 max_cores=48 min_run=30 max_run=240
+#   iv3         workload=IV contiguous=100 hours=0.3
+#   i1short     workload=I hours=0.1 max_cores=32 min_run=10 max_run=60
 set -eu
 name=$1
 log=$(dirname "$SLURM_CONF")/log

@@ -10,18 +10,14 @@ import (
 )
 
 // verdict is what the measurements say of a statement.
-type verdict int
+type verdict = exp.Verdict
 
 const (
-	unknown verdict = iota // nothing was measured that could tell
-	refuted
-	direction // as the paper says, and by another amount
-	confirmed
+	unknown   = exp.Unknown
+	refuted   = exp.Refuted
+	direction = exp.Direction
+	confirmed = exp.Confirmed
 )
-
-func (v verdict) String() string {
-	return [...]string{"unknown", "refuted", "direction only", "confirmed"}[v]
-}
 
 // claim is a statement of the paper's.
 type claim struct {

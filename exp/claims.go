@@ -2,21 +2,6 @@ package exp
 
 import "muster/report"
 
-// Verdict is what measurements say of a statement of a paper.
-type Verdict int
-
-// The verdicts.
-const (
-	Unknown   Verdict = iota // nothing was measured that could tell
-	Refuted                  // it comes out the other way round
-	Direction                // as the paper says, and by another amount
-	Confirmed
-)
-
-func (v Verdict) String() string {
-	return [...]string{"unknown", "refuted", "direction only", "confirmed"}[v]
-}
-
 // Holds is the verdict of a statement without an amount.
 func Holds(yes bool) Verdict {
 	if yes {
@@ -25,9 +10,9 @@ func Holds(yes bool) Verdict {
 	return Refuted
 }
 
-// Above judges a statement that a ratio is above 1, of which the paper's text has no number: it
+// AboveOne judges a statement that a ratio is above 1, of which the paper's text has no number: it
 // is confirmed where the interval of its mean is, too.
-func Above(ratios []float64) Verdict {
+func AboveOne(ratios []float64) Verdict {
 	i := report.IntervalOf(ratios)
 	switch {
 	case i.Mean <= 1:

@@ -104,7 +104,7 @@ type shown struct {
 	pictures []report.Section
 }
 
-var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
+var parts = []part{claimsPart, tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
 
 func partNames() []string {
 	var names []string
@@ -143,7 +143,7 @@ func newPlan(o exp.Options) (*plan, []part, error) {
 		}
 	}
 	if _, given := o.Flags["table"]; given && len(o.Figures) == 0 {
-		o.Figures = []string{tablesPart.name}
+		o.Figures = []string{claimsPart.name, tablesPart.name}
 	}
 	var wanted []part
 	for _, one := range parts {

@@ -88,7 +88,7 @@ func TestLiveClaims(t *testing.T) {
 		"utilization": exp.Confirmed, "slowdown": exp.Direction, "wait": exp.Confirmed, "spread": exp.Confirmed, "fragmentation": exp.Refuted,
 		"mosaic_utilization": exp.Confirmed, "mosaic_wait": exp.Confirmed, "mosaic_slowdown": exp.Refuted, "mosaic_fragmentation": exp.Confirmed, "mosaic_spread": exp.Confirmed,
 	}
-	for _, s := range statements {
+	for _, s := range liveStatements {
 		if v, because := l.judge(&s, "V.1"); v != want[s.id] {
 			t.Errorf("%s is %s (%s), want %s", s.id, v, because, want[s.id])
 		}

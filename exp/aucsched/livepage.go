@@ -191,8 +191,8 @@ func (l *liveLab) loadRows() []exp.Row {
 	return rows
 }
 
-// statement is one of the paper's section 6.2, or one of ours, on a column of two methods.
-type statement struct {
+// liveStatement is one of the paper's section 6.2, or one of ours, on a column of two methods.
+type liveStatement struct {
 	id, says string
 	metric   string
 	// more is the method that is said to have more of it.
@@ -203,7 +203,7 @@ type statement struct {
 	orLevel bool
 }
 
-var statements = []statement{
+var liveStatements = []liveStatement{
 	{"utilization", "the auction's utilisation is above Slurm's", "utilization_pct", "auction", "slurm", nil, false},
 	{"slowdown", "its slowdown is above Slurm's (in all 45 rows)", "slowdown", "auction", "slurm", nil, false},
 	{"wait", "its wait is above Slurm's (in 41 of 45 rows)", "wait_h", "auction", "slurm", nil, false},
@@ -221,7 +221,7 @@ func loose(v version) bool { return v.contiguous < 100 }
 // claimRows are the verdicts, one for each statement and version.
 func (l *liveLab) claimRows() []exp.Row {
 	var rows []exp.Row
-	for _, s := range statements {
+	for _, s := range liveStatements {
 		for _, v := range l.versions {
 			if s.of != nil && !s.of(versionOf(v)) {
 				continue
@@ -235,7 +235,7 @@ func (l *liveLab) claimRows() []exp.Row {
 }
 
 // judge gives the verdict of the runs of a version, and the numbers behind it.
-func (l *liveLab) judge(s *statement, version string) (exp.Verdict, string) {
+func (l *liveLab) judge(s *liveStatement, version string) (exp.Verdict, string) {
 	i := slices.IndexFunc(columns, func(c column) bool { return c.metric == s.metric })
 	of := func(method string) []float64 {
 		return exp.Values(reals(l.found[trial{version, method}]), columns[i].of)
@@ -257,7 +257,7 @@ func (l *liveLab) judge(s *statement, version string) (exp.Verdict, string) {
 
 // judgePair compares two methods of the paper's, seed by seed. The ratio of its own row says whether
 // the amount is the paper's, too.
-func judgePair(s *statement, version string, c *column, more, less []float64) (exp.Verdict, string) {
+func judgePair(s *liveStatement, version string, c *column, more, less []float64) (exp.Verdict, string) {
 	n := min(len(more), len(less))
 	if n == 0 {
 		return exp.Unknown, ""
@@ -270,7 +270,7 @@ func judgePair(s *statement, version string, c *column, more, less []float64) (e
 	a, foundA := inPaper("5", version, aucschedMethod)
 	b, foundB := inPaper("5", version, slurmMethod)
 	if !foundA || !foundB {
-		return exp.Above(ratios), because
+		return exp.AboveOne(ratios), because
 	}
 	paper := c.of(&a.numbers) / c.of(&b.numbers)
 	if s.more == "slurm" {
@@ -278,7 +278,7 @@ func judgePair(s *statement, version string, c *column, more, less []float64) (e
 	}
 	because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, mean(ratios))
 	if paper <= 1 { // the statement is not true of this row of the paper itself
-		return exp.Above(ratios), because + "; this row of the paper does not say so itself"
+		return exp.AboveOne(ratios), because + "; this row of the paper does not say so itself"
 	}
 	return exp.Amount(mean(ratios), paper), because
 }

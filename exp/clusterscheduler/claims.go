@@ -131,7 +131,7 @@ func boundClaims() []claim {
 					return exp.Unknown, ""
 				}
 				two, three := m.ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.ratios(boundKey(c, a, 3), boundKey(c, a, 1))
-				return min(exp.Above(two), exp.Above(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
+				return min(exp.AboveOne(two), exp.AboveOne(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
 			}})
 		}
 	}
@@ -168,9 +168,9 @@ func weightClaims() []claim {
 			gains := m.ratios(before, after)
 			because := plusMinus(gains) + " times the throughput of WG1"
 			if better {
-				return exp.Above(gains), because
+				return exp.AboveOne(gains), because
 			}
-			return exp.Above(m.ratios(after, before)), because
+			return exp.AboveOne(m.ratios(after, before)), because
 		}}
 	}
 	var list []claim

@@ -173,7 +173,7 @@ func (l *liveLab) claimRows() []exp.Row {
 	for _, h := range l.hours {
 		key := func(id string) string { return fmt.Sprintf("%s_%dh", id, h) }
 		if gains := l.speedups(liveTrial{h, rcuda, 4}); gains != nil {
-			v := exp.Above(gains)
+			v := exp.AboveOne(gains)
 			if v == exp.Confirmed && mean(gains) <= 2 {
 				v = exp.Direction
 			}

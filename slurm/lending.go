@@ -3,6 +3,7 @@ package slurm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -153,12 +154,12 @@ func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 			}
 		}
 	}
-	for name := range lent {
+	for _, name := range slices.Sorted(maps.Keys(lent)) {
 		if n := c.byName[name]; n.GPUs > 1 && c.slurmGivesGPUs(n) {
 			return name
 		}
 	}
-	for name := range own {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if n := c.byName[name]; n.GPUs > 1 && c.isLentFrom(name, j) {
 			return name
 		}

@@ -272,7 +272,7 @@ func (l *Lenders) Keep(keep func(id string) bool) {
 	}
 }
 
-// Lent lists the loans that are wanted of a node or that it has, by name, for tests and people.
+// Lent lists the loans that are wanted of a node or that it has, by name.
 func (l *Lenders) Lent(node string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"time"
-)
+import "time"
 
 // How long the reader looks for messages and answers before it sleeps: after the last of
 // them, and longer while a call waits for its answer. Most kernels that a program waits

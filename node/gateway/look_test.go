@@ -139,7 +139,7 @@ func TestAnswersWhileTheRingIsFull(t *testing.T) {
 				before = given
 				return waits
 			})
-			w.daemon.workers[0].finds(7)
+			w.daemon.firstWorker().finds(7)
 			if _, payload, err := next.Wait(); err != nil || len(payload) == 0 || payload[0] != 7 {
 				t.Errorf("%x, %v", payload, err)
 			}
@@ -152,6 +152,12 @@ func post(t *testing.T, s *client.Session, m wire.Message) {
 	if err := s.Producer.Post(m); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (d *testDaemon) firstWorker() *testWorker {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workers[0]
 }
 
 // finds has a worker find a function for the program to call.

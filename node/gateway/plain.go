@@ -44,8 +44,11 @@ func comesPlain(conn syscall.Conn) (bool, error) {
 	var n int
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
-		n, _, failed = syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK)
-		return failed != syscall.EAGAIN && failed != syscall.EINTR
+		for {
+			if n, _, failed = syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK); failed != syscall.EINTR {
+				return failed != syscall.EAGAIN
+			}
+		}
 	})
 	if err == nil {
 		err = failed

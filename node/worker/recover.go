@@ -222,8 +222,8 @@ func (w *worker) refused(r clientcore.Result) error {
 	if w.journal == nil {
 		return nil
 	}
-	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && w.replay.silent {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d", errNotSame, w.header.Op, r)
+	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, w.header.Op, r, w.replay.untold)
 	}
 	w.journal.Refuse(w.entry, r)
 	return nil
@@ -336,6 +336,7 @@ type surroundings struct {
 	Turns    []int  // of what was printed
 	Dropped  bool   // some of it
 	Identity string // see Serve
+	Traced   bool   `json:",omitempty"` // the program wants to know where the time goes
 }
 
 // Sections of a base.
@@ -350,7 +351,7 @@ const (
 // commit makes a base count. All calls that were to be answered before it are.
 func (w *worker) commit(b *clientcore.Base) error {
 	w.replies.Wait()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
@@ -388,9 +389,12 @@ type replay struct {
 	handed   map[uint64]bool                       // that were handed out
 	answered map[uint32]bool                       // messages, by their number
 	placed   map[journal.Entry][]clientcore.Placed // modules, while a message was handled
+	untold   string                                // the last reason that was not told again
+	behind   int                                   // which of the messages is the last that was answered
 
 	message *journal.Message // that is handled
 	silent  bool             // it was answered
+	passed  bool             // so was a later one: it was not refused then
 	sent    wire.Header
 }
 
@@ -440,6 +444,7 @@ func (w *worker) drops(o *clientcore.Op) bool {
 	}
 	switch o.Kind {
 	case clientcore.Tell: // unless this worker is the first that refuses the message
+		r.untold = o.Text
 		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
@@ -547,7 +552,7 @@ func (w *worker) resume() error {
 	w.core = core
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.serve.Identity = s.Identity
+	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
 	why := ""
 	if core.Faulted != nil {
 		why = core.Faulted.Text
@@ -633,9 +638,16 @@ func (w *worker) readJournal(s surroundings) error {
 		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
 	}
 	var fetched uint64 // of what kernels have printed
-	for _, m := range r.messages {
-		if h, _, err := wire.DecodeMessage(m.Bytes); err == nil && h.Op == wire.OpPrintFetch && r.answered[h.Seq] {
+	for i, m := range r.messages {
+		h, _, err := wire.DecodeMessage(m.Bytes)
+		if err != nil || !r.answered[h.Seq] {
+			continue
+		}
+		if h.Op == wire.OpPrintFetch {
 			fetched += uint64(m.Given)
+		}
+		if h.Op != wire.OpHostNext { // which does not wait for others
+			r.behind = i
 		}
 	}
 	read := min(fetched, uint64(w.printed.size))
@@ -656,10 +668,14 @@ func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
+	if w.wasTraced {
+		w.beginTimeline()
+	}
 	if err := w.waitForFunctions(); err != nil {
 		return err
 	}
-	for _, m := range r.messages {
+	for i, m := range r.messages {
+		r.passed = i < r.behind
 		if err := w.again(m); err != nil {
 			return err
 		}
@@ -676,6 +692,8 @@ func (w *worker) replayAll() error {
 	}
 	w.sticky.speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
+	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
+	w.timeline.rebuilt(w.rebuilt)
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -742,6 +760,11 @@ func (w *worker) again(m *journal.Message) error {
 	switch {
 	case h.Op == wire.OpHostNext: // it waits already, or was answered
 		return nil
+	case h.Op == wire.OpTraceRead && r.silent:
+		w.beginTimeline()
+		return nil
+	case h.Op == wire.OpTraceRead:
+		return w.traceRead(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:

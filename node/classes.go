@@ -1,6 +1,11 @@
 package node
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -63,13 +68,45 @@ func (d *daemon) paceOf(c *client) *control.Pace {
 	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.live().Quantum}
 }
 
-// openPrecedence makes the memory in which workers claim devices. Without it programs are
-// served as if all were of one class.
-func (d *daemon) openPrecedence() {
+// openPrecedence makes the memory in which workers claim devices, or finds that of an
+// earlier daemon, whose workers have it: programs of before and after make way for each
+// other. Without it programs are served as if all were of one class.
+func (d *daemon) openPrecedence(left *inheritance) {
+	for i := range left.heirs {
+		if f := findFile(left.heirs[i].Worker.Pid, left.node.Precedence); f != nil {
+			d.precedence = f
+			return
+		}
+	}
 	f, err := wire.CreatePrecedence()
 	if err != nil {
 		d.log.Warn("programs of class latency are served as others are", "error", err)
 		return
 	}
 	d.precedence = f
+}
+
+// findFile opens a file that a process has open, known by its number; nil if it has not.
+func findFile(pid int, want fileID) *os.File {
+	folder := fmt.Sprintf("/proc/%d/fd", pid)
+	list, err := os.ReadDir(folder)
+	if err != nil || want == (fileID{}) {
+		return nil
+	}
+	for _, entry := range list {
+		path := filepath.Join(folder, entry.Name())
+		var stat syscall.Stat_t // opening a file that is another one may do something
+		if syscall.Stat(path, &stat) != nil || (fileID{uint64(stat.Dev), stat.Ino}) != want {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil
+		}
+		if id, err := identify(f); err == nil && id == want {
+			return f
+		}
+		f.Close()
+	}
+	return nil
 }

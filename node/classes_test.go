@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -54,5 +55,32 @@ func TestPrioritiesOfClasses(t *testing.T) {
 	}
 	if !(of(0, false) < of(0, true) && of(0, true) < of(1, false) && of(1, false) < of(1, true)) {
 		t.Error("priorities are out of order")
+	}
+}
+
+// The next daemon finds the memory in which workers claim devices with one of them, and
+// takes no other file for it.
+func TestFindFile(t *testing.T) {
+	f, err := wire.CreatePrecedence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	id, err := identify(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := findFile(os.Getpid(), id)
+	if found == nil {
+		t.Fatal("it was not found")
+	}
+	defer found.Close()
+	if same, err := identify(found); err != nil || same != id {
+		t.Errorf("another file was found: %v, %v", same, err)
+	}
+	for _, other := range []fileID{{}, {id.Device, id.Number + 1<<40}} {
+		if f := findFile(os.Getpid(), other); f != nil {
+			t.Errorf("a file was found for %v", other)
+		}
 	}
 }

@@ -104,7 +104,6 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		d.closeFolder()
 		return err
 	}
-	d.openPrecedence()
 	defer d.closeLocks()
 	defer d.closeFolder()
 	defer d.recording.close()
@@ -162,6 +161,7 @@ func (d *daemon) begin() error {
 		d.closeLocks()
 		return err
 	}
+	d.openPrecedence(&left)
 	d.pool = newPool(d.opts.WorkerCommand, d.cfg.Warm, d.log)
 	d.adoptAll(&left)
 	d.left.Store(false)

@@ -134,6 +134,8 @@ type nodeStateFile struct {
 	Devices []deviceFile  `json:"devices"`
 	Grants  []granted     `json:"grants,omitempty"`
 
+	Precedence fileID `json:"precedence,omitzero"` // the memory in which workers claim devices
+
 	Past      countersFile           `json:"past"`
 	Usage     usageFile              `json:"usage"` // of clients that have gone
 	Moves     vgpu.Moves             `json:"moves"`
@@ -380,6 +382,9 @@ func (d *daemon) nodeFile() nodeStateFile {
 	f := nodeStateFile{
 		Version: stateVersion, Boot: bootID(), Last: d.lastID, Past: d.past.file(), Usage: usageOf(plus(d.before.past, view.Past)), Moves: plusMoves(d.before.moves, view.PastMoves),
 		Waits: d.waits, Preempted: d.preempted, Refused: d.refused, Ended: d.gone,
+	}
+	if d.precedence != nil {
+		f.Precedence, _ = identify(d.precedence) // without it the next daemon makes another
 	}
 	for i, e := range d.stock.Load().entries {
 		is := deviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.here, Is: dispatched(e.info, d.live().VGPUs), Usage: usageOf(d.before.of(i))}

@@ -28,6 +28,7 @@ import (
 type pacer struct {
 	control.Pace
 	page   *wire.Precedence
+	file   *os.File                                       // of it: the next daemon finds it here
 	claims [wire.MaxPrecedence]atomic.Pointer[wire.Claim] // of a program of class latency, by device
 	used   atomic.Uint64                                  // launches of such a program
 
@@ -84,7 +85,7 @@ func newPacer(p *control.Pace, file *os.File) (*pacer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pacer{Pace: *p, page: page, budget: time.Duration(p.Share * float64(budgetSpan)), asOf: page.Now()}, nil
+	return &pacer{Pace: *p, page: page, file: file, budget: time.Duration(p.Share * float64(budgetSpan)), asOf: page.Now()}, nil
 }
 
 // close gives up all claims.
@@ -94,6 +95,7 @@ func (p *pacer) close() {
 	}
 	p.each((*wire.Claim).Leave)
 	p.page.Unmap()
+	p.file.Close()
 }
 
 // each does something with all claims. It may be called by any goroutine.

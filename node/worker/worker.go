@@ -191,7 +191,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	var page *os.File
 	if n := len(files); serve.Pace != nil && n > 2 {
 		page, files = files[n-1], files[:n-1]
-		defer page.Close()
 	}
 	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))

@@ -213,7 +213,7 @@ func (c *Core) open() {
 		return
 	}
 	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
-	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits)})
+	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits), Anew: !c.housed})
 }
 
 // ErrMoved says that a variable would have another address than the program may
@@ -230,6 +230,7 @@ func (c *Core) opened(o Outcome) {
 		x.Number = c.Made
 		c.Contexts = append(c.Contexts, x)
 		c.Modules.restored()
+		c.housed = true
 	case errors.Is(o.Err, ErrMoved) && c.Modules.Pinned < 0:
 		// Where they were placed first, they have their addresses.
 		c.Modules.Pinned = c.Modules.Home

@@ -76,7 +76,7 @@ const (
 	// What asks: see the package comment.
 	Finish       // wait until everything at Place is done, however that ends
 	Inspect      // what does Image hold?
-	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
+	Open         // a context at Place with Limits, and with Modules loaded and their contents restored; Anew: the first one in this process
 	Load         // Image as Module; with its variables where Globals says, unless that is nil
 	Describe     // what is kernel Name of Module like?
 	Link         // one image of those in Image, or only a look at them if On
@@ -154,6 +154,7 @@ type Op struct {
 	Globals  []device.Global
 	Modules  []Loaded
 	Limits   map[uint32]uint64
+	Anew     bool
 	Textures []Textured
 	What     int
 	Params   []byte

@@ -52,10 +52,30 @@ func (c *Core) placedAgain() bool {
 func (c *Core) asBefore(serial uint64, now []device.Global) error {
 	was, due := c.due[serial]
 	delete(c.due, serial)
-	if due && !maps.Equal(addresses(was), addresses(now)) {
-		return fmt.Errorf("putting a module where it was: %w", ErrMoved)
+	if !due {
+		return nil
+	}
+	if err := SamePlaces(was, now); err != nil {
+		return fmt.Errorf("putting a module where it was: %w", err)
 	}
 	return nil
+}
+
+// SamePlaces returns ErrMoved, with an example, if variables do not lie where they did.
+func SamePlaces(was, now []device.Global) error {
+	before, after := addresses(was), addresses(now)
+	moved, example := 0, ""
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if at, ok := after[name]; !ok || at != before[name] {
+			if moved++; moved == 1 {
+				example = fmt.Sprintf("%s was at %#x and is at %#x", name, before[name], at)
+			}
+		}
+	}
+	if moved == 0 && len(before) == len(after) {
+		return nil
+	}
+	return fmt.Errorf("%w (%d of %d: %s)", ErrMoved, moved, len(before), example)
 }
 
 func addresses(globals []device.Global) map[string]uint64 {

@@ -29,6 +29,8 @@ type gpu struct {
 	leaving  []device.Stream         // destroyed, with work under way
 	events   map[uint32]*event
 	modules  map[uint64]*loaded
+	shifts   shifts          // of all modules; nil if the program knows where their variables are
+	pinned   map[uint64]bool // granules of the program's memory
 
 	mu   sync.Mutex
 	free []device.Event // for marks
@@ -46,6 +48,7 @@ type event struct {
 type loaded struct {
 	module    device.Module
 	functions map[uint32]device.Function
+	shifts    shifts
 }
 
 // setLimits sets what the program wants to be limits of the context, as far as the
@@ -86,7 +89,8 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		err = g.setLimits(o.Limits)
 	}
 	if err == nil {
-		err = g.replay(w.ctx, o.Modules)
+		err = g.replay(w.ctx, o.Modules, o.Anew || w.shifted)
+		w.shifted = w.shifted || g.shifts != nil
 	}
 	if err == nil {
 		err = w.mapAll(g)
@@ -117,44 +121,6 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	return g.mover.Record(g.origin)
 }
 
-// replay loads and unloads modules as they were in the context before, and puts
-// back what their variables contained.
-func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
-	for _, m := range modules {
-		if m.Unload {
-			if err := g.unload(m.Module); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := g.loadAgain(m); err != nil {
-			return fmt.Errorf("loading the program's modules: %w", err)
-		}
-	}
-	for _, m := range modules {
-		for i, contents := range m.Saved {
-			if err := g.mover.CopyIn(m.Globals[i].Address, contents); err != nil {
-				return err
-			}
-		}
-	}
-	return g.mover.Synchronise(ctx)
-}
-
-// loadAgain puts a module into the context whose variables the program may have
-// seen the addresses of.
-func (g *gpu) loadAgain(m clientcore.Loaded) error {
-	made, err := g.loader(m.Globals)(m.Image)
-	if err != nil {
-		return err
-	}
-	g.modules[m.Module] = &loaded{made, map[uint32]device.Function{}}
-	if !slices.Equal(made.Globals(), m.Globals) {
-		return clientcore.ErrMoved
-	}
-	return nil
-}
-
 // loader is what loads an image with its variables at given addresses, if there are any
 // and the device can do that.
 func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module, error) {
@@ -175,8 +141,11 @@ func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, er
 	for _, name := range m.Functions() {
 		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
 	}
-	g.modules[o.Module] = &loaded{m, map[uint32]device.Function{}}
-	return m.Globals(), functions, nil
+	g.modules[o.Module] = &loaded{module: m, functions: map[uint32]device.Function{}}
+	if o.Globals != nil { // where the program may know them
+		return o.Globals, functions, g.shift(o.Module, o.Globals)
+	}
+	return m.Globals(), functions, g.shifts.apart(m.Globals())
 }
 
 func (g *gpu) unload(number uint64) error {
@@ -185,6 +154,9 @@ func (g *gpu) unload(number uint64) error {
 		return fmt.Errorf("module %d is not loaded", number)
 	}
 	delete(g.modules, number)
+	if m.shifts != nil {
+		g.addUpShifts()
+	}
 	return m.module.Unload()
 }
 
@@ -224,13 +196,21 @@ func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64
 		saved := make([][]byte, len(m.Globals))
 		for i, v := range m.Globals {
 			saved[i] = make([]byte, v.Size)
-			if err := g.mover.CopyOut(saved[i], v.Address); err != nil {
+			if err := g.mover.CopyOut(saved[i], g.shifts.of(v.Address)); err != nil {
 				return nil, err
 			}
 		}
 		contents[m.Module] = saved
 	}
-	return contents, g.mover.Synchronise(ctx)
+	if err := g.mover.Synchronise(ctx); err != nil || g.shifts == nil {
+		return contents, err
+	}
+	for number, saved := range contents {
+		for i := range saved {
+			saved[i] = g.modules[number].shifts.known(saved[i])
+		}
+	}
+	return contents, nil
 }
 
 // closeGPU ends a context, and what is left on it.

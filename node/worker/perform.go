@@ -185,10 +185,19 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	here := g.here(o)
 	if w.timeline != nil {
-		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(on, f, o) })
+		return w.timeline.submit(g, on, here, func() error { return w.submitLaunch(on, f, here) })
 	}
-	return w.submitLaunch(on, f, o)
+	return w.submitLaunch(on, f, here)
+}
+
+// here is an operation with the addresses that variables have in this context.
+func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
+	if g.shifts == nil {
+		return o
+	}
+	return g.shifts.shifted(o)
 }
 
 func (w *worker) submitLaunch(on device.Stream, f device.Function, o *clientcore.Op) error {
@@ -321,10 +330,11 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	here := g.here(o)
 	if w.timeline != nil {
-		return w.timeline.submit(g, on, o, func() error { return w.onStream(g, on, o) })
+		return w.timeline.submit(g, on, here, func() error { return w.onStream(g, on, here) })
 	}
-	return w.onStream(g, on, o)
+	return w.onStream(g, on, here)
 }
 
 // onStream gives a stream work.
@@ -333,7 +343,7 @@ func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	case clientcore.CopyIn:
 		return w.copyIn(g, on, o)
 	case clientcore.CopyOut:
-		return w.copyOut(on, o)
+		return w.copyOut(g, on, o)
 	case clientcore.Settle:
 		return w.settle(on)
 	case clientcore.After:
@@ -402,8 +412,16 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
+	submit := on.CopyIn
+	if w.header.Op.TakesData() {
+		if err := w.pinProgram(g, w.header.Data, uint64(len(data))); err != nil {
+			return err
+		}
+	} else if taker, ok := on.(device.Taker); ok {
+		submit = taker.CopyTaken
+	}
 	err := w.blockLong(func() error {
-		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
 	if err != nil || w.stage == nil {
@@ -418,10 +436,13 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
 }
 
-func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
+func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	if err := w.pinProgram(g, o.Out.Offset, o.Out.Length); err != nil {
+		return err
 	}
 	from := o.From
 	err = w.blockLong(func() error {
@@ -579,6 +600,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o)
+			w.shifted = w.shifted || g.shifts != nil
 			if err == nil && o.Globals == nil {
 				w.tellPlaced(clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 			}

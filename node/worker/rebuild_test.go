@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -303,5 +304,66 @@ func TestVariablesStayWhereTheyWere(t *testing.T) {
 	}
 	if n := c.died.Load(); n != 1 {
 		t.Errorf("the worker died %d times", n)
+	}
+}
+
+// A driver puts variables elsewhere in another process. The client is what it was all the
+// same, with what the variables contained, and its program goes on with the addresses that it
+// knows: whether it is rebuilt from a base, from messages, or from both, and again.
+func TestVariablesMayLieElsewhere(t *testing.T) {
+	for _, folds := range []int{0, 1, 2} { // before the load, before the second launch, never
+		var kill trigger
+		var elsewhere atomic.Int32
+		c := newClient(t, options{lenient: true, killed: kill.pull, wrap: func(_ string, c device.Context) device.Context {
+			for range elsewhere.Load() {
+				c = newShifted(c)
+			}
+			return c
+		}})
+		cell := c.alloc(64)
+		c.in(cell, make([]byte, 64))
+		v := newVectors(c, 1000)
+		v.round(1) // there is a context, so that the module is placed when it is loaded
+		if folds == 0 {
+			c.fold()
+		}
+		function := c.load(10, []byte(countingPTX), "add_count")
+		var count wire.ModuleGlobalReply
+		c.must(&wire.ModuleGlobal{Module: 10, Name: "count"}, &count)
+		value := func(addr uint64) uint32 { return binary.LittleEndian.Uint32(c.out(addr, 4)) }
+		add := func(want uint32) { // the kernel reads the variable by its name, and by its address
+			t.Helper()
+			c.post(&wire.Launch{Function: function, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(count.Addr, cell, 1)})
+			if got := value(cell) - 3; got != want+want+1 {
+				t.Fatalf("with a base at %d: %d, want twice %d and 1", folds, got, want)
+			}
+			if got := value(count.Addr); got != want+1 {
+				t.Fatalf("with a base at %d: the variable is %d, want %d", folds, got, want+1)
+			}
+		}
+		add(7)
+		if folds == 1 {
+			c.fold()
+		}
+		add(8)
+		for death := range uint32(3) {
+			elsewhere.Store(int32(death + 1))
+			kill.Store(true)
+			add(9 + 2*death)
+			var again wire.ModuleGlobalReply
+			if c.must(&wire.ModuleGlobal{Module: 10, Name: "count"}, &again); again != count {
+				t.Errorf("the variable was at %#x, and is at %#x", count.Addr, again.Addr)
+			}
+			if death == 1 {
+				c.fold()
+			}
+			if death == 2 {
+				c.revoke("memory") // and comes back in the same process
+			}
+			add(10 + 2*death)
+		}
+		if n := c.died.Load(); n != 3 {
+			t.Errorf("the worker died %d times", n)
+		}
 	}
 }

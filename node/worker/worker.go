@@ -45,6 +45,7 @@ type worker struct {
 	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // nil where one could not be opened
+	shifted  bool            // variables are elsewhere than the program knows
 	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
 	shared   *wire.Shared
 	consumer *wire.Consumer

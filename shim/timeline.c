@@ -256,7 +256,7 @@ void watch_end(const char *name, int64_t began, int result) {
 	r->source = note.sent ? note.source : FROM_PROGRAM;
 	r->first = note.first;
 	r->last = note.last;
-	// In microseconds, which fit for an hour; the kind of wait in the lowest bits.
+	// In microseconds, of which nine minutes fit; the kind of wait in the lowest bits.
 	uint64_t us = waited / 1000 < (UINT32_MAX >> 3) ? waited / 1000 : UINT32_MAX >> 3;
 	r->waited_for = (uint32_t)us << 3 | (waited > 0 ? most + 1 : 0);
 	r->kernel = note.kernel;

@@ -19,9 +19,8 @@ import (
 const traceHelp = `Run a program as muster run does, and show where its time went: its calls of CUDA and
 what they waited for, copies and kernels as the device ran them, swaps, moves and waits
 for a device, and when others had it. The timeline is written to a file that
-https://ui.perfetto.dev and chrome://tracing open; what the program and its node do there
-stays on this machine. The five costliest things are printed as sentences, with what to
-do about them.
+https://ui.perfetto.dev and chrome://tracing open in the browser, without uploading it.
+The five costliest things are printed as sentences, with what to do about them.
 
 Processes that the program starts on this machine are in the same timeline. It is written
 however the program ends. Names of programs of other users are not shown.

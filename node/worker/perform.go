@@ -185,13 +185,19 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if g.shifts != nil {
-		o = g.shifts.shifted(o)
-	}
+	here := g.here(o)
 	if w.timeline != nil {
-		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
+		return w.timeline.submit(g, on, here, func() error { return w.submitLaunch(g, f, on, here) })
 	}
-	return w.submitLaunch(g, f, on, o)
+	return w.submitLaunch(g, f, on, here)
+}
+
+// here is an operation with the addresses that variables have in this context.
+func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
+	if g.shifts == nil {
+		return o
+	}
+	return g.shifts.shifted(o)
 }
 
 // submitLaunch launches a kernel when others do not go before it.
@@ -339,13 +345,11 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if g.shifts != nil {
-		o = g.shifts.shifted(o)
-	}
+	here := g.here(o)
 	if w.timeline != nil {
-		return w.timeline.submit(g, on, o, func() error { return w.onStream(g, on, o) })
+		return w.timeline.submit(g, on, here, func() error { return w.onStream(g, on, here) })
 	}
-	return w.onStream(g, on, o)
+	return w.onStream(g, on, here)
 }
 
 // onStream gives a stream work.

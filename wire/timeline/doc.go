@@ -1,6 +1,6 @@
 // Package timeline is how the parts of Muster note where a program's time went: records
 // of 64 bytes, and the files that the library in the program keeps them in while it is
-// traced (shim/timeline.c). It draws nothing: package timeline at the top does.
+// traced (shim/timeline.c). It draws nothing: report/trace does.
 //
 // A record is a span of time of one kind. Times are nanoseconds of CLOCK_MONOTONIC on the
 // machine of whoever noted it; clock records, which the library makes of its questions to

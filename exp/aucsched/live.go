@@ -359,7 +359,7 @@ func (l *liveLab) machineNote() string {
 	worst := 0.0
 	for _, list := range l.found {
 		for i := range list {
-			worst = max(worst, list[i].out.Late)
+			worst = max(worst, list[i].out.Load)
 		}
 	}
 	return "Measured on " + bench.Machine() + ", all daemons and jobs of the cluster on it." + live.BusyNote(worst)

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,8 +97,9 @@ type Outcome struct {
 	// a policy.
 	Latency []time.Duration
 	Counts  slurm.Counts
-	// Late is how late the machine woke sleepers, in seconds on average: how busy it was.
-	Late float64
+	// Load is the machine's load average at the end: how many processes wanted a processor in the
+	// minute before.
+	Load float64
 }
 
 // holdAll gives all jobs to Muster's driver.
@@ -193,11 +195,11 @@ func (r *run) run(ctx context.Context) (*Outcome, error) {
 			}
 		}
 	}
-	machine, own := bench.Watch(), ownTime()
+	own := ownTime()
 	if err == nil {
 		err = r.wait(ctx, len(r.jobs)-o.Refused)
 	}
-	o.Late, o.Driver = machine(), ownTime()-own
+	o.Load, o.Driver = loadAverage(), ownTime()-own
 	if stop != nil {
 		o.Counts = stop()
 	}
@@ -483,13 +485,20 @@ func (o *Outcome) MedianLatency() time.Duration {
 	return slices.Sorted(slices.Values(o.Latency))[len(o.Latency)/2]
 }
 
-// tooLate is how late a machine wakes sleepers that is busy with other things, in seconds.
-const tooLate = 0.002
+// loadAverage reads that of the last minute; 0 where the system does not tell.
+func loadAverage() (load float64) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		fmt.Sscan(string(text), &load)
+	}
+	return load
+}
 
-// BusyNote says, for a note, that the machine was busy; "" if it was not.
-func BusyNote(late float64) string {
-	if late < tooLate {
+// BusyNote says, for a note, that the machine was busy; "" if it was not. A cluster of its own keeps
+// the load below three for each processor.
+func BusyNote(load float64) string {
+	if load < 3*float64(runtime.NumCPU()) {
 		return ""
 	}
-	return fmt.Sprintf(" It was busy with other things: sleepers woke %.1f ms late on average in the worst run, so starts took longer than on a quiet one.", 1e3*late)
+	return fmt.Sprintf(" Others used it, too (load average %.0f in the worst run): starts took longer than on a quiet machine, and more so with Muster's driver, which has to ask what has happened.", load)
 }

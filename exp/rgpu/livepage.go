@@ -2,7 +2,6 @@ package rgpu
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"muster/exp"
@@ -294,7 +293,9 @@ func (l *liveLab) aloneWords() string {
 func (l *liveLab) busyNote() string {
 	worst := 0.0
 	for _, list := range l.found {
-		worst = max(worst, slices.MaxFunc(list, func(a, b liveFound) int { return int(1e9 * (a.out.Late - b.out.Late)) }).out.Late)
+		for i := range list {
+			worst = max(worst, list[i].out.Load)
+		}
 	}
 	return live.BusyNote(worst)
 }

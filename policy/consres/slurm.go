@@ -93,7 +93,7 @@ type scheduler struct {
 	out      model.Allocation
 	ends     []time.Duration // scratch
 
-	fits     time.Duration // no earlier than this does the job fit that was searched for last
+	fits     time.Duration // the job searched for last, and any that asks for more, cannot start before
 	passes   int           // of backfilling so far
 	passed   time.Duration // when the latest was
 	reserved []reservation // in it
@@ -399,7 +399,7 @@ func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, f
 	t := floor
 	for i := p.space.at(t); t <= last; {
 		next, past := p.space.next(i, model.After(t, d))
-		p.fits = min(p.fits, past) // longer jobs look there, too
+		p.fits = min(p.fits, past) // the search for a longer job may stop there
 		later := p.space.begin(next)
 		if later < notBefore {
 			i, t = next, later
@@ -469,11 +469,13 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 	}
 }
 
-// groupEnd is when Slurm finds that a job fits which does so at at. It lets running jobs end in
-// groups, and looks again after each: the first group ends bf_ends after the first end, rounded
-// up, and each further one lasts twice as long. Jobs on hidden nodes alone do not count, and
-// whether a group is over is asked behind those that do, of whoever is next.
-func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, quirk bool) time.Duration {
+// groupEnd is when Slurm expects a job to start that could do so at at, and not yet at t. Slurm lets
+// running jobs end in groups, and tries to place the job after each: the first group ends bf_ends
+// after the first end, rounded up, and each further one lasts twice as long. Jobs on hidden nodes
+// alone do not count. Whether a group is over is asked behind each job that counts, of the end of the
+// next: of all jobs if asksAll, which Slurm was seen to do for requests with nodes, else of those
+// that count.
+func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, asksAll bool) time.Duration {
 	if p.group == 0 || at <= t {
 		return at
 	}
@@ -491,7 +493,7 @@ func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, quirk bo
 		if !counts {
 			continue
 		}
-		for !quirk && i < len(list) && hidden.has(list[i].node) {
+		for !asksAll && i < len(list) && hidden.has(list[i].node) {
 			i++
 		}
 		if over == 0 {

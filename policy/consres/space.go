@@ -85,11 +85,11 @@ func (s *nodeSpace) begin(i int) time.Duration {
 	return never
 }
 
-// next is the record with whose beginning the search for a job goes on that would end at end, and
-// cannot have what it needs while record i and those behind it hold: the first at whose beginning a
-// node is given back. If none is before the first record that begins after end is over, Slurm goes
-// on two records behind the beginning of that one, whatever they are; past is then the beginning of
-// the one between, and else never. There is no next if it is the number of records.
+// next is the record from whose beginning on Slurm searches again for a job that would end at end, if
+// record i and those behind it leave too little for it: the first at whose beginning a node is given
+// back. If none is given back up to the end of the first record that begins after end, Slurm
+// takes the second record behind that one; past is then the beginning of the one between, and
+// never otherwise. If there is no such record, next is the number of records.
 func (s *nodeSpace) next(i int, end time.Duration) (next int, past time.Duration) {
 	for ; i+1 < len(s.records); i++ {
 		switch {

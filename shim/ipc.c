@@ -256,6 +256,30 @@ static struct share *named(const uint64_t name[4], struct client *c, bool import
 	return s;
 }
 
+// Puts what a handle stands for among the client's memory, or counts it once more.
+static CUresult open_handle(const struct target *t, const struct memory_handle *h, CUdeviceptr *address) {
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&t->client->memory_lock);
+	bool own = named(h->name, NULL, false) != NULL;
+	struct share *s = named(h->name, t->client, true);
+	bool again = s != NULL && s->opened > 0;
+	if (again) { // it is there already, and counted
+		s->opened++;
+		*address = s->at + h->offset;
+	}
+	pthread_mutex_unlock(&t->client->memory_lock);
+	pthread_mutex_unlock(&lock);
+	if (own)
+		return CUDA_ERROR_INVALID_CONTEXT; // a program does not open what it has given away
+	if (again)
+		return CUDA_SUCCESS;
+	CUdeviceptr at = 0;
+	CUresult result = import(t, h, &at, 1);
+	if (result == CUDA_SUCCESS)
+		*address = at + h->offset;
+	return result;
+}
+
 CUresult do_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) {
 	struct target t;
 	struct memory_handle h;
@@ -266,26 +290,7 @@ CUresult do_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, u
 		return result;
 	if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !read_handle(&handle, &h))
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&lock);
-	pthread_mutex_lock(&t.client->memory_lock);
-	bool own = named(h.name, NULL, false) != NULL;
-	struct share *s = named(h.name, t.client, true);
-	bool again = s != NULL && s->opened > 0;
-	if (again) { // it is there already, and counted
-		s->opened++;
-		*address = s->at + h.offset;
-	}
-	pthread_mutex_unlock(&t.client->memory_lock);
-	pthread_mutex_unlock(&lock);
-	if (own)
-		return CUDA_ERROR_INVALID_CONTEXT; // a program does not open what it has given away
-	if (again)
-		return CUDA_SUCCESS;
-	CUdeviceptr at = 0;
-	result = import(&t, &h, &at, 1);
-	if (result == CUDA_SUCCESS)
-		*address = at + h.offset;
-	return result;
+	return open_handle(&t, &h, address);
 }
 
 CUresult do_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { return do_cuIpcOpenMemHandle_v2(address, handle, flags); }
@@ -332,13 +337,17 @@ CUresult do_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr add
 	return result == CUDA_SUCCESS ? make_handle(c, &range, data) : result;
 }
 
+// The CUDA runtime calls this before it has made a context current: the pool says where.
 CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+	struct target t;
 	struct memory_handle h;
-	if (address == NULL || data == NULL || !pool_is_imported(pool) || !read_handle(data, &h))
+	int device;
+	if (address == NULL || data == NULL || !pool_is_imported(pool, &device) || !read_handle(data, &h))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUipcMemHandle handle;
-	memcpy(&handle, data, sizeof handle);
-	return do_cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	CUresult result = capture_unsafe();
+	if (result == CUDA_SUCCESS)
+		result = target_on(device, &t);
+	return result == CUDA_SUCCESS ? open_handle(&t, &h, address) : result;
 }
 
 // Who was given an allocation of a pool frees it, as if it were its own; false if it was

@@ -431,7 +431,12 @@ CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties
 }
 
 bool pool_is_shared(CUmemoryPool pool) { return object_is(pool, KIND_POOL) && pool->properties.handleTypes != 0 && !pool->imported; }
-bool pool_is_imported(CUmemoryPool pool) { return object_is(pool, KIND_POOL) && pool->imported; }
+bool pool_is_imported(CUmemoryPool pool, int *device) {
+	if (!object_is(pool, KIND_POOL) || !pool->imported)
+		return false;
+	*device = pool->device;
+	return true;
+}
 
 #define POOL_MAGIC UINT64_C(0x6c6f6f702d63756d)
 

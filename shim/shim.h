@@ -347,6 +347,8 @@ CUresult target_work(CUstream stream, struct target *target);
 // For questions.
 CUresult target_named(CUstream stream, struct target *target);
 CUresult target_current(struct target *target); // the legacy stream of the current context
+// The same of a device: of the current context if it is of that device, else of the primary one.
+CUresult target_on(int device, struct target *target);
 CUresult target_wait(const struct target *target);
 // A copy to the device that programs may think of as ended was given to a stream: later work of
 // streams that do not wait for the legacy one waits for the copy.
@@ -490,7 +492,7 @@ void wide_copy(void *to, const void *from, size_t size);
 void wide_forget_all(void);
 
 bool pool_is_shared(CUmemoryPool pool); // whose memory other programs may have
-bool pool_is_imported(CUmemoryPool pool);
+bool pool_is_imported(CUmemoryPool pool, int *device);
 bool ipc_free(CUdeviceptr address, CUresult *result);
 CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd);
 CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size);

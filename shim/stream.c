@@ -106,6 +106,14 @@ CUresult target_current(struct target *target) {
 	return result == CUDA_SUCCESS ? context_client(target->context, &target->client) : result;
 }
 
+CUresult target_on(int device, struct target *target) {
+	CUcontext context = context_current();
+	if (!object_is(context, KIND_CONTEXT) || context->device != device)
+		context = devices[device].primary;
+	*target = (struct target){.context = context};
+	return context_client(context, &target->client);
+}
+
 CUresult target_named(CUstream stream, struct target *target) {
 	if (stream == NULL || stream == CU_STREAM_LEGACY)
 		return target_current(target);

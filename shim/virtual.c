@@ -118,16 +118,6 @@ CUresult do_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloca
 	return CUDA_SUCCESS;
 }
 
-// Where memory of a device goes: the current context, if it is of that device.
-static CUresult target_on(int device, struct target *t) {
-	CUcontext context = context_current();
-	if (!object_is(context, KIND_CONTEXT) || context->device != device)
-		context = devices[device].primary;
-	t->context = context;
-	t->stream = 0;
-	return context_client(context, &t->client);
-}
-
 CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) {
 	struct target t;
 	CUresult result = handle != NULL && size > 0 && size % GRANULARITY == 0 && flags == 0 ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;

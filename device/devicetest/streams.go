@@ -76,6 +76,8 @@ func (o *opened) hold(addr uint64, limit uint64) *held {
 	o.Helper()
 	h := &held{opened: o, stream: o.newStream(), release: o.newStream(), flag: addr}
 	o.putWords(addr, 0, 0)
+	o.launch(h.release, "step", 1, 1, addr, uint32(0), uint32(0)) // kernels are not loaded while another runs
+	o.ok(h.release.Synchronise(o.ctx))
 	o.launch(h.stream, "spin", 1, 1, addr, addr+4, limit)
 	return h
 }

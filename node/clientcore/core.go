@@ -59,6 +59,8 @@ type Core struct {
 
 	due   map[uint64][]device.Global // where modules must lie that are placed again
 	ahead int                        // how many others will be due
+
+	housed bool // a context was open in this process
 }
 
 // Message is what the client sent.

@@ -232,7 +232,7 @@ func (c *Core) open() {
 		return
 	}
 	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
-	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits)})
+	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits), Anew: !c.housed})
 }
 
 // ErrMoved says that a variable would have another address than the program may
@@ -249,6 +249,8 @@ func (c *Core) opened(o Outcome) {
 		x.Number = c.Made
 		c.Contexts = append(c.Contexts, x)
 		c.Modules.restored()
+		c.Modules.moved(o.Moved, c.config.Chunk)
+		c.housed = true
 	case errors.Is(o.Err, ErrMoved) && c.Modules.Pinned < 0:
 		// Where they were placed first, they have their addresses.
 		c.Modules.Pinned = c.Modules.Home

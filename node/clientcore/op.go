@@ -76,7 +76,7 @@ const (
 	// What asks: see the package comment.
 	Finish       // wait until everything at Place is done, however that ends
 	Inspect      // what does Image hold?
-	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
+	Open         // a context at Place with Limits, and with Modules loaded and their contents restored; Anew: the first one in this process
 	Load         // Image as Module; with its variables where Globals says, unless that is nil
 	Describe     // what is kernel Name of Module like?
 	Link         // one image of those in Image, or only a look at them if On
@@ -154,6 +154,7 @@ type Op struct {
 	Globals  []device.Global
 	Modules  []Loaded
 	Limits   map[uint32]uint64
+	Anew     bool
 	Textures []Textured
 	What     int
 	Params   []byte
@@ -186,6 +187,7 @@ type Loaded struct {
 	Image   []byte
 	Globals []device.Global // where its variables must lie
 	Saved   [][]byte        // what they contain; nil for what the image says
+	Told    []string        // variables whose addresses the program was told, in order
 	Unload  bool            // unload it again: it only takes part in the placing of others
 }
 
@@ -197,6 +199,7 @@ type Outcome struct {
 	Known     bool                  // Inspect: the device could tell
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
+	Moved     []Placed              // Open: modules whose variables are elsewhere than they were
 	Functions []device.FunctionInfo // Load: their names, and more where that is known; Describe: one
 	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last

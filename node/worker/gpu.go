@@ -64,16 +64,16 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 }
 
 // openGPU opens a context with the client's modules in it.
-func (w *worker) openGPU(o *clientcore.Op) error {
+func (w *worker) openGPU(o *clientcore.Op) (moved []clientcore.Placed, err error) {
 	d, err := w.device(o.Place.Index())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
-		return err
+		return nil, err
 	}
 	// Copies go straight between the device and what the program shares. Pinned
 	// memory of the program's is not pinned here: it may be large and unused.
@@ -86,7 +86,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		err = g.setLimits(o.Limits)
 	}
 	if err == nil {
-		err = g.replay(w.ctx, o.Modules)
+		moved, err = g.replay(w.ctx, o.Modules, o.Anew)
 	}
 	if err == nil {
 		err = w.mapAll(g)
@@ -96,10 +96,10 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	}
 	if err != nil {
 		g.context.Close()
-		return err
+		return nil, err
 	}
 	w.gpus[o.Place] = g
-	return nil
+	return moved, nil
 }
 
 func (g *gpu) prepare(now func() clientcore.Time) error {
@@ -115,44 +115,6 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	}
 	g.opened = now()
 	return g.mover.Record(g.origin)
-}
-
-// replay loads and unloads modules as they were in the context before, and puts
-// back what their variables contained.
-func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
-	for _, m := range modules {
-		if m.Unload {
-			if err := g.unload(m.Module); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := g.loadAgain(m); err != nil {
-			return fmt.Errorf("loading the program's modules: %w", err)
-		}
-	}
-	for _, m := range modules {
-		for i, contents := range m.Saved {
-			if err := g.mover.CopyIn(m.Globals[i].Address, contents); err != nil {
-				return err
-			}
-		}
-	}
-	return g.mover.Synchronise(ctx)
-}
-
-// loadAgain puts a module into the context whose variables the program may have
-// seen the addresses of.
-func (g *gpu) loadAgain(m clientcore.Loaded) error {
-	made, err := g.loader(m.Globals)(m.Image)
-	if err != nil {
-		return err
-	}
-	g.modules[m.Module] = &loaded{made, map[uint32]device.Function{}}
-	if !slices.Equal(made.Globals(), m.Globals) {
-		return clientcore.ErrMoved
-	}
-	return nil
 }
 
 // loader is what loads an image with its variables at given addresses, if there are any

@@ -582,7 +582,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
+		outcome.Err = w.timed(&outcome, func() (err error) { outcome.Moved, err = w.openGPU(o); return err })
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {

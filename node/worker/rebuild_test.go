@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -303,5 +304,81 @@ func TestVariablesStayWhereTheyWere(t *testing.T) {
 	}
 	if n := c.died.Load(); n != 1 {
 		t.Errorf("the worker died %d times", n)
+	}
+}
+
+// A driver puts variables elsewhere in another process. The client is what it was all the
+// same, with what the variables contained, as long as its program knows none of the
+// addresses: whether it was rebuilt from a base, from messages, or from both.
+func TestVariablesNobodyKnowsMayLieElsewhere(t *testing.T) {
+	for _, folds := range []int{0, 1, 2} { // before this load, before this launch
+		var kill trigger
+		var elsewhere atomic.Bool
+		c := newClient(t, options{lenient: true, killed: kill.pull, wrap: func(_ string, c device.Context) device.Context {
+			if elsewhere.Load() {
+				return newShifted(c)
+			}
+			return c
+		}})
+		cell := c.alloc(64)
+		c.in(cell, make([]byte, 64))
+		v := newVectors(c, 1000)
+		v.round(1) // there is a context, so that the module is placed when it is loaded
+		if folds == 0 {
+			c.fold()
+		}
+		function := c.load(10, []byte(countingPTX), "add_count")
+		add := func(want uint32) {
+			t.Helper()
+			before := binary.LittleEndian.Uint32(c.out(cell, 4))
+			c.post(&wire.Launch{Function: function, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(cell, cell, 1)})
+			if got := binary.LittleEndian.Uint32(c.out(cell, 4)) - before - 3; got != want {
+				t.Fatalf("with a base at %d: the variable was %d, want %d", folds, got, want)
+			}
+		}
+		add(7)
+		if folds == 1 {
+			c.fold()
+		}
+		add(8)
+		elsewhere.Store(true)
+		kill.Store(true)
+		add(9)
+		add(10)
+		if n := c.died.Load(); n != 1 {
+			t.Errorf("the worker died %d times", n)
+		}
+	}
+}
+
+// One whose address the program was told is where it was, or the client ends and says why:
+// the program would write into something else.
+func TestVariablesThatAreKnownDoNotLieElsewhere(t *testing.T) {
+	for _, folds := range []int{0, 1, 2} { // before the load, behind the question, never
+		var kill trigger
+		var elsewhere atomic.Bool
+		c := newClient(t, options{lenient: true, killed: kill.pull, wrap: func(_ string, c device.Context) device.Context {
+			if elsewhere.Load() {
+				return newShifted(c)
+			}
+			return c
+		}})
+		v := newVectors(c, 1000)
+		v.round(1)
+		if folds == 0 {
+			c.fold()
+		}
+		c.load(10, []byte(countingPTX), "add_count")
+		var g wire.ModuleGlobalReply
+		c.must(&wire.ModuleGlobal{Module: 10, Name: "count"}, &g)
+		if folds == 1 {
+			c.fold()
+			v.round(2)
+		}
+		elsewhere.Store(true)
+		kill.Store(true)
+		if r, err := c.p.Call(&wire.Synchronise{}, nil); err == nil {
+			t.Fatalf("with a base at %d: the client went on, with result %d", folds, r)
+		}
 	}
 }

@@ -222,8 +222,8 @@ func (w *worker) refused(r clientcore.Result) error {
 	if w.journal == nil {
 		return nil
 	}
-	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && w.replay.silent {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d", errNotSame, w.header.Op, r)
+	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, w.header.Op, r, w.replay.untold)
 	}
 	w.journal.Refuse(w.entry, r)
 	return nil
@@ -388,9 +388,12 @@ type replay struct {
 	handed   map[uint64]bool                       // that were handed out
 	answered map[uint32]bool                       // messages, by their number
 	placed   map[journal.Entry][]clientcore.Placed // modules, while a message was handled
+	untold   string                                // the last reason that was not told again
+	behind   int                                   // which of the messages is the last that was answered
 
 	message *journal.Message // that is handled
 	silent  bool             // it was answered
+	passed  bool             // so was a later one: it was not refused then
 	sent    wire.Header
 }
 
@@ -440,6 +443,7 @@ func (w *worker) drops(o *clientcore.Op) bool {
 	}
 	switch o.Kind {
 	case clientcore.Tell: // unless this worker is the first that refuses the message
+		r.untold = o.Text
 		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
@@ -633,9 +637,16 @@ func (w *worker) readJournal(s surroundings) error {
 		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
 	}
 	var fetched uint64 // of what kernels have printed
-	for _, m := range r.messages {
-		if h, _, err := wire.DecodeMessage(m.Bytes); err == nil && h.Op == wire.OpPrintFetch && r.answered[h.Seq] {
+	for i, m := range r.messages {
+		h, _, err := wire.DecodeMessage(m.Bytes)
+		if err != nil || !r.answered[h.Seq] {
+			continue
+		}
+		if h.Op == wire.OpPrintFetch {
 			fetched += uint64(m.Given)
+		}
+		if h.Op != wire.OpHostNext { // which does not wait for others
+			r.behind = i
 		}
 	}
 	read := min(fetched, uint64(w.printed.size))
@@ -659,7 +670,8 @@ func (w *worker) replayAll() error {
 	if err := w.waitForFunctions(); err != nil {
 		return err
 	}
-	for _, m := range r.messages {
+	for i, m := range r.messages {
+		r.passed = i < r.behind
 		if err := w.again(m); err != nil {
 			return err
 		}
@@ -669,7 +681,7 @@ func (w *worker) replayAll() error {
 			}
 		}
 	}
-	w.core.Expect(0) // whatever a damaged journal has announced
+	w.core.Rebuilt()
 	if w.replay = nil; w.stage != nil {
 		w.staging.free(w.stage)
 		w.stage = nil

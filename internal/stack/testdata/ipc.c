@@ -469,8 +469,11 @@ static void second_pools(void) {
 	CHECK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	close(fd);
 	NEED(cuMemAllocFromPoolAsync(&none, 64, pool, stream) == CUDA_ERROR_INVALID_VALUE);
+	CUcontext context;
+	CHECK(cuCtxPopCurrent(&context)); // the CUDA runtime imports before it has a context
 	CHECK(cuMemPoolImportPointer(&p, pool, &data[0]));
 	CHECK(cuMemPoolImportPointer(&small, pool, &data[1]));
+	CHECK(cuCtxPushCurrent(context));
 	add_to(p, POOLED, 7);
 	unsigned got[16];
 	CHECK(cuMemcpyDtoH(got, small, sizeof got));

@@ -628,7 +628,7 @@ func (c *Core) Next() (Time, bool) {
 		consider(c.nextRefill)
 	}
 	for _, x := range c.ready {
-		if x.part != nil && !x.parked {
+		if (x.part != nil || c.cfg.Quantum > 0 && c.ranked > 0) && !x.parked {
 			consider(x.wantAt + c.cfg.MaxWait)
 		}
 	}

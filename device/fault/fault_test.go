@@ -205,7 +205,7 @@ func TestParse(t *testing.T) {
 		{"copyin:take=:corrupt", "absolute path"},
 		{"copyin:take=/a b:corrupt", "absolute path"},
 		{"copyin:take=/a\x00:corrupt", "absolute path"},
-		{"copyin:took=/f:corrupt", "while=FILE or take=FILE"},
+		{"copyin:took=/f:corrupt", "while=FILE, take=FILE or shared=FILE"},
 		{"ok\ncopyin:*:break", "line 1"},
 		{"\ncopyin:*:break", "line 2"},
 	} {

@@ -60,6 +60,7 @@ type entry struct {
 	times int           // that it became a suspect without having been forgotten
 	last  time.Duration // when that was the last time
 	due   time.Duration // when it goes back, if it is cleared
+	asked int           // how often it was asked to
 }
 
 // NewBook returns a book without clients.
@@ -94,7 +95,7 @@ func (b *Book) Fault(now time.Duration, c Client) bool {
 		return false
 	}
 	e.suspect(now)
-	e.state = Suspect
+	e.state, e.asked = Suspect, 0
 	return true
 }
 
@@ -107,9 +108,12 @@ func (e *entry) suspect(now time.Duration) {
 }
 
 // rest is how long the client stays apart now.
-func (e *entry) rest() time.Duration {
+func (e *entry) rest() time.Duration { return doubled(e.times) }
+
+// doubled is the rest at the n-th time.
+func doubled(n int) time.Duration {
 	rest := firstRest
-	for i := 1; i < e.times && rest < longestRest; i++ {
+	for i := 1; i < n && rest < longestRest; i++ {
 		rest *= 2
 	}
 	return min(rest, longestRest)
@@ -133,6 +137,19 @@ func (b *Book) Guilty(c Client) bool {
 	return true
 }
 
+// Serve says whether a worker that is about to serve a client is to share with others. A
+// cleared client that was asked to go back does so now.
+func (b *Book) Serve(c Client) bool {
+	e := b.clients[c]
+	if e == nil {
+		return false
+	}
+	if e.state == Cleared && e.asked > 0 {
+		e.state, e.asked = Shared, 0
+	}
+	return e.state == Shared
+}
+
 // Refused notes that a client that was to share could not, as when too many do.
 func (b *Book) Refused(now time.Duration, c Client) {
 	if e := b.clients[c]; e != nil && e.state == Shared {
@@ -152,7 +169,8 @@ func (b *Book) Next() (at time.Duration, ok bool) {
 }
 
 // Due returns the clients whose time to go back has come, in the order of their times. Each is
-// to be rebuilt among the others, and counts as one of them; Stay takes that back.
+// to be given another worker, and shares with others when that is served (Serve). One that
+// does not go is asked again, later each time.
 func (b *Book) Due(now time.Duration) []Client {
 	var due []Client
 	for c, e := range b.clients {
@@ -164,14 +182,9 @@ func (b *Book) Due(now time.Duration) []Client {
 		return cmp.Or(cmp.Compare(b.clients[x].due, b.clients[y].due), cmp.Compare(x, y))
 	})
 	for _, c := range due {
-		b.clients[c].state = Shared
+		e := b.clients[c]
+		e.asked++
+		e.due = now + doubled(e.times+e.asked)
 	}
 	return due
-}
-
-// Stay notes that a client which was to go back cannot be rebuilt now. It is asked again.
-func (b *Book) Stay(now time.Duration, c Client) {
-	if e := b.clients[c]; e != nil && e.state == Shared {
-		e.state, e.due = Cleared, now+max(e.rest(), firstRest)
-	}
 }

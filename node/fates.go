@@ -15,14 +15,33 @@ import (
 // mayShare says whether MPS may serve a client. A control daemon serves one user at a time
 // and lets the others wait: it is the node's own. Workers that become another user, on a node
 // that runs as root, have contexts of their own.
-func (d *daemon) mayShare(c *client) bool {
-	return d.mps != nil && d.mps.pipe != "" && (c.peer.user.uid == 0 || os.Geteuid() != 0)
+func (d *daemon) mayShare(who peer) bool {
+	return d.mps != nil && d.mps.pipe != "" && (who.user.uid == 0 || os.Geteuid() != 0)
+}
+
+// shareOf is the part of a device's multiprocessors that a program may use, in percent: what it
+// asked for, if its user may have that; 0 for all. What was asked for and cannot be given is
+// refused. What the configuration says of a user is in force where the program shares.
+func (d *daemon) shareOf(asked uint32, who peer, limits UserLimits) (int, error) {
+	switch {
+	case asked > 100:
+		return 0, refuse(resultNotPermitted, "a share of %d%% of the multiprocessors: give 1%% to 100%% (muster run --share, or MUSTER_SHARE)", asked)
+	case asked != 0 && (d.mps == nil || d.mps.pipe == ""):
+		return 0, refuse(resultNotPermitted, "the node serves programs without MPS, which a share of the multiprocessors needs: leave --share (or MUSTER_SHARE) out, or ask the administrator for mps: on")
+	case asked != 0 && !d.mayShare(who):
+		return 0, refuse(resultNotPermitted, "the node's MPS serves programs of user %s only, and a share of the multiprocessors needs it: leave --share (or MUSTER_SHARE) out", d.own.name)
+	case asked == 0:
+		return limits.Share, nil
+	case limits.Share == 0:
+		return int(asked), nil
+	}
+	return min(int(asked), limits.Share), nil
 }
 
 // joinFates notes a new client. The loop calls it.
 func (d *daemon) joinFates(c *client) {
 	state := fate.Apart
-	if d.mayShare(c) {
+	if d.mayShare(c.peer) {
 		state = fate.Shared
 	}
 	d.fates.Join(d.now(), fate.Client(c.id), state)

@@ -44,6 +44,15 @@ func ParseMPS(s string) (MPSMode, error) {
 	return "", fmt.Errorf("must be auto, on or off, not %q", s)
 }
 
+// ParseShare reads a part of a device's multiprocessors, as 25%.
+func ParseShare(s string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	if err != nil || n < 1 || n > 100 || !strings.HasSuffix(s, "%") {
+		return 0, fmt.Errorf("must be a part of 1%% to 100%%, as 25%%, not %q", s)
+	}
+	return n, nil
+}
+
 const (
 	mpsControl = "nvidia-cuda-mps-control"
 	mpsFolder  = "mps"         // in the state folder
@@ -69,6 +78,7 @@ type mpsService struct {
 	pipe    string // where the service is that workers use; "" if they use none
 	site    bool   // it is the site's
 	kept    bool   // workers are kept apart from a service of the site's
+	silent  bool   // nobody expects one
 	closing chan struct{}
 	ended   chan struct{} // closed when nobody watches any more; nil if nobody does
 
@@ -97,7 +107,7 @@ func (d *daemon) openMPS() error {
 	site, running := sitesMPS()
 	switch mode := d.cfg.MPS; {
 	case mode == MPSOff || mode == "":
-		s.kept, s.why = running, "mps: off"
+		s.kept, s.silent = running, true
 		s.retire()
 		return nil
 	case running:
@@ -111,9 +121,11 @@ func (d *daemon) openMPS() error {
 			return fmt.Errorf("mps: on: %w", err)
 		}
 		if err != nil {
-			s.why = err.Error()
+			s.why, s.silent = err.Error(), !d.cfg.hasCUDA()
 			s.retire()
-			d.log.Info("programs share GPUs without MPS", "reason", err)
+			if !s.silent {
+				d.log.Info("programs share GPUs without MPS", "reason", err)
+			}
 		}
 		return nil
 	}
@@ -401,7 +413,7 @@ func (s *mpsService) processes() []int {
 
 // status is what the node says of the service; nil if there is nothing to say.
 func (s *mpsService) status() *status.MPS {
-	if s == nil || s.why == "mps: off" {
+	if s == nil || s.silent {
 		return nil
 	}
 	s.mu.Lock()

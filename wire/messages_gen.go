@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xabb7e559
+const Schema uint32 = 0x3d4639f4
 
 // The kinds of messages.
 const (
@@ -179,6 +179,7 @@ type Hello struct {
 	Grant   string
 	Weight  uint32
 	Class   string
+	Share   uint32
 }
 
 // Append adds the message's bytes.
@@ -193,6 +194,7 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendText(b, m.Grant)
 	b = appendU32(b, m.Weight)
 	b = appendText(b, m.Class)
+	b = appendU32(b, m.Share)
 	return b
 }
 
@@ -209,6 +211,7 @@ func (m *Hello) Decode(b []byte) error {
 	m.Grant = r.text()
 	m.Weight = r.u32()
 	m.Class = r.text()
+	m.Share = r.u32()
 	return r.end("Hello")
 }
 

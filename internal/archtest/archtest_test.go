@@ -81,6 +81,7 @@ wire/grant < node, head, slurm, client
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
+NOTHING < node/fate
 model < wire/status # what a node says of itself, for all who show it; no protocol
 wire/status < node, head, slurm
 wire < wire/control # what daemon and worker say to each other: programs have no business with it

@@ -105,6 +105,7 @@ type Devices struct {
 	Node    string   `json:"node"`
 	// Problems are those of the whole node.
 	Problems []Problem `json:"problems,omitempty"`
+	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
 }
 
 // Client is one client.

@@ -34,7 +34,7 @@ func fatedWorker() error {
 	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// control is a program that stands for NVIDIA's: it is there until somebody says quit.
+// controlProgram stands for NVIDIA's: it is there until somebody says quit.
 const controlProgram = `#!/bin/sh
 p=$CUDA_MPS_PIPE_DIRECTORY
 [ -n "$MUSTER_TEST_MPS_FAILS" ] && { echo "no GPU can be shared here"; exit 1; }
@@ -69,7 +69,13 @@ func newFated(t *testing.T, rules ...string) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		s := mpsService{dir: filepath.Join(dir, "state", mpsFolder)}
+		if s.find(); s.pid != 0 { // of a node that was killed with the test
+			_ = syscall.Kill(s.pid, syscall.SIGKILL)
+		}
+		os.RemoveAll(dir)
+	})
 	rules = append(rules, "any:shared="+filepath.Join(dir, "fate")+":fail=illegal-address")
 	h.cfg.State = filepath.Join(dir, "state")
 	h.cfg.Recover, h.cfg.MPS, h.cfg.VGPUs = true, MPSOn, 8
@@ -118,15 +124,16 @@ func TestFaultsAreNotShared(t *testing.T) {
 		guilty int
 		meddle func(h *house)
 	}{
-		"one":                  {1, func(*house) {}},
-		"two":                  {2, func(*house) {}},
-		"the node is killed":   {1, func(h *house) { h.restart() }},
-		"workers are killed":   {1, killWorkers},
-		"killed, and two":      {2, killWorkers},
-		"the node hands over":  {1, func(h *house) { h.handOver() }},
-		"nothing waits for it": {0, func(*house) {}},
+		"one":                 {1, func(*house) {}},
+		"two":                 {2, func(*house) {}},
+		"the node is killed":  {1, func(h *house) { h.restart() }},
+		"workers are killed":  {2, killWorkers},
+		"the node hands over": {1, func(h *house) { h.handOver() }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "one" {
+				t.Skip("takes a second or more")
+			}
 			h := newFated(t)
 			h.start()
 			var all []*accumulator
@@ -158,11 +165,11 @@ func TestFaultsAreNotShared(t *testing.T) {
 			for i, a := range innocent {
 				within(t, fmt.Sprintf("the innocent %d knows of nothing", i), func() error { return errors.Join(a.more(5), a.check()) })
 			}
-			if faults := h.mpsNow().Faults; c.guilty > 0 && name == "one" && faults != 1 {
+			if faults := h.mpsNow().Faults; name == "one" && faults != 1 {
 				t.Errorf("%d faults were shared", faults)
 			}
 			for i := range innocent {
-				if s := h.client(uint64(c.guilty+i) + 1); c.guilty > 0 && s.Rebuilds == 0 {
+				if s := h.client(uint64(c.guilty+i) + 1); s.Rebuilds == 0 {
 					t.Errorf("nothing happened to an innocent: %+v", s)
 				}
 			}
@@ -247,7 +254,7 @@ func TestFaultWithoutRecovery(t *testing.T) {
 	within(t, "so is the other", func() error { _ = other.round(); return other.told() })
 }
 
-// mpsOf is what the node says of MPS.
+// mpsNow is what the node says of MPS.
 func (h *house) mpsNow() status.MPS {
 	h.Helper()
 	m := h.status().MPS

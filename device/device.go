@@ -48,6 +48,12 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
+// Taker is what a stream offers that can copy data which the caller needs again at once.
+type Taker interface {
+	// CopyTaken is Stream.CopyIn, with src read before it returns.
+	CopyTaken(dst uint64, src []byte) error
+}
+
 // Prioritiser is what a context offers that prefers the work of some streams.
 type Prioritiser interface {
 	// NewStreamOf is NewStream with a priority as CUDA counts them: less is more.

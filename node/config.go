@@ -134,6 +134,7 @@ type Remote struct {
 	Listen        string // HOST:PORT; "" for not at all
 	Cert, Key, CA string // files
 	Token         string
+	Plain         bool // programs may come without TLS
 }
 
 // Head is the cluster that the node belongs to. The daemon has no use for it: the agent

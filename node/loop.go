@@ -33,6 +33,7 @@ type state struct {
 	parkedLook time.Duration // when parked clients were looked at
 	before     before        // what earlier daemons of the node counted
 	books      bookkeeping   // of the state folder
+	traced     int           // clients whose programs are traced
 
 	fates        *fate.Book // of clients that MPS serves
 	sharedFaults uint64     // that were seen by several of them
@@ -94,6 +95,7 @@ type client struct {
 	seenParked, toldParked bool
 	survival
 	recovery
+	tracing
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -164,6 +166,7 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.count(effects)
 	d.saveChanged(e, effects)
 	d.perform(effects)
+	d.tellTraced()
 	d.tendDevices()
 }
 
@@ -306,6 +309,7 @@ func (d *daemon) forget(c *client) {
 	}
 	delete(d.clients, c.id)
 	d.fates.Leave(fate.Client(c.id))
+	d.untrace(c)
 	d.forgetFile(c)
 	used := d.remember(c)
 	d.step(d.now(), vgpu.Detach{Client: c.id})
@@ -391,6 +395,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
+	case control.Traced:
+		d.trace(c)
 	case control.Rebuild:
 		c.why = m.Reason
 		if m.Lost {

@@ -151,6 +151,7 @@ func changedSettings(a, b *Config) []string {
 		{"listen", func(c *Config) any { return c.Remote.Listen }},
 		{"tls", func(c *Config) any { return [3]string{c.Remote.Cert, c.Remote.Key, c.Remote.CA} }},
 		{"token", func(c *Config) any { return c.Remote.Token }},
+		{"plain", func(c *Config) any { return c.Remote.Plain }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
 		{"connections", func(c *Config) any { return c.Connections }},

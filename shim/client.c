@@ -394,7 +394,7 @@ static bool reserve(uint64_t base, uint64_t size) {
 }
 
 static CUresult prepare(struct client *c) {
-	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->host_lock};
+	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->known_lock, &c->host_lock};
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
 		pthread_mutex_init(locks[i], NULL);
 	pthread_cond_init(&c->slot_freed, NULL);
@@ -404,7 +404,8 @@ static CUresult prepare(struct client *c) {
 		c->free_slots[c->free_slot_count++] = (uint16_t)(WIRE_SLOTS - i);
 	size_t buffers = c->bounce_size / WIRE_BOUNCE;
 	c->free_bounces = calloc(buffers, sizeof *c->free_bounces);
-	if (c->free_bounces == NULL)
+	c->known = calloc(KNOWN_ANSWERS, sizeof *c->known);
+	if (c->free_bounces == NULL || c->known == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < buffers; i++)
 		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;
@@ -504,6 +505,8 @@ CUresult client_for(int device, struct client **out) {
 	*out = client_at(device);
 	if (*out == NULL && !refused_lately(device, &result)) {
 		result = open_client(device, out);
+		if (result == CUDA_SUCCESS && watching())
+			timeline_attached(*out);
 		if (result == CUDA_SUCCESS)
 			atomic_store(&clients[device], *out);
 		refusals[device].result = result;

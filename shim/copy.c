@@ -33,6 +33,8 @@ static CUresult let_writes_end(struct client *c, uint32_t stream, const void *fr
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait) {
 	struct wire_header head = {0};
 	CUresult result = CUDA_SUCCESS;
+	if (watching())
+		watch_bytes(size);
 	// However little it is: what the stream does before may write there.
 	if (pinned_offset(c, from, size, &head.data)) {
 		head.length = size;
@@ -88,6 +90,7 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
 	struct pending queue[IN_FLIGHT];
 	unsigned first = 0, count = 0;
+	uint64_t end = 0;
 	CUresult result = CUDA_SUCCESS;
 	for (size_t asked = 0; asked < size || count > 0;) {
 		if (asked < size && count < IN_FLIGHT && result == CUDA_SUCCESS) {
@@ -106,6 +109,7 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (count == 0)
 			break;
 		struct pending *p = &queue[first];
+		end = c->slot_end[p->slot];
 		CUresult r = slot_wait(c, p->slot, NULL);
 		if (r == CUDA_SUCCESS)
 			wide_copy(to + p->done, c->arena + p->offset, p->size);
@@ -117,12 +121,16 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (result != CUDA_SUCCESS)
 			asked = size;
 	}
+	if (result == CUDA_SUCCESS)
+		ring_done(c, end, stream);
 	return result;
 }
 
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait) {
 	struct wire_header head = {.length = size};
 	CUresult result;
+	if (watching())
+		watch_bytes(size);
 	if (pinned_offset(c, to, size, &head.data)) {
 		struct wire_copy_out message = {from, stream};
 		if (!wait)
@@ -277,6 +285,8 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (to_client == t.client && from_client == t.client) {
+		if (watching())
+			watch_bytes(size);
 		struct wire_copy_within message = {to, from, size, t.stream};
 		return POST(t.client, COPY_WITHIN, copy_within, &message, NO_DATA);
 	}
@@ -388,6 +398,8 @@ static CUresult rows_in(struct target *t, struct side to, struct side from, size
 			return result;
 		for (size_t i = 0; i < rows; i++)
 			memcpy(at + i * width, host + (y + i) * from.pitch, width);
+		if (watching())
+			watch_bytes(rows * width);
 		struct wire_copy_in_2d message = {to.at + y * to.pitch, to.pitch, width, rows, t->stream};
 		result = POST(t->client, COPY_IN_2D, copy_in_2d, &message, &head);
 		stage_end(t->client);
@@ -412,6 +424,8 @@ static CUresult rows_out(struct target *t, struct side to, struct side from, siz
 	for (size_t y = 0, rows; y < height && result == CUDA_SUCCESS; y += rows) {
 		rows = WIRE_BOUNCE / width < height - y ? WIRE_BOUNCE / width : height - y;
 		const struct wire_header head = {.data = offset, .length = rows * width};
+		if (watching())
+			watch_bytes(rows * width);
 		struct wire_copy_out_2d message = {from.at + y * from.pitch, from.pitch, width, rows, t->stream};
 		result = CALL(t->client, COPY_OUT_2D, copy_out_2d, &message, &head, NULL);
 		for (size_t i = 0; i < rows && result == CUDA_SUCCESS; i++)
@@ -424,6 +438,8 @@ static CUresult rows_out(struct target *t, struct side to, struct side from, siz
 
 static CUresult copy_rows(struct target *t, struct side to, struct side from, size_t width, size_t height) {
 	if (to.device && from.device) {
+		if (watching())
+			watch_bytes(width * height);
 		struct wire_copy_within_2d message = {to.at, to.pitch, from.at, from.pitch, width, height, t->stream};
 		return POST(t->client, COPY_WITHIN_2D, copy_within_2d, &message, NO_DATA);
 	}
@@ -605,6 +621,8 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_fill message = {at, height > 1 ? pitch : row, value, width, count, height, t.stream};
+	if (watching())
+		watch_bytes(size);
 	result = POST(t.client, FILL, fill, &message, NO_DATA);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
 }

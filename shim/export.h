@@ -9,9 +9,10 @@
 #define EXPORT __attribute__((visibility("default")))
 
 #define ENTER_ANYTIME(name) \
+	int64_t began __attribute__((unused)) = 0; \
 	do { \
-		if (__builtin_expect(shim_trace >= 2, 0)) \
-			trace_call(#name); \
+		if (__builtin_expect(shim_watch != 0, 0)) \
+			began = watch_begin(#name); \
 	} while (0)
 
 #define ENTER(name) \
@@ -22,9 +23,11 @@
 			return state == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED; \
 	} while (0)
 
-#define leave(result) leave_named(__func__, result)
+#define leave(result) leave_named(__func__, began, result)
 
-static inline CUresult leave_named(const char *name, CUresult result) {
+static inline CUresult leave_named(const char *name, int64_t began, CUresult result) {
+	if (__builtin_expect(began != 0, 0))
+		watch_end(name, began, (int)result);
 	if (__builtin_expect(result == CUDA_SUCCESS, 1))
 		return result;
 	if (__builtin_expect(shim_trace >= 1, 0))

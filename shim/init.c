@@ -94,6 +94,7 @@ CUresult trace_missing(const char *name, const char *why, atomic_flag *told) {
 static void end(void) {
 	if (atomic_exchange(&shim_state, SHIM_ENDED) != SHIM_READY)
 		return;
+	timeline_end();
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
 		if (c != NULL)
@@ -120,6 +121,7 @@ static void in_child(void) {
 	managed_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();
+	timeline_in_child();
 }
 
 // Another thread may be in cuInit when its process forks.
@@ -127,6 +129,9 @@ __attribute__((constructor)) static void load(void) {
 	const char *level = getenv("MUSTER_TRACE");
 	if (level != NULL)
 		shim_trace = atoi(level);
+	if (shim_trace >= 2)
+		shim_watch |= WATCH_PRINT;
+	timeline_start();
 	pthread_atfork(NULL, NULL, in_child);
 }
 

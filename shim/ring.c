@@ -74,7 +74,7 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 		pause_briefly(i);
 	if (has_room(word, used, size))
 		return CUDA_SUCCESS;
-	int64_t start = nanoseconds();
+	int64_t start = nanoseconds(), watched = watch_wait();
 	while (!has_room(word, used, size)) {
 		__atomic_store_n(&c->ring->client_waits, 1, __ATOMIC_SEQ_CST);
 		if (has_room(word, used, size))
@@ -85,6 +85,7 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 			return (CUresult)atomic_load(&c->lost);
 	}
 	slept_since(start);
+	watch_ended(watched, word == &c->ring->head ? WAIT_RING : WAIT_STAGING);
 	return CUDA_SUCCESS;
 }
 
@@ -126,6 +127,10 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 	};
 	memcpy(messages + offset, &header, WIRE_HEADER);
 	c->opened = padded;
+	if (watching())
+		watch_sent(c, header.seq);
+	if (head->slot != 0)
+		c->slot_end[head->slot] = c->tail + padded;
 	*at = messages + offset + WIRE_HEADER;
 	return CUDA_SUCCESS;
 }
@@ -161,6 +166,42 @@ void ring_close(struct client *c) {
 	pthread_mutex_unlock(&c->send_lock);
 }
 
+void ring_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	uint64_t *known = &c->done_all;
+	if (stream != ALL_STREAMS) { // another stream that has the same place makes room
+		known = &c->done[stream % DONE_STREAMS].end;
+		if (end > *known)
+			c->done[stream % DONE_STREAMS].stream = stream;
+	}
+	if (end > *known)
+		*known = end;
+	pthread_mutex_unlock(&c->send_lock);
+}
+
+static bool done_locked(const struct client *c, uint64_t end, uint64_t stream) {
+	if (c->done_all >= end)
+		return true;
+	return stream != ALL_STREAMS && c->done[stream % DONE_STREAMS].stream == stream && c->done[stream % DONE_STREAMS].end >= end;
+}
+
+// To a client that has ended, or has had a fault, nothing is done: whoever asks is told so.
+static bool tells(struct client *c) { return client_status(c) == CUDA_SUCCESS && !client_gone(c); }
+
+bool ring_is_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool done = done_locked(c, end, stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return done && tells(c);
+}
+
+bool ring_idle(struct client *c, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool idle = c->tail > 0 && done_locked(c, c->tail, stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return idle && tells(c);
+}
+
 // --- answers --------------------------------------------------------------------
 
 static struct wire_slot *slot_at(struct client *c, uint16_t slot) {
@@ -174,7 +215,9 @@ static bool wait_for_other(struct client *c, pthread_cond_t *condition, pthread_
 	limit.tv_nsec += 100 * 1000 * 1000;
 	limit.tv_sec += limit.tv_nsec / 1000000000;
 	limit.tv_nsec %= 1000000000;
+	int64_t watched = watch_wait();
 	pthread_cond_timedwait(condition, lock, &limit);
+	watch_ended(watched, WAIT_OTHERS);
 	return !client_gone(c);
 }
 
@@ -251,9 +294,12 @@ static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
+	int64_t watched = watch_wait();
 	look_often(s);
 	// The slot of a client that is gone is not used again.
-	if (!is_done(s) && !sleep_for_answer(c, s))
+	bool answered = is_done(s) || sleep_for_answer(c, s);
+	watch_ended(watched, WAIT_ANSWER);
+	if (!answered)
 		return (CUresult)atomic_load(&c->lost);
 	return take_answer(c, slot, answer);
 }

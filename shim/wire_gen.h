@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x3d4639f4u
+#define WIRE_SCHEMA 0x8625f003u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -66,6 +66,7 @@ enum wire_op {
 	WIRE_STREAM_AWAIT = 57,
 	WIRE_MEM_SHARE = 58,
 	WIRE_MEM_IMPORT = 59,
+	WIRE_TRACE_READ = 60,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -78,6 +79,7 @@ static inline bool wire_after_fault(enum wire_op op) {
 	case WIRE_HOST_STOP:
 	case WIRE_PRINT_FETCH:
 	case WIRE_RESET:
+	case WIRE_TRACE_READ:
 		return true;
 	default:
 		return false;
@@ -1494,6 +1496,35 @@ static inline uint8_t *wire_mem_import_put(uint8_t *p, const struct wire_mem_imp
 	p = wire_put(p, &m->c, 8);
 	p = wire_put(p, &m->d, 8);
 	return p;
+}
+
+struct wire_trace_read {
+	char nothing;
+};
+
+static inline size_t wire_trace_read_size(const struct wire_trace_read *m) {
+	(void)m;
+	return 0;
+}
+
+static inline uint8_t *wire_trace_read_put(uint8_t *p, const struct wire_trace_read *m) {
+	(void)m;
+	return p;
+}
+
+struct wire_trace_read_reply {
+	uint32_t size;
+	uint32_t more;
+	uint64_t now;
+	uint64_t lost;
+};
+
+static inline bool wire_trace_read_reply_get(struct wire_reader *r, struct wire_trace_read_reply *m) {
+	wire_get(r, &m->size, 4);
+	wire_get(r, &m->more, 4);
+	wire_get(r, &m->now, 8);
+	wire_get(r, &m->lost, 8);
+	return wire_end(r);
 }
 
 #endif

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x3d4639f4
+const Schema uint32 = 0x8625f003
 
 // The kinds of messages.
 const (
@@ -66,6 +66,7 @@ const (
 	OpStreamAwait       Op = 57
 	OpMemShare          Op = 58
 	OpMemImport         Op = 59
+	OpTraceRead         Op = 60
 )
 
 var opTable = [...]opInfo{
@@ -128,6 +129,7 @@ var opTable = [...]opInfo{
 	OpStreamAwait:       {name: "stream_await"},
 	OpMemShare:          {name: "mem_share", call: true},
 	OpMemImport:         {name: "mem_import", call: true},
+	OpTraceRead:         {name: "trace_read", call: true, data: DataOut, afterFault: true},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -160,6 +162,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		}
 	case OpPrintFetch:
 		var r PrintFetchReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
+		}
+	case OpTraceRead:
+		var r TraceReadReply
 		if r.Decode(reply) == nil {
 			return uint64(r.Size), true
 		}
@@ -2182,3 +2189,48 @@ func (m *MemImport) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *MemImport) Op() Op { return OpMemImport }
+
+// TraceRead is described in messages.txt.
+type TraceRead struct {
+}
+
+// Append adds the message's bytes.
+func (m *TraceRead) Append(b []byte) []byte {
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TraceRead) Decode(b []byte) error {
+	r := reader{rest: b}
+	return r.end("TraceRead")
+}
+
+// Op returns the message's kind.
+func (m *TraceRead) Op() Op { return OpTraceRead }
+
+// TraceReadReply is described in messages.txt.
+type TraceReadReply struct {
+	Size uint32
+	More uint32
+	Now  uint64
+	Lost uint64
+}
+
+// Append adds the message's bytes.
+func (m *TraceReadReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Size)
+	b = appendU32(b, m.More)
+	b = appendU64(b, m.Now)
+	b = appendU64(b, m.Lost)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TraceReadReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u32()
+	m.More = r.u32()
+	m.Now = r.u64()
+	m.Lost = r.u64()
+	return r.end("TraceReadReply")
+}

@@ -33,7 +33,7 @@ func allMessages() []Message {
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
 		&TextureCreate{}, &TextureDestroy{},
-		&StreamWrite{}, &StreamAwait{}, &MemShare{}, &MemImport{},
+		&StreamWrite{}, &StreamAwait{}, &MemShare{}, &MemImport{}, &TraceRead{},
 	}
 }
 
@@ -42,7 +42,7 @@ func allReplies() map[string]body {
 	return map[string]body{
 		"module_load": &ModuleLoadReply{}, "module_names": &ModuleNamesReply{}, "module_function": &ModuleFunctionReply{},
 		"module_global": &ModuleGlobalReply{}, "function_occupancy": &FunctionOccupancyReply{}, "function_shared": &FunctionSharedReply{}, "function_clusters": &FunctionClustersReply{}, "event_elapsed": &EventElapsedReply{},
-		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "module_link": &ModuleLinkReply{}, "module_fetch": &ModuleFetchReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{}, "mem_share": &MemShareReply{},
+		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "module_link": &ModuleLinkReply{}, "module_fetch": &ModuleFetchReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{}, "mem_share": &MemShareReply{}, "trace_read": &TraceReadReply{},
 	}
 }
 
@@ -397,9 +397,9 @@ func TestAttributes(t *testing.T) {
 		}
 	}
 	for what, want := range map[string]string{
-		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset",
+		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset trace_read",
 		"in":            " copy_in copy_in_2d module_data",
-		"out":           " copy_out copy_out_2d module_names module_function driver_ask module_log module_fetch print_fetch",
+		"out":           " copy_out copy_out_2d module_names module_function driver_ask module_log module_fetch print_fetch trace_read",
 	} {
 		if lists[what] != want {
 			t.Errorf("%s:%s\nwant%s", what, lists[what], want)

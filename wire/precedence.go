@@ -116,6 +116,11 @@ func (p *Precedence) Await(device int, timeout time.Duration) {
 	atomic.AddUint32(waiters, ^uint32(0))
 }
 
+// Waiting is how many wait for a device.
+func (p *Precedence) Waiting(device int) int {
+	return int(atomic.LoadUint32(p.u32(device*sectionSize + waitersAt)))
+}
+
 // Bury ends the claims of processes that are no more.
 func (p *Precedence) Bury(device int) {
 	for i := range places {
@@ -152,7 +157,9 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 // it and End.
 func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
-	atomic.StoreUint64(c.until, now+uint64(ClaimLease))
+	if until := atomic.LoadUint64(c.until); until < now+uint64(ClaimLease)/2 { // else it was just said
+		atomic.StoreUint64(c.until, now+uint64(ClaimLease))
+	}
 	if about := now + uint64(aboutLease); about > atomic.LoadUint64(&c.about)+uint64(aboutLease)/4 {
 		atomic.StoreUint64(&c.about, about)
 		atomic.StoreUint64(c.on.u64(c.at+aboutAt), about)

@@ -169,6 +169,7 @@ func (r *demoRound) watch(screen *os.File, title, socket string, ended <-chan st
 		defer fmt.Fprint(screen, "\x1b[?25h\x1b[?1049l")
 	}
 	var before *status.Node
+	var drawn picture
 	for {
 		s, err := node.Ask(socket)
 		if err != nil {
@@ -178,7 +179,8 @@ func (r *demoRound) watch(screen *os.File, title, socket string, ended <-chan st
 		if screen != nil {
 			var b bytes.Buffer
 			fmt.Fprintf(&b, "%d programs, %s\n\n", len(demoPrograms), title)
-			if err := writePicture(&b, s, before); err != nil {
+			drawn.bars.columns, _, _ = terminalSize(screen)
+			if err := drawn.writeNode(&b, s, before); err != nil {
 				return err
 			}
 			_, _ = io.WriteString(screen, fit(b.String(), screen))

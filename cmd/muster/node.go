@@ -72,6 +72,7 @@ else (the values are the defaults where there are some):
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
+  plain: false                    # true: whoever knows the token may come without TLS, for trusted networks
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
@@ -124,6 +125,7 @@ type nodeFlags struct {
 	state, quantum, mps                  string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
+	plain                                bool
 	level                                string
 }
 
@@ -173,6 +175,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
+	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
@@ -257,6 +260,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"state", func() error { cfg.State = f.state; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},

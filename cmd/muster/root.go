@@ -16,7 +16,7 @@ import (
 // commands makes the sub-commands, in the order in which the help lists them.
 // They write data to OutOrStdout and everything else to ErrOrStderr.
 var commands = []func() *cobra.Command{
-	newRun,
+	newRun, newTrace,
 	newCheck,
 	newNode,
 	newHead,
@@ -59,6 +59,7 @@ var commands = []func() *cobra.Command{
 	newCompletion,
 	newWorker,
 	newTask,
+	newDelay,
 	newHeadSimulator,
 	newCheckpointHook,
 }
@@ -69,7 +70,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"programs", "Programs and the GPUs of this machine:", []string{
-		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
+		"run", "trace", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
 		"nodes", "drain", "resume", "page", "slurm"}},

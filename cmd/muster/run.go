@@ -39,7 +39,10 @@ The exit status and the signals are the program's: 127 if there is no such progr
 
 --node runs the program on a node of another machine: HOST or HOST:PORT, with the
 folder that muster cert made for you. A token that the node wants is taken from
-$MUSTER_TOKEN.
+$MUSTER_TOKEN. --round-trips says at the end how often the program waited for the
+node, by the call that it waited for: with a distant node that is what costs time.
+--plain, instead of --tls-dir, leaves out TLS: nothing is encrypted, and program and node
+show each other that they know the token, which does not travel. Both must say so.
 
 --grant runs the program on the devices of a grant (muster grant), of this machine's
 node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEVICE_COUNT
@@ -69,6 +72,7 @@ type runFlags struct {
 	class          string
 	weight         int
 	share          string
+	trips, plain   bool
 	wait           time.Duration
 }
 
@@ -82,19 +86,29 @@ func newRun() *cobra.Command {
 		Example: `  muster run -- ./vectoradd 1000000
   muster run --memory 2GiB -- python3 train.py
   muster run --node gpu1.example.org --tls-dir ~/certs/user-alice -- ./vectoradd`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageErrorf("name the program to run")
-			}
-			return nil
-		},
+		Args: namesProgram,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
+	f.add(c)
+	return c
+}
+
+// namesProgram refuses a command line without a program.
+func namesProgram(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the program to run")
+	}
+	return nil
+}
+
+func (f *runFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
+	flags.BoolVar(&f.plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
+	flags.BoolVar(&f.trips, "round-trips", false, "say at the end how often the program waited for the node of --node, and for what")
 	flags.StringVar(&f.grant, "grant", "", "use the devices of the grant in this `file`")
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.StringVar(&f.class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
@@ -103,7 +117,6 @@ func newRun() *cobra.Command {
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
-	return c
 }
 
 func (f *runFlags) run(c *cobra.Command, args []string) error {
@@ -121,6 +134,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return exitStatus(127)
 		}
 		return exitStatus(126)
+	}
+	if (f.plain || f.trips) && f.node == "" {
+		return usageErrorf("--plain and --round-trips are for --node")
 	}
 	if f.grant != "" {
 		return f.runGranted(c, path, args, environment)

@@ -29,7 +29,10 @@ func newTop() *cobra.Command {
 		Use:   "top [--socket ADDRESS | --cluster | --node NAME] [--interval TIME] [-n COUNT | --once]",
 		Short: "Watch a node at work, or all nodes of the cluster",
 		Long: `Watch a node at work: its devices and the programs that it serves, as muster devices
-and muster ps list them, each second. q or Ctrl-C ends it.
+and muster ps list them, each second, with bars for the use of each GPU and its memory
+and for the data that programs copied in and out and the node swapped. Bars of data are
+drawn against the fastest seen so far. q or Ctrl-C ends it. On a terminal that can only
+print ($TERM is dumb), tables follow each other until Ctrl-C.
 
 With --once or -n the tables are printed one below the other, which needs no
 terminal.` + whereHelp,
@@ -60,17 +63,21 @@ func (f *topFlags) run(c *cobra.Command) error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
-	if f.count > 0 {
+	if f.count > 0 || isDumb() {
 		return f.print(c, stop)
 	}
 	return f.live(c, out, stop)
 }
+
+// isDumb says whether the terminal can do nothing but print.
+func isDumb() bool { return os.Getenv("TERM") == "dumb" }
 
 // picture writes how things are, and how busy devices were since the picture before.
 type picture struct {
 	where       *whereFlags
 	node        *status.Node   // as it was before
 	clusterWide *clusterStatus // likewise
+	bars        bars
 }
 
 func (p *picture) write(c *cobra.Command, w io.Writer) error {
@@ -89,13 +96,16 @@ func (p *picture) write(c *cobra.Command, w io.Writer) error {
 	}
 	before := p.node
 	p.node = now
-	return writePicture(w, now, before)
+	return p.writeNode(w, now, before)
 }
 
-// print prints pictures one below the other.
+// print prints pictures one below the other: count of them, or without end if that is 0.
 func (f *topFlags) print(c *cobra.Command, stop <-chan os.Signal) error {
 	p, w := picture{where: &f.where}, c.OutOrStdout()
-	for i := range f.count {
+	for i := 0; f.count == 0 || i < f.count; i++ {
+		if out, ok := w.(*os.File); ok {
+			p.bars.columns, _, _ = terminalSize(out)
+		}
 		if i > 0 {
 			select {
 			case <-time.After(f.interval):
@@ -128,6 +138,7 @@ func (f *topFlags) live(c *cobra.Command, out *os.File, stop <-chan os.Signal) e
 	p := picture{where: &f.where}
 	for {
 		var b bytes.Buffer
+		p.bars.columns, _, _ = terminalSize(out)
 		if err := p.write(c, &b); err != nil {
 			return err
 		}
@@ -177,9 +188,10 @@ func fit(picture string, out *os.File) string {
 	return b.String() + clearBelow
 }
 
-func writePicture(w io.Writer, s, before *status.Node) error {
+func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
 	writeHeading(w, s.Node, s)
 	fmt.Fprintln(w)
+	p.bars.write(w, s, before)
 	if err := deviceTable(s, before, false).WriteText(w); err != nil {
 		return err
 	}

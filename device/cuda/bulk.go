@@ -97,7 +97,7 @@ func (s *stream) bulkOut(dst []byte, src uint64) error {
 			if p.from, err = s.c.freeBuffer(b); err != nil {
 				return err
 			}
-			err = s.submitLocked(func() C.mcu_result { return s.copyOut(p.from.memory[:len(p.to)], src+uint64(at)) })
+			err = s.submitLocked(func() C.mcu_result { return s.copyOut(src+uint64(at), p.from.memory[:len(p.to)]) })
 			if err == nil {
 				err = s.markBuffer(p.from)
 			}

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -279,9 +280,7 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 		}
 		return nil, fmt.Errorf("pinning %d bytes: %w", len(host), err)
 	}
-	c.mu.Lock()
-	c.pins = append(c.pins, p)
-	c.mu.Unlock()
+	c.addPin(p)
 	return func() error { return c.unpin(p) }, nil
 }
 
@@ -336,9 +335,7 @@ func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
 		p.pinner.Unpin()
 		return nil, fmt.Errorf("mapping %d bytes of host memory: %w", len(host), err)
 	}
-	c.mu.Lock()
-	c.pins = append(c.pins, p)
-	c.mu.Unlock()
+	c.addPin(p)
 	if uint64(at) != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(host)))) {
 		_ = c.unpin(p)
 		return nil, fmt.Errorf("host memory at %p is at %#x for the device: %w", unsafe.SliceData(host), uint64(at), device.ErrNotSupported)
@@ -361,16 +358,39 @@ func (c *gpuContext) unpin(p *pin) error {
 	})
 }
 
-// pinned says whether the device reaches all of the host memory by itself.
-func (c *gpuContext) pinned(host []byte) bool {
-	from := uintptr(unsafe.Pointer(unsafe.SliceData(host)))
-	to := from + uintptr(len(host))
+// addPin notes memory that is registered, in the order of addresses.
+func (c *gpuContext) addPin(p *pin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.pins, func(p *pin) bool {
-		begin := uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))
-		return begin <= from && to <= begin+uintptr(len(p.host))
+	i, _ := slices.BinarySearchFunc(c.pins, p.from(), func(o *pin, at uintptr) int { return cmp.Compare(o.from(), at) })
+	c.pins = slices.Insert(c.pins, i, p)
+}
+
+func (p *pin) from() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p.host))) }
+
+// pinnedParts returns how many bytes of host memory the device reaches by itself in one
+// registration after the other; nil if it does not reach all of them.
+func (c *gpuContext) pinnedParts(host []byte) []int {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(host)))
+	end := at + uintptr(len(host))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(c.pins, at, func(o *pin, at uintptr) int {
+		if o.from()+uintptr(len(o.host)) <= at {
+			return -1
+		}
+		return 1
 	})
+	var parts []int
+	for ; at < end; i++ {
+		if i == len(c.pins) || c.pins[i].from() > at {
+			return nil
+		}
+		to := min(end, c.pins[i].from()+uintptr(len(c.pins[i].host)))
+		parts = append(parts, int(to-at))
+		at = to
+	}
+	return parts
 }
 
 // Close waits for what is under way and gives everything back.

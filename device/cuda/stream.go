@@ -26,6 +26,7 @@ type stream struct {
 	ring *ring      // for host memory that is not pinned; nil before the first
 
 	bulkOnly bool // all that is under way are large copies to the device
+	silent   bool // rooms were taken from the ring that nothing in the stream gives back
 
 	life   sync.Mutex   // held by who looks at the stream without submitting
 	handle C.mcu_handle // 0 when it is destroyed, which takes both locks
@@ -103,10 +104,10 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 func (s *stream) submitIn(dst uint64, src []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.c.pinned(src):
-		return s.submitLocked(func() C.mcu_result { return s.copyIn(dst, src) })
-	case s.bulkTurn(len(src)):
+	if parts := s.c.pinnedParts(src); parts != nil {
+		return s.eachPart(parts, src, dst, s.copyIn)
+	}
+	if s.bulkTurn(len(src)) {
 		return s.bulkIn(dst, src)
 	}
 	return s.staged(src, func(at int, part []byte, r room) error {
@@ -134,14 +135,14 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.c.pinned(dst):
-		return s.submitLocked(func() C.mcu_result { return s.copyOut(dst, src) })
-	case s.bulkTurn(len(dst)):
+	if parts := s.c.pinnedParts(dst); parts != nil {
+		return s.eachPart(parts, dst, src, s.copyOut)
+	}
+	if s.bulkTurn(len(dst)) {
 		return s.bulkOut(dst, src)
 	}
 	return s.staged(dst, func(at int, part []byte, r room) error {
-		if err := s.submitLocked(func() C.mcu_result { return s.copyOut(r.memory, src+uint64(at)) }); err != nil {
+		if err := s.submitLocked(func() C.mcu_result { return s.copyOut(src+uint64(at), r.memory) }); err != nil {
 			return err
 		}
 		return s.callLocked(func() {
@@ -151,8 +152,42 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	})
 }
 
-func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
+func (s *stream) copyOut(src uint64, dst []byte) C.mcu_result {
 	return C.mcu_copy_out(s.c.handle, s.handle, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
+}
+
+// eachPart submits a copy between the device and host memory of which each part was pinned
+// by itself: the driver takes no more in one call.
+func (s *stream) eachPart(parts []int, host []byte, addr uint64, submit func(addr uint64, part []byte) C.mcu_result) error {
+	for _, n := range parts {
+		part := host[:n]
+		if err := s.submitLocked(func() C.mcu_result { return submit(addr, part) }); err != nil {
+			return err
+		}
+		host, addr = host[n:], addr+uint64(n)
+	}
+	return nil
+}
+
+// CopyTaken is CopyIn of what is the caller's again when it returns.
+func (s *stream) CopyTaken(dst uint64, src []byte) error {
+	if ok, err := s.checkMemory("copy to the device", uint64(len(src)), dst); !ok {
+		return err
+	}
+	if err := s.submitTaken(dst, src); err != nil {
+		return err
+	}
+	return s.wrote(dst, uint64(len(src)))
+}
+
+func (s *stream) submitTaken(dst uint64, src []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.staged(src, func(at int, part []byte, r room) error {
+		copyTogether(r.memory, part)
+		s.silent = true
+		return s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) })
+	})
 }
 
 // Host memory that is not pinned is not given to the driver, which would wait
@@ -184,8 +219,18 @@ func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) er
 	return nil
 }
 
-// room waits until the ring has room.
+// room waits until the ring has room. What nothing in the stream gives back is free when
+// the stream arrives here.
 func (s *stream) room(n int) (r room, err error) {
+	r, ok := s.ring.take(n)
+	if ok {
+		return r, nil
+	}
+	if s.silent {
+		if err := s.drain(); err != nil {
+			return r, err
+		}
+	}
 	err = s.c.wait(context.Background(), func() (bool, error) {
 		var ok bool
 		if r, ok = s.ring.take(n); ok {
@@ -195,6 +240,25 @@ func (s *stream) room(n int) (r room, err error) {
 		return false, err
 	})
 	return r, err
+}
+
+// drain waits for what the stream has, and has all of the ring then.
+func (s *stream) drain() error {
+	m, err := s.c.takeMark()
+	if err != nil {
+		return err
+	}
+	end := s.ring.taken
+	if err := s.submitLocked(func() C.mcu_result { return C.mcu_event_record(s.c.handle, m, s.handle) }); err != nil {
+		return err
+	}
+	if err := s.c.wait(context.Background(), func() (bool, error) { return s.c.reached(m) }); err != nil {
+		return err
+	}
+	s.c.giveMarks([]C.mcu_handle{m})
+	s.ring.given.Store(end)
+	s.silent = false
+	return nil
 }
 
 // needRing gives the stream a ring; its lock is held.
@@ -412,6 +476,7 @@ func (s *stream) destroyIfDone() {
 	defer c.mu.Unlock()
 	c.streams = slices.DeleteFunc(c.streams, func(o *stream) bool { return o == s })
 	if s.ring != nil {
+		s.ring.given.Store(s.ring.taken)
 		c.rings = append(c.rings, s.ring)
 		s.ring = nil
 	}

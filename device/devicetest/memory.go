@@ -18,6 +18,7 @@ var memoryTests = []test{
 	{"misuse", always, testMemoryMisuse},
 	{"pin", always, testPin},
 	{"pinned in parts", always, testPinnedParts},
+	{"data that are taken", always, testTaken},
 }
 
 func isError(err, want error) bool { return errors.Is(err, want) }
@@ -291,6 +292,42 @@ func testPinnedParts(b *bench) {
 		o.finish()
 		if !bytes.Equal(back[from:from+n], host[from:from+n]) {
 			b.Errorf("%d bytes at %d came back as others", n, from)
+		}
+	}
+}
+
+// What is copied is the caller's again at once, however much is under way.
+func testTaken(b *bench) {
+	o := b.open()
+	taker, ok := o.stream.(device.Taker)
+	if !ok {
+		b.Skip("the backend takes no data")
+	}
+	const size, count = 3000, 3000
+	addr := o.mapped(0, size*count)
+	data, plain := make([]byte, size), pattern(5<<20, 9)
+	for i := range count {
+		for j := range data {
+			data[j] = byte(i + j)
+		}
+		b.ok(taker.CopyTaken(addr+uint64(i)*size, data))
+		switch i {
+		case 500, 1500: // copies of other kinds in between
+			b.ok(o.stream.CopyIn(addr, plain[:100<<10]))
+			b.ok(o.stream.Call(func() {}))
+		case 2000:
+			b.ok(o.stream.CopyIn(addr, plain))
+		}
+	}
+	got := o.get(addr, size*count)
+	if !bytes.Equal(got[:len(plain)], plain) {
+		b.Error("the copies in between went wrong")
+	}
+	for i := (len(plain) + size - 1) / size; i < count; i++ {
+		for j := range size {
+			if got[i*size+j] != byte(i+j) {
+				b.Fatalf("byte %d of copy %d is %d", j, i, got[i*size+j])
+			}
 		}
 	}
 }

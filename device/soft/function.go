@@ -123,7 +123,7 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	if err != nil {
 		return fmt.Errorf("kernel %s: %w", own.info.Name, err)
 	}
-	return s.submit(&kernel{function: own, execution: x})
+	return s.submit(&kernel{function: own, execution: x, timed: s.timed})
 }
 
 // start makes a launch ready to run. The engine checks all sizes; this checks

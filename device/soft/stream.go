@@ -24,9 +24,19 @@ type stream struct {
 	held    bool // by Suspend
 	closed  bool
 	current work // that is being done; nil between two
+
+	// timed is told when the work ran that is submitted from now on; nil: nobody is. Only
+	// whoever submits work uses it.
+	timed func(begin, end time.Time, bytes uint64)
 }
 
-var _ device.Stream = (*stream)(nil)
+var (
+	_ device.Stream = (*stream)(nil)
+	_ device.Timer  = (*stream)(nil)
+)
+
+// Time has f told when the work ran that is submitted from now on.
+func (s *stream) Time(f func(begin, end time.Time, bytes uint64)) { s.timed = f }
 
 // maxPending is how much work may wait on a stream before submitting waits.
 const maxPending = 4096
@@ -117,7 +127,7 @@ func (s *stream) copyNow(t *transfer) {
 	s.serving, s.busy, s.current = true, true, t
 	c.serving.Add(1)
 	c.mu.Unlock()
-	err := t.piece(c.mem, 0, t.size)
+	err := t.now(c.mem)
 	c.mu.Lock()
 	s.serving, s.busy, s.current = false, false, nil
 	if err != nil {
@@ -264,9 +274,36 @@ type transfer struct {
 	linked bool     // between host and device
 	addrs  []uint64 // what must be mapped, size bytes each
 	piece  func(m *memory, from, to uint64) error
+	timed  func(begin, end time.Time, bytes uint64) // nil: nobody wants to know
+}
+
+// now does all of a transfer at once.
+func (t *transfer) now(m *memory) error {
+	if t.timed == nil {
+		return t.piece(m, 0, t.size)
+	}
+	begin := time.Now()
+	err := t.piece(m, 0, t.size)
+	if err == nil {
+		t.timed(begin, time.Now(), t.size)
+	}
+	return err
 }
 
 func (t *transfer) do(s *stream) error {
+	if t.timed == nil {
+		return t.pieces(s)
+	}
+	begin := time.Now()
+	err := t.pieces(s)
+	if err == nil {
+		t.timed(begin, time.Now(), t.size)
+	}
+	return err
+}
+
+// pieces does a transfer a piece at a time, so that others can have the stream stand still.
+func (t *transfer) pieces(s *stream) error {
 	for from := uint64(0); from < t.size; from += copyPiece {
 		to := min(from+copyPiece, t.size)
 		if err := s.enter(); err != nil {
@@ -306,6 +343,7 @@ func (s *stream) submitTransfer(t *transfer) error {
 			return fmt.Errorf("%s of %d bytes at %#x: not all of it is mapped: %w", t.name, t.size, addr, device.ErrInvalidValue)
 		}
 	}
+	t.timed = s.timed
 	return s.submit(t)
 }
 
@@ -508,6 +546,9 @@ type kernel struct {
 	function  *function
 	execution *simt.Execution
 	ended     bool // guarded by the context's lock
+
+	timed func(begin, end time.Time, bytes uint64) // nil: nobody wants to know
+	began time.Time                                // if somebody does
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
@@ -516,7 +557,11 @@ const kernelSlice = 1 << 14
 
 func (k *kernel) do(s *stream) error {
 	for {
-		if done, err := k.slice(s); done || err != nil {
+		done, err := k.slice(s)
+		if done && err == nil && k.timed != nil {
+			k.timed(k.began, time.Now(), 0)
+		}
+		if done || err != nil {
 			return err
 		}
 	}
@@ -539,6 +584,9 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	defer d.turns.Unlock()
 	if !s.tryEnter() {
 		return false, c.Err()
+	}
+	if k.timed != nil && k.began.IsZero() {
+		k.began = time.Now()
 	}
 	work, err := d.timed(k)
 	done, err = k.leave(s, err)

@@ -88,6 +88,8 @@ wire < wire/control # what daemon and worker say to each other: programs have no
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
 device, vmm < node/checkpoint # how a client lies in a file
+NOTHING < wire/timeline # records of where the time went: whoever makes them and whoever shows them share the bytes alone
+wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
@@ -125,8 +127,12 @@ NOTHING < slurm/release < slurm
 NOTHING < slurm/words < slurm # what the driver, the job_submit script and the plug-in say to each other in comments
 slurm/words, slurm/release < slurm # the driver's core, as a value
 slurm, slurm/release < slurm/engine # a client of a real Slurm
-slurm, slurm/engine, policy, policy/history < slurm/driver # the daemon
+wire/agent, wire/grant, wire/identity, internal/door < slurm/lenders # the nodes that lend GPUs, which connect as they do to a head: it knows no Slurm
+head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
+slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
+slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.
 wire, internal/door < client < ivm
@@ -137,6 +143,8 @@ model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
+wire/timeline < report/trace # where a program's time went
+NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
 everything < exp, exp/*, cmd/muster

@@ -249,7 +249,6 @@ func (c *Core) opened(o Outcome) {
 		x.Number = c.Made
 		c.Contexts = append(c.Contexts, x)
 		c.Modules.restored()
-		c.Modules.moved(o.Moved, c.config.Chunk)
 		c.housed = true
 	case errors.Is(o.Err, ErrMoved) && c.Modules.Pinned < 0:
 		// Where they were placed first, they have their addresses.

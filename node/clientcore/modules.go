@@ -47,9 +47,6 @@ type Module struct {
 	Loaded bool             // in the open context
 	Placed bool             // the addresses in Info are true
 	Saved  [][]byte         // contents of variables, when they are on no device
-	Told   []string         // variables whose addresses the program was told, in order
-
-	was map[string]uint64 // where variables were that were placed again, while messages are handled again
 
 	Refused   *Failure // why a context would not take it
 	RefusedBy uint64   // that context's number
@@ -117,7 +114,7 @@ func (m *Modules) replay() []Loaded {
 		mod := m.All[e.Module]
 		l := Loaded{Module: e.Module, Unload: e.Unload}
 		if !e.Unload {
-			l.Image, l.Globals, l.Saved, l.Told = mod.Image, mod.Info.Globals, mod.Saved, mod.Told
+			l.Image, l.Globals, l.Saved = mod.Image, mod.Info.Globals, mod.Saved
 		}
 		all = append(all, l)
 	}
@@ -192,7 +189,9 @@ func (c *Core) loaded(o Outcome) {
 		}
 		return
 	}
-	c.comparePlaces(serial, o.Globals)
+	if c.ended = c.asBefore(serial, o.Globals); c.ended != nil {
+		return
+	}
 	m.know(c.config.Chunk)
 	m.awaitsNoMore(serial)
 	mod.Loaded, mod.Placed, mod.Refused = true, true, nil
@@ -533,11 +532,6 @@ func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
 		}
 	}
 	g := mod.Info.Globals[find()]
-	if was, ok := mod.was[g.Name]; ok && was != g.Address {
-		c.ended = fmt.Errorf("putting a module where it was: %w (%s was at %#x and is at %#x)", ErrMoved, g.Name, was, g.Address)
-		return true, c.ended
-	}
-	mod.tell(g.Name)
 	reply := &wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}
 	if g.Managed {
 		reply.Managed = 1

@@ -187,7 +187,6 @@ type Loaded struct {
 	Image   []byte
 	Globals []device.Global // where its variables must lie
 	Saved   [][]byte        // what they contain; nil for what the image says
-	Told    []string        // variables whose addresses the program was told, in order
 	Unload  bool            // unload it again: it only takes part in the placing of others
 }
 
@@ -199,7 +198,6 @@ type Outcome struct {
 	Known     bool                  // Inspect: the device could tell
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
-	Moved     []Placed              // Open: modules whose variables are elsewhere than they were
 	Functions []device.FunctionInfo // Load: their names, and more where that is known; Describe: one
 	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last

@@ -21,14 +21,6 @@ type Placed struct {
 // modules were placed meanwhile.
 func (c *Core) Expect(placed int) { c.ahead = placed }
 
-// Rebuilt says that the messages which follow were not handled before.
-func (c *Core) Rebuilt() {
-	c.ahead = 0 // whatever a damaged journal has announced
-	for _, mod := range c.Modules.All {
-		mod.was = nil
-	}
-}
-
 // Due says that a module of those was placed while the next message was handled, in the
 // order in which they were.
 func (c *Core) Due(p Placed) {
@@ -56,53 +48,31 @@ func (c *Core) placedAgain() bool {
 	return ok || err != nil // the message finds out what is wrong
 }
 
-// comparePlaces notes where the variables of a module were that is placed again. Devices
-// that choose the addresses themselves may have put them elsewhere, which matters only if
-// a message asks for an address that its program was told before.
-func (c *Core) comparePlaces(serial uint64, now []device.Global) {
+// asBefore says why a module that is placed again is not where it was.
+func (c *Core) asBefore(serial uint64, now []device.Global) error {
 	was, due := c.due[serial]
 	delete(c.due, serial)
-	if due && SamePlaces(was, now, nil) != nil {
-		c.Modules.All[serial].was = addresses(was)
+	if !due {
+		return nil
 	}
+	if err := SamePlaces(was, now); err != nil {
+		return fmt.Errorf("putting a module where it was: %w", err)
+	}
+	return nil
 }
 
-// tell notes that the program knows a variable's address.
-func (mod *Module) tell(name string) {
-	if i, found := slices.BinarySearch(mod.Told, name); !found {
-		mod.Told = slices.Insert(mod.Told, i, name)
-	}
-}
-
-// moved notes that variables, whose addresses the program was not told, are elsewhere in
-// a context than they were.
-func (m *Modules) moved(all []Placed, chunk uint64) {
-	for _, p := range all {
-		mod := m.All[p.Module]
-		mod.Info.Globals = p.Globals
-		mod.Info = sorted(mod.Info)
-	}
-	if len(all) > 0 {
-		m.count(chunk)
-	}
-}
-
-// SamePlaces returns ErrMoved, with an example, if variables do not lie where they did:
-// those that are named, or all.
-func SamePlaces(was, now []device.Global, named []string) error {
+// SamePlaces returns ErrMoved, with an example, if variables do not lie where they did.
+func SamePlaces(was, now []device.Global) error {
 	before, after := addresses(was), addresses(now)
-	if named == nil {
-		named = slices.Sorted(maps.Keys(before))
-	}
 	moved, example := 0, ""
-	for _, name := range named {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if at, ok := after[name]; !ok || at != before[name] {
 			if moved++; moved == 1 {
 				example = fmt.Sprintf("%s was at %#x and is at %#x", name, before[name], at)
 			}
 		}
 	}
-	if moved == 0 {
+	if moved == 0 && len(before) == len(after) {
 		return nil
 	}
 	return fmt.Errorf("%w (%d of %d: %s)", ErrMoved, moved, len(before), example)

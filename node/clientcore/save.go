@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 8
+const savedVersion = 7
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -234,9 +234,6 @@ func (c *Core) checkModules() error {
 		}
 		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
 			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
-		}
-		if !slices.IsSorted(mod.Told) || slices.ContainsFunc(mod.Told, func(name string) bool { return mod.variable(name) < 0 }) {
-			return fmt.Errorf("module %d has no such variables as its program knows", serial)
 		}
 		for i, contents := range mod.Saved {
 			if g := mod.Info.Globals[i]; uint64(len(contents)) != g.Size {

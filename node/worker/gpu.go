@@ -29,6 +29,8 @@ type gpu struct {
 	leaving  []device.Stream         // destroyed, with work under way
 	events   map[uint32]*event
 	modules  map[uint64]*loaded
+	shifts   shifts          // of all modules; nil if the program knows where their variables are
+	pinned   map[uint64]bool // granules of the program's memory
 
 	mu   sync.Mutex
 	free []device.Event // for marks
@@ -46,6 +48,7 @@ type event struct {
 type loaded struct {
 	module    device.Module
 	functions map[uint32]device.Function
+	shifts    shifts
 }
 
 // setLimits sets what the program wants to be limits of the context, as far as the
@@ -64,16 +67,16 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 }
 
 // openGPU opens a context with the client's modules in it.
-func (w *worker) openGPU(o *clientcore.Op) (moved []clientcore.Placed, err error) {
+func (w *worker) openGPU(o *clientcore.Op) error {
 	d, err := w.device(o.Place.Index())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
-		return nil, w.unserved(err)
+		return w.unserved(err)
 	}
 	// Copies go straight between the device and what the program shares. Pinned
 	// memory of the program's is not pinned here: it may be large and unused.
@@ -86,7 +89,8 @@ func (w *worker) openGPU(o *clientcore.Op) (moved []clientcore.Placed, err error
 		err = g.setLimits(o.Limits)
 	}
 	if err == nil {
-		moved, err = g.replay(w.ctx, o.Modules, o.Anew)
+		err = g.replay(w.ctx, o.Modules, o.Anew || w.shifted)
+		w.shifted = w.shifted || g.shifts != nil
 	}
 	if err == nil {
 		err = w.mapAll(g)
@@ -96,10 +100,10 @@ func (w *worker) openGPU(o *clientcore.Op) (moved []clientcore.Placed, err error
 	}
 	if err != nil {
 		g.context.Close()
-		return nil, err
+		return err
 	}
 	w.gpus[o.Place] = g
-	return moved, nil
+	return nil
 }
 
 func (g *gpu) prepare(now func() clientcore.Time) error {
@@ -137,8 +141,11 @@ func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, er
 	for _, name := range m.Functions() {
 		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
 	}
-	g.modules[o.Module] = &loaded{m, map[uint32]device.Function{}}
-	return m.Globals(), functions, nil
+	g.modules[o.Module] = &loaded{module: m, functions: map[uint32]device.Function{}}
+	if o.Globals != nil { // where the program may know them
+		return o.Globals, functions, g.shift(o.Module, o.Globals)
+	}
+	return m.Globals(), functions, g.shifts.apart(m.Globals())
 }
 
 func (g *gpu) unload(number uint64) error {
@@ -147,6 +154,9 @@ func (g *gpu) unload(number uint64) error {
 		return fmt.Errorf("module %d is not loaded", number)
 	}
 	delete(g.modules, number)
+	if m.shifts != nil {
+		g.addUpShifts()
+	}
 	return m.module.Unload()
 }
 
@@ -186,13 +196,21 @@ func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64
 		saved := make([][]byte, len(m.Globals))
 		for i, v := range m.Globals {
 			saved[i] = make([]byte, v.Size)
-			if err := g.mover.CopyOut(saved[i], v.Address); err != nil {
+			if err := g.mover.CopyOut(saved[i], g.shifts.of(v.Address)); err != nil {
 				return nil, err
 			}
 		}
 		contents[m.Module] = saved
 	}
-	return contents, g.mover.Synchronise(ctx)
+	if err := g.mover.Synchronise(ctx); err != nil || g.shifts == nil {
+		return contents, err
+	}
+	for number, saved := range contents {
+		for i := range saved {
+			saved[i] = g.modules[number].shifts.known(saved[i])
+		}
+	}
+	return contents, nil
 }
 
 // closeGPU ends a context, and what is left on it.
@@ -220,6 +238,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 // drop forgets a context and returns it; nil if there is none.
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
+	w.timeline.leaves(g)
 	delete(w.gpus, p)
 	w.latest = nil
 	if w.pace != nil {

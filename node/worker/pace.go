@@ -65,6 +65,9 @@ const (
 	// longestPace is how long what is in flight may take before it is let alone, and letAlone
 	// for how long.
 	longestPace, letAlone = time.Second, 10 * time.Second
+	// longestSpin is how long the end of a kernel is looked for before the loop sleeps in
+	// between: a sleep takes longer than many kernels.
+	longestSpin = 500 * time.Microsecond
 	// yieldParts is the part of a quantum that may be in flight while others wait.
 	yieldParts = 16
 	// maxGroup bounds the launches in a group, so that the window holds when kernels become
@@ -277,10 +280,10 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 			p.freeAt = time.Now().Add(letAlone)
 			p.forget()
 			return false, nil
-		case waited < aMoment || looks < shortWait:
-			runtime.Gosched()
+		case waited < min(p.window, longestSpin) || looks < shortWait:
+			runtime.Gosched() // the device may be of this process
 		default:
-			time.Sleep(min(p.window/8+time.Microsecond, waited/4, time.Millisecond))
+			time.Sleep(min(waited/8, time.Millisecond))
 		}
 	}
 	now := time.Now()

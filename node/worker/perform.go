@@ -12,6 +12,7 @@ import (
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/timeline"
 )
 
 const success clientcore.Result = 0
@@ -110,6 +111,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
+		defer w.timeline.onHost(o)()
 		return w.onHost(o)
 	case clientcore.Reserve:
 		return w.reserve(o.Range)
@@ -183,14 +185,20 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if w.pace != nil {
-		return w.paced(g, f, on, o)
+	if g.shifts != nil {
+		o = g.shifts.shifted(o)
 	}
-	return w.give(f, on, o)
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
+	}
+	return w.submitLaunch(g, f, on, o)
 }
 
-// paced launches a kernel when others do not go before it.
-func (w *worker) paced(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+// submitLaunch launches a kernel when others do not go before it.
+func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.pace == nil {
+		return w.give(f, on, o)
+	}
 	if err := w.beforeLaunch(g, on); err != nil {
 		return err
 	}
@@ -331,11 +339,22 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if g.shifts != nil {
+		o = g.shifts.shifted(o)
+	}
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.onStream(g, on, o) })
+	}
+	return w.onStream(g, on, o)
+}
+
+// onStream gives a stream work.
+func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.CopyIn:
 		return w.copyIn(g, on, o)
 	case clientcore.CopyOut:
-		return w.copyOut(on, o)
+		return w.copyOut(g, on, o)
 	case clientcore.Settle:
 		return w.settle(on)
 	case clientcore.After:
@@ -404,8 +423,16 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
+	submit := on.CopyIn
+	if w.header.Op.TakesData() {
+		if err := w.pinProgram(g, w.header.Data, uint64(len(data))); err != nil {
+			return err
+		}
+	} else if taker, ok := on.(device.Taker); ok {
+		submit = taker.CopyTaken
+	}
 	err := w.blockLong(func() error {
-		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
 	if err != nil || w.stage == nil {
@@ -420,10 +447,13 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
 }
 
-func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
+func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	if err := w.pinProgram(g, o.Out.Offset, o.Out.Length); err != nil {
+		return err
 	}
 	from := o.From
 	err = w.blockLong(func() error {
@@ -584,11 +614,14 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
-		outcome.Err = w.timed(&outcome, func() (err error) { outcome.Moved, err = w.openGPU(o); return err })
+		defer w.timeline.span(timeline.Open, o.Place)()
+		outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
 	case clientcore.Load:
+		defer w.timeline.span(timeline.Load, o.Place)()
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o)
+			w.shifted = w.shifted || g.shifts != nil
 			if err == nil && o.Globals == nil {
 				w.tellPlaced(clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 			}
@@ -673,6 +706,7 @@ func onlyBrings(plan vmm.Plan) bool {
 // move moves memory as the directory says, when everything on the devices has
 // ended.
 func (w *worker) move(plan vmm.Plan) error {
+	defer w.timeline.moved(plan)()
 	var drained []*gpu
 	brings := w.hosts.outstanding() > 0 && onlyBrings(plan)
 	for _, step := range plan {
@@ -735,6 +769,9 @@ func (w *worker) moveStep(step vmm.Step) error {
 
 // leave moves everything off a device.
 func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
+	if o.Kind == clientcore.Backup {
+		defer w.timeline.keeps()()
+	}
 	g, err := w.at(o.Place)
 	if err == nil {
 		err = w.drain(g)

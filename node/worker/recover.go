@@ -336,6 +336,7 @@ type surroundings struct {
 	Turns    []int  // of what was printed
 	Dropped  bool   // some of it
 	Identity string // see Serve
+	Traced   bool   `json:",omitempty"` // the program wants to know where the time goes
 }
 
 // Sections of a base.
@@ -350,7 +351,7 @@ const (
 // commit makes a base count. All calls that were to be answered before it are.
 func (w *worker) commit(b *clientcore.Base) error {
 	w.replies.Wait()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
@@ -551,7 +552,7 @@ func (w *worker) resume() error {
 	w.core = core
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.serve.Identity = s.Identity
+	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
 	why := ""
 	if core.Faulted != nil {
 		why = core.Faulted.Text
@@ -667,6 +668,9 @@ func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
+	if w.wasTraced {
+		w.beginTimeline()
+	}
 	if err := w.waitForFunctions(); err != nil {
 		return err
 	}
@@ -681,13 +685,15 @@ func (w *worker) replayAll() error {
 			}
 		}
 	}
-	w.core.Rebuilt()
+	w.core.Expect(0) // whatever a damaged journal has announced
 	if w.replay = nil; w.stage != nil {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
 	w.sticky.speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
+	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
+	w.timeline.rebuilt(w.rebuilt)
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -754,6 +760,11 @@ func (w *worker) again(m *journal.Message) error {
 	switch {
 	case h.Op == wire.OpHostNext: // it waits already, or was answered
 		return nil
+	case h.Op == wire.OpTraceRead && r.silent:
+		w.beginTimeline()
+		return nil
+	case h.Op == wire.OpTraceRead:
+		return w.traceRead(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -12,122 +11,139 @@ import (
 )
 
 // replay loads and unloads modules as they were in the context before, and puts
-// back what their variables contained. In another process than before (anew) the driver may
-// put variables elsewhere: only those must be where they were whose addresses the program
-// knows. It returns the others.
-func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool) (moved []clientcore.Placed, err error) {
-	places := map[uint64][]device.Global{}
+// back what their variables contained. In another process than before (anew) variables may
+// lie elsewhere than the program knows: see shifts.
+func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool) error {
 	for _, m := range modules {
 		if m.Unload {
 			if err := g.unload(m.Module); err != nil {
-				return nil, err
+				return err
 			}
-			delete(places, m.Module)
 			continue
 		}
-		now, err := g.loadAgain(m, anew)
-		if err != nil {
-			return nil, fmt.Errorf("loading the program's modules: %w", err)
+		if err := g.loadAgain(m, anew); err != nil {
+			return fmt.Errorf("loading the program's modules: %w", err)
 		}
-		places[m.Module] = now
 	}
 	for _, m := range modules {
-		now := places[m.Module]
-		if now == nil || m.Unload {
+		if g.modules[m.Module] == nil || m.Unload {
 			continue
 		}
-		if slices.Equal(now, m.Globals) {
-			err = g.restore(m.Saved, now)
-		} else {
-			moved = append(moved, clientcore.Placed{Module: m.Module, Globals: now})
-			err = g.restoreElsewhere(ctx, m, now)
-		}
-		if err != nil {
-			return nil, err
+		if err := g.restore(ctx, m); err != nil {
+			return err
 		}
 	}
-	return moved, g.mover.Synchronise(ctx)
+	return g.mover.Synchronise(ctx)
 }
 
-// loadAgain puts a module into the context. It returns where its variables are, in the order
-// in which they were listed before.
-func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) ([]device.Global, error) {
+// loadAgain puts a module into the context whose variables the program may have
+// seen the addresses of.
+func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) error {
 	made, err := g.loader(m.Globals)(m.Image)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	g.modules[m.Module] = &loaded{made, map[uint32]device.Function{}}
-	var told []string // nil: all
-	if anew {
-		told = append([]string{}, m.Told...)
+	g.modules[m.Module] = &loaded{module: made, functions: map[uint32]device.Function{}}
+	if !anew {
+		return clientcore.SamePlaces(m.Globals, made.Globals())
 	}
-	if err := clientcore.SamePlaces(m.Globals, made.Globals(), told); err != nil {
-		return nil, err
-	}
-	byName := map[string]device.Global{}
-	for _, v := range made.Globals() {
-		byName[v.Name] = v
-	}
-	now := make([]device.Global, len(m.Globals))
-	for i, v := range m.Globals {
-		var ok bool
-		if now[i], ok = byName[v.Name]; !ok || now[i].Size != v.Size {
-			return nil, fmt.Errorf("variable %s of %d bytes is not in the module any more: %w", v.Name, v.Size, clientcore.ErrMoved)
-		}
-	}
-	return now, nil
+	return g.shift(m.Module, m.Globals)
 }
 
-// restore puts back what variables contained.
-func (g *gpu) restore(saved [][]byte, variables []device.Global) error {
-	for i, contents := range saved {
-		if err := g.mover.CopyIn(variables[i].Address, contents); err != nil {
+// shift notes where the variables of a module are that the program knows elsewhere.
+func (g *gpu) shift(module uint64, known []device.Global) error {
+	m := g.modules[module]
+	moved, err := shiftsOf(known, m.module.Globals())
+	if err != nil || len(moved) == 0 {
+		return err
+	}
+	m.shifts = moved
+	g.addUpShifts()
+	for _, other := range g.modules {
+		if other.shifts == nil {
+			if err := g.shifts.apart(other.module.Globals()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addUpShifts works out the shifts of all modules.
+func (g *gpu) addUpShifts() {
+	g.shifts = nil
+	for _, m := range g.modules {
+		g.shifts = append(g.shifts, m.shifts...)
+	}
+	g.shifts.sort()
+}
+
+// restore puts back what variables contained. The image may have made one point to another.
+// The driver has made it point to where the other one is now, so that such a word is left as
+// it is.
+func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
+	shifts := g.modules[m.Module].shifts
+	for i, contents := range m.Saved {
+		at := shifts.of(m.Globals[i].Address)
+		if shifts.pointedTo(contents) {
+			fresh := make([]byte, len(contents))
+			if err := g.mover.CopyOut(fresh, at); err != nil {
+				return err
+			}
+			if err := g.mover.Synchronise(ctx); err != nil {
+				return err
+			}
+			contents = shifts.repoint(contents, fresh)
+		}
+		if err := g.mover.CopyIn(at, contents); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// restoreElsewhere is restore of variables that the driver has put elsewhere. The image may
-// have made one point to another. The driver has made it point to where the other one is now,
-// so that such a word is left as it is.
-func (g *gpu) restoreElsewhere(ctx context.Context, m clientcore.Loaded, now []device.Global) error {
-	shifts := shiftsOf(m.Globals, now)
-	saved := slices.Clone(m.Saved)
-	for i, contents := range saved {
-		if !shifts.pointedTo(contents) {
-			continue
-		}
-		fresh := make([]byte, len(contents))
-		if err := g.mover.CopyOut(fresh, now[i].Address); err != nil {
-			return err
-		}
-		if err := g.mover.Synchronise(ctx); err != nil {
-			return err
-		}
-		saved[i] = shifts.repoint(contents, fresh)
-	}
-	return g.restore(saved, now)
-}
-
-const word = 8 // bytes of an address
-
-// shifts are where variables were and are, by where they were.
+// shifts are where variables were when the program could ask for their addresses, and where
+// they are, in the order of the former. NVIDIA's driver chooses where variables lie, and
+// chooses otherwise in another process. The program goes on with the addresses that it knows:
+// they are replaced in what it has copied and filled, and in parameters of kernels. What a
+// kernel has stored of them in memory stays as it is.
 type shifts []shift
 
 type shift struct{ from, size, to uint64 }
 
-func shiftsOf(was, now []device.Global) shifts {
-	all := make(shifts, len(was))
-	for i, v := range was {
-		all[i] = shift{v.Address, v.Size, now[i].Address}
+const word = 8 // bytes of an address
+
+// shiftsOf returns the variables that are not where they were.
+func shiftsOf(was, now []device.Global) (shifts, error) {
+	places := map[string]device.Global{}
+	for _, v := range now {
+		places[v.Name] = v
 	}
-	slices.SortFunc(all, func(a, b shift) int { return cmp.Compare(a.from, b.from) })
-	return all
+	var all shifts
+	for _, v := range was {
+		at, ok := places[v.Name]
+		if !ok || at.Size != v.Size {
+			return nil, fmt.Errorf("variable %s of %d bytes is not in the module any more: %w", v.Name, v.Size, clientcore.ErrMoved)
+		}
+		if at.Address != v.Address {
+			all = append(all, shift{v.Address, v.Size, at.Address})
+		}
+	}
+	all.sort()
+	return all, nil
 }
 
-// of returns where something is now that was at an address; false if no variable was there.
-func (s shifts) of(addr uint64) (uint64, bool) {
+func (s shifts) sort() {
+	slices.SortFunc(s, func(a, b shift) int {
+		if a.from < b.from {
+			return -1
+		}
+		return 1
+	})
+}
+
+// find returns the variable that was at an address; nil if none was.
+func (s shifts) find(addr uint64) *shift {
 	i, _ := slices.BinarySearchFunc(s, addr, func(x shift, addr uint64) int {
 		if x.from <= addr {
 			return -1
@@ -135,15 +151,46 @@ func (s shifts) of(addr uint64) (uint64, bool) {
 		return 1
 	})
 	if i == 0 || addr-s[i-1].from >= s[i-1].size {
-		return 0, false
+		return nil
 	}
-	return addr - s[i-1].from + s[i-1].to, true
+	return &s[i-1]
 }
 
-// pointedTo says whether any word could be an address of a variable.
+// of returns where something is now that the program knows at an address.
+func (s shifts) of(addr uint64) uint64 {
+	if v := s.find(addr); v != nil {
+		return addr - v.from + v.to
+	}
+	return addr
+}
+
+// apart returns an error if variables that are where the program knows them lie where others
+// were: an address would mean either.
+func (s shifts) apart(variables []device.Global) error {
+	for _, v := range variables {
+		for _, x := range s {
+			if v.Address < x.from+x.size && x.from < v.Address+v.Size {
+				return fmt.Errorf("%w: %s is where another one was", clientcore.ErrMoved, v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// shifted returns an operation with addresses that hold.
+func (s shifts) shifted(o *clientcore.Op) *clientcore.Op {
+	made := *o
+	made.To.Addr, made.From.Addr, made.Range.Addr = s.of(o.To.Addr), s.of(o.From.Addr), s.of(o.Range.Addr)
+	if s.pointedTo(o.How.Params) {
+		made.How.Params = replaced(o.How.Params, func(_ int, addr uint64) uint64 { return s.of(addr) })
+	}
+	return &made
+}
+
+// pointedTo says whether any word could be an address that the program knows.
 func (s shifts) pointedTo(contents []byte) bool {
-	for at := 0; at+word <= len(contents); at += word {
-		if _, ok := s.of(binary.LittleEndian.Uint64(contents[at:])); ok {
+	for at := 0; len(s) > 0 && at+word <= len(contents); at += word {
+		if s.find(binary.LittleEndian.Uint64(contents[at:])) != nil {
 			return true
 		}
 	}
@@ -153,12 +200,30 @@ func (s shifts) pointedTo(contents []byte) bool {
 // repoint returns contents with those addresses as they are in a fresh copy that the
 // driver has put there itself: they are where the variables are now.
 func (s shifts) repoint(contents, fresh []byte) []byte {
-	made := slices.Clone(contents)
-	for at := 0; at+word <= len(contents); at += word {
-		now, ok := s.of(binary.LittleEndian.Uint64(contents[at:]))
-		if ok && binary.LittleEndian.Uint64(fresh[at:]) == now {
-			binary.LittleEndian.PutUint64(made[at:], now)
+	return replaced(contents, func(at int, addr uint64) uint64 {
+		if now := s.of(addr); binary.LittleEndian.Uint64(fresh[at:]) == now {
+			return now
 		}
+		return addr
+	})
+}
+
+// known returns contents with the addresses of variables as the program knows them, for
+// another process to put them elsewhere again.
+func (s shifts) known(contents []byte) []byte {
+	back := make(shifts, len(s))
+	for i, v := range s {
+		back[i] = shift{v.to, v.size, v.from}
+	}
+	back.sort()
+	return replaced(contents, func(_ int, addr uint64) uint64 { return back.of(addr) })
+}
+
+// replaced returns a copy with other words.
+func replaced(contents []byte, by func(at int, value uint64) uint64) []byte {
+	made := slices.Clone(contents)
+	for at := 0; at+word <= len(made); at += word {
+		binary.LittleEndian.PutUint64(made[at:], by(at, binary.LittleEndian.Uint64(made[at:])))
 	}
 	return made
 }

@@ -70,6 +70,8 @@ func (w *worker) readAhead(patience time.Duration) error {
 		case errors.Is(err, wire.ErrStopped):
 			return errDaemonEnded
 		case err != nil:
+		case h.Op == wire.OpTraceRead:
+			err = w.traceRead(h, body)
 		case clientcore.Urgent(h.Op):
 			w.replay.noteReturned(h, body)
 			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))

@@ -45,6 +45,7 @@ type worker struct {
 	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // nil where one could not be opened
+	shifted  bool            // variables are elsewhere than the program knows
 	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
 	shared   *wire.Shared
 	consumer *wire.Consumer
@@ -88,6 +89,11 @@ type worker struct {
 	teller  teller
 	passing passing
 	pace    *pacer // nil: others need not be made way for
+
+	timeline   *recorder // nil: nobody has asked where the time goes
+	neighbours neighbours
+	wasTraced  bool // the worker before this one had a recorder
+	rebuilt    rebuilt
 
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
@@ -319,6 +325,9 @@ func (w *worker) receive() {
 		case control.End:
 			w.dismissed = true
 			continue
+		case control.Neighbour: // however many there are, whatever the loop does
+			w.neighbours.note(said)
+			continue
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // this worker ends, and has said why
@@ -400,8 +409,7 @@ func (w *worker) step() error {
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
-		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
-		return w.observe()
+		return w.nothingCame()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
@@ -415,6 +423,12 @@ func (w *worker) step() error {
 		}
 	}
 	return w.take(e, h, body)
+}
+
+// nothingCame looks around when the program has sent nothing.
+func (w *worker) nothingCame() error {
+	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
+	return w.observe()
 }
 
 // patience is how long to wait for a message.
@@ -437,6 +451,12 @@ func (w *worker) next() error {
 
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	if h.Op == wire.OpTraceRead {
+		if err := w.traceRead(h, body); err != nil {
+			return err
+		}
+		return w.nothingCame()
+	}
 	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -535,6 +555,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
+	w.timeline.told(m)
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)
@@ -563,7 +584,13 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.line.begin(m.end)
-		return w.perform(w.core.Adopted(w.now()))
+		if err := w.perform(w.core.Adopted(w.now())); err != nil {
+			return err
+		}
+		if w.timeline != nil {
+			w.say(control.Traced{})
+		}
+		return nil
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -587,7 +614,10 @@ func (w *worker) found(world uint64, err error) error {
 }
 
 // say tells the daemon something.
-func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
+func (w *worker) say(m control.ToDaemon) {
+	w.timeline.said(m)
+	w.line.say(w.completed(m))
+}
 
 // end tells the client why, and stops what runs. If another worker can go on, only
 // the daemon is told.

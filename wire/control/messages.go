@@ -281,6 +281,21 @@ type Proceed struct {
 	Save bool `json:"save,omitempty"`
 }
 
+// Neighbour tells a worker whose program is traced that another client got a device, or
+// has left it. No answer is expected.
+type Neighbour struct {
+	// Client is the other's number.
+	Client uint64 `json:"client"`
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// On says that the other has it from now on.
+	On bool `json:"on"`
+	// Who is the other's program, if that is the same user's.
+	Who string `json:"who,omitempty"`
+	// At is when that was, in nanoseconds of the system's monotonic clock.
+	At int64 `json:"at"`
+}
+
 // --- from a worker to the daemon ---------------------------------------------
 
 // Want asks for a device.
@@ -412,6 +427,10 @@ type Ended struct {
 	Reason string `json:"reason"`
 }
 
+// Traced says that the program is traced: the daemon tells from now on which other
+// clients have devices.
+type Traced struct{}
+
 // Pong answers Ping.
 type Pong struct {
 	// Number is the Ping's.
@@ -479,6 +498,7 @@ func (AddDevice) Kind() string { return "add_device" }
 func (Checkpoint) Kind() string { return "checkpoint" }
 func (Restore) Kind() string    { return "restore" }
 func (Proceed) Kind() string    { return "proceed" }
+func (Neighbour) Kind() string  { return "neighbour" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -497,6 +517,7 @@ func (Rebuild) Kind() string     { return "rebuild" }
 func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
 func (Standing) Kind() string    { return "standing" }
+func (Traced) Kind() string      { return "traced" }
 
 func (Checkpointed) Kind() string { return "checkpointed" }
 func (Restored) Kind() string     { return "restored" }
@@ -519,6 +540,7 @@ func (AddDevice) toWorker() {}
 func (Checkpoint) toWorker() {}
 func (Restore) toWorker()    {}
 func (Proceed) toWorker()    {}
+func (Neighbour) toWorker()  {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -537,6 +559,7 @@ func (Rebuild) toDaemon()     {}
 func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
 func (Standing) toDaemon()    {}
+func (Traced) toDaemon()      {}
 
 func (Checkpointed) toDaemon() {}
 func (Restored) toDaemon()     {}
@@ -614,6 +637,7 @@ func (m Renew) check() error {
 	}
 	return nil
 }
+func (m Neighbour) check() error { return notNegative("device", m.Device) }
 
 func (m Want) check() error {
 	if m.Pinned < -1 {
@@ -643,6 +667,7 @@ func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
 func (Rebuilt) check() error     { return nil }
 func (Ended) check() error       { return nil }
+func (Traced) check() error      { return nil }
 
 func (m Rebuild) check() error {
 	if m.Device < -1 {

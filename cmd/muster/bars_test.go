@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"muster/wire/status"
+)
+
+// atWork is a node at two moments, a second apart.
+func atWork() (before, now *status.Node) {
+	const gib = 1 << 30
+	before = &status.Node{Node: "n1", Up: 10, Policy: "fcfs",
+		Devices: []status.Device{{Name: "a", State: "up", Memory: 80 * gib, Free: 80 * gib, BusyTime: 3}, {Name: "b", State: "up", Memory: 8 * gib, Free: 8 * gib}},
+		Clients: []status.Client{{ID: 1, CopiedIn: gib}, {ID: 2, SwapOut: 7}}}
+	now = &status.Node{Node: "n1", Up: 11, Policy: "fcfs",
+		Devices: []status.Device{{Name: "a", State: "up", Memory: 80 * gib, Free: 20 * gib, BusyTime: 3.5}, {Name: "b", State: "removed", Memory: 8 * gib}},
+		Clients: []status.Client{{ID: 1, CopiedIn: gib + 2_000_000_000, CopiedOut: 500_000}},
+		Ended:   []status.Client{{ID: 2, SwapOut: 7, SwapIn: 1234, CopiedOut: 500_000}, {ID: 3, CopiedIn: 10}}}
+	return before, now
+}
+
+func TestBars(t *testing.T) {
+	before, now := atWork()
+	for _, c := range []struct {
+		columns int
+		want    string
+	}{
+		{0, `
+GPU 0      [################----------------] 50.0 % in use
+memory 0   [########################--------] 60 GiB of 80 GiB
+in         [################################] 2 GB/s, at most 2 GB/s
+out        [################################] 1 MB/s, at most 1 MB/s
+swap       [################################] 1.23 kB/s, at most 1.23 kB/s
+`},
+		{53, `
+GPU 0      [###--] 50.0 % in use
+memory 0   [####-] 60 GiB of 80 GiB
+in         [#####] 2 GB/s, at most 2 GB/s
+out        [#####] 1 MB/s, at most 1 MB/s
+swap       [#####] 1.23 kB/s, at most 1.23 kB/s
+`},
+		{40, `
+GPU 0      50.0 % in use
+memory 0   60 GiB of 80 GiB
+in         2 GB/s, at most 2 GB/s
+out        1 MB/s, at most 1 MB/s
+swap       1.23 kB/s, at most 1.23 kB/s
+`},
+	} {
+		var b bytes.Buffer
+		drawn := bars{columns: c.columns}
+		drawn.write(&b, now, before)
+		if got := "\n" + strings.TrimSuffix(b.String(), "\n"); got != c.want {
+			t.Errorf("%d columns:%swant:%s", c.columns, got, c.want)
+		}
+		for _, line := range strings.Split(b.String(), "\n") {
+			if c.columns >= 50 && len(line) > c.columns {
+				t.Errorf("%d columns: %q is longer", c.columns, line)
+			}
+		}
+	}
+}
+
+// What is slower than before has a shorter bar, and what is small is not nothing.
+func TestBarsRememberTheFastest(t *testing.T) {
+	var b bytes.Buffer
+	drawn := bars{}
+	drawn.data(io.Discard, "in", 1e9)
+	drawn.data(&b, "in", 0.25e9)
+	drawn.data(&b, "in", 1)
+	drawn.data(&b, "in", 0)
+	want := `in         [########------------------------] 250 MB/s, at most 1 GB/s
+in         [#-------------------------------] 1 B/s, at most 1 GB/s
+in         [--------------------------------] 0 B/s, at most 1 GB/s
+`
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+	b.Reset()
+	_, now := atWork()
+	if drawn.write(&b, now, nil); b.Len() > 0 {
+		t.Errorf("bars of nothing:\n%s", b.String())
+	}
+}
+
+// fakeNode answers the question for a status with one after the other, and then with the
+// last.
+func fakeNode(t *testing.T, all ...*status.Node) (socket string) {
+	socket = filepath.Join(t.TempDir(), "socket")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = bufio.NewReader(conn).ReadString('\n')
+			b, _ := json.Marshal(all[min(i, len(all)-1)])
+			fmt.Fprintf(conn, "%s\n", b)
+			conn.Close()
+		}
+	}()
+	return socket
+}
+
+// openTerminal makes a terminal of a size, and the end that a person has.
+func openTerminal(t *testing.T, columns, rows uint16) (person, terminal *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no terminals can be made here:", err)
+	}
+	t.Cleanup(func() { person.Close() })
+	var number, unlocked int32
+	if err := ioctl(person, syscall.TIOCSPTLCK, unsafe.Pointer(&unlocked)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ioctl(person, syscall.TIOCGPTN, unsafe.Pointer(&number)); err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	size := struct{ rows, columns, x, y uint16 }{rows, columns, 0, 0}
+	if err := ioctl(terminal, syscall.TIOCSWINSZ, unsafe.Pointer(&size)); err != nil {
+		t.Fatal(err)
+	}
+	return person, terminal
+}
+
+// A small terminal has bars that fit, drawn over each other; a dumb one has lines only.
+func TestTopOnATerminal(t *testing.T) {
+	before, now := atWork()
+	for _, c := range []struct {
+		name, term, want string
+		columns          uint16
+	}{
+		{"narrow", "xterm", "\x1b[KGPU 0      [###--] 50.0 % in use\r", 53},
+		{"dumb", "dumb", "\nGPU 0      50.0 % in use\r", 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("TERM", c.term)
+			person, terminal := openTerminal(t, c.columns, 24)
+			f := topFlags{where: whereFlags{socket: fakeNode(t, before, now)}, interval: 10 * time.Millisecond}
+			root := newTop()
+			root.SetOut(terminal)
+			root.SetContext(t.Context())
+			stop, ended := make(chan os.Signal, 1), make(chan error, 1)
+			go func() {
+				if isDumb() {
+					ended <- f.print(root, stop)
+				} else {
+					ended <- f.live(root, terminal, stop)
+				}
+			}()
+			var seen strings.Builder
+			for b := make([]byte, 4096); !strings.Contains(seen.String(), c.want); {
+				n, err := person.Read(b)
+				if err != nil {
+					t.Fatalf("%v after %q", err, seen.String())
+				}
+				if seen.Write(b[:n]); seen.Len() > 1<<20 {
+					t.Fatalf("no %q in %q", c.want, seen.String()[:1<<13])
+				}
+			}
+			if escapes := strings.Contains(seen.String(), "\x1b"); escapes == isDumb() {
+				t.Errorf("escapes: %v in %q", escapes, seen.String())
+			}
+			stop <- os.Interrupt
+			go io.Copy(io.Discard, person)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

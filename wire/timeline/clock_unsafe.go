@@ -1,0 +1,42 @@
+package timeline
+
+import (
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// origin is a moment on Go's clock and on the system's, which all processes of the
+// machine share. The two are read one after the other, and this process may be stopped in
+// between: of several readings the closest counts.
+var origin = sync.OnceValues(func() (at time.Time, nanoseconds int64) {
+	best := time.Hour
+	for range 10 {
+		before := time.Now()
+		read := monotonic()
+		if took := time.Since(before); took < best {
+			best, at, nanoseconds = took, before.Add(took/2), read
+		}
+	}
+	return at, nanoseconds
+})
+
+// monotonic reads CLOCK_MONOTONIC, as the library in C does.
+func monotonic() int64 {
+	const clock = 1
+	var t syscall.Timespec
+	if _, _, failed := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&t)), 0); failed != 0 {
+		return 0
+	}
+	return t.Nano()
+}
+
+// At is a time of this process in nanoseconds of CLOCK_MONOTONIC.
+func At(t time.Time) int64 {
+	at, nanoseconds := origin()
+	return nanoseconds + int64(t.Sub(at))
+}
+
+// Now is At of the present.
+func Now() int64 { return At(time.Now()) }

@@ -49,7 +49,7 @@ else (the values are the defaults where there are some):
   latency: {share: 0.8, window: 200us}   # while programs of class latency are about: the most of the time that they hold
                                   # others back, and how much work these have in flight (docs/sharing.md)
   mps: auto                       # kernels of several programs run on a GPU at once, by NVIDIA's MPS, where it can be had; on: or the node
-                                  # does not start; off: they take turns on it, as the driver has it (docs/sharing.md)
+                                  # does not start; off: they take turns on it, as the driver has it (docs/mps.md)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them

@@ -37,7 +37,7 @@ func (m *MPS) String() string {
 	case m.Site:
 		return "the site's, in " + m.Folder
 	}
-	return fmt.Sprintf("the node's own, process %d, started again %d times, %d faults that programs shared", m.Pid, m.Restarts, m.Faults)
+	return fmt.Sprintf("the node's own, process %d; started again: %d; faults that programs shared: %d", m.Pid, m.Restarts, m.Faults)
 }
 
 // Problem is what is wrong with a part of a node.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/node/fate"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -182,7 +183,7 @@ func (d *daemon) adoptAll(left *inheritance) {
 func (d *daemon) adopt(h *heir) {
 	who := account{uid: h.UID, name: h.User}
 	c := &client{
-		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), latency: h.Latency, weight: max(h.Weight, 1), memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), latency: h.Latency, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
 		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,
@@ -201,6 +202,7 @@ func (d *daemon) adopt(h *heir) {
 	d.missing.Add(1)
 	d.uids.adopt(h.worker.uid)
 	d.clients[c.id] = c
+	d.fates.Join(d.now(), fate.Client(c.id), h.Fate)
 	d.perUser[who.name]++
 	d.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{

@@ -32,6 +32,7 @@ type Config struct {
 	Migrate bool          // programs move to idle devices where they run faster
 	Swap    Swap
 	Latency Latency
+	MPS     MPSMode
 	Defer   bool // keep copies on the host until a kernel needs them, always
 	Recover bool // clients outlive their workers, and devices that are lost
 	Limits  Limits
@@ -108,6 +109,7 @@ type UserLimits struct {
 	VGPUs   int
 	Weight  int // in fair shares, and the most that one of its programs may have; 0 counts as 1
 
+	Share    int   // percent of a device's multiprocessors that one of its programs may use under MPS; 0: all
 	Priority int   // of its programs: more is served first
 	Class    Class // of its programs
 }
@@ -164,6 +166,7 @@ func Default() Config {
 		MaxIdle: vgpu.DefaultMaxIdle,
 		Quantum: vgpu.DefaultQuantum,
 		Latency: Latency{Share: 0.8, Window: 200 * time.Microsecond},
+		MPS:     MPSAuto,
 		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,

@@ -277,11 +277,15 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err != nil {
 		return nil, err
 	}
+	share, err := d.shareOf(hello.Share, who, limits)
+	if err != nil {
+		return nil, err
+	}
 	memory := offered.memory[attach.Device]
 	c := &client{
 		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
 		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arenaOf(int(attach.Place), memory), conn: conn, gone: make(chan struct{}),
-		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits),
+		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
 	if g != nil {
 		c.under.share, c.memoryBy = int(attach.Device), memoryOfShare

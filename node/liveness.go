@@ -82,6 +82,9 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if ends, some := d.nextExpiry(); some && (!ok || ends < at) {
 		at, ok = ends, true
 	}
+	if back, some := d.nextReturn(); some && (!ok || back < at) {
+		at, ok = back, true
+	}
 	if d.books.dirty && (!ok || d.books.due < at) {
 		at, ok = d.books.due, true
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/fate"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -34,6 +35,9 @@ type state struct {
 	books      bookkeeping   // of the state folder
 	traced     int           // clients whose programs are traced
 
+	fates        *fate.Book // of clients that MPS serves
+	sharedFaults uint64     // that were seen by several of them
+
 	past      counters // of clients that have gone
 	waits     status.Waits
 	gone      []status.Client        // the last clients that have gone
@@ -43,7 +47,7 @@ type state struct {
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
@@ -57,6 +61,7 @@ type client struct {
 	limits   UserLimits
 	latency  bool // its class: latency, not batch
 	weight   int  // among those who take turns
+	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
 	memory   uint64
 	memoryBy string      // what makes memory what it is, for the program's user
 	shown    map[int]int // attributes of its devices, which all must have that it may be given
@@ -148,6 +153,7 @@ func (d *daemon) loop() {
 			d.checkWorkers()
 			d.tellParked()
 			d.expireGrants()
+			d.returnCleared()
 			d.saveDue()
 		}
 	}
@@ -204,6 +210,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
+		d.joinFates(c)
 		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
@@ -301,6 +308,7 @@ func (d *daemon) forget(c *client) {
 		d.end(c, c.whyNoWorker(), false)
 	}
 	delete(d.clients, c.id)
+	d.fates.Leave(fate.Client(c.id))
 	d.untrace(c)
 	d.forgetFile(c)
 	used := d.remember(c)
@@ -367,6 +375,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if m.Lease < c.lease {
 			return
 		}
+		d.faultTold(c, c.device)
 		c.device = vgpu.AnyDevice
 		c.counters.failures++
 		if n := c.counters.failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
@@ -394,10 +403,14 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			d.suspect(m.Device, m.Reason)
 			c.suspects, c.blames = d.probing[m.Device], m.Device+1
 		}
+		if m.Shared {
+			d.sharedFault(c, m.Device, m.Reason)
+		}
 		c.worker.kill() // it waits for that, so that no client is lost with a daemon that has not heard
 	case control.Rebuilt:
 		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
 		c.tries = 0
+		d.fates.Proven(now, fate.Client(c.id))
 	case control.Ended:
 		c.over = true
 	case control.Checkpointed, control.Restored:

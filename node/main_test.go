@@ -52,6 +52,8 @@ func testProcess(mode string) error {
 		return lossyWorker()
 	case "lying worker":
 		return lyingWorker()
+	case "fated worker":
+		return fatedWorker()
 	case "dying worker":
 		return dyingWorker()
 	case "daemon":

@@ -64,6 +64,8 @@ type daemon struct {
 
 	recording *recording // nil if nothing is recorded
 
+	mps *mpsService
+
 	folder  *stateFolder  // nil: nothing outlives the daemon
 	missing atomic.Int32  // workers of an earlier daemon that have not come
 	left    atomic.Bool   // clients are the next daemon's
@@ -101,11 +103,13 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	// there is none.
 	if err := d.begin(); err != nil {
 		d.socket.Close()
+		d.closeMPS()
 		d.closeFolder()
 		return err
 	}
 	defer d.closeLocks()
 	defer d.closeFolder()
+	defer d.closeMPS()
 	defer d.recording.close()
 	go d.loop()
 	d.handlers.Go(d.listenToReloads)
@@ -146,6 +150,9 @@ func (d *daemon) begin() error {
 	}
 	left, err := d.inherit()
 	d.left.Store(len(left.heirs) > 0) // until the daemon is up they are nobody's
+	if err == nil {
+		err = d.openMPS()
+	}
 	if err == nil {
 		err = d.equip(&left)
 	}

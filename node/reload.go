@@ -108,7 +108,7 @@ func (d *daemon) apply(next Config, add []coming) {
 func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
-	next.Head = is.Head
+	next.Head, next.MPS = is.Head, is.MPS
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
 	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next
@@ -133,6 +133,7 @@ func changedSettings(a, b *Config) []string {
 		{"quantum", func(c *Config) any { return c.Quantum }},
 		{"migrate", func(c *Config) any { return c.Migrate }},
 		{"latency", func(c *Config) any { return c.Latency }},
+		{"mps", func(c *Config) any { return c.MPS }},
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},
 		{"swap.dir", func(c *Config) any { return c.Swap.Dir }},
 		{"defer", func(c *Config) any { return c.Defer }},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/fate"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -38,6 +39,8 @@ type clientFile struct {
 	Ordinal   int         `json:"ordinal"`
 	Weight    int         `json:"weight,omitempty"`
 	Latency   bool        `json:"latency,omitempty"` // its class
+	Fate      fate.State  `json:"fate,omitempty"`    // what it shares under MPS
+	Portion   int         `json:"portion,omitempty"` // of multiprocessors, in percent
 	Memory    uint64      `json:"memory"`
 	MemoryBy  string      `json:"memory_by"`
 	Shown     map[int]int `json:"shown"`
@@ -359,7 +362,7 @@ func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal,
-		Weight: c.weight, Latency: c.latency, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Fate: d.fates.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
 }

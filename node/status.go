@@ -4,6 +4,7 @@ import (
 	"os"
 	"time"
 
+	"muster/node/fate"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -28,6 +29,9 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
 		Ended: append([]status.Client{}, d.gone...),
 	}
+	if s.MPS = d.mps.status(); s.MPS != nil {
+		s.MPS.Faults = d.sharedFaults
+	}
 	stock := d.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.entries[i]
@@ -42,7 +46,14 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		if v.State == vgpu.Assigned && v.Busy {
 			s.Devices[v.Device].Busy++
 		}
-		s.Clients = append(s.Clients, c.status(v, now))
+		about := c.status(v, now)
+		if s.MPS != nil {
+			about.MPS = string(d.fates.State(fate.Client(c.id)))
+		}
+		if about.MPS == string(fate.Shared) {
+			about.Share = c.share
+		}
+		s.Clients = append(s.Clients, about)
 	}
 	return s
 }

@@ -302,6 +302,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		if c.peer.user.uid != nobody {
 			serve.Owner = c.peer.key()
 		}
+		serve.MPS = d.mpsOf(c)
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
 			if left != nil { // what cannot be written is reported, and no reason to end the client
 				d.ask(func() { _ = d.writeDown(c, w) })
@@ -312,6 +313,9 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 			return w, nil
 		}
 		d.dismiss(w)
+		if d.refusedByMPS(c, &serve, err) {
+			continue
+		}
 		switch {
 		case !errors.Is(err, errEndedEarly):
 			return nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)

@@ -182,21 +182,21 @@ static bool read_limit(uint64_t *bytes) {
 	return false;
 }
 
-// Reads the program's weight among those of its user; 0 if nobody said.
-static bool read_weight(uint32_t *weight) {
-	const char *text = setting("MUSTER_WEIGHT");
-	*weight = 0;
+// Reads a whole number from 1 to most that the user gave; 0 if nobody said.
+static bool read_whole(const char *name, unsigned most, uint32_t *number) {
+	const char *text = setting(name);
+	*number = 0;
 	if (text == NULL || text[0] == 0)
 		return true;
 	char *end = NULL;
 	unsigned long long value = 0;
 	if (text[0] >= '0' && text[0] <= '9') // neither spaces nor signs
 		value = strtoull(text, &end, 10);
-	if (value >= 1 && value <= 1000 && *end == 0) {
-		*weight = (uint32_t)value;
+	if (value >= 1 && value <= most && *end == 0) {
+		*number = (uint32_t)value;
 		return true;
 	}
-	complain("muster: MUSTER_WEIGHT is %.100s: unset it, or give a whole number from 1 to 1000", text);
+	complain("muster: %s is %.100s: unset it, or give a whole number from 1 to %u", name, text, most);
 	return false;
 }
 
@@ -212,8 +212,9 @@ static bool say_hello(int fd) {
 	}
 	if (!read_limit(&memory))
 		return false;
-	uint32_t weight;
-	if (!read_weight(&weight))
+	// Among the programs of its user; and the percent of the multiprocessors that it may use.
+	uint32_t weight, share;
+	if (!read_whole("MUSTER_WEIGHT", 1000, &weight) || !read_whole("MUSTER_SHARE", 100, &share))
 		return false;
 	const char *class = setting("MUSTER_CLASS");
 	size_t class_size = class != NULL ? strlen(class) : 0;
@@ -229,6 +230,7 @@ static bool say_hello(int fd) {
 		.token = {token, (uint32_t)token_size},
 		.weight = weight,
 		.class = {class, (uint32_t)class_size},
+		.share = share,
 	};
 	uint8_t bytes[sizeof(struct wire_frame) + 8192];
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};

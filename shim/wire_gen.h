@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x9cb6ca7cu
+#define WIRE_SCHEMA 0x8625f003u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -97,11 +97,12 @@ struct wire_hello {
 	struct wire_bytes grant;
 	uint32_t weight;
 	struct wire_bytes class;
+	uint32_t share;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 44 + m->program.size + m->token.size + m->grant.size + m->class.size;
+	return 48 + m->program.size + m->token.size + m->grant.size + m->class.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -116,6 +117,7 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put_bytes(p, m->grant);
 	p = wire_put(p, &m->weight, 4);
 	p = wire_put_bytes(p, m->class);
+	p = wire_put(p, &m->share, 4);
 	return p;
 }
 
@@ -130,6 +132,7 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	m->grant = wire_get_bytes(r);
 	wire_get(r, &m->weight, 4);
 	m->class = wire_get_bytes(r);
+	wire_get(r, &m->share, 4);
 	return wire_end(r);
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x9cb6ca7c
+const Schema uint32 = 0x8625f003
 
 // The kinds of messages.
 const (
@@ -186,6 +186,7 @@ type Hello struct {
 	Grant   string
 	Weight  uint32
 	Class   string
+	Share   uint32
 }
 
 // Append adds the message's bytes.
@@ -200,6 +201,7 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendText(b, m.Grant)
 	b = appendU32(b, m.Weight)
 	b = appendText(b, m.Class)
+	b = appendU32(b, m.Share)
 	return b
 }
 
@@ -216,6 +218,7 @@ func (m *Hello) Decode(b []byte) error {
 	m.Grant = r.text()
 	m.Weight = r.u32()
 	m.Class = r.text()
+	m.Share = r.u32()
 	return r.end("Hello")
 }
 

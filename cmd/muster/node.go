@@ -48,6 +48,8 @@ else (the values are the defaults where there are some):
   quantum: 2s                     # so long, on average, a busy program keeps what others wait for; off: while it is busy
   latency: {share: 0.8, window: 200us}   # while programs of class latency are about: the most of the time that they hold
                                   # others back, and how much work these have in flight (docs/sharing.md)
+  mps: auto                       # kernels of several programs run on a GPU at once, by NVIDIA's MPS, where it can be had; on: or the node
+                                  # does not start; off: they take turns on it, as the driver has it (docs/mps.md)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them
@@ -56,7 +58,8 @@ else (the values are the defaults where there are some):
     clients: 1024                 # on the node
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
-      alice: {memory: 64GiB, weight: 2, priority: 1, class: any}   # class: batch, latency (unless a program says batch), or any
+      alice: {memory: 64GiB, weight: 2, priority: 1, class: any, share: 50%}   # class: batch, latency (unless a
+                                  # program says batch), or any; share: the most of a GPU's multiprocessors for each program, under MPS
   grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
@@ -119,7 +122,7 @@ type nodeFlags struct {
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
-	state, quantum                       string
+	state, quantum, mps                  string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	plain                                bool
@@ -156,6 +159,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
 	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
+	flags.StringVar(&f.mps, "mps", string(node.MPSAuto), "auto: programs run on a GPU at the same time, by NVIDIA's MPS, where it can be had; on: or the node does not start; off: they do not")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
@@ -237,6 +241,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
 		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
+		{"mps", func() (err error) { cfg.MPS, err = node.ParseMPS(f.mps); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"swap", func() error {
 			size, err := model.ParseSize(f.swap)

@@ -36,7 +36,9 @@ a node that was started again.
 
 With -l there are also WEIGHT and PRIORITY; TURNS, how many of its turns ended because
 others waited, LONGEST, the longest of its waits, MOVING, how long moving its memory took,
-and HELD, how long its kernels were held back for programs of class latency; WORKER, the number of the process that serves the client, and
+and HELD, how long its kernels were held back for programs of class latency; MPS, whether it shares its GPU under MPS (shared), runs by itself what it had in flight
+at a fault (suspect), waits to go back (cleared), or shares nothing (apart), and SHARE, the
+most of the multiprocessors that it may use there; WORKER, the number of the process that serves the client, and
 REBUILDS, how often that process ended before the program did and another one took its
 place. GPU counts kernels as they run, told each quarter of a second.` + whereHelp,
 		Example: "  muster ps\n  muster ps -l\n  muster ps --cluster\n  muster ps --node n3 --json",
@@ -74,7 +76,8 @@ func newDevices() *cobra.Command {
 		Long: `List the devices of a node: their state, their memory and how much of it is free,
 their virtual GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this
 moment (BUSY), and how long kernels have run there since the node began. Devices that
-were removed are left out; muster device list has them too.
+were removed are left out; muster device list has them too. A line below says how
+programs share the GPUs under NVIDIA's MPS, where the node could have it.
 
 STATE is up while the device takes programs; draining when it does not any more and some
 are still there, drained when none is; lost when it is gone.
@@ -94,10 +97,14 @@ jobs hold of their memory, and which jobs these are.` + askHelp,
 				return err
 			}
 			if asJSON {
-				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
+				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems, MPS: s.MPS})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return deviceTable(s, nil, false).WriteText(c.OutOrStdout())
+			if err := deviceTable(s, nil, false).WriteText(c.OutOrStdout()); err != nil || s.MPS == nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), "MPS:", s.MPS)
+			return err
 		},
 	}
 	nodeFlag(c, &socket)
@@ -125,7 +132,7 @@ func clientTable(s *status.Node, long bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<CLASS", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
 		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">TURN", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
 	if long {
-		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", ">WORKER", ">REBUILDS")...)
+		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS")...)
 	}
 	for _, c := range s.Clients {
 		device := "-"
@@ -153,11 +160,19 @@ func clientTable(s *status.Node, long bool) *report.Table {
 			if c.Worker != 0 {
 				worker = fmt.Sprint(c.Worker)
 			}
-			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), worker, fmt.Sprint(c.Rebuilds))
+			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// shareOf is the part of a GPU's multiprocessors that a client may use.
+func shareOf(c status.Client) string {
+	if c.Share == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", c.Share)
 }
 
 // turnOf is how much of its turn a client has used, and how long that may last while others

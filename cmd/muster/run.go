@@ -51,7 +51,8 @@ and $RCUDA_DEVICE_0 and so on tell it where they are.
 --class latency is for programs that answer requests: while one of them has work on a GPU,
 those of class batch launch no kernels there. Your administrator says who may be of that
 class (docs/sharing.md). --weight is the program's part of the time where programs that do
-not fit together take turns.
+not fit together take turns. --share 25% lets its kernels use a quarter of a GPU's
+multiprocessors at most, where programs run at the same time (mps).
 
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
@@ -70,6 +71,7 @@ type runFlags struct {
 	mpi, private   bool
 	class          string
 	weight         int
+	share          string
 	trips, plain   bool
 	wait           time.Duration
 }
@@ -78,7 +80,7 @@ func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --grant FILE | --private] [--wait TIME] [--memory SIZE]
-           [--class latency|batch] [--weight N] [--mpi] [--] PROGRAM [ARGUMENT...]`,
+           [--class latency|batch] [--weight N] [--share PERCENT] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
@@ -111,6 +113,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.StringVar(&f.class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
 	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
+	flags.StringVar(&f.share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
@@ -289,6 +292,13 @@ func (f *runFlags) environment() ([]string, error) {
 			return nil, usageErrorf("--weight %d: give a number from 1 to 1000", f.weight)
 		}
 		environment = set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
+	}
+	if f.share != "" {
+		percent, err := node.ParseShare(f.share)
+		if err != nil {
+			return nil, usageErrorf("--share %v", err)
+		}
+		environment = set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
 	}
 	if f.mpi {
 		library := filepath.Join(lib, "libmuster-mpi.so")

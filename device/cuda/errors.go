@@ -58,6 +58,12 @@ var faults = map[int]device.FaultKind{
 	718: device.IllegalCall,
 	719: device.Unspecified,
 	721: device.Unspecified, // tensor memory was not given back
+	805: device.Unspecified, // of the Multi-Process Service: no connection,
+	806: device.Unspecified, // it did not answer,
+	807: device.Unspecified, // it does not take clients,
+	808: device.Unspecified, // it has too many of them,
+	809: device.Unspecified, // it has too many connections,
+	810: device.Unspecified, // it was told to end this one
 	999: device.Unspecified,
 }
 

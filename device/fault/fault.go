@@ -145,7 +145,7 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &faultyContext{Context: inner, dev: d}
+	x := &faultyContext{Context: inner, dev: d, fate: fateOf(d.rules)}
 	x.lost, x.lose = context.WithCancel(context.Background())
 	if p, ok := inner.(device.Preempter); ok {
 		return &preemptible{faultyContext: x, inner: p}, nil
@@ -162,7 +162,8 @@ func (d *Device) pause(t time.Duration) {
 // faultyContext is a context with faults.
 type faultyContext struct {
 	device.Context
-	dev *Device
+	dev  *Device
+	fate *fate // nil if it shares nothing
 
 	lost context.Context // ends when a rule ends this one
 	lose context.CancelFunc
@@ -181,10 +182,16 @@ func (c *faultyContext) check() error {
 	if closed {
 		return nil // what is inside says so itself
 	}
-	if ended == nil && c.dev.looks {
+	if ended != nil {
+		return ended
+	}
+	if err := c.fate.struck(); err != nil {
+		return c.refuse(err)
+	}
+	if c.dev.looks {
 		return c.refuse(c.dev.judgeAny())
 	}
-	return ended
+	return nil
 }
 
 // refuse returns the error of a rule, and ends the context if it is a fault.
@@ -207,7 +214,7 @@ func (c *faultyContext) wait(ctx context.Context, synchronise func(context.Conte
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.lost, cancel)()
-	err := synchronise(ctx)
+	err := c.saw(synchronise(ctx))
 	if err != nil && c.lost.Err() != nil {
 		return c.Err()
 	}
@@ -329,7 +336,7 @@ func (c *faultyContext) Err() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.Context.Err()
+	return c.saw(c.Context.Err())
 }
 
 func (c *faultyContext) Close() error {
@@ -361,7 +368,7 @@ func (s *stream) submit(operation string, work func(v verdict) error) error {
 			return err
 		}
 	}
-	return work(v)
+	return s.c.saw(work(v))
 }
 
 // spoil changes a bit of each byte named.
@@ -423,7 +430,8 @@ func (s *stream) Done() (bool, error) {
 	if err := s.c.check(); err != nil {
 		return false, err
 	}
-	return s.Stream.Done()
+	done, err := s.Stream.Done()
+	return done, s.c.saw(err)
 }
 
 func (s *stream) Synchronise(ctx context.Context) error {
@@ -458,7 +466,8 @@ func (e *event) Done() (bool, error) {
 	if err := e.c.check(); err != nil {
 		return false, err
 	}
-	return e.Event.Done()
+	done, err := e.Event.Done()
+	return done, e.c.saw(err)
 }
 
 func (e *event) Synchronise(ctx context.Context) error {

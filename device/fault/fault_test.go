@@ -196,6 +196,8 @@ func TestParse(t *testing.T) {
 		{"launch:1:delay=-1s", "give a time"},
 		{"launch:1:delay=5", "give a time"},
 		{"copyin:1:corrupt=x", "number of a byte"},
+		{"launch:shared=/f:fail=device-lost", "any:shared=FILE:fail=NAME"},
+		{"any:shared=f:fail=device-lost", "absolute path"},
 		{"any:*:fail=device-lost", "any:while=FILE:fail=NAME"},
 		{"any:take=/f:fail=device-lost", "any:while=FILE:fail=NAME"},
 		{"any:while=/f:delay=1s", "any:while=FILE:fail=NAME"},
@@ -205,7 +207,7 @@ func TestParse(t *testing.T) {
 		{"copyin:take=:corrupt", "absolute path"},
 		{"copyin:take=/a b:corrupt", "absolute path"},
 		{"copyin:take=/a\x00:corrupt", "absolute path"},
-		{"copyin:took=/f:corrupt", "while=FILE or take=FILE"},
+		{"copyin:took=/f:corrupt", "while=FILE, take=FILE or shared=FILE"},
 		{"ok\ncopyin:*:break", "line 1"},
 		{"\ncopyin:*:break", "line 2"},
 	} {

@@ -27,10 +27,13 @@ type Rule struct {
 	// Take is a file; the rule is for one call, which takes the file away: it is
 	// renamed to its name, a dot and the number of the process.
 	Take string
-	Do   Action
+	// Shared is a file; the rule is for all contexts that were open when one of them
+	// faulted, of all processes that use the Multi-Process Service (device.MPSVariable).
+	Shared string
+	Do     Action
 }
 
-// Any, as the Operation of a rule with While, is every call of a context and of
+// Any, as the Operation of a rule with While or Shared, is every call of a context and of
 // what was made in it, also those that have no name in Operations.
 const Any = "any"
 
@@ -76,11 +79,13 @@ func Failures() []string {
 //	copyin:5-:corrupt=100
 //	any:while=/run/faults/lost:fail=device-lost
 //	launch:take=/run/faults/launch:fail=device-lost
+//	any:shared=/run/faults/fate:fail=illegal-address
 //
 // A rule is an operation, which calls of it, and what happens. Calls are * for
 // all, N, N-M, N- for all from the N-th on, while=FILE for those that are made
-// while a file is there, or take=FILE for the one that takes the file away. A
-// file is named by its absolute path, without white space and the characters
+// while a file is there, take=FILE for the one that takes the file away, or
+// shared=FILE for those of contexts that were open when one of them faulted, as
+// it is under NVIDIA's Multi-Process Service. A file is named by its absolute path, without white space and the characters
 // that stand between parts of rules. Empty lines and what follows a # are left
 // out.
 func Parse(text string) ([]Rule, error) {
@@ -120,8 +125,11 @@ func parseRule(text string) (Rule, error) {
 	if r.Do.Corrupt && r.Operation != "copyin" && r.Operation != "copyout" {
 		return Rule{}, fmt.Errorf("only copyin and copyout can be corrupted")
 	}
-	if r.Operation == Any && (r.While == "" || r.Do.Fail == "") {
-		return Rule{}, fmt.Errorf("a rule for any operation is any:while=FILE:fail=NAME")
+	if r.Operation == Any && (r.While == "" && r.Shared == "" || r.Do.Fail == "") {
+		return Rule{}, fmt.Errorf("a rule for any operation is any:while=FILE:fail=NAME or any:shared=FILE:fail=NAME")
+	}
+	if r.Shared != "" && r.Operation != Any {
+		return Rule{}, fmt.Errorf("a fate is shared by any operation: any:shared=FILE:fail=NAME")
 	}
 	return r, nil
 }
@@ -134,6 +142,8 @@ func (r *Rule) parseWhich(text string) (err error) {
 		r.While, err = file, checkFile(file)
 	case named && name == "take":
 		r.Take, err = file, checkFile(file)
+	case named && name == "shared":
+		r.Shared, err = file, checkFile(file)
 	default:
 		r.First, r.Last, err = parseCalls(text)
 	}
@@ -187,7 +197,7 @@ func parseCalls(text string) (first, last uint64, err error) {
 func parseCount(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, fmt.Errorf("calls %q: give *, N, N-M or N-, counted from 1, while=FILE or take=FILE", text)
+		return 0, fmt.Errorf("calls %q: give *, N, N-M or N-, counted from 1, while=FILE, take=FILE or shared=FILE", text)
 	}
 	return n, nil
 }
@@ -226,6 +236,8 @@ func (r Rule) String() string {
 		calls = "while=" + r.While
 	case r.Take != "":
 		calls = "take=" + r.Take
+	case r.Shared != "":
+		calls = "shared=" + r.Shared
 	case r.First == 1 && r.Last == 0:
 		calls = "*"
 	case r.Last == 0:
@@ -253,7 +265,7 @@ func (a Action) String() string {
 // is to take the file of a rule that has one to take.
 func (r Rule) covers(operation string, n uint64) bool {
 	switch {
-	case r.Operation != operation && r.Operation != Any:
+	case r.Operation != operation && r.Operation != Any, r.Shared != "": // which contexts look at themselves
 		return false
 	case r.While != "":
 		_, err := os.Lstat(r.While)

@@ -81,6 +81,7 @@ wire/grant < node, head, slurm, client
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
+NOTHING < node/fate
 model < wire/status # what a node says of itself, for all who show it; no protocol
 wire/status < node, head, slurm
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
@@ -90,7 +91,7 @@ device, vmm < node/checkpoint # how a client lies in a file
 NOTHING < wire/timeline # records of where the time went: whoever makes them and whoever shows them share the bytes alone
 wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
-device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
+device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
 node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
@@ -158,7 +159,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
+pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster

@@ -71,6 +71,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
 		strictyaml.Key("quantum", strictyaml.Value(&d.File, "quantum", &c.Quantum, Quantum)),
+		strictyaml.Key("mps", strictyaml.Value(&d.File, "mps", &c.MPS, node.ParseMPS)),
 		strictyaml.Key("latency", func(n strictyaml.Node) error { return d.latency(n, &c.Latency) }),
 		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
@@ -511,6 +512,7 @@ func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits)
 		strictyaml.Key("weight", d.Count("weight", 1, 1000, &u.Weight)),
 		strictyaml.Key("priority", d.Count("priority", 0, 100, &u.Priority)),
 		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &u.Class, parseClass)),
+		strictyaml.Key("share", strictyaml.Value(&d.File, "share", &u.Share, node.ParseShare)),
 	)
 	return err
 }

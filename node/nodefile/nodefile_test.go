@@ -33,6 +33,7 @@ policy: credit
 max_idle: 25ms
 quantum: 500ms
 latency: {share: 0.5, window: 100us}
+mps: on
 migrate: off
 swap: {size: 32GiB, dir: /var/tmp/muster}
 defer: true
@@ -40,7 +41,7 @@ limits:
   clients: 100
   default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}
   users:
-    alice: {memory: 64GiB, weight: 2, priority: 3, class: latency}
+    alice: {memory: 64GiB, weight: 2, priority: 3, class: latency, share: 50%}
     1001: {clients: 1}
 grants: required
 warm: 0
@@ -75,10 +76,10 @@ func TestRead(t *testing.T) {
 			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
-		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond},
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn,
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
-			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency}, "1001": {Clients: 1}}},
+			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50}, "1001": {Clients: 1}}},
 		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
@@ -170,6 +171,8 @@ func TestReadErrors(t *testing.T) {
 		{"speed", "devices: [{soft: {memory: 2MiB, speed: 2}}]\n", `f:1:40: speed: must be a number above 0, and at most 1, not "2"`},
 		{"both", "devices: [{soft: {memory: 2MiB}, cuda: all}]\n", `f:1:11: a device is one of soft and cuda: write soft: {memory: 1GiB}, or cuda: all`},
 		{"neither", "devices: [{count: 3}]\n", `a device is one of soft and cuda`},
+		{"mps", "mps: yes\n", `f:1:6: mps: must be auto, on or off, not "yes"`},
+		{"a share", "limits: {default: {share: 25}}\n", `f:1:27: share: must be a part of 1% to 100%, as 25%, not "25"`},
 		{"faults", "devices: [{soft: {memory: 2MiB}, faults: rules}]\n", `f:1:42: faults: must be the absolute path of a file with rules, not "rules"`},
 		{"count of cuda", "devices: [{cuda: all, count: 2}]\n", `only software GPUs have a count: name several CUDA devices as cuda: [0, 1]`},
 		{"cuda", "devices: [{cuda: some}]\n", `f:1:18: a CUDA device: must be a whole number from 0 to 2147483647, not "some": write cuda: all, or cuda: [0, 1]`},

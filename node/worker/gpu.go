@@ -76,7 +76,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
-		return err
+		return w.unserved(err)
 	}
 	// Copies go straight between the device and what the program shares. Pinned
 	// memory of the program's is not pinned here: it may be large and unused.

@@ -611,7 +611,9 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		if err == nil {
 			err = w.drain(g)
 		}
-		w.outcome(w.sticky.current(), err) // those who wait are told
+		if w.gone(err) == nil {
+			w.outcome(w.sticky.current(), err) // those who wait are told
+		}
 		outcome.Err = err
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)

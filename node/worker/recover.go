@@ -791,14 +791,19 @@ var errRebuild = errors.New("the client is to be rebuilt")
 // errKilled is what a worker panics with in tests, where its process would be killed.
 var errKilled = errors.New("killed")
 
-// gone is the error of a device that is gone, if the client can be rebuilt elsewhere;
-// nil if it is another error, which the client must hear of.
+// gone is the error of a device that is gone, or of a fault that may be another client's, if
+// the client can be rebuilt; nil if it is another error, which the client must hear of.
 func (w *worker) gone(err error) error {
 	var fault *device.Fault
-	if w.journal == nil || !errors.As(err, &fault) || fault.Kind != device.DeviceLost || !w.canRebuild() {
+	switch {
+	case w.journal == nil || !errors.As(err, &fault) || !w.canRebuild():
 		return nil
+	case fault.Kind == device.DeviceLost:
+		return fmt.Errorf("%w: %w", errRebuild, err)
+	case w.sharesFate():
+		return fmt.Errorf("%w: %w", errShared, err)
 	}
-	return fmt.Errorf("%w: %w", errRebuild, err)
+	return nil
 }
 
 // canRebuild says whether another worker can go on for this one.

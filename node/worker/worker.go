@@ -133,6 +133,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if !ok || len(files) < 2 {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
 	}
+	useMPS(serve.MPS)
 	w, err := newWorker(conn, serve, files, open, log.With("client", serve.Client))
 	if err != nil {
 		return cannotServe(conn, err)
@@ -572,6 +573,8 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Parked:
 		w.teller.tell(m.Reason)
 		return nil
+	case control.Renew:
+		return w.renew(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
@@ -621,7 +624,8 @@ func (w *worker) end(err error) error {
 	reason := err.Error()
 	if w.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
-		m := control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason}
+		lost := errors.Is(err, errRebuild)
+		m := control.Rebuild{Device: w.onDeviceNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
 		if w.serve.OrphanGrace > 0 {
 			w.askForAnother(m)
 		} else {

@@ -78,6 +78,9 @@ type Serve struct {
 	// Pace says how the client's kernels make way for those of others. With it comes one more
 	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
 	Pace *Pace `json:"pace,omitempty"`
+	// MPS says how the worker's process uses NVIDIA's Multi-Process Service; nil: as its
+	// environment has it.
+	MPS *MPS `json:"mps,omitempty"`
 	// Identity is a word that no other client has. It stays with a client that is saved
 	// and restored.
 	Identity string `json:"identity,omitempty"`
@@ -96,6 +99,18 @@ type Pace struct {
 	// Quantum is the node's: a part of it is how much the client has in flight while others
 	// wait for its device; 0: as much as it likes.
 	Quantum time.Duration `json:"quantum,omitempty"`
+}
+
+// MPS says how a worker's process uses NVIDIA's Multi-Process Service.
+type MPS struct {
+	// Pipe is the folder in which the service is reached. Where there is no service the
+	// process has contexts of its own.
+	Pipe string `json:"pipe"`
+	// Shared says that there is one: a fault of another client may end the client's contexts.
+	Shared bool `json:"shared,omitempty"`
+	// Share is the most of a device's multiprocessors that the client may use, in percent; 0
+	// for all.
+	Share int `json:"share,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -223,6 +238,16 @@ type AddDevice struct {
 	// which the worker has nothing.
 	Device int          `json:"device"`
 	Config DeviceConfig `json:"config"`
+}
+
+// Renew wants the client rebuilt in another worker, if it can be: the worker answers with
+// Rebuild, or not at all.
+type Renew struct {
+	// Device is where a fault of another client has ended the contexts of all: a worker that
+	// has none there goes on. It is -1 if the worker is to go in any case, after it has let
+	// what runs end.
+	Device int    `json:"device"`
+	Reason string `json:"reason"`
 }
 
 // Probe is the first message to a worker that is to try a device, and has no client.
@@ -386,7 +411,9 @@ type Rebuild struct {
 	// Device is where the client had something; -1 for nowhere.
 	Device int `json:"device"`
 	// Lost says that the device may be gone.
-	Lost   bool   `json:"lost,omitempty"`
+	Lost bool `json:"lost,omitempty"`
+	// Shared says that a fault ended the client's contexts which may be another client's.
+	Shared bool   `json:"shared,omitempty"`
 	Reason string `json:"reason"`
 }
 
@@ -458,6 +485,7 @@ func (Grant) Kind() string     { return "grant" }
 func (Deny) Kind() string      { return "deny" }
 func (Revoke) Kind() string    { return "revoke" }
 func (Lost) Kind() string      { return "lost" }
+func (Renew) Kind() string     { return "renew" }
 func (Watch) Kind() string     { return "watch" }
 func (Parked) Kind() string    { return "parked" }
 func (Committed) Kind() string { return "committed" }
@@ -499,6 +527,7 @@ func (Grant) toWorker()     {}
 func (Deny) toWorker()      {}
 func (Revoke) toWorker()    {}
 func (Lost) toWorker()      {}
+func (Renew) toWorker()     {}
 func (Watch) toWorker()     {}
 func (Parked) toWorker()    {}
 func (Committed) toWorker() {}
@@ -560,6 +589,9 @@ func (s Serve) check() error {
 	if p := s.Pace; p != nil && (p.Share < 0 || p.Share >= 1 || p.Window < 0 || p.Quantum < 0) {
 		return fmt.Errorf("a share of %g, a window of %v and a quantum of %v", p.Share, p.Window, p.Quantum)
 	}
+	if m := s.MPS; m != nil && m.Share < 0 {
+		return fmt.Errorf("a share of %d %% of the multiprocessors", m.Share)
+	}
 	return notNegative("orphan grace", s.OrphanGrace)
 }
 
@@ -599,6 +631,12 @@ func (Checkpoint) check() error { return nil }
 func (Restore) check() error    { return nil }
 func (Proceed) check() error    { return nil }
 
+func (m Renew) check() error {
+	if m.Device < -1 {
+		return fmt.Errorf("a fault on device %d: give -1 for none", m.Device)
+	}
+	return nil
+}
 func (m Neighbour) check() error { return notNegative("device", m.Device) }
 
 func (m Want) check() error {

@@ -116,6 +116,7 @@ func (m *Metrics) WriteText(w io.Writer) {
 		metric(w, v.name, v.kind, v.help)
 		fmt.Fprintf(w, "%s %s\n", v.name, number(v.value))
 	}
+	m.writeMPS(w)
 	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
 	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
 		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])
@@ -128,6 +129,24 @@ func (m *Metrics) WriteText(w io.Writer) {
 		fmt.Fprintf(w, "muster_moves_total{reason=%q} %d\n", v.why, v.n)
 	}
 	m.Waits.write(w)
+}
+
+// writeMPS writes how programs share GPUs under MPS, where the node could have it.
+func (m *Metrics) writeMPS(w io.Writer) {
+	mps := m.Node.MPS
+	if mps == nil {
+		return
+	}
+	up := 0
+	if mps.Up {
+		up = 1
+	}
+	metric(w, "muster_mps_up", "gauge", "Whether programs share GPUs under MPS.")
+	fmt.Fprintf(w, "muster_mps_up %d\n", up)
+	metric(w, "muster_mps_restarts_total", "counter", "Times that the MPS control daemon was started again.")
+	fmt.Fprintf(w, "muster_mps_restarts_total %d\n", mps.Restarts)
+	metric(w, "muster_mps_faults_total", "counter", "Faults that all programs of a device saw.")
+	fmt.Fprintf(w, "muster_mps_faults_total %d\n", mps.Faults)
 }
 
 func (m *Metrics) writeStates(w io.Writer) {

@@ -1,5 +1,7 @@
 package status
 
+import "fmt"
+
 // Node is a node at one moment: the document of muster ps --json.
 type Node struct {
 	Node      string   `json:"node"`
@@ -14,6 +16,28 @@ type Node struct {
 	// Draining says that it is shutting down, and takes no programs.
 	Draining bool      `json:"draining,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
+	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
+}
+
+// MPS is NVIDIA's Multi-Process Service, as the node's workers use it.
+type MPS struct {
+	Up       bool   `json:"up"`
+	Site     bool   `json:"site,omitempty"` // it is the site's, not the node's own
+	Folder   string `json:"folder,omitempty"`
+	Pid      int    `json:"pid,omitempty"` // of the node's own control daemon
+	Restarts int    `json:"restarts"`
+	Faults   uint64 `json:"faults"`        // that all programs of a device saw
+	Why      string `json:"why,omitempty"` // it is not up
+}
+
+func (m *MPS) String() string {
+	switch {
+	case !m.Up:
+		return "not in use: " + m.Why
+	case m.Site:
+		return "the site's, in " + m.Folder
+	}
+	return fmt.Sprintf("the node's own, process %d; started again: %d; faults that programs shared: %d", m.Pid, m.Restarts, m.Faults)
 }
 
 // Problem is what is wrong with a part of a node.
@@ -81,6 +105,7 @@ type Devices struct {
 	Node    string   `json:"node"`
 	// Problems are those of the whole node.
 	Problems []Problem `json:"problems,omitempty"`
+	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
 }
 
 // Client is one client.
@@ -117,7 +142,13 @@ type Client struct {
 	LongestWait float64 `json:"longest_wait,omitempty"` // for a device
 	MoveTime    float64 `json:"move_time,omitempty"`    // that moving its memory to devices and from them took
 	HeldTime    float64 `json:"held_time,omitempty"`    // that its launches were held back for programs of class latency
-	Preemptions uint64  `json:"preemptions"`
+	// MPS is shared while the client shares its device under MPS, suspect while it runs by
+	// itself what it had in flight at a fault, cleared until it goes back, and apart if it does
+	// not share. Share is its part of the multiprocessors in percent; 0 for all, or where it is
+	// not in force.
+	MPS         string `json:"mps,omitempty"`
+	Share       int    `json:"share,omitempty"`
+	Preemptions uint64 `json:"preemptions"`
 	// Rebuilds is how often its worker was replaced, by one that made it what it was.
 	Rebuilds uint64 `json:"rebuilds"`
 	Moves    Moves  `json:"moves"`

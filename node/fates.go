@@ -1,0 +1,142 @@
+package node
+
+import (
+	"os"
+	"time"
+
+	"muster/node/fate"
+	"muster/node/vgpu"
+	"muster/wire/control"
+)
+
+// Clients that MPS serves share faults: package fate decides what becomes of them, and here
+// that is done.
+
+// mayShare says whether MPS may serve a client. A control daemon serves one user at a time
+// and lets the others wait: it is the node's own. Workers that become another user, on a node
+// that runs as root, have contexts of their own.
+func (d *daemon) mayShare(who peer) bool {
+	return d.mps != nil && d.mps.pipe != "" && (who.user.uid == 0 || os.Geteuid() != 0)
+}
+
+// shareOf is the part of a device's multiprocessors that a program may use, in percent: what it
+// asked for, if its user may have that; 0 for all. What was asked for and cannot be given is
+// refused. What the configuration says of a user is in force where the program shares.
+func (d *daemon) shareOf(asked uint32, who peer, limits UserLimits) (int, error) {
+	switch {
+	case asked > 100:
+		return 0, refuse(resultNotPermitted, "a share of %d%% of the multiprocessors: give 1%% to 100%% (muster run --share, or MUSTER_SHARE)", asked)
+	case asked != 0 && (d.mps == nil || d.mps.pipe == ""):
+		return 0, refuse(resultNotPermitted, "the node serves programs without MPS, which a share of the multiprocessors needs: leave --share (or MUSTER_SHARE) out, or ask the administrator for mps: on")
+	case asked != 0 && !d.mayShare(who):
+		return 0, refuse(resultNotPermitted, "the node's MPS serves programs of user %s only, and a share of the multiprocessors needs it: leave --share (or MUSTER_SHARE) out", d.own.name)
+	case asked == 0:
+		return limits.Share, nil
+	case limits.Share == 0:
+		return int(asked), nil
+	}
+	return min(int(asked), limits.Share), nil
+}
+
+// joinFates notes a new client. The loop calls it.
+func (d *daemon) joinFates(c *client) {
+	state := fate.Apart
+	if d.mayShare(c.peer) {
+		state = fate.Shared
+	}
+	d.fates.Join(d.now(), fate.Client(c.id), state)
+}
+
+// mpsOf is how the worker that is about to serve a client uses MPS; nil: as if there were
+// none. The loop does not call it.
+func (d *daemon) mpsOf(c *client) (use *control.MPS) {
+	nowhere := d.mps.nowhere()
+	if nowhere == "" {
+		return nil
+	}
+	use = &control.MPS{Pipe: nowhere}
+	d.ask(func() {
+		folder := d.mps.folder()
+		switch {
+		case !d.fates.Serve(fate.Client(c.id)):
+		case folder == "":
+			d.fates.Refused(d.now(), fate.Client(c.id))
+		default:
+			use = &control.MPS{Pipe: folder, Shared: true, Share: c.share}
+		}
+	})
+	return use
+}
+
+// refusedByMPS notes that a client's worker could not begin under MPS, and says whether that
+// was so: then another is tried without.
+func (d *daemon) refusedByMPS(c *client, serve *control.Serve, why error) bool {
+	if serve.MPS == nil || !serve.MPS.Shared {
+		return false
+	}
+	d.log.Warn("a worker cannot begin under MPS: another is started without", "client", c.id, "error", why)
+	return d.ask(func() { d.fates.Refused(d.now(), fate.Client(c.id)) })
+}
+
+// sharedFault takes the word of a client's worker that a fault which may be another's has
+// ended what the client had on a device.
+func (d *daemon) sharedFault(c *client, device int, why string) {
+	if !d.fates.Fault(d.now(), fate.Client(c.id)) {
+		return
+	}
+	if c.renewing {
+		return // the others were told when it was
+	}
+	d.sharedFaults++
+	d.log.Warn("a fault has ended what programs ran that share a GPU under MPS: each goes on by itself, and the one that faults again has caused it", "device", device, "seen by", c.id, "reason", why)
+	d.renewOthers(c, device)
+}
+
+// renewOthers has the other clients of a device rebuilt whose contexts a fault has ended. Some
+// do not notice by themselves until they next use it, and MPS takes no new clients until they
+// are gone.
+func (d *daemon) renewOthers(c *client, device int) {
+	for _, other := range d.clients {
+		if other == c || other.ending || other.worker == nil || !other.worker.ready || d.fates.State(fate.Client(other.id)) != fate.Shared || device < 0 {
+			continue
+		}
+		other.renewing = true
+		other.worker.post(control.Renew{Device: device, Reason: "a fault of another client has ended what ran there"})
+	}
+}
+
+// faultTold takes note that a program is told of a fault on a device.
+func (d *daemon) faultTold(c *client, device vgpu.DeviceID) {
+	switch {
+	case d.fates.Guilty(fate.Client(c.id)):
+		d.log.Warn("a program has caused the fault that others saw: it shares no GPU under MPS from now on", "client", c.id, "user", c.peer.user.name, "program", c.program)
+		if c.worker != nil {
+			_ = d.writeDown(c, c.worker) // what cannot be written is reported
+		}
+	case d.fates.State(fate.Client(c.id)) == fate.Shared: // it cannot be rebuilt, and may have caused the fault or not
+		d.renewOthers(c, int(device))
+	}
+}
+
+// returnCleared lets clients share again that did not cause a fault.
+func (d *daemon) returnCleared() {
+	if d.mps.folder() == "" {
+		return
+	}
+	for _, id := range d.fates.Due(d.now()) {
+		c := d.clients[vgpu.ClientID(id)]
+		if c == nil || c.order != nil || c.worker == nil || c.between || c.isAway() || !d.mayRebuild(c) {
+			continue
+		}
+		d.log.Info("a client goes back to share its GPU with others under MPS", "client", c.id, "user", c.peer.user.name)
+		c.worker.post(control.Renew{Device: -1, Reason: "it goes back to share its GPU with others under MPS"})
+	}
+}
+
+// nextReturn is when a client goes back to share.
+func (d *daemon) nextReturn() (at time.Duration, ok bool) {
+	if d.mps.folder() == "" {
+		return 0, false
+	}
+	return d.fates.Next()
+}

@@ -1,0 +1,424 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"log/slog"
+
+	"muster/device"
+	"muster/wire/status"
+)
+
+// NVIDIA's Multi-Process Service (MPS) lets kernels of several processes run on a GPU at the
+// same time. The node has a control daemon of its own for it, in a folder of its state that
+// nobody else can reach, and only its workers know of it. The daemon outlives a node that is
+// killed or hands over, because workers do; the next node finds it there. A service that the
+// site runs is left alone, and used.
+
+// MPSMode says whether workers use the service.
+type MPSMode string
+
+// The modes of MPS.
+const (
+	MPSAuto MPSMode = "auto" // where it can be had
+	MPSOn   MPSMode = "on"   // or the node does not start
+	MPSOff  MPSMode = "off"
+)
+
+// ParseMPS reads a mode.
+func ParseMPS(s string) (MPSMode, error) {
+	switch m := MPSMode(s); m {
+	case MPSAuto, MPSOn, MPSOff:
+		return m, nil
+	}
+	return "", fmt.Errorf("must be auto, on or off, not %q", s)
+}
+
+// ParseShare reads a part of a device's multiprocessors, as 25%.
+func ParseShare(s string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	if err != nil || n < 1 || n > 100 || !strings.HasSuffix(s, "%") {
+		return 0, fmt.Errorf("must be a part of 1%% to 100%%, as 25%%, not %q", s)
+	}
+	return n, nil
+}
+
+const (
+	mpsControl = "nvidia-cuda-mps-control"
+	mpsFolder  = "mps"         // in the state folder
+	mpsOwner   = "daemon.json" // in that: which process it is
+	// siteMPS is where the service is that a site runs, if nothing else is said.
+	siteMPS = "/tmp/nvidia-mps"
+
+	mpsReady   = 20 * time.Second // for the control daemon to be there
+	mpsQuit    = 10 * time.Second // for it to end
+	mpsLook    = 10 * time.Millisecond
+	mpsRestart = time.Second // before it is started again, and twice as long each time up to
+	mpsSlowest = time.Minute
+)
+
+// maxPipe is how long the folder's path may be: the service puts sockets there, whose paths
+// the system bounds.
+const maxPipe = 107 - len("/control_privileged")
+
+// mpsService is the service that the node's workers use.
+type mpsService struct {
+	log     *slog.Logger
+	dir     string // of the node's own; "" if it has none
+	pipe    string // where the service is that workers use; "" if they use none
+	site    bool   // it is the site's
+	kept    bool   // workers are kept apart from a service of the site's
+	silent  bool   // nobody expects one
+	closing chan struct{}
+	ended   chan struct{} // closed when nobody watches any more; nil if nobody does
+
+	mu       sync.Mutex
+	pid      int // of the control daemon; 0 while there is none
+	start    uint64
+	restarts int
+	why      string // workers use no service, or not now
+}
+
+// mpsProcess is what the next node must know of the control daemon.
+type mpsProcess struct {
+	Boot  string `json:"boot"`
+	Pid   int    `json:"pid"`
+	Start uint64 `json:"start"`
+}
+
+// openMPS starts or finds the service, as the configuration has it.
+func (d *daemon) openMPS() error {
+	s := &mpsService{log: d.log, closing: make(chan struct{})}
+	d.mps = s
+	if d.folder != nil {
+		s.dir = filepath.Join(d.folder.dir, mpsFolder)
+		s.find()
+	}
+	site, running := sitesMPS()
+	switch mode := d.cfg.MPS; {
+	case mode == MPSOff || mode == "":
+		s.kept, s.silent = running, true
+		s.retire()
+		return nil
+	case running:
+		s.pipe, s.site = site, true
+		s.retire()
+		d.log.Info("workers use the MPS that this site runs, and the node starts none", "folder", site)
+		return nil
+	default:
+		err := s.begin(mode, d.cfg.hasCUDA())
+		if err != nil && mode == MPSOn {
+			return fmt.Errorf("mps: on: %w", err)
+		}
+		if err != nil {
+			s.why, s.silent = err.Error(), !d.cfg.hasCUDA()
+			s.retire()
+			if !s.silent {
+				d.log.Info("programs share GPUs without MPS", "reason", err)
+			}
+		}
+		return nil
+	}
+}
+
+// hasCUDA says whether any device is a real GPU.
+func (c *Config) hasCUDA() bool {
+	return slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Kind == "cuda" })
+}
+
+// sitesMPS says where the service of the site is, and whether it runs.
+func sitesMPS() (folder string, running bool) {
+	folder = os.Getenv(device.MPSVariable)
+	if folder == "" {
+		folder = siteMPS
+	}
+	text, err := os.ReadFile(filepath.Join(folder, mpsControl+".pid"))
+	if err != nil {
+		return folder, false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return folder, false
+	}
+	_, running = processStart(pid)
+	return folder, running
+}
+
+// begin starts the node's own service, or goes on with the one that an earlier node started.
+func (s *mpsService) begin(mode MPSMode, hasCUDA bool) error {
+	switch {
+	case mode == MPSAuto && !hasCUDA:
+		return errors.New("the node has no CUDA device")
+	case s.dir == "":
+		return errors.New("the node keeps no state, so that nobody could end the control daemon of one that was killed: give it an orphan_grace above 0")
+	case len(s.pipeDir()) > maxPipe:
+		return fmt.Errorf("the path %s is too long for its sockets: give the node a shorter state folder (state, --state)", s.pipeDir())
+	}
+	if _, err := exec.LookPath(mpsControl); err != nil {
+		return fmt.Errorf("%s is not there (it comes with NVIDIA's driver): %w", mpsControl, err)
+	}
+	if s.pid == 0 {
+		if err := s.launch(); err != nil {
+			return err
+		}
+	} else {
+		s.log.Info("the MPS control daemon of an earlier node is this one's", "pid", s.pid, "folder", s.pipeDir())
+	}
+	s.pipe, s.ended = s.pipeDir(), make(chan struct{})
+	go s.watch()
+	return nil
+}
+
+func (s *mpsService) pipeDir() string { return filepath.Join(s.dir, "pipe") }
+func (s *mpsService) logDir() string  { return filepath.Join(s.dir, "log") }
+
+// find looks for a control daemon that an earlier node started.
+func (s *mpsService) find() {
+	var p mpsProcess
+	text, err := stateLimit.ReadFile(filepath.Join(s.dir, mpsOwner))
+	if err != nil || strictly(text, &p) != nil || p.Boot != bootID() || !isRunning(p.Pid, p.Start) {
+		return
+	}
+	s.pid, s.start = p.Pid, p.Start
+}
+
+// launch starts a control daemon, and waits until it is there.
+func (s *mpsService) launch() error {
+	if err := os.RemoveAll(s.pipeDir()); err != nil {
+		return err
+	}
+	for _, dir := range []string{s.dir, s.pipeDir(), s.logDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	said, err := os.OpenFile(filepath.Join(s.logDir(), "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	cmd := s.command("-f")
+	// It outlives the node, and so does what it writes to.
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", mpsControl, err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // whoever watches it says so
+		close(exited)
+	}()
+	start, _ := processStart(cmd.Process.Pid)
+	if err := s.own(mpsProcess{bootID(), cmd.Process.Pid, start}); err != nil {
+		_ = cmd.Process.Kill()
+		return err
+	}
+	late := time.NewTimer(mpsReady)
+	defer late.Stop()
+	for {
+		if _, err := os.Stat(filepath.Join(s.pipeDir(), "control")); err == nil {
+			break
+		}
+		select {
+		case <-exited:
+			return fmt.Errorf("%s ended at once: %s", mpsControl, s.lastWords())
+		case <-late.C:
+			_ = cmd.Process.Kill()
+			return fmt.Errorf("%s was not ready after %v: %s", mpsControl, mpsReady, s.lastWords())
+		case <-time.After(mpsLook):
+		}
+	}
+	s.mu.Lock()
+	s.pid, s.start, s.why = cmd.Process.Pid, start, ""
+	s.mu.Unlock()
+	s.log.Info("an MPS control daemon was started for the node's workers", "pid", cmd.Process.Pid, "folder", s.pipeDir())
+	return nil
+}
+
+// own writes down which process it is.
+func (s *mpsService) own(p mpsProcess) error {
+	return (&stateFolder{dir: s.dir}).write(mpsOwner, p)
+}
+
+// lastWords is the end of what the control daemon said.
+func (s *mpsService) lastWords() string {
+	const most = 400
+	for _, name := range []string{"output", "control.log"} {
+		text, err := os.ReadFile(filepath.Join(s.logDir(), name))
+		if said := strings.TrimSpace(string(text[max(0, len(text)-most):])); err == nil && said != "" {
+			return said
+		}
+	}
+	return "it said nothing (" + s.logDir() + ")"
+}
+
+// command is the control program with the folders of the node's own service.
+func (s *mpsService) command(arguments ...string) *exec.Cmd {
+	cmd := exec.Command(mpsControl, arguments...)
+	cmd.Env = append(os.Environ(), device.MPSVariable+"="+s.pipeDir(), "CUDA_MPS_LOG_DIRECTORY="+s.logDir())
+	return cmd
+}
+
+// watch starts the control daemon again when it ends. Programs that come meanwhile have
+// contexts of their own.
+func (s *mpsService) watch() {
+	defer close(s.ended)
+	for wait := mpsRestart; ; wait = min(2*wait, mpsSlowest) {
+		for s.isUp() {
+			select {
+			case <-s.closing:
+				return
+			case <-time.After(lookTimeAway):
+			}
+		}
+		s.mu.Lock()
+		pid := s.pid
+		s.pid, s.why = 0, "its control daemon has ended, and is being started again"
+		s.restarts++
+		s.mu.Unlock()
+		if pid != 0 {
+			s.log.Error("the MPS control daemon has ended: it is started again", "pid", pid, "last words", s.lastWords())
+		}
+		select {
+		case <-s.closing:
+			return
+		case <-time.After(wait):
+		}
+		if err := s.launch(); err != nil {
+			s.log.Error("the MPS control daemon cannot be started: programs share GPUs without it", "error", err)
+		}
+	}
+}
+
+func (s *mpsService) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pid != 0 && isRunning(s.pid, s.start)
+}
+
+// folder is where workers reach the service; "" if there is none now.
+func (s *mpsService) folder() string {
+	if s == nil || s.pipe == "" || !s.site && !s.isUp() {
+		return ""
+	}
+	return s.pipe
+}
+
+// nowhere is a folder in which no service is: a worker that is told of it has contexts of its
+// own, whatever the site runs. "" if there is nothing to keep it from.
+func (s *mpsService) nowhere() string {
+	if s == nil || s.pipe == "" && !s.kept {
+		return ""
+	}
+	return "/nonexistent/muster-keeps-mps-away"
+}
+
+// retire ends a control daemon that no worker of this node is to use, unless workers of an
+// earlier one may: then it ends with this node.
+func (s *mpsService) retire() {
+	if s.dir != "" && s.pid == 0 {
+		_ = os.RemoveAll(s.dir) // what is left of an earlier one
+	}
+}
+
+// closeMPS ends the node's service, or leaves it to the next node with its clients.
+func (d *daemon) closeMPS() {
+	if d.left.Load() {
+		d.mps.leave()
+	} else {
+		d.mps.close()
+	}
+}
+
+// leave lets the next node have the service.
+func (s *mpsService) leave() {
+	if s != nil && s.ended != nil {
+		close(s.closing)
+		<-s.ended
+	}
+}
+
+// close ends the node's own service, when no worker uses it any more.
+func (s *mpsService) close() {
+	if s == nil {
+		return
+	}
+	s.leave()
+	if s.dir == "" {
+		return
+	}
+	if s.isUp() {
+		s.quit()
+	}
+	for _, pid := range s.processes() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		s.log.Error("the folder of MPS cannot be removed", "error", err)
+	}
+}
+
+// quit has the control daemon end, with its servers.
+func (s *mpsService) quit() {
+	cmd := s.command()
+	cmd.Stdin = strings.NewReader("quit\n")
+	if err := cmd.Start(); err != nil {
+		s.log.Warn("the MPS control daemon cannot be told to end: it is killed", "error", err)
+		return
+	}
+	told := make(chan error, 1)
+	go func() { told <- cmd.Wait() }()
+	for end := time.Now().Add(mpsQuit); time.Now().Before(end) && s.isUp(); {
+		time.Sleep(mpsLook)
+	}
+	_ = cmd.Process.Kill()
+	<-told
+	if s.isUp() {
+		s.log.Warn("the MPS control daemon did not end: it is killed", "pid", s.pid)
+	}
+}
+
+// processes are those of the node's own service: they have its folder in their environment,
+// and its name.
+func (s *mpsService) processes() []int {
+	var found []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		dir := filepath.Dir(path)
+		command, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || !strings.Contains(string(command), "nvidia-cuda-mps") {
+			continue
+		}
+		environment, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), device.MPSVariable+"="+s.pipeDir()) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && pid != os.Getpid() {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// status is what the node says of the service; nil if there is nothing to say.
+func (s *mpsService) status() *status.MPS {
+	if s == nil || s.silent {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &status.MPS{Folder: s.pipe, Site: s.site, Pid: s.pid, Restarts: s.restarts, Why: s.why}
+	m.Up = s.pipe != "" && (s.site || s.pid != 0)
+	return m
+}

@@ -355,3 +355,29 @@ func TestNoMPS(t *testing.T) {
 		})
 	}
 }
+
+func TestShares(t *testing.T) {
+	mine := &daemon{mps: &mpsService{pipe: "/pipe"}, own: account{0, "root"}}
+	without := &daemon{mps: &mpsService{}}
+	root := peer{user: account{0, "root"}}
+	for _, c := range []struct {
+		d       *daemon
+		asked   uint32
+		limit   int
+		want    int
+		refused string
+	}{
+		{mine, 0, 0, 0, ""}, {mine, 25, 0, 25, ""}, {mine, 0, 50, 50, ""}, {mine, 25, 50, 25, ""}, {mine, 75, 50, 50, ""},
+		{mine, 101, 0, 0, "give 1% to 100%"}, {without, 25, 0, 0, "ask the administrator for mps: on"}, {without, 0, 50, 50, ""},
+	} {
+		got, err := c.d.shareOf(c.asked, root, UserLimits{Share: c.limit})
+		if got != c.want || (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("asked for %d of %d: %d, %v", c.asked, c.limit, got, err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if _, err := mine.shareOf(25, peer{user: account{1000, "alice"}}, UserLimits{}); err == nil || !strings.Contains(err.Error(), "serves programs of user root only") {
+			t.Errorf("another user: %v", err)
+		}
+	}
+}

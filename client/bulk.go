@@ -32,7 +32,7 @@ type bulk struct {
 }
 
 func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, release func(uint64)) *bulk {
-	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), worthwhile()), lanes: lanes.New(silence), staging: inOrder{release: release}}
+	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), Lanes()), lanes: lanes.New(silence), staging: inOrder{release: release}}
 	b.ctx, b.over = context.WithCancel(context.Background())
 	if dial == nil {
 		b.most = 0
@@ -40,9 +40,9 @@ func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, rel
 	return b
 }
 
-// worthwhile is how many lanes this machine can keep busy: half of its cores encrypt, the
-// others have the program and its messages.
-func worthwhile() int { return max(2, runtime.NumCPU()/2) }
+// Lanes is how many lanes this machine can keep busy: half of its cores encrypt, the others
+// have the program and its messages.
+func Lanes() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 
 // takes says whether so many bytes go over lanes. The first time it has them made, and
 // until there is one the connection with the messages takes all.

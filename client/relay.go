@@ -29,6 +29,8 @@ type Remote struct {
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
+	// Trips counts what programs wait for; nil: nobody does.
+	Trips *Trips
 }
 
 // resultNotReady is the CUresult of programs whose node cannot be reached.
@@ -92,7 +94,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
 	hello.Token, hello.Grant = remote.Token, remote.Grant
-	r := &relay{near: near, remote: remote, hello: hello}
+	r := &relay{near: near, remote: remote, hello: hello, awaited: awaited{trips: remote.Trips}}
 	// Whoever waits is ended by the end of the connections.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
 	defer r.finish("")
@@ -152,6 +154,7 @@ type relay struct {
 	consumer *wire.Consumer
 	promised promised
 	behind   behind // send's
+	awaited  awaited
 	bulk     *bulk
 	heard    chan struct{} // closed when nothing more is received
 
@@ -166,6 +169,7 @@ func (r *relay) serve(attached *wire.Attached) error {
 		return err
 	}
 	defer r.shared.Unmap()
+	door.WhileIdle(r.far, &r.awaited)
 	var all sync.WaitGroup
 	r.heard = make(chan struct{})
 	r.bulk.start = func(serve func()) { all.Go(serve) }
@@ -401,8 +405,10 @@ func (r *relay) share(attached *wire.Attached) error {
 
 // send sends the program's messages until something ends, and says why.
 func (r *relay) send() string {
+	waits := false // the program does, as far as is known
 	for {
-		if !r.consumer.Pending() {
+		// Where nobody waits, what comes within a moment travels along.
+		if waits && !r.consumer.Pending() || !waits && !r.consumer.Soon() {
 			if err := r.out.Flush(); err != nil {
 				return broke(err)
 			}
@@ -416,6 +422,7 @@ func (r *relay) send() string {
 		case err != nil:
 			return "the program sent what it must not: " + err.Error()
 		}
+		waits = h.Slot >= 0
 		data, err := r.shared.Data(h.Data, h.Length)
 		if err != nil {
 			return fmt.Sprintf("the program sent what it must not: %v with %v", h.Op, err)
@@ -438,6 +445,7 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	if err := r.countFunctions(h.Op); err != nil {
 		return err
 	}
+	r.awaited.ask(h)
 	frame := wire.Frame{Kind: wire.FrameMessage, Header: h, Body: body}
 	staged := h.Op.TakesData() && h.Data < r.shared.Geometry().Staging
 	away := staged && r.bulk.takes(h.Length)
@@ -591,6 +599,7 @@ func (r *relay) receive() string {
 			}
 		case wire.FrameReply:
 			r.promised.kept(f.Seq)
+			r.awaited.answered(f.Slot)
 			r.shared.SetStatus(f.Status)
 			r.shared.SetPrint(f.Print)
 			r.shared.Reply(f.Slot, f.Result, f.Body)

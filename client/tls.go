@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/door"
 	"muster/internal/wholefile"
 	"muster/wire"
 )
@@ -73,13 +74,43 @@ func LoadAuthority(file string) (*x509.CertPool, error) {
 
 // Dialler returns how to reach a node at HOST:PORT.
 func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) {
-		dialler := tls.Dialer{Config: config, NetDialer: &net.Dialer{Control: GiveUpAfterAMinute}}
-		conn, err := dialler.DialContext(ctx, "tcp", address)
-		if err != nil {
-			return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, err)
+	return dialler(address, func(ctx context.Context, plain net.Conn) (net.Conn, error) {
+		config := config
+		if config.ServerName == "" {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			config = config.Clone()
+			config.ServerName = host
 		}
-		return conn, nil
+		conn := tls.Client(plain, config)
+		return conn, conn.HandshakeContext(ctx)
+	})
+}
+
+// PlainDialler returns how to reach a node at HOST:PORT without TLS, for messages or for
+// lanes. The node and the program show each other that they know the token.
+func PlainDialler(address string, kind wire.PlainKind, token string) func(context.Context) (net.Conn, error) {
+	return dialler(address, func(ctx context.Context, plain net.Conn) (net.Conn, error) {
+		defer context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })()
+		return plain, wire.GreetPlain(plain, kind, token)
+	})
+}
+
+// dialler returns how to reach a node, where greet makes a connection what it has to be.
+func dialler(address string, greet func(context.Context, net.Conn) (net.Conn, error)) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		system := net.Dialer{Control: GiveUpAfterAMinute}
+		plain, err := system.DialContext(ctx, "tcp", address)
+		if err == nil {
+			var conn net.Conn
+			if conn, err = greet(ctx, door.NewEager(plain)); err == nil {
+				return conn, nil
+			}
+			plain.Close()
+		}
+		return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, err)
 	}
 }
 

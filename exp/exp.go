@@ -36,10 +36,18 @@ type Flag struct {
 	Name    string
 	Summary string
 	Values  []string
+	// Switch says that it stands alone, without a value: it is On then.
+	Switch bool
 }
+
+// On is the value of a switch that was given.
+const On = "true"
 
 // Check says whether the flag can have this value.
 func (f *Flag) Check(value string) error {
+	if f.Switch && value != On {
+		return fmt.Errorf("--%s %s: give it alone", f.Name, value)
+	}
 	if f.Values == nil {
 		return nil
 	}

@@ -182,7 +182,7 @@ func (d *daemon) adoptAll(left *inheritance) {
 func (d *daemon) adopt(h *heir) {
 	who := account{uid: h.UID, name: h.User}
 	c := &client{
-		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), latency: h.Latency, weight: max(h.Weight, 1), memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
 		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,
@@ -204,7 +204,7 @@ func (d *daemon) adopt(h *heir) {
 	d.perUser[who.name]++
 	d.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
-		Client: c.id, User: who.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
+		Client: c.id, User: who.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
 		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
 	}
 	if h.Place.Held {

@@ -28,8 +28,10 @@ type Config struct {
 	Visible int // devices that a program sees; 0 for as many as there are
 	Policy  vgpu.Policy
 	MaxIdle time.Duration // 0: nobody loses a device for being idle
+	Quantum time.Duration // so long, on average, a busy program keeps what others wait for; 0: for as long as it is busy
 	Migrate bool          // programs move to idle devices where they run faster
 	Swap    Swap
+	Latency Latency
 	Defer   bool // keep copies on the host until a kernel needs them, always
 	Recover bool // clients outlive their workers, and devices that are lost
 	Limits  Limits
@@ -104,7 +106,25 @@ type UserLimits struct {
 	Clients int
 	Memory  uint64 // bytes of device memory, all clients together; no program sees more
 	VGPUs   int
-	Weight  int // in fair shares; 0 counts as 1
+	Weight  int // in fair shares, and the most that one of its programs may have; 0 counts as 1
+
+	Priority int   // of its programs: more is served first
+	Class    Class // of its programs
+}
+
+// Class says which class the programs of a user may have.
+type Class string
+
+const (
+	ClassAny     Class = "any"     // the one that they say; batch if they say none
+	ClassBatch   Class = "batch"   // batch, and no other
+	ClassLatency Class = "latency" // latency, if they do not say batch
+)
+
+// Latency bounds what programs of class latency may do to those of class batch.
+type Latency struct {
+	Share  float64       // the most of the time that they keep a program from launching kernels
+	Window time.Duration // how much work a program has in flight while they are about
 }
 
 // Remote is how programs on other machines reach the node.
@@ -112,6 +132,7 @@ type Remote struct {
 	Listen        string // HOST:PORT; "" for not at all
 	Cert, Key, CA string // files
 	Token         string
+	Plain         bool // programs may come without TLS
 }
 
 // Head is the cluster that the node belongs to. The daemon has no use for it: the agent
@@ -141,6 +162,8 @@ func Default() Config {
 		VGPUs:   vgpu.DefaultSlots,
 		Recover: true,
 		MaxIdle: vgpu.DefaultMaxIdle,
+		Quantum: vgpu.DefaultQuantum,
+		Latency: Latency{Share: 0.8, Window: 200 * time.Microsecond},
 		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
@@ -159,6 +182,9 @@ func Default() Config {
 // maxDevices is bounded by the descriptors that one message to a worker
 // carries, and by the arenas that fit beside each other in a program.
 const maxDevices = 16
+
+// maxLatencyShare leaves programs of class batch something, whoever is about.
+const maxLatencyShare = 0.99
 
 // MinWorkerTimeout is the shortest time that says something: on a busy machine a
 // process may have to wait for its turn.
@@ -182,6 +208,12 @@ func (c *Config) check() error {
 		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
 	case c.Socket.Address == "":
 		return errors.New("the node has no socket")
+	}
+	if err := vgpu.CheckQuantum(c.Quantum); err != nil {
+		return err
+	}
+	if l := c.Latency; !(l.Share >= 0 && l.Share <= maxLatencyShare) || l.Window < 0 || l.Window > time.Second {
+		return fmt.Errorf("latency: a share of %g and a window of %v: give a share of 0 to %g, and a window of at most a second", l.Share, l.Window, maxLatencyShare)
 	}
 	if err := c.WorkerUIDs.check(); err != nil {
 		return err
@@ -282,5 +314,5 @@ func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) strin
 		}
 		limits[key] = u.VGPUs
 	}
-	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
+	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Quantum: c.Quantum, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
 }

@@ -273,11 +273,15 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	case attach.Place >= maxDevices:
 		return nil, refuse(resultInvalidDevice, "a program has no device %d: it has at most %d", attach.Place, maxDevices)
 	}
+	latency, err := d.classOf(hello.Class, who, limits)
+	if err != nil {
+		return nil, err
+	}
 	memory := offered.memory[attach.Device]
 	c := &client{
 		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
 		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arenaOf(int(attach.Place), memory), conn: conn, gone: make(chan struct{}),
-		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
+		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits),
 	}
 	if g != nil {
 		c.under.share, c.memoryBy = int(attach.Device), memoryOfShare

@@ -35,11 +35,14 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		return m, c.granted(m.Lease)
 	case control.Failed:
 		return m, c.granted(m.Lease)
+	case control.Began:
+		return m, c.granted(m.Lease)
 	case control.Report:
 		s := &m.Stats
 		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {
 			*n = min(*n, maxCount)
 		}
+		s.Held = min(s.Held, maxCount)
 		return m, nil
 	case control.Checkpointed, control.Restored:
 		if !c.owes() {

@@ -118,6 +118,9 @@ func (d *daemon) closeLocks() {
 			e.lock.Close()
 		}
 	}
+	if d.precedence != nil {
+		d.precedence.Close()
+	}
 }
 
 // infos are those of the devices that are there.

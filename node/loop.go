@@ -55,6 +55,8 @@ type client struct {
 	peer     peer
 	under    under // its grant
 	limits   UserLimits
+	latency  bool // its class: latency, not batch
+	weight   int  // among those who take turns
 	memory   uint64
 	memoryBy string      // what makes memory what it is, for the program's user
 	shown    map[int]int // attributes of its devices, which all must have that it may be given
@@ -97,6 +99,8 @@ type counters struct {
 	copiedIn, copiedOut, swapIn, swapOut uint64
 	waited                               time.Duration
 	denials, failures, clients           uint64
+	turns                                uint64 // of clients that have gone, as moving: of others the dispatcher knows
+	moving, held                         time.Duration
 }
 
 // do lets the loop run f, soon. It returns false if there is no loop any more.
@@ -200,7 +204,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -345,7 +349,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
+		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
+	case control.Began:
+		if m.Lease == c.lease { // else it crossed the loss of that lease
+			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
+		}
 	case control.Busy:
 		d.step(now, vgpu.Busy{Client: c.id})
 	case control.Idle:

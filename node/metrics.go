@@ -16,17 +16,19 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	used, moves := plus(view.Total(), d.before.past), movesOf(plusMoves(view.PastMoves, d.before.moves))
 	for _, c := range view.Clients {
 		moves = moves.Plus(movesOf(c.Moves))
+		total.turns, total.moving = total.turns+uint64(c.Turns), total.moving+c.Moving
 	}
 	m := status.Metrics{
 		Node: d.pictureOf(view), Clients: total.clients + uint64(len(d.clients)), Refused: d.refused,
 		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.grants, Denials: total.denials, Faults: total.failures,
+		Turns: total.turns, MoveTime: total.moving.Seconds(), HeldTime: total.held.Seconds(),
 		Swaps: total.swaps, SwapIn: total.swapIn, SwapOut: total.swapOut, CopiedIn: total.copiedIn, CopiedOut: total.copiedOut,
 		Moves: moves, Preemptions: map[string]uint64{}, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
 	}
 	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
 		m.States = append(m.States, state.String())
 	}
-	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit} {
+	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit, vgpu.ForQuantum, vgpu.ForRoom} {
 		m.Preemptions[string(why)] = d.preempted[why]
 	}
 	m.WriteText(w)

@@ -76,9 +76,11 @@ type daemon struct {
 	handlers sync.WaitGroup
 	closing  atomic.Bool // no connection becomes a client any more
 
-	socket   *door.Listener
-	web      *webServer // nil if there is none
-	examined examination
+	socket *door.Listener
+	web    *webServer // nil if there is none
+
+	precedence *os.File // memory in which workers claim devices; nil if there is none
+	examined   examination
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
@@ -102,6 +104,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		d.closeFolder()
 		return err
 	}
+	d.openPrecedence()
 	defer d.closeLocks()
 	defer d.closeFolder()
 	defer d.recording.close()

@@ -139,7 +139,7 @@ func keptOf(files map[string]*os.File) []control.Held {
 func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(),
+		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c),
 	}
 }
 
@@ -153,7 +153,11 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 		return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
 	}
 	defer closeFiles(locks)
-	w, err := d.employ(c, serve, append(filesOf(kept), locks...), left)
+	files := append(filesOf(kept), locks...)
+	if serve.Pace != nil {
+		files = append(files, d.precedence)
+	}
+	w, err := d.employ(c, serve, files, left)
 	return w, stock, err
 }
 

@@ -130,7 +130,9 @@ func changedSettings(a, b *Config) []string {
 		{"visible", func(c *Config) any { return c.Visible }},
 		{"policy", func(c *Config) any { return c.Policy }},
 		{"max_idle", func(c *Config) any { return c.MaxIdle }},
+		{"quantum", func(c *Config) any { return c.Quantum }},
 		{"migrate", func(c *Config) any { return c.Migrate }},
+		{"latency", func(c *Config) any { return c.Latency }},
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},
 		{"swap.dir", func(c *Config) any { return c.Swap.Dir }},
 		{"defer", func(c *Config) any { return c.Defer }},
@@ -148,6 +150,7 @@ func changedSettings(a, b *Config) []string {
 		{"listen", func(c *Config) any { return c.Remote.Listen }},
 		{"tls", func(c *Config) any { return [3]string{c.Remote.Cert, c.Remote.Key, c.Remote.CA} }},
 		{"token", func(c *Config) any { return c.Remote.Token }},
+		{"plain", func(c *Config) any { return c.Remote.Plain }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
 		{"connections", func(c *Config) any { return c.Connections }},
@@ -162,8 +165,7 @@ func changedSettings(a, b *Config) []string {
 // configure tells the dispatcher what has changed of its configuration.
 func (d *daemon) configure(was, is *Config) {
 	before, after := was.dispatcher(nil, d.names.of), is.dispatcher(nil, d.names.of)
-	e := vgpu.Configure{Policy: after.Policy, MaxIdle: after.MaxIdle, SlotLimit: after.SlotLimit, Migrate: after.Migrate}
-	if e != (vgpu.Configure{Policy: before.Policy, MaxIdle: before.MaxIdle, SlotLimit: before.SlotLimit, Migrate: before.Migrate}) {
+	if e := settingsOf(&after); e != settingsOf(&before) {
 		d.step(d.now(), e)
 	}
 	users := maps.Clone(before.SlotLimits)
@@ -175,6 +177,11 @@ func (d *daemon) configure(was, is *Config) {
 			d.step(d.now(), vgpu.Limit{User: user, Own: own, Slots: slots})
 		}
 	}
+}
+
+// settingsOf is what of the dispatcher's configuration can change.
+func settingsOf(c *vgpu.Config) vgpu.Configure {
+	return vgpu.Configure{Policy: c.Policy, MaxIdle: c.MaxIdle, SlotLimit: c.SlotLimit, Migrate: c.Migrate, Quantum: c.Quantum}
 }
 
 // --- devices -------------------------------------------------------------------

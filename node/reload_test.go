@@ -279,7 +279,7 @@ func TestReloadIsRecorded(t *testing.T) {
 	}
 	all, _ := os.ReadFile(file)
 	for _, want := range []string{
-		`{"kind":"configure","policy":"credit","max_idle_ns":10000000,"slot_limit":0,"migrate":true}`,
+		`{"kind":"configure","policy":"credit","max_idle_ns":10000000,"slot_limit":0,"migrate":true,"quantum_ns":2000000000}`,
 		`{"kind":"limit","user":"ann","own":true,"slots":2}`, `{"kind":"limit","user":"ben","own":true,"slots":0}`,
 		`{"kind":"limit","user":"ann","own":false,"slots":0}`, `{"kind":"added","device":{"name":"new"`, `{"kind":"drain","device":0}`,
 	} {

@@ -36,6 +36,8 @@ type clientFile struct {
 	Grant     string      `json:"grant,omitempty"`
 	Share     int         `json:"share,omitempty"` // which of the grant's devices it uses
 	Ordinal   int         `json:"ordinal"`
+	Weight    int         `json:"weight,omitempty"`
+	Latency   bool        `json:"latency,omitempty"` // its class
 	Memory    uint64      `json:"memory"`
 	MemoryBy  string      `json:"memory_by"`
 	Shown     map[int]int `json:"shown"`
@@ -106,16 +108,20 @@ type countersFile struct {
 	Denials     uint64        `json:"denials"`
 	Failures    uint64        `json:"failures"`
 	Clients     uint64        `json:"clients"`
+	Turns       uint64        `json:"turns,omitempty"`
+	Moving      time.Duration `json:"moving,omitempty"`
+	Held        time.Duration `json:"held,omitempty"`
 }
 
 func (c *counters) file() countersFile {
-	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients}
+	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients, c.turns, c.moving, c.held}
 }
 
 func (f *countersFile) counters() counters {
 	return counters{
 		grants: f.Grants, preemptions: f.Preemptions, swaps: f.Swaps, copiedIn: f.CopiedIn, copiedOut: f.CopiedOut, swapIn: f.SwapIn, swapOut: f.SwapOut,
 		waited: f.Waited, denials: f.Denials, failures: f.Failures, clients: f.Clients,
+		turns: f.Turns, moving: f.Moving, held: f.Held,
 	}
 }
 
@@ -351,7 +357,7 @@ func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal,
-		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
 }

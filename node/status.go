@@ -64,6 +64,9 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
 	}
+	s.Class, s.Weight, s.Priority = c.class(), c.weight, c.limits.Priority
+	s.Turns, s.Turn, s.TurnUsed = uint64(v.Turns), v.Turn.Seconds(), v.TurnUsed.Seconds()
+	s.LongestWait, s.MoveTime, s.HeldTime = v.Longest.Seconds(), v.Moving.Seconds(), c.counters.held.Seconds()
 	if c.worker != nil {
 		s.Worker = c.worker.pid()
 	}
@@ -90,7 +93,8 @@ const maxEnded = 64
 // remember keeps the last picture of a client, and returns what it used.
 func (d *daemon) remember(c *client) vgpu.Usage {
 	v, _ := d.core.Client(c.id)
-	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves}, d.now())
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, d.now())
+	c.counters.turns, c.counters.moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
 	if len(d.gone) == maxEnded {
 		d.gone = d.gone[1:]
@@ -106,10 +110,14 @@ func (c *client) report(s control.Stats) {
 	n := &c.counters
 	n.swaps, n.swapIn, n.swapOut = max(n.swaps, s.Swaps), max(n.swapIn, s.SwapIn), max(n.swapOut, s.SwapOut)
 	n.copiedIn, n.copiedOut = max(n.copiedIn, s.CopiedIn), max(n.copiedOut, s.CopiedOut)
+	n.held = max(n.held, s.Held)
 }
 
 func (a *counters) add(b counters) {
 	a.grants += b.grants
+	a.turns = sum(a.turns, b.turns)
+	a.moving = time.Duration(sum(uint64(a.moving), uint64(b.moving)))
+	a.held = time.Duration(sum(uint64(a.held), uint64(b.held)))
 	a.swaps = sum(a.swaps, b.swaps)
 	a.copiedIn = sum(a.copiedIn, b.copiedIn)
 	a.copiedOut = sum(a.copiedOut, b.copiedOut)

@@ -182,6 +182,24 @@ static bool read_limit(uint64_t *bytes) {
 	return false;
 }
 
+// Reads the program's weight among those of its user; 0 if nobody said.
+static bool read_weight(uint32_t *weight) {
+	const char *text = setting("MUSTER_WEIGHT");
+	*weight = 0;
+	if (text == NULL || text[0] == 0)
+		return true;
+	char *end = NULL;
+	unsigned long long value = 0;
+	if (text[0] >= '0' && text[0] <= '9') // neither spaces nor signs
+		value = strtoull(text, &end, 10);
+	if (value >= 1 && value <= 1000 && *end == 0) {
+		*weight = (uint32_t)value;
+		return true;
+	}
+	complain("muster: MUSTER_WEIGHT is %.100s: unset it, or give a whole number from 1 to 1000", text);
+	return false;
+}
+
 static bool say_hello(int fd) {
 	char program[64] = "";
 	snprintf(program, sizeof program, "%s", program_invocation_short_name);
@@ -194,6 +212,13 @@ static bool say_hello(int fd) {
 	}
 	if (!read_limit(&memory))
 		return false;
+	uint32_t weight;
+	if (!read_weight(&weight))
+		return false;
+	const char *class = setting("MUSTER_CLASS");
+	size_t class_size = class != NULL ? strlen(class) : 0;
+	if (class_size > 100) // the daemon says what it may be
+		class_size = 100;
 	struct wire_hello hello = {
 		.magic = WIRE_MAGIC,
 		.version = WIRE_VERSION,
@@ -202,6 +227,8 @@ static bool say_hello(int fd) {
 		.memory = memory,
 		.program = {program, (uint32_t)strlen(program)},
 		.token = {token, (uint32_t)token_size},
+		.weight = weight,
+		.class = {class, (uint32_t)class_size},
 	};
 	uint8_t bytes[sizeof(struct wire_frame) + 8192];
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};
@@ -365,7 +392,7 @@ static bool reserve(uint64_t base, uint64_t size) {
 }
 
 static CUresult prepare(struct client *c) {
-	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->host_lock};
+	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->known_lock, &c->host_lock};
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
 		pthread_mutex_init(locks[i], NULL);
 	pthread_cond_init(&c->slot_freed, NULL);
@@ -375,7 +402,8 @@ static CUresult prepare(struct client *c) {
 		c->free_slots[c->free_slot_count++] = (uint16_t)(WIRE_SLOTS - i);
 	size_t buffers = c->bounce_size / WIRE_BOUNCE;
 	c->free_bounces = calloc(buffers, sizeof *c->free_bounces);
-	if (c->free_bounces == NULL)
+	c->known = calloc(KNOWN_ANSWERS, sizeof *c->known);
+	if (c->free_bounces == NULL || c->known == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < buffers; i++)
 		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;

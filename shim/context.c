@@ -609,7 +609,7 @@ static CUresult synchronise(CUcontext context) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_synchronise message = {0};
-	result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	result = CALL_WAITS(c, SYNCHRONISE, synchronise, &message, ALL_STREAMS);
 	print_pending(c);
 	managed_watch();
 	return client_deferred(c, result);

@@ -90,6 +90,7 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
 	struct pending queue[IN_FLIGHT];
 	unsigned first = 0, count = 0;
+	uint64_t end = 0;
 	CUresult result = CUDA_SUCCESS;
 	for (size_t asked = 0; asked < size || count > 0;) {
 		if (asked < size && count < IN_FLIGHT && result == CUDA_SUCCESS) {
@@ -108,6 +109,7 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (count == 0)
 			break;
 		struct pending *p = &queue[first];
+		end = c->slot_end[p->slot];
 		CUresult r = slot_wait(c, p->slot, NULL);
 		if (r == CUDA_SUCCESS)
 			wide_copy(to + p->done, c->arena + p->offset, p->size);
@@ -119,6 +121,8 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (result != CUDA_SUCCESS)
 			asked = size;
 	}
+	if (result == CUDA_SUCCESS)
+		ring_done(c, end, stream);
 	return result;
 }
 

@@ -330,8 +330,7 @@ static CUresult do_record(const struct target *t, CUevent event) {
 	if (!object_is(event, KIND_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	capture_forget_event(event);
-	struct wire_event_record message = {event->object.number, t->stream};
-	CUresult result = POST(t->client, EVENT_RECORD, event_record, &message, NO_DATA);
+	CUresult result = event_record_on(t, event);
 	if (result == CUDA_SUCCESS)
 		atomic_store(&event->recorded, true);
 	return result;

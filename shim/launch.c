@@ -183,7 +183,7 @@ CUresult function_occupancy(CUfunction f, unsigned threads, size_t shared, uint3
 		return result;
 	struct wire_function_occupancy message = {f->object.number, threads, shared};
 	struct answer answer;
-	result = CALL(c, FUNCTION_OCCUPANCY, function_occupancy, &message, NO_DATA, &answer);
+	result = CALL_ONCE(c, FUNCTION_OCCUPANCY, function_occupancy, &message, &answer);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_function_occupancy_reply reply;
@@ -262,7 +262,7 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 	struct wire_function_shared message = {f->object.number, (uint32_t)blocks, (uint32_t)threads};
 	struct answer answer;
 	struct wire_function_shared_reply reply;
-	result = CALL(c, FUNCTION_SHARED, function_shared, &message, NO_DATA, &answer);
+	result = CALL_ONCE(c, FUNCTION_SHARED, function_shared, &message, &answer);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
@@ -351,7 +351,7 @@ static CUresult ask_clusters(CUfunction f, const struct launch *l, struct wire_f
 		.cluster_z = l->cluster[2],
 	};
 	struct answer answer;
-	result = CALL(c, FUNCTION_CLUSTERS, function_clusters, &message, NO_DATA, &answer);
+	result = CALL_ONCE(c, FUNCTION_CLUSTERS, function_clusters, &message, &answer);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};

@@ -129,6 +129,8 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 	c->opened = padded;
 	if (watching())
 		watch_sent(c, header.seq);
+	if (head->slot != 0)
+		c->slot_end[head->slot] = c->tail + padded;
 	*at = messages + offset + WIRE_HEADER;
 	return CUDA_SUCCESS;
 }
@@ -162,6 +164,42 @@ bool ring_try(struct client *c, enum wire_op op) {
 void ring_close(struct client *c) {
 	publish(c, c->opened);
 	pthread_mutex_unlock(&c->send_lock);
+}
+
+void ring_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	uint64_t *known = &c->done_all;
+	if (stream != ALL_STREAMS) { // another stream that has the same place makes room
+		known = &c->done[stream % DONE_STREAMS].end;
+		if (end > *known)
+			c->done[stream % DONE_STREAMS].stream = stream;
+	}
+	if (end > *known)
+		*known = end;
+	pthread_mutex_unlock(&c->send_lock);
+}
+
+static bool done_locked(const struct client *c, uint64_t end, uint64_t stream) {
+	if (c->done_all >= end)
+		return true;
+	return stream != ALL_STREAMS && c->done[stream % DONE_STREAMS].stream == stream && c->done[stream % DONE_STREAMS].end >= end;
+}
+
+// To a client that has ended, or has had a fault, nothing is done: whoever asks is told so.
+static bool tells(struct client *c) { return client_status(c) == CUDA_SUCCESS && !client_gone(c); }
+
+bool ring_is_done(struct client *c, uint64_t end, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool done = done_locked(c, end, stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return done && tells(c);
+}
+
+bool ring_idle(struct client *c, uint64_t stream) {
+	pthread_mutex_lock(&c->send_lock);
+	bool idle = c->tail > 0 && done_locked(c, c->tail, stream);
+	pthread_mutex_unlock(&c->send_lock);
+	return idle && tells(c);
 }
 
 // --- answers --------------------------------------------------------------------

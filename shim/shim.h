@@ -147,6 +147,9 @@ extern int device_count, driver_version;
 
 struct host_call;
 
+enum { DONE_STREAMS = 64 };
+enum { KNOWN_ANSWERS = 4096, KNOWN_BYTES = 512 }; // answers.c: how many, and of how many bytes each, the question as well
+
 struct client {
 	int device, socket;
 	struct wire_ring *ring;
@@ -164,6 +167,11 @@ struct client {
 	pthread_mutex_t send_lock;
 	uint64_t tail, opened;
 	uint32_t seq;
+	uint64_t slot_end[WIRE_SLOTS + 1]; // where the message in each slot ends; of whoever has the slot
+	uint64_t done_all;                 // ring_done: up to where everything is known to be done,
+	struct {
+		uint64_t stream, end;      // and all of a stream's; of some streams
+	} done[DONE_STREAMS];
 	pthread_mutex_t staging_lock; // taken before send_lock
 	uint64_t staged;
 	pthread_mutex_t slot_lock;
@@ -200,6 +208,10 @@ struct client {
 	_Atomic uint32_t notices_read;
 	atomic_flag pinned_told;
 
+	// answers.c
+	pthread_mutex_t known_lock;
+	struct known **known; // KNOWN_ANSWERS of them
+
 	// timeline.c
 	_Atomic bool recorded; // what its worker does
 
@@ -224,6 +236,13 @@ void print_pending(struct client *c);                // printed.c: what kernels 
 
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at);
 void ring_close(struct client *c);
+
+// What a stream, or ALL_STREAMS, was sent up to a message is done. The end of a message is where
+// the ring goes on behind it: slot_end of its slot. What is known needs not be asked again.
+#define ALL_STREAMS UINT64_MAX
+void ring_done(struct client *c, uint64_t end, uint64_t stream);
+bool ring_is_done(struct client *c, uint64_t end, uint64_t stream);
+bool ring_idle(struct client *c, uint64_t stream); // up to the last message
 bool ring_try(struct client *c, enum wire_op op);
 
 struct answer {
@@ -255,7 +274,13 @@ CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 
 
-// POST sends a message that has no answer, CALL one that has; both are a CUresult.
+// --- answers.c: answers that are always the same ---------------------------------
+
+bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length);
+void answer_keep(struct client *c, enum wire_op op, const void *question, size_t size, const void *answer, size_t length);
+
+// POST sends a message that has no answer, CALL one that has; both are a CUresult. CALL_ONCE
+// is a CALL whose answer is always the same for the same message.
 #define POST(client, OP, name, message, head) \
 	__extension__({ \
 		const struct wire_##name *m_ = (message); \
@@ -280,6 +305,44 @@ void bounce_give(struct client *c, uint64_t offset);
 				slot_give(client, h_.slot); \
 		} \
 		result_; \
+	})
+
+// CALL_WAITS is a CALL that waits for a stream: without asking, where it is known to be idle.
+#define CALL_WAITS(client, OP, name, message, stream) \
+	__extension__({ \
+		struct wire_header h_ = *NO_DATA; \
+		CUresult result_ = CUDA_SUCCESS; \
+		if (!ring_idle(client, stream)) { \
+			result_ = slot_take(client, &h_.slot); \
+			if (result_ == CUDA_SUCCESS) { \
+				result_ = POST(client, OP, name, message, &h_); \
+				uint64_t end_ = (client)->slot_end[h_.slot]; \
+				if (result_ == CUDA_SUCCESS) \
+					result_ = slot_wait(client, h_.slot, NULL); \
+				else \
+					slot_give(client, h_.slot); \
+				if (result_ == CUDA_SUCCESS) \
+					ring_done(client, end_, stream); \
+			} \
+		} \
+		result_; \
+	})
+
+#define CALL_ONCE(client, OP, name, message, into) \
+	__extension__({ \
+		uint8_t question_[KNOWN_BYTES]; \
+		struct answer *a_ = (into); \
+		size_t length_ = 0, asked_ = wire_##name##_size(message); \
+		CUresult once_ = CUDA_SUCCESS; \
+		wire_##name##_put(question_, message); \
+		if (answer_known(client, WIRE_##OP, question_, asked_, a_->payload, sizeof a_->payload, &length_)) { \
+			a_->size = (uint32_t)length_; \
+		} else { \
+			once_ = CALL(client, OP, name, message, NO_DATA, a_); \
+			if (once_ == CUDA_SUCCESS) \
+				answer_keep(client, WIRE_##OP, question_, asked_, a_->payload, a_->size); \
+		} \
+		once_; \
 	})
 
 #define NO_DATA (&(const struct wire_header){0})
@@ -353,6 +416,7 @@ struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
+	uint64_t record_end, record_stream; // of the last record's message; under the client's send_lock
 	struct shared_event *shared; // with other programs; NULL: nobody else has it
 	_Atomic uint64_t own;        // number of the last record of this process's, if it is shared
 	struct recorded *in_capture; // where it was last recorded, if that was a captured stream; under the same lock
@@ -386,6 +450,7 @@ void copies_forget(struct client *c); // its events have gone
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
+CUresult event_record_on(const struct target *target, CUevent event); // in a stream that is not captured
 void event_release(CUevent event, bool tell);
 void streams_forget_thread(void);
 

@@ -197,7 +197,7 @@ CUresult target_uncaptured(CUstream stream, struct target *target) {
 
 CUresult target_wait(const struct target *target) {
 	struct wire_stream_synchronise message = {target->stream};
-	CUresult result = CALL(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
+	CUresult result = CALL_WAITS(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, target->stream);
 	print_pending(target->client);
 	managed_watch();
 	return client_deferred(target->client, result);
@@ -232,7 +232,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_stream_query message = {t.stream};
-	result = CALL(t.client, STREAM_QUERY, stream_query, &message, NO_DATA, NULL);
+	result = CALL_WAITS(t.client, STREAM_QUERY, stream_query, &message, t.stream); // success says as much
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(t.client);
 	return result;
@@ -402,6 +402,21 @@ CUresult do_cuEventDestroy_v2(CUevent event) {
 	return CUDA_SUCCESS;
 }
 
+// Notes where the record is among the messages: event_known.
+CUresult event_record_on(const struct target *target, CUevent event) {
+	struct client *c = target->client;
+	struct wire_event_record message = {event->object.number, target->stream};
+	uint8_t *at;
+	CUresult result = ring_open(c, WIRE_EVENT_RECORD, wire_event_record_size(&message), NO_DATA, &at);
+	if (result != CUDA_SUCCESS)
+		return result;
+	wire_event_record_put(at, &message);
+	event->record_end = c->tail + c->opened;
+	event->record_stream = target->stream;
+	ring_close(c);
+	return CUDA_SUCCESS;
+}
+
 static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (!object_is(event, KIND_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -416,8 +431,7 @@ static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (external)
 		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
 	capture_forget_event(event);
-	struct wire_event_record message = {event->object.number, t.stream};
-	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
+	result = event_record_on(&t, event);
 	if (result == CUDA_SUCCESS && event->shared != NULL)
 		result = ipc_event_record(event, &t);
 	if (result == CUDA_SUCCESS)
@@ -431,7 +445,16 @@ CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int 
 	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
-// An event that was never recorded has happened.
+// An event that was never recorded has happened. One of whose stream more is known to be done
+// than what was sent before it has, too.
+
+static bool event_known(struct client *c, CUevent event, uint64_t *end, uint64_t *stream) {
+	pthread_mutex_lock(&c->send_lock);
+	*end = event->record_end;
+	*stream = event->record_stream;
+	pthread_mutex_unlock(&c->send_lock);
+	return ring_is_done(c, *end, *stream);
+}
 
 CUresult do_cuEventQuery(CUevent event) {
 	if (!object_is(event, KIND_EVENT))
@@ -445,7 +468,12 @@ CUresult do_cuEventQuery(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_query message = {event->object.number};
-	result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
+	uint64_t end, stream;
+	if (!event_known(c, event, &end, &stream)) {
+		result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
+		if (result == CUDA_SUCCESS)
+			ring_done(c, end, stream);
+	}
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(c);
 	return result;
@@ -463,7 +491,12 @@ CUresult do_cuEventSynchronize(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_synchronise message = {event->object.number};
-	result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
+	uint64_t end, stream;
+	if (!event_known(c, event, &end, &stream)) {
+		result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
+		if (result == CUDA_SUCCESS)
+			ring_done(c, end, stream);
+	}
 	print_pending(c);
 	return result;
 }

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xef73489du
+#define WIRE_SCHEMA 0x9cb6ca7cu
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -95,11 +95,13 @@ struct wire_hello {
 	struct wire_bytes program;
 	struct wire_bytes token;
 	struct wire_bytes grant;
+	uint32_t weight;
+	struct wire_bytes class;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 36 + m->program.size + m->token.size + m->grant.size;
+	return 44 + m->program.size + m->token.size + m->grant.size + m->class.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -112,6 +114,8 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put_bytes(p, m->program);
 	p = wire_put_bytes(p, m->token);
 	p = wire_put_bytes(p, m->grant);
+	p = wire_put(p, &m->weight, 4);
+	p = wire_put_bytes(p, m->class);
 	return p;
 }
 
@@ -124,6 +128,8 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	m->program = wire_get_bytes(r);
 	m->token = wire_get_bytes(r);
 	m->grant = wire_get_bytes(r);
+	wire_get(r, &m->weight, 4);
+	m->class = wire_get_bytes(r);
 	return wire_end(r);
 }
 

@@ -524,14 +524,19 @@ func (r *run) granted(plan *policy.Plan, st *policy.Start) string {
 
 // place notes where a job runs; parts are in node order.
 func (o *Outcome) place(a *model.Allocation) {
-	o.Nodes, o.Blocks = int32(len(a.Parts)), 0
-	for i := range a.Parts {
-		if i == 0 || a.Parts[i].Node != a.Parts[i-1].Node+1 {
+	o.On(len(a.Parts), func(i int) int32 { return a.Parts[i].Node })
+}
+
+// On notes the nodes that a job ran on, of which there are n, in order.
+func (o *Outcome) On(n int, node func(i int) int32) {
+	o.Nodes, o.Blocks, o.Span = int32(n), 0, 0
+	for i := range n {
+		if i == 0 || node(i) != node(i-1)+1 {
 			o.Blocks++
 		}
 	}
-	if o.Nodes > 0 {
-		o.Span = a.Parts[o.Nodes-1].Node - a.Parts[0].Node + 1
+	if n > 0 {
+		o.Span = node(n-1) - node(0) + 1
 	}
 }
 

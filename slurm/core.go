@@ -26,7 +26,11 @@ type Config struct {
 	// requests of the one before; 0 is 3 s. Retry is how long a job
 	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
-	// GrantFolder is below which the plug-in finds grants; "" is none.
+	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU counts only while its node is there
+	// to lend it then. Else jobs are told which GPUs they have, and nobody gives them any.
+	Lending bool
+	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
+	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
 	GrantFolder string
 }
 
@@ -59,6 +63,21 @@ type Place struct {
 	CPUsPerNode int
 	// Comment is the job's new comment.
 	Comment string
+	// Start is how often Slurm had started the job anew, and User and UID are whose it is.
+	Start int
+	User  string
+	UID   int
+	// As is what the job asks for from now on; nil if that stays as it is.
+	As *Change
+	// Borrows are the GPUs that are lent to the programs on each of Nodes; nil if there are none.
+	Borrows [][]Borrow
+}
+
+// Borrow is a GPU that is lent to a job.
+type Borrow struct {
+	words.Device
+	// Memory is the share in bytes; 0 is the whole GPU.
+	Memory int64
 }
 
 // Say asks for something that comes with a comment.
@@ -142,6 +161,12 @@ type job struct {
 	counted bool
 	member  bool // it is a task with a record of its own
 	tries   int  // how often it was recalled or refused since it last ran
+	// borrower: it asks for GPUs anywhere. short: the book lacks some that it has, of nodes that have
+	// not said yet what they lend.
+	borrower, short bool
+	// before is the comment of a job whose placement would change what it asks for.
+	before *words.Comment
+	ors    []model.Request // its alternatives, as they were written
 }
 
 // Counts are what has happened.
@@ -167,9 +192,11 @@ type Core struct {
 
 	now, began time.Duration
 	started    bool
+	settled    bool // a listing shows what the driver before this one has asked for
 
 	nodes      []*node
 	byName     map[string]*node
+	strangers  map[string]bool // lenders that Slurm does not know, and that was said
 	partitions map[string]*partition
 	reserved   []Reservation
 	largest    int // processors of the largest node
@@ -201,13 +228,17 @@ type node struct {
 	crowded bool // somebody uses what the book has no room for
 	noted   bool // and that was said
 	gone    bool
+	// book is how many GPUs the book has, lends the set of those that can be used.
+	book  int
+	lends uint64
+	odd   bool // its GPUs cannot be entered, and that was said
 }
 
 // New returns a cluster of which nothing is known. The policy serves this core only.
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
-	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, partitions: map[string]*partition{},
+	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, strangers: map[string]bool{}, partitions: map[string]*partition{},
 		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
 	state.SetClock(func(t time.Duration) string {
 		if t-c.policyTime(c.now) > year/2 {
@@ -271,10 +302,14 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	if p.Nodes != nil {
 		c.takeNodes(p.Nodes)
 	}
+	if c.cfg.Lending && p.Lenders != nil {
+		c.takeLenders(p.Lenders)
+	}
 	if p.Reservations != nil {
 		c.reserved = p.Reservations
 		c.setWindows()
 	}
+	c.settled = c.settled || p.Asked-c.began >= c.cfg.Settle
 	if p.Same {
 		c.lookAgain(p.Asked)
 		return
@@ -372,18 +407,19 @@ func (c *Core) read(j *job, f *Job) {
 	if !fresh {
 		return
 	}
-	admin, err := words.Parse(f.AdminComment)
+	both, err := words.ParseBoth(f.AdminComment, f.Comment)
 	if err != nil {
 		c.note("job %s: %v", j.Ref, err)
 	}
-	users, _ := words.Parse(f.Comment)
-	j.comment, j.managed = admin, admin.Request != nil
-	if users.Request != nil && admin.Request != nil && admin.Answer == nil {
-		// Where REST cannot write the administrators' comment the driver writes the other one.
-		j.comment.Answer, j.comment.Why, j.comment.Other = users.Answer, users.Why, users.Other
-		j.comment.Request.Placed, j.comment.Request.Was = users.Request.Placed, users.Request.Was
-	}
-	j.said = j.comment.Why
+	j.comment, j.managed = both, both.Request != nil
+	j.said, j.before = j.comment.Why, nil
+	j.borrower = j.borrows()
+	c.readAlternatives(j)
+}
+
+// borrows says whether a job asks for GPUs anywhere.
+func (j *job) borrows() bool {
+	return j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob, "rgpu"))
 }
 
 // enter moves a job to another phase.
@@ -411,6 +447,10 @@ func (c *Core) withdraw(j *job) {
 		c.stepDue = true
 	}
 	j.parts = nil
+	if j.before != nil {
+		j.comment, j.before = *j.before, nil
+		j.borrower = j.borrows()
+	}
 	c.count(j)
 	if j.phase != aside {
 		c.enter(j, aside)
@@ -514,9 +554,6 @@ func (c *Core) recall(j *job, why string) {
 	}
 	c.enter(j, recalling)
 	j.why, j.until = why, c.now+c.pause(j)
-	if j.fact.Eligible > c.now {
-		j.until = j.fact.Eligible
-	}
 	j.busy = true
 	c.effects.Recalls = append(c.effects.Recalls, j.Ref)
 }
@@ -612,7 +649,7 @@ func (c *Core) offer(j *job) {
 // notOurs deals with a job that the core does not understand: Slurm's scheduler gets it, unless it
 // needs what only Muster can give.
 func (c *Core) notOurs(j *job, err error) {
-	if j.comment.Request.GPUs > 0 {
+	if j.borrower {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
@@ -685,7 +722,10 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 		c.note("job %s: %v", j.Ref, err)
 		c.withdraw(j)
 		j.plan = nil
-		j.why, j.until = fmt.Sprintf("Slurm refused its placement: %v", err), c.now+c.pause(j)
+		j.why, j.until = err.Error(), c.now+c.pause(j)
+		if !errors.Is(err, ErrNotLent) {
+			j.why = "Slurm refused its placement: " + j.why
+		}
 	case fate == Refused:
 		c.note("job %s: %v", j.Ref, err)
 		j.why, j.until = err.Error(), c.now+c.pause(j)
@@ -700,7 +740,7 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // Step lets the policy decide, if anything has changed since it last did or it asked for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle {
+	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
 		return
 	}
 	c.stepDue = false
@@ -729,11 +769,24 @@ func (c *Core) begin(st *policy.Start) {
 		p := &st.Alloc.Parts[i]
 		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)
 	}
-	for _, g := range st.Alloc.Grants {
-		a.Devices = append(a.Devices, words.Device{Node: c.nodes[g.Node].Name, Device: int(g.Device)})
+	var change *Change
+	if st.Alternative > 0 {
+		change = c.choose(j, st.Alternative)
+	}
+	borrows := c.borrowed(j, st.Alloc)
+	for _, list := range borrows {
+		for _, b := range list {
+			a.Devices = append(a.Devices, b.Device)
+		}
 	}
 	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
-		a.Grant = c.cfg.GrantFolder + "/" + strconv.FormatUint(j.ID, 10)
+		a.Grant = fmt.Sprintf("%s/%d.%d", c.cfg.GrantFolder, j.ID, a.Start)
+	}
+	if node := c.clash(j, st.Alloc, borrows); node != "" {
+		c.enter(j, placing)
+		c.withdraw(j)
+		j.why, j.until = fmt.Sprintf("node %s lends some of its GPUs, and Slurm gives out others: which ones a job gets there Slurm alone decides, so it waits until only one of both is so", node), c.now+c.pause(j)
+		return
 	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
@@ -742,7 +795,7 @@ func (c *Core) begin(st *policy.Start) {
 	}
 	c.enter(j, placing)
 	j.busy = true
-	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String()}
+	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, As: change, Borrows: borrows}
 	if !st.Alloc.Parts[0].Exclusive {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}

@@ -18,6 +18,23 @@ type Picture struct {
 	Nodes        []Node
 	Partitions   []Partition
 	Reservations []Reservation
+	// Lenders are the nodes that are there to lend their GPUs; nil where nobody asked.
+	Lenders []Lender
+}
+
+// Lender is a node that lends its GPUs.
+type Lender struct {
+	Node string
+	GPUs []LentGPU
+}
+
+// LentGPU is a GPU that a node lends.
+type LentGPU struct {
+	Name   string
+	Memory int64
+	Speed  float64
+	// Up says that it can be used.
+	Up bool
 }
 
 // Job is a job as Slurm knows it. Times are counted from 1970; 0 is unknown.
@@ -25,6 +42,7 @@ type Job struct {
 	ID        uint64
 	Name      string
 	User      string
+	UID       int
 	Account   string
 	QOS       string
 	Partition string
@@ -63,6 +81,7 @@ type Job struct {
 
 	Dependency  string
 	Reservation string
+	Licences    string
 	// ArrayJob is the number of the array, 0 for none. Tasks that were not taken out of the array
 	// yet are one record: ArrayTasks names them ("1-4%2"). ArrayTask is the number of one task.
 	ArrayJob   uint64

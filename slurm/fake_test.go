@@ -27,6 +27,8 @@ type fake struct {
 	ended  map[uint64]int
 	// faults is how likely things go wrong, from 0 to 1.
 	faults float64
+	// lends says which nodes lend two GPUs each that Slurm does not know; nil: Slurm knows them.
+	lends map[string]bool
 }
 
 type fakeJob struct {
@@ -70,6 +72,15 @@ func (f *fake) picture() *slurm.Picture {
 	for _, id := range f.order {
 		if j := f.jobs[id]; j != nil {
 			p.Jobs = append(p.Jobs, j.Job)
+		}
+	}
+	if f.lends != nil {
+		p.Lenders = []slurm.Lender{}
+	}
+	for _, n := range f.nodes {
+		if f.lends[n.Name] {
+			gpu := slurm.LentGPU{Name: "gpu", Memory: 16 << 30, Speed: 1, Up: true}
+			p.Lenders = append(p.Lenders, slurm.Lender{Node: n.Name, GPUs: []slurm.LentGPU{gpu, gpu}})
 		}
 	}
 	return p
@@ -189,6 +200,7 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 		e.Recalls, e.Handovers, e.Splits = nil, nil, nil
 	}
 	for _, p := range e.Places {
+		f.checkBorrows(&p)
 		f.request(told, p.Job.ID, func(j *fakeJob) {
 			if !j.Held {
 				f.t.Errorf("job %d is placed twice", j.ID)
@@ -206,6 +218,26 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 		if j := f.jobs[s.Job.ID]; j != nil {
 			j.AdminComment = s.Comment
 		}
+	}
+}
+
+// checkBorrows looks whether a job gets as many GPUs as it asks for, of nodes that lend.
+func (f *fake) checkBorrows(p *slurm.Place) {
+	f.t.Helper()
+	c, err := words.Parse(p.Comment)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n := 0
+	for _, list := range p.Borrows {
+		for _, b := range list {
+			if n++; f.lends != nil && !f.lends[b.Node] {
+				f.t.Errorf("job %d gets GPU %s, which nobody lends", p.Job.ID, b.Device)
+			}
+		}
+	}
+	if n != c.Request.GPUs || len(c.Answer.Devices) != n {
+		f.t.Errorf("job %d gets %d GPUs: %s", p.Job.ID, n, p.Comment)
 	}
 }
 
@@ -227,7 +259,7 @@ func (f *fake) check() {
 			continue
 		}
 		for _, d := range c.Answer.Devices {
-			if c.Request.Mode == words.Shared {
+			if c.Request.Shares() {
 				if shares[d] += c.Request.MemoryMB; shares[d] > 16<<10 || owner[d] != 0 {
 					f.t.Errorf("job %d has a share of GPU %s, of which others have too much", j.ID, d)
 				}
@@ -241,13 +273,13 @@ func (f *fake) check() {
 	}
 }
 
-func newCore(t testing.TB, spec string) *slurm.Core {
+func newCore(t testing.TB, spec string, lending bool) *slurm.Core {
 	t.Helper()
 	p, err := catalog.New(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slurm.New(slurm.Config{}, p)
+	return slurm.New(slurm.Config{Lending: lending}, p)
 }
 
 // mishap does something that users, administrators and hardware do.
@@ -286,36 +318,49 @@ func (f *fake) mishap() {
 // All that may go wrong does, and drivers die all the time: no GPU has two borrowers, no job is placed
 // twice, and when all is calm again every job ends, once.
 func TestNothingIsLostOrBookedTwice(t *testing.T) {
-	runs := 60
+	runs := 40
 	if testing.Short() {
 		runs = 15
 	}
 	for i := range runs {
 		for _, spec := range []string{"easy", "first-fit"} {
 			seed := uint64(i)
-			t.Run(fmt.Sprintf("%s/%d", spec, seed), func(t *testing.T) { live(t, seed, spec) })
+			t.Run(fmt.Sprintf("%s/%d", spec, seed), func(t *testing.T) { live(t, seed, spec, false) })
+			t.Run(fmt.Sprintf("%s/%d/lenders", spec, seed), func(t *testing.T) { live(t, seed, spec, true) })
 		}
 	}
 }
 
-func live(t *testing.T, seed uint64, spec string) {
+func live(t *testing.T, seed uint64, spec string, lending bool) {
 	f := newFake(t, seed, 6, 4, 2)
 	f.faults = 0.2
-	c := newCore(t, spec)
+	if lending {
+		f.lends = map[string]bool{}
+		for i := range f.nodes {
+			f.nodes[i].GPUs = 0
+		}
+	}
+	c := newCore(t, spec, lending)
 	var all []uint64
 	for step := range 400 {
 		if step < 200 {
 			if f.random.IntN(2) == 0 {
-				comment := []string{"muster:req", "muster:req rgpu=1", "muster:req rgpu=3", "muster:req rgpu=1 mem=4096M mode=shar", ""}[f.random.IntN(5)]
+				comment := []string{"muster:req", "muster:req rgpu=1", "muster:req rgpu=3", "muster:req rgpu=1 mem=4096M mode=shar", "", "muster:req rgpu=2 mem=4096M"}[f.random.IntN(6)]
 				all = append(all, f.submit(comment, 1+f.random.IntN(2), 1+f.random.IntN(4), time.Duration(1+f.random.IntN(20))*time.Second).ID)
 			}
 			if f.random.IntN(8) == 0 {
 				f.mishap()
 			}
+			if lending && f.random.IntN(4) == 0 {
+				f.lends[f.nodes[f.random.IntN(len(f.nodes))].Name] = f.random.IntN(3) > 0
+			}
 		} else {
 			f.faults = 0
 			for i := range f.nodes {
 				f.nodes[i].States = []string{"IDLE"}
+				if lending {
+					f.lends[f.nodes[i].Name] = true
+				}
 			}
 		}
 		p := f.picture()
@@ -328,7 +373,10 @@ func live(t *testing.T, seed uint64, spec string) {
 		dies := step < 200 && f.random.IntN(15) == 0
 		f.perform(c, c.Take(), dies)
 		if dies {
-			c = newCore(t, spec)
+			c = newCore(t, spec, lending)
+			if lending {
+				clear(f.lends) // nodes take a while to find the next driver
+			}
 		}
 		f.tick(time.Duration(100+f.random.IntN(2000)) * time.Millisecond)
 		f.check()
@@ -364,7 +412,7 @@ func BenchmarkBurst(b *testing.B) {
 				for range n {
 					f.submit("muster:req", 1, 1, time.Minute)
 				}
-				c := newCore(b, "easy")
+				c := newCore(b, "easy", false)
 				c.Observe(f.now-time.Minute, &slurm.Picture{Jobs: []slurm.Job{}, Nodes: f.nodes, Asked: f.now - time.Minute})
 				p := f.picture()
 				b.StartTimer()

@@ -19,7 +19,9 @@ type policyState interface {
 	Resumed(policy.JobID) error
 	Rank(id policy.JobID, rank int64) error
 	AddNode(n model.Node, types ...model.GPUType) (int32, error)
+	AddDevices(n int32, gpus []int, types ...model.GPUType) error
 	SetNode(n int32, st policy.NodeState) error
+	SetDevice(n, device int32, up bool) error
 	SetWindows([]policy.Window) error
 	Step(now time.Duration) *policy.Plan
 

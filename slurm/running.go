@@ -73,7 +73,11 @@ func (c *Core) asPlanned(j *job) bool {
 			return false
 		}
 		p := &a.Parts[i]
-		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || p.GPUs != u.GPUs {
+		gpus := p.GPUs
+		if j.borrower {
+			gpus = 0 // they are Muster's, and Slurm does not know of them
+		}
+		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || gpus != u.GPUs {
 			c.counts.Uneven++
 			return false
 		}
@@ -81,26 +85,25 @@ func (c *Core) asPlanned(j *job) bool {
 	return true
 }
 
-// grantsOf are the borrowed GPUs of a job, from the book or from its comment.
+// grantsOf are the GPUs that are lent to a job, from the book or from its comment.
 func (c *Core) grantsOf(j *job) []model.Grant {
-	if j.number >= 0 && j.phase != waiting {
-		return slices.Clone(c.plain.Allocation(j.number).Grants)
+	if j.number >= 0 && j.phase != waiting && !j.short {
+		return lentOf(j, c.plain.Allocation(j.number))
 	}
 	if j.plan == nil {
 		return nil
 	}
 	var list []model.Grant
+	j.short = false
 	for i, d := range j.plan.Devices {
 		n := c.byName[d.Node]
-		if n == nil || d.Device >= n.GPUs {
-			c.note("job %s: its comment names GPU %s, which does not exist", j.Ref, d)
+		if n == nil || d.Device >= n.book {
+			if j.short = c.cfg.Lending && n != nil; !j.short {
+				c.note("job %s: its comment names GPU %s, which does not exist", j.Ref, d)
+			}
 			continue
 		}
-		g := model.Grant{For: int32(i % len(j.plan.Nodes)), Node: n.number, Device: int32(d.Device)}
-		if r := j.comment.Request; r.Mode == words.Shared {
-			g.Memory = r.MemoryMB << 20
-		}
-		list = append(list, g)
+		list = append(list, model.Grant{For: int32(i % len(j.plan.Nodes)), Node: n.number, Device: int32(d.Device), Memory: j.share()})
 	}
 	return list
 }
@@ -119,7 +122,7 @@ func (c *Core) adopt(j *job, grants []model.Grant) {
 		if u.GPUs == 0 && u.Count > 0 {
 			p.GPUs = lowest(c.plain.View().FreeGPUs(n.number), u.Count)
 		}
-		p.GPUs &= 1<<n.Node.GPUs - 1
+		p.GPUs &= 1<<n.book - 1
 		if c.cfg.Memory {
 			p.Memory = min(u.Memory, n.Memory)
 		}
@@ -277,6 +280,11 @@ func (c *Core) findPlaced(j *job) {
 	}
 	j.plan = j.comment.Answer
 	a := &model.Allocation{Grants: c.grantsOf(j)}
+	if j.short {
+		if spec.Request.Remote.Count = len(a.Grants); len(a.Grants) == 0 {
+			spec.Request.Remote = nil
+		}
+	}
 	for _, name := range j.plan.Nodes {
 		n := c.byName[name]
 		if n == nil {
@@ -347,7 +355,7 @@ func (c *Core) addNode(f Node) *node {
 		c.note("node %s is left out: %v", f.Name, err)
 		return nil
 	}
-	n := &node{Node: f, number: number}
+	n := &node{Node: f, number: number, book: f.GPUs, lends: 1<<f.GPUs - 1}
 	c.nodes = append(c.nodes, n)
 	c.byName[f.Name] = n
 	c.largest, c.threads = max(c.largest, f.CPUs), max(c.threads, f.Threads)

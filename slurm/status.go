@@ -1,20 +1,26 @@
 package slurm
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
 
 // Status is what the driver knows, for people and scripts.
 type Status struct {
-	Nodes   int         `json:"nodes"`
-	Up      int         `json:"nodes_up"`
-	Waiting int         `json:"waiting"`
-	Placed  int         `json:"placed"`
-	Running int         `json:"running"`
-	Slurms  int         `json:"slurms"`
-	Counts  Counts      `json:"counts"`
-	Jobs    []JobStatus `json:"jobs"`
+	Nodes   int `json:"nodes"`
+	Up      int `json:"nodes_up"`
+	Waiting int `json:"waiting"`
+	Placed  int `json:"placed"`
+	Running int `json:"running"`
+	Slurms  int `json:"slurms"`
+	// Lenders are the nodes that lend GPUs now, Lendable how many GPUs they have for that, and Borrowed
+	// how many jobs were lent, a shared one for each of its jobs.
+	Lenders  int         `json:"lenders"`
+	Lendable int         `json:"gpus_lendable"`
+	Borrowed int         `json:"gpus_borrowed"`
+	Counts   Counts      `json:"counts"`
+	Jobs     []JobStatus `json:"jobs"`
 }
 
 // JobStatus is a job of Muster.
@@ -41,6 +47,10 @@ func (c *Core) Status(most int) Status {
 		if n.up() && !n.crowded {
 			s.Up++
 		}
+		if c.cfg.Lending && n.lends != 0 {
+			s.Lenders++
+			s.Lendable += bits.OnesCount64(n.lends)
+		}
 	}
 	ids := c.sorted(func(j *job) bool {
 		switch {
@@ -49,8 +59,10 @@ func (c *Core) Status(most int) Status {
 			return false
 		case j.phase == running:
 			s.Running++
+			s.Borrowed += len(j.lent())
 		case j.phase == placed || j.phase == placing:
 			s.Placed++
+			s.Borrowed += len(j.lent())
 		default:
 			s.Waiting++
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"muster/model"
-	"muster/slurm/words"
+	"muster/wire/grant"
 )
 
 // understand turns what Slurm knows of a job into a request, or says what of it the policies have no
@@ -40,7 +40,7 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 		return nil, err
 	}
 	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: f.QOS, Reservation: f.Reservation,
-		WallTime: c.expected(f), Request: r, Submit: max(0, c.policyTime(f.Submitted))}
+		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()
 }
 
@@ -78,11 +78,16 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 
 // nodesFor are the nodes that a job may use; nil is all of them.
 func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
-	f := &j.fact
-	required := f.Required
+	required := j.fact.Required
 	if j.comment.Request.Placed {
 		required = j.comment.Request.Was
 	}
+	return c.nodesIn(&j.fact, required, nodes)
+}
+
+// nodesIn are the nodes of a job's partition, or those that it requires, without those that it
+// excludes; nil is all.
+func (c *Core) nodesIn(f *Job, required string, nodes int) ([]string, error) {
 	var list []string
 	if p := c.partitions[f.Partition]; p != nil {
 		if list = p.names; required == "" && f.Excluded == "" {
@@ -144,9 +149,15 @@ func (c *Core) addGPUs(j *job, r *model.Request) error {
 	if count == 0 {
 		count = perNode.remote*r.Nodes + perJob.remote
 	}
-	if count > 0 {
-		r.Remote = &model.RemoteGPUs{Count: count, Memory: w.MemoryMB << 20, Shared: w.Mode == words.Shared}
+	switch {
+	case count == 0:
+		return nil
+	case r.GPUs > 0:
+		return errors.New("GPUs of its own nodes (--gres=gpu) besides")
+	case count > grant.MaxDevices*r.Nodes:
+		return fmt.Errorf("a program has at most %d of them, not %d", grant.MaxDevices, (count+r.Nodes-1)/r.Nodes)
 	}
+	r.Remote = &model.RemoteGPUs{Count: count, Memory: w.MemoryMB << 20, Shared: w.Shares()}
 	return nil
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xef73489d
+const Schema uint32 = 0x9cb6ca7c
 
 // The kinds of messages.
 const (
@@ -184,6 +184,8 @@ type Hello struct {
 	Program string
 	Token   string
 	Grant   string
+	Weight  uint32
+	Class   string
 }
 
 // Append adds the message's bytes.
@@ -196,6 +198,8 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendText(b, m.Program)
 	b = appendText(b, m.Token)
 	b = appendText(b, m.Grant)
+	b = appendU32(b, m.Weight)
+	b = appendText(b, m.Class)
 	return b
 }
 
@@ -210,6 +214,8 @@ func (m *Hello) Decode(b []byte) error {
 	m.Program = r.text()
 	m.Token = r.text()
 	m.Grant = r.text()
+	m.Weight = r.u32()
+	m.Class = r.text()
 	return r.end("Hello")
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,8 +127,30 @@ const (
 	aMoment  = 100 * time.Microsecond
 )
 
+// mostSpins is maxSpins for a consumer: some 80 us where cores are free, which is longer than
+// a program elsewhere takes from one call with an answer to the next.
+var mostSpins = spinsFor(runtime.GOMAXPROCS(0))
+
+func spinsFor(cores int) int {
+	if cores <= 2 {
+		return maxSpins
+	}
+	return 4 * maxSpins
+}
+
 // Pending says whether messages wait.
 func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
+
+// Soon says whether messages wait, or come within about a microsecond.
+func (c *Consumer) Soon() bool {
+	for range minSpins {
+		if c.Pending() {
+			return true
+		}
+		pause()
+	}
+	return false
+}
 
 // Stop lets Next return once there is no message, now or later. Any goroutine may call it.
 func (c *Consumer) Stop() {
@@ -229,7 +252,7 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	start := time.Now()
 	defer func() {
 		if time.Since(start) < aMoment {
-			c.spins = min(2*c.spins, maxSpins)
+			c.spins = min(2*c.spins, mostSpins)
 		} else {
 			c.spins = max(c.spins/2, minSpins)
 		}
@@ -318,6 +341,10 @@ func (s *Shared) setState(slot int, state uint32) {
 type Producer struct {
 	s *Shared
 
+	// Waits is called before the caller of a producer's method sleeps because the worker
+	// has no room for more; nil for nobody.
+	Waits func()
+
 	mu      sync.Mutex
 	tail    uint64
 	seq     uint32
@@ -391,6 +418,9 @@ func (p *Producer) room(n uint64) error {
 // until waits for something that the worker does.
 func (p *Producer) until(done func() bool) error {
 	waits := p.s.u32(atClientWaits)
+	if p.Waits != nil && !done() {
+		p.Waits()
+	}
 	for !done() {
 		if reason, closed := p.s.Closed(); closed {
 			return &ClosedError{reason}
@@ -467,6 +497,9 @@ func (p *Producer) freeSlot() (int, error) {
 	case slot := <-p.free:
 		return slot, nil
 	default:
+	}
+	if p.Waits != nil {
+		p.Waits()
 	}
 	for {
 		select {

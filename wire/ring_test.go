@@ -539,3 +539,39 @@ func TestSharedWords(t *testing.T) {
 		t.Errorf("got %q", reason)
 	}
 }
+
+// Whoever is about to sleep because the worker has no room is told before, once for each time:
+// on a full ring, in full staging memory, and where all slots are taken.
+func TestProducerTellsThatItWaits(t *testing.T) {
+	full := map[string]func(p *Producer) error{
+		"ring": func(p *Producer) error { return p.Send(Header{Op: OpModuleData, Slot: -1}, make([]byte, MaxMessage/2)) },
+		"staging": func(p *Producer) error {
+			return p.SendData(Header{Op: OpCopyIn, Slot: -1}, nil, make([]byte, BounceBuffer))
+		},
+		"slots": func(p *Producer) error {
+			_, err := p.Start(Header{Op: OpSynchronise}, nil)
+			return err
+		},
+	}
+	for name, more := range full {
+		t.Run(name, func(t *testing.T) {
+			s := newShared(t, smallest)
+			p := NewProducer(s)
+			told := 0
+			p.Waits = func() {
+				told++
+				s.Close("enough") // so that it does not sleep for ever
+			}
+			var err error
+			within(t, "sending", func() {
+				for err == nil {
+					err = more(p)
+				}
+			})
+			var closed *ClosedError
+			if told != 1 || !errors.As(err, &closed) {
+				t.Errorf("it was told %d times that it waits, and ended with %v", told, err)
+			}
+		})
+	}
+}

@@ -15,6 +15,19 @@ func (s *Shared) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&s.ring[a
 // slot returns the state of a reply slot.
 func (s *Shared) slot(i int) *uint32 { return s.u32(slotsAt + i*slotSize + slotState) }
 
+// u32 and u64 return words of the memory in which programs claim devices.
+func (p *Precedence) u32(at int) *uint32 { return (*uint32)(unsafe.Pointer(&p.memory[at])) }
+
+func (p *Precedence) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&p.memory[at])) }
+
+// monotonic is the time of the system's monotonic clock, in nanoseconds.
+func monotonic() int64 {
+	const clockMonotonic = 1
+	var t syscall.Timespec
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&t)), 0)
+	return t.Nano()
+}
+
 func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec) syscall.Errno {
 	_, _, errno := syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
 	return errno

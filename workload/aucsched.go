@@ -14,10 +14,12 @@ import (
 // x cores over all cores reaches about four hours, all submitted at once.
 //
 // The paper does not publish the most cores that a job may ask for, nor the
-// priorities. A sixteenth of the machine, in the order of submission, gives
-// utilisations nearest to the paper's over all its workloads; with an eighth
-// workload V comes nearer on large machines and workload IV much further away,
-// and with larger jobs first waits and slowdowns are far from the paper's.
+// priorities, nor whether jobs were really submitted at once. A sixteenth of the
+// machine, in the order of submission, gives utilisations nearest to the paper's
+// over all its workloads, and waits of its auction; with an eighth workload V
+// comes nearer on large machines and workload IV much further away, and with
+// larger jobs first waits and slowdowns are far from the paper's. The waits of its
+// Slurm, and fragmentation and spread, were not fitted.
 //
 // What is beyond the paper is drawn last or not at all, so that the same seed
 // gives the same jobs with it and without: contiguous requests, remote GPUs,

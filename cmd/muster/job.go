@@ -26,7 +26,8 @@ func newJob() *cobra.Command {
 		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it
 waits, which nodes, cores, memory and GPUs it has, where its output is, how it ended and
 what it used. A device that is lent by another node is called borrowed. Of an array all
-tasks are told about, one after the other.` + askHelp,
+tasks are told about, one after the other. Where no head of Muster runs, and Slurm does,
+the job is Slurm's (muster slurm job).` + askHelp,
 		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.askFlags),
@@ -42,6 +43,9 @@ tasks are told about, one after the other.` + askHelp,
 			var jobs []api.Job
 			for _, id := range ids {
 				some, err := h.Job(c.Context(), id)
+				if err != nil && f.isSlurmHere(err) {
+					return tellSlurmJobs(c, args, f.json)
+				}
 				if err != nil {
 					return err
 				}

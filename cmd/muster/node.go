@@ -45,6 +45,9 @@ else (the values are the defaults where there are some):
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit
   max_idle: 10ms                  # so long idle, a program makes room for those that wait
+  quantum: 2s                     # so long, on average, a busy program keeps what others wait for; off: while it is busy
+  latency: {share: 0.8, window: 200us}   # while programs of class latency are about: the most of the time that they hold
+                                  # others back, and how much work these have in flight (docs/sharing.md)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them
@@ -53,7 +56,7 @@ else (the values are the defaults where there are some):
     clients: 1024                 # on the node
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
-      alice: {memory: 64GiB, weight: 2}
+      alice: {memory: 64GiB, weight: 2, priority: 1, class: any}   # class: batch, latency (unless a program says batch), or any
   grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
@@ -66,6 +69,7 @@ else (the values are the defaults where there are some):
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
+  plain: false                    # true: whoever knows the token may come without TLS, for trusted networks
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
@@ -90,7 +94,7 @@ in the same way. If none comes within orphan_grace, the programs end, and are to
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
-max_idle, migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
+max_idle, quantum, latency (for new programs), migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
 effect at once. The log names what else has changed, and takes effect at the next start.
 
 With --head it is also a node of a cluster: an agent runs what the cluster's head
@@ -115,9 +119,10 @@ type nodeFlags struct {
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
-	state                                string
+	state, quantum                       string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
+	plain                                bool
 	level                                string
 }
 
@@ -150,6 +155,7 @@ func newNode() *cobra.Command {
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
+	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
@@ -165,6 +171,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
+	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
@@ -229,6 +236,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"visible", func() error { cfg.Visible = f.visible; return nil }},
 		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
+		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"swap", func() error {
 			size, err := model.ParseSize(f.swap)
@@ -247,6 +255,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"state", func() error { cfg.State = f.state; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},

@@ -25,15 +25,18 @@ func newPs() *cobra.Command {
 
 STATE is unqueued before it wanted a device, ready while it waits for one, assigned
 while it has one, waiting when it had to leave or let go, failed after a fault.
-RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
-often it got a device, WAITED how long it waited for that; PREEMPTED how often it had
+CLASS is latency or batch (docs/sharing.md). RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
+often it got a device, WAITED how long it waited for that; TURN how long it has been on
+its device and how long it may stay there while others wait that do not fit; PREEMPTED how often it had
 to make room for others; SWAPS how often its memory was moved off a device; MOVES how
 often it went on on another device, because a faster one had fallen idle, somebody said
 so (muster move) or its device was drained. A client is parked while it waits and every
 device that could hold it is drained or lost, and away while its worker has not come to
 a node that was started again.
 
-With -l there are also WORKER, the number of the process that serves the client, and
+With -l there are also WEIGHT and PRIORITY; TURNS, how many of its turns ended because
+others waited, LONGEST, the longest of its waits, MOVING, how long moving its memory took,
+and HELD, how long its kernels were held back for programs of class latency; WORKER, the number of the process that serves the client, and
 REBUILDS, how often that process ended before the program did and another one took its
 place. GPU counts kernels as they run, told each quarter of a second.` + whereHelp,
 		Example: "  muster ps\n  muster ps -l\n  muster ps --cluster\n  muster ps --node n3 --json",
@@ -56,7 +59,7 @@ place. GPU counts kernels as they run, told each quarter of a second.` + whereHe
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVarP(&long, "long", "l", false, "show workers and rebuilds too")
+	c.Flags().BoolVarP(&long, "long", "l", false, "show turns, workers and rebuilds too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
 }
@@ -119,10 +122,10 @@ func nodeFlag(c *cobra.Command, socket *string) {
 
 // clientTable lists clients; the long form has what their workers are.
 func clientTable(s *status.Node, long bool) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
-		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
+	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<CLASS", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
+		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">TURN", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
 	if long {
-		t.Columns = append(t.Columns, columns(">WORKER", ">REBUILDS")...)
+		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", ">WORKER", ">REBUILDS")...)
 	}
 	for _, c := range s.Clients {
 		device := "-"
@@ -140,9 +143,9 @@ func clientTable(s *status.Node, long bool) *report.Table {
 			state += " (away)"
 		}
 		row := []string{
-			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, state,
+			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), orDash(c.Class), device, state,
 			briefSize(c.Allocated), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit),
-			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime),
+			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime), turnOf(c),
 			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), fmt.Sprint(c.Moves.Total()), briefTime(c.Since),
 		}
 		if long {
@@ -150,11 +153,20 @@ func clientTable(s *status.Node, long bool) *report.Table {
 			if c.Worker != 0 {
 				worker = fmt.Sprint(c.Worker)
 			}
-			row = append(row, worker, fmt.Sprint(c.Rebuilds))
+			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), worker, fmt.Sprint(c.Rebuilds))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// turnOf is how much of its turn a client has used, and how long that may last while others
+// wait.
+func turnOf(c status.Client) string {
+	if c.Turn == 0 {
+		return "-"
+	}
+	return briefTime(c.TurnUsed) + "/" + briefTime(c.Turn)
 }
 
 // deviceTable lists devices, those that were removed if all are wanted; with an earlier

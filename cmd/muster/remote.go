@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 	"muster/internal/door"
 	"muster/node"
 	"muster/node/gateway"
+	"muster/wire"
 )
 
 // gatewayPort is where nodes listen for programs on other machines, unless they
@@ -33,14 +35,8 @@ func remoteIn(dir string, r node.Remote) node.Remote {
 // the daemon's socket once the gateway serves.
 func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 	r, limits := cfg.Remote, cfg.Connections
-	if r.Cert == "" || r.Key == "" {
-		return nil, errors.New("the node has no certificate: give tls.cert and tls.key, or --tls-dir with the folder that muster cert made for it")
-	}
-	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
+	config, err := nodeTLS(r)
 	if err != nil {
-		if wrong := wrongFolder(filepath.Dir(r.Cert)); wrong != nil && errors.Is(err, fs.ErrNotExist) {
-			return nil, wrong
-		}
 		return nil, err
 	}
 	listener, err := net.Listen("tcp", r.Listen)
@@ -48,7 +44,7 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 		return nil, door.PortTrouble(r.Listen, err)
 	}
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
-		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Grants: cfg.Grants == node.GrantsRequired, Log: log,
+		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
@@ -58,8 +54,29 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 		listener.Close()
 		return nil, err
 	}
+	if r.Plain {
+		log.Warn("programs may come without TLS (plain): who can listen on the network sees their data, and who can change packets can take them over", "address", listener.Addr().String())
+	}
 	log.Info("programs on other machines are served", "address", listener.Addr().String())
 	return g, nil
+}
+
+// nodeTLS is what a node has for TLS; nil if it has nothing, and needs nothing.
+func nodeTLS(r node.Remote) (*tls.Config, error) {
+	if r.Cert == "" || r.Key == "" {
+		if r.Plain && r.Cert+r.Key+r.CA == "" {
+			return nil, nil
+		}
+		return nil, errors.New("the node has no certificate: give tls.cert and tls.key, or --tls-dir with the folder that muster cert made for it")
+	}
+	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
+	if err != nil {
+		if wrong := wrongFolder(filepath.Dir(r.Cert)); wrong != nil && errors.Is(err, fs.ErrNotExist) {
+			return nil, wrong
+		}
+		return nil, err
+	}
+	return config, nil
 }
 
 // wrongFolder says whose folder was given for that of a node; nil if it is nobody's.
@@ -95,8 +112,17 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 	if err != nil {
 		return err
 	}
+	if f.plain {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: --plain: the program's data are not encrypted on their way to %s\n", c.CommandPath(), f.node)
+	}
 	if err := client.Check(c.Context(), remote); err != nil {
 		return err
+	}
+	if f.trips {
+		remote.Trips = &client.Trips{}
+		defer func() {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: round trips to the node: %v\n", c.CommandPath(), remote.Trips)
+		}()
 	}
 	return runServed(c, path, args, environment, "remote", func(s served) error { return client.Relay(s.ctx, s.listener, remote, s.log) })
 }
@@ -131,6 +157,9 @@ func (f *runFlags) remote() (client.Remote, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(f.node, gatewayPort)
 	}
+	if f.plain {
+		return f.plainRemote(address)
+	}
 	if f.tlsDir == "" {
 		return client.Remote{}, usageErrorf("--node needs --tls-dir: the folder that muster cert made for you")
 	}
@@ -143,4 +172,16 @@ func (f *runFlags) remote() (client.Remote, error) {
 		return client.Remote{}, errors.New("there is no certificate in " + f.tlsDir + " and no token in $MUSTER_TOKEN: one of them must say who you are")
 	}
 	return client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Token: token}, nil
+}
+
+// plainRemote is the node without TLS. The token itself does not travel.
+func (f *runFlags) plainRemote(address string) (client.Remote, error) {
+	token := os.Getenv("MUSTER_TOKEN")
+	switch {
+	case f.tlsDir != "":
+		return client.Remote{}, usageErrorf("--plain is instead of --tls-dir")
+	case token == "":
+		return client.Remote{}, errors.New("--plain needs the node's token in $MUSTER_TOKEN: it says who you are")
+	}
+	return client.Remote{Dial: client.PlainDialler(address, wire.PlainStream, token), Lane: client.PlainDialler(address, wire.PlainLane, token)}, nil
 }

@@ -29,7 +29,12 @@ seeds, half of its 95 % confidence interval, the least and the most, and the rat
 of ours to the paper's. Inputs that the authors did not publish are generated from
 what they did publish; the notes say so, and say what differs and why. The same
 seed and number of runs give the same output, byte for byte, on every machine, but
-for experiments that measure time (noderuntime, clusterscheduler).
+for experiments that measure time (noderuntime, clusterscheduler, and all with --live).
+
+rgpu and aucsched run on a real Slurm with --live: a private one, with nodes emulated
+on this machine (muster help slurm emulate), against Slurm's own scheduler, beside
+the paper and beside the simulator. A few minutes by default; --full is the paper's
+size, in real time.
 
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.
@@ -48,7 +53,7 @@ type reproduceFlags struct {
 	figures      []string
 	html         string
 	asJSON, list bool
-	own          map[string]*string // flags of single experiments
+	own          map[string]bool // flags of single experiments
 }
 
 func newReproduce() *cobra.Command {
@@ -61,7 +66,8 @@ func newReproduce() *cobra.Command {
   muster reproduce tsubame --html tsubame.html
   muster reproduce tsubame --runs 1 --days 30 --json
   muster reproduce noderuntime --figure 3-9,3-10 --runs 3
-  muster reproduce aucsched --machine S --table 5 --runs 2`,
+  muster reproduce aucsched --machine S --table 5 --runs 2
+  muster reproduce rgpu --live --html rgpu-live.html`,
 		Args:              f.arguments,
 		ValidArgsFunction: completeExperiments,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,7 +91,7 @@ func newReproduce() *cobra.Command {
 
 // ownFlags adds the flags that single experiments have. Two may have one of the same name.
 func (f *reproduceFlags) ownFlags(c *cobra.Command, list []exp.Experiment) {
-	f.own = map[string]*string{}
+	f.own = map[string]bool{}
 	for _, e := range list {
 		for _, flag := range e.Flags {
 			if known := c.Flags().Lookup(flag.Name); known != nil {
@@ -96,7 +102,12 @@ func (f *reproduceFlags) ownFlags(c *cobra.Command, list []exp.Experiment) {
 			if flag.Values != nil {
 				usage = e.Name + ": " + flag.Summary + ", as `" + strings.Join(flag.Values, "|") + "`"
 			}
-			f.own[flag.Name] = c.Flags().String(flag.Name, "", usage)
+			f.own[flag.Name] = true
+			if flag.Switch {
+				c.Flags().Bool(flag.Name, false, usage)
+			} else {
+				c.Flags().String(flag.Name, "", usage)
+			}
 		}
 	}
 }
@@ -112,10 +123,10 @@ func (f *reproduceFlags) ofExperiment(c *cobra.Command, e *exp.Experiment) (map[
 		if i < 0 {
 			return nil, usageErrorf("--%s: experiment %s has no such flag%s", name, e.Name, whoHas(name))
 		}
-		if err := e.Flags[i].Check(*f.own[name]); err != nil {
+		values[name] = c.Flags().Lookup(name).Value.String()
+		if err := e.Flags[i].Check(values[name]); err != nil {
 			return nil, usageErrorf("%v", err)
 		}
-		values[name] = *f.own[name]
 	}
 	return values, nil
 }

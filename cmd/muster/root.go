@@ -59,6 +59,7 @@ var commands = []func() *cobra.Command{
 	newCompletion,
 	newWorker,
 	newTask,
+	newDelay,
 	newHeadSimulator,
 	newCheckpointHook,
 }

@@ -39,11 +39,19 @@ The exit status and the signals are the program's: 127 if there is no such progr
 
 --node runs the program on a node of another machine: HOST or HOST:PORT, with the
 folder that muster cert made for you. A token that the node wants is taken from
-$MUSTER_TOKEN.
+$MUSTER_TOKEN. --round-trips says at the end how often the program waited for the
+node, by the call that it waited for: with a distant node that is what costs time.
+--plain, instead of --tls-dir, leaves out TLS: nothing is encrypted, and program and node
+show each other that they know the token, which does not travel. Both must say so.
 
 --grant runs the program on the devices of a grant (muster grant), of this machine's
 node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEVICE_COUNT
 and $RCUDA_DEVICE_0 and so on tell it where they are.
+
+--class latency is for programs that answer requests: while one of them has work on a GPU,
+those of class batch launch no kernels there. Your administrator says who may be of that
+class (docs/sharing.md). --weight is the program's part of the time where programs that do
+not fit together take turns.
 
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
@@ -60,14 +68,17 @@ type runFlags struct {
 	node, tlsDir   string
 	grant          string
 	mpi, private   bool
+	class          string
+	weight         int
+	trips, plain   bool
 	wait           time.Duration
 }
 
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --grant FILE | --private] [--wait TIME] [--memory SIZE] [--mpi]
-           [--] PROGRAM [ARGUMENT...]`,
+		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --grant FILE | --private] [--wait TIME] [--memory SIZE]
+           [--class latency|batch] [--weight N] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
@@ -94,8 +105,12 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
+	flags.BoolVar(&f.plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
+	flags.BoolVar(&f.trips, "round-trips", false, "say at the end how often the program waited for the node of --node, and for what")
 	flags.StringVar(&f.grant, "grant", "", "use the devices of the grant in this `file`")
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
+	flags.StringVar(&f.class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
+	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
@@ -116,6 +131,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return exitStatus(127)
 		}
 		return exitStatus(126)
+	}
+	if (f.plain || f.trips) && f.node == "" {
+		return usageErrorf("--plain and --round-trips are for --node")
 	}
 	if f.grant != "" {
 		return f.runGranted(c, path, args, environment)
@@ -259,6 +277,18 @@ func (f *runFlags) environment() ([]string, error) {
 				f.memory, briefSize(uint64(size)), briefSize(minMemory))
 		}
 		environment = set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
+	}
+	if f.class != "" {
+		if f.class != string(node.ClassLatency) && f.class != string(node.ClassBatch) {
+			return nil, usageErrorf("--class %s: use latency or batch", f.class)
+		}
+		environment = set(environment, "MUSTER_CLASS", f.class)
+	}
+	if f.weight != 0 {
+		if f.weight < 1 || f.weight > 1000 {
+			return nil, usageErrorf("--weight %d: give a number from 1 to 1000", f.weight)
+		}
+		environment = set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
 	}
 	if f.mpi {
 		library := filepath.Join(lib, "libmuster-mpi.so")

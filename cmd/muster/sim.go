@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -337,6 +338,13 @@ func (r *scriptRuns) withClasses(policies []sim.NamedPolicy, c *priority.Config)
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {
+	if f.cluster == "" && isHistory(f.workload) {
+		h, err := readHistoryJobs(f.workload)
+		if err != nil {
+			return nil, err
+		}
+		return h.Cluster, nil
+	}
 	if f.cluster == "" {
 		return nil, usageErrorf("say which cluster: --cluster FILE, or a name that muster cluster list lists")
 	}
@@ -538,7 +546,7 @@ func isTerminal(w io.Writer) bool {
 // asked tells in words what was asked.
 func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
-		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(s.Cluster))},
+		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), summary(s.Cluster))},
 		{"Workload", fmt.Sprintf("%s: %s", f.workload, plural(len(first.Jobs), "job"))},
 		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
 	}

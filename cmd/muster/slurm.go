@@ -22,14 +22,16 @@ import (
 func newSlurm() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "slurm",
-		Short: "Slurm: let Muster's policies place its jobs; a private cluster to try that on",
+		Short: "Slurm with Muster's policies and GPUs; a private cluster to try that on",
 		Long: `Slurm with Muster. drive lets a policy of Muster place the jobs of a real Slurm, and status shows
-what it does. emulate starts a private cluster of any number of nodes on this machine, to try
-jobs, plug-ins and schedulers on, and fetch brings a release of Slurm here without
+what it does, job why a job waits. setup makes a Slurm's jobs use GPUs of any node (--rgpu), and
+doctor finds out what is wrong with it. emulate starts a private cluster of any number of nodes on this machine,
+to try jobs, plug-ins and schedulers on, and fetch brings a release of Slurm here without
 installing it.`,
-		Example: "  muster slurm drive --policy mosaic --rest http://127.0.0.1:6820\n  muster slurm status\n  muster slurm emulate -- sinfo",
+		Example: "  muster slurm setup --conf /etc/slurm --dry-run\n  muster slurm drive --policy mosaic --rest http://127.0.0.1:6820\n  muster slurm status\n  muster slurm job 17\n  muster slurm emulate -- sinfo",
 	}
-	c.AddCommand(newSlurmDrive(), newSlurmStatus(), newSlurmEmulate(), newSlurmFetch())
+	c.Args, c.RunE = noArguments, func(c *cobra.Command, _ []string) error { return overSlurm(c) }
+	c.AddCommand(newSlurmDrive(), newSlurmStatus(), newSlurmJob(), newSlurmSetup(), newSlurmDoctor(), newSlurmEmulate(), newSlurmFetch(), newSlurmServe(), newSlurmCheckOr())
 	return c
 }
 

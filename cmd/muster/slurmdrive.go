@@ -6,8 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,17 +17,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/client"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/slurm"
 	"muster/slurm/driver"
 	"muster/slurm/engine"
+	"muster/slurm/lenders"
 )
 
 type driveFlags struct {
-	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory, grants string
-	poll                                                                              time.Duration
-	parallel                                                                          int
+	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory string
+	agents, tlsDir, authority, grants                                         string
+	poll, fallbackAfter                                                       time.Duration
+	parallel                                                                  int
+	guard                                                                     bool
 }
 
 func newSlurmDrive() *cobra.Command {
@@ -54,11 +60,17 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.DurationVar(&f.poll, "poll", 500*time.Millisecond, "ask Slurm this often, a `time`")
 	flags.IntVar(&f.parallel, "parallel", 4, "requests at a time, a `number`")
 	flags.StringVar(&f.fallback, "fallback", "wait", "what becomes of waiting jobs when the driver ends: `wait`, or slurm: Slurm's scheduler gets them")
+	flags.DurationVar(&f.fallbackAfter, "fallback-after", 30*time.Second, "with --fallback slurm, how long waiting jobs wait for another driver when this one is killed, a `time`")
+	flags.BoolVar(&f.guard, "guard", false, "wait for the end of standard input, then hand waiting jobs to Slurm unless a driver answers")
+	_ = flags.MarkHidden("guard")
 	flags.StringVar(&f.record, "record", "", "write what the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.alive, "alive", "", "write the time to this `file` every second, for the job_submit script")
 	flags.StringVar(&f.socket, "socket", defaultDriverSocket(), "where muster slurm status asks, a `path`")
 	flags.StringVar(&f.gpuMemory, "gpu-memory", "16GiB", "the memory of a GPU, a `size`: Slurm does not know it")
-	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find their grants")
+	flags.StringVar(&f.agents, "agents", "", "where nodes that lend GPUs connect (muster node --head), HOST:PORT or unix:PATH, an `address`")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with a head's certificate, as muster cert --head makes it, for --agents")
+	flags.StringVar(&f.authority, "authority", "", "a `file` with the certificate that vouches for nodes that lend (default: ca.pem in --tls-dir)")
+	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find what they were lent; all nodes of Slurm must see it")
 	return c
 }
 
@@ -74,6 +86,8 @@ func defaultDriverSocket() string {
 }
 
 var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with slurmrestd's token?"}
+
+var authorityLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}
 
 // token reads the token, or has scontrol make one.
 func (f *driveFlags) token(ctx context.Context) (string, error) {
@@ -98,6 +112,9 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if strings.Contains(f.policy, ":preempt") {
 		return usageErrorf("--policy %s: running jobs of Slurm are not stopped for others: leave preempt out", f.policy)
 	}
+	if (f.agents == "") != (f.grants == "") {
+		return usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
+	}
 	if _, err := newPolicy(f.policy); err != nil {
 		return usageErrorf("--policy: %v", err)
 	}
@@ -112,9 +129,12 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		return err
 	}
 	cfg := driver.Config{
-		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory, GrantFolder: f.grants},
+		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory},
 		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
+	}
+	if f.guard {
+		return f.stand(c, e, cfg)
 	}
 	if f.record != "" {
 		file, err := os.OpenFile(f.record, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
@@ -127,12 +147,81 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if f.socket != "" {
 		os.MkdirAll(filepath.Dir(f.socket), 0o755)
 	}
+	if f.agents != "" {
+		if cfg.Lending, err = f.lending(log); err != nil {
+			return err
+		}
+		defer cfg.Lending.Nodes.Close()
+	}
 	d, err := driver.New(e, cfg)
 	if err != nil {
 		return err
 	}
 	log.Info("driving Slurm", "version", e.Version(), "policy", f.policy, "rest", f.rest)
+	if cfg.Fallback == driver.FallbackSlurm {
+		dismiss, err := startGuard()
+		if err != nil {
+			return err
+		}
+		defer dismiss()
+	}
 	return d.Run(ctx)
+}
+
+// startGuard starts a process that outlives this one if it is killed, and hands the waiting jobs over
+// then. A driver that ends by itself dismisses it.
+func startGuard() (dismiss func(), err error) {
+	// It has none of this one's outputs: whoever waits for their end is not to wait for it, too.
+	guard := exec.Command("/proc/self/exe", append(slices.Clone(os.Args[1:]), "--guard")...)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
+	alive, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the process that hands jobs over if this one is killed: %w", err)
+	}
+	return func() {
+		_ = guard.Process.Kill()
+		_ = guard.Wait()
+		_ = alive.Close()
+	}, nil
+}
+
+// stand waits until the driver has been killed, and then for another one.
+func (f *driveFlags) stand(c *cobra.Command, e *engine.Engine, cfg driver.Config) error {
+	signal.Ignore(os.Interrupt, syscall.SIGHUP)
+	_, _ = io.Copy(io.Discard, c.InOrStdin())
+	return driver.Guard(c.Context(), e, cfg, f.fallbackAfter)
+}
+
+// lending lets nodes that lend connect.
+func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
+	certificate, err := headCertificate(f.tlsDir)
+	if err != nil {
+		return nil, err
+	}
+	authority := f.authority
+	if authority == "" && f.tlsDir != "" {
+		authority = filepath.Join(f.tlsDir, client.FileCA)
+	}
+	if authority == "" {
+		return nil, usageErrorf("jobs must know who vouches for the nodes that lend: give --tls-dir, or --authority with the ca.pem that muster cert made")
+	}
+	text, err := authorityLimit.ReadFile(authority)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := filepath.Abs(f.grants)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := lenders.Listen(lenders.Config{Address: f.agents, TLS: certificate, Cluster: "slurm", Log: log})
+	if err != nil {
+		return nil, err
+	}
+	log.Info("nodes that lend connect here", "address", nodes.Address())
+	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: string(text)}, nil
 }
 
 func newSlurmStatus() *cobra.Command {
@@ -160,15 +249,29 @@ func newSlurmStatus() *cobra.Command {
 	return c
 }
 
+// askDriver says in a line what the driver of this machine does.
+func askDriver(ctx context.Context) (string, error) {
+	s, err := driver.AskStatus(ctx, defaultDriverSocket())
+	return summaryOf(s), err
+}
+
+func summaryOf(s slurm.Status) string {
+	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	if s.Lenders > 0 || s.Borrowed > 0 {
+		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", plural(s.Lendable, "GPU"), plural(s.Lenders, "node"), s.Borrowed)
+	}
+	return text
+}
+
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
-	fmt.Fprintf(w, "%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's\n", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
+	fmt.Fprintln(w, summaryOf(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
 	if len(s.Jobs) == 0 {
 		return nil
 	}
 	var rows [][]string
 	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), printable(j.Why)})
+		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), orDash(printable(strings.Join(j.Devices, ","))), printable(j.Why)})
 	}
-	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "WHY"}, rows, 0)
+	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
 }

@@ -17,6 +17,7 @@ import (
 )
 
 const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly, csv or submit, gzipped or not),
+the record of a head or of a Slurm's driver (--record), which has its cluster with it,
 the name of a bundled log, or a generator with its parameters:
 
   log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
@@ -29,6 +30,9 @@ A file of that name wins over a name, a folder does not; - is a log on standard 
 // calls and must not be changed. Only a log has a report.
 func loadWorkload(arg string, opt workload.ReadOptions) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
 	if info, err := os.Stat(arg); err == nil && !(info.IsDir() && isWorkloadName(arg)) {
+		if isHistory(arg) {
+			return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return historyWorkload(arg) }), nil
+		}
 		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.ReadFile(arg, opt) }), nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

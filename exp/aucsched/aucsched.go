@@ -27,11 +27,11 @@ var Experiment = exp.Experiment{
 		fmt.Sprintf("%d instances of each workload, as in the paper, or %d when all parts are made at once", instances, instancesOfAll),
 	Runs:    instances,
 	Figures: partNames(),
-	Flags: []exp.Flag{
+	Flags: append([]exp.Flag{
 		{Name: "machine", Summary: "only these machines", Values: machineNames()},
 		{Name: "table", Summary: "only these tables of the paper", Values: []string{"5", "6", "7", "8"}},
-		{Name: "hours", Summary: "theoretical length of the workloads (default: the paper's 4)"},
-	},
+		{Name: "hours", Summary: "theoretical length of the workloads (default: the paper's 4, with --live 0.4)"},
+	}, liveFlags...),
 	Run: run,
 }
 
@@ -104,7 +104,7 @@ type shown struct {
 	pictures []report.Section
 }
 
-var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
+var parts = []part{claimsPart, tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
 
 func partNames() []string {
 	var names []string
@@ -143,7 +143,7 @@ func newPlan(o exp.Options) (*plan, []part, error) {
 		}
 	}
 	if _, given := o.Flags["table"]; given && len(o.Figures) == 0 {
-		o.Figures = []string{tablesPart.name}
+		o.Figures = []string{claimsPart.name, tablesPart.name}
 	}
 	var wanted []part
 	for _, one := range parts {
@@ -155,6 +155,14 @@ func newPlan(o exp.Options) (*plan, []part, error) {
 }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	if o.Flags["live"] != "" {
+		return runLive(ctx, o)
+	}
+	for _, flag := range liveFlags {
+		if _, given := o.Flags[flag.Name]; given {
+			return nil, exp.UsageError("--" + flag.Name + " is for --live: give that, too")
+		}
+	}
 	p, wanted, err := newPlan(o)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,9 @@ func (p *plan) notes() []string {
 		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+
 			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], exp.Plural(len(p.seeds), "instance")),
 		"All jobs are submitted at once. What the paper does not say: how large jobs may be (here: up to a sixteenth of the machine), and in which order they stand in the queue " +
-			"(here: that of submission). Both were chosen because utilisations, and the auction's waits and slowdowns, then come out nearest to the paper's over all workloads; the part \"guesses\" shows " +
+			"(here: that of submission). Both were chosen because utilisations, and the auction's waits and slowdowns, then come out nearest to the paper's over all workloads; Slurm's waits were not fitted. The part \"guesses\" shows " +
 			"what becomes of it otherwise.",
+		"SLURM/BF is the policy slurm with the settings of a Slurm of today, held to a real Slurm 26.05 reservation by reservation (docs/slurm-policies.md). It knows run times exactly, where Slurm knows whole minutes.",
 		"Run time is from the first submission to the end of the last job. Slowdown, wait, fragmentation and spread are as the paper defines them. Jobs take no time to start " +
 			"here, and the solver no virtual time; in the paper's emulation both did.",
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ type numbers struct {
 	slowdown         float64
 	spread           float64
 	spreadSTD        float64
+	// favour is the mean wait of the half of the jobs that ask for fewer cores, over that of the
+	// others: below 1 small jobs go first. The paper does not print it.
+	favour float64
 }
 
 // column is one of them, with its name in metrics and for people.
@@ -203,7 +207,32 @@ func measure(r *sim.Result) (numbers, error) {
 	n.fragmentation, n.fragmentationSTD = fragmentation.describe()
 	n.slowdown, _ = slowdown.describe()
 	n.spread, n.spreadSTD = spread.describe()
+	n.favour = favour(r.Jobs, wait)
 	return n, nil
+}
+
+// favour compares waits of small and large jobs. Jobs of the middle size belong to both.
+func favour(jobs []model.Job, wait series) float64 {
+	sizes := make([]int, len(jobs))
+	for i := range jobs {
+		sizes[i] = jobs[i].Request.TotalCores()
+	}
+	middle := slices.Sorted(slices.Values(sizes))[len(sizes)/2]
+	var small, large series
+	for i, w := range wait {
+		if sizes[i] <= middle {
+			small.add(w)
+		}
+		if sizes[i] >= middle {
+			large.add(w)
+		}
+	}
+	a, _ := small.describe()
+	b, _ := large.describe()
+	if b == 0 {
+		return 1 // nobody waits
+	}
+	return a / b
 }
 
 // series are values of all jobs of a run.
@@ -227,7 +256,7 @@ func (s series) describe() (mean, std float64) {
 func meanOf(list []numbers) numbers {
 	var sum numbers
 	fields := func(n *numbers) []*float64 {
-		return []*float64{&n.theoretical, &n.utilization, &n.runtime, &n.wait, &n.waitSTD, &n.fragmentation, &n.fragmentationSTD, &n.slowdown, &n.spread, &n.spreadSTD}
+		return []*float64{&n.theoretical, &n.utilization, &n.runtime, &n.wait, &n.waitSTD, &n.fragmentation, &n.fragmentationSTD, &n.slowdown, &n.spread, &n.spreadSTD, &n.favour}
 	}
 	for i := range list {
 		for k, f := range fields(&list[i]) {

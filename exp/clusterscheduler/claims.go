@@ -9,55 +9,18 @@ import (
 	"muster/report"
 )
 
-// verdict is what the measurements say of a statement.
-type verdict int
-
-const (
-	unknown verdict = iota // nothing was measured that could tell
-	refuted
-	direction // as the paper says, and by another amount
-	confirmed
-)
-
-func (v verdict) String() string {
-	return [...]string{"unknown", "refuted", "direction only", "confirmed"}[v]
-}
-
 // claim is a statement of the paper's.
 type claim struct {
 	id, figure string
 	says       string
 	// judge gives a verdict and the numbers behind it.
-	judge func(m *measured) (verdict, string)
+	judge func(m *measured) (exp.Verdict, string)
 	// cause is why it comes out otherwise here, as far as it is known.
 	cause string
 }
 
-const partClaims = "Statements: 1 is confirmed, 0.5 in its direction only, 0 is refuted"
-
 // nearly is by how much times may differ and count as the same.
 const nearly = 0.1
-
-// holds is the verdict of a statement without an amount.
-func holds(yes bool) verdict {
-	if yes {
-		return confirmed
-	}
-	return refuted
-}
-
-// above judges a statement that a ratio is above 1, of which the paper's text has no number: it
-// is confirmed where the interval of its mean is, too.
-func above(ratios []float64) verdict {
-	i := report.IntervalOf(ratios)
-	switch {
-	case i.Mean <= 1:
-		return refuted
-	case len(ratios) > 1 && i.Mean-i.Half <= 1:
-		return direction
-	}
-	return confirmed
-}
 
 // plusMinus writes a mean with its interval.
 func plusMinus(values []float64) string {
@@ -66,18 +29,6 @@ func plusMinus(values []float64) string {
 		return fmt.Sprintf("%.2f", i.Mean)
 	}
 	return fmt.Sprintf("%.2f ± %.2f", i.Mean, i.Half)
-}
-
-// amount judges a gain against the paper's: above 1 is its direction, and about as much or
-// more confirms it.
-func amount(ours, paper float64) verdict {
-	switch {
-	case ours <= 1:
-		return refuted
-	case ours >= (1-nearly)*paper && ours <= (1+2*nearly)*paper:
-		return confirmed
-	}
-	return direction
 }
 
 // claims in the order of the figures.
@@ -94,18 +45,18 @@ func claimRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, c := range claims() {
 		v, because := c.judge(m)
-		if v == unknown {
+		if v == exp.Unknown {
 			continue
 		}
-		r := exp.Over(partClaims, "claim_"+c.id, "confirmed", []float64{float64(v-refuted) / 2}).Against(1)
+		r := v.Row(c.id)
 		rows = append(rows, r.Noting("Fig. %s, %s: %s (%s)%s", c.figure, v, c.says, because, c.why(v)))
 	}
 	return rows
 }
 
 // why is the cause of a verdict that is not what the paper says.
-func (c *claim) why(v verdict) string {
-	if v == confirmed || c.cause == "" {
+func (c *claim) why(v exp.Verdict) string {
+	if v == exp.Confirmed || c.cause == "" {
 		return ""
 	}
 	return ". " + c.cause
@@ -124,28 +75,28 @@ func (m *measured) best(a *app, nodes int) float64 {
 
 func mappingClaims() []claim {
 	scales := func(id, says string, a *app, more bool) claim {
-		return claim{id: id, figure: "4-2", says: says, judge: func(m *measured) (verdict, string) {
+		return claim{id: id, figure: "4-2", says: says, judge: func(m *measured) (exp.Verdict, string) {
 			if !m.has(mappingKey(a, mappings[0])) {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
 			one, two, three := m.best(a, 1), m.best(a, 2), m.best(a, 3)
 			because := fmt.Sprintf("%.2f, %.2f and %.2f s at best on 1, 2 and 3 nodes", one, two, three)
 			switch {
 			case !more:
-				return holds(one < min(two, three)), because
+				return exp.Holds(one < min(two, three)), because
 			case min(two, three) < one && three >= two:
-				return direction, because
+				return exp.Direction, because
 			}
-			return holds(three < two && two < one), because
+			return exp.Holds(three < two && two < one), because
 		}}
 	}
 	return []claim{
 		scales("4_2_mm_one_node", "MM is communication-intensive: it fails to scale to several nodes", &mm, false),
 		scales("4_2_nw_one_node", "NW is communication-intensive: it fails to scale to several nodes", &nw, false),
 		scales("4_2_adfa_scales", "ADFA is compute-intensive: it is faster on more nodes", &adfaMiddle, true),
-		{id: "4_2_assignment_matters", figure: "4-2", says: "with the same number of nodes it matters which node has how many processes", judge: func(m *measured) (verdict, string) {
+		{id: "4_2_assignment_matters", figure: "4-2", says: "with the same number of nodes it matters which node has how many processes", judge: func(m *measured) (exp.Verdict, string) {
 			if !m.has(mappingKey(&mm, mappings[0])) {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
 			most := 0.0
 			for _, a := range mappingApps {
@@ -159,14 +110,14 @@ func mappingClaims() []claim {
 					most = max(most, slices.Max(all)/slices.Min(all))
 				}
 			}
-			return holds(most > 1+2*nearly), fmt.Sprintf("up to %.1f times as long", most)
+			return exp.Holds(most > 1+2*nearly), fmt.Sprintf("up to %.1f times as long", most)
 		}},
-		{id: "4_2_adfa_long", figure: "4-2", says: "MM and NW are short-running, ADFA is long-running", judge: func(m *measured) (verdict, string) {
+		{id: "4_2_adfa_long", figure: "4-2", says: "MM and NW are short-running, ADFA is long-running", judge: func(m *measured) (exp.Verdict, string) {
 			if !m.has(mappingKey(&mm, mappings[0])) {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
 			key := func(a *app) float64 { return m.median(mappingKey(a, []int{8, 0, 0})) }
-			return holds(key(&adfaMiddle) > 2*max(key(&mm), key(&nw))), fmt.Sprintf("%.2f, %.2f and %.2f s on node 1", key(&mm), key(&nw), key(&adfaMiddle))
+			return exp.Holds(key(&adfaMiddle) > 2*max(key(&mm), key(&nw))), fmt.Sprintf("%.2f, %.2f and %.2f s on node 1", key(&mm), key(&nw), key(&adfaMiddle))
 		}},
 	}
 }
@@ -175,12 +126,12 @@ func boundClaims() []claim {
 	var list []claim
 	for _, c := range clusters {
 		for _, a := range []*app{&mm, &nw} {
-			list = append(list, claim{id: fmt.Sprintf("4_3_%s_%s", c.key, a.program), figure: "4-3", says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), judge: func(m *measured) (verdict, string) {
+			list = append(list, claim{id: fmt.Sprintf("4_3_%s_%s", c.key, a.program), figure: "4-3", says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), judge: func(m *measured) (exp.Verdict, string) {
 				if !m.has(boundKey(c, a, 1)) {
-					return unknown, ""
+					return exp.Unknown, ""
 				}
 				two, three := m.ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.ratios(boundKey(c, a, 3), boundKey(c, a, 1))
-				return min(above(two), above(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
+				return min(exp.AboveOne(two), exp.AboveOne(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
 			}})
 		}
 	}
@@ -191,35 +142,35 @@ func boundClaims() []claim {
 		return m.ratio(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1)), m.ratio(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1)), true
 	}
 	return append(list,
-		claim{id: "4_3_commodity_adfa", figure: "4-3", says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", judge: func(m *measured) (verdict, string) {
+		claim{id: "4_3_commodity_adfa", figure: "4-3", says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", judge: func(m *measured) (exp.Verdict, string) {
 			two, three, known := adfaRatios(m, &commodity)
 			if !known {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
-			return holds(math.Max(math.Abs(two-1), math.Abs(three-1)) < 2*nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
+			return exp.Holds(math.Max(math.Abs(two-1), math.Abs(three-1)) < 2*nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
 		}},
-		claim{id: "4_3_highend_adfa", figure: "4-3", says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", judge: func(m *measured) (verdict, string) {
+		claim{id: "4_3_highend_adfa", figure: "4-3", says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", judge: func(m *measured) (exp.Verdict, string) {
 			two, three, known := adfaRatios(m, &highEnd)
 			if !known {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
-			return holds(min(two, three) > 1-nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
+			return exp.Holds(min(two, three) > 1-nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
 		}})
 }
 
 func weightClaims() []claim {
 	compare := func(id, says string, c *cluster, a *app, set int, better bool) claim {
-		return claim{id: id, figure: "4-4", says: says, judge: func(m *measured) (verdict, string) {
+		return claim{id: id, figure: "4-4", says: says, judge: func(m *measured) (exp.Verdict, string) {
 			if !m.has(weightKey(c, a, 0)) {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
 			before, after := weightKey(c, a, 0), weightKey(c, a, set)
 			gains := m.ratios(before, after)
 			because := plusMinus(gains) + " times the throughput of WG1"
 			if better {
-				return above(gains), because
+				return exp.AboveOne(gains), because
 			}
-			return above(m.ratios(after, before)), because
+			return exp.AboveOne(m.ratios(after, before)), because
 		}}
 	}
 	var list []claim
@@ -241,12 +192,12 @@ func mixClaims() []claim {
 	for _, c := range clusters {
 		for _, s := range []*scheme{&near, &quick} {
 			list = append(list, claim{id: fmt.Sprintf("4_5_%s_%s", c.key, s.key), figure: "4-5", says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
-				judge: func(m *measured) (verdict, string) {
+				judge: func(m *measured) (exp.Verdict, string) {
 					if !m.has(mixKey(c, s)) {
-						return unknown, ""
+						return exp.Unknown, ""
 					}
 					all := m.throughputs(c, s)
-					return amount(report.IntervalOf(all).Mean, s.paper[c.key]), plusMinus(all) + " times"
+					return exp.Amount(report.IntervalOf(all).Mean, s.paper[c.key]), plusMinus(all) + " times"
 				}})
 		}
 	}
@@ -265,10 +216,10 @@ func serviceClaims(c *cluster) []claim {
 	both := func(m *measured, s *scheme) string {
 		return fmt.Sprintf("%s: long %.2f, short %.2f", s.name, of(m, s, true), of(m, s, false))
 	}
-	judged := func(yes func(m *measured) bool, shown ...*scheme) func(m *measured) (verdict, string) {
-		return func(m *measured) (verdict, string) {
+	judged := func(yes func(m *measured) bool, shown ...*scheme) func(m *measured) (exp.Verdict, string) {
+		return func(m *measured) (exp.Verdict, string) {
 			if !m.has(mixKey(c, &batch)) {
-				return unknown, ""
+				return exp.Unknown, ""
 			}
 			text := ""
 			for i, s := range shown {
@@ -277,7 +228,7 @@ func serviceClaims(c *cluster) []claim {
 				}
 				text += both(m, s)
 			}
-			return holds(yes(m)), text
+			return exp.Holds(yes(m)), text
 		}
 	}
 	return []claim{

@@ -38,11 +38,11 @@ func TestClaims(t *testing.T) {
 	lines := 0
 	for _, c := range claims() {
 		v, because := c.judge(m)
-		if v == unknown {
+		if v == exp.Unknown {
 			t.Errorf("%s: the recorded measurements do not tell", c.id)
 			continue
 		}
-		if v != confirmed && c.cause == "" {
+		if v != exp.Confirmed && c.cause == "" {
 			t.Errorf("%s is %s (%s), and no cause is said", c.id, v, because)
 		}
 		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.figure, c.says, v, because)
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	got := 0
-	for _, v := range []verdict{refuted, direction, confirmed} {
+	for _, v := range []exp.Verdict{exp.Refuted, exp.Direction, exp.Confirmed} {
 		got += strings.Count(string(docs), " | "+v.String()+" | ")
 	}
 	if got != lines {

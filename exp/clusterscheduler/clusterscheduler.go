@@ -181,7 +181,7 @@ func result(m *measured) (*exp.Result, error) {
 	for _, f := range chosen {
 		show(f.part, f.show(m))
 	}
-	show(partClaims, shown{rows: claimRows(m)})
+	show(exp.ClaimsPart, shown{rows: claimRows(m)})
 	show(partErrors, shown{rows: errorRows(m, chosen)})
 	show(partScale, shown{rows: scaledRows(m)})
 	return r, nil

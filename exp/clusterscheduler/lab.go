@@ -1,18 +1,14 @@
 package clusterscheduler
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"muster/exp/bench"
@@ -32,20 +28,9 @@ type setting struct {
 // living is a cluster that has been started: a head and nodes, each a process.
 type living struct {
 	setting
-	tools   bench.Tools
-	dir     string
-	daemons []*daemon
-	head    *client.Head
-}
-
-// daemon is a head or a node.
-type daemon struct {
-	name string
-	cmd  *exec.Cmd
-	life io.Closer    // a node ends when its standard input does
-	log  bytes.Buffer // to be read when it has ended
-
-	exited chan struct{}
+	bench.Daemons
+	dir  string
+	head *client.Head
 }
 
 // patienceUp is how long a cluster may take to come up, and patienceRun a run of jobs.
@@ -60,10 +45,10 @@ func startCluster(ctx context.Context, t bench.Tools, s setting) (*living, error
 	if err != nil {
 		return nil, err
 	}
-	l := &living{setting: s, tools: t, dir: dir}
+	l := &living{setting: s, Daemons: bench.Daemons{Tools: t}, dir: dir}
 	if err := l.start(ctx); err != nil {
 		l.stop()
-		return nil, fmt.Errorf("%w\n%s", err, l.logs())
+		return nil, fmt.Errorf("%w\n%s", err, l.Logs())
 	}
 	return l, nil
 }
@@ -73,7 +58,7 @@ func (l *living) start(ctx context.Context) error {
 	if err := os.Mkdir(filepath.Join(l.dir, "team"), 0o777); err != nil {
 		return err
 	}
-	if err := l.launch("head", "head", "--policy", l.policy, "--socket", socket, "--state", filepath.Join(l.dir, "head"), "--log-level", "warn", "--text-log"); err != nil {
+	if err := l.Launch("head", "head", "--policy", l.policy, "--socket", socket, "--state", filepath.Join(l.dir, "head"), "--log-level", "warn", "--text-log"); err != nil {
 		return err
 	}
 	var err error
@@ -97,7 +82,7 @@ func (l *living) awaitNodes(ctx context.Context, count int) error {
 	return until(ctx, patienceUp, fmt.Sprintf("node %d did not come", count), func() (bool, error) {
 		nodes, err := l.head.Nodes(ctx)
 		if errors.Is(err, client.ErrUnreachable) {
-			return false, l.lost()
+			return false, l.Lost()
 		}
 		here := 0
 		for _, n := range nodes {
@@ -105,7 +90,7 @@ func (l *living) awaitNodes(ctx context.Context, count int) error {
 				here++
 			}
 		}
-		return here == count, errors.Join(err, l.lost())
+		return here == count, errors.Join(err, l.Lost())
 	})
 }
 
@@ -117,64 +102,14 @@ func (l *living) launchNode(h *host, head string) error {
 	}
 	// No spare workers, no copies for recovery: what they take is not scaled, and would
 	// come off what is measured. On a busy machine a worker may be late: none is killed.
-	return l.launch(h.name, "node", "--config", file, "--child", "--name", h.name, "--socket", head+"-"+h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(),
+	return l.Launch(h.name, "node", "--config", file, "--child", "--name", h.name, "--socket", head+"-"+h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(),
 		"--vgpus", "32", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log")
-}
-
-// launch starts a daemon of this program.
-func (l *living) launch(name string, words ...string) error {
-	d := &daemon{name: name, cmd: exec.Command(l.tools.Muster, words...), exited: make(chan struct{})}
-	d.cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+l.tools.Lib)
-	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	var err error
-	if d.life, err = d.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	if err := d.cmd.Start(); err != nil {
-		return err
-	}
-	l.daemons = append(l.daemons, d)
-	go func() {
-		_ = d.cmd.Wait()
-		close(d.exited)
-	}()
-	return nil
-}
-
-// lost says which daemon has ended by itself; nil if none.
-func (l *living) lost() error {
-	for _, d := range l.daemons {
-		select {
-		case <-d.exited:
-			return fmt.Errorf("%s has ended: %v", d.name, d.cmd.ProcessState)
-		default:
-		}
-	}
-	return nil
 }
 
 // stop ends all, the nodes before the head, and removes what they had.
 func (l *living) stop() {
-	for _, d := range slices.Backward(l.daemons) {
-		_ = d.cmd.Process.Signal(syscall.SIGINT)
-		_ = d.life.Close()
-	}
-	for _, d := range l.daemons {
-		<-d.exited
-	}
+	l.Stop()
 	_ = os.RemoveAll(l.dir)
-}
-
-// logs is what the daemons complained about; they must have ended.
-func (l *living) logs() string {
-	var all strings.Builder
-	for _, d := range l.daemons {
-		if d.log.Len() > 0 {
-			fmt.Fprintf(&all, "%s: %s\n", d.name, strings.TrimSpace(d.log.String()))
-		}
-	}
-	return strings.TrimSpace(all.String())
 }
 
 // until asks again and again.
@@ -248,7 +183,7 @@ func (l *living) waiting(ctx context.Context) string {
 }
 
 func (l *living) submission(j *job, seed uint64) *api.Submission {
-	words := append([]string{filepath.Join(l.tools.Programs, j.app.program)}, j.arguments(seed)...)
+	words := append([]string{filepath.Join(l.Tools.Programs, j.app.program)}, j.arguments(seed)...)
 	words = append(words, "--team", filepath.Join(l.dir, "team"))
 	return &api.Submission{Options: append(j.asks(), "-o", "job-%j.out"), Arguments: words, Directory: l.dir, Environment: bench.WithoutSettings(os.Environ())}
 }

@@ -119,7 +119,7 @@ func (l *lab) run(w *workload, seed uint64) (outcome, error) {
 	if err != nil {
 		l.up = nil
 		up.stop()
-		if text := up.logs(); text != "" {
+		if text := up.Logs(); text != "" {
 			err = fmt.Errorf("%w\nwhat head and nodes say:\n%s", err, text)
 		}
 		return outcome{}, errors.Join(l.ctx.Err(), err)

@@ -1,12 +1,118 @@
 package gremm
 
 import (
+	"encoding/json"
+	"flag"
+	"fmt"
 	"math"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"muster/exp"
 )
+
+var from = flag.String("from", "", "write testdata/claims.json anew, of this result of muster reproduce gremm --json")
+
+// recorded are the statements of the paper with the numbers that decide them, of
+//
+//	muster reproduce gremm --figure 2,3,4,5,6,7,8,9 --span 1000s --json >claims.json
+//	go test ./exp/gremm -run TestRecordedVerdicts -from claims.json
+const recorded = "testdata/claims.json"
+
+func readRecord(t *testing.T) []exp.Row {
+	t.Helper()
+	text, err := os.ReadFile(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []exp.Row
+	if err := json.Unmarshal(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+func writeRecord(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r exp.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	var claims []exp.Row
+	for _, row := range r.Rows {
+		if strings.HasPrefix(row.Metric, "claim_") {
+			claims = append(claims, row)
+		}
+	}
+	if text, err = json.MarshalIndent(claims, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(recorded, append(text, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verdictIn takes apart what a row notes of a statement.
+func verdictIn(row exp.Row) (says, verdict string) {
+	text := strings.TrimPrefix(row.Note, "the paper: ")
+	i := strings.LastIndex(text, ": ")
+	return text[:i], text[i+2:]
+}
+
+// What recorded runs say of the paper's statements is what docs/papers.md says, and nothing else.
+func TestRecordedVerdicts(t *testing.T) {
+	if *from != "" {
+		writeRecord(t, *from)
+	}
+	docs, err := os.ReadFile("../../docs/papers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(docs), "\n## GREMM")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := readRecord(t)
+	for _, row := range rows {
+		says, verdict := verdictIn(row)
+		figure := strings.TrimPrefix(strings.Split(row.Part, ":")[0], "Fig. ")
+		line := fmt.Sprintf("| %s | %s | %s %s | %s |\n", figure, says, cell(row, 1), row.Unit, verdict)
+		if !strings.Contains(section, line) {
+			t.Errorf("docs/papers.md does not have the line\n%s", line)
+		}
+	}
+	got := 0
+	for _, v := range []exp.Verdict{exp.Refuted, exp.Direction, exp.Confirmed} {
+		got += strings.Count(section, " | "+v.String()+" |\n")
+	}
+	if got != len(rows) {
+		t.Errorf("docs/papers.md has %d verdicts, and there are %d statements", got, len(rows))
+	}
+}
+
+// agrees says that short runs do not contradict the recorded verdicts.
+func (l *lab) agrees(t *testing.T, tell func(*lab, *shown)) {
+	t.Helper()
+	record := map[string]string{}
+	for _, row := range readRecord(t) {
+		_, record[row.Metric] = verdictIn(row)
+	}
+	var s shown
+	tell(l, &s)
+	if len(s.claims) == 0 {
+		t.Error("nothing is said of the paper's statements")
+	}
+	opposite := map[exp.Verdict]string{exp.Confirmed: exp.Refuted.String(), exp.Refuted: exp.Confirmed.String()}
+	for _, c := range s.claims {
+		if was := record[c.row.Metric]; was == opposite[c.verdict] || was == "" {
+			t.Errorf("%s is %s (%s), recorded %q", c.row.Metric, c.verdict, cell(c.row, 2), was)
+		}
+	}
+}
 
 // claims runs scenarios for a shorter time with few seeds; what is asserted holds by far.
 func claims(t *testing.T, wanted func(*lab) []scenario) *lab {
@@ -31,9 +137,9 @@ func (l *lab) more(a, b scenario, m measured) float64 { return mean(l.gains(a, b
 
 func (l *lab) mean(s scenario, m measured) float64 { return mean(exp.Values(l.Found[s], m.of)) }
 
-// Section 5.4, Fig. 2: the adaptive policies improve the utilisation of mixed workloads on GbE, and
-// the wait of processes; GR does not.
-func TestMixedWorkloadsGain(t *testing.T) {
+// Section 5.4, Figs. 2 and 3: where use is most uneven (W3, W4) the adaptive policies improve it on GbE, and the wait of processes; GR does
+// not. On W1, where all GPUs are overloaded, all of them lose.
+func TestMixedWorkloads(t *testing.T) {
 	l := claims(t, func(l *lab) (list []scenario) {
 		for _, w := range mixes {
 			for _, p := range ofPaper {
@@ -42,6 +148,13 @@ func TestMixedWorkloadsGain(t *testing.T) {
 		}
 		return list
 	})
+	l.agrees(t, tellMix)
+	l.agrees(t, tellKernels)
+	for _, p := range dynamic {
+		if got := l.more(l.plain("W1", p.mapper), l.plain("W1", static.mapper), utilisation); got > -1 {
+			t.Errorf("%s on W1: %.1f points more than ST", p.name, got)
+		}
+	}
 	for _, w := range unequal {
 		st := l.plain(w, static.mapper)
 		for _, p := range adaptive {
@@ -85,6 +198,7 @@ func TestSplits(t *testing.T) {
 		}
 		return list
 	})
+	l.agrees(t, tellBalance)
 	half := l.plain("W4", splits[1].mapper)
 	for _, p := range []policy{splits[0], splits[2]} {
 		if got := l.more(half, l.plain("W4", p.mapper), utilisation); got <= 0 {
@@ -145,6 +259,7 @@ func TestIntensity(t *testing.T) {
 		}
 		return list
 	})
+	l.agrees(t, tellIntensity)
 	most, _ := l.mostGained(lighter)
 	less, _ := l.mostGained(heavier)
 	if got := mean(most); got < 20 || got > 32 {
@@ -165,6 +280,7 @@ func TestDataAgainstComputation(t *testing.T) {
 		}
 		return list
 	})
+	l.agrees(t, networkPart.tell)
 	last := math.Inf(1)
 	for _, ratio := range ratios {
 		got := l.mean(l.moving(ratio, reserving.mapper, networks[0]), utilisation)
@@ -215,6 +331,7 @@ func TestFalseNegativesHurtMore(t *testing.T) {
 		}
 		return list
 	})
+	l.agrees(t, tellStale)
 	for _, w := range mixes {
 		for _, ratio := range []float64{0.5, 1} {
 			if got := l.more(l.wrong(w, ratio, 0), l.wrong(w, 0, ratio), utilisation); got <= 0 {

@@ -325,23 +325,3 @@ func TestMargin(t *testing.T) {
 		t.Errorf("%+v", s.tables)
 	}
 }
-
-func TestVerdicts(t *testing.T) {
-	wide := exp.Over("p", "m", "", []float64{1, 3})     // 2 ± 12.7
-	narrow := exp.Over("p", "m", "", []float64{2, 2.1}) // 2.05 ± 0.64
-	single := exp.Over("p", "m", "", []float64{2})
-	for _, c := range []struct {
-		name  string
-		holds func(exp.Row) bool
-		row   exp.Row
-		want  bool
-	}{
-		{"above, wide", above(0), wide, false}, {"above, narrow", above(0), narrow, true}, {"above, single", above(0), single, true}, {"above, less", above(3), narrow, false},
-		{"below, wide", below(3), wide, false}, {"below, narrow", below(3), narrow, true}, {"below, more", below(0), single, false},
-		{"not below", notBelow(2), wide, true}, {"not below, less", notBelow(2.5), wide, false},
-	} {
-		if got := c.holds(c.row); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}

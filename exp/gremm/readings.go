@@ -173,16 +173,16 @@ func (l *lab) claimSentAhead(s *shown, half policy) {
 		for _, p := range adaptive {
 			a, b := l.sent(w, p.mapper, true), l.sent(w, static.mapper, true)
 			s.claim("2", fmt.Sprintf("%s improves the mean waiting time too (here %s%s)", p.name, w, also),
-				metric("claim_sent_ahead", w, p.name, "wait_change_pct"), "%", l.relative(a, b, waiting), below(0))
+				metric("claim_sent_ahead", w, p.name, "wait_change_pct"), "%", l.relative(a, b, waiting), exp.Below(0))
 			s.claim("2", fmt.Sprintf("the same, if each process counts as much as any other (here %s on %s%s)", p.name, w, also),
-				metric("claim_sent_ahead", w, p.name, "wait_of_process_change_pct"), "%", l.relative(a, b, waitingOfProcess), below(0))
+				metric("claim_sent_ahead", w, p.name, "wait_of_process_change_pct"), "%", l.relative(a, b, waitingOfProcess), exp.Below(0))
 		}
 	}
 	for _, other := range []policy{splits[0], splits[2]} {
-		s.claim("4", other.name+" is less efficient than 1/2"+also, metric("claim_sent_ahead_half_over", other.name, "points"), "points", gains(half, other), above(0))
+		s.claim("4", other.name+" is less efficient than 1/2"+also, metric("claim_sent_ahead_half_over", other.name, "points"), "points", gains(half, other), exp.Above(0))
 	}
 	for _, p := range adaptive {
 		s.claim("4", fmt.Sprintf("the split 1/2 is worse than the dynamic mapping policies (here %s%s)", p.name, also),
-			metric("claim_sent_ahead", p.name, "over_half_points"), "points", gains(p, half), above(0))
+			metric("claim_sent_ahead", p.name, "over_half_points"), "points", gains(p, half), exp.Above(0))
 	}
 }

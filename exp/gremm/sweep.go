@@ -235,60 +235,33 @@ func metric(words ...string) string {
 	return strings.Join(words, "_")
 }
 
-// claim is a statement of the paper that has no number, beside ours.
+// claim is a statement of the paper, with the number of ours that decides it.
 type claim struct {
 	figure, says string
 	row          exp.Row
-	holds        bool
+	verdict      exp.Verdict
 }
 
-// claim adds a statement, and whether a number of ours bears it out.
-func (s *shown) claim(figure, says, metric, unit string, values []float64, holds func(exp.Row) bool) {
+// claim adds a statement, and what a number of ours says of it.
+func (s *shown) claim(figure, says, metric, unit string, values []float64, judge exp.Judge) {
 	if values == nil {
 		return
 	}
 	row := exp.Over(s.title, metric, unit, values)
-	c := claim{figure: figure, says: says, row: row, holds: holds(row)}
-	c.row.Note = "the paper: " + says + ": " + c.verdict()
+	c := claim{figure: figure, says: says, row: row, verdict: judge(row)}
+	c.row.Note = "the paper: " + says + ": " + c.verdict.String()
 	s.claims = append(s.claims, c)
-}
-
-func (c *claim) verdict() string {
-	if c.holds {
-		return "holds"
-	}
-	return "does not hold"
-}
-
-// above wants a mean that lies beyond a number with all of its interval.
-func above(limit float64) func(exp.Row) bool {
-	return func(r exp.Row) bool { return least(r) > limit }
-}
-
-func below(limit float64) func(exp.Row) bool {
-	return func(r exp.Row) bool { return r.Ours+(r.Ours-least(r)) < limit }
-}
-
-func least(r exp.Row) float64 {
-	if r.HalfWidth == nil {
-		return r.Ours
-	}
-	return r.Ours - *r.HalfWidth
-}
-
-// notBelow allows a mean that is no more than so much below a number.
-func notBelow(limit float64) func(exp.Row) bool {
-	return func(r exp.Row) bool { return r.Ours >= limit }
 }
 
 func claimsTable(list []claim) *report.Table {
 	t := &report.Table{
 		Title:   "What the paper says in words",
 		Columns: []report.Column{{Name: "figure"}, {Name: "verdict"}, {Name: "ours", Right: true}, {Name: "unit"}, {Name: "the paper says"}},
-		Note:    "Ours: the number that decides, with its 95 % confidence.",
+		Note: "Ours: the number that decides, with its 95 % confidence. Confirmed: as the paper says, with all of the interval (or in two thirds of the cases). " +
+			"Direction only: the mean is (or more than half of the cases are), or the amount differs. Refuted: it comes out the other way round.",
 	}
 	for _, c := range list {
-		t.Rows = append(t.Rows, []string{c.figure, c.verdict(), cell(c.row, 2), c.row.Unit, c.says})
+		t.Rows = append(t.Rows, []string{c.figure, c.verdict.String(), cell(c.row, 2), c.row.Unit, c.says})
 	}
 	return t
 }

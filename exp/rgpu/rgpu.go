@@ -24,6 +24,7 @@ var Experiment = exp.Experiment{
 	Summary: "Slurm with remote GPUs shared by memory, on 8, 6 and 4 GPUs (Tables II to V, Figs. 2 and 3), and better selection",
 	Runs:    seedsTried,
 	Figures: partNames(),
+	Flags:   liveFlags,
 	Run:     run,
 }
 
@@ -64,6 +65,12 @@ func partNames() []string {
 }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	if o.Flags["live"] != "" {
+		return runLive(ctx, o)
+	}
+	if len(o.Flags) > 0 {
+		return nil, exp.UsageError("the flags of this experiment are for --live: give that, too")
+	}
 	l, err := newLab(o)
 	if err != nil {
 		return nil, err

@@ -126,8 +126,12 @@ NOTHING < slurm/release < slurm
 NOTHING < slurm/words < slurm # what the driver, the job_submit script and the plug-in say to each other in comments
 slurm/words, slurm/release < slurm # the driver's core, as a value
 slurm, slurm/release < slurm/engine # a client of a real Slurm
-slurm, slurm/engine, policy, policy/history < slurm/driver # the daemon
+wire/agent, wire/grant, wire/identity, internal/door < slurm/lenders # the nodes that lend GPUs, which connect as they do to a head: it knows no Slurm
+head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
+slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
+slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.
 wire, internal/door < client < ivm

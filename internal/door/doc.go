@@ -5,6 +5,7 @@
 //     says while it lasts that it cannot;
 //   - Places bound connections that nobody has a use for yet, for each user and in
 //     all, and choose which of them to close when room is needed;
+//   - an Eager connection has a reader that looks for bytes before it sleeps;
 //   - a Patient connection gives the other side a time for each read and write;
 //   - PortTrouble says in words why a port cannot be opened.
 //

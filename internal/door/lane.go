@@ -8,12 +8,26 @@ import (
 // Lane is a patient connection that can be ended at once by anybody.
 type Lane struct {
 	*Patient
-	conn net.Conn
+	conn  net.Conn
+	eager *Eager // below TLS; nil without
 }
 
 // NewLane gives a connection its times.
 func NewLane(conn net.Conn, patience time.Duration) *Lane {
-	return &Lane{NewPatient(conn, patience), conn}
+	return &Lane{NewPatient(conn, patience), conn, below(conn)}
+}
+
+// Write has the records that TLS makes of many bytes written together.
+func (l *Lane) Write(b []byte) (int, error) {
+	if l.eager == nil {
+		return l.Patient.Write(b)
+	}
+	l.eager.Hold()
+	n, err := l.Patient.Write(b)
+	if released := l.eager.Release(); err == nil {
+		err = released
+	}
+	return n, err
 }
 
 // HangUp ends the connection, whoever reads or writes. It does not wait, as saying

@@ -71,10 +71,10 @@ func TestGPUBench(t *testing.T) {
 		status              int
 		says                string
 	}{
-		{"everything", bench, nodesThatWait, 0, "launch                                               us           1.5        1.5        1.5        1.5\n"},
+		{"everything", bench, nodesThatWait, 0, "launch                                                   us           1.5        1.5        1.5        1.5\n"},
 		{"no driver", "echo no libcuda.so.1 >&2; exit 1\n", nodesThatWait, 1, "no libcuda.so.1\nthe driver itself fails, so there is nothing to compare with"},
 		{"no node", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "no node: no such GPU\n"},
-		{"no node, dashes", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "launch                                               us           1.5          -          -          -\n"},
+		{"no node, dashes", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "launch                                                   us           1.5          -          -          -\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, status := pretend(t, "gpu-bench", map[string]string{"bin/bench/node": c.bench, "bin/muster": c.muster})

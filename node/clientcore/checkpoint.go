@@ -193,7 +193,7 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 	c.allLost()
 	c.closeAllShared()
 	if c.Lease.Held {
-		c.letGo()
+		c.letGo(0)
 	}
 	for _, a := range c.space.Allocations() {
 		if c.config.Reserves {

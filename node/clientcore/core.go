@@ -325,6 +325,9 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.fault(o.Err)
 		return
 	}
+	if !c.Lease.Began && (asked == Open || asked == Move) {
+		c.Lease.Moved += o.Took
+	}
 	switch asked {
 	case Inspect, MakeShared, OpenShared:
 		c.Head.found = &o
@@ -552,7 +555,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 	c.closeContexts()
 	c.allLost()
 	if c.Lease.Held {
-		c.letGo()
+		c.letGo(0)
 	}
 	if c.config.Reserves {
 		c.emit(Op{Kind: GiveBack, All: true})

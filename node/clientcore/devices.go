@@ -10,16 +10,17 @@ import (
 // Reasons of revocations that concern the core: who is to leave for good closes the
 // context too. For any other reason the context stays open, for the next lease.
 const (
-	forMemory = "memory" // another client needs the memory
-	forMove   = "move"   // the next lease is for another device
-	forDrain  = "drain"  // the device takes nobody any more
-	forGrant  = "grant"  // the device, or the client's memory there, was granted to others
-	forLimit  = "limit"  // the client's job is suspended, or may not use so many devices
+	forMemory = "memory"         // another client needs the memory
+	forMove   = "move"           // the next lease is for another device
+	forDrain  = "drain"          // the device takes nobody any more
+	forGrant  = "grant"          // the device, or the client's memory there, was granted to others
+	forRoom   = "quantum-memory" // its turn is over, and the context would be in the way
+	forLimit  = "limit"          // the client's job is suspended, or may not use so many devices
 )
 
 // leavesForGood says whether a revocation ends the context.
 func leavesForGood(reason string) bool {
-	return reason == forMemory || reason == forMove || reason == forDrain || reason == forGrant || reason == forLimit
+	return reason == forMemory || reason == forRoom || reason == forMove || reason == forDrain || reason == forGrant || reason == forLimit
 }
 
 // AddDevice says that a device came: the next one, or one in the place of another

@@ -127,6 +127,9 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if err := c.usable(&f); err != nil {
 		return true, err
 	}
+	if !c.Lease.Began {
+		c.Lease.begin(c)
+	}
 	c.Activity.launched(c)
 	c.give(d.Stream, st)
 	at := c.place()

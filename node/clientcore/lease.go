@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"muster/device"
 	"muster/vmm"
@@ -28,6 +29,19 @@ type Lease struct {
 	// while the lease is to grow: the revocation is the answer to that.
 	Wanted    bool
 	WantedFor string
+
+	// Began says that a kernel was launched under the lease, and Moved how long making the
+	// client's memory and context ready for it took. They are not written for a client
+	// without a lease, so that files of those are what they were.
+	Began bool          `json:",omitempty"`
+	Moved time.Duration `json:",omitempty"`
+}
+
+// begin tells the daemon that the client's turn on the device begins: what it needs is
+// there, and its first kernel is about to be launched.
+func (l *Lease) begin(c *Core) {
+	l.Began = true
+	c.say(control.Began{Lease: l.Number, Took: l.Moved})
 }
 
 // granted takes a Grant, if it is the answer to what the client has asked. One that
@@ -37,7 +51,11 @@ func (c *Core) granted(g control.Grant) {
 	l := &c.Lease
 	switch {
 	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
+		had := *l
 		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+		if had.Held {
+			l.Began, l.Moved = had.Began, had.Moved
+		}
 	case g.Lease > l.Number:
 		l.Number = g.Lease
 		c.say(control.Released{Lease: g.Lease, Keeps: c.keeps()})
@@ -72,9 +90,10 @@ type Context struct {
 
 // Release is a lease on its way back.
 type Release struct {
-	Keep   bool // the context stays open
-	Asked  bool // the executor was told to leave
-	Answer bool // the daemon waits for word, though no lease is held
+	Keep   bool          // the context stays open
+	Asked  bool          // the executor was told to leave
+	Answer bool          // the daemon waits for word, though no lease is held
+	Took   time.Duration `json:",omitempty"` // how long moving the memory took
 }
 
 // context returns the open context of a place.
@@ -285,7 +304,7 @@ func (c *Core) stepRelease() {
 	c.Release = nil
 	switch {
 	case c.Lease.Held:
-		c.letGo()
+		c.letGo(r.Took)
 	case r.Answer:
 		c.say(control.Released{Lease: c.Lease.Number})
 	}
@@ -310,6 +329,9 @@ func (c *Core) leave(p vmm.Place, shut bool) {
 func (c *Core) left(o Outcome) {
 	was := c.leaving
 	c.leaving = nil
+	if c.Release != nil {
+		c.Release.Took = o.Took
+	}
 	if o.Err != nil {
 		c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		return
@@ -345,10 +367,10 @@ func (c *Core) closeContexts() {
 }
 
 // letGo gives the lease back; nothing of the client's memory is on the device.
-func (c *Core) letGo() {
+func (c *Core) letGo(took time.Duration) {
 	c.Activity.stop(c)
 	c.Lease = Lease{Number: c.Lease.Number}
-	c.say(control.Released{Lease: c.Lease.Number, Keeps: c.keeps()})
+	c.say(control.Released{Lease: c.Lease.Number, Keeps: c.keeps(), Took: took})
 	c.say(control.Report{Stats: c.Stats()})
 }
 

@@ -203,6 +203,7 @@ type Outcome struct {
 	Handle    uint64                // MakeTextures: of the last
 	Name      Name                  // MakeShared
 	Times     []Time                // Leave, Backup: of Events
+	Took      Time                  // Open, Move; Leave: once all that ran had ended
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
 

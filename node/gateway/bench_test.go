@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,11 +12,13 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"muster/client"
 	"muster/wire"
+	"muster/wire/lanes"
 )
 
 var benchGeometry = wire.Geometry{Ring: 1 << 20, Staging: 16 << 20, Bounce: 16 << 20, Pinned: 256 << 20}
@@ -78,7 +81,7 @@ func runGateway(args []string) error {
 		return err
 	}
 	go func() {
-		g, err := New(listener.(*net.TCPListener), Config{Socket: args[1], TLS: config, Log: quiet})
+		g, err := New(listener.(*net.TCPListener), Config{Socket: args[1], TLS: config, Token: benchToken, Plain: true, Log: quiet})
 		if err == nil {
 			g.Serve(context.Background())
 		}
@@ -97,9 +100,11 @@ func runRelay(args []string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		_ = client.Relay(context.Background(), near, client.Remote{Dial: client.Dialler(args[1], config), Lane: client.LaneDialler(args[1], config)}, quiet)
-	}()
+	remote := client.Remote{Dial: client.Dialler(args[1], config), Lane: client.LaneDialler(args[1], config), Token: benchToken}
+	if args[2] == "plain" {
+		remote = plainRemote(args[1], benchToken)
+	}
+	go func() { _ = client.Relay(context.Background(), near, remote, quiet) }()
 	untilInputEnds(socket)
 	return nil
 }
@@ -122,26 +127,37 @@ func runTLS(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(listener.Addr())
-	plain, err := listener.Accept()
-	if err != nil {
-		return err
-	}
-	conn := tls.Server(plain, strict(config))
-	in, out := make([]byte, question), make([]byte, answer)
-	for {
-		if _, err := io.ReadFull(conn, in); err != nil {
-			return nil
+	go func() {
+		for {
+			plain, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go answerTLS(tls.Server(plain, strict(config)), make([]byte, question), make([]byte, answer))
 		}
-		if _, err := conn.Write(out); err != nil {
-			return nil
+	}()
+	untilInputEnds(listener.Addr().String())
+	return nil
+}
+
+func answerTLS(conn *tls.Conn, question, answer []byte) {
+	defer conn.Close()
+	for {
+		if _, err := io.ReadFull(conn, question); err != nil {
+			return
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
 		}
 	}
 }
 
-func benchSession(b *testing.B) *client.Session {
+const benchToken = "benchmark"
+
+// benchSession is a client of a gateway, over a way: tls or plain.
+func benchSession(b *testing.B, way string) *client.Session {
 	dir := certificates(b)
-	s := attachTo(b, start(b, "relay", dir, start(b, "gateway", dir, start(b, "daemon"))))
+	s := attachTo(b, start(b, "relay", dir, start(b, "gateway", dir, start(b, "daemon")), way))
 	b.Cleanup(s.Close)
 	return s
 }
@@ -149,22 +165,44 @@ func benchSession(b *testing.B) *client.Session {
 // plainTLS is a connection whose other side answers each so many bytes with so
 // many others.
 func plainTLS(b *testing.B, question, answer int) *tls.Conn {
+	return severalTLS(b, 1, question, answer)[0]
+}
+
+// severalTLS are such connections.
+func severalTLS(b *testing.B, n, question, answer int) (conns []*tls.Conn) {
 	dir := certificates(b)
 	config, err := client.LoadTLS(dir + "/user-ada")
 	if err != nil {
 		b.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", start(b, "tls", dir, fmt.Sprint(question), fmt.Sprint(answer)), config)
-	if err != nil {
-		b.Fatal(err)
+	address := start(b, "tls", dir, fmt.Sprint(question), fmt.Sprint(answer))
+	for range n {
+		conn, err := tls.Dial("tcp", address, config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { conn.Close() })
+		conns = append(conns, conn)
 	}
-	b.Cleanup(func() { conn.Close() })
-	return conn
+	return conns
+}
+
+// asMany is how many connections carry bulk data: copies are measured against as many that
+// carry nothing else.
+func asMany() int { return min(lanes.Most, client.Lanes()) }
+
+// exchangeAll has all of them do their parts of the work at the same time.
+func exchangeAll(b *testing.B, conns []*tls.Conn, question, answer []byte) {
+	var all sync.WaitGroup
+	for _, conn := range conns {
+		all.Go(func() { exchange(b, conn, question, bytes.Clone(answer)) })
+	}
+	all.Wait()
 }
 
 // What the program waits for when nothing is answered.
 func BenchmarkPost(b *testing.B) {
-	s := benchSession(b)
+	s := benchSession(b, "tls")
 	for b.Loop() {
 		if err := s.Producer.Post(&wire.Fill{Dst: deviceBase, Count: 1}); err != nil {
 			b.Fatal(err)
@@ -195,16 +233,19 @@ func (t *turns) measure(ours, plain func()) {
 // exchange sends bytes and waits for the answer.
 func exchange(b *testing.B, conn *tls.Conn, question, answer []byte) {
 	if _, err := conn.Write(question); err != nil {
-		b.Fatal(err)
+		b.Error(err)
 	}
 	if _, err := io.ReadFull(conn, answer); err != nil {
-		b.Fatal(err)
+		b.Error(err)
 	}
 }
 
 // A call with its answer, and as many bytes there and back.
-func BenchmarkCall(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, 64, 32)
+func BenchmarkCall(b *testing.B)      { benchmarkCall(b, "tls") }
+func BenchmarkCallPlain(b *testing.B) { benchmarkCall(b, "plain") }
+
+func benchmarkCall(b *testing.B, way string) {
+	s, conn := benchSession(b, way), plainTLS(b, 64, 32)
 	question, answer := make([]byte, 64), make([]byte, 32)
 	var t turns
 	for b.Loop() {
@@ -230,7 +271,8 @@ func (t *turns) speed(b *testing.B) {
 
 // Copies in pieces as the library in C makes them.
 func BenchmarkCopyIn(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, pieces*wire.MaxPiece, 1)
+	part := pieces * wire.MaxPiece / asMany()
+	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), part, 1)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
 	var t turns
 	for b.Loop() {
@@ -241,13 +283,14 @@ func BenchmarkCopyIn(b *testing.B) {
 				}
 			}
 			synchronise(b, s)
-		}, func() { exchange(b, conn, data, make([]byte, 1)) })
+		}, func() { exchangeAll(b, conns, data[:part], make([]byte, 1)) })
 	}
 	t.speed(b)
 }
 
 func BenchmarkCopyOut(b *testing.B) {
-	s, conn := benchSession(b), plainTLS(b, 1, pieces*wire.MaxPiece)
+	part := pieces * wire.MaxPiece / asMany()
+	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), 1, part)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyOut{Src: deviceBase}).Append(nil)
 	var t turns
 	for b.Loop() {
@@ -270,7 +313,7 @@ func BenchmarkCopyOut(b *testing.B) {
 				}
 				copy(data[i*wire.MaxPiece:], from)
 			}
-		}, func() { exchange(b, conn, []byte{0}, data) })
+		}, func() { exchangeAll(b, conns, []byte{0}, make([]byte, part)) })
 	}
 	t.speed(b)
 }

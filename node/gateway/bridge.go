@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,15 +29,18 @@ const watchEvery = 50 * time.Millisecond
 const farewellTime = 3 * time.Second
 
 // bridge carries one client's messages between a connection and a ring. One
-// goroutine reads the connection and writes to the ring, one writes to the
-// connection, each call has one that waits for its answer, one waits for data of
-// messages that the client does not wait for, and one looks for changes.
+// goroutine, the reader, reads the connection and writes to the ring; where nothing more
+// has come it looks for answers as well, and for a while for both by turns (look.go). A
+// call that takes longer has a goroutine that waits for its answer. One goroutine waits for
+// data of messages that the client does not wait for, and one looks for changes. Whoever
+// finds an answer writes it to the connection; what is long, or comes while somebody
+// writes, is left to one more goroutine (outbox.go).
 //
 // What a client can make it keep is bounded, whatever the client does: a call for
 // each place for an answer, a message for each slot of the ring, and a queue of
 // frames. When they are full, nothing more is read from the connection.
 type bridge struct {
-	conn    *tls.Conn
+	conn    link
 	patient *door.Patient // the same connection, with times for the other side
 	in      *bufio.Reader // reads from patient
 	session *client.Session
@@ -55,10 +57,15 @@ type bridge struct {
 	// there takes memory of this machine. Only the goroutine that reads frames has it.
 	pinned map[uint64]bool
 
-	toSend chan outgoing
+	// calls are those whose answers the reader looks for, and active is when it last
+	// found something to do.
+	calls  []given
+	active time.Time
+
+	box    *outbox
 	isOver chan struct{}
 
-	// mu is held while something is put into toSend, so that the order of what
+	// mu is held while something is put into the box, so that the order of what
 	// is sent is the order in which it was found done.
 	mu     sync.Mutex
 	unread []given // messages without an answer whose data are awaited, in order
@@ -76,22 +83,19 @@ type given struct {
 	header  wire.Header // as the client sent it
 }
 
-// outgoing is a frame, with bytes of the arena before it.
-type outgoing struct {
-	offset uint64
-	data   []byte
-	frame  []byte
-}
-
 func newBridge(v *visitor, patient *door.Patient, session *client.Session) *bridge {
-	return &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
-		pinned: map[uint64]bool{}, toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+	b := &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
+		pinned: map[uint64]bool{}, isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+	b.box = newOutbox(bufio.NewWriterSize(patient, bufferSize), b.send)
+	return b
 }
 
 // run carries messages until one side ends, and says why.
 func (b *bridge) run(ctx context.Context) string {
 	defer b.session.Close()
 	defer context.AfterFunc(ctx, func() { b.over("the node is shutting down") })()
+	b.session.Producer.Waits = b.Sleep
+	door.WhileIdle(b.conn, b)
 	b.all.Go(b.write)
 	b.all.Go(b.collect)
 	b.all.Go(b.watch)
@@ -112,6 +116,7 @@ func (b *bridge) over(reason string) {
 		b.visitor.dismissLanes(b)
 		b.lanes.Close(lanes.ErrClosed)
 		close(b.isOver)
+		b.box.end()
 		// The connection is for the writer to close, which may have to be hurried.
 		b.patient.Hurry(farewellTime)
 	})
@@ -150,9 +155,14 @@ func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 		return err
 	}
 	b.patient.Begun(true)
+	b.answers() // there may be many frames before there is nothing to read
 	f, err := frames.Next()
 	if err != nil {
 		return err
+	}
+	b.active = time.Now()
+	if f.Bytes+f.Length > small || f.Header.Length > small {
+		b.Sleep() // their bytes may take long
 	}
 	switch f.Kind {
 	case wire.FrameData, wire.FrameAway:
@@ -259,7 +269,7 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 	if h.Slot < 0 {
 		b.await(given{pending, h})
 	} else {
-		b.all.Go(func() { b.answer(given{pending, h}) })
+		b.calls = append(b.calls, given{pending, h})
 	}
 	return nil
 }
@@ -286,6 +296,14 @@ func (b *bridge) answer(g given) {
 	defer b.mu.Unlock()
 	b.sweep()
 	b.reply(g.header, result, payload)
+	b.push()
+}
+
+// push has everything written that was put into the box. The caller holds mu.
+func (b *bridge) push() {
+	if err := b.box.push(); err != nil {
+		b.over(unsent(err))
+	}
 }
 
 // sweep sends data that are there. The caller holds mu.
@@ -308,11 +326,7 @@ func (b *bridge) sweep() {
 // mu.
 func (b *bridge) notices() {
 	for _, text := range b.session.Shared.Notices() {
-		frame := wire.Frame{Kind: wire.FrameNotice, Reason: text}
-		select {
-		case b.toSend <- outgoing{frame: frame.Append(nil)}:
-		case <-b.isOver:
-		}
+		b.box.put(outgoing{frame: wire.Frame{Kind: wire.FrameNotice, Reason: text}})
 	}
 }
 
@@ -322,18 +336,14 @@ func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
 	shared := b.session.Shared
 	b.status, b.print = shared.Status(), shared.Print()
 	b.notices() // written before the status that they explain
-	frame := wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}
-	out := outgoing{offset: h.Data, frame: frame.Append(nil)}
+	out := outgoing{offset: h.Data, frame: wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}}
 	if h.Op.GivesData() && result == 0 {
 		out.data, _ = shared.Data(h.Data, h.Op.Given(h.Length, payload))
 	}
 	if h.Slot >= 0 { // the client uses it again as soon as it has the answer
 		b.waits[h.Slot].Store(false)
 	}
-	select {
-	case b.toSend <- out:
-	case <-b.isOver:
-	}
+	b.box.put(out)
 }
 
 // collect sends the data of messages that have no answer while nobody asks for
@@ -342,6 +352,7 @@ func (b *bridge) collect() {
 	for {
 		b.mu.Lock()
 		b.sweep()
+		b.push()
 		var oldest *wire.Pending
 		if len(b.unread) > 0 {
 			oldest = b.unread[0].pending
@@ -392,45 +403,22 @@ func (b *bridge) watch() {
 		b.notices()
 		if status != b.status || print != b.print {
 			b.status, b.print = status, print
-			frame := wire.Frame{Kind: wire.FrameState, Status: b.status, Print: b.print}
-			select {
-			case b.toSend <- outgoing{frame: frame.Append(nil)}:
-			case <-b.isOver:
-			}
+			b.box.put(outgoing{frame: wire.Frame{Kind: wire.FrameState, Status: b.status, Print: b.print}})
 		}
+		b.push()
 		b.mu.Unlock()
 	}
 }
 
-// write sends what is to be sent, and at the end why it is over.
+// write sends what nobody else does, and at the end why it is over.
 func (b *bridge) write() {
 	defer b.conn.Close()
-	out := bufio.NewWriterSize(b.patient, bufferSize)
-	for {
-		select {
-		case o := <-b.toSend:
-			if err := b.send(out, o); err != nil {
-				b.over(unsent(err))
-				return
-			}
-			continue
-		default:
-		}
-		if err := out.Flush(); err != nil {
-			b.over(unsent(err))
-			return
-		}
-		select {
-		case o := <-b.toSend:
-			if err := b.send(out, o); err != nil {
-				b.over(unsent(err))
-				return
-			}
-		case <-b.isOver:
-			b.farewell(out)
-			return
-		}
+	out, err := b.box.serve()
+	if err != nil {
+		b.over(unsent(err))
+		return
 	}
+	b.farewell(out)
 }
 
 // unsent says why nothing more can be sent; "" if the client has gone.
@@ -441,33 +429,22 @@ func unsent(err error) string {
 	return ""
 }
 
-// farewell sends what was found done before the end, and the reason.
+// farewell says why it is over, after everything that was found done before.
 func (b *bridge) farewell(out *bufio.Writer) {
 	if b.reason == "" {
 		return
 	}
-	for {
-		select {
-		case o := <-b.toSend:
-			if b.send(out, o) != nil {
-				return
-			}
-			continue
-		default:
-		}
-		frame := wire.Frame{Kind: wire.FrameClosed, Reason: b.reason}
-		_, _ = out.Write(frame.Append(nil))
-		if out.Flush() != nil || b.conn.CloseWrite() != nil {
-			return
-		}
-		// What is still on its way here must be read: with something unread left,
-		// the system would tell the other side of a broken connection, and that
-		// may come before the reason does.
-		plain := b.conn.NetConn()
-		_ = plain.SetReadDeadline(time.Now().Add(farewellTime))
-		_, _ = io.Copy(io.Discard, plain)
+	frame := wire.Frame{Kind: wire.FrameClosed, Reason: b.reason}
+	_, _ = out.Write(frame.Append(nil))
+	if out.Flush() != nil || b.conn.CloseWrite() != nil {
 		return
 	}
+	// What is still on its way here must be read: with something unread left,
+	// the system would tell the other side of a broken connection, and that
+	// may come before the reason does.
+	plain := b.conn.NetConn()
+	_ = plain.SetReadDeadline(time.Now().Add(farewellTime))
+	_, _ = io.Copy(io.Discard, plain)
 }
 
 func (b *bridge) send(out *bufio.Writer, o outgoing) error {
@@ -495,6 +472,6 @@ func (b *bridge) send(out *bufio.Writer, o outgoing) error {
 		}
 		o.data, o.offset = o.data[n:], o.offset+uint64(n)
 	}
-	_, err := out.Write(o.frame)
+	_, err := out.Write(o.frame.Append(out.AvailableBuffer()))
 	return err
 }

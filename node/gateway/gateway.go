@@ -45,6 +45,9 @@ type Config struct {
 	TLS *tls.Config
 	// Token is what programs must know; "" for nothing.
 	Token string
+	// Plain lets programs come without TLS, if they show that they know the token: for networks
+	// that are trusted. Then TLS may be nil, and nobody comes with it.
+	Plain bool
 	// Grants says that the daemon lets nobody in without a grant: then neither an
 	// authority nor a token is needed.
 	Grants bool
@@ -111,13 +114,19 @@ type Gateway struct {
 
 // New makes a gateway that accepts connections once it serves.
 func New(listener *net.TCPListener, c Config) (*Gateway, error) {
-	if c.TLS == nil || len(c.TLS.Certificates) == 0 {
+	switch {
+	case c.Plain && c.Token == "":
+		return nil, errors.New("without TLS a token is all that says who may come: give one, or leave plain out")
+	case c.TLS == nil && c.Plain:
+	case c.TLS == nil || len(c.TLS.Certificates) == 0:
 		return nil, errors.New("a node that others can reach needs a certificate: muster cert makes one")
-	}
-	if c.TLS.ClientCAs == nil && c.Token == "" && !c.Grants {
+	case c.TLS.ClientCAs == nil && c.Token == "" && !c.Grants:
 		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
-	c.TLS, c.Limits, c.LaneFrom = strict(c.TLS), c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
+	if c.TLS != nil {
+		c.TLS = strict(c.TLS)
+	}
+	c.Limits, c.LaneFrom = c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
 	g := &Gateway{
 		Config: c, listener: door.Listen(listener, false),
 		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
@@ -198,12 +207,12 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn := tls.Server(plain, g.TLS)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	conn, lane, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
+	if err != nil {
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
-	if conn.ConnectionState().NegotiatedProtocol == wire.LaneProtocol {
+	if lane {
 		g.serveLane(conn, unknown)
 		return
 	}
@@ -244,7 +253,7 @@ func levelOf(err error) slog.Level {
 // visitor is a connection that has shown a certificate, if one is needed.
 type visitor struct {
 	*Gateway
-	conn  *tls.Conn
+	conn  link
 	in    *bufio.Reader
 	user  string
 	key   wire.LaneKey // of the lanes that it may have
@@ -279,7 +288,7 @@ func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Sessi
 // letIn finds out whose the connection is, and what the daemon says to that. The daemon
 // knows whether a grant is good: until it has said so, the connection is nobody's.
 func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
-	user, err := v.identify(v.conn.ConnectionState(), hello)
+	user, err := v.identify(v.conn, hello)
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +397,15 @@ func (v *visitor) takePlace(key, who string) (err error) {
 }
 
 // identify says who is there, or refuses; "" for whoever a grant is for.
-func (c *Config) identify(state tls.ConnectionState, hello *wire.Hello) (string, error) {
+func (c *Config) identify(conn link, hello *wire.Hello) (string, error) {
+	secure, ok := conn.(*tls.Conn)
+	switch {
+	case !ok && hello.Grant != "": // it was heard by whoever listens
+		return "", &wire.Refused{Result: resultNotPermitted, Reason: "a grant's credential must not travel without TLS: leave --plain out"}
+	case !ok: // it has shown that it knows the token
+		return tokenUser, nil
+	}
+	state := secure.ConnectionState()
 	certified := len(state.PeerCertificates) > 0
 	switch {
 	case hello.Grant != "" && !certified:

@@ -9,11 +9,11 @@ import (
 // hungUp says whether the other side of a connection has ended it, even if there
 // are bytes that were not read yet.
 func hungUp(conn net.Conn) bool {
-	tcp, ok := conn.(*net.TCPConn)
+	system, ok := conn.(syscall.Conn)
 	if !ok {
 		return false
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := system.SyscallConn()
 	if err != nil {
 		return true
 	}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"io"
 	"time"
 
@@ -25,7 +24,7 @@ func (g *Gateway) dismissLanes(b *bridge) {
 
 // serveLane serves a connection that brings bulk data of a client, who has told it the key
 // that only the client was told.
-func (g *Gateway) serveLane(conn *tls.Conn, unknown *door.Place) {
+func (g *Gateway) serveLane(conn link, unknown *door.Place) {
 	var key wire.LaneKey
 	if _, err := io.ReadFull(conn, key[:]); err != nil {
 		return

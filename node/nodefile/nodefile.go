@@ -70,6 +70,8 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
+		strictyaml.Key("quantum", strictyaml.Value(&d.File, "quantum", &c.Quantum, Quantum)),
+		strictyaml.Key("latency", func(n strictyaml.Node) error { return d.latency(n, &c.Latency) }),
 		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
@@ -94,6 +96,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 			return err
 		}),
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
+		strictyaml.Key("plain", d.Bool("plain", &c.Remote.Plain)),
 		strictyaml.Key("head", func(n strictyaml.Node) error { return d.head(n, &c.Head) }),
 		strictyaml.Key("record", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))
@@ -506,8 +509,49 @@ func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits)
 		strictyaml.Key("memory", d.bytes("memory", &u.Memory)),
 		strictyaml.Key("vgpus", d.Count("vgpus", 1, 1<<20, &u.VGPUs)),
 		strictyaml.Key("weight", d.Count("weight", 1, 1000, &u.Weight)),
+		strictyaml.Key("priority", d.Count("priority", 0, 100, &u.Priority)),
+		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &u.Class, parseClass)),
 	)
 	return err
+}
+
+// parseClass reads which class a user's programs may have.
+func parseClass(s string) (node.Class, error) {
+	switch c := node.Class(s); c {
+	case node.ClassAny, node.ClassBatch, node.ClassLatency:
+		return c, nil
+	}
+	return "", fmt.Errorf("must be any, batch or latency, not %q", s)
+}
+
+// latency reads what programs of class latency may do to others.
+func (d *decoder) latency(n strictyaml.Node, l *node.Latency) error {
+	_, err := d.Fields(n, "latency",
+		strictyaml.Key("share", d.Number("share", "from 0 to 0.99", func(x float64) bool { return x >= 0 && x <= 0.99 }, &l.Share)),
+		strictyaml.Key("window", strictyaml.Value(&d.File, "window", &l.Window, parseWindow)),
+	)
+	return err
+}
+
+// parseWindow reads how much work may be in flight.
+func parseWindow(s string) (time.Duration, error) {
+	t, err := parseSome(s)
+	if err == nil && t > time.Second {
+		return 0, fmt.Errorf("must be at most 1s, not %q", s)
+	}
+	return t, err
+}
+
+// Quantum reads how long a busy program keeps what others wait for: a time, or off.
+func Quantum(s string) (time.Duration, error) {
+	if s == "off" || s == "0" {
+		return 0, nil
+	}
+	t, err := time.ParseDuration(s)
+	if err != nil || vgpu.CheckQuantum(t) != nil {
+		return 0, fmt.Errorf("must be a time of %v to %v, as 500ms or 2s, or off, not %q", vgpu.MinQuantum, vgpu.MaxQuantum, s)
+	}
+	return t, nil
 }
 
 // noDevices stands for none at all.

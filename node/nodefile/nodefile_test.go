@@ -31,6 +31,8 @@ vgpus: 8
 visible: 2
 policy: credit
 max_idle: 25ms
+quantum: 500ms
+latency: {share: 0.5, window: 100us}
 migrate: off
 swap: {size: 32GiB, dir: /var/tmp/muster}
 defer: true
@@ -38,7 +40,7 @@ limits:
   clients: 100
   default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}
   users:
-    alice: {memory: 64GiB, weight: 2}
+    alice: {memory: 64GiB, weight: 2, priority: 3, class: latency}
     1001: {clients: 1}
 grants: required
 warm: 0
@@ -73,10 +75,10 @@ func TestRead(t *testing.T) {
 			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
-		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond},
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
-			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
+			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency}, "1001": {Clients: 1}}},
 		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
@@ -146,6 +148,9 @@ func TestReadErrors(t *testing.T) {
 		{"grants", "grants: yes\n", `f:1:9: grants: grants can be optional or required, not "yes"`},
 		{"migrate", "migrate: yes\n", `f:1:10: migrate: must be auto or off, not "yes"`},
 		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
+		{"quantum", "quantum: 1us\n", `f:1:10: quantum: must be a time of 1ms to 1h0m0s, as 500ms or 2s, or off, not "1us"`},
+		{"class", "limits: {default: {class: fast}}\n", `f:1:27: class: must be any, batch or latency, not "fast"`},
+		{"latency", "latency: {share: 1}\n", `f:1:18: share: must be a number from 0 to 0.99, not "1"`},
 		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},
 		{"negative", "grace: -3s\n", `f:1:8: grace: must be a time as 10ms, 2s or 1m, not "-3s"`},
 		{"timeout", "worker_timeout: never\n", `f:1:17: worker_timeout: must be a time as 10ms, 2s or 1m, not "never"`},

@@ -17,6 +17,8 @@ type Adopt struct {
 	Grant  GrantID  `json:"grant,omitempty"` // as Attach has them
 	Share  int      `json:"share,omitempty"`
 
+	Priority int `json:"priority,omitempty"`
+
 	Device DeviceID `json:"device"` // where it is, or was last; AnyDevice if nowhere
 	Held   bool     `json:"held"`   // it holds a lease there
 	Memory uint64   `json:"memory"` // that the lease is for
@@ -49,6 +51,7 @@ func (e Adopt) apply(c *Core) bool {
 		return c.deny(e.Client, NoGrant)
 	}
 	x.want.Pinned = e.Pinned
+	c.rank(x, e.Priority)
 	x.ran = Usage{e.Kernels, max(e.Busy, 0)}.within(Usage{})
 	x.stats = stats{
 		grants: counted(e.Lease), waited: min(max(e.Waited, 0), maxUsage), preemptions: counted(e.Preemptions),
@@ -121,5 +124,6 @@ func (c *Core) seat(x *client, d *device, memory uint64) {
 	d.used += x.taken()
 	x.user.slots += x.slotCount()
 	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
+	x.tenure.landed, x.tenure.ousted = false, false
 	c.anew = true
 }

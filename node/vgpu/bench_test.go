@@ -66,7 +66,7 @@ func BenchmarkEvent(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now := Time(i) * time.Microsecond
 				id := bound[i%64]
-				for _, e := range core.Step(now, Released{id, 0}) {
+				for _, e := range core.Step(now, Released{Client: id, Keeps: 0}) {
 					if e.Kind == Grant {
 						bound[i%64] = e.Client
 					}
@@ -98,7 +98,7 @@ func BenchmarkEvent(b *testing.B) {
 			core := spread(b, migrate)
 			for i := 0; b.Loop(); i++ {
 				now, id := Time(i)*time.Microsecond, ClientID(i%60)
-				core.Step(now, Released{id, 0})
+				core.Step(now, Released{Client: id, Keeps: 0})
 				core.Step(now, Want{Client: id, Need: 100, Pinned: DeviceID(i % 60 / 4)})
 			}
 		})

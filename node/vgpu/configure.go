@@ -16,6 +16,7 @@ type Configure struct {
 	MaxIdle   time.Duration `json:"max_idle_ns"`
 	SlotLimit int           `json:"slot_limit"`
 	Migrate   bool          `json:"migrate"`
+	Quantum   time.Duration `json:"quantum_ns,omitempty"`
 }
 
 func (e Configure) apply(c *Core) bool {
@@ -23,6 +24,7 @@ func (e Configure) apply(c *Core) bool {
 		return false
 	}
 	c.cfg.Policy, c.cfg.MaxIdle, c.cfg.SlotLimit, c.cfg.Migrate = e.Policy, e.MaxIdle, e.SlotLimit, e.Migrate
+	c.cfg.Quantum = e.Quantum
 	c.cfg = c.cfg.withMoves()
 	slices.SortFunc(c.ready, c.before)
 	c.setLimits()
@@ -66,6 +68,7 @@ func refusesSettings(e Event) error {
 		if e.MaxIdle < 0 || e.SlotLimit < 0 {
 			return errors.New("the idle time and the number of slots must not be negative")
 		}
+		return CheckQuantum(e.Quantum)
 	case Limit:
 		if e.Slots < 0 {
 			return fmt.Errorf("user %q may have %d slots: give 0 for no limit, or more", e.User, e.Slots)
@@ -91,7 +94,7 @@ func (c Config) limitOf(user string) int {
 
 // withMoves puts in the defaults of what moves cost.
 func (c Config) withMoves() Config {
-	if c.Migrate {
+	if c.Migrate || c.Quantum > 0 {
 		c.MoveBandwidth = orDefault(c.MoveBandwidth, DefaultMoveBandwidth)
 		c.MoveCost = orDefault(c.MoveCost, DefaultMoveCost)
 	}

@@ -20,6 +20,7 @@ type Core struct {
 	growing int    // clients with a Grow unanswered
 	parked  int    // of ready: none of the devices that could hold them takes clients at present
 	drains  int    // devices that take nobody any more
+	ranked  int    // clients with a priority of their own
 
 	nextRefill Time
 	lastSpent  Time
@@ -32,6 +33,7 @@ type Core struct {
 	anew   bool      // something changed since migrate last looked at all clients
 	idle   []*device // without clients when it did, the fastest first
 
+	steps   uint64    // that were taken
 	effects []Effect  // of the event under way
 	scratch []*client // for order
 }
@@ -51,6 +53,8 @@ type device struct {
 	claims      int       // slots promised to claims
 	reservedFor *client
 	supply      supply
+	field       field // of the step that fieldOf counts
+	fieldOf     uint64
 	ran         Usage
 
 	// A share of a device that was granted is a device of its own to the dispatcher: it
@@ -101,7 +105,9 @@ type client struct {
 	user   *account
 	part   *device // what its grant has of a device, and all that it may use; nil: it has no grant
 	weight int
-	state  State
+	// priority goes before the policy: more is served first.
+	priority int
+	state    State
 
 	want   Want
 	length time.Duration // of its next GPU phase, for SJF; 0: unknown
@@ -135,6 +141,7 @@ type client struct {
 	moving cause    // why it is to go, or had to leave; byNothing if for none of these
 	stays  bool     // it was put where it is by hand
 
+	tenure   tenure
 	phase    time.Duration // GPU time since it was granted
 	leftAt   Time          // when it was last unbound
 	observed time.Duration // of its earlier phases, smoothed
@@ -147,6 +154,9 @@ type stats struct {
 	waited      time.Duration
 	preemptions int
 	moves       Moves
+	turns       int           // that ended because others waited
+	longest     time.Duration // wait for a device
+	moving      time.Duration // of its memory, to devices and from them
 }
 
 // claim is what a client was promised and gets when everybody has let go.
@@ -190,6 +200,7 @@ func New(cfg Config) (*Core, error) {
 // nothing else.
 func (c *Core) Step(now Time, e Event) []Effect {
 	c.now = max(c.now, now)
+	c.steps++
 	c.effects = nil
 	if e.apply(c) {
 		c.decide()
@@ -357,6 +368,7 @@ func (c *Core) bind(x *client, d *device) {
 	c.seat(x, d, x.want.Need)
 	x.stats.grants++
 	x.stats.waited += c.now - x.wantAt
+	x.stats.longest = max(x.stats.longest, c.now-x.wantAt)
 	c.emitGrant(x)
 }
 
@@ -368,6 +380,7 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 		c.letGo(x, keeps)
 	case Assigned:
 		c.endGrow(x)
+		c.settleTurn(x)
 		d := x.dev
 		d.vacate(x.slot)
 		d.used -= x.taken()

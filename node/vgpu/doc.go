@@ -88,7 +88,9 @@
 //   - Under Credit, for a client whose user has credit and that cannot be served
 //     by others leaving: one whose user has none and that was granted
 //     MinResidence ago or longer, busy or not. The worker lets its kernels end
-//     first. Nobody else is ever told to leave while busy.
+//     first.
+//   - With a Quantum, for a client that cannot be served by others leaving: one whose
+//     turn is over, busy or not. See Turns.
 //   - It may lose neither while a Revoke or a Grow of it is unanswered.
 //
 // Two more reasons to leave have nothing to do with others who wait: the client
@@ -111,6 +113,38 @@
 // room is nobody else's, and when all of them have let go it is granted. If they
 // kept so much that it does not fit, it is ready as before. A client that goes
 // before that gives up the promise; its victims leave nevertheless.
+//
+// Among those whose turn is over it is the one that owes most, and then the one
+// that was granted first, of those that suffice.
+//
+// # Turns
+//
+// With Config.Quantum, clients that are busy and do not fit together take turns.
+// A turn begins with Began, when the client's memory is on the device; a client
+// that does not say so has a quantum and the expected time of a move for that. It
+// is over when it has lasted as long as the longer of these:
+//
+//   - The client's part of a round. A round has a quantum for each client that is
+//     bound to the device or waits for it, and is divided by weight; what others
+//     owe the client is added. Nobody has less than an eighth of a quantum; the
+//     others give that in proportion to what they have beyond it.
+//   - Six times what moving the client's memory in and out took the last time, but
+//     no more than four quanta.
+//
+// So nobody waits for longer than the number of clients times the quantum, and
+// their moves and last kernels, where moves take little. A client that had more
+// than its part by weight, in GPU time, owes the difference to those who waited
+// meanwhile, up to four quanta. What all clients owe each other adds up to 0; a
+// client that goes leaves its balance to the others.
+//
+// A client with a higher Priority is served before others in the queue, and does
+// not leave because its turn is over, but for a client that has waited too long.
+//
+// A client that had to leave for being idle and wanted its device back at once is
+// restless: it must be idle for as long as a move takes before it is told so again.
+//
+// A turn that is over is told with ForQuantum: the context may stay open for the
+// next turn. If it would be in the way of the client that comes, it is ForRoom.
 //
 // # Growing
 //
@@ -225,7 +259,7 @@
 //
 // # Settings that change
 //
-// Configure changes the policy, MaxIdle, SlotLimit and Migrate, and Limit the limit of
+// Configure changes the policy, MaxIdle, Quantum, SlotLimit and Migrate, and Limit the limit of
 // one user. Nobody loses what was granted or promised for that: the queue has another
 // order from then on, and a user with more slots than it may have gets no further one.
 //

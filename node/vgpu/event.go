@@ -19,7 +19,7 @@ type Event interface {
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
 var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
-	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{})
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{}, Began{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -45,6 +45,7 @@ func (Limit) Kind() string     { return "limit" }
 func (Admit) Kind() string     { return "admit" }
 func (Withdraw) Kind() string  { return "withdraw" }
 func (Restrict) Kind() string  { return "restrict" }
+func (Began) Kind() string     { return "began" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1. A client under a grant
@@ -55,15 +56,20 @@ type Attach struct {
 	Weight int      `json:"weight"`
 	Grant  GrantID  `json:"grant,omitempty"` // "" for none
 	Share  int      `json:"share,omitempty"` // its place in Admit.Shares
+	// Priority goes before the policy: clients with more are served first, until others have
+	// waited too long.
+	Priority int `json:"priority,omitempty"`
 }
 
 func (e Attach) apply(c *Core) bool {
 	if c.clients[e.Client] != nil {
 		return c.deny(e.Client, Duplicated)
 	}
-	if c.attach(e.Client, e.User, e.Weight, e.Grant, e.Share) == nil {
+	x := c.attach(e.Client, e.User, e.Weight, e.Grant, e.Share)
+	if x == nil {
 		return c.deny(e.Client, NoGrant)
 	}
+	c.rank(x, e.Priority)
 	return true
 }
 
@@ -98,6 +104,10 @@ func (e Detach) apply(c *Core) bool {
 	}
 	c.leave(x, Waiting, 0)
 	c.untarget(x)
+	c.bequeath(x)
+	if x.priority != 0 {
+		c.ranked--
+	}
 	x.user.remove(x)
 	delete(c.clients, x.id)
 	c.forgetGranted(x)
@@ -128,6 +138,7 @@ func (e Want) apply(c *Core) bool {
 		c.unready(x, Waiting)
 	} else {
 		c.seq++
+		c.wantsAgain(x)
 		x.seq, x.wantAt, x.passes = c.seq, c.now, 0
 	}
 	x.want = e
@@ -230,6 +241,8 @@ func (e SyncPoint) apply(c *Core) bool {
 type Released struct {
 	Client ClientID `json:"client"`
 	Keeps  uint64   `json:"keeps"`
+	// Took is how long moving its memory off the device took, once all that ran had ended.
+	Took time.Duration `json:"took_ns,omitempty"`
 }
 
 func (e Released) apply(c *Core) bool {
@@ -238,6 +251,8 @@ func (e Released) apply(c *Core) bool {
 	case x == nil || x.dev == nil:
 		return false
 	case x.state == Assigned:
+		x.tenure.out = max(e.Took, 0)
+		x.stats.moving = saturated(x.stats.moving, x.tenure.out)
 		c.leave(x, Waiting, e.Keeps)
 		if x.dev != nil && x.dev.overfull() { // it was adopted, or another one beside it
 			c.revoke(victim{x, ForMemory})

@@ -133,7 +133,7 @@ func (m *grantMachine) answer(id ClientID) {
 		keeps = m.cfg.Devices[x.device].ContextCost
 	}
 	x.bound, x.revoking, x.memory, x.kept = false, false, 0, keeps
-	m.step(Released{id, keeps})
+	m.step(Released{Client: id, Keeps: keeps})
 }
 
 func (m *grantMachine) random() {

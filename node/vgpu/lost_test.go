@@ -15,7 +15,7 @@ func TestKeepersAreToldOfALoss(t *testing.T) {
 	for _, id := range []ClientID{1, 2} {
 		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 		core.Step(0, Want{id, 10, 0, 0})
-		core.Step(0, Released{id, 5})
+		core.Step(0, Released{Client: id, Keeps: 5})
 	}
 	core.Step(0, Want{2, 10, 0, 1}) // it is told to let go first
 	got := core.Step(0, Lost{0})
@@ -68,7 +68,7 @@ func TestLostDevicesLeaveNobodyTooLarge(t *testing.T) {
 		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 	}
 	core.Step(0, Want{1, 10, 0, 1}) // on the small one
-	core.Step(0, Released{1, 0})
+	core.Step(0, Released{Client: 1, Keeps: 0})
 	core.Step(0, Lost{0})
 	large := devices[1].Memory + 1
 	for _, id := range []ClientID{1, 2} {

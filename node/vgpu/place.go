@@ -10,7 +10,7 @@ import (
 type supply struct {
 	slots       bool  // a slot is free or an idle client could leave one
 	bytes       int64 // free, or taken by idle clients and keepers
-	creditSlots bool  // the same with those who are out of credit
+	creditSlots bool  // the same with those who are out of credit, or whose turn is over
 	creditBytes int64
 
 	comingSlots int // held by clients that were told to let go
@@ -34,8 +34,9 @@ func (c *Core) survey(d *device) {
 				s.slots, v.user.mayTrade = true, v.user.mayTrade || v.part == nil
 			}
 			s.bytes += v.taken()
-		case c.outOfCredit(v):
+		case c.oustable(v):
 			s.creditSlots = true
+			v.user.mayTrade = v.user.mayTrade || v.part == nil && c.turnOver(v)
 			more += v.taken()
 		}
 	}
@@ -70,11 +71,11 @@ func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.gr
 func rests(v *client) bool { return v.watched && v.known && !v.busy }
 
 func (c *Core) mayLoseSlot(v *client) bool {
-	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.cfg.MaxIdle))
+	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.longIdle(v)))
 }
 
 func (c *Core) mayLoseMemory(v *client) bool {
-	return settled(v) && rests(v) && (c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
+	return settled(v) && rests(v) && (!v.tenure.restless && c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
 }
 
 // mayStopKeeping is for unbound clients. One that was promised a slot is about
@@ -94,7 +95,7 @@ type victim struct {
 func (c *Core) slotReason(v *client) Reason {
 	switch {
 	case !c.mayLoseSlot(v):
-		return ForCredit
+		return c.oustReason(v)
 	case v.sync:
 		return ForSync
 	}
@@ -105,7 +106,7 @@ func (c *Core) memoryReason(v *client) Reason {
 	if c.mayLoseMemory(v) {
 		return ForMemory
 	}
-	return ForCredit
+	return c.oustReason(v)
 }
 
 // order is the order in which ready clients are served: those with credit
@@ -129,10 +130,14 @@ func (c *Core) appendOrdered(out []*client, class func(*client) bool) []*client 
 		}
 	}
 	slices.SortFunc(out[from:], func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
+	from = len(out)
 	for _, x := range c.ready {
 		if !c.starved(x) && class(x) {
 			out = append(out, x)
 		}
+	}
+	if c.ranked > 0 {
+		slices.SortStableFunc(out[from:], func(a, b *client) int { return cmp.Compare(b.priority, a.priority) })
 	}
 	return out
 }
@@ -152,7 +157,7 @@ func (c *Core) serveReady() {
 	}
 	for _, x := range c.order() {
 		most := plain
-		if x.user.credit > 0 {
+		if x.user.credit > 0 || c.cfg.Quantum > 0 {
 			most = credit
 		}
 		if x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
@@ -215,11 +220,11 @@ func (c *Core) place(x *client) bool {
 			return false
 		}
 	}
-	for _, useCredit := range []bool{false, true} {
-		if useCredit && (c.cfg.Policy != Credit || x.user.credit <= 0) {
+	for _, oust := range []bool{false, true} {
+		if oust && !c.hasCredit(x) && c.cfg.Quantum == 0 {
 			break
 		}
-		if d, set, trade := c.cheapest(x, full, useCredit); d != nil {
+		if d, set, trade := c.cheapest(x, full, oust); d != nil {
 			c.promise(x, d, set, trade)
 			return true
 		}
@@ -286,20 +291,20 @@ func (c *Core) bestFree(x *client) *device {
 func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(b.load())*a.Speed }
 
 // cheapest chooses the device where the fewest bytes must be moved for x.
-func (c *Core) cheapest(x *client, full, useCredit bool) (best *device, set []victim, trade *client) {
+func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
 	var cost int64
 	for _, d := range c.all {
-		if !allowed(x, d) || !(d.supply.slots || full || (useCredit && d.supply.creditSlots)) {
+		if !allowed(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
 			continue
 		}
 		limit := d.supply.bytes
-		if useCredit {
+		if oust {
 			limit = d.supply.creditBytes
 		}
 		if int64(x.want.Need+d.ContextCost) > limit {
 			continue
 		}
-		s, t, ok := c.victims(x, d, full, useCredit)
+		s, t, ok := c.victims(x, d, full, oust)
 		if !ok {
 			continue
 		}
@@ -320,7 +325,7 @@ func moved(set []victim) (bytes int64) {
 }
 
 // victims chooses who is to leave d so that x can be put there.
-func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim, trade *client, ok bool) {
+func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
 	lack := missing(x, d)
 	needSlot := d.freeSlots() <= 0
 	chosen := func(v *client) bool {
@@ -335,6 +340,9 @@ func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim
 	}
 	if full {
 		v := pick(x.user.clients, lack, c.now, func(v *client) bool { return v.part == nil && c.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
+		if v == nil && oust {
+			v = c.pickOusted(x.user.clients, lack, x, func(v *client) bool { return v.part != nil })
+		}
 		if v == nil {
 			return nil, nil, false
 		}
@@ -343,8 +351,8 @@ func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim
 	}
 	if needSlot {
 		v := pick(d.slots, lack, c.now, c.mayLoseSlot, nil)
-		if v == nil && useCredit {
-			v = pick(d.slots, lack, c.now, c.outOfCredit, nil)
+		if v == nil && oust {
+			v = c.pickOusted(d.slots, lack, x, chosen)
 		}
 		if v == nil {
 			return nil, nil, false
@@ -358,14 +366,15 @@ func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim
 	}
 	for lack > 0 {
 		v := pick(d.slots, lack, c.now, func(v *client) bool { return c.mayLoseMemory(v) && !chosen(v) }, nil)
-		if v == nil && useCredit {
-			v = pick(d.slots, lack, c.now, func(v *client) bool { return c.outOfCredit(v) && !chosen(v) }, nil)
+		if v == nil && oust {
+			v = c.pickOusted(d.slots, lack, x, chosen)
 		}
 		if v == nil {
 			return nil, nil, false
 		}
 		add(v, c.memoryReason(v))
 	}
+	closeWhereFull(set, d, -lack)
 	return set, trade, true
 }
 
@@ -434,6 +443,8 @@ func (c *Core) collect(p *claim, set []victim) {
 
 func (c *Core) revoke(v victim) {
 	v.revoking = true
+	v.tenure.idled = v.why == ForIdle || v.why == ForMemory
+	v.tenure.ousted = v.state == Assigned && (v.why == ForQuantum || v.why == ForRoom)
 	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why})
 }
 
@@ -605,8 +616,11 @@ func (c *Core) Next() (Time, bool) {
 			if rests(x) || c.cfg.Policy == Credit {
 				consider(x.grantAt + c.cfg.MinResidence)
 			}
+			if c.cfg.Quantum > 0 && c.waiting() > 0 && settled(x) {
+				consider(c.turnEnds(x))
+			}
 			if rests(x) && c.cfg.MaxIdle > 0 {
-				consider(x.idleSince + c.cfg.MaxIdle)
+				consider(x.idleSince + c.longIdle(x))
 			}
 		}
 	}
@@ -614,7 +628,7 @@ func (c *Core) Next() (Time, bool) {
 		consider(c.nextRefill)
 	}
 	for _, x := range c.ready {
-		if x.part != nil && !x.parked {
+		if (x.part != nil || c.cfg.Quantum > 0 && c.ranked > 0) && !x.parked {
 			consider(x.wantAt + c.cfg.MaxWait)
 		}
 	}

@@ -52,6 +52,8 @@ type modelClient struct {
 	moved bool          // it was told to leave for that
 	over  bool          // it was adopted where there was no room for it
 	phase time.Duration // GPU time since it was granted
+
+	granted Time
 }
 
 // fresh is a client without a device.
@@ -67,6 +69,7 @@ func drawConfig(t *rapid.T) Config {
 		MaxWait:   100 * time.Millisecond,
 		SlotLimit: rapid.IntRange(0, 3).Draw(t, "limit"),
 		Migrate:   rapid.Bool().Draw(t, "migrate"),
+		Quantum:   time.Duration(rapid.IntRange(0, 1).Draw(t, "quantum")) * 20 * time.Millisecond,
 	}
 	if cfg.Migrate {
 		cfg.MoveCost, cfg.MoveBandwidth = 20*time.Millisecond, 2000
@@ -169,7 +172,7 @@ func (m *machine) takeGrant(x *modelClient, e Effect) {
 		x.lease++
 		x.busy = true
 		x.watched = false
-		x.hand, x.moved, x.phase = AnyDevice, false, 0
+		x.hand, x.moved, x.phase, x.granted = AnyDevice, false, 0, m.now
 	}
 	if e.Lease != x.lease {
 		m.t.Fatalf("%v: lease %d, should be %d", e, e.Lease, x.lease)
@@ -190,10 +193,25 @@ func (m *machine) takeRevoke(x *modelClient, e Effect, credit bool) {
 	case e.Reason == ForMove && x.bound && x.moved:
 	case e.Reason == ForMove && x.bound:
 		m.takeMove(x, e)
+	case x.bound && (e.Reason == ForQuantum || e.Reason == ForRoom):
+		m.takeTurn(x, e)
 	case x.bound && x.busy && !(credit && e.Reason == ForCredit) && !x.over:
 		m.t.Fatalf("%v: the client is busy", e)
 	}
 	x.revoking, x.growing = true, false
+}
+
+// takeTurn checks that a client whose turn is over has had some of it, and that others wait.
+func (m *machine) takeTurn(x *modelClient, e Effect) {
+	if m.cfg.Quantum == 0 || m.now-x.granted < m.cfg.Quantum/leastPart {
+		m.t.Fatalf("%v: after %v of a quantum of %v", e, m.now-x.granted, m.cfg.Quantum)
+	}
+	for _, id := range m.ids() {
+		if m.model[id].ready {
+			return
+		}
+	}
+	m.t.Fatalf("%v: nobody waits", e)
 }
 
 // takeMove checks that a client that is moved to run faster lost more than that
@@ -248,6 +266,13 @@ func (m *machine) check() {
 	user := map[string]int{}
 	parked := 0
 	view := m.core.View()
+	var owed time.Duration
+	for _, v := range view.Clients {
+		owed += v.Balance
+	}
+	if owed != 0 {
+		m.t.Fatalf("what clients owe each other for turns comes to %v", owed)
+	}
 	for _, id := range m.ids() {
 		x := m.model[id]
 		if x.bound {
@@ -346,7 +371,7 @@ func (m *machine) release(id ClientID, keeps uint64) {
 		x.kept = 0
 	}
 	x.bound, x.revoking, x.growing, x.watched, x.over, x.moved = false, false, false, false, x.over && x.kept > 0, false
-	m.tell(Released{id, keeps})
+	m.tell(Released{Client: id, Keeps: keeps, Took: time.Duration(keeps) * time.Millisecond})
 }
 
 func (m *machine) say(id ClientID, busy bool) {
@@ -379,6 +404,9 @@ func (m *machine) step() {
 		m.want(id, Want{Client: id, Need: m.number(most), Estimate: time.Duration(m.number(3)) * time.Millisecond, Pinned: pinned})
 	case what < 6 && x.bound:
 		m.say(id, what < 3)
+		if what%2 == 0 {
+			m.tell(Began{id, time.Duration(m.number(4)) * time.Millisecond})
+		}
 	case what < 8 && x.bound:
 		if x.watched {
 			x.busy = false

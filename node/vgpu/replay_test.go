@@ -97,7 +97,7 @@ func sample(t testing.TB) []byte {
 	}
 	for i, e := range []Event{
 		Attach{Client: 1, User: "ann", Weight: 1}, Attach{Client: 2, User: "bob", Weight: 1}, Want{1, 60, 0, AnyDevice}, Want{2, 60, 0, AnyDevice}, Idle{1, DefaultMaxIdle}, Tick{},
-		Released{1, 0}, Grow{2, 101}, Ran{2, 1, 5}, Lost{0}, Detach{1}, Detach{2},
+		Released{Client: 1, Keeps: 0}, Grow{2, 101}, Ran{2, 1, 5}, Lost{0}, Detach{1}, Detach{2},
 	} {
 		now := Time(i) * DefaultMaxIdle
 		if b, err = AppendEntry(b, Entry{now, e, core.Step(now, e)}); err != nil {
@@ -125,8 +125,8 @@ func sampleOfMoves(t testing.TB) []byte {
 	for i, e := range []Event{
 		Adopt{Client: 1, User: "ann", Weight: 1, Device: 0, Held: true, Memory: 40, Lease: 3, Pinned: AnyDevice, Kernels: 5, Busy: time.Second, Moves: Moves{1, 2, 3}},
 		Adopt{Client: 2, User: "bob", Weight: 1, Device: 1, Kept: 1, Lease: 1, Pinned: AnyDevice}, Adopt{Client: 3, User: "cid", Weight: 1, Device: AnyDevice, Pinned: AnyDevice},
-		Ran{1, 1, time.Second}, Released{1, 1}, Want{1, 40, 0, AnyDevice}, Released{1, 0}, Move{1, 0}, Drain{0}, Released{1, 0}, Resume{0}, Want{1, 40, 0, AnyDevice},
-		Drain{1}, Released{2, 0}, Released{1, 0}, Remove{1}, Returned{1, fast}, Lost{1}, Added{fast}, Want{3, 40, 0, 1}, Lost{1},
+		Ran{1, 1, time.Second}, Released{Client: 1, Keeps: 1}, Want{1, 40, 0, AnyDevice}, Released{Client: 1, Keeps: 0}, Move{1, 0}, Drain{0}, Released{Client: 1, Keeps: 0}, Resume{0}, Want{1, 40, 0, AnyDevice},
+		Drain{1}, Released{Client: 2, Keeps: 0}, Released{Client: 1, Keeps: 0}, Remove{1}, Returned{1, fast}, Lost{1}, Added{fast}, Want{3, 40, 0, 1}, Lost{1},
 	} {
 		now := Time(i) * time.Second
 		if b, err = AppendEntry(b, Entry{now, e, core.Step(now, e)}); err != nil {
@@ -375,7 +375,7 @@ func anyEvents(t *rapid.T) {
 		func() Event { return Busy{id()} },
 		func() Event { return Idle{id(), span("for")} },
 		func() Event { return SyncPoint{id()} },
-		func() Event { return Released{id(), number.Draw(t, "keeps")} },
+		func() Event { return Released{Client: id(), Keeps: number.Draw(t, "keeps")} },
 		func() Event {
 			return Ran{id(), rapid.SampledFrom([]int{0, 1, -1, math.MaxInt64}).Draw(t, "kernels"), span("busy")}
 		},

@@ -62,6 +62,7 @@ func (s *script) play(words []string) (err error) {
 		s.cfg.GrowWait, s.cfg.Period = args.time("growwait"), args.time("period")
 		s.cfg.MaxPasses, s.cfg.MaxWait = int(args.number("passes")), args.time("wait")
 		s.cfg.SlotLimit = int(args.number("slots"))
+		s.cfg.Quantum = args.time("quantum")
 		s.cfg.Migrate, s.cfg.MoveBandwidth, s.cfg.MoveCost = args["migrate"] != "", args.number("bandwidth"), args.time("movecost")
 		return err
 	case "limit":
@@ -109,7 +110,7 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	switch name {
 	case "configure":
 		policy, err := ParsePolicy(args.text("policy", "fcfs"))
-		return s.tell(now, Configure{policy, args.time("idle"), int(args.number("slots")), args["migrate"] != ""}), err
+		return s.tell(now, Configure{Policy: policy, MaxIdle: args.time("idle"), SlotLimit: int(args.number("slots")), Migrate: args["migrate"] != "", Quantum: args.time("quantum")}), err
 	case "admit":
 		e := Admit{Grant: GrantID(args.text("grant", "")), Limit: int(args.signed("limit", -1))}
 		for _, share := range strings.Split(args["shares"], ",") {
@@ -173,7 +174,7 @@ func deviceEvent(name string, args arguments) Event {
 func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 	switch name {
 	case "attach":
-		return Attach{Client: id, User: args.text("user", "ann"), Weight: int(args.number("weight")), Grant: GrantID(args.text("grant", "")), Share: int(args.number("share"))}, nil
+		return Attach{Client: id, User: args.text("user", "ann"), Weight: int(args.number("weight")), Grant: GrantID(args.text("grant", "")), Share: int(args.number("share")), Priority: int(args.signed("priority", 0))}, nil
 	case "detach":
 		return Detach{id}, nil
 	case "want":
@@ -191,7 +192,9 @@ func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 	case "sync":
 		return SyncPoint{id}, nil
 	case "released":
-		return Released{id, args.number("keeps")}, nil
+		return Released{id, args.number("keeps"), args.time("took")}, nil
+	case "began":
+		return Began{id, args.time("took")}, nil
 	case "ran":
 		return Ran{id, int(args.number("kernels")), args.time("busy")}, nil
 	case "failed":

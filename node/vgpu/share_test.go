@@ -105,7 +105,7 @@ func (w *world) step() {
 		if p.leaves > 0 {
 			if p.leaves--; p.leaves == 0 {
 				p.bound = false
-				w.perform(w.core.Step(w.now(), Released{p.id, 0}))
+				w.perform(w.core.Step(w.now(), Released{Client: p.id, Keeps: 0}))
 			}
 		}
 		if p.doing == onGPU && !p.bound && !p.wanting {
@@ -342,7 +342,7 @@ func shares(core *Core, weights []int, clients, ms int) []float64 {
 			perform(core.Step(now, Ran{ClientID(i), 1, 3 * time.Millisecond}))
 			if leaving[i] {
 				bound[i], leaving[i] = false, false
-				perform(core.Step(now, Released{ClientID(i), 0}))
+				perform(core.Step(now, Released{Client: ClientID(i), Keeps: 0}))
 				perform(core.Step(now, Want{Client: ClientID(i), Need: 1, Pinned: AnyDevice}))
 			}
 		}
@@ -374,7 +374,7 @@ func TestShortestJobFirstShortensWaits(t *testing.T) {
 			perform(core.Step(0, Want{Client: ClientID(i), Estimate: time.Duration(ms) * time.Millisecond, Pinned: AnyDevice}))
 		}
 		var now, sum Time
-		perform(core.Step(now, Released{100, 0}))
+		perform(core.Step(now, Released{Client: 100, Keeps: 0}))
 		for range length {
 			sum += now
 			now += time.Duration(length[current]) * time.Millisecond

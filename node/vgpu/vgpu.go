@@ -81,6 +81,14 @@ const (
 	DefaultMoveCost      = 100 * time.Millisecond // a context on a real GPU takes about as long to open
 )
 
+// DefaultQuantum is what a node uses of which nothing was said. It is not put in for a zero
+// Quantum, which has a meaning of its own. MinQuantum and MaxQuantum bound it.
+const (
+	DefaultQuantum = 2 * time.Second
+	MinQuantum     = time.Millisecond
+	MaxQuantum     = time.Hour
+)
+
 // DefaultMaxIdle is the paper's maximum idle time. It is not put in for a zero
 // MaxIdle, which has a meaning of its own.
 const DefaultMaxIdle = 10 * time.Millisecond
@@ -98,6 +106,10 @@ const (
 type Config struct {
 	Devices []Device `json:"devices"`
 	Policy  Policy   `json:"policy"`
+
+	// Quantum is how long a client may stay on its device, on average, while others wait
+	// that could not be served otherwise; 0: nobody is told to leave for that.
+	Quantum time.Duration `json:"quantum_ns,omitempty"`
 
 	MaxIdle      time.Duration `json:"max_idle_ns"`      // idle for so long, a client may lose its slot; 0: never for idleness
 	MinResidence time.Duration `json:"min_residence_ns"` // a client that was just granted is no memory or credit victim for so long
@@ -195,6 +207,9 @@ const (
 	ForDrain  Reason = "drain"  // its device takes nobody any more
 	ForGrant  Reason = "grant"  // its device, or the memory that it has there, was granted to others
 	ForLimit  Reason = "limit"  // its grant may not use so many devices at a time, or none at present
+
+	ForQuantum Reason = "quantum"        // its turn is over, and somebody waits
+	ForRoom    Reason = "quantum-memory" // the same, and its context would be in the way
 )
 
 // Reasons of Deny.
@@ -247,7 +262,7 @@ func nameOf(names []string, i int) string {
 
 // complete checks a configuration and puts in the defaults.
 func (c Config) complete() (Config, error) {
-	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait, &c.MoveCost} {
+	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait, &c.MoveCost, &c.Quantum} {
 		if *d < 0 {
 			return c, errors.New("vgpu: a time in the configuration is negative")
 		}
@@ -257,6 +272,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.MaxPasses < 0 || c.SlotLimit < 0 {
 		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
+	}
+	if err := CheckQuantum(c.Quantum); err != nil {
+		return c, fmt.Errorf("vgpu: %w", err)
 	}
 	if c.Period > maxPeriod {
 		return c, fmt.Errorf("vgpu: a period of %v: give at most %v", c.Period, maxPeriod)
@@ -282,6 +300,14 @@ func (c Config) complete() (Config, error) {
 		c.Devices[i] = d
 	}
 	return c, nil
+}
+
+// CheckQuantum refuses a quantum that would make programs move all the time, or overflow.
+func CheckQuantum(q time.Duration) error {
+	if q != 0 && (q < MinQuantum || q > MaxQuantum) {
+		return fmt.Errorf("a quantum of %v: give %v to %v, or 0 for none", q, MinQuantum, MaxQuantum)
+	}
+	return nil
 }
 
 // Check says what is wrong with a device, if anything is.

@@ -73,7 +73,7 @@ func TestEventsOfNobody(t *testing.T) {
 	before := core.View()
 	for _, id := range []ClientID{1, 9} {
 		for _, effects := range [][]Effect{
-			core.Step(0, Busy{id}), core.Step(0, Idle{Client: id}), core.Step(0, SyncPoint{id}), core.Step(0, Released{id, 5}),
+			core.Step(0, Busy{id}), core.Step(0, Idle{Client: id}), core.Step(0, SyncPoint{id}), core.Step(0, Released{Client: id, Keeps: 5}),
 			core.Step(0, Ran{id, -1, -time.Second}), core.Step(0, Detach{9}), core.Step(0, Faulted{9}), core.Step(0, Lost{9}), core.Step(0, Lost{-1}),
 			core.Step(0, Move{9, 0}), core.Step(0, Move{1, 9}), core.Step(0, Drain{9}), core.Step(0, Drain{-1}), core.Step(0, Resume{9}), core.Step(0, Resume{0}),
 			core.Step(0, Remove{0}), core.Step(0, Remove{9}), core.Step(0, Returned{0, Device{Name: "x", Memory: 1}}), core.Step(0, Returned{9, Device{Name: "x", Memory: 1}}),
@@ -113,7 +113,7 @@ func TestViewCountsWaitsAndPreemptions(t *testing.T) {
 	core.Step(5*time.Millisecond, Ran{1, 3, 4 * time.Millisecond})
 	core.Step(5*time.Millisecond, Idle{Client: 1})
 	core.Step(6*time.Millisecond, Tick{})
-	core.Step(7*time.Millisecond, Released{1, 0})
+	core.Step(7*time.Millisecond, Released{Client: 1, Keeps: 0})
 	core.Step(8*time.Millisecond, want(1))
 	core.Step(10*time.Millisecond, Tick{})
 	view := core.View()
@@ -208,13 +208,13 @@ func TestAdoptedClientsGoOn(t *testing.T) {
 		Kernels: 5, Busy: time.Second, Waited: time.Minute, Preemptions: 2, Moves: Moves{1, 2, 3}})
 	want := ClientView{
 		ID: 1, User: "ann", State: Assigned, Device: 1, Slot: 0, Memory: 10, Need: 10, Busy: true, Grants: 7, Waits: time.Minute, Preemptions: 2, Moves: Moves{1, 2, 3},
-		Target: AnyDevice, Usage: Usage{5, time.Second},
+		Target: AnyDevice, Usage: Usage{5, time.Second}, Weight: 3,
 	}
 	if got, _ := core.Client(1); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	core.Step(0, Move{1, 0})
-	core.Step(0, Released{1, 0})
+	core.Step(0, Released{Client: 1, Keeps: 0})
 	if effects := core.Step(0, Want{1, 10, 0, AnyDevice}); len(effects) != 1 || effects[0].Lease != 8 || effects[0].Device != 0 {
 		t.Errorf("%v", effects)
 	}
@@ -250,7 +250,7 @@ func TestDeviceStates(t *testing.T) {
 		event Event
 		want  string
 	}{
-		{Tick{}, "up"}, {Drain{0}, "draining"}, {Released{1, 1}, "draining"}, {Released{1, 0}, "drained"}, {Resume{0}, "up"}, {Lost{0}, "lost"}, {Resume{0}, "lost"},
+		{Tick{}, "up"}, {Drain{0}, "draining"}, {Released{Client: 1, Keeps: 1}, "draining"}, {Released{Client: 1, Keeps: 0}, "drained"}, {Resume{0}, "up"}, {Lost{0}, "lost"}, {Resume{0}, "lost"},
 		{Returned{0, gpus(1, 1)[0]}, "up"}, {Drain{0}, "drained"}, {Remove{0}, "removed"}, {Lost{0}, "removed"}, {Added{gpus(1, 1)[0]}, "up"},
 	} {
 		core.Step(0, c.event)

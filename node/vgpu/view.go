@@ -51,6 +51,15 @@ type ClientView struct {
 	Parked      bool     // ready, but every device that could hold it is drained or lost
 	Usage
 	Credit time.Duration // of its user
+
+	Weight   int
+	Priority int
+	Turns    int           // that ended because others waited
+	Turn     time.Duration // how long it may stay while others wait; 0 unless assigned, or without a quantum
+	TurnUsed time.Duration // of that, since its memory was there
+	Balance  time.Duration // what others owe it, or it owes them, from earlier turns
+	Longest  time.Duration // of its waits for a device
+	Moving   time.Duration // how long moving its memory to devices and from them took, all in all
 }
 
 // DeviceView is one device.
@@ -130,8 +139,15 @@ func (c *Core) viewClient(x *client) ClientView {
 		Busy: x.state == Assigned && x.busy, Grants: x.stats.grants, Waits: x.stats.waited,
 		Preemptions: x.stats.preemptions, Moves: x.stats.moves, Target: x.target, Parked: x.parked, Usage: x.ran, Credit: x.user.credit,
 	}
+	v.Weight, v.Priority, v.Turns, v.Balance, v.Longest, v.Moving = x.weight, x.priority, x.stats.turns, x.tenure.balance, x.stats.longest, x.stats.moving
 	if x.dev != nil {
 		v.Device = x.dev.id
+	}
+	if x.state == Assigned && c.cfg.Quantum > 0 {
+		v.Turn = c.turn(x)
+		if x.tenure.landed {
+			v.TurnUsed = c.now - x.tenure.at
+		}
 	}
 	if x.part != nil {
 		v.Grant = x.part.grant.id
@@ -141,6 +157,7 @@ func (c *Core) viewClient(x *client) ClientView {
 	}
 	if x.state == Ready {
 		v.Waits += c.now - x.wantAt
+		v.Longest = max(v.Longest, c.now-x.wantAt)
 	}
 	return v
 }

@@ -241,6 +241,9 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	w.timeline.leaves(g)
 	delete(w.gpus, p)
 	w.latest = nil
+	if w.pace != nil {
+		w.pace.forget()
+	}
 	return g
 }
 

@@ -77,6 +77,8 @@ type options struct {
 	owner    string                                             // user of the node; "": one of another machine
 	lenient  bool                                               // what is taken of devices is not checked
 	chance   *rand.Rand                                         // decides what the daemon does, which keeps nothing of what it hears; nil: the rest of this does
+	pace     *control.Pace                                      // nil: nobody is made way for
+	page     *os.File                                           // in which devices are claimed, with pace
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
 	wrap     func(name string, c device.Context) device.Context // changes a device's contexts; nil: not
@@ -128,7 +130,7 @@ func createShared(t testing.TB) (ring, arena *os.File) {
 func (c *client) enrol(ring, arena *os.File) {
 	t, o := c.t, c.o
 	t.Helper()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Owner: o.owner, Recover: o.recovers || o.dies != nil || o.killed != nil}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Owner: o.owner, Recover: o.recovers || o.dies != nil || o.killed != nil, Pace: o.pace}
 	files := []*os.File{ring, arena}
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
@@ -239,6 +241,9 @@ func (c *client) worker(resume bool) *worker {
 	for range serve.Devices {
 		files = append(files, nil)
 	}
+	if serve.Pace != nil {
+		files = append(files, duplicates(t, []*os.File{o.page})...)
+	}
 	s, err := newWorker(conn, serve, files, c.daemon.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Error(err)
@@ -295,6 +300,7 @@ func (w *worker) abort() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	w.pace.close()
 	w.journal.Unmap()
 	w.host.close()
 	w.shared.Unmap()

@@ -171,6 +171,10 @@ func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 		standing.Devices = w.serve.Devices
 		return standing
 	}
+	if report, ok := m.(control.Report); ok && w.pace != nil {
+		report.Stats.Held = w.pace.held
+		return report
+	}
 	return m
 }
 

@@ -185,11 +185,7 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	here := g.here(o)
-	if w.timeline != nil {
-		return w.timeline.submit(g, on, here, func() error { return w.submitLaunch(on, f, here) })
-	}
-	return w.submitLaunch(on, f, here)
+	return w.submitLaunch(g, f, on, g.here(o))
 }
 
 // here is an operation with the addresses that variables have in this context.
@@ -200,7 +196,29 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 	return g.shifts.shifted(o)
 }
 
-func (w *worker) submitLaunch(on device.Stream, f device.Function, o *clientcore.Op) error {
+// submitLaunch launches a kernel when others do not go before it.
+func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.pace == nil {
+		return w.give(g, f, on, o)
+	}
+	if err := w.beforeLaunch(g, on); err != nil {
+		return err
+	}
+	if err := w.give(g, f, on, o); err != nil {
+		return err
+	}
+	return w.afterLaunch(g, on)
+}
+
+// give gives the device a kernel, and has it told when that ran.
+func (w *worker) give(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.hand(f, on, o) })
+	}
+	return w.hand(f, on, o)
+}
+
+func (w *worker) hand(f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.hosts.outstanding() == 0 {
 		return on.Launch(f, o.How)
 	}
@@ -580,6 +598,14 @@ func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
+// timed does something and notes how long it took.
+func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
+	began := w.now()
+	err := f()
+	outcome.Took = w.now() - began
+	return err
+}
+
 // ask performs an operation on whose outcome the core waits.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
@@ -594,7 +620,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:
 		defer w.timeline.span(timeline.Open, o.Place)()
-		outcome.Err = w.openGPU(o)
+		outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
 	case clientcore.Load:
 		defer w.timeline.span(timeline.Load, o.Place)()
 		g, err := w.at(o.Place)
@@ -628,7 +654,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		}
 		outcome.Err = err
 	case clientcore.Move:
-		outcome.Err = w.move(o.Plan)
+		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan) })
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -755,12 +781,14 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if err == nil {
 		err = w.drain(g)
 	}
+	began := w.now()
 	if err == nil {
 		err = w.move(o.Plan)
 	}
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
+	defer func() { outcome.Took = w.now() - began }()
 	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
 	outcome.Times = g.times(o.Events, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {

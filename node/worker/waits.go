@@ -345,9 +345,7 @@ func (w *worker) outTold(g *gpu, one *out) {
 	w.outs.some.Add(-1)
 	w.outs.mu.Unlock()
 	close(one.told)
-	g.mu.Lock()
-	g.free = append(g.free, one.mark)
-	g.mu.Unlock()
+	g.giveBack(one.mark)
 }
 
 // outsFirst waits until all copies out were told that are done.
@@ -375,6 +373,9 @@ func (w *worker) outsFirst() {
 func (w *worker) answer(o *clientcore.Op) {
 	w.outsFirst()
 	w.sawEnd()
+	if w.pace.isLatency() {
+		w.endClaims()
+	}
 	w.shared.Reply(o.Slot, o.Result, nil)
 	if w.watched.Load() {
 		w.consumer.Wake()
@@ -401,9 +402,7 @@ func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
 	}
 	return func() error {
 		err := e.Synchronise(w.ctx)
-		g.mu.Lock()
-		g.free = append(g.free, e)
-		g.mu.Unlock()
+		g.giveBack(e)
 		return err
 	}, nil
 }
@@ -418,6 +417,13 @@ func (g *gpu) spare() (device.Event, error) {
 		return e, nil
 	}
 	return g.context.NewEvent()
+}
+
+// giveBack lets others use an event again.
+func (g *gpu) giveBack(e device.Event) {
+	g.mu.Lock()
+	g.free = append(g.free, e)
+	g.mu.Unlock()
 }
 
 // later answers a call when something has ended. The loop goes on meanwhile.
@@ -435,6 +441,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
 	world, slot, pending := w.sticky.current(), o.Slot, o.Result
+	claimed := w.claimedSoFar()
 	w.replies.Add(1)
 	w.others.Go(func() {
 		defer w.replies.Done()
@@ -442,6 +449,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		err := wait()
 		w.done.Store(int64(w.now()))
 		w.waiting.Add(-1)
+		claimed.end()
 		if ended(err) && w.ctx.Err() != nil {
 			return // nobody knows what was done; the client hears of the end instead
 		}

@@ -88,6 +88,7 @@ type worker struct {
 	sticky  sticky
 	teller  teller
 	passing passing
+	pace    *pacer // nil: others need not be made way for
 
 	timeline   *recorder // nil: nobody has asked where the time goes
 	neighbours neighbours
@@ -187,6 +188,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if serve.Recover && len(files) >= 2+heldFiles {
 		held, files = files[2:2+heldFiles], slices.Concat(files[:2], files[2+heldFiles:])
 	}
+	var page *os.File
+	if n := len(files); serve.Pace != nil && n > 2 {
+		page, files = files[n-1], files[:n-1]
+		defer page.Close()
+	}
 	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
@@ -198,6 +204,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
+	}
+	if w.pace, err = newPacer(serve.Pace, page); err != nil {
+		return nil, err
 	}
 	w.counter.owner = serve.Owner
 	w.placeArena()
@@ -353,6 +362,7 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	w.pace.close()
 	w.counter.close()
 	if w.journal != nil {
 		w.journal.Unmap()
@@ -588,6 +598,7 @@ func (w *worker) observe() error {
 	if err != nil {
 		return w.found(w.sticky.current(), err)
 	}
+	w.pace.look(quiet)
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 

@@ -159,7 +159,7 @@ func (g *generator) jobs(c *model.Cluster, most int) []model.Job {
 
 // oracle draws settings, for the policy and for its oracle.
 func (g *generator) oracle() (*policy.Entry, string, *oracle) {
-	o := &oracle{depth: 100, interval: 30 * time.Second, window: 24 * time.Hour, by: "memory"}
+	o := &oracle{depth: 500, interval: 30 * time.Second, window: 24 * time.Hour, resolution: time.Minute, ends: 30 * time.Second, by: "memory"}
 	var spec []string
 	say := func(format string, args ...any) { spec = append(spec, fmt.Sprintf(format, args...)) }
 	if g.chance(80) {
@@ -174,9 +174,13 @@ func (g *generator) oracle() (*policy.Entry, string, *oracle) {
 		o.window = g.seconds(0, 12)
 		say("bf_window=%v", o.window)
 	}
-	if g.chance(20) {
-		o.resolution = g.seconds(1, 5)
+	if g.chance(80) { // jobs run for seconds here
+		o.resolution = g.seconds(0, 3)
 		say("bf_resolution=%v", o.resolution)
+	}
+	if g.chance(80) {
+		o.ends = g.seconds(0, 3)
+		say("bf_ends=%v", o.ends)
 	}
 	if g.chance(40) {
 		return &consres.Slurm, strings.Join(spec, ":"), o
@@ -272,11 +276,12 @@ func TestAgreesOnLongQueues(t *testing.T) {
 			jobs[i].Run = jobs[i].Run / time.Minute * time.Second // so that much happens at once
 			jobs[i].Priority *= int64(seed % 2)
 		}
-		_, got, err := starts(c, jobs, made(t, &consres.Slurm, "bf_interval=2s"), false)
+		ends := time.Duration(seed%4) * time.Second
+		_, got, err := starts(c, jobs, made(t, &consres.Slurm, fmt.Sprintf("bf_interval=2s:bf_resolution=0:bf_ends=%v", ends)), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, want, err := starts(c, jobs, &oracle{depth: 100, interval: 2 * time.Second, by: "memory"}, false)
+		_, want, err := starts(c, jobs, &oracle{depth: 500, interval: 2 * time.Second, ends: ends, by: "memory"}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -228,16 +228,32 @@ func onNodes(id string, submit, run, nodes, cores int) model.Job {
 }
 
 // The reservation of b takes n0 and n1 whole: c does not start beside it on n1,
-// though it needs one core and b leaves three. d ends before it.
+// though it needs one core and b leaves three. Nor does d, which ends just when it begins; e ends before.
 func TestWholeNodesAreReserved(t *testing.T) {
 	jobs := []model.Job{
 		onNodes("a", 0, 10, 1, 4), // n0
 		onNodes("b", 0, 10, 2, 1), // waits for n0, reserved at 10
 		onNodes("c", 0, 20, 1, 1),
 		onNodes("d", 0, 10, 1, 1),
+		onNodes("e", 0, 9, 1, 1),
 	}
-	_, got := runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0"))
-	check(t, got, "0s a n0", "0s d n1", "10s b n0 n1", "10s c n0")
+	_, got := runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_resolution=0"))
+	check(t, got, "0s a n0", "0s e n1", "10s b n0 n1", "10s c n0", "10s d n0")
+}
+
+// Ends are looked at in groups. b could have its three nodes at 40. But the first look is at all that
+// ends by 60 (10, rounded up to 30, and 30 more): so b is promised them for 50, the last of these ends, and
+// c, of 45 s, may go before it.
+func TestEndsInGroups(t *testing.T) {
+	jobs := []model.Job{
+		onNodes("a1", 0, 10, 1, 4), onNodes("a2", 0, 40, 1, 4), onNodes("a3", 0, 50, 1, 4),
+		onNodes("b", 0, 100, 3, 4),
+		onNodes("c", 0, 45, 1, 4),
+	}
+	_, got := runOf(t, plain(4), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_resolution=0:bf_ends=0"))
+	check(t, got, "0s a1 n0", "0s a2 n1", "0s a3 n2", "40s b n0 n1 n3", "50s c n2")
+	_, got = runOf(t, plain(4), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_resolution=0"))
+	check(t, got, "0s a1 n0", "0s a2 n1", "0s a3 n2", "0s c n3", "45s b n0 n1 n3")
 }
 
 // Nobody is backfilled between two passes, but the main loop goes on.
@@ -259,14 +275,14 @@ func TestResolution(t *testing.T) {
 		onNodes("b", 0, 100, 2, 4), // reserved at 100; rounded, at 60
 		onNodes("c", 0, 80, 1, 4),
 	}
-	_, got := runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0"))
+	_, got := runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_resolution=0"))
 	check(t, got, "0s a n0", "0s c n1", "1m40s b n0 n1")
-	_, got = runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_resolution=60s"))
+	_, got = runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0"))
 	check(t, got, "0s a n0", "1m40s b n0 n1", "3m20s c n0")
 }
 
 func TestSettings(t *testing.T) {
-	for _, bad := range []string{"depth=-1", "bf_interval=x", "bf_resolution=x", "bf_window=?", "select=memory"} {
+	for _, bad := range []string{"depth=-1", "bf_interval=x", "bf_resolution=x", "bf_ends=x", "bf_window=?", "select=memory"} {
 		if _, err := consres.Slurm.Make(bad); err == nil {
 			t.Errorf("slurm takes %s", bad)
 		}
@@ -350,7 +366,7 @@ func TestWhy(t *testing.T) {
 		onNodes("d", 0, 200, 1, 4),
 		onNodes("e", 1, 10, 1, 4),
 	}
-	r, err := sim.Run(context.Background(), sim.Config{Cluster: plain(2), Jobs: jobs, Policy: made(t, &consres.Slurm, "depth=2"),
+	r, err := sim.Run(context.Background(), sim.Config{Cluster: plain(2), Jobs: jobs, Policy: made(t, &consres.Slurm, "depth=2:bf_resolution=0"),
 		Watch: []int{1, 2, 3, 4}, Explain: []sim.Moment{{Step: 1}}})
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 // question.
 
 type oracle struct {
-	depth                        int // 0: all
-	interval, window, resolution time.Duration
-	prefer                       bool
-	by                           string
+	depth                              int // 0: all
+	interval, window, resolution, ends time.Duration
+	prefer                             bool
+	by                                 string
 
 	looked  bool
 	last    time.Duration
@@ -57,7 +57,7 @@ type promised struct {
 	begin, end time.Duration
 }
 
-func overlap(p *promised, begin, end time.Duration) bool { return p.begin < end && begin < p.end }
+func overlap(p *promised, begin, end time.Duration) bool { return p.begin <= end && begin < p.end }
 
 func (o *oracle) Step(v *policy.View, plan *policy.Plan) {
 	for _, id := range v.Left() {
@@ -138,14 +138,7 @@ func (o *oracle) search(v *policy.View, j *model.Job, promises []promised, t, d 
 		if o.window > 0 && t > now+o.window {
 			return 0, nil
 		}
-		later := time.Duration(math.MaxInt64)
-		for i := range promises {
-			for _, x := range []time.Duration{promises[i].begin, promises[i].end} {
-				if x > t {
-					later = min(later, x)
-				}
-			}
-		}
+		later := laterThan(promises, t, t+d)
 		inQuestion := func(n int) bool { return !spokenFor(promises, r, n, t, t+d) }
 		held := func(p place) int64 { return heldOf(c, promises, p, t, t+d) }
 		var s time.Duration
@@ -168,6 +161,10 @@ func (o *oracle) search(v *policy.View, j *model.Job, promises []promised, t, d 
 		if s == now {
 			return s, a
 		}
+		if o.ends > 0 && s > t && r.Remote == nil {
+			s = o.grouped(v, r, inQuestion, s, t, later)
+			a = o.place(v, j, o.freeAt(v, s), inQuestion, held, s)
+		}
 		if o.window > 0 && s > now+o.window {
 			return 0, nil
 		}
@@ -177,6 +174,107 @@ func (o *oracle) search(v *policy.View, j *model.Job, promises []promised, t, d 
 		}
 		return s, a
 	}
+}
+
+// laterThan is point 1 of the page.
+func laterThan(promises []promised, t, end time.Duration) time.Duration {
+	spoken := func(x time.Duration) map[string]bool {
+		out := map[string]bool{}
+		for i := range promises {
+			p := &promises[i]
+			if p.begin > x || x >= p.end {
+				continue
+			}
+			for _, part := range p.a.Parts {
+				out[fmt.Sprint("host ", part.Node)] = true
+			}
+			for _, g := range p.a.Grants {
+				if p.a.Borrowed(g) {
+					out[fmt.Sprint("lender ", g.Node)] = true
+				}
+			}
+		}
+		return out
+	}
+	var edges []time.Duration
+	for i := range promises {
+		for _, x := range []time.Duration{promises[i].begin, promises[i].end} {
+			if x > t {
+				edges = append(edges, x)
+			}
+		}
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	for i, x := range edges {
+		after := spoken(x)
+		for who := range spoken(x - 1) {
+			if !after[who] {
+				return x
+			}
+		}
+		if i > 0 && edges[i-1] > end {
+			if i+1 < len(edges) {
+				return edges[i+1]
+			}
+			break
+		}
+	}
+	return math.MaxInt64
+}
+
+// grouped is point 3 of the page: s is the first instant at which the job fits.
+func (o *oracle) grouped(v *policy.View, r *model.Request, inQuestion func(int) bool, s, t, later time.Duration) time.Duration {
+	type ender struct {
+		id     policy.JobID
+		end    time.Duration
+		counts bool
+	}
+	var list []ender
+	cursor := v.Ends()
+	for id, _, ok := cursor.Next(); ok; id, _, ok = cursor.Next() {
+		e := ender{id: id, end: v.ExpectedEnd(id)}
+		a := v.Held(id)
+		for _, part := range a.Parts {
+			e.counts = e.counts || inQuestion(int(part.Node))
+		}
+		for _, g := range a.Grants {
+			e.counts = e.counts || inQuestion(int(g.Node))
+		}
+		if e.end > t && (r.Nodes > 0 || e.counts) {
+			list = append(list, e)
+		}
+	}
+	sort.Slice(list, func(i, k int) bool {
+		if list[i].end != list[k].end {
+			return list[i].end < list[k].end
+		}
+		return list[i].id < list[k].id
+	})
+	var edge, last time.Duration
+	width := o.ends
+	for i, e := range list {
+		if e.end > later {
+			break
+		}
+		if !e.counts {
+			continue
+		}
+		if edge == 0 {
+			edge = e.end/o.ends*o.ends + o.ends
+		}
+		last = e.end
+		if i+1 == len(list) || list[i+1].end <= edge+width {
+			continue
+		}
+		if last >= s {
+			break
+		}
+		for list[i+1].end > edge+width {
+			width *= 2
+		}
+	}
+	return last
 }
 
 // instants are t, and the expected ends after it.
@@ -772,5 +870,5 @@ func (o *oracle) waits(v *policy.View, j *model.Job, a *model.Allocation, held f
 }
 
 func (o *oracle) String() string {
-	return fmt.Sprintf("depth %d interval %v window %v resolution %v prefer %v by %s", o.depth, o.interval, o.window, o.resolution, o.prefer, o.by)
+	return fmt.Sprintf("depth %d interval %v window %v resolution %v ends %v prefer %v by %s", o.depth, o.interval, o.window, o.resolution, o.ends, o.prefer, o.by)
 }

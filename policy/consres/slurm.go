@@ -1,6 +1,7 @@
 package consres
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -47,10 +48,11 @@ var RGPU = policy.Entry{
 // options are Slurm's, with its defaults where they say how it behaves.
 func options() []model.Option {
 	return []model.Option{
-		{Name: "depth", Default: "100", Summary: "how many waiting jobs backfilling tries (bf_max_job_test); 0 for all"},
+		{Name: "depth", Default: "500", Summary: "how many waiting jobs backfilling tries (bf_max_job_test); 0 for all"},
 		{Name: "bf_window", Default: "24h", Summary: "how far ahead a reservation may lie; 0 for no limit"},
 		{Name: "bf_interval", Default: "30s", Summary: "the least time from one backfilling to the next; 0 for at every event"},
-		{Name: "bf_resolution", Default: "0", Summary: "reservations are rounded outwards to multiples of this; 0 for exact"},
+		{Name: "bf_resolution", Default: "60s", Summary: "reservations are rounded outwards to multiples of this; 0 for exact"},
+		{Name: "bf_ends", Default: "30s", Summary: "how close together running jobs end that are looked at together, twice as much from group to group; 0 for one by one"},
 	}
 }
 
@@ -63,7 +65,7 @@ func newScheduler(s model.Settings) (*scheduler, error) {
 	for _, o := range []struct {
 		name string
 		to   *time.Duration
-	}{{"bf_interval", &p.interval}, {"bf_resolution", &p.resolution}} {
+	}{{"bf_interval", &p.interval}, {"bf_resolution", &p.resolution}, {"bf_ends", &p.group}} {
 		if *o.to, err = model.ParseDuration(s[o.name]); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
@@ -73,8 +75,8 @@ func newScheduler(s model.Settings) (*scheduler, error) {
 
 // scheduler is both policies.
 type scheduler struct {
-	depth                        int
-	interval, window, resolution time.Duration
+	depth                               int
+	interval, window, resolution, group time.Duration
 
 	generation uint64 // of the cluster that all below is for
 
@@ -91,6 +93,7 @@ type scheduler struct {
 	out      model.Allocation
 	ends     []time.Duration // scratch
 
+	fits     time.Duration // no earlier than this does the job fit that was searched for last
 	passes   int           // of backfilling so far
 	passed   time.Duration // when the latest was
 	reserved []reservation // in it
@@ -303,7 +306,7 @@ func (p *scheduler) backfill(v *policy.View, plan *policy.Plan) {
 	p.future.clear()
 	running := v.Ends()
 	for id, _, ok := running.Next(); ok; id, _, ok = running.Next() {
-		p.future.runs(v.Held(id), v.ExpectedEnd(id))
+		p.future.runs(id, v.Held(id), v.ExpectedEnd(id))
 	}
 	p.space.clear(len(v.Cluster().Nodes), v.Now())
 	queue := v.Queue()
@@ -328,7 +331,7 @@ func (p *scheduler) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 		until, wait := p.betterLater(v, id, sh, p.future.now, &p.held)
 		if !wait {
 			if p.start(v, plan, id, p.reason(now, d)) {
-				p.future.runs(&p.out, model.After(now, d))
+				p.future.runs(id, &p.out, model.After(now, d))
 			}
 			return
 		}
@@ -378,34 +381,30 @@ func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.D
 	c.curve.build(&p.future, &c.need)
 	units := want(r) / c.curve.unit
 	if r.Remote != nil {
-		return p.search(c, r, units, d, now, floor)
+		return p.search(c, r, units, d, now, floor, now)
 	}
-	// The search begins with the first record at whose end something may be found,
-	// as it would come to it.
-	floor = c.notBefore(p.passes, units, r.Contiguous, d, now)
-	from := p.space.at(floor)
-	if from > 0 && p.space.records[from].begin == floor {
-		from--
-	}
-	at, ok := p.search(c, r, units, d, now, p.space.records[from].begin)
-	b := bound{units, r.Contiguous, d, at}
-	if !ok {
-		b.at = never
-	}
-	c.learn(b)
+	at, ok := p.search(c, r, units, d, now, now, c.notBefore(p.passes, units, r.Contiguous, d, now))
+	c.learn(bound{units, r.Contiguous, d, p.fits})
 	return at, ok
 }
 
-// search is earliest from the beginning of a record, or from floor, on.
-func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, floor time.Duration) (time.Duration, bool) {
+// search is earliest from floor on, where nothing is to be found before notBefore.
+func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, floor, notBefore time.Duration) (time.Duration, bool) {
 	last := never
 	if p.window < never-now {
 		last = now + p.window
 	}
 	p.walk.begin(&c.curve)
+	p.fits = never
 	t := floor
 	for i := p.space.at(t); t <= last; {
-		later := p.space.end(i)
+		next, past := p.space.next(i, model.After(t, d))
+		p.fits = min(p.fits, past) // longer jobs look there, too
+		later := p.space.begin(next)
+		if later < notBefore {
+			i, t = next, later
+			continue
+		}
 		p.walk.forward(later)
 		// What is spoken for at t is looked at first: that is cheap, and often enough.
 		if p.walk.suffices(p.space.records[i].hosts, units, false) &&
@@ -426,7 +425,7 @@ func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, f
 		if later == never {
 			return 0, false
 		}
-		i, t = i+1, later
+		i, t = next, later
 	}
 	return 0, false
 }
@@ -439,7 +438,9 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 		return 0, false
 	}
 	at = max(at, t)
+	p.fits = min(p.fits, at)
 	if r.Remote == nil {
+		at = p.groupEnd(hidden, at, t, later, r.Nodes > 0)
 		p.choose(c, r, hidden, at)
 		p.out.Parts, p.out.Grants = p.out.Parts[:0], p.out.Grants[:0]
 		if at == now || p.remote && c.local() {
@@ -466,6 +467,48 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 			lenders.again(f.releases[from+i].node)
 		}
 	}
+}
+
+// groupEnd is when Slurm finds that a job fits which does so at at. It lets running jobs end in
+// groups, and looks again after each: the first group ends bf_ends after the first end, rounded
+// up, and each further one lasts twice as long. Jobs on hidden nodes alone do not count, and
+// whether a group is over is asked behind those that do, of whoever is next.
+func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, quirk bool) time.Duration {
+	if p.group == 0 || at <= t {
+		return at
+	}
+	list := p.future.releases
+	i, _ := slices.BinarySearchFunc(list, t+1, func(r release, t time.Duration) int { return cmp.Compare(r.at, t) })
+	var over, last time.Duration // when the group is over, and its last end so far
+	width := p.group
+	for i < len(list) && list[i].at <= later {
+		end, next, counts := list[i].at, i, false
+		for next < len(list) && list[next].job == list[i].job {
+			counts = counts || !hidden.has(list[next].node)
+			next++
+		}
+		i = next
+		if !counts {
+			continue
+		}
+		for !quirk && i < len(list) && hidden.has(list[i].node) {
+			i++
+		}
+		if over == 0 {
+			over = model.After(end-end%p.group, 2*width)
+		}
+		last = end
+		if i == len(list) || list[i].at <= over {
+			continue
+		}
+		if at <= last {
+			break
+		}
+		for list[i].at > over {
+			over, width = model.After(over, width), 2*width
+		}
+	}
+	return last
 }
 
 // choose picks nodes by what they will offer.

@@ -77,24 +77,52 @@ func (s *nodeSpace) at(t time.Duration) int {
 	return max(0, i)
 }
 
-// end is when a record ends.
-func (s *nodeSpace) end(i int) time.Duration {
-	if i+1 < len(s.records) {
-		return s.records[i+1].begin
+// begin is when record i begins; never, if there is none.
+func (s *nodeSpace) begin(i int) time.Duration {
+	if i < len(s.records) {
+		return s.records[i].begin
 	}
 	return never
 }
 
+// next is the record with whose beginning the search for a job goes on that would end at end, and
+// cannot have what it needs while record i and those behind it hold: the first at whose beginning a
+// node is given back. If none is before the first record that begins after end is over, Slurm goes
+// on two records behind the beginning of that one, whatever they are; past is then the beginning of
+// the one between, and else never. There is no next if it is the number of records.
+func (s *nodeSpace) next(i int, end time.Duration) (next int, past time.Duration) {
+	for ; i+1 < len(s.records); i++ {
+		switch {
+		case s.gives(i):
+			return i + 1, never
+		case s.records[i].begin > end:
+			return min(i+2, len(s.records)), s.records[i+1].begin
+		}
+	}
+	return len(s.records), never
+}
+
+// gives says whether something is spoken for in record i and not in the next.
+func (s *nodeSpace) gives(i int) bool {
+	a, b := &s.records[i], &s.records[i+1]
+	for w := range a.hosts {
+		if a.hosts[w]&^b.hosts[w] != 0 || a.lenders[w]&^b.lenders[w] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // reserved is the set of nodes that are spoken for at any time from the beginning
-// of record i to end; lenders too where local GPUs are wanted. It is valid
-// until the next call.
+// of record i to end, or from end on: Slurm lets no job end just then. Lenders are in it
+// where local GPUs are wanted. It is valid until the next call.
 func (s *nodeSpace) reserved(i int, end time.Duration, local bool) bitmap {
 	copy(s.reach, s.records[i].hosts)
 	lenders := local && s.lending
 	if lenders {
 		s.reach.add(s.records[i].lenders)
 	}
-	for i++; i < len(s.records) && s.records[i].begin < end; i++ {
+	for i++; i < len(s.records) && s.records[i].begin <= end; i++ {
 		s.reach.add(s.records[i].hosts)
 		if lenders {
 			s.reach.add(s.records[i].lenders)
@@ -174,7 +202,7 @@ func (h *heldDevices) during(s *nodeSpace, begin, end time.Duration) {
 	}
 	h.dirty = h.dirty[:0]
 	for i := range s.holds {
-		if x := &s.holds[i]; x.begin < end && x.end > begin {
+		if x := &s.holds[i]; x.begin <= end && x.end > begin {
 			if h.share[x.device] == 0 {
 				h.dirty = append(h.dirty, x.device)
 			}

@@ -128,6 +128,7 @@ type release struct {
 	device int32  // of a share
 	share  int64
 	opens  bool // the node, which was closed
+	job    policy.JobID
 }
 
 func (t *table) give(r *release) {
@@ -150,7 +151,7 @@ func (t *table) give(r *release) {
 // future is what is free now and who gives back what, when, as far as it is known.
 type future struct {
 	now      *table
-	releases []release // in order of time
+	releases []release // in order of time, then of jobs
 	version  uint64    // grows whenever it changes
 	then     *table    // scratch
 	applied  int       // the releases that then has seen
@@ -169,11 +170,11 @@ func (f *future) clear() {
 
 // runs notes a job that holds a until end. Jobs come in any order; later ends
 // are cheapest.
-func (f *future) runs(a *model.Allocation, end time.Duration) {
+func (f *future) runs(job policy.JobID, a *model.Allocation, end time.Duration) {
 	f.now.take(a)
 	f.version++
 	at := len(f.releases)
-	for at > 0 && f.releases[at-1].at > end {
+	for at > 0 && (f.releases[at-1].at > end || f.releases[at-1].at == end && f.releases[at-1].job > job) {
 		at--
 	}
 	k := len(a.Parts) + len(a.Grants)
@@ -181,11 +182,11 @@ func (f *future) runs(a *model.Allocation, end time.Duration) {
 	copy(f.releases[at+k:], f.releases[at:])
 	for i := range a.Parts {
 		p := &a.Parts[i]
-		f.releases[at] = release{at: end, node: p.Node, cores: p.Cores, memory: p.Memory, gpus: p.GPUs, opens: p.Exclusive}
+		f.releases[at] = release{job: job, at: end, node: p.Node, cores: p.Cores, memory: p.Memory, gpus: p.GPUs, opens: p.Exclusive}
 		at++
 	}
 	for _, g := range a.Grants {
-		r := release{at: end, node: g.Node, device: g.Device, share: g.Memory}
+		r := release{job: job, at: end, node: g.Node, device: g.Device, share: g.Memory}
 		if g.Memory == 0 {
 			r.gpus = 1 << g.Device
 		}

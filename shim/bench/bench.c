@@ -2,6 +2,7 @@
 // JSON: the median of several rounds, with the least and the most.
 //
 //   bench calls          what calls cost
+//   bench far            what a few calls cost that wait, and a step as of training: for nodes that are far away
 //   bench allocations N  what allocating and freeing cost beside N / 4 and N other allocations, and launches there
 //   bench copies         copies of 64 MiB beside memcpy of as many, round by round
 //   bench attach N       from cuInit to the first answer of a worker, N programs one after another
@@ -178,6 +179,34 @@ static void calls(void) {
 	measure("query a stream", do_query, 1000, false);
 	measure("record an event", do_record, 1000, false);
 	measure("allocate and free 1 MiB", do_memory, 200, false);
+}
+
+// --- far ---------------------------------------------------------------------------
+
+enum { STEP_KERNELS = 300, STEP_BYTES = 64 << 10 };
+
+static CUdeviceptr batch;
+
+static void do_step(void) {
+	static uint8_t data[STEP_BYTES];
+	CHECK(cuMemcpyHtoD(batch, data, sizeof data));
+	for (int i = 0; i < STEP_KERNELS; i++)
+		launch(nothing, NULL);
+	do_out();
+}
+
+static void far(void) {
+	open_context();
+	open_kernels();
+	CHECK(cuMemAlloc(&word, 4));
+	CHECK(cuMemAlloc(&batch, STEP_BYTES));
+	void *params[] = {&word};
+	launch(touch, params);
+	CHECK(cuCtxSynchronize());
+	measure("far: launch", do_launch, 1000, false);
+	measure("far: launch and synchronise", do_launch_wait, 5, false);
+	measure("far: copy 4 bytes out", do_out, 5, false);
+	measure("far: step: 64 KiB in, 300 kernels, 4 bytes out", do_step, 5, false);
 }
 
 // --- allocations --------------------------------------------------------------------
@@ -477,6 +506,8 @@ int main(int argc, char **argv) {
 		calls();
 	else if (strcmp(what, "allocations") == 0 && n > 0 && n % 7919 != 0)
 		allocations(n);
+	else if (strcmp(what, "far") == 0)
+		far();
 	else if (strcmp(what, "copies") == 0)
 		copies();
 	else if (strcmp(what, "attach") == 0 && n > 0)
@@ -486,7 +517,7 @@ int main(int argc, char **argv) {
 	else if (strcmp(what, "swap") == 0 && n > 0)
 		swap((size_t)n << 20);
 	else {
-		fprintf(stderr, "bench: say calls, allocations N, copies, attach N, crowd N or swap MIB\n");
+		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N or swap MIB\n");
 		return 2;
 	}
 	return 0;

@@ -62,6 +62,8 @@ type Config struct {
 	Poll     time.Duration
 	Parallel int
 	Fallback Fallback
+	// Lending gives jobs the GPUs of other nodes; nil tells them which they have, and gives none.
+	Lending *Lending
 	// Record hears the policy's history; nil is nobody.
 	Record io.Writer
 	// Version of this program, for the record.
@@ -114,6 +116,9 @@ type Driver struct {
 	aliveAt  time.Time
 	tookLast time.Duration // what the latest listing took
 	down     bool          // Slurm did not answer
+	lenders  uint64        // what was last heard of nodes that lend
+	// given are the jobs whose grants are in the folder; nil until that was looked at.
+	given map[borrower]bool
 
 	mu     sync.Mutex
 	status slurm.Status
@@ -127,6 +132,12 @@ func New(e Engine, cfg Config) (*Driver, error) {
 	p, err := cfg.Policy(cfg.Spec)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Lending != nil {
+		if err := cfg.Lending.check(); err != nil {
+			return nil, err
+		}
+		cfg.Core.Lending, cfg.Core.GrantFolder = true, cfg.Lending.Folder
 	}
 	d := &Driver{cfg: cfg, engine: e, core: slurm.New(cfg.Core, p), threads: map[string]int{}}
 	if cfg.Record != nil {
@@ -162,7 +173,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		}
 	}
 	if d.cfg.Fallback == FallbackSlurm {
-		return d.leave()
+		return d.handOver(d.core.Held("Muster's driver has ended: Slurm's scheduler has it"))
 	}
 	return nil
 }
@@ -184,6 +195,7 @@ func (d *Driver) Round(ctx context.Context) bool {
 		d.cfg.Log.Info("Slurm answers again")
 	}
 	d.core.Observe(d.now(), picture)
+	d.takeBack()
 	d.core.Step(d.now())
 	if d.cfg.Now().Sub(d.explain) > time.Second {
 		d.explain = d.cfg.Now()
@@ -239,7 +251,70 @@ func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
 	}
 	d.tookLast = d.cfg.Now().Sub(began)
 	p.Jobs, p.Same, d.stamp = l.Jobs, l.Same, l.Stamp
+	p.Lenders = d.readLenders(p.Nodes != nil)
 	return p, nil
+}
+
+// readLenders lists the nodes that lend, if that has changed or is to be said.
+func (d *Driver) readLenders(always bool) []slurm.Lender {
+	if d.cfg.Lending == nil {
+		return nil
+	}
+	nodes, changes := d.cfg.Lending.Nodes.Nodes()
+	if changes == d.lenders && !always {
+		return nil
+	}
+	d.lenders = changes
+	list := []slurm.Lender{}
+	for _, n := range nodes {
+		l := slurm.Lender{Node: n.Name}
+		for _, g := range n.Devices {
+			l.GPUs = append(l.GPUs, slurm.LentGPU{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up && n.Gateway != ""})
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// takeBack ends what was lent to jobs that use it no more. The first time it finds what a driver
+// before this one has lent, once it is known which of its jobs Slurm has.
+func (d *Driver) takeBack() {
+	l := d.cfg.Lending
+	if l == nil || !d.core.Settled() {
+		return
+	}
+	keeps := func(b borrower) bool { return d.core.Borrows(b.job, b.start) != nil }
+	if d.given == nil {
+		found, err := l.find()
+		if err != nil {
+			d.cfg.Log.Warn("the folder for grants cannot be read", "error", err)
+			return
+		}
+		d.given = map[borrower]bool{}
+		for _, b := range found {
+			d.given[b] = true
+			loan := d.core.Borrows(b.job, b.start)
+			if loan == nil {
+				continue
+			}
+			if err := l.remember(b, loan); err != nil {
+				d.cfg.Log.Warn("the grant of a job cannot be read", "job", b.job, "error", err)
+			}
+		}
+	}
+	if err := l.takeBack(d.given, keeps); err != nil {
+		d.cfg.Log.Warn("the grant of a job that has ended cannot be removed", "error", err)
+	}
+}
+
+// place gives a job what it borrows and then its nodes.
+func (d *Driver) place(ctx context.Context, p slurm.Place) error {
+	if p.Borrows != nil && d.cfg.Lending != nil {
+		if err := d.cfg.Lending.give(ctx, &p); err != nil {
+			return fmt.Errorf("%w: %w", slurm.ErrNotLent, err)
+		}
+	}
+	return d.engine.Place(ctx, p)
 }
 
 // request is one thing to be sent.
@@ -256,7 +331,10 @@ func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 	e2 := d.engine
 	var list []request
 	for _, p := range e.Places {
-		list = append(list, request{p.Job.ID, func(ctx context.Context) error { return e2.Place(ctx, p) }})
+		if p.Borrows != nil && d.given != nil {
+			d.given[borrower{p.Job.ID, p.Start}] = true
+		}
+		list = append(list, request{p.Job.ID, func(ctx context.Context) error { return d.place(ctx, p) }})
 	}
 	for _, r := range e.Recalls {
 		list = append(list, request{r.ID, func(ctx context.Context) error { return e2.Hold(ctx, r) }})
@@ -315,19 +393,6 @@ func (d *Driver) send(ctx context.Context, list []request) {
 	for _, n := range d.core.Take().Notes {
 		d.cfg.Log.Warn(n)
 	}
-}
-
-// leave hands what waits to Slurm's scheduler.
-func (d *Driver) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var list []request
-	for _, s := range d.core.Held("Muster's driver has ended: Slurm's scheduler has it") {
-		list = append(list, request{0, func(ctx context.Context) error { return d.engine.Handover(ctx, s.Job, s.Comment) }})
-	}
-	d.cfg.Log.Info("handing waiting jobs to Slurm's scheduler", "jobs", len(list))
-	d.send(ctx, list)
-	return nil
 }
 
 // sayAlive writes the time of the latest round.

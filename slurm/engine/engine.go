@@ -137,7 +137,7 @@ func shorten(s string) string {
 
 // Place gives a held job its nodes and releases it.
 func (e *Engine) Place(ctx context.Context, p slurm.Place) error {
-	if !e.REST() || p.Job.Array != 0 && p.Job.ID == p.Job.Array {
+	if !e.REST() || p.As != nil || p.Job.Array != 0 && p.Job.ID == p.Job.Array {
 		return e.placeByCommand(ctx, p)
 	}
 	update := e.release.Placement(p.Nodes, p.Comment)
@@ -150,7 +150,7 @@ func (e *Engine) Place(ctx context.Context, p slurm.Place) error {
 	return e.update(ctx, p.Job, update)
 }
 
-// placeByCommand does it with scontrol: where there is no REST, and for the last tasks of an array,
+// placeByCommand does it with scontrol: where there is no REST, where what the job asks for changes, and for the last tasks of an array,
 // which share their number with the array, so that REST would change all of it.
 func (e *Engine) placeByCommand(ctx context.Context, p slurm.Place) error {
 	ref := p.Job.String()
@@ -159,11 +159,32 @@ func (e *Engine) placeByCommand(ctx context.Context, p slurm.Place) error {
 	if n > 1 && p.CPUsPerNode > 1 {
 		args = append(args, fmt.Sprintf("MinCPUsNode=%d", p.CPUsPerNode))
 	}
+	if p.As != nil {
+		args = append(args, changes(p)...)
+	}
 	if _, err := e.scontrol(ctx, args...); err != nil {
 		return err
 	}
 	_, err := e.scontrol(ctx, "release", ref)
 	return err
+}
+
+// changes are scontrol's words for what a job asks for from now on.
+func changes(p slurm.Place) []string {
+	list := []string{fmt.Sprintf("NumTasks=%d", p.As.Tasks), fmt.Sprintf("NumCPUs=%d", p.As.CPUs)}
+	if len(p.Nodes) == 1 || p.CPUsPerNode <= 1 {
+		list = append(list, fmt.Sprintf("MinCPUsNode=%d", max(1, p.CPUsPerNode)))
+	}
+	if p.As.TimeLimit > 0 {
+		list = append(list, fmt.Sprintf("TimeLimit=%d", int((p.As.TimeLimit+time.Minute-1)/time.Minute)))
+	}
+	if p.As.GPUs > 0 {
+		list = append(list, fmt.Sprintf("TresPerNode=gres/gpu:%d", p.As.GPUs))
+	}
+	if p.As.Licences != nil {
+		list = append(list, "Licenses="+*p.As.Licences)
+	}
+	return list
 }
 
 // Hold holds a job that has not started, as its user would: a hold by an administrator, which is all

@@ -107,6 +107,7 @@ type jobDocument struct {
 	ID           uint64  `json:"job_id"`
 	Name         text    `json:"name"`
 	User         text    `json:"user_name"`
+	UID          number  `json:"user_id"`
 	Account      text    `json:"account"`
 	QOS          text    `json:"qos"`
 	Partition    text    `json:"partition"`
@@ -143,6 +144,7 @@ type jobDocument struct {
 
 	Dependency  text   `json:"dependency"`
 	Reservation text   `json:"resv_name"`
+	Licences    text   `json:"licenses"`
 	ArrayJob    number `json:"array_job_id"`
 	ArrayTask   number `json:"array_task_id"`
 	ArrayTasks  text   `json:"array_task_string"`
@@ -183,7 +185,7 @@ type newNodesDocument struct {
 // job turns a document into what the core knows. Threads is how many processors a core of a node is.
 func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	j := slurm.Job{
-		ID: d.ID, Name: d.Name, User: d.User, Account: d.Account, QOS: d.QOS, Partition: d.Partition,
+		ID: d.ID, Name: d.Name, User: d.User, UID: d.UID.int(), Account: d.Account, QOS: d.QOS, Partition: d.Partition,
 		Reason: d.Reason, Held: d.Priority != nil && *d.Priority == 0, Restarts: d.Restarts.int(), Nice: int64(d.Nice),
 		Comment: d.Comment, AdminComment: d.AdminComment,
 		Submitted: d.Submitted.moment(), Eligible: d.Eligible.moment(), Started: d.Started.moment(), TimeLimit: d.TimeLimit.minutes(),
@@ -192,7 +194,7 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 		MemoryPerNode: d.MemoryPerNode.megabytes(), MemoryPerCPU: d.MemoryPerCPU.megabytes(),
 		Exclusive: d.Shared.has("none"), Contiguous: d.Contiguous, Required: d.Required, Excluded: d.Excluded,
 		Features: d.Features, TRESPerJob: d.TRESPerJob, TRESPerNode: d.TRESPerNode, TRESPerTask: d.TRESPerTask, TRESPerSocket: d.TRESPerSocket,
-		Nodes: d.Nodes, Dependency: d.Dependency, Reservation: d.Reservation, HetJob: uint64(d.HetJob),
+		Nodes: d.Nodes, Dependency: d.Dependency, Reservation: d.Reservation, Licences: d.Licences, HetJob: uint64(d.HetJob),
 		ArrayJob: uint64(d.ArrayJob), ArrayTask: d.ArrayTask.int(), ArrayTasks: d.ArrayTasks, ArrayLimit: d.ArrayLimit.int(),
 	}
 	for _, s := range d.State {

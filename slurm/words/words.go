@@ -9,7 +9,7 @@
 //
 // # Spelling
 //
-//	[OTHER ]muster:req[ hold=user][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-]
+//	[OTHER ]muster:req[ hold=user][ as=N][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-]
 //	[OTHER ]muster:req... muster:wait why=SENTENCE
 //	[OTHER ]muster:req... muster:got START JOB nodes=N1,N2 rgpu=N1:0,N3:1|- grant=PATH|- why=SENTENCE
 //
@@ -18,7 +18,8 @@
 // asks for no GPUs. Bytes in OPTIONS and PATH up to space, from 127 on, and "%" are written as
 // %XX. The sentence goes on to the end of the comment.
 //
-// The driver adds was= when it first places a job: the nodes that the user named (sbatch -w), since
+// The driver writes as= when it has chosen one of the alternatives, counted from 1: the rest is then
+// what that one asks for. It adds was= when it first places a job: the nodes that the user named (sbatch -w), since
 // the placement takes their place in Slurm's record.
 //
 // START is how often Slurm has started the job anew and JOB its number: a comment is copied when
@@ -60,10 +61,16 @@ type Request struct {
 	Mode Mode
 	// Or are the options of requests that would do as well, each as sbatch has them.
 	Or []string
+	// As is the number of the alternative that was chosen, from 1; 0 is none.
+	As int
 	// Placed says that the driver has placed the job before. Was is the node list of the user then.
 	Placed bool
 	Was    string
 }
+
+// Shares says whether the GPUs are to be shared with other jobs: the memory of each alone says that
+// a share will do.
+func (r *Request) Shares() bool { return r.MemoryMB > 0 && r.Mode != Exclusive }
 
 // Device is one GPU of a node.
 type Device struct {
@@ -133,6 +140,9 @@ func (r *Request) write(b *strings.Builder) {
 	b.WriteString(reqWord)
 	if r.Held {
 		b.WriteString(" hold=user")
+	}
+	if r.As > 0 {
+		fmt.Fprintf(b, " as=%d", r.As)
 	}
 	if r.GPUs > 0 {
 		fmt.Fprintf(b, " rgpu=%d", r.GPUs)
@@ -274,6 +284,10 @@ func (r *Request) set(w string) error {
 		if !r.Held {
 			err = errors.New("only hold=user is known")
 		}
+	case "as":
+		var n uint64
+		n, err = number(value, 1<<20)
+		r.As = int(n)
 	case "rgpu":
 		var n uint64
 		n, err = number(value, 1<<20)
@@ -305,7 +319,7 @@ func (r *Request) set(w string) error {
 			}
 		}
 	default:
-		return fmt.Errorf("%s is not known: the words are hold, rgpu, mem, mode, or and was", quoted(key))
+		return fmt.Errorf("%s is not known: the words are hold, as, rgpu, mem, mode, or and was", quoted(key))
 	}
 	return err
 }

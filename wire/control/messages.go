@@ -75,9 +75,27 @@ type Serve struct {
 	// daemon.
 	Node        string        `json:"node,omitempty"`
 	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
+	// Pace says how the client's kernels make way for those of others. With it comes one more
+	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
+	Pace *Pace `json:"pace,omitempty"`
 	// Identity is a word that no other client has. It stays with a client that is saved
 	// and restored.
 	Identity string `json:"identity,omitempty"`
+}
+
+// Pace says how a client's kernels make way for those of others.
+type Pace struct {
+	// Latency says that others make way for the client: its class is latency, not batch.
+	Latency bool `json:"latency,omitempty"`
+	// Share is the largest part of the time that clients of class latency may keep the
+	// client from launching kernels, below 1.
+	Share float64 `json:"share"`
+	// Window is how much work the client has in flight, as a time, while programs of class
+	// latency are about.
+	Window time.Duration `json:"window"`
+	// Quantum is the node's: a part of it is how much the client has in flight while others
+	// wait for its device; 0: as much as it likes.
+	Quantum time.Duration `json:"quantum,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -280,6 +298,18 @@ type Released struct {
 	// Keeps is how many bytes stay taken on the device, by a context that the
 	// worker leaves open there.
 	Keeps uint64 `json:"keeps"`
+	// Took is how long moving the client's memory off the device took, once all that ran
+	// there had ended.
+	Took time.Duration `json:"took,omitempty"`
+}
+
+// Began says that what the client needs is on the device that it was granted, and that its
+// first kernel there is about to be launched.
+type Began struct {
+	// Lease is the number of the Grant.
+	Lease uint64 `json:"lease"`
+	// Took is how long that took: a context, and moving memory.
+	Took time.Duration `json:"took"`
 }
 
 // Busy says that work of the client's is under way.
@@ -332,6 +362,8 @@ type Stats struct {
 	Swaps uint64 `json:"swaps"`
 	// Messages is how many messages the program has sent.
 	Messages uint64 `json:"messages"`
+	// Held is how long launches were held back for programs of class latency.
+	Held time.Duration `json:"held,omitempty"`
 }
 
 // Failed says that a fault ended what ran. The worker has let go of the device.
@@ -443,6 +475,7 @@ func (Neighbour) Kind() string  { return "neighbour" }
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
 func (Released) Kind() string    { return "released" }
+func (Began) Kind() string       { return "began" }
 func (Busy) Kind() string        { return "busy" }
 func (Idle) Kind() string        { return "idle" }
 func (SyncPoint) Kind() string   { return "sync_point" }
@@ -483,6 +516,7 @@ func (Neighbour) toWorker()  {}
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
 func (Released) toDaemon()    {}
+func (Began) toDaemon()       {}
 func (Busy) toDaemon()        {}
 func (Idle) toDaemon()        {}
 func (SyncPoint) toDaemon()   {}
@@ -522,6 +556,9 @@ func (s Serve) check() error {
 		if err := d.check(); err != nil {
 			return err
 		}
+	}
+	if p := s.Pace; p != nil && (p.Share < 0 || p.Share >= 1 || p.Window < 0 || p.Quantum < 0) {
+		return fmt.Errorf("a share of %g, a window of %v and a quantum of %v", p.Share, p.Window, p.Quantum)
 	}
 	return notNegative("orphan grace", s.OrphanGrace)
 }
@@ -571,11 +608,12 @@ func (m Want) check() error {
 	return notNegative("estimate", m.Estimate)
 }
 
-func (Grow) check() error      { return nil }
-func (Released) check() error  { return nil }
-func (Busy) check() error      { return nil }
-func (m Idle) check() error    { return notNegative("idle time", m.For) }
-func (SyncPoint) check() error { return nil }
+func (Grow) check() error       { return nil }
+func (m Released) check() error { return notNegative("took", m.Took) }
+func (m Began) check() error    { return notNegative("took", m.Took) }
+func (Busy) check() error       { return nil }
+func (m Idle) check() error     { return notNegative("idle time", m.For) }
+func (SyncPoint) check() error  { return nil }
 
 func (m Ran) check() error {
 	if err := notNegative("number of kernels", m.Kernels); err != nil {
@@ -585,7 +623,7 @@ func (m Ran) check() error {
 }
 
 func (Commit) check() error      { return nil }
-func (Report) check() error      { return nil }
+func (m Report) check() error    { return notNegative("held", m.Stats.Held) }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }

@@ -26,6 +26,9 @@ type Metrics struct {
 	Grants      uint64
 	Denials     uint64
 	Faults      uint64
+	Turns       uint64  // that ended because others waited
+	MoveTime    float64 // of memory, to devices and from them
+	HeldTime    float64 // that launches were held back for programs of class latency
 	Swaps       uint64
 	SwapIn      uint64
 	SwapOut     uint64
@@ -101,6 +104,9 @@ func (m *Metrics) WriteText(w io.Writer) {
 		{"muster_grants_total", "counter", "Times that a client got a device.", float64(m.Grants)},
 		{"muster_denials_total", "counter", "Requests for a device or memory that were turned down.", float64(m.Denials)},
 		{"muster_faults_total", "counter", "Faults of programs' kernels.", float64(m.Faults)},
+		{"muster_turns_total", "counter", "Turns on a device that ended because others waited.", float64(m.Turns)},
+		{"muster_move_seconds_total", "counter", "Time that moving memory to devices and from them took.", m.MoveTime},
+		{"muster_held_seconds_total", "counter", "Time that launches were held back for programs of class latency.", m.HeldTime},
 		{"muster_swaps_total", "counter", "Times that memory was moved off a device.", float64(m.Swaps)},
 		{"muster_swap_in_bytes_total", "counter", "Bytes moved from host copies to devices.", float64(m.SwapIn)},
 		{"muster_swap_out_bytes_total", "counter", "Bytes moved from devices to host copies.", float64(m.SwapOut)},

@@ -1,0 +1,104 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/wire"
+)
+
+// How long the reader of a connection looks for an answer before it sleeps: after the
+// question, and after the last answer, for a program that waits for each of its calls asks
+// again at once.
+const (
+	answerTime = 150 * time.Microsecond
+	againTime  = 30 * time.Microsecond
+)
+
+// awaited are the answers that the program waits for. The goroutine that sends asks, the one
+// that receives is told and looks (door.Idle).
+type awaited struct {
+	slots   [wire.Slots]atomic.Bool
+	count   atomic.Int32 // of them
+	asked   atomic.Int64 // the last time, on the clock of sinceStart
+	hadLast int64        // the last answer; the receiver's
+	trips   *Trips
+}
+
+var start = time.Now()
+
+func sinceStart() int64 { return int64(time.Since(start)) }
+
+// ask notes a call. That of a thread which waits for functions to run (host_next) is
+// answered at any time, and nobody looks for it.
+func (a *awaited) ask(h wire.Header) {
+	if h.Slot < 0 || h.Op == wire.OpHostNext {
+		return
+	}
+	if !a.slots[h.Slot].Swap(true) && a.count.Add(1) == 1 {
+		a.trips.begin(h.Op)
+	}
+	a.asked.Store(sinceStart())
+}
+
+func (a *awaited) answered(slot int) {
+	if slot >= 0 && a.slots[slot].Swap(false) {
+		a.count.Add(-1)
+		a.hadLast = sinceStart()
+	}
+}
+
+// Look says whether an answer may come soon.
+func (a *awaited) Look() bool {
+	now := sinceStart()
+	return a.count.Load() > 0 && now-a.asked.Load() < int64(answerTime) || now-a.hadLast < int64(againTime)
+}
+
+// Sleep does nothing: nobody but the node answers.
+func (a *awaited) Sleep() {}
+
+// Trips counts round trips between a program and its node, by the call that began each. Calls
+// that are asked while another is being answered share its trip: so the time that a distant
+// node costs is about that of a trip times their number. Of nil nothing is counted.
+type Trips struct {
+	mu    sync.Mutex
+	begun map[wire.Op]int
+}
+
+func (t *Trips) begin(op wire.Op) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun == nil {
+		t.begun = map[wire.Op]int{}
+	}
+	t.begun[op]++
+}
+
+// String says how many there were, in all and of each kind, the most first.
+func (t *Trips) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ops []wire.Op
+	all := 0
+	for op, n := range t.begun {
+		ops = append(ops, op)
+		all += n
+	}
+	slices.SortFunc(ops, func(a, b wire.Op) int { return cmp.Or(cmp.Compare(t.begun[b], t.begun[a]), cmp.Compare(a, b)) })
+	var kinds []string
+	for _, op := range ops {
+		kinds = append(kinds, fmt.Sprintf("%v %d", op, t.begun[op]))
+	}
+	if all == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%s)", all, strings.Join(kinds, ", "))
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"muster/slurm/fetch"
+	"muster/slurm/release"
+	"muster/slurm/setup"
+	"muster/slurm/spank"
+)
+
+// setupFlags are those of muster slurm setup and muster slurm doctor.
+type setupFlags struct {
+	version        string
+	options        setup.Options
+	noREST         bool
+	remove, dryRun bool
+}
+
+func (f *setupFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.options.Conf, "conf", "/etc/slurm", "the `folder` that has slurm.conf")
+	flags.StringVar(&f.version, "version", "", "the `release` of Slurm (default: what scontrol says)")
+	flags.StringVar(&f.options.Include, "include", "", "the `folder` with slurm/spank.h (default: /usr/include, or else what muster slurm fetch has brought)")
+	flags.StringVar(&f.options.Muster, "muster", "", "the `path` of muster on the nodes (default: this program's)")
+	flags.StringVar(&f.options.Library, "library", "", "where the plug-in goes, a `path` that is the same on all machines (default: spank_muster.so in --conf)")
+	flags.StringVar(&f.options.Socket, "socket", "", "the `address` of the nodes' daemons (default: the usual one)")
+	flags.BoolVar(&f.options.All, "all", false, "Muster places all jobs, and not only those that ask for its GPUs")
+	flags.StringSliceVar(&f.options.Partitions, "partition", nil, "Muster places all jobs of these partitions, `names`")
+	flags.StringVar(&f.options.Alive, "alive", "", "the `file` of muster slurm drive --alive: while the driver is away, jobs that need none of its GPUs go to Slurm's own scheduler")
+	flags.IntVar(&f.options.GPUs, "gpus", 0, "how many GPUs nodes lend, as licences, a `number` (default: no licences)")
+	flags.StringVar(&f.options.Agents, "agents", "", "where nodes that lend GPUs connect to the driver, HOST:PORT or unix:PATH, an `address`")
+	flags.StringVar(&f.options.TLSDir, "tls-dir", "", "`folder` with the driver's certificate (muster cert --head), for --agents")
+	flags.StringVar(&f.options.Grants, "grants", "", "the `folder` in which jobs find what they were lent, on a file system that all nodes share")
+	flags.StringVar(&f.options.RESTAddress, "rest", "http://127.0.0.1:6820", "slurmrestd's `address`, for the driver")
+	flags.BoolVar(&f.noREST, "no-rest", false, "the driver does without slurmrestd")
+	flags.StringVar(&f.options.Units, "units", "", "write units for systemd into this `folder`, such as /etc/systemd/system")
+	flags.StringVar(&f.options.Driver, "driver", "", "the `command` line of the driver's service (default: muster slurm drive)")
+}
+
+// read fills in what was left out.
+func (f *setupFlags) read() (setup.Options, error) {
+	o := f.options
+	o.REST = !f.noREST
+	if o.GPUs < 0 {
+		return o, usageErrorf("--gpus %d: give 0 or more", o.GPUs)
+	}
+	var err error
+	if o.Release, err = f.release(); err != nil {
+		return o, err
+	}
+	if o.Muster == "" {
+		if o.Muster, err = os.Executable(); err != nil {
+			return o, fmt.Errorf("finding this program: %w: name it with --muster", err)
+		}
+	}
+	if !filepath.IsAbs(o.Muster) || o.Library != "" && !filepath.IsAbs(o.Library) {
+		return o, usageErrorf("--muster and --library are paths that begin with /: they are used on all nodes")
+	}
+	if (o.Agents == "") != (o.Grants == "") {
+		return o, usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
+	}
+	if o.Include == "" {
+		o.Include = findHeaders(o.Release)
+	}
+	return o, nil
+}
+
+func (f *setupFlags) release() (*release.Release, error) {
+	if f.version != "" {
+		r, err := release.Of(f.version)
+		if err != nil {
+			return nil, usageErrorf("--version: %v", err)
+		}
+		return r, nil
+	}
+	out, err := exec.Command("scontrol", "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("which release of Slurm is it? scontrol does not run (%w): name it with --version", err)
+	}
+	return release.Of(string(out))
+}
+
+// findHeaders is the folder with a release's headers: the machine's, or of the fetched release.
+func findHeaders(r *release.Release) string {
+	const system = "/usr/include"
+	if _, err := os.Stat(system + "/slurm/spank.h"); err == nil {
+		return system
+	}
+	if tree, err := fetch.Cached(r, fetch.Options{}); err == nil {
+		return tree.Include()
+	}
+	return system
+}
+
+func newSlurmSetup() *cobra.Command {
+	var f setupFlags
+	c := &cobra.Command{
+		Use:   "setup [--conf DIR] [--dry-run] [--remove] [flags]",
+		Short: "Make a Slurm use Muster, or undo it",
+		Long: `Make a Slurm use Muster's GPUs: compile the plug-in and add it to plugstack.conf, write the
+submit script and add it to job_submit.lua, add what slurm.conf lacks, the key for REST and,
+with --units, services for systemd. Each change is shown as a difference; --dry-run shows them
+and changes nothing. Run it where slurmctld runs, and copy the folder to the other machines as
+you do anyway; then restart slurmctld.
+
+What people wrote is never changed: Muster's lines stand between two marks. Where a word of
+slurm.conf has another value already, what to write is said, and the exit status is 1.
+A second run changes nothing. --remove leaves every file as it was before.`,
+		Example: "  muster slurm setup --dry-run --gpus 8\n  muster slurm setup --conf /etc/slurm --partition gpu --units /etc/systemd/system\n  muster slurm setup --remove",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.remove, "remove", false, "take out all that setup has put in")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "show the changes and make none")
+	return c
+}
+
+func (f *setupFlags) run(c *cobra.Command) error {
+	o, err := f.read()
+	if err != nil {
+		return err
+	}
+	planned := setup.Make
+	if f.remove {
+		planned = setup.Unmake
+	}
+	plan, err := planned(o)
+	if err != nil {
+		return err
+	}
+	for _, change := range plan.Changes {
+		fmt.Fprint(c.OutOrStdout(), change.Diff())
+	}
+	if !f.dryRun {
+		if err := plan.Apply(c.Context()); err != nil {
+			if errors.Is(err, spank.ErrNoHeaders) {
+				return fmt.Errorf("%w; or name their folder with --include, or bring them with muster slurm fetch --version %s", err, o.Release.Name)
+			}
+			return err
+		}
+	}
+	say := c.ErrOrStderr()
+	switch {
+	case len(plan.Changes) == 0:
+		fmt.Fprintln(say, "nothing is to be changed")
+	case f.dryRun:
+		fmt.Fprintf(say, "%d files would be changed\n", len(plan.Changes))
+	default:
+		fmt.Fprintf(say, "%d files were changed; restart slurmctld, then run muster slurm doctor\n", len(plan.Changes))
+	}
+	for _, left := range plan.Left {
+		fmt.Fprintf(say, "left to you: %s\n", left)
+	}
+	if len(plan.Left) > 0 {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+func newSlurmDoctor() *cobra.Command {
+	var f setupFlags
+	c := &cobra.Command{
+		Use:   "doctor [--conf DIR] [flags]",
+		Short: "Find out what is wrong with a Slurm that uses Muster",
+		Long: `Look at the files that muster slurm setup writes and at the running Slurm, and say what is
+wrong and what to do. Give it the flags that setup had. The exit status is 1 if something is wrong.`,
+		Example: "  muster slurm doctor --conf /etc/slurm",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			o, err := f.read()
+			if err != nil {
+				return err
+			}
+			findings := setup.Doctor(o, func(name string, args ...string) (string, error) {
+				if name == "muster" {
+					name = "/proc/self/exe"
+				}
+				out, err := exec.CommandContext(c.Context(), name, args...).CombinedOutput()
+				return string(out), err
+			})
+			return printFindings(c, findings)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func printFindings(c *cobra.Command, findings []setup.Finding) error {
+	bad := 0
+	for _, f := range findings {
+		if !f.Wrong {
+			fmt.Fprintf(c.OutOrStdout(), "good   %s\n", f.What)
+			continue
+		}
+		bad++
+		fmt.Fprintf(c.OutOrStdout(), "wrong  %s\n", f.What)
+		if f.Remedy != "" {
+			fmt.Fprintf(c.OutOrStdout(), "       do: %s\n", f.Remedy)
+		}
+	}
+	if bad > 0 {
+		return exitStatus(1)
+	}
+	return nil
+}

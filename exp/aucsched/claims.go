@@ -1,0 +1,300 @@
+package aucsched
+
+import (
+	"fmt"
+	"strings"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// Statements of the paper's section 6.2 and abstract, judged by what was run.
+
+var claimsPart = part{name: "claims", wants: wantTables, show: showClaims}
+
+const claimsTitle = "What the paper says in section 6.2"
+
+// pair is a row of the paper's tables: both methods on one workload.
+type pair struct {
+	table, version string
+	auction, slurm numbers
+}
+
+// of is the numbers of a method.
+func (p *pair) of(method string) *numbers {
+	if method == aucschedMethod {
+		return &p.auction
+	}
+	return &p.slurm
+}
+
+// workload is I to V.
+func (p *pair) workload() string {
+	name, _, _ := strings.Cut(p.version, ".")
+	return name
+}
+
+// pairs are the rows that were run, with means over the instances, and the paper's of the same rows.
+func (p *plan) pairs() (ours, paper []pair) {
+	lines := p.lines()
+	for i := 0; i+1 < len(lines); i += 2 { // the auction, then slurm
+		a, s := &lines[i], &lines[i+1]
+		x, y := p.Found[a.scenario], p.Found[s.scenario]
+		theirs, ok := inPaper(a.table, a.version, a.method)
+		slurms, also := inPaper(s.table, s.version, s.method)
+		if x == nil || y == nil || !ok || !also {
+			continue
+		}
+		ours = append(ours, pair{a.table, a.version, meanOf(x), meanOf(y)})
+		paper = append(paper, pair{a.table, a.version, theirs.numbers, slurms.numbers})
+	}
+	return ours, paper
+}
+
+// statement is one of the paper's.
+type statement struct {
+	id, says string
+	// of chooses the rows that it is about.
+	of func(*pair) bool
+	// value is the number that decides it, over these rows.
+	value func([]pair) float64
+	unit  string // "rows" is out of all of them
+	// judge gives the verdict on our number, where there are so many rows.
+	judge func(rows int) exp.Judge
+	// beyond says that the paper's tables do not have the number.
+	beyond bool
+	// digits of the number for people.
+	digits int
+	// cause is why it comes out otherwise here, as far as it is known.
+	cause string
+}
+
+// Rows of the tables.
+func standard(p *pair) bool { return p.table != "8" }
+func apart(p *pair) bool    { return standard(p) && versionOf(p.version).contiguous < 100 }
+func inWorkloads(names ...string) func(*pair) bool {
+	return func(p *pair) bool {
+		for _, n := range names {
+			if standard(p) && p.workload() == n {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+const contiguousOnlyBids = "-contigonlybids"
+
+func contiguousBids(p *pair) bool {
+	return p.table == "8" && strings.HasSuffix(p.version, contiguousOnlyBids)
+}
+
+// rowsWhere counts.
+func rowsWhere(holds func(*pair) bool) func([]pair) float64 {
+	return func(list []pair) float64 {
+		n := 0
+		for i := range list {
+			if holds(&list[i]) {
+				n++
+			}
+		}
+		return float64(n)
+	}
+}
+
+// meanWhere is the mean of a number over the rows of some workloads.
+func meanWhere(list []pair, keep func(*pair) bool, of func(*pair) float64) float64 {
+	sum, n := 0.0, 0
+	for i := range list {
+		if keep(&list[i]) {
+			sum += of(&list[i])
+			n++
+		}
+	}
+	return sum / float64(n)
+}
+
+// meanOver is the mean of a number over all rows.
+func meanOver(of func(*pair) float64) func([]pair) float64 {
+	return func(list []pair) float64 { return meanWhere(list, func(*pair) bool { return true }, of) }
+}
+
+// always has the same judge, however many rows there are.
+func always(j exp.Judge) func(int) exp.Judge { return func(int) exp.Judge { return j } }
+
+// amount wants a number beyond zero, and at least so much to be confirmed; a negative one: below.
+func amount(enough float64) func(int) exp.Judge {
+	return always(func(r exp.Row) exp.Verdict {
+		switch ours := r.Ours / enough; {
+		case ours >= 1:
+			return exp.Confirmed
+		case ours > 0:
+			return exp.Direction
+		}
+		return exp.Refuted
+	})
+}
+
+// highUtilisation is how the judge reads "around 90 %": 85 confirm it, and 80 are its direction.
+var highUtilisation = always(func(r exp.Row) exp.Verdict {
+	switch {
+	case r.Ours >= 85:
+		return exp.Confirmed
+	case r.Ours >= 80:
+		return exp.Direction
+	}
+	return exp.Refuted
+})
+
+// statements in the paper's order.
+func statements() []statement {
+	list := []statement{
+		{id: "utilization_above", says: "generally AUCSCHED has better utilisation than SLURM/BF", of: standard, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.utilization > p.slurm.utilization })},
+		{id: "utilization_margin", says: "by a few percentage points (mean over the rows; one point confirms it)", of: standard, unit: "points", digits: 1, judge: amount(1),
+			value: meanOver(func(p *pair) float64 { return p.auction.utilization - p.slurm.utilization })},
+		{id: "fragmentation_above", says: "generally SLURM/BF is leading to less fragmentation", of: apart, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.fragmentation > p.slurm.fragmentation })},
+		{id: "spread_below", says: "but AUCSCHED is leading to less spread", of: apart, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.spread < p.slurm.spread })},
+	}
+	for _, method := range []string{aucschedMethod, slurmMethod} {
+		list = append(list, utilisationStatements(method)...)
+	}
+	return append(list,
+		statement{id: "slowdown_above", says: "the slowdown of AUCSCHED is generally higher than SLURM/BF's", of: standard, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.slowdown > p.slurm.slowdown })},
+		statement{id: "wait_above", says: "and so are its waiting times", of: standard, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.wait > p.slurm.wait })},
+		statement{id: "slurm_favours_smaller", says: "because SLURM's BF favours smaller jobs (wait of the half with fewer cores over that of the other)", of: standard, unit: "", digits: 2, beyond: true,
+			judge: always(exp.Below(1)), value: meanOver(func(p *pair) float64 { return p.slurm.favour })},
+		statement{id: "auction_favours_larger", says: "whereas AUCSCHED favours larger jobs (the same ratio)", of: standard, unit: "", digits: 2, beyond: true,
+			judge: always(exp.Above(1)), value: meanOver(func(p *pair) float64 { return p.auction.favour })},
+		statement{id: "contigonly_one_block", says: "with bids for neighbouring nodes only there is no fragmentation at all (Table 8, V.1 and V.2)", of: contiguousBids, unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return p.auction.fragmentation == 1 })},
+		statement{id: "contigonly_as_slurm", says: "and more or less the same utilisation as SLURM/BF's (mean difference; within 2 points)", of: contiguousBids, unit: "points", digits: 1,
+			judge: always(exp.AtLeast(-2)), value: meanOver(func(p *pair) float64 { return p.auction.utilization - p.slurm.utilization })},
+		statement{id: "contigonly_no_reduction", says: "which did not lead to a reduction in utilisation (against all bids, Table 8; within 1 point)", of: openBids, unit: "points", digits: 1,
+			judge: always(exp.AtLeast(-1)), value: contiguousLoss},
+	)
+}
+
+// utilisationStatements are those on the kinds of workloads, of one method.
+func utilisationStatements(method string) []statement {
+	key, who := shortMethod(method), method
+	use := func(p *pair) float64 { return p.of(method).utilization }
+	withoutGPUs := inWorkloads("I", "II", "III")
+	less := func(a, b func(*pair) bool) func([]pair) float64 {
+		return func(list []pair) float64 { return meanWhere(list, a, use) - meanWhere(list, b, use) }
+	}
+	oneVersion := func(name string) func(*pair) bool {
+		return func(p *pair) bool { return p.version == name }
+	}
+	return []statement{
+		{id: key + "_high_without_gpus", says: who + ": on workloads I, II and III utilisations are quite high (mean)", of: withoutGPUs, unit: "%", digits: 1, judge: highUtilisation, value: meanOver(use)},
+		{id: key + "_high_with_one_gpu", says: who + ": around 90 % where jobs ask for no more than one GPU a node (mean of workload IV)", of: inWorkloads("IV"), unit: "%", digits: 1, judge: highUtilisation, value: meanOver(use)},
+		{id: key + "_lower_with_one_gpu", says: who + ": utilisations are lowered in IV (mean, less that of I to III)", of: inWorkloads("I", "II", "III", "IV"), unit: "points", digits: 1,
+			judge: amount(-1), value: less(inWorkloads("IV"), withoutGPUs)},
+		{id: key + "_contiguous_lowers", says: who + ": especially when more jobs want contiguous nodes (IV.3 less IV.1)", of: inWorkloads("IV"), unit: "points", digits: 1,
+			judge: amount(-1), value: less(oneVersion("IV.3"), oneVersion("IV.1"))},
+		{id: key + "_drop_with_two_gpus", says: who + ": with two GPUs a node (V) the utilisation drops drastically (mean of V less that of I to III; 15 points confirm it)", of: inWorkloads("I", "II", "III", "V"), unit: "points", digits: 1,
+			judge: amount(-15), value: less(inWorkloads("V"), withoutGPUs)},
+		{id: key + "_range_with_two_gpus", says: who + ": to the range of 65 to 75 %", of: inWorkloads("V"), unit: "rows", judge: exp.Mostly,
+			value: rowsWhere(func(p *pair) bool { return use(p) >= 65 && use(p) <= 75 })},
+	}
+}
+
+// openBids are V.1 and V.2 of Table 8 with all bids, and with those for neighbouring nodes only.
+func openBids(p *pair) bool {
+	return contiguousBids(p) || p.table == "8" && (p.version == "V.1" || p.version == "V.2")
+}
+
+// contiguousLoss is what bids for neighbouring nodes only change.
+func contiguousLoss(list []pair) float64 {
+	use := func(p *pair) float64 { return p.auction.utilization }
+	return meanWhere(list, contiguousBids, use) - meanWhere(list, func(p *pair) bool { return !contiguousBids(p) }, use)
+}
+
+// verdictOf is a statement as judged by the rows there are.
+type verdictOf struct {
+	statement
+	ours, paper float64
+	rows        int
+	verdict     exp.Verdict
+}
+
+// judged are all statements that the rows tell of.
+func judged(ours, paper []pair) []verdictOf {
+	var list []verdictOf
+	for _, s := range statements() {
+		x, y := chosenRows(ours, s.of), chosenRows(paper, s.of)
+		if len(x) == 0 {
+			continue
+		}
+		v := verdictOf{statement: s, ours: s.value(x), paper: s.value(y), rows: len(x)}
+		if v.ours != v.ours { // a mean of no rows: only some of them were run
+			continue
+		}
+		v.verdict = s.judge(len(x))(exp.Over("", "", "", []float64{v.ours}))
+		v.cause = causes[s.id]
+		list = append(list, v)
+	}
+	return list
+}
+
+func chosenRows(list []pair, keep func(*pair) bool) []pair {
+	var out []pair
+	for i := range list {
+		if keep(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}
+
+// text writes a number of a statement: 24 of 30, or 1.3 points.
+func (v *verdictOf) text(value float64) string {
+	if v.unit == "rows" {
+		return fmt.Sprintf("%.0f of %d", value, v.rows)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.*f %s", v.digits, value, v.unit))
+}
+
+// paperText is empty where its tables do not tell.
+func (v *verdictOf) paperText() string {
+	if v.beyond {
+		return ""
+	}
+	return v.text(v.paper)
+}
+
+func showClaims(p *plan) shown {
+	s := shown{title: claimsTitle}
+	t := &report.Table{
+		Title:   claimsTitle,
+		Columns: []report.Column{{Name: "the paper says"}, {Name: "in its tables", Right: true}, {Name: "ours", Right: true}, {Name: "verdict"}},
+		Note: "Rows are those of the tables that were run, as means over the instances. Of rows two thirds confirm a statement, and more than half are its direction; what comes out the other way round is refuted. " +
+			"The paper's own tables are counted in the same way.",
+	}
+	for _, v := range judged(p.pairs()) {
+		t.Rows = append(t.Rows, []string{v.says, v.paperText(), v.text(v.ours), v.verdict.String()})
+		unit := v.unit
+		if unit == "rows" {
+			unit = fmt.Sprintf("of %d", v.rows)
+		}
+		row := exp.Over(claimsTitle, "claim_"+v.id, unit, []float64{v.ours})
+		if !v.beyond {
+			row = row.Against(v.paper)
+		}
+		row.Note = v.verdict.String() + ": " + v.says
+		if v.verdict != exp.Confirmed && v.cause != "" {
+			row.Note += ". " + v.cause
+		}
+		s.rows = append(s.rows, row)
+	}
+	s.tables = []*report.Table{t}
+	return s
+}
+
+// causes are why statements come out otherwise here, as far as it is known.
+var causes = map[string]string{}

@@ -1,0 +1,284 @@
+package aucsched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/exp"
+	"muster/exp/live"
+	"muster/report"
+)
+
+const (
+	liveLead = "The paper's jobs on a real Slurm with emulated nodes: Slurm's own backfill against the auction and mosaic, which drive it from outside; and the simulator's prediction of each run."
+
+	livePart   = "On a real Slurm"
+	errorsPart = "The simulator's prediction: by how much it is off"
+	loadPart   = "What scheduling cost"
+)
+
+// result makes rows, tables, notes and the page.
+func (l *liveLab) result(missing []string) *exp.Result {
+	r := live.NewReport(name, title, liveLead, l.notes(), missing)
+	rows, table, bars := l.columnRows()
+	r.Show(livePart, rows, table)
+	if len(rows) > 0 {
+		r.Add(bars)
+	}
+	r.Show(errorsPart, l.errorRows(), l.errorTable())
+	r.Show(exp.ClaimsPart, l.claimRows())
+	r.Show(loadPart, l.loadRows())
+	return &r.Result
+}
+
+// comparable says whether a column of a workload of these hours can stand beside the paper's.
+func (l *liveLab) comparable(c *column) bool {
+	grows := c.metric == "runtime_h" || c.metric == "wait_h" || c.metric == "slowdown"
+	return l.nodes == liveNodes && (!grows || l.hours == 4)
+}
+
+func reals(list []measured) []numbers {
+	var out []numbers
+	for i := range list {
+		out = append(out, list[i].real)
+	}
+	return out
+}
+
+// columnRows are the paper's columns, measured.
+func (l *liveLab) columnRows() ([]exp.Row, *report.Table, *report.Bars) {
+	var rows []exp.Row
+	t := &report.Table{
+		Title:   fmt.Sprintf("%d nodes, workloads of %g h: measured, {the simulator's prediction}, and (the paper's)", l.nodes, l.hours),
+		Columns: []report.Column{{Name: "workload"}, {Name: "jobs", Right: true}, {Name: "scheduled by"}},
+		Note:    "The prediction has what starting a job takes, measured on an idle cluster. Wait, fragmentation and spread with the standard deviation over jobs.",
+	}
+	for _, c := range columns {
+		t.Columns = append(t.Columns, report.Column{Name: c.title, Right: true})
+	}
+	bars := &report.Bars{Title: "Utilisation", YLabel: "%", Note: "Outlines: the paper. Predicted: the simulator, with what a start takes.",
+		Series: []report.BarSeries{{Name: "measured"}, {Name: "predicted"}, {Name: "paper", Reference: true}}}
+	for _, v := range l.versions {
+		for _, m := range l.methods {
+			found := l.found[trial{v, m.name}]
+			if found == nil {
+				continue
+			}
+			theirs, inTable := inPaper("5", v, m.paper)
+			mean, charged := meanOf(reals(found)), meanOf(chargeds(found))
+			cells := []string{v, fmt.Sprint(found[0].jobs), m.title}
+			for _, c := range columns {
+				row := exp.Over(livePart, fmt.Sprintf("live_%s_%s_%s", v, m.name, c.metric), c.unit, exp.Values(reals(found), c.of)).
+					Noting("the simulator: %s", c.text(&charged))
+				cell := fmt.Sprintf("%s {%s}", c.text(&mean), c.text(&charged))
+				if inTable && l.comparable(&c) {
+					row = row.Against(c.of(&theirs.numbers))
+					cell += " (" + c.text(&theirs.numbers) + ")"
+				}
+				rows, cells = append(rows, row), append(cells, cell)
+			}
+			t.Rows = append(t.Rows, cells)
+			bars.Groups = append(bars.Groups, v+" "+m.name)
+			paper := nothing
+			if inTable && l.nodes == liveNodes {
+				paper = theirs.utilization
+			}
+			for i, value := range []float64{mean.utilization, charged.utilization, paper} {
+				bars.Series[i].Values = append(bars.Series[i].Values, value)
+			}
+		}
+	}
+	return rows, t, bars
+}
+
+func chargeds(list []measured) []numbers {
+	var out []numbers
+	for i := range list {
+		out = append(out, list[i].charged)
+	}
+	return out
+}
+
+func plains(list []measured) []numbers {
+	var out []numbers
+	for i := range list {
+		out = append(out, list[i].plain)
+	}
+	return out
+}
+
+// errorsOf are those of a prediction in per cent, one a seed.
+func errorsOf(c *column, real, predicted []numbers) []float64 {
+	var list []float64
+	for i := range real {
+		if was := c.of(&real[i]); was != 0 {
+			list = append(list, 100*(c.of(&predicted[i])/was-1))
+		}
+	}
+	return list
+}
+
+// errorRows say by how much the simulator is off, without what a start takes and with it.
+func (l *liveLab) errorRows() []exp.Row {
+	var rows []exp.Row
+	for _, v := range l.versions {
+		for _, m := range l.methods {
+			found := l.found[trial{v, m.name}]
+			for _, c := range columns {
+				if with := errorsOf(&c, reals(found), chargeds(found)); len(with) > 0 {
+					key := fmt.Sprintf("%s_%s_%s", v, m.name, c.metric)
+					rows = append(rows,
+						exp.Over(errorsPart, "error_"+key, "%", with).Noting("with what a start takes"),
+						exp.Over(errorsPart, "error_without_start_"+key, "%", errorsOf(&c, reals(found), plains(found))).Noting("as if starting took no time"))
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// errorTable has them for people.
+func (l *liveLab) errorTable() *report.Table {
+	t := &report.Table{Title: errorsPart + ", in %", Columns: []report.Column{{Name: "workload"}, {Name: "scheduled by"}},
+		Note: "Predicted over measured, less 1: with what a start takes, and in brackets as if starting took no time."}
+	for _, c := range columns {
+		name, _, _ := strings.Cut(c.title, ",")
+		t.Columns = append(t.Columns, report.Column{Name: name, Right: true})
+	}
+	for _, v := range l.versions {
+		for _, m := range l.methods {
+			found := l.found[trial{v, m.name}]
+			if found == nil {
+				continue
+			}
+			cells := []string{v, m.title}
+			for _, c := range columns {
+				cells = append(cells, fmt.Sprintf("%+.1f (%+.1f)", mean(errorsOf(&c, reals(found), chargeds(found))), mean(errorsOf(&c, reals(found), plains(found)))))
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+	}
+	return t
+}
+
+func mean(list []float64) float64 { return report.IntervalOf(list).Mean }
+
+// loadRows are on what scheduling cost the machine, and how exactly it was done.
+func (l *liveLab) loadRows() []exp.Row {
+	var rows []exp.Row
+	for _, v := range l.versions {
+		for _, m := range l.methods {
+			found := l.found[trial{v, m.name}]
+			if found == nil {
+				continue
+			}
+			key := func(what string) string { return fmt.Sprintf("%s_%s_%s", what, v, m.name) }
+			add := func(metric, unit string, of func(*measured) float64, note string) {
+				rows = append(rows, exp.Over(loadPart, key(metric), unit, exp.Values(found, of)).Noting("%s", note))
+			}
+			add("slurmctld_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.Controller.Seconds() / float64(f.jobs) }, "processor time of slurmctld a job, from the first start to the last end")
+			if m.policy == "" {
+				continue
+			}
+			add("slurmrestd_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.REST.Seconds() / float64(f.jobs) }, "of slurmrestd")
+			add("driver_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.Driver.Seconds() / float64(f.jobs) }, "of the driver and its policy")
+			add("latency_s", "s", func(f *measured) float64 { return f.out.MedianLatency().Seconds() }, "median, from the answer to a placement to the job's first command")
+			add("wrong_nodes", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Wrong) }, "started on other nodes than they were placed on")
+			add("recalled", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Recalled) }, "Slurm did not start them where they were placed, and they were placed again")
+		}
+	}
+	return rows
+}
+
+// liveStatement is one of the paper's section 6.2, or one of ours, on a column of two methods.
+type liveStatement struct {
+	id, says string
+	metric   string
+	// more is the method that is said to have more of it.
+	more, less string
+	// of says which versions it is on; nil is all.
+	of func(version) bool
+	// orLevel says that the same, but for half a per cent, is good enough.
+	orLevel bool
+}
+
+var liveStatements = []liveStatement{
+	{"utilization", "the auction's utilisation is above Slurm's", "utilization_pct", "auction", "slurm", nil, false},
+	{"slowdown", "its slowdown is above Slurm's (in all 45 rows)", "slowdown", "auction", "slurm", nil, false},
+	{"wait", "its wait is above Slurm's (in 41 of 45 rows)", "wait_h", "auction", "slurm", nil, false},
+	{"spread", "its spread is below Slurm's where not all jobs are contiguous (in 24 of 30 rows)", "spread", "slurm", "auction", loose, false},
+	{"fragmentation", "its fragmentation is above Slurm's where not all jobs are contiguous", "fragmentation", "auction", "slurm", loose, false},
+	{"mosaic_utilization", "ours: mosaic's utilisation is above both", "utilization_pct", "mosaic", "", nil, false},
+	{"mosaic_wait", "ours: its wait is below both", "wait_h", "", "mosaic", nil, false},
+	{"mosaic_slowdown", "ours: its slowdown is below both", "slowdown", "", "mosaic", nil, false},
+	{"mosaic_fragmentation", "ours: its fragmentation is below both, or level", "fragmentation", "", "mosaic", nil, true},
+	{"mosaic_spread", "ours: its spread is below both, or level", "spread", "", "mosaic", nil, true},
+}
+
+func loose(v version) bool { return v.contiguous < 100 }
+
+// claimRows are the verdicts, one for each statement and version.
+func (l *liveLab) claimRows() []exp.Row {
+	var rows []exp.Row
+	for _, s := range liveStatements {
+		for _, v := range l.versions {
+			if s.of != nil && !s.of(versionOf(v)) {
+				continue
+			}
+			if verdict, because := l.judge(&s, v); verdict != exp.Unknown {
+				rows = append(rows, verdict.Row(s.id+"_"+v).Noting("%s, %s: %s (%s)", v, verdict, s.says, because))
+			}
+		}
+	}
+	return rows
+}
+
+// judge gives the verdict of the runs of a version, and the numbers behind it.
+func (l *liveLab) judge(s *liveStatement, version string) (exp.Verdict, string) {
+	i := slices.IndexFunc(columns, func(c column) bool { return c.metric == s.metric })
+	of := func(method string) []float64 {
+		return exp.Values(reals(l.found[trial{version, method}]), columns[i].of)
+	}
+	if s.more != "" && s.less != "" {
+		return judgePair(s, version, &columns[i], of(s.more), of(s.less))
+	}
+	auction, slurm, mosaic := of("auction"), of("slurm"), of("mosaic")
+	if len(auction) == 0 || len(slurm) == 0 || len(mosaic) == 0 {
+		return exp.Unknown, ""
+	}
+	a, b, m := mean(auction), mean(slurm), mean(mosaic)
+	holds := m > max(a, b)
+	if s.less == "mosaic" {
+		holds = m < min(a, b) || s.orLevel && m <= 1.005*min(a, b)
+	}
+	return exp.Holds(holds), fmt.Sprintf("slurm %.4g, auction %.4g, mosaic %.4g", b, a, m)
+}
+
+// judgePair compares two methods of the paper's, seed by seed. The ratio of its own row says whether
+// the amount is the paper's, too.
+func judgePair(s *liveStatement, version string, c *column, more, less []float64) (exp.Verdict, string) {
+	n := min(len(more), len(less))
+	if n == 0 {
+		return exp.Unknown, ""
+	}
+	ratios := make([]float64, n)
+	for k := range ratios {
+		ratios[k] = more[k] / less[k]
+	}
+	because := fmt.Sprintf("%s %.4g, %s %.4g", s.more, mean(more), s.less, mean(less))
+	a, foundA := inPaper("5", version, aucschedMethod)
+	b, foundB := inPaper("5", version, slurmMethod)
+	if !foundA || !foundB {
+		return exp.AboveOne(ratios), because
+	}
+	paper := c.of(&a.numbers) / c.of(&b.numbers)
+	if s.more == "slurm" {
+		paper = 1 / paper
+	}
+	because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, mean(ratios))
+	if paper <= 1 { // the statement is not true of this row of the paper itself
+		return exp.AboveOne(ratios), because + "; this row of the paper does not say so itself"
+	}
+	return exp.Amount(mean(ratios), paper), because
+}

@@ -1,0 +1,149 @@
+package rgpu
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster/client"
+	"muster/exp/bench"
+	"muster/exp/live"
+	"muster/node/gateway"
+	"muster/slurm/driver"
+	"muster/slurm/fetch"
+	"muster/slurm/lenders"
+	"muster/slurm/release"
+	"muster/slurm/spank"
+)
+
+// Software GPUs that stand for the paper's K20. A kernel takes as long as its operations at the
+// rate, whatever the machine does: eight such GPUs together are a part of a processor.
+const (
+	gpuRate   = 10_000_000 // operations a second
+	gpuMemory = 5 << 30
+)
+
+// gpus are the daemons of the nodes that have a GPU. For the paper's original mode they serve
+// programs of their own node; for the others they connect to the driver, which lends their GPU.
+type gpus struct {
+	bench.Daemons
+	prefix  string // of the daemons' sockets
+	lending *driver.Lending
+}
+
+// startGPUs starts a daemon for each of some nodes, in a folder of its own.
+func startGPUs(ctx context.Context, t bench.Tools, folder string, nodes []string) (*gpus, error) {
+	g := &gpus{Daemons: bench.Daemons{Tools: t}, prefix: "@muster-rgpu-" + rand.Text()[:8] + "-"}
+	err := g.start(ctx, folder, nodes)
+	if err != nil {
+		g.stop()
+		return nil, fmt.Errorf("%w\n%s", err, g.Logs())
+	}
+	return g, nil
+}
+
+func (g *gpus) start(ctx context.Context, folder string, nodes []string) error {
+	authority, _, err := gateway.OpenAuthority(folder, time.Now())
+	if err != nil {
+		return err
+	}
+	certificates, err := authority.Node([]string{"127.0.0.1"}, 30)
+	if err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(filepath.Join(folder, client.FileCA))
+	if err != nil {
+		return err
+	}
+	grants := filepath.Join(folder, "grants")
+	if err := os.Mkdir(grants, 0o755); err != nil {
+		return err
+	}
+	agents := "unix:" + g.socket("driver")
+	known, err := lenders.Listen(lenders.Config{Address: agents, Cluster: "slurm"})
+	if err != nil {
+		return err
+	}
+	g.lending = &driver.Lending{Nodes: known, Folder: grants, Authority: string(ca)}
+	for _, name := range nodes {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		// No spare workers and no copies for recovery: what they take would come off what is measured.
+		if err := g.Launch(name, "node", "--child", "--name", name, "--socket", g.socket(name), "--state", filepath.Join(folder, name+".state"), "--head", agents, "--spool", filepath.Join(folder, name+".spool"),
+			"--devices", fmt.Sprintf("soft:name=K20,memory=%d,rate=%d,workers=1", int64(gpuMemory), gpuRate), "--listen", port, "--tls-dir", certificates,
+			"--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
+			return err
+		}
+	}
+	return g.await(ctx, len(nodes))
+}
+
+func (g *gpus) socket(node string) string { return g.prefix + node }
+
+func (g *gpus) stop() {
+	g.Stop()
+	if g.lending != nil {
+		g.lending.Nodes.Close()
+	}
+}
+
+// freePort is an address that nobody listens at now.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// await waits until so many nodes lend.
+func (g *gpus) await(ctx context.Context, want int) error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		if err := g.Lost(); err != nil {
+			return err
+		}
+		list, _ := g.lending.Nodes.Nodes()
+		if len(list) == want {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d of %d daemons have come up", len(list), want)
+		}
+		if err := bench.Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// plugin builds Muster's plug-in for a release into a folder, with its submit script, and adds both
+// to a set-up. All jobs are then Muster's.
+func plugin(ctx context.Context, s *live.Setup, g *gpus, r *release.Release, folder string) error {
+	tree, err := fetch.Get(ctx, r, fetch.Options{})
+	if err != nil {
+		return err
+	}
+	library, script := filepath.Join(folder, spank.Library), filepath.Join(folder, "muster.lua")
+	text, err := spank.Script(spank.Settings{All: true, Admins: []int{os.Getuid()}})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(script, []byte(text), 0o644); err != nil {
+		return err
+	}
+	if _, err := os.Stat(library); err != nil {
+		if err := spank.Build(ctx, r, tree.Include(), library); err != nil {
+			return err
+		}
+	}
+	s.Lending = g.lending
+	s.JobSubmit = spank.Hook(script) + "return slurm.SUCCESS\n"
+	s.PlugStack = spank.PlugStack(library, g.Tools.Muster, g.socket("%n"))
+	return nil
+}

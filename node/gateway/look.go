@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"time"
+)
+
+// How long the reader looks for messages and answers before it sleeps: after the last of
+// them, and longer while a call waits for its answer. Most kernels that a program waits
+// for, and most pauses between two calls of a program that waits for each, are shorter.
+const (
+	lookTime   = 50 * time.Microsecond
+	answerTime = 150 * time.Microsecond
+)
+
+// Look is what the reader does where no message has come, again and again: it looks for
+// answers. It says whether to go on. A program that waits for each of its calls is thus
+// served by one thread, which sleeps nowhere on the way.
+func (b *bridge) Look() bool {
+	if b.answers() {
+		b.active = time.Now()
+		return true
+	}
+	patience := lookTime
+	if len(b.calls) > 0 {
+		patience = answerTime
+	}
+	return time.Since(b.active) < patience
+}
+
+// Sleep is called before the reader sleeps or is busy for long: each call that waits for its
+// answer gets a goroutine for that.
+func (b *bridge) Sleep() {
+	for _, g := range b.calls {
+		b.all.Go(func() { b.answer(g) })
+	}
+	b.calls = b.calls[:0]
+}
+
+// answers sends the answers that are there, and says whether there were any. The reader
+// calls it.
+func (b *bridge) answers() bool {
+	left := b.calls[:0]
+	for _, g := range b.calls {
+		if g.pending.Done() {
+			b.answer(g)
+		} else {
+			left = append(left, g)
+		}
+	}
+	any := len(left) < len(b.calls)
+	b.calls = left
+	return any
+}

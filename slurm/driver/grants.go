@@ -1,0 +1,251 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"muster/internal/wholefile"
+	"muster/slurm"
+	"muster/slurm/lenders"
+	"muster/slurm/words"
+	"muster/wire/grant"
+)
+
+// Lending is how a driver gives jobs the GPUs of other nodes.
+type Lending struct {
+	// Nodes are those that lend.
+	Nodes *lenders.Lenders
+	// Folder is where the grants of jobs go, each below a folder JOB.START, as a file for each node
+	// of the job: Slurm's nodes must see it under the same name. The file of a node that was lent
+	// nothing is empty.
+	Folder string
+	// Authority vouches for the nodes that lend: certificates in PEM form.
+	Authority string
+}
+
+// lendTime is how long a node may take to lend.
+const lendTime = 10 * time.Second
+
+// grantFiles bounds the files that are read again.
+var grantFiles = wholefile.Limit{Bytes: grant.MaxBytes, Remedy: "is it a grant that the driver wrote?"}
+
+// borrower is a job in one of its starts.
+type borrower struct {
+	job   uint64
+	start int
+}
+
+func (b borrower) folder() string { return fmt.Sprintf("%d.%d", b.job, b.start) }
+
+// grantID names what the nodes lend to the programs of a job on one of its nodes. It must not read
+// like the head's: agents take those for names of tasks.
+func (b borrower) grantID(part int) string {
+	return fmt.Sprintf("slurm-%d-%d-%d", b.job, b.start, part)
+}
+
+func readGrantID(id string) (b borrower, ok bool) {
+	var part int
+	n, err := fmt.Sscanf(id, "slurm-%d-%d-%d", &b.job, &b.start, &part)
+	return b, err == nil && n == 3 && b.grantID(part) == id
+}
+
+// check says what is wrong with the folder.
+func (l *Lending) check() error {
+	info, err := os.Stat(l.Folder)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the folder for grants: %w: make it, on a file system that all nodes share", err)
+	case !info.IsDir() || !filepath.IsAbs(l.Folder):
+		return fmt.Errorf("the folder for grants is %s: name a folder by its whole path, which is the same on all nodes", l.Folder)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to %s, and put grants of theirs there: chmod go-w %s", l.Folder, l.Folder)
+	}
+	return nil
+}
+
+// give lends a job all that it borrows: its grants are in their folder, and the nodes know them.
+func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
+	grants, err := l.make(p)
+	if err != nil {
+		return err
+	}
+	who := borrower{p.Job.ID, p.Start}
+	if err := l.write(who.folder(), p, grants); err != nil {
+		return fmt.Errorf("its grant cannot be written: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lendTime)
+	defer cancel()
+	for _, g := range grants {
+		for _, node := range lendersOf(g) {
+			if err := l.Nodes.Lend(ctx, node, g.Loan(node)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// make makes the grant of each node of a job; nil for one that was lent nothing.
+func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
+	who := borrower{p.Job.ID, p.Start}
+	grants := make([]*grant.Grant, len(p.Nodes))
+	for part, borrows := range p.Borrows {
+		if len(borrows) == 0 {
+			continue
+		}
+		g := &grant.Grant{ID: who.grantID(part), User: p.User, Secret: grant.NewCredential(), Limit: grant.AllDevices}
+		for _, b := range borrows {
+			d := grant.Device{Node: b.Node, Device: b.Device.Device, Memory: uint64(b.Memory)}
+			if b.Node != p.Nodes[part] {
+				var err error
+				if d.Address, err = l.Nodes.Gateway(b.Node); err != nil {
+					return nil, err
+				}
+				g.Authority = l.Authority
+			}
+			g.Devices = append(g.Devices, d)
+		}
+		if err := g.Validate(); err != nil {
+			return nil, fmt.Errorf("its grant for node %s: %w", p.Nodes[part], err)
+		}
+		grants[part] = g
+	}
+	return grants, nil
+}
+
+// lendersOf are the nodes that lend something of a grant, each once.
+func lendersOf(g *grant.Grant) []string {
+	if g == nil {
+		return nil
+	}
+	var list []string
+	seen := map[string]bool{}
+	for _, d := range g.Devices {
+		if !seen[d.Node] {
+			seen[d.Node] = true
+			list = append(list, d.Node)
+		}
+	}
+	return list
+}
+
+// write makes a job's folder, in one step: whoever finds it finds all of it. The job's user alone can
+// read it.
+func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) error {
+	next, final := filepath.Join(l.Folder, ".new-"+name), filepath.Join(l.Folder, name)
+	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(final)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(next, 0o700); err != nil {
+		return err
+	}
+	for part, node := range p.Nodes {
+		var text []byte
+		if g := grants[part]; g != nil {
+			var err error
+			if text, err = g.Encode(); err != nil {
+				return err
+			}
+		}
+		file := filepath.Join(next, node)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return err
+		}
+		if err := giveTo(file, p.UID); err != nil {
+			return err
+		}
+	}
+	if err := giveTo(next, p.UID); err != nil {
+		return err
+	}
+	return os.Rename(next, final)
+}
+
+// giveTo makes a file the job's user's.
+func giveTo(path string, uid int) error {
+	if uid == os.Geteuid() {
+		return nil
+	}
+	if err := os.Chown(path, uid, -1); err != nil {
+		return fmt.Errorf("%w: only root can give files to users: run the driver as root, or let it have CAP_CHOWN", err)
+	}
+	return nil
+}
+
+// find lists the jobs whose grants are in the folder.
+func (l *Lending) find() ([]borrower, error) {
+	entries, err := os.ReadDir(l.Folder)
+	var list []borrower
+	for _, e := range entries {
+		var b borrower
+		if n, _ := fmt.Sscanf(e.Name(), "%d.%d", &b.job, &b.start); n == 2 && b.folder() == e.Name() {
+			list = append(list, b)
+		}
+	}
+	return list, err
+}
+
+// remember tells the nodes again what they lend to a job, from its folder: a node may have forgotten
+// it while no driver was there. Its user can change what is in the folder, so it must be what the
+// driver gave.
+func (l *Lending) remember(who borrower, given *slurm.Loan) error {
+	folder := filepath.Join(l.Folder, who.folder())
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		text, err := grantFiles.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil || len(text) == 0 {
+			continue // its user has removed it, or there is none
+		}
+		g, err := grant.Decode(text)
+		if err != nil {
+			continue // its user has changed it, and it is of no use
+		}
+		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != given.User || !within(g.Devices, given.GPUs) {
+			continue
+		}
+		for _, node := range lendersOf(g) {
+			l.Nodes.Want(node, g.Loan(node))
+		}
+	}
+	return nil
+}
+
+// within says whether all devices of a grant were given.
+func within(devices []grant.Device, given []slurm.Borrow) bool {
+	for _, d := range devices {
+		b := slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory)}
+		if !slices.Contains(given, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// takeBack ends what is lent to all but some jobs.
+func (l *Lending) takeBack(given map[borrower]bool, keeps func(borrower) bool) error {
+	l.Nodes.Keep(func(id string) bool {
+		b, ok := readGrantID(id)
+		return ok && keeps(b)
+	})
+	var trouble error
+	for b := range given {
+		if keeps(b) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(l.Folder, b.folder())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			trouble = err
+			continue
+		}
+		delete(given, b)
+	}
+	return trouble
+}

@@ -1,0 +1,233 @@
+package driver_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/client"
+	"muster/node/gateway"
+	"muster/policy/catalog"
+	"muster/slurm"
+	"muster/slurm/driver"
+	"muster/slurm/engine"
+	"muster/slurm/lenders"
+	"muster/slurm/lenders/lenderstest"
+	"muster/wire/agent"
+	"muster/wire/grant"
+)
+
+// borrowing is a Slurm of two nodes, the second of which lends a GPU, and one job that borrows it.
+type borrowing struct {
+	stub
+	t    *testing.T
+	dir  string
+	now  time.Time
+	jobs sync.Mutex
+	job  slurm.Job
+	// authority is a certificate.
+	authority string
+	// lose is the answer to placements that are not done; nil does them.
+	lose error
+}
+
+func (b *borrowing) Jobs(context.Context, int64, map[string]int) (engine.Listing, error) {
+	b.jobs.Lock()
+	defer b.jobs.Unlock()
+	if b.job.ID == 0 {
+		return engine.Listing{Jobs: []slurm.Job{}}, nil
+	}
+	return engine.Listing{Jobs: []slurm.Job{b.job}}, nil
+}
+
+func (b *borrowing) Nodes(context.Context) ([]slurm.Node, error) {
+	return []slurm.Node{{Name: "n1", CPUs: 4, Memory: 1 << 30, Threads: 1, States: []string{"IDLE"}}, {Name: "n2", CPUs: 4, Memory: 1 << 30, Threads: 1, States: []string{"IDLE"}}}, nil
+}
+
+func (b *borrowing) Partitions(context.Context) ([]slurm.Partition, error) {
+	return []slurm.Partition{{Name: "main", Nodes: "n[1-2]", Up: true}}, nil
+}
+
+func (b *borrowing) Place(_ context.Context, p slurm.Place) error {
+	b.jobs.Lock()
+	defer b.jobs.Unlock()
+	if b.lose == nil {
+		b.job.Held, b.job.Required, b.job.AdminComment, b.job.Reason = false, strings.Join(p.Nodes, ","), p.Comment, "None"
+	}
+	return b.lose
+}
+
+// start starts a driver, as one that is started after another was killed. It returns what does a
+// round, some seconds after the one before.
+func (b *borrowing) start() (l *lenders.Lenders, round func()) {
+	b.t.Helper()
+	l, err := lenders.Listen(lenders.Config{Address: "unix:" + filepath.Join(b.dir, "s"), Cluster: "slurm"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(l.Close)
+	d, err := driver.New(b, driver.Config{Spec: "easy", Policy: catalog.New, Now: func() time.Time { return b.now },
+		Lending: &driver.Lending{Nodes: l, Folder: filepath.Join(b.dir, "grants"), Authority: b.authority}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return l, func() {
+		b.now = b.now.Add(4 * time.Second)
+		d.Round(b.t.Context())
+	}
+}
+
+func newBorrowing(t *testing.T) *borrowing {
+	b := &borrowing{t: t, dir: t.TempDir(), now: time.Unix(1_800_000_000, 0)}
+	b.job = slurm.Job{ID: 17, User: "ann", UID: os.Getuid(), Partition: "main", State: "PENDING", Held: true, Reason: "JobHeldUser",
+		AdminComment: "muster:req rgpu=1 mem=512M", MinNodes: 1, MaxNodes: 1, CPUs: 1, Tasks: 1, Required: "n1"}
+	_, _, err := gateway.OpenAuthority(b.dir, time.Now())
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(filepath.Join(b.dir, client.FileCA))
+	}
+	if err == nil {
+		err = os.Mkdir(filepath.Join(b.dir, "grants"), 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.authority = string(text)
+	return b
+}
+
+func (b *borrowing) file() string { return filepath.Join(b.dir, "grants", "17.0", "n1") }
+
+func connected(t *testing.T, l *lenders.Lenders) {
+	eventually(t, "the node is there", func() bool { n, _ := l.Nodes(); return len(n) == 1 })
+}
+
+// lends answers what the driver asks of a node while it makes a round.
+func lends(n *lenderstest.Node, round func(), want string) {
+	done := make(chan struct{})
+	go func() { round(); close(done) }()
+	n.Hears(want)
+	n.Say(agent.Lent{ID: strings.TrimPrefix(want, "lend ")})
+	<-done
+}
+
+// A job's grant is its user's alone and names the share; when the job has ended it is taken back.
+func TestGrantIsGivenAndTakenBack(t *testing.T) {
+	b := newBorrowing(t)
+	l, round := b.start()
+	n := lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	round()
+	lends(n, round, "lend slurm-17-0-0")
+	text, err := os.ReadFile(b.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := grant.Decode(text)
+	if err != nil || len(g.Devices) != 1 || g.Devices[0] != (grant.Device{Node: "n2", Address: "n2:9421", Memory: 512 << 20}) || g.User != "ann" || g.Authority != b.authority {
+		t.Errorf("the grant is %+v, %v", g, err)
+	}
+	for path, mode := range map[string]os.FileMode{b.file(): 0o600, filepath.Dir(b.file()): 0o700 | os.ModeDir} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if !strings.Contains(b.job.AdminComment, "nodes=n1 rgpu=n2:0 grant="+filepath.Dir(b.file())+" ") {
+		t.Errorf("the comment is %q", b.job.AdminComment)
+	}
+	b.job.State = "FAILED"
+	round()
+	n.Hears("unlend slurm-17-0-0")
+	if _, err := os.Stat(filepath.Dir(b.file())); err == nil {
+		t.Error("the grant is still there")
+	}
+}
+
+// A driver is killed after it has lent and before Slurm was told: the next one takes that back, once
+// it knows that Slurm was not.
+func TestKilledBetweenLendingAndPlacing(t *testing.T) {
+	b := newBorrowing(t)
+	l, round := b.start()
+	n := lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	b.lose = engine.ErrUnknown
+	round()
+	lends(n, round, "lend slurm-17-0-0")
+	l.Close() // killed
+	b.job.Reason = "JobHeldAdmin"
+	l, round = b.start()
+	n = lenderstest.Greet(t, l.Address(), "n2", "slurm-17-0-0")
+	connected(t, l)
+	round()
+	if _, err := os.Stat(b.file()); err != nil {
+		t.Errorf("the request of the driver before may still be under way: %v", err)
+	}
+	round()
+	n.Hears("unlend slurm-17-0-0")
+	if _, err := os.Stat(filepath.Dir(b.file())); err == nil {
+		t.Error("the grant is still there")
+	}
+}
+
+// A driver that was killed later is followed by one that lends again what a node has forgotten, but
+// not what the job's user has written into the grant.
+func TestNextDriverLendsAgain(t *testing.T) {
+	for _, tampered := range []bool{false, true} {
+		b := newBorrowing(t)
+		l, round := b.start()
+		n := lenderstest.Greet(t, l.Address(), "n2")
+		connected(t, l)
+		round()
+		lends(n, round, "lend slurm-17-0-0")
+		l.Close()
+		if tampered {
+			text, err := os.ReadFile(b.file())
+			if err == nil {
+				err = os.WriteFile(b.file(), []byte(strings.Replace(string(text), "536870912", "1073741824", 1)), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.job.State, b.job.Nodes, b.job.Uses = "RUNNING", "n1", []slurm.Use{{Node: "n1", CPUs: 1}}
+		l, round = b.start()
+		n = lenderstest.Greet(t, l.Address(), "n2")
+		connected(t, l)
+		round()
+		round()
+		if tampered {
+			if got := l.Lent("n2"); len(got) > 0 {
+				t.Errorf("lent: %q", got)
+			}
+			continue
+		}
+		n.Hears("lend slurm-17-0-0")
+		b.job.State = "COMPLETED"
+		round()
+		n.Hears("unlend slurm-17-0-0")
+	}
+}
+
+// What cannot be lent is said, and the job stays held.
+func TestNotLent(t *testing.T) {
+	b := newBorrowing(t)
+	l, round := b.start()
+	n := lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	round()
+	done := make(chan struct{})
+	go func() { round(); close(done) }()
+	n.Hears("lend slurm-17-0-0")
+	n.Say(agent.Lent{ID: "slurm-17-0-0", Error: "512 MiB of device 0 cannot be granted"})
+	<-done
+	if !b.job.Held {
+		t.Error("the job was released without its GPU")
+	}
+	if _, err := driver.New(b, driver.Config{Spec: "easy", Policy: catalog.New, Lending: &driver.Lending{Nodes: l, Folder: "/nonexistent"}}); err == nil || !strings.Contains(err.Error(), "make it, on a file system that all nodes share") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}

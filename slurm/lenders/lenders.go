@@ -1,0 +1,514 @@
+// Package lenders is where nodes that lend GPUs to the jobs of a Slurm connect: each runs muster node
+// --head with the driver's address, and its agent greets the driver as it would greet a head of
+// Muster (wire/agent). The driver tells it what to lend to whom, and nothing else: Slurm starts the
+// jobs.
+//
+// What each node is to lend is kept here, whether it is connected or not. A node that comes back says
+// what it lends: what it should not is ended first, then what is missing is lent again, so that a
+// GPU which two jobs were given one after the other has one of them at a time.
+//
+// The package knows no job and no Slurm.
+package lenders
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/internal/door"
+	"muster/wire/agent"
+	"muster/wire/grant"
+	"muster/wire/identity"
+)
+
+// Config says where nodes connect.
+type Config struct {
+	// Address is HOST:PORT, or unix:PATH for nodes of this machine.
+	Address string
+	// TLS has the certificate of a head, and in ClientCAs who vouches for nodes. It is not needed at
+	// a socket, where root and this process's user are believed to be nodes.
+	TLS *tls.Config
+	// Cluster is how the nodes are told that this cluster is called.
+	Cluster string
+	Log     *slog.Logger
+}
+
+// Node is a node that is connected.
+type Node struct {
+	Name string
+	// Gateway is where programs of other nodes reach its GPUs; "" if they cannot.
+	Gateway string
+	Devices []agent.Device
+}
+
+// How long a side may be silent, and may take to greet; and how many nodes there may be.
+const (
+	silence   = 20 * time.Second
+	greetTime = 10 * time.Second
+	maxNodes  = 4096
+)
+
+// Lenders are the nodes that lend.
+type Lenders struct {
+	cfg      Config
+	listener net.Listener
+	server   *http.Server
+	ended    context.CancelFunc
+	sessions sync.WaitGroup
+
+	mu     sync.Mutex
+	nodes  map[string]*session
+	wanted map[string]map[string]grant.Loan // by node and name
+	// judged says that loans which nobody wants may be ended.
+	judged  bool
+	changes uint64
+}
+
+// session is the connection of a node.
+type session struct {
+	*Lenders
+	conn net.Conn
+	node Node
+	// lends are the loans that the node serves or was told to; answers are told when it does.
+	lends   map[string]bool
+	answers map[string]chan error
+	gone    chan struct{}
+	writing sync.Mutex
+}
+
+// Listen lets nodes connect.
+func Listen(cfg Config) (*Lenders, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l, err := listen(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	all := &Lenders{cfg: cfg, listener: l, ended: cancel, nodes: map[string]*session{}, wanted: map[string]map[string]grant.Loan{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/agent", all.serve)
+	all.server = &http.Server{Handler: mux, ReadHeaderTimeout: greetTime, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }}
+	go all.server.Serve(l)
+	return all, nil
+}
+
+type connKey struct{}
+
+func listen(cfg Config) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(cfg.Address, "unix:"); ok {
+		return listenUnix(path)
+	}
+	if cfg.TLS == nil || len(cfg.TLS.Certificates) == 0 || cfg.TLS.ClientCAs == nil {
+		return nil, errors.New("nodes of other machines are known by certificates: give --tls-dir with the folder that muster cert --head made, or unix:PATH for nodes of this machine")
+	}
+	tcp, err := net.Listen("tcp", cfg.Address)
+	if err != nil {
+		return nil, door.PortTrouble(cfg.Address, err)
+	}
+	secure := cfg.TLS.Clone()
+	secure.MinVersion, secure.ClientAuth, secure.NextProtos = tls.VersionTLS13, tls.RequireAndVerifyClientCert, []string{"http/1.1"}
+	bounded := door.Bounded(door.Listen(tcp.(*net.TCPListener), false), door.NewPlaces(maxNodes, 2*maxNodes))
+	return tls.NewListener(bounded, secure), nil
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if conn, err := net.Dial("unix", path); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("something answers on %s already: end it first, or give another socket", path)
+	}
+	if !strings.HasPrefix(path, "@") {
+		_ = os.Remove(path)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("the socket for nodes that lend: %w", err)
+	}
+	return l, nil
+}
+
+// Address is where nodes connect, as it turned out to be.
+func (l *Lenders) Address() string {
+	if l.listener.Addr().Network() == "unix" {
+		return "unix:" + l.listener.Addr().String()
+	}
+	return l.listener.Addr().String()
+}
+
+// Close ends all connections. What is lent stays so.
+func (l *Lenders) Close() {
+	l.ended()
+	_ = l.server.Close()
+	l.mu.Lock()
+	for _, s := range l.nodes {
+		_ = s.conn.Close()
+	}
+	l.mu.Unlock()
+	l.sessions.Wait()
+}
+
+// Nodes lists the nodes that are connected, by name, and how often something about them has changed.
+func (l *Lenders) Nodes() ([]Node, uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []Node
+	for _, s := range l.nodes {
+		list = append(list, s.node)
+	}
+	slices.SortFunc(list, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return list, l.changes
+}
+
+// Gateway is where programs of other nodes reach the GPUs of a node.
+func (l *Lenders) Gateway(node string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.nodes[node]
+	switch {
+	case s == nil:
+		return "", fmt.Errorf("node %s is not connected: is its muster node running?", node)
+	case s.node.Gateway == "":
+		return "", fmt.Errorf("other machines cannot reach the GPUs of node %s: its muster node needs --listen and --tls-dir", node)
+	}
+	return s.node.Gateway, nil
+}
+
+// Lend has a node lend from now on, and waits until it does.
+func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error {
+	answer := make(chan error, 1)
+	l.mu.Lock()
+	s := l.nodes[node]
+	if s == nil {
+		l.mu.Unlock()
+		return fmt.Errorf("node %s is not connected: is its muster node running?", node)
+	}
+	l.want(node, loan)
+	s.answers[loan.ID] = answer
+	s.lends[loan.ID] = true
+	l.mu.Unlock()
+	err := s.send(agent.Lend{Loan: loan})
+	if err == nil {
+		select {
+		case err = <-answer:
+		case <-s.gone:
+			err = errors.New("its connection has ended")
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("node %s cannot lend its GPU: %w", node, err)
+	}
+	return nil
+}
+
+// Want notes what a node is to lend, and has it do so if it is connected and does not. Nobody waits.
+func (l *Lenders) Want(node string, loan grant.Loan) {
+	l.mu.Lock()
+	l.want(node, loan)
+	s := l.nodes[node]
+	missing := s != nil && !s.lends[loan.ID]
+	if missing {
+		s.lends[loan.ID] = true
+	}
+	l.mu.Unlock()
+	if missing {
+		_ = s.send(agent.Lend{Loan: loan})
+	}
+}
+
+func (l *Lenders) want(node string, loan grant.Loan) {
+	if l.wanted[node] == nil {
+		l.wanted[node] = map[string]grant.Loan{}
+	}
+	l.wanted[node][loan.ID] = loan
+}
+
+// Keep ends all loans but those that are to be kept, also of nodes that come later: by then it is
+// known which. Before it was called the first time no loan is ended.
+func (l *Lenders) Keep(keep func(id string) bool) {
+	type end struct {
+		*session
+		id string
+	}
+	var list []end
+	l.mu.Lock()
+	l.judged = true
+	for node, loans := range l.wanted {
+		for id := range loans {
+			if !keep(id) {
+				delete(loans, id)
+			}
+		}
+		if len(loans) == 0 {
+			delete(l.wanted, node)
+		}
+	}
+	for name, s := range l.nodes {
+		for id := range s.lends {
+			if _, wanted := l.wanted[name][id]; !wanted && !keep(id) {
+				delete(s.lends, id)
+				list = append(list, end{s, id})
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, e := range list {
+		_ = e.send(agent.Unlend{ID: e.id})
+	}
+}
+
+// Lent lists the loans that are wanted of a node or that it has, by name, for tests and people.
+func (l *Lenders) Lent(node string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]bool{}
+	for id := range l.wanted[node] {
+		all[id] = true
+	}
+	if s := l.nodes[node]; s != nil {
+		for id := range s.lends {
+			all[id] = true
+		}
+	}
+	var list []string
+	for id := range all {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return list
+}
+
+const protocol = "muster-agent"
+
+// serve turns a request into the conversation with a node.
+func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
+		w.Header().Set("Upgrade", protocol)
+		http.Error(w, `{"error":"nodes that lend GPUs connect here: muster node --head"}`, http.StatusUpgradeRequired)
+		return
+	}
+	raw := r.Context().Value(connKey{}).(net.Conn)
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(greetTime))
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
+		_ = conn.Close()
+		return
+	}
+	s := &session{Lenders: l, conn: conn, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
+	l.sessions.Add(1)
+	go func() {
+		defer l.sessions.Done()
+		defer conn.Close()
+		s.converse(buffered.Reader, raw)
+	}()
+}
+
+// converse hears a node until its connection ends.
+func (s *session) converse(in *bufio.Reader, raw net.Conn) {
+	hello, err := s.greet(in, raw)
+	if err != nil {
+		s.cfg.Log.Warn("a node that would lend is refused", "error", err)
+		_ = s.send(agent.Refused{Reason: err.Error()})
+		return
+	}
+	s.node = Node{Name: hello.Node, Gateway: hello.Gateway, Devices: hello.Devices}
+	if err := s.enter(hello); err != nil {
+		_ = s.send(agent.Refused{Reason: err.Error()})
+		s.leave()
+		return
+	}
+	s.cfg.Log.Info("a node lends", "node", s.node.Name, "devices", len(hello.Devices), "gateway", hello.Gateway)
+	go s.ping()
+	err = s.hear(in)
+	s.leave()
+	s.cfg.Log.Info("a node lends no more", "node", s.node.Name, "reason", err)
+}
+
+func (s *session) greet(in *bufio.Reader, raw net.Conn) (agent.Hello, error) {
+	m, err := agent.ReadToHead(in)
+	if err != nil {
+		return agent.Hello{}, err
+	}
+	hello, ok := m.(agent.Hello)
+	switch {
+	case !ok:
+		return hello, fmt.Errorf("an agent begins with hello, not with %s", m.Kind())
+	case hello.Version != agent.Version:
+		return hello, fmt.Errorf("the agent speaks version %d, and the driver version %d: use the same version of muster on both", hello.Version, agent.Version)
+	}
+	_ = s.conn.SetDeadline(time.Time{})
+	return hello, isNode(raw, hello.Node)
+}
+
+// isNode says whether the other side may speak for a node.
+func isNode(conn net.Conn, name string) error {
+	switch conn := conn.(type) {
+	case *tls.Conn:
+		return identity.IsNode(conn.ConnectionState().PeerCertificates[0], name)
+	case *net.UnixConn:
+		return isOurs(conn)
+	}
+	return fmt.Errorf("a connection of the kind %T", conn)
+}
+
+// isOurs refuses users of this machine who are neither root nor whom the driver runs as.
+func isOurs(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {
+		return fmt.Errorf("it runs as user %d: at a socket only root and the driver's user speak for nodes", peer.Uid)
+	}
+	return nil
+}
+
+// enter makes the connection that of its node, and tells it what to lend and what no more. An older
+// connection of the same node ends: the node has come back before that was noticed.
+func (s *session) enter(hello agent.Hello) error {
+	s.mu.Lock()
+	old := s.nodes[s.node.Name]
+	if old == nil && len(s.nodes) >= maxNodes {
+		s.mu.Unlock()
+		return fmt.Errorf("%d nodes lend already", maxNodes)
+	}
+	if old != nil {
+		_ = old.conn.Close()
+	}
+	say := []agent.ToAgent{agent.Welcome{Cluster: s.cfg.Cluster, Silence: silence}}
+	wanted := s.wanted[s.node.Name]
+	for _, id := range hello.Loans {
+		if _, ok := wanted[id]; ok || !s.judged {
+			s.lends[id] = true
+		} else {
+			say = append(say, agent.Unlend{ID: id})
+		}
+	}
+	for id, loan := range wanted {
+		if !s.lends[id] {
+			s.lends[id] = true
+			say = append(say, agent.Lend{Loan: loan})
+		}
+	}
+	s.nodes[s.node.Name] = s
+	s.changes++
+	s.writing.Lock() // before anybody else says something to it
+	defer s.writing.Unlock()
+	s.mu.Unlock()
+	return s.write(say...)
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.gone)
+	if s.nodes[s.node.Name] == s {
+		delete(s.nodes, s.node.Name)
+		s.changes++
+	}
+}
+
+// hear takes what the node says.
+func (s *session) hear(in *bufio.Reader) error {
+	for {
+		_ = s.conn.SetReadDeadline(time.Now().Add(silence))
+		m, err := agent.ReadToHead(in)
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case agent.Inventory:
+			s.mu.Lock()
+			s.node.Devices = m.Devices
+			s.changes++
+			s.mu.Unlock()
+		case agent.Lent:
+			s.lent(m)
+		case agent.Hello:
+			return errors.New("it greeted twice")
+		}
+	}
+}
+
+// lent tells whoever waits that the node lends, or why it does not.
+func (s *session) lent(m agent.Lent) {
+	s.mu.Lock()
+	answer := s.answers[m.ID]
+	delete(s.answers, m.ID)
+	if m.Error != "" {
+		delete(s.lends, m.ID)
+	}
+	s.mu.Unlock()
+	var err error
+	if m.Error != "" {
+		err = errors.New(m.Error)
+	}
+	if answer != nil {
+		answer <- err
+	} else if err != nil {
+		s.cfg.Log.Warn("a node does not lend again what it lent", "node", s.node.Name, "grant", m.ID, "error", err)
+	}
+}
+
+// ping keeps both sides from taking the other for dead.
+func (s *session) ping() {
+	tick := time.NewTicker(silence / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.gone:
+			return
+		case <-tick.C:
+			_ = s.send(agent.Ping{})
+		}
+	}
+}
+
+// send tells the node something.
+func (s *session) send(m agent.ToAgent) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.write(m)
+}
+
+// write writes messages. A node that does not take them is hung up.
+func (s *session) write(messages ...agent.ToAgent) error {
+	var text []byte
+	var err error
+	for _, m := range messages {
+		if text, err = agent.Encode(text, m); err != nil {
+			return err
+		}
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(greetTime))
+	if _, err := s.conn.Write(text); err != nil {
+		_ = s.conn.Close()
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package lenders_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/slurm/lenders"
+	"muster/slurm/lenders/lenderstest"
+	"muster/wire/agent"
+	"muster/wire/grant"
+)
+
+func listen(t *testing.T) *lenders.Lenders {
+	t.Helper()
+	l, err := lenders.Listen(lenders.Config{Address: "unix:" + filepath.Join(t.TempDir(), "s"), Cluster: "slurm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func loan(id string) grant.Loan {
+	return grant.Loan{ID: id, User: "ann", Devices: []grant.Device{{Node: "n1"}}, Limit: grant.AllDevices}
+}
+
+func known(t *testing.T, l *lenders.Lenders, names ...string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		var have []string
+		nodes, _ := l.Nodes()
+		for _, n := range nodes {
+			have = append(have, n.Name)
+		}
+		if slices.Equal(have, names) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the nodes are %q, not %q", have, names)
+		}
+	}
+}
+
+func TestLend(t *testing.T) {
+	l := listen(t)
+	if err := l.Lend(t.Context(), "n1", loan("a")); err == nil || !strings.Contains(err.Error(), "is not connected: is its muster node running?") {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	n := lenderstest.Greet(t, l.Address(), "n1")
+	known(t, l, "n1")
+	if address, err := l.Gateway("n1"); address != "n1:9421" || err != nil {
+		t.Errorf("the gateway is %q, %v", address, err)
+	}
+	lent := make(chan error)
+	lend := func(id string) {
+		go func() { lent <- l.Lend(context.Background(), "n1", loan(id)) }()
+		n.Hears("lend " + id)
+	}
+	lend("a")
+	n.Say(agent.Lent{ID: "a"})
+	if err := <-lent; err != nil {
+		t.Error(err)
+	}
+	lend("b")
+	n.Say(agent.Lent{ID: "b", Error: "it is in use"})
+	if err := <-lent; err == nil || err.Error() != "node n1 cannot lend its GPU: it is in use" {
+		t.Errorf("a node that refuses: %v", err)
+	}
+	lend("c")
+	n.Close()
+	if err := <-lent; err == nil || !strings.Contains(err.Error(), "its connection has ended") {
+		t.Errorf("a node that goes: %v", err)
+	}
+	known(t, l)
+}
+
+// A node that comes back ends what nobody wants any more before it lends what is missing.
+func TestNodeComesBack(t *testing.T) {
+	l := listen(t)
+	l.Want("n1", loan("kept"))
+	l.Want("n1", loan("over"))
+	// Nobody has said yet what is to be kept: what a driver before this one lent stays.
+	n := lenderstest.Greet(t, l.Address(), "n1", "kept", "theirs")
+	n.Hears("lend over")
+	known(t, l, "n1")
+	l.Keep(func(id string) bool { return id == "kept" })
+	got := map[string]bool{}
+	for range 2 {
+		got[n.Hear().(agent.Unlend).ID] = true
+	}
+	if !got["over"] || !got["theirs"] {
+		t.Errorf("ended: %v", got)
+	}
+	n.Close()
+	known(t, l)
+	l.Want("n1", loan("new"))
+	again := lenderstest.Greet(t, l.Address(), "n1", "theirs", "kept")
+	again.Hears("unlend theirs", "lend new")
+	// A second connection of the node takes the place of the first.
+	third := lenderstest.Greet(t, l.Address(), "n1", "kept", "new")
+	third.Say(agent.Pong{})
+	if _, err := agent.ReadToAgent(again); err == nil {
+		t.Error("the first connection goes on")
+	}
+	if got := l.Lent("n1"); !slices.Equal(got, []string{"kept", "new"}) {
+		t.Errorf("lent: %q", got)
+	}
+}
+
+// Who does not speak as an agent does is refused, with a reason.
+func TestStrangers(t *testing.T) {
+	l := listen(t)
+	n := lenderstest.Greet(t, l.Address(), "n1")
+	n.Say(agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1})
+	known(t, l)
+	old := lenderstest.Dial(t, l.Address())
+	old.Say(agent.Hello{Version: agent.Version + 1, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1})
+	if m, ok := old.Hear().(agent.Refused); !ok || !strings.Contains(m.Reason, "use the same version of muster") {
+		t.Errorf("another version: %+v", m)
+	}
+	if _, err := lenders.Listen(lenders.Config{Address: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "--tls-dir") {
+		t.Errorf("a port without a certificate: %v", err)
+	}
+	if _, err := lenders.Listen(lenders.Config{Address: l.Address()}); err == nil || !strings.Contains(err.Error(), "answers on") {
+		t.Errorf("a socket that is in use: %v", err)
+	}
+}

@@ -1,0 +1,242 @@
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"muster/model"
+	"muster/slurm/words"
+)
+
+// takeLenders brings up to date which GPUs are there to be lent. Those of a node that does not lend
+// are out of order for the policy: nobody could give them to a job.
+func (c *Core) takeLenders(list []Lender) {
+	lends := map[string][]LentGPU{}
+	for _, l := range list {
+		lends[l.Node] = l.GPUs
+		if c.byName[l.Node] == nil && !c.strangers[l.Node] {
+			c.strangers[l.Node] = true
+			c.note("node %s lends GPUs, and Slurm does not know it: its GPUs are not used; does muster node --name say what Slurm calls the node?", l.Node)
+		}
+	}
+	for _, n := range c.nodes {
+		c.setGPUs(n, lends[n.Name])
+	}
+}
+
+// setGPUs takes what a node lends; nothing if it does not.
+func (c *Core) setGPUs(n *node, lent []LentGPU) {
+	if more := len(lent) - n.book; more > 0 {
+		var types []model.GPUType
+		var gpus []int
+		for i, g := range lent[n.book:] {
+			gpus = append(gpus, i)
+			types = append(types, model.GPUType{Name: typeName(g), Memory: g.Memory, Speed: g.Speed})
+		}
+		types, gpus = distinct(types, gpus)
+		if err := c.state.AddDevices(n.number, gpus, types...); err != nil {
+			if !n.odd {
+				n.odd = true
+				c.note("the GPUs that node %s lends are not used: %v", n.Name, err)
+			}
+		} else {
+			n.lends |= (1<<(n.book+more) - 1) &^ (1<<n.book - 1) // devices come up
+			n.book += more
+			c.stepDue = true
+			c.reenter(n)
+		}
+	}
+	up := uint64(0)
+	for i, g := range lent[:min(len(lent), n.book)] {
+		if g.Up {
+			up |= 1 << i
+		}
+	}
+	for changed := (up ^ n.lends) & (1<<n.book - 1); changed != 0; changed &= changed - 1 {
+		d := bits.TrailingZeros64(changed)
+		c.must(c.state.SetDevice(n.number, int32(d), up>>d&1 != 0))
+		c.stepDue = true
+	}
+	n.lends = up
+}
+
+// reenter enters jobs into the book again that borrow GPUs of a node which are known only now: of a
+// driver before this one.
+func (c *Core) reenter(n *node) {
+	for _, id := range c.sorted(func(j *job) bool {
+		return j.short && j.plan != nil && slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == n.Name })
+	}) {
+		j := c.jobs[id]
+		switch j.phase {
+		case running:
+			grants := c.grantsOf(j)
+			c.withdraw(j)
+			c.enter(j, running)
+			c.adopt(j, grants)
+		case placed:
+			c.findPlaced(j)
+		}
+	}
+}
+
+// typeName tells GPUs apart that differ in anything that a policy looks at.
+func typeName(g LentGPU) string {
+	return fmt.Sprintf("%s-%dM-%g", g.Name, g.Memory>>20, g.Speed)
+}
+
+// distinct names each type once.
+func distinct(types []model.GPUType, gpus []int) ([]model.GPUType, []int) {
+	var out []model.GPUType
+	index := map[string]int{}
+	for i, t := range types {
+		at, known := index[t.Name]
+		if !known {
+			at = len(out)
+			index[t.Name] = at
+			out = append(out, t)
+		}
+		gpus[i] = at
+	}
+	return out, gpus
+}
+
+// borrowed lists what is lent to each node of a job that asks for GPUs anywhere. Those that the
+// policy found on the job's own nodes are lent as others are: Slurm knows of none of them.
+func (c *Core) borrowed(j *job, a *model.Allocation) [][]Borrow {
+	list := lentOf(j, a)
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([][]Borrow, len(a.Parts))
+	for _, g := range list {
+		out[g.For] = append(out[g.For], Borrow{words.Device{Node: c.nodes[g.Node].Name, Device: int(g.Device)}, g.Memory})
+	}
+	return out
+}
+
+// lentOf are the GPUs of an allocation that Muster lends, in the order of the nodes that use them.
+func lentOf(j *job, a *model.Allocation) []model.Grant {
+	if !j.borrower {
+		return nil
+	}
+	var list []model.Grant
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		for set := p.GPUs; set != 0; set &= set - 1 {
+			list = append(list, model.Grant{For: int32(i), Node: p.Node, Device: int32(bits.TrailingZeros64(set))})
+		}
+		for _, g := range a.Grants {
+			if int(g.For) == i {
+				list = append(list, g)
+			}
+		}
+	}
+	return list
+}
+
+// clash names a node where a job and others would get GPUs in both ways, from Slurm and lent: Slurm
+// chooses by itself which of a node's GPUs it gives to a job, and might choose one that is lent. "" is
+// none.
+func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
+	own, lent := map[string]bool{}, map[string]bool{}
+	for _, list := range borrows {
+		for _, b := range list {
+			lent[b.Node] = true
+		}
+	}
+	if borrows == nil {
+		for i := range a.Parts {
+			if a.Parts[i].GPUs != 0 {
+				own[c.nodes[a.Parts[i].Node].Name] = true
+			}
+		}
+	}
+	for name := range lent {
+		if n := c.byName[name]; n.GPUs > 1 && c.slurmGivesGPUs(n) {
+			return name
+		}
+	}
+	for name := range own {
+		if n := c.byName[name]; n.GPUs > 1 && c.isLentFrom(name, j) {
+			return name
+		}
+	}
+	return ""
+}
+
+// slurmGivesGPUs says whether a job has GPUs of a node from Slurm.
+func (c *Core) slurmGivesGPUs(n *node) bool {
+	for _, j := range c.jobs {
+		if j.borrower || j.number < 0 || j.phase == waiting {
+			continue
+		}
+		for _, p := range c.plain.Allocation(j.number).Parts {
+			if p.Node == n.number && p.GPUs != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isLentFrom says whether a job other than this one was lent a GPU of a node.
+func (c *Core) isLentFrom(node string, but *job) bool {
+	for _, j := range c.jobs {
+		if j == but || c.Borrows(j.ID, j.fact.Restarts) == nil {
+			continue
+		}
+		if slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == node }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Settled says whether it is known what a driver before this one has asked Slurm for: before, nothing
+// that it lent must be taken back.
+func (c *Core) Settled() bool { return c.settled }
+
+// ErrNotLent is wrapped by errors of placements for which the nodes did not lend what they were to.
+var ErrNotLent = errors.New("the GPUs that it was to borrow are not lent")
+
+// Loan is what a job borrows.
+type Loan struct {
+	User string
+	GPUs []Borrow
+}
+
+// Borrows is what a job may use, in a start of it, of what it was lent; nil if that is over.
+func (c *Core) Borrows(id uint64, start int) *Loan {
+	j := c.jobs[id]
+	if j == nil || !j.plan.For(id, start) {
+		return nil
+	}
+	switch j.phase {
+	case placing, placed, running, recalling:
+	default:
+		return nil
+	}
+	l := &Loan{User: j.fact.User}
+	for _, d := range j.plan.Devices {
+		l.GPUs = append(l.GPUs, Borrow{d, j.share()})
+	}
+	return l
+}
+
+// lent are the GPUs that a job was given elsewhere.
+func (j *job) lent() []words.Device {
+	if j.plan == nil {
+		return nil
+	}
+	return j.plan.Devices
+}
+
+// share is the memory that a job has of each GPU that it was lent; 0 is all.
+func (j *job) share() int64 {
+	if r := j.comment.Request; r != nil && r.Shares() {
+		return r.MemoryMB << 20
+	}
+	return 0
+}

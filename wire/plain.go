@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Between machines that trust the network between them TLS may be left out, if both sides
+// were told so. They still show each other that they know the same token, in three steps:
+//
+//	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages or 2 for a lane,
+//	          32 random bytes
+//	node      32 random bytes
+//	program   32 bytes: proof of the program
+//	node      32 bytes: proof of the node, or nothing where the other proof is wrong
+//
+// A proof is HMAC-SHA256 with the token as its key, over the name of the side, the kind, and
+// both random parts. So who listens learns no token and cannot use a proof again, nor send
+// one side's proof back to it. What follows is protected from nobody: who can change packets
+// can take the connection over. A token that can be guessed can be found out by trying.
+
+const (
+	plainMagic = "muster-plain/1\n\x00"
+	nonceSize  = 32
+)
+
+// PlainKind says what a connection without TLS is for.
+type PlainKind byte
+
+// The kinds of connections without TLS.
+const (
+	PlainStream PlainKind = iota + 1
+	PlainLane
+)
+
+// PlainFirst is the first byte of a connection without TLS; one with TLS has another.
+const PlainFirst = 'm'
+
+// ErrProof says that the other side has not shown that it knows the token.
+var ErrProof = errors.New("the other side does not know the token")
+
+// proof is what a side shows.
+func proof(token, side string, kind PlainKind, program, node []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(token))
+	mac.Write([]byte("muster-plain/1 " + side))
+	mac.Write([]byte{0, byte(kind)})
+	mac.Write(program)
+	mac.Write(node)
+	return mac.Sum(nil)
+}
+
+// GreetPlain begins a connection without TLS on the program's side.
+func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
+	ours, theirs, shown := make([]byte, nonceSize), make([]byte, nonceSize), make([]byte, sha256.Size)
+	if _, err := rand.Read(ours); err != nil {
+		return err
+	}
+	if _, err := conn.Write(append(append([]byte(plainMagic), byte(kind)), ours...)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, theirs); err != nil {
+		return fmt.Errorf("the node does not take connections without TLS (plain: true in its configuration): %w", err)
+	}
+	if _, err := conn.Write(proof(token, "program", kind, ours, theirs)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, shown); err != nil {
+		return fmt.Errorf("the node wants a token, and this is not it: %w", err)
+	}
+	if !hmac.Equal(shown, proof(token, "node", kind, ours, theirs)) {
+		return ErrProof
+	}
+	return nil
+}
+
+// MeetPlain begins a connection without TLS on the node's side. If the program's side does not
+// know the token the error is ErrProof.
+func MeetPlain(conn io.ReadWriter, token string) (PlainKind, error) {
+	first := make([]byte, len(plainMagic)+1+nonceSize)
+	if _, err := io.ReadFull(conn, first); err != nil {
+		return 0, err
+	}
+	kind, theirs := PlainKind(first[len(plainMagic)]), first[len(plainMagic)+1:]
+	if string(first[:len(plainMagic)]) != plainMagic || kind != PlainStream && kind != PlainLane {
+		return 0, errors.New("it speaks neither TLS nor as a program does without")
+	}
+	ours, shown := make([]byte, nonceSize), make([]byte, sha256.Size)
+	if _, err := rand.Read(ours); err != nil {
+		return 0, err
+	}
+	if _, err := conn.Write(ours); err != nil {
+		return 0, err
+	}
+	if _, err := io.ReadFull(conn, shown); err != nil {
+		return 0, err
+	}
+	if !hmac.Equal(shown, proof(token, "program", kind, theirs, ours)) {
+		return 0, ErrProof
+	}
+	_, err := conn.Write(proof(token, "node", kind, theirs, ours))
+	return kind, err
+}

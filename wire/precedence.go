@@ -1,0 +1,212 @@
+package wire
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Precedence is memory that all workers of a node share. The workers of programs of class
+// latency say there that work of theirs is on a device; those of class batch look there
+// before they launch a kernel, and wait. No process believes more of it than it can bear:
+// whoever wrote there may have died, been stopped, or lie. A claim ends with its lease
+// unless it is renewed, and whoever waits bounds for how long.
+//
+// For each device there is a section:
+//
+//	0   u32  counts claims that ended; those who wait sleep on it
+//	4   u32  how many wait
+//	8   u64  until when programs of class latency are about, in nanoseconds of the
+//	         system's monotonic clock; 0: there is none
+//	16  places, each a process (u32), 4 bytes of nothing, and until when it has work (u64)
+type Precedence struct {
+	memory []byte
+	clock  clock
+}
+
+const (
+	sectionSize = 256
+	endedAt     = 0
+	waitersAt   = 4
+	aboutAt     = 8
+	placesAt    = 16
+	placeSize   = 16
+	places      = (sectionSize - placesAt) / placeSize
+
+	// MaxPrecedence is how many devices there are sections for.
+	MaxPrecedence = 16
+	precedence    = sectionSize * MaxPrecedence
+)
+
+// ClaimLease is how long a claim holds that is not renewed.
+const ClaimLease = 50 * time.Millisecond
+
+// aboutLease is how long after its last work a program of class latency still counts as
+// being about: others keep little in flight meanwhile.
+const aboutLease = time.Second
+
+// CreatePrecedence makes the memory. Nobody can change its size, so that nobody who has it
+// can take its pages from the others.
+func CreatePrecedence() (*os.File, error) { return memfd("muster-precedence", precedence) }
+
+// MapPrecedence maps it. The file may be closed afterwards.
+func MapPrecedence(f *os.File) (*Precedence, error) {
+	info, err := f.Stat()
+	if err == nil && info.Size() < precedence {
+		err = fmt.Errorf("it has %d bytes of %d", info.Size(), precedence)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the memory in which programs claim devices: %w", err)
+	}
+	memory, err := syscall.Mmap(int(f.Fd()), 0, precedence, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping the memory in which programs claim devices: %w", err)
+	}
+	return &Precedence{memory, newClock()}, nil
+}
+
+// Unmap gives the mapping back.
+func (p *Precedence) Unmap() { _ = syscall.Munmap(p.memory) }
+
+// Now is the time that claims count in.
+func (p *Precedence) Now() int64 { return p.clock.now() }
+
+// About says whether programs of class latency may be about on a device. It is for every
+// launch, and costs the reading of one word.
+func (p *Precedence) About(device int) bool {
+	return atomic.LoadUint64(p.u64(device*sectionSize+aboutAt)) != 0
+}
+
+// StillAbout looks closer: the word may be of a program that has gone.
+func (p *Precedence) StillAbout(device int, now int64) bool {
+	word := p.u64(device*sectionSize + aboutAt)
+	until := atomic.LoadUint64(word)
+	if until == 0 || credible(until, now, aboutLease) {
+		return until != 0
+	}
+	atomic.CompareAndSwapUint64(word, until, 0)
+	return false
+}
+
+// credible says whether somebody who tells the truth can have written a time just now.
+func credible(until uint64, now int64, lease time.Duration) bool {
+	return int64(until) > now && int64(until) <= now+int64(lease)
+}
+
+// Claimed says whether another process has work of class latency on a device.
+func (p *Precedence) Claimed(device int, now int64) bool {
+	for i := range places {
+		if until := atomic.LoadUint64(p.until(device, i)); until != 0 && credible(until, now, ClaimLease) {
+			return true
+		}
+	}
+	return false
+}
+
+// Await waits until a claim to a device ends, for at most a time.
+func (p *Precedence) Await(device int, timeout time.Duration) {
+	ended, waiters := p.u32(device*sectionSize+endedAt), p.u32(device*sectionSize+waitersAt)
+	seen := atomic.LoadUint32(ended)
+	atomic.AddUint32(waiters, 1)
+	if p.Claimed(device, p.Now()) {
+		futexWait(ended, seen, timeout)
+	}
+	atomic.AddUint32(waiters, ^uint32(0))
+}
+
+// Waiting is how many wait for a device.
+func (p *Precedence) Waiting(device int) int {
+	return int(atomic.LoadUint32(p.u32(device*sectionSize + waitersAt)))
+}
+
+// Bury ends the claims of processes that are no more.
+func (p *Precedence) Bury(device int) {
+	for i := range places {
+		owner := atomic.LoadUint32(p.owner(device, i))
+		if owner != 0 && isDead(owner) && atomic.CompareAndSwapUint32(p.owner(device, i), owner, 0) {
+			atomic.StoreUint64(p.until(device, i), 0)
+		}
+	}
+}
+
+func isDead(pid uint32) bool { return syscall.Kill(int(pid), 0) == syscall.ESRCH }
+
+// Claim is the place of one process on one device.
+type Claim struct {
+	on    *Precedence
+	at    int // the section
+	until *uint64
+	owner *uint32
+	about uint64 // what it last wrote there
+}
+
+// Claim gives a process a place; nil if all are taken: then nobody makes way for it.
+func (p *Precedence) Claim(device, pid int) *Claim {
+	p.Bury(device)
+	for i := range places {
+		if owner := p.owner(device, i); atomic.CompareAndSwapUint32(owner, 0, uint32(pid)) {
+			return &Claim{on: p, at: device * sectionSize, until: p.until(device, i), owner: owner}
+		}
+	}
+	return nil
+}
+
+// Hold says that there is work, or still is, and returns the time. Several goroutines may call
+// it and End.
+func (c *Claim) Hold() int64 {
+	now := uint64(c.on.Now())
+	if until := atomic.LoadUint64(c.until); until < now+uint64(ClaimLease)/2 { // else it was just said
+		atomic.StoreUint64(c.until, now+uint64(ClaimLease))
+	}
+	if about := now + uint64(aboutLease); about > atomic.LoadUint64(&c.about)+uint64(aboutLease)/4 {
+		atomic.StoreUint64(&c.about, about)
+		atomic.StoreUint64(c.on.u64(c.at+aboutAt), about)
+	}
+	return int64(now)
+}
+
+// Renew says that work which was claimed has not ended.
+func (c *Claim) Renew() {
+	if atomic.LoadUint64(c.until) != 0 {
+		c.Hold()
+	}
+}
+
+// End says that there is none any more.
+func (c *Claim) End() {
+	if atomic.SwapUint64(c.until, 0) == 0 {
+		return
+	}
+	ended := c.on.u32(c.at + endedAt)
+	atomic.AddUint32(ended, 1)
+	if atomic.LoadUint32(c.on.u32(c.at+waitersAt)) > 0 {
+		futexWake(ended)
+	}
+}
+
+// Leave gives the place back.
+func (c *Claim) Leave() {
+	c.End()
+	atomic.StoreUint32(c.owner, 0)
+}
+
+func (p *Precedence) owner(device, place int) *uint32 {
+	return p.u32(device*sectionSize + placesAt + place*placeSize)
+}
+
+func (p *Precedence) until(device, place int) *uint64 {
+	return p.u64(device*sectionSize + placesAt + place*placeSize + 8)
+}
+
+// clock tells the system's monotonic time, which is the same in all processes, for what
+// Go's own costs.
+type clock struct {
+	began time.Time
+	at    int64
+}
+
+func newClock() clock { return clock{time.Now(), monotonic()} }
+
+func (c clock) now() int64 { return c.at + int64(time.Since(c.began)) }

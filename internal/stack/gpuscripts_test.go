@@ -35,7 +35,7 @@ func pretend(t *testing.T, script string, files map[string]string) (string, int)
 	for name, text := range files {
 		put(name, "#!/bin/sh\n"+text)
 	}
-	for _, name := range []string{"awk", "basename", "bash", "cat", "dirname", "env", "grep", "head", "mkdir", "rm", "sed", "sh", "sleep", "tail", "tee", "timeout"} {
+	for _, name := range []string{"awk", "basename", "bash", "cat", "dirname", "env", "grep", "head", "mkdir", "mktemp", "rm", "sed", "sh", "sleep", "tail", "tee", "timeout"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Skipf("no %s", name)
@@ -59,7 +59,7 @@ func pretend(t *testing.T, script string, files map[string]string) (string, int)
 
 // A muster whose nodes end at once are none, and one whose nodes wait to be ended.
 const (
-	runsPrograms  = `case $1 in run) while [ "$1" != -- ]; do shift; done; shift; exec "$@";; devices) exit 0;; cert) exit 0;;`
+	runsPrograms  = `case $1 in run) while [ "$1" != -- ]; do shift; done; shift; exec "$@";; devices) exit 0;; cert) exit 0;; delay) exec sleep 60;;`
 	noNode        = runsPrograms + " node) echo no such GPU >&2; exit 1;; esac\n"
 	nodesThatWait = runsPrograms + ` node) trap 'exit 0' TERM; while :; do sleep 0.01; done;; esac` + "\n"
 )
@@ -71,13 +71,13 @@ func TestGPUBench(t *testing.T) {
 		status              int
 		says                string
 	}{
-		{"everything", bench, nodesThatWait, 0, "launch                                                   us           1.5        1.5        1.5        1.5\n"},
+		{"everything", bench, nodesThatWait, 0, "launch                                                   us           1.5        1.5        1.5        1.5        1.5        1.5        1.5\n"},
 		{"no driver", "echo no libcuda.so.1 >&2; exit 1\n", nodesThatWait, 1, "no libcuda.so.1\nthe driver itself fails, so there is nothing to compare with"},
 		{"no node", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "no node: no such GPU\n"},
-		{"no node, dashes", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "launch                                                   us           1.5          -          -          -\n"},
+		{"no node, dashes", bench, strings.Replace(noNode, "devices) exit 0", "devices) exit 1", 1), 1, "launch                                                   us           1.5          -          -          -          -          -          -\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			out, status := pretend(t, "gpu-bench", map[string]string{"bin/bench/node": c.bench, "bin/muster": c.muster})
+			out, status := pretend(t, "gpu-bench", map[string]string{"bin/bench/node": c.bench, "bin/bench/sharing": "exit 0\n", "bin/bench/crowd": "exit 0\n", "bin/muster": c.muster})
 			if status != c.status || !strings.Contains(out, c.says) {
 				t.Errorf("status %d, want %d, and %q in\n%s", status, c.status, c.says, out)
 			}

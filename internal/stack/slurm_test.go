@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/internal/seeds"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/slurm/emulate"
@@ -217,11 +217,22 @@ func (c *slurmCluster) why(id string) string {
 	return c.must("squeue", "-h", "-j", id, "-t", "all", "-O", "admin_comment:400") + c.must("squeue", "-h", "-j", id, "-t", "all", "-O", "Comment:400")
 }
 
+// needAllSlurms skips what takes long unless all of it was asked for, as make soak does.
+func needAllSlurms(t *testing.T) {
+	t.Helper()
+	if os.Getenv("MUSTER_SLURM_ALL") == "" {
+		t.Skip("this takes a minute or so: MUSTER_SLURM_ALL=1 runs it, and so does make soak")
+	}
+}
+
 // Unmodified CUDA programs in jobs on nodes without a GPU run on borrowed ones, through sbatch and
 // srun, of every release; all is given back.
 func TestSlurmJobsBorrowGPUs(t *testing.T) {
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {
+			if r != release.Newest() {
+				needAllSlurms(t)
+			}
 			c := newSlurmCluster(t, emulate.Options{Release: r, Nodes: 8}, "n7", "n8")
 			c.runsExamples()
 			c.runsBySrun()
@@ -504,13 +515,10 @@ func pipe(t *testing.T, path string) {
 // The driver, lenders and Slurm's own daemons are killed at random while jobs borrow: no GPU has two jobs at a
 // time, no job is lost, and nothing is held in the end.
 func TestSlurmKillsUnderLoad(t *testing.T) {
+	needAllSlurms(t)
 	const jobs = 24
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 8}, "n6", "n7", "n8")
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MUSTER_SLURM_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
-	t.Logf("MUSTER_SLURM_SEED=%d", seed)
+	seed, _ := seeds.First(t)
 	random := rand.New(rand.NewPCG(seed, 1))
 	outs := map[string]string{}
 	// A job locks a file with the name of its GPU while it has it: nobody else may have done so.

@@ -323,6 +323,59 @@ func TestSitesMPS(t *testing.T) {
 	}
 }
 
+// Anybody may make the folder in which a site's service would be. What is there counts only if
+// it is root's or the node's user's, and a pipe there keeps no node waiting.
+func TestStrangersMPS(t *testing.T) {
+	const stranger = 54321
+	number := fmt.Appendln(nil, os.Getpid())
+	for name, put := range map[string]func(t *testing.T, folder, file string) error{
+		"a folder": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(folder, stranger, stranger))
+		},
+		"a file": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(file, stranger, stranger))
+		},
+		"a link": func(t *testing.T, folder, file string) error {
+			return errors.Join(os.WriteFile(file+".other", number, 0o644), os.Symlink(file+".other", file))
+		},
+		"a link to the folder": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			real := t.TempDir()
+			return errors.Join(os.WriteFile(filepath.Join(real, mpsControl+".pid"), number, 0o644), os.Remove(folder), os.Symlink(real, folder), os.Lchown(folder, stranger, stranger))
+		},
+		"a pipe": func(t *testing.T, folder, file string) error {
+			if err := syscall.Mkfifo(file, 0o644); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(file, os.O_RDWR, 0) // so that its reader waits for what comes
+			if err == nil {
+				t.Cleanup(func() { f.Close() })
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "nvidia-mps")
+			if err := errors.Join(os.Mkdir(folder, 0o755), put(t, folder, filepath.Join(folder, mpsControl+".pid"))); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(device.MPSVariable, folder)
+			if _, running := sitesMPS(); running {
+				t.Error("it is taken for the site's")
+			}
+		})
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to others")
+	}
+}
+
 // Where MPS cannot be had, on says why and auto goes on without.
 func TestNoMPS(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -142,16 +142,44 @@ func sitesMPS() (folder string, running bool) {
 	if folder == "" {
 		folder = siteMPS
 	}
-	text, err := os.ReadFile(filepath.Join(folder, mpsControl+".pid"))
-	if err != nil {
-		return folder, false
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := sitesPid(folder)
 	if err != nil {
 		return folder, false
 	}
 	_, running = processStart(pid)
 	return folder, running
+}
+
+// sitesPid reads which process the control daemon in a folder is. Anybody can make the folder
+// in /tmp, where no service runs: only what is root's or the node's own user's is believed, so
+// that nobody else serves the node's workers, and no pipe is waited for.
+func sitesPid(folder string) (int, error) {
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // a link, and where it leads
+		if info, err := look(folder); err != nil || !isTrusted(info) {
+			return 0, errors.Join(err, errStranger)
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(folder, mpsControl+".pid"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !isTrusted(info) {
+		return 0, errors.Join(err, errStranger)
+	}
+	text, err := stateLimit.Read(f, f.Name())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+var errStranger = errors.New("it is another user's")
+
+// isTrusted says whether a file is of somebody who may tell the node what to do.
+func isTrusted(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
 }
 
 // begin starts the node's own service, or goes on with the one that an earlier node started.

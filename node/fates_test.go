@@ -369,6 +369,15 @@ func TestStrangersMPS(t *testing.T) {
 	}
 }
 
+// With mps: off, workers are kept from a service also that begins after the node did.
+func TestOffIsOffForLaterMPS(t *testing.T) {
+	t.Setenv(device.MPSVariable, t.TempDir())
+	d := &daemon{cfg: Config{MPS: MPSOff, Devices: []Device{{DeviceConfig: control.DeviceConfig{Kind: "cuda"}}}}, log: slog.New(slog.DiscardHandler)}
+	if err := d.openMPS(); err != nil || d.mps.nowhere() == "" || d.mps.folder() != "" {
+		t.Errorf("%v: workers look for it at %q", err, d.mps.nowhere())
+	}
+}
+
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -77,7 +77,7 @@ type mpsService struct {
 	dir     string // of the node's own; "" if it has none
 	pipe    string // where the service is that workers use; "" if they use none
 	site    bool   // it is the site's
-	kept    bool   // workers are kept apart from a service of the site's
+	kept    bool   // workers are kept apart from a service that is not the node's
 	silent  bool   // nobody expects one
 	closing chan struct{}
 	ended   chan struct{} // closed when nobody watches any more; nil if nobody does
@@ -107,7 +107,7 @@ func (d *daemon) openMPS() error {
 	site, running := sitesMPS()
 	switch mode := d.cfg.MPS; {
 	case mode == MPSOff || mode == "":
-		s.kept, s.silent = running, true
+		s.kept, s.silent = running || d.cfg.hasCUDA(), true // the site, or anybody, may start one later
 		s.retire()
 		return nil
 	case running:

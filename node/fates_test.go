@@ -15,6 +15,7 @@ import (
 	"muster/device"
 	"muster/device/fault"
 	"muster/node/fate"
+	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/control"
@@ -304,6 +305,29 @@ func TestControlDaemon(t *testing.T) {
 	}
 	if _, err := os.Stat(h.cfg.State); err == nil {
 		t.Error("its folder is there still")
+	}
+}
+
+// A client that was told of a fault, and had nothing on that device, sees another one later: the
+// others hear of that, too.
+func TestLaterFaultsAreTold(t *testing.T) {
+	now := time.Now()
+	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
+	d.opts.Now, d.fates, d.clients = func() time.Time { return now }, fate.NewBook(), map[vgpu.ClientID]*client{}
+	for id := range vgpu.ClientID(4) {
+		d.clients[id] = &client{id: id, worker: &workerProcess{ready: true, queue: make(chan parcel, 4)}}
+		d.fates.Join(0, fate.Client(id), fate.Shared)
+	}
+	last := d.clients[3].worker
+	d.sharedFault(d.clients[0], 0, "a fault")
+	d.sharedFault(d.clients[1], 0, "the same")
+	if n := len(last.queue); n != 1 {
+		t.Errorf("a fault that two saw was told %d times", n)
+	}
+	now = now.Add(time.Hour)
+	d.sharedFault(d.clients[2], 1, "another")
+	if n := len(last.queue); n != 2 {
+		t.Errorf("two faults were told %d times", n)
 	}
 }
 

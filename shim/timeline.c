@@ -447,7 +447,7 @@ void timeline_end(void) {
 }
 
 void timeline_start(void) {
-	const char *folder = getenv("MUSTER_TIMELINE");
+	const char *folder = secure_getenv("MUSTER_TIMELINE");
 	if (folder != NULL && folder[0] == '/')
 		open_file(folder);
 }

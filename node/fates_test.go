@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -399,6 +400,31 @@ func TestOffIsOffForLaterMPS(t *testing.T) {
 	d := &daemon{cfg: Config{MPS: MPSOff, Devices: []Device{{DeviceConfig: control.DeviceConfig{Kind: "cuda"}}}}, log: slog.New(slog.DiscardHandler)}
 	if err := d.openMPS(); err != nil || d.mps.nowhere() == "" || d.mps.folder() != "" {
 		t.Errorf("%v: workers look for it at %q", err, d.mps.nowhere())
+	}
+}
+
+// Of a long log only the end is read.
+func TestLastWords(t *testing.T) {
+	s := mpsService{dir: t.TempDir()}
+	path := filepath.Join(s.logDir(), "control.log")
+	err := errors.Join(os.Mkdir(s.logDir(), 0o700), os.WriteFile(path, nil, 0o600), os.Truncate(path, 64<<20))
+	f, opened := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err = errors.Join(err, opened); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintln(f, "\nno GPU any more"); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	said := s.lastWords()
+	runtime.ReadMemStats(&after)
+	if !strings.HasSuffix(said, "\nno GPU any more") {
+		t.Errorf("it said %q", said)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		t.Errorf("that took %d bytes", took)
 	}
 }
 

@@ -279,16 +279,30 @@ func (s *mpsService) own(p mpsProcess) error {
 	return (&stateFolder{dir: s.dir}).write(mpsOwner, p)
 }
 
-// lastWords is the end of what the control daemon said.
+// lastWords is the end of what the control daemon said, which may have been there for months.
 func (s *mpsService) lastWords() string {
-	const most = 400
 	for _, name := range []string{"output", "control.log"} {
-		text, err := os.ReadFile(filepath.Join(s.logDir(), name))
-		if said := strings.TrimSpace(string(text[max(0, len(text)-most):])); err == nil && said != "" {
+		if said := lastOf(filepath.Join(s.logDir(), name)); said != "" {
 			return said
 		}
 	}
 	return "it said nothing (" + s.logDir() + ")"
+}
+
+// lastOf is the end of a file.
+func lastOf(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	text := make([]byte, 400)
+	n, _ := f.ReadAt(text, max(0, info.Size()-int64(len(text)))) // less than that is all there is
+	return strings.TrimSpace(string(text[:n]))
 }
 
 // command is the control program with the folders of the node's own service.

@@ -78,13 +78,17 @@ func (d *daemon) refusedByMPS(c *client, serve *control.Serve, why error) bool {
 	return d.ask(func() { d.fates.Refused(d.now(), fate.Client(c.id)) })
 }
 
+// renewTime is how long a client that was told of a fault may take to come with it. Its worker
+// passes over what is about a device that it has nothing on, and a later fault is another one.
+const renewTime = 10 * time.Second
+
 // sharedFault takes the word of a client's worker that a fault which may be another's has
 // ended what the client had on a device.
 func (d *daemon) sharedFault(c *client, device int, why string) {
 	if !d.fates.Fault(d.now(), fate.Client(c.id)) {
 		return
 	}
-	if c.renewing {
+	if d.now() < c.renewing {
 		return // the others were told when it was
 	}
 	d.sharedFaults++
@@ -100,7 +104,7 @@ func (d *daemon) renewOthers(c *client, device int) {
 		if other == c || other.ending || other.worker == nil || !other.worker.ready || d.fates.State(fate.Client(other.id)) != fate.Shared || device < 0 {
 			continue
 		}
-		other.renewing = true
+		other.renewing = d.now() + renewTime
 		other.worker.post(control.Renew{Device: device, Reason: "a fault of another client has ended what ran there"})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"muster/device"
 	"muster/device/fault"
 	"muster/node/fate"
+	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/control"
@@ -307,6 +309,29 @@ func TestControlDaemon(t *testing.T) {
 	}
 }
 
+// A client that was told of a fault, and had nothing on that device, sees another one later: the
+// others hear of that, too.
+func TestLaterFaultsAreTold(t *testing.T) {
+	now := time.Now()
+	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
+	d.opts.Now, d.fates, d.clients = func() time.Time { return now }, fate.NewBook(), map[vgpu.ClientID]*client{}
+	for id := range vgpu.ClientID(4) {
+		d.clients[id] = &client{id: id, worker: &workerProcess{ready: true, queue: make(chan parcel, 4)}}
+		d.fates.Join(0, fate.Client(id), fate.Shared)
+	}
+	last := d.clients[3].worker
+	d.sharedFault(d.clients[0], 0, "a fault")
+	d.sharedFault(d.clients[1], 0, "the same")
+	if n := len(last.queue); n != 1 {
+		t.Errorf("a fault that two saw was told %d times", n)
+	}
+	now = now.Add(time.Hour)
+	d.sharedFault(d.clients[2], 1, "another")
+	if n := len(last.queue); n != 2 {
+		t.Errorf("two faults were told %d times", n)
+	}
+}
+
 // A service that the site runs is used, and left alone.
 func TestSitesMPS(t *testing.T) {
 	fakeMPS(t)
@@ -320,6 +345,93 @@ func TestSitesMPS(t *testing.T) {
 	f := run(t, cfg)
 	if m := statusOf(t, f).MPS; m == nil || !m.Up || !m.Site || m.Folder != site {
 		t.Errorf("%+v", m)
+	}
+}
+
+// Anybody may make the folder in which a site's service would be. What is there counts only if
+// it is root's or the node's user's, and a pipe there keeps no node waiting.
+func TestStrangersMPS(t *testing.T) {
+	const stranger = 54321
+	number := fmt.Appendln(nil, os.Getpid())
+	for name, put := range map[string]func(t *testing.T, folder, file string) error{
+		"a folder": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(folder, stranger, stranger))
+		},
+		"a file": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(file, stranger, stranger))
+		},
+		"a link": func(t *testing.T, folder, file string) error {
+			return errors.Join(os.WriteFile(file+".other", number, 0o644), os.Symlink(file+".other", file))
+		},
+		"a link to the folder": func(t *testing.T, folder, file string) error {
+			needRoot(t)
+			real := t.TempDir()
+			return errors.Join(os.WriteFile(filepath.Join(real, mpsControl+".pid"), number, 0o644), os.Remove(folder), os.Symlink(real, folder), os.Lchown(folder, stranger, stranger))
+		},
+		"a pipe": func(t *testing.T, folder, file string) error {
+			if err := syscall.Mkfifo(file, 0o644); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(file, os.O_RDWR, 0) // so that its reader waits for what comes
+			if err == nil {
+				t.Cleanup(func() { f.Close() })
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "nvidia-mps")
+			if err := errors.Join(os.Mkdir(folder, 0o755), put(t, folder, filepath.Join(folder, mpsControl+".pid"))); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(device.MPSVariable, folder)
+			if _, running := sitesMPS(); running {
+				t.Error("it is taken for the site's")
+			}
+		})
+	}
+}
+
+// With mps: off, workers are kept from a service also that begins after the node did.
+func TestOffIsOffForLaterMPS(t *testing.T) {
+	t.Setenv(device.MPSVariable, t.TempDir())
+	d := &daemon{cfg: Config{MPS: MPSOff, Devices: []Device{{DeviceConfig: control.DeviceConfig{Kind: "cuda"}}}}, log: slog.New(slog.DiscardHandler)}
+	if err := d.openMPS(); err != nil || d.mps.nowhere() == "" || d.mps.folder() != "" {
+		t.Errorf("%v: workers look for it at %q", err, d.mps.nowhere())
+	}
+}
+
+// Of a long log only the end is read.
+func TestLastWords(t *testing.T) {
+	s := mpsService{dir: t.TempDir()}
+	path := filepath.Join(s.logDir(), "control.log")
+	err := errors.Join(os.Mkdir(s.logDir(), 0o700), os.WriteFile(path, nil, 0o600), os.Truncate(path, 64<<20))
+	f, opened := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err = errors.Join(err, opened); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintln(f, "\nno GPU any more"); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	said := s.lastWords()
+	runtime.ReadMemStats(&after)
+	if !strings.HasSuffix(said, "\nno GPU any more") {
+		t.Errorf("it said %q", said)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		t.Errorf("that took %d bytes", took)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to others")
 	}
 }
 

@@ -77,7 +77,7 @@ type mpsService struct {
 	dir     string // of the node's own; "" if it has none
 	pipe    string // where the service is that workers use; "" if they use none
 	site    bool   // it is the site's
-	kept    bool   // workers are kept apart from a service of the site's
+	kept    bool   // workers are kept apart from a service that is not the node's
 	silent  bool   // nobody expects one
 	closing chan struct{}
 	ended   chan struct{} // closed when nobody watches any more; nil if nobody does
@@ -107,7 +107,7 @@ func (d *daemon) openMPS() error {
 	site, running := sitesMPS()
 	switch mode := d.cfg.MPS; {
 	case mode == MPSOff || mode == "":
-		s.kept, s.silent = running, true
+		s.kept, s.silent = running || d.cfg.hasCUDA(), true // the site, or anybody, may start one later
 		s.retire()
 		return nil
 	case running:
@@ -142,16 +142,44 @@ func sitesMPS() (folder string, running bool) {
 	if folder == "" {
 		folder = siteMPS
 	}
-	text, err := os.ReadFile(filepath.Join(folder, mpsControl+".pid"))
-	if err != nil {
-		return folder, false
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := sitesPid(folder)
 	if err != nil {
 		return folder, false
 	}
 	_, running = processStart(pid)
 	return folder, running
+}
+
+// sitesPid reads which process the control daemon in a folder is. Anybody can make the folder
+// in /tmp, where no service runs: only what is root's or the node's own user's is believed, so
+// that nobody else serves the node's workers, and no pipe is waited for.
+func sitesPid(folder string) (int, error) {
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // a link, and where it leads
+		if info, err := look(folder); err != nil || !isTrusted(info) {
+			return 0, errors.Join(err, errStranger)
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(folder, mpsControl+".pid"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !isTrusted(info) {
+		return 0, errors.Join(err, errStranger)
+	}
+	text, err := stateLimit.Read(f, f.Name())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+var errStranger = errors.New("it is another user's")
+
+// isTrusted says whether a file is of somebody who may tell the node what to do.
+func isTrusted(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
 }
 
 // begin starts the node's own service, or goes on with the one that an earlier node started.
@@ -251,16 +279,30 @@ func (s *mpsService) own(p mpsProcess) error {
 	return (&stateFolder{dir: s.dir}).write(mpsOwner, p)
 }
 
-// lastWords is the end of what the control daemon said.
+// lastWords is the end of what the control daemon said, which may have been there for months.
 func (s *mpsService) lastWords() string {
-	const most = 400
 	for _, name := range []string{"output", "control.log"} {
-		text, err := os.ReadFile(filepath.Join(s.logDir(), name))
-		if said := strings.TrimSpace(string(text[max(0, len(text)-most):])); err == nil && said != "" {
+		if said := lastOf(filepath.Join(s.logDir(), name)); said != "" {
 			return said
 		}
 	}
 	return "it said nothing (" + s.logDir() + ")"
+}
+
+// lastOf is the end of a file.
+func lastOf(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	text := make([]byte, 400)
+	n, _ := f.ReadAt(text, max(0, info.Size()-int64(len(text)))) // less than that is all there is
+	return strings.TrimSpace(string(text[:n]))
 }
 
 // command is the control program with the folders of the node's own service.

@@ -40,8 +40,8 @@ type recovery struct {
 	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
 	blames   int             // the device that is gone, says the worker, counted from 1; 0: it has said nothing
 	pace     pace
-	between  bool // it has no worker
-	renewing bool // its worker was told of a fault that another saw
+	between  bool          // it has no worker
+	renewing time.Duration // until then it may come with a fault that another saw, and its worker was told of
 }
 
 // pace bounds how often a client is rebuilt that comes a little farther each time. The
@@ -200,7 +200,7 @@ func (d *daemon) rebuild(c *client) {
 		d.excuse(c, blamed)
 	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
-	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, false
+	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -115,7 +116,27 @@ static int new_file(const char *folder, unsigned *number) {
 	return -1;
 }
 
-// Later files have less room, so that all of them together are bounded.
+static size_t size_of(uint64_t room) {
+	return HEAD_SIZE + FUNCTIONS * sizeof(struct total) + (2 * room + NAME_ROOM) * sizeof(struct record);
+}
+
+// Gives a file its room on the disk. Without it, a full disk would end the program with a
+// signal when it writes a record; and so would a file that grows beyond the process's limit.
+static bool take_room(int fd, size_t size) {
+	struct rlimit most;
+	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && size > most.rlim_cur)
+		return false;
+	int result;
+	while ((result = fallocate(fd, 0, 0, (off_t)size)) != 0 && errno == EINTR)
+		;
+	if (result == 0)
+		return true;
+	bool unknown = errno == EOPNOTSUPP || errno == ENOSYS; // to the file system
+	return ftruncate(fd, 0) == 0 && unknown && ftruncate(fd, (off_t)size) == 0;
+}
+
+// Later files have less room, so that all of them together are bounded, and all have less where
+// there is not enough.
 static void open_file(const char *folder) {
 	const char *wish = getenv("MUSTER_TIMELINE_RECORDS");
 	uint64_t room = wish != NULL ? strtoull(wish, NULL, 10) : 0;
@@ -125,9 +146,12 @@ static void open_file(const char *folder) {
 		return;
 	room = room > 0 && room <= UINT32_MAX ? room / (number + 1) : 0;
 	room = (room > MIN_ROOM ? room : MIN_ROOM) & ~UINT64_C(1);
-	size_t size = HEAD_SIZE + FUNCTIONS * sizeof(struct total) + (2 * room + NAME_ROOM) * sizeof(struct record);
+	bool taken;
+	while (!(taken = take_room(fd, size_of(room))) && room > MIN_ROOM)
+		room = (room / 2 > MIN_ROOM ? room / 2 : MIN_ROOM) & ~UINT64_C(1);
+	size_t size = size_of(room);
 	uint8_t *at = MAP_FAILED;
-	if (ftruncate(fd, (off_t)size) == 0)
+	if (taken)
 		at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (at == MAP_FAILED)
@@ -231,10 +255,10 @@ int64_t watch_begin(const char *name) {
 
 void watch_end(const char *name, int64_t began, int result) {
 	int64_t now = watch_now();
+	if (file == NULL) // a signal's handler has forked during the call
+		return;
 	uint32_t number = name_of(name), most = 0;
 	uint64_t waited = 0;
-	if (file == NULL)
-		return;
 	for (uint32_t i = 0; i < WATCH_WAITS; i++) {
 		waited += (uint64_t)note.waited[i];
 		if (note.waited[i] > note.waited[most])
@@ -423,7 +447,7 @@ void timeline_end(void) {
 }
 
 void timeline_start(void) {
-	const char *folder = getenv("MUSTER_TIMELINE");
+	const char *folder = secure_getenv("MUSTER_TIMELINE");
 	if (folder != NULL && folder[0] == '/')
 		open_file(folder);
 }

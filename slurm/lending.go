@@ -204,8 +204,9 @@ var ErrNotLent = errors.New("the GPUs that it was to borrow are not lent")
 
 // Loan is what a job borrows.
 type Loan struct {
-	User string
-	GPUs []Borrow
+	User  string
+	Nodes []string // of its processes
+	GPUs  []Borrow
 }
 
 // Borrows is what a job may use, in a start of it, of what it was lent; nil if that is over.
@@ -219,7 +220,7 @@ func (c *Core) Borrows(id uint64, start int) *Loan {
 	default:
 		return nil
 	}
-	l := &Loan{User: j.fact.User}
+	l := &Loan{User: j.fact.User, Nodes: j.plan.Nodes}
 	for _, d := range j.plan.Devices {
 		l.GPUs = append(l.GPUs, Borrow{d, j.share()})
 	}

@@ -157,7 +157,8 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 // it and End.
 func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
-	if until := atomic.LoadUint64(c.until); until < now+uint64(ClaimLease)/2 { // else it was just said
+	until := atomic.LoadUint64(c.until)
+	if until < now+uint64(ClaimLease)/2 || !credible(until, int64(now), ClaimLease) { // else it was just said
 		atomic.StoreUint64(c.until, now+uint64(ClaimLease))
 	}
 	if about := now + uint64(aboutLease); about > atomic.LoadUint64(&c.about)+uint64(aboutLease)/4 {

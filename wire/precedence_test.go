@@ -70,6 +70,20 @@ func TestClaimsThatNobodyMakes(t *testing.T) {
 	}
 }
 
+// Whoever writes nonsense there takes no claim from others for longer than until they next say
+// that they have work.
+func TestClaimsThatOthersOverwrite(t *testing.T) {
+	p := newPrecedence(t)
+	c := p.Claim(0, os.Getpid())
+	for _, until := range []uint64{1, uint64(p.Now()) + uint64(time.Hour), 1 << 63, ^uint64(0)} {
+		c.Hold()
+		atomic.StoreUint64(c.until, until)
+		if now := c.Hold(); !p.Claimed(0, now) {
+			t.Errorf("a claim is lost to who wrote %d", until)
+		}
+	}
+}
+
 // Places of processes that are no more are free, and their claims are over.
 func TestPlacesOfTheDead(t *testing.T) {
 	p := newPrecedence(t)

@@ -181,8 +181,7 @@ func (w *worker) giveWay(number int) {
 		then := now
 		now = p.page.Now()
 		p.refill(now)
-		p.budget -= time.Duration(now - then)
-		p.held += time.Duration(now - then)
+		p.spend(time.Duration(now - then))
 		if now-began > int64(longestHold) {
 			p.page.Bury(number)
 		}
@@ -194,6 +193,14 @@ func (p *pacer) refill(now int64) {
 	more := time.Duration(p.Share * float64(now-p.asOf))
 	p.budget = min(p.budget+more, time.Duration(p.Share*float64(budgetSpan)))
 	p.asOf = now
+}
+
+// spend counts that the client was held back. A worker that was stopped meanwhile has not
+// waited for others all the while: it owes them no time in return.
+func (p *pacer) spend(waited time.Duration) {
+	waited = min(waited, budgetSpan)
+	p.budget -= waited
+	p.held += waited
 }
 
 // keepWindow waits until what is in flight leaves room for another launch.

@@ -245,3 +245,17 @@ func TestWindowGivesUp(t *testing.T) {
 		t.Errorf("the fault was not told: %v, %d groups", err, len(w.pace.groups))
 	}
 }
+
+// A worker that was stopped for long while it made way for others makes way again soon after.
+func TestStoppedWhileHeldBack(t *testing.T) {
+	p := &pacer{Pace: control.Pace{Share: 0.5}}
+	p.refill(int64(budgetSpan))
+	p.refill(int64(time.Hour))
+	p.spend(time.Hour)
+	if p.refill(int64(time.Hour + 4*budgetSpan)); p.budget <= 0 {
+		t.Errorf("it may be held back for %v", p.budget)
+	}
+	if p.held > budgetSpan {
+		t.Errorf("it was held back for %v", p.held)
+	}
+}

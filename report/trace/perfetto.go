@@ -173,10 +173,14 @@ func (r *rows) row(key rowKey, name string) int {
 	return n
 }
 
-// lane is a row for what may overlap: the first of its kind that is free.
+// maxLanes is how many rows there are for what overlaps. More overlaps only if a node says
+// what is not so.
+const maxLanes = 64
+
+// lane is a row for what may overlap: the first of its kind that is free, or the last.
 func (r *rows) lane(key rowKey, name string, s *Span) int {
 	for key.lane = 0; ; key.lane++ {
-		if n := r.row(key, name); r.busy[n] <= s.Begin {
+		if n := r.row(key, name); r.busy[n] <= s.Begin || key.lane == maxLanes-1 {
 			r.busy[n] = s.End
 			return n
 		}

@@ -235,3 +235,18 @@ func TestClocksAreAligned(t *testing.T) {
 		t.Error("one clock is taken for two")
 	}
 }
+
+// What a node says may overlap as it likes: rows are bounded, and so is the work to find one.
+func TestOverlapsAreBounded(t *testing.T) {
+	f := &timeline.File{Pid: 7, Program: "p", CallsMade: 1, NodeMade: 5000, Calls: []timeline.Record{{Mark: 1, Begin: 1, End: 2, Kind: timeline.Call, Source: timeline.FromProgram}}}
+	for i := range 5000 {
+		f.Node = append(f.Node, timeline.Record{Mark: uint64(i + 1), Begin: int64(i), End: 1 << 40, Kind: timeline.Kernel})
+	}
+	var out strings.Builder
+	if err := New([]*timeline.File{f}, 0).WritePerfetto(&out); err != nil {
+		t.Fatal(err)
+	}
+	if rows := strings.Count(out.String(), `"thread_name"`); rows > 100 {
+		t.Errorf("%d rows", rows)
+	}
+}

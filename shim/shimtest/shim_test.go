@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -179,6 +180,23 @@ func TestWideCopies(t *testing.T) {
 		if _, stderr, err := run(t, build(t, "wide", sanitizer, "test/wide_test.c", "wide.c"), "", what); err != nil {
 			t.Fatalf("%s: %v\n%s", sanitizer, err, stderr)
 		}
+	}
+}
+
+// Records that have no room do not end a program.
+func TestNoRoomForRecords(t *testing.T) {
+	program := build(t, "timeline", "", "test/timeline_test.c", theLibrary)
+	for _, name := range []string{"full", "limited", "forked"} {
+		t.Run(name, func(t *testing.T) {
+			_, stderr, err := run(t, program, "", name, t.TempDir())
+			var ended *exec.ExitError
+			if errors.As(err, &ended) && ended.ExitCode() == 77 {
+				t.Skip("only root can make a file system")
+			}
+			if err != nil {
+				t.Errorf("%v\n%s", err, stderr)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"muster/internal/wholefile"
@@ -193,15 +194,15 @@ func (l *Lending) find() ([]borrower, error) {
 
 // remember tells the nodes again what they lend to a job, from its folder: a node may have forgotten
 // it while no driver was there. Its user can change what is in the folder, so it must be what the
-// driver gave.
+// driver gave, and no more of it.
 func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 	folder := filepath.Join(l.Folder, who.folder())
-	entries, err := os.ReadDir(folder)
-	if err != nil {
+	if _, err := os.Stat(folder); err != nil {
 		return err
 	}
-	for _, e := range entries {
-		text, err := grantFiles.ReadFile(filepath.Join(folder, e.Name()))
+	left := slices.Clone(given.GPUs)
+	for _, node := range given.Nodes {
+		text, err := readGrant(filepath.Join(folder, node))
 		if err != nil || len(text) == 0 {
 			continue // its user has removed it, or there is none
 		}
@@ -209,7 +210,7 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 		if err != nil {
 			continue // its user has changed it, and it is of no use
 		}
-		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != given.User || !within(g.Devices, given.GPUs) {
+		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != given.User || !takeFrom(&left, g.Devices) {
 			continue
 		}
 		for _, node := range lendersOf(g) {
@@ -219,14 +220,32 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 	return nil
 }
 
-// within says whether all devices of a grant were given.
-func within(devices []grant.Device, given []slurm.Borrow) bool {
+// readGrant reads a file that a job's user may have replaced: a pipe is not waited for, and a link
+// is not followed.
+func readGrant(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fs.ErrInvalid)
+	}
+	return grantFiles.Read(f, path)
+}
+
+// takeFrom takes all devices of a grant out of what is left of those that were given. It returns
+// false, and takes none, if some are not there: each was given once.
+func takeFrom(left *[]slurm.Borrow, devices []grant.Device) bool {
+	rest := slices.Clone(*left)
 	for _, d := range devices {
-		b := slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory)}
-		if !slices.Contains(given, b) {
+		i := slices.Index(rest, slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory)})
+		if i < 0 {
 			return false
 		}
+		rest = slices.Delete(rest, i, i+1)
 	}
+	*left = rest
 	return true
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,6 +211,47 @@ func TestNextDriverLendsAgain(t *testing.T) {
 		b.job.State = "COMPLETED"
 		round()
 		n.Hears("unlend slurm-17-0-0")
+	}
+}
+
+// A job's user who copies the grant, under other names and with other secrets, gets no second share
+// from the next driver; and pipes in the folder do not keep it waiting.
+func TestCopiesOfAGrantAreNotLent(t *testing.T) {
+	b := newBorrowing(t)
+	l, round := b.start()
+	n := lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	round()
+	lends(n, round, "lend slurm-17-0-0")
+	l.Close()
+	text, err := os.ReadFile(b.file())
+	var g *grant.Grant
+	if err == nil {
+		g, err = grant.Decode(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.ID, g.Secret = "slurm-17-0-1", grant.NewCredential()
+	copied, err := g.Encode()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(filepath.Dir(b.file()), "n3"), copied, 0o600)
+	}
+	pipe := filepath.Join(filepath.Dir(b.file()), "n0")
+	if err == nil {
+		err = syscall.Mkfifo(pipe, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.job.State, b.job.Nodes, b.job.Uses = "RUNNING", "n1", []slurm.Use{{Node: "n1", CPUs: 1}}
+	l, round = b.start()
+	lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	round()
+	round()
+	if got := l.Lent("n2"); !slices.Equal(got, []string{"slurm-17-0-0"}) {
+		t.Errorf("lent: %q", got)
 	}
 }
 

@@ -131,7 +131,7 @@ func listenUnix(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("something answers on %s already: end it first, or give another socket", path)
 	}
-	if !strings.HasPrefix(path, "@") {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 { // of a driver that was killed
 		_ = os.Remove(path)
 	}
 	l, err := net.Listen("unix", path)

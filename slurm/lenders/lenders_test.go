@@ -2,6 +2,7 @@ package lenders_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,5 +128,20 @@ func TestStrangers(t *testing.T) {
 	}
 	if _, err := lenders.Listen(lenders.Config{Address: l.Address()}); err == nil || !strings.Contains(err.Error(), "answers on") {
 		t.Errorf("a socket that is in use: %v", err)
+	}
+}
+
+// A file that was named instead of a socket stays.
+func TestFileIsNoSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "slurm.conf")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := lenders.Listen(lenders.Config{Address: "unix:" + path}); err == nil {
+		l.Close()
+		t.Error("it listens there")
+	}
+	if text, err := os.ReadFile(path); string(text) != "precious" {
+		t.Errorf("the file is gone: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 )
 
 // Between machines that trust the network between them TLS may be left out, if both sides
@@ -72,7 +73,7 @@ func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
 		return err
 	}
 	// The node closes the connection when the token is wrong: that is its only answer.
-	if _, err := io.ReadFull(conn, shown); errors.Is(err, io.EOF) {
+	if _, err := io.ReadFull(conn, shown); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return errNotTheToken
 	} else if err != nil {
 		return fmt.Errorf("waiting for the node to show that it knows the token: %w", err)

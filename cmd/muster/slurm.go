@@ -98,13 +98,12 @@ func newSlurmEmulate() *cobra.Command {
 slurmctld, a slurmd for each node, slurmrestd and munged. It needs no root, no container and
 no installed Slurm; the release is fetched the first time. GPUs are pretended: Slurm counts
 and numbers them. Jobs see the files of this machine under their own names, but the
-release's own /usr and /etc.
+release's own /usr and /etc. All nodes have the same host name; SLURMD_NODENAME tells them apart.
 
-With a COMMAND, it runs with Slurm's commands in PATH and SLURM_CONF set, and so that
-muster slurm drive finds the cluster's slurmrestd; the cluster ends with it, and the exit
-status is the command's. All nodes have the same host name: SLURMD_NODENAME has the node's. Without one, what to type in another terminal
-is printed, as lines for a shell, and the cluster ends with Ctrl-C. Either way nothing is
-left, also when this program is killed.`,
+With a COMMAND, it runs with Slurm's commands in PATH, SLURM_CONF set, and slurmrestd's address
+where muster slurm drive finds it; the cluster ends with it, and the exit status is the command's.
+Without a COMMAND, what to type in another terminal is printed, as lines for a shell, and the
+cluster ends with Ctrl-C. Either way nothing is left, also when this program is killed.`,
 		Example: "  muster slurm emulate -- bash\n  muster slurm emulate --nodes 128 --gpus 2 -- sh -c 'srun -N 128 printenv SLURMD_NODENAME | sort'\n  muster slurm emulate --version 22.05",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {

@@ -32,7 +32,7 @@ func TestSlurmEmulateRuns(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"slurm", "emulate", "--nodes", "3", "--gpus", "1", "--gpu-nodes", "2", "--folder", folder, "--extra", extra, "--",
-		"sh", "-c", "cat; echo $SLURM_CONF; echo ${MUSTER_SLURM_DRIVE_REST%:*} $MUSTER_SLURM_DRIVE_REST_USER | sed s/$(id -un)/me/; srun -p second sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'; exit 5"},
+		"sh", "-c", "cat; echo $SLURM_CONF; echo ${MUSTER_SLURM_DRIVE_REST%:*} ${MUSTER_SLURM_DRIVE_REST_USER:+me}; srun -p second sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'; exit 5"},
 		strings.NewReader("input\n"), &stdout, &stderr, noEnvironment)
 	if want := "input\n" + folder + "/slurm.conf\nhttp://127.0.0.1 me\nn2\n"; status != 5 || strings.ReplaceAll(stdout.String(), "n2 \n", "n2\n") != want {
 		t.Errorf("status %d, got %q, want %q: %s", status, &stdout, want, &stderr)

@@ -8,6 +8,10 @@ import (
 
 // Status is what the driver knows, for people and scripts.
 type Status struct {
+	// Problem says why the driver could not read Slurm in its latest round. All else is then as it
+	// was when it last could. It is empty if all is well.
+	Problem string `json:"problem,omitempty"`
+
 	Nodes   int `json:"nodes"`
 	Up      int `json:"nodes_up"`
 	Waiting int `json:"waiting"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 )
 
 // Between machines that trust the network between them TLS may be left out, if both sides
@@ -43,6 +44,9 @@ const PlainFirst = 'm'
 // ErrProof says that the other side has not shown that it knows the token.
 var ErrProof = errors.New("the other side does not know the token")
 
+// errNotTheToken is what the program is told whose proof the node does not take.
+var errNotTheToken = errors.New("the node wants a token, and this is not it")
+
 // proof is what a side shows.
 func proof(token, side string, kind PlainKind, program, node []byte) []byte {
 	mac := hmac.New(sha256.New, []byte(token))
@@ -68,8 +72,11 @@ func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
 	if _, err := conn.Write(proof(token, "program", kind, ours, theirs)); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, shown); err != nil {
-		return fmt.Errorf("the node wants a token, and this is not it: %w", err)
+	// The node closes the connection when the token is wrong: that is its only answer.
+	if _, err := io.ReadFull(conn, shown); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return errNotTheToken
+	} else if err != nil {
+		return fmt.Errorf("waiting for the node to show that it knows the token: %w", err)
 	}
 	if !hmac.Equal(shown, proof(token, "node", kind, ours, theirs)) {
 		return ErrProof

@@ -28,7 +28,7 @@ func TestPlainProofs(t *testing.T) {
 		t.Error(kind, program, node)
 	}
 	for _, tokens := range [][2]string{{"secret", "other"}, {"", "secret"}, {"secret", ""}} {
-		if _, program, node := met(tokens[0], tokens[1]); program == nil || !errors.Is(node, ErrProof) {
+		if _, program, node := met(tokens[0], tokens[1]); !errors.Is(program, errNotTheToken) || !errors.Is(node, ErrProof) {
 			t.Error(tokens, program, node)
 		}
 	}

@@ -161,7 +161,7 @@ func (f *runFlags) remote() (client.Remote, error) {
 		return f.plainRemote(address)
 	}
 	if f.tlsDir == "" {
-		return client.Remote{}, usageErrorf("--node needs --tls-dir: the folder that muster cert made for you")
+		return client.Remote{}, usageErrorf("--node needs --tls-dir, the folder that muster cert made for you; or --plain, if the node takes programs without TLS")
 	}
 	config, err := client.LoadTLS(f.tlsDir)
 	if err != nil {

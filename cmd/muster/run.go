@@ -79,8 +79,8 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --grant FILE | --private] [--wait TIME] [--memory SIZE]
-           [--class latency|batch] [--weight N] [--share PERCENT] [--mpi] [--] PROGRAM [ARGUMENT...]`,
+		Use: `run [--socket ADDRESS | --node HOST:PORT {--tls-dir DIR | --plain} | --grant FILE | --private] [--wait TIME]
+           [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
@@ -122,6 +122,9 @@ func (f *runFlags) add(c *cobra.Command) {
 func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.wait < 0 {
 		return usageErrorf("--wait %v: give a time above 0, as 30s or 1m", f.wait)
+	}
+	if c.Flags().Changed("weight") && f.weight == 0 { // without the flag 0 is the user's own
+		return usageErrorf("--weight 0: give a number from 1 to 1000")
 	}
 	environment, err := f.environment()
 	if err != nil {

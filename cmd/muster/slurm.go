@@ -27,8 +27,8 @@ func newSlurm() *cobra.Command {
 GPUs of other nodes; status shows what it does, and job why a job waits. setup makes a Slurm
 use it (sbatch --rgpu=2), and doctor finds out what is wrong with it. emulate starts a private
 cluster of any number of nodes on this machine, to try jobs, plug-ins and schedulers on, and
-fetch brings a release of Slurm here without installing it. docs/slurm.md and
-docs/slurm-gpus.md explain it all.`,
+fetch brings a release of Slurm here without installing it. docs/slurm.md,
+docs/slurm-gpus.md and docs/slurm-emulate.md explain it all.`,
 		Example: "  muster slurm setup --conf /etc/slurm --dry-run\n  muster slurm drive --policy mosaic --rest http://127.0.0.1:6820\n  muster slurm status\n  muster slurm job 17\n  muster slurm emulate -- sinfo",
 	}
 	c.Args, c.RunE = noArguments, func(c *cobra.Command, _ []string) error { return overSlurm(c) }
@@ -98,13 +98,13 @@ func newSlurmEmulate() *cobra.Command {
 slurmctld, a slurmd for each node, slurmrestd and munged. It needs no root, no container and
 no installed Slurm; the release is fetched the first time. GPUs are pretended: Slurm counts
 and numbers them. Jobs see the files of this machine under their own names, but the
-release's own /usr and /etc.
+release's own /usr and /etc. All nodes have the same host name; SLURMD_NODENAME tells them apart.
 
-With a COMMAND, it runs with Slurm's commands in PATH and SLURM_CONF set, and the cluster
-ends with it; the exit status is the command's. Without one, what to type in another terminal
-is printed, as lines for a shell, and the cluster ends with Ctrl-C. Either way nothing is
-left, also when this program is killed.`,
-		Example: "  muster slurm emulate -- bash\n  muster slurm emulate --nodes 128 --gpus 2 -- sh -c 'srun -N 128 hostname | sort | uniq -c'\n  muster slurm emulate --version 22.05",
+With a COMMAND, it runs with Slurm's commands in PATH, SLURM_CONF set, and slurmrestd's address
+where muster slurm drive finds it; the cluster ends with it, and the exit status is the command's.
+Without a COMMAND, what to type in another terminal is printed, as lines for a shell, and the
+cluster ends with Ctrl-C. Either way nothing is left, also when this program is killed.`,
+		Example: "  muster slurm emulate -- bash\n  muster slurm emulate --nodes 128 --gpus 2 -- sh -c 'srun -N 128 printenv SLURMD_NODENAME | sort'\n  muster slurm emulate --version 22.05",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usageErrorf("%q: put -- before the command, as in muster slurm emulate -- %s", args[0], strings.Join(args, " "))
@@ -222,7 +222,7 @@ func runBeside(c *cobra.Command, cluster *emulate.Cluster, args []string, signal
 		return 0, err
 	}
 	command := exec.Command(path, args[1:]...)
-	command.Env = cluster.Environ()
+	command.Env = append(cluster.Environ(), driveEnvironment(cluster)...)
 	command.Stdin, command.Stdout, command.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -253,6 +253,13 @@ func runBeside(c *cobra.Command, cluster *emulate.Cluster, args []string, signal
 	return 0, err
 }
 
+// driveEnvironment has muster slurm drive find the cluster's slurmrestd, whose port is another
+// each time, without flags.
+func driveEnvironment(cluster *emulate.Cluster) []string {
+	address, _ := cluster.REST()
+	return []string{"MUSTER_SLURM_DRIVE_REST=" + address, "MUSTER_SLURM_DRIVE_REST_USER=" + cluster.User}
+}
+
 // lookIn finds a command in a folder, or else in PATH.
 func lookIn(folder, name string) (string, error) {
 	if !strings.Contains(name, "/") {
@@ -273,7 +280,10 @@ func printCluster(c *cobra.Command, cluster *emulate.Cluster, o emulate.Options)
 		fmt.Fprintf(out, ", with %d GPUs each", o.GPUs)
 	}
 	fmt.Fprintf(out, "\n# type in another terminal:\nexport PATH=%s:\"$PATH\"\nexport SLURM_CONF=%s\n", cluster.Bin(), cluster.Conf())
-	fmt.Fprintf(out, "# then: sinfo; srun -N 2 hostname; sbatch --wrap 'sleep 10'; squeue\n")
+	for _, variable := range driveEnvironment(cluster) {
+		fmt.Fprintf(out, "export %s\n", variable)
+	}
+	fmt.Fprintf(out, "# then: sinfo; srun -N 2 printenv SLURMD_NODENAME; sbatch --wrap 'sleep 10'; squeue\n")
 	address, _ := cluster.REST()
 	fmt.Fprintf(out, "# REST: curl -H X-SLURM-USER-NAME:%s -H X-SLURM-USER-TOKEN:$(cat %s) %s/slurm/%s/ping\n",
 		cluster.User, cluster.TokenFile(), address, cluster.Release().API)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/slurm"
 	"muster/slurm/emulate/emulatetest"
 )
 
@@ -31,9 +32,9 @@ func TestSlurmEmulateRuns(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"slurm", "emulate", "--nodes", "3", "--gpus", "1", "--gpu-nodes", "2", "--folder", folder, "--extra", extra, "--",
-		"sh", "-c", "cat; echo $SLURM_CONF; srun -p second sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'; exit 5"},
+		"sh", "-c", "cat; echo $SLURM_CONF; echo ${MUSTER_SLURM_DRIVE_REST%:*} ${MUSTER_SLURM_DRIVE_REST_USER:+me}; srun -p second sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'; exit 5"},
 		strings.NewReader("input\n"), &stdout, &stderr, noEnvironment)
-	if want := "input\n" + folder + "/slurm.conf\nn2\n"; status != 5 || strings.ReplaceAll(stdout.String(), "n2 \n", "n2\n") != want {
+	if want := "input\n" + folder + "/slurm.conf\nhttp://127.0.0.1 me\nn2\n"; status != 5 || strings.ReplaceAll(stdout.String(), "n2 \n", "n2\n") != want {
 		t.Errorf("status %d, got %q, want %q: %s", status, &stdout, want, &stderr)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
@@ -83,4 +84,34 @@ func shell(t *testing.T, script string) string {
 		t.Errorf("%s: %v", script, err)
 	}
 	return string(out)
+}
+
+// A machine without Slurm's commands is told so.
+func TestSlurmJobWithoutSlurm(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	status := run([]string{"slurm", "job", "17"}, strings.NewReader(""), &stdout, &stderr, noEnvironment)
+	if want := "muster slurm job: squeue is not in PATH: run this on a machine that has the commands of the Slurm\n"; status != exitFailed || stderr.String() != want {
+		t.Errorf("status %d: %q", status, &stderr)
+	}
+}
+
+// What is shown of a driver that cannot read Slurm begins with that.
+func TestSlurmStatusSaysThatSlurmIsAway(t *testing.T) {
+	var out bytes.Buffer
+	if err := writeSlurmStatus(&out, slurm.Status{Problem: "slurmrestd is away", Nodes: 8}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Slurm does not answer the driver: slurmrestd is away\nas it was when Slurm last answered:\n0 of 8 nodes up;"; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("it says %q", &out)
+	}
+}
+
+// A weight of 0 is no weight, and not the user's own.
+func TestRunRefusesWeightZero(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	status := run([]string{"run", "--weight", "0", "--", "true"}, strings.NewReader(""), &stdout, &stderr, noEnvironment)
+	if status != exitUsage || !strings.Contains(stderr.String(), "--weight 0: give a number from 1 to 1000") {
+		t.Errorf("status %d: %q", status, &stderr)
+	}
 }

@@ -264,6 +264,9 @@ func summaryOf(s slurm.Status) string {
 }
 
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
+	if s.Problem != "" {
+		fmt.Fprintf(w, "Slurm does not answer the driver: %s\nas it was when Slurm last answered:\n", printable(s.Problem)) // the doctor looks for the first words
+	}
 	fmt.Fprintln(w, summaryOf(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
 	if len(s.Jobs) == 0 {

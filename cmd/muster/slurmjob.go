@@ -112,6 +112,8 @@ func askSqueue(ctx context.Context, id string) (slurmJob, error) {
 		switch {
 		case err != nil && strings.Contains(text, "Invalid job id"), err == nil && field == "JobID" && text == "":
 			return slurmJob{}, fmt.Errorf("Slurm knows no job %s: it forgets those that have ended after some minutes (MinJobAge)", id)
+		case errors.Is(err, exec.ErrNotFound):
+			return slurmJob{}, errors.New("squeue is not in PATH: run this on a machine that has the commands of the Slurm")
 		case err != nil:
 			return slurmJob{}, fmt.Errorf("squeue: %w: %s", err, text)
 		}

@@ -153,6 +153,8 @@ func (f *setupFlags) run(c *cobra.Command) error {
 		fmt.Fprintln(say, "nothing is to be changed")
 	case f.dryRun:
 		fmt.Fprintf(say, "%d files would be changed\n", len(plan.Changes))
+	case f.remove:
+		fmt.Fprintf(say, "%d files were changed; restart slurmctld: Slurm then does without Muster\n", len(plan.Changes))
 	default:
 		fmt.Fprintf(say, "%d files were changed; restart slurmctld, then run muster slurm doctor\n", len(plan.Changes))
 	}

@@ -273,7 +273,7 @@ func showClaims(p *plan) shown {
 	t := &report.Table{
 		Title:   claimsTitle,
 		Columns: []report.Column{{Name: "the paper says"}, {Name: "in its tables", Right: true}, {Name: "ours", Right: true}, {Name: "verdict"}},
-		Note: "Rows are those of the tables that were run, as means over the instances. Of rows two thirds confirm a statement, and more than half are its direction; what comes out the other way round is refuted. " +
+		Note: "Rows are those of the tables that were run, as means over the instances. A statement about rows is confirmed if two thirds of them say the same, and its direction alone if more than half do; otherwise it is refuted. " +
 			"The paper's own tables are counted in the same way.",
 	}
 	for _, v := range judged(p.pairs()) {

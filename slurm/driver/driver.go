@@ -188,6 +188,9 @@ func (d *Driver) Round(ctx context.Context) bool {
 			d.cfg.Log.Warn("Slurm does not answer; jobs go on, and nothing new is placed", "error", err)
 		}
 		d.down, d.stamp, d.nodesAt = true, 0, time.Time{}
+		d.mu.Lock()
+		d.status.Problem = err.Error()
+		d.mu.Unlock()
 		return false
 	}
 	if d.down {

@@ -108,6 +108,24 @@ func TestFallback(t *testing.T) {
 	}
 }
 
+// The status says that Slurm does not answer, and why, until it does again.
+func TestStatusSaysThatSlurmIsAway(t *testing.T) {
+	s := &stub{away: true}
+	d, err := driver.New(s, driver.Config{Spec: "easy", Policy: catalog.New})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Round(t.Context())
+	if got := d.Status().Problem; got != "slurmctld is away" {
+		t.Errorf("the status says %q", got)
+	}
+	s.away = false
+	d.Round(t.Context())
+	if got := d.Status(); got.Problem != "" || got.Nodes != 1 {
+		t.Errorf("when Slurm is back: %+v", got)
+	}
+}
+
 func TestWrongSettings(t *testing.T) {
 	if _, err := driver.New(&stub{}, driver.Config{Spec: "easy", Policy: catalog.New, Fallback: "backfill"}); err == nil {
 		t.Error("an unknown fallback was taken")

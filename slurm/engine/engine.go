@@ -114,7 +114,9 @@ func (e *Engine) run(ctx context.Context, input, name string, args ...string) (s
 	if input != "" {
 		c.Stdin = strings.NewReader(input)
 	}
-	if err := c.Run(); err != nil {
+	if err := c.Run(); errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("%s is not in PATH: run this where Slurm's commands are, or try it in muster slurm emulate -- bash", name)
+	} else if err != nil {
 		said := strings.Join(strings.Fields(stderr.String()+" "+out.String()), " ")
 		if ctx.Err() != nil || strings.Contains(said, "Unable to contact slurm controller") {
 			return "", fmt.Errorf("%s: %w: %s", name, ErrUnknown, shorten(said))

@@ -59,6 +59,14 @@ func mustClient(t *testing.T, version string, k *talk) *Engine {
 	return e
 }
 
+// A machine without Slurm's commands is told so.
+func TestNoScontrol(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := New(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "scontrol is not in PATH: run this where Slurm's commands are") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestUnknownReleaseIsRefused(t *testing.T) {
 	if _, err := client(t, "25.11.2", &talk{}); err == nil || !strings.Contains(err.Error(), "Slurm 25.11 is not known here") {
 		t.Errorf("got %v", err)

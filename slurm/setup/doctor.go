@@ -115,6 +115,10 @@ func (d *doctor) driver(o Options) {
 		d.bad(o.DriverCommand()+", or systemctl enable --now muster-slurm", "the driver does not answer, and jobs wait for it: %s", said)
 		return
 	}
+	if strings.HasPrefix(said, "Slurm does not answer the driver") {
+		d.bad("start what does not answer, or name slurmrestd's address with --rest of muster slurm drive", "%s", said)
+		return
+	}
 	d.good("the driver answers: %s", said)
 }
 

@@ -304,6 +304,7 @@ func TestDoctorFinds(t *testing.T) {
 		"not restarted":    {answers: map[string]string{"scontrol show config": "JobSubmitPlugins = (null)\n"}, want: "slurmctld runs without job_submit.lua", remedy: "restart slurmctld"},
 		"fewer licences":   {answers: map[string]string{"scontrol show license rgpu": "LicenseName=rgpu\n    Total=2 Used=0\n"}, want: "slurmctld has not 4 licences rgpu", remedy: "scontrol reconfigure"},
 		"plug-in not read": {answers: map[string]string{"sbatch --help": "  --gres\n"}, want: "sbatch has no --rgpu", remedy: "look at plugstack.conf on this machine"},
+		"deaf Slurm":       {answers: map[string]string{"muster slurm status": "Slurm does not answer the driver: slurmrestd is away\nas it was\n"}, want: "slurmrestd is away", remedy: "--rest"},
 		"no driver":        {answers: map[string]string{"muster slurm status": "-"}, want: "the driver does not answer, and jobs wait for it", remedy: "slurm drive"},
 	} {
 		t.Run(name, func(t *testing.T) {

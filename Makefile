@@ -160,7 +160,7 @@ soak: ## 10,000 faults against running nodes and 1,000 against clusters, more th
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
-	MUSTER_SLURM_ALL=1 MUSTER_SEED=random go test ./internal/stack -run Slurm -count 5 -timeout 2h
+	MUSTER_SLURM_ALL=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made

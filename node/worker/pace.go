@@ -269,6 +269,14 @@ func (w *worker) closeGroup(g *gpu) error {
 	return err
 }
 
+// leaves says that the program has destroyed a stream: nothing can be put behind its launches
+// any more.
+func (p *pacer) leaves(on device.Stream) {
+	if p != nil && p.stream == on {
+		p.open, p.stream = 0, nil
+	}
+}
+
 // groupEnds waits for the oldest group. It returns false if the daemon has something to say,
 // or if the group takes so long that it may wait for what comes behind it.
 func (w *worker) groupEnds(oldest group) (over bool, err error) {

@@ -91,6 +91,25 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
+// A stream that was launched on is destroyed before an event is behind its launches.
+func TestStreamsEndInAGroup(t *testing.T) {
+	f, page := claims(t)
+	p := batch(0.01)
+	p.Window = time.Hour // so that launches make large groups
+	c := newClient(t, options{pace: p, page: f})
+	v := newVectors(c, 1000)
+	stop := keepHolding(page.Claim(0, os.Getpid()))
+	defer stop()
+	for i := range 50 {
+		on := uint32(i + 1)
+		c.post(&wire.StreamCreate{Stream: on})
+		v.launch(on)
+		c.must(&wire.StreamSynchronise{Stream: on}, nil)
+		c.post(&wire.StreamDestroy{Stream: on})
+		v.round(i)
+	}
+}
+
 // The part of the time for which a client may be held back.
 func TestBudget(t *testing.T) {
 	p := &pacer{Pace: control.Pace{Share: 0.75}, budget: 75 * time.Millisecond}

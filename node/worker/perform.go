@@ -321,6 +321,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	case clientcore.Drain:
 		return w.drain(g)
 	case clientcore.LeaveStream:
+		w.pace.leaves(g.streams[o.Stream])
 		return g.leaveStream(o.Stream)
 	case clientcore.CloseEvent:
 		return g.closeEvent(o.Event)

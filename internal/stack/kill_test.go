@@ -238,16 +238,12 @@ func TestWorkerKilled(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4", "--recover", "off")
 	beside := n.launch(made("small"), "hold", "1000")
 	beside.says("holding")
-	others := n.workers()
 	p := n.launch(made("small"), "endless", "100000")
 	var worker int
-	n.eventually("the program has a worker", func() bool {
-		for pid := range n.workers() {
-			if !others[pid] {
-				worker = pid
-			}
-		}
-		return worker != 0
+	n.eventually("the program computes", func() bool { // a worker that ends before it is ready is replaced
+		c, found := n.client(p)
+		worker = c.Worker
+		return found && c.Kernels > 0 && worker != 0
 	})
 	_ = syscall.Kill(worker, syscall.SIGKILL)
 	if code := p.wait(); code != 1 {
@@ -265,7 +261,8 @@ func (n *theNode) workers() map[int]bool {
 	found := map[int]bool{}
 	for _, pid := range n.processes() {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.HasPrefix(string(text), made("muster")+"\x00worker") && len(sharedMemory(pid)) > 0 {
+		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		if strings.HasPrefix(string(text), made("muster")+"\x00worker") && strings.Contains(string(maps), "/memfd:muster-ring") {
 			found[pid] = true
 		}
 	}

@@ -44,6 +44,7 @@ func Start(t *testing.T) *Browser {
 	b := &Browser{t: t}
 	server := startDriver(t, driver)
 	reply := b.call("POST", server+"/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
+		"timeouts":    map[string]any{"script": 300_000}, // milliseconds: machines are busy
 		"browserName": "chrome",
 		"goog:chromeOptions": map[string]any{"binary": chromium, "args": []string{
 			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",

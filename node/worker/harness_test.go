@@ -337,6 +337,7 @@ type daemon struct {
 	changed  *sync.Cond
 	heard    []control.ToDaemon
 	forgets  bool               // heard is not kept
+	lost     bool               // the worker was told that a device is gone
 	counts   map[string]int     // by kind
 	answers  []control.ToDaemon // to orders
 	bound    int                // the device that is lent; -1 for none
@@ -526,6 +527,10 @@ func (d *daemon) take(said control.ToDaemon) {
 			d.silent()
 			return
 		}
+		if d.bound >= 0 && d.lost { // asked for anew, as a device was lost; it crossed the grant
+			d.say(control.Deny{Reason: "bound already"})
+			return
+		}
 		if d.bound >= 0 {
 			d.t.Errorf("a device is wanted while device %d is lent", d.bound)
 		}
@@ -668,6 +673,11 @@ func said[M control.ToDaemon](c *client) int {
 // tell lets the daemon say something.
 func (c *client) tell(m control.ToWorker) {
 	c.t.Helper()
+	if _, ok := m.(control.Lost); ok {
+		c.daemon.mu.Lock()
+		c.daemon.lost = true
+		c.daemon.mu.Unlock()
+	}
 	if err := c.daemon.control.Send(m); err != nil {
 		c.t.Fatal(err)
 	}

@@ -136,6 +136,9 @@ func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (ou
 			err = closed
 		}
 	}()
+	if s.Lending != nil {
+		s.Lending.Self = c.UID
+	}
 	r := &run{Setup: s, cluster: c, jobs: jobs, progress: progress, out: filepath.Join(c.Folder, "out")}
 	if err := os.Mkdir(r.out, 0o777); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"muster/exp/live"
 	"muster/node/gateway"
 	"muster/slurm/driver"
+	"muster/slurm/emulate"
 	"muster/slurm/fetch"
 	"muster/slurm/lenders"
 	"muster/slurm/release"
@@ -130,7 +131,7 @@ func plugin(ctx context.Context, s *live.Setup, g *gpus, r *release.Release, fol
 		return err
 	}
 	library, script := filepath.Join(folder, spank.Library), filepath.Join(folder, "muster.lua")
-	text, err := spank.Script(spank.Settings{All: true, Admins: []int{os.Getuid()}})
+	text, err := spank.Script(spank.Settings{All: true, Admins: []int{emulate.UserID(emulate.Options{})}})
 	if err != nil {
 		return err
 	}

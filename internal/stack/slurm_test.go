@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func newSlurmCluster(t *testing.T, o emulate.Options, lenders ...string) *slurmC
 	library, lua := filepath.Join(c.dir, spank.Library), filepath.Join(c.dir, "muster.lua")
 	var text string
 	if err == nil {
-		text, err = spank.Script(spank.Settings{Admins: []int{1000}})
+		text, err = spank.Script(spank.Settings{Admins: []int{emulate.UserID(o)}})
 	}
 	if err == nil {
 		err = os.WriteFile(lua, []byte(text), 0o644)
@@ -91,7 +92,8 @@ func (c *slurmCluster) nodeSocket(name string) string {
 func (c *slurmCluster) drive(more ...string) {
 	c.Helper()
 	args := append([]string{"slurm", "drive", "--agents", c.agents, "--authority", filepath.Join(c.dir, "ca.pem"), "--grants", c.grants(),
-		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl")}, more...)
+		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl"),
+		"--uid", strconv.Itoa(c.slurm.UID)}, more...)
 	if address, _ := c.slurm.REST(); address != "" {
 		args = append(args, "--rest", address, "--rest-user", c.slurm.User, "--token-file", c.slurm.TokenFile())
 	}
@@ -413,7 +415,7 @@ func (c *slurmCluster) requeues() {
 // A policy that weighs alternatives gives a job the one that can start, and Slurm's record, the script
 // and its steps are those of that one.
 func TestSlurmAlternatives(t *testing.T) {
-	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4}, "n4")
+	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4, Rootless: true}, "n4")
 	c.killDriver()
 	c.drive("--policy", "auction")
 	busy, _ := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-w", "n1")

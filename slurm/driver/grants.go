@@ -28,6 +28,9 @@ type Lending struct {
 	Folder string
 	// Authority vouches for the nodes that lend: certificates in PEM form.
 	Authority string
+	// Self is the number that Slurm has for whoever runs the driver, where it is another than the
+	// machine has: in an emulated cluster that lives in a user namespace. 0 where they are the same.
+	Self int
 }
 
 // lendTime is how long a node may take to lend.
@@ -158,19 +161,19 @@ func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) erro
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return err
 		}
-		if err := giveTo(file, p.UID); err != nil {
+		if err := l.giveTo(file, p.UID); err != nil {
 			return err
 		}
 	}
-	if err := giveTo(next, p.UID); err != nil {
+	if err := l.giveTo(next, p.UID); err != nil {
 		return err
 	}
 	return os.Rename(next, final)
 }
 
 // giveTo makes a file the job's user's.
-func giveTo(path string, uid int) error {
-	if uid == os.Geteuid() {
+func (l *Lending) giveTo(path string, uid int) error {
+	if uid == os.Geteuid() || uid == l.Self && l.Self != 0 {
 		return nil
 	}
 	if err := os.Chown(path, uid, -1); err != nil {

@@ -33,6 +33,9 @@ type Cluster struct {
 	Nodes []string
 	// User is SlurmUser, who may do everything; tokens are for it.
 	User string
+	// UID is that user's number inside the cluster. Outside it is the number of whoever started the
+	// cluster, and those two differ where the cluster lives in a user namespace of root's.
+	UID int
 	// Tree is the release that runs.
 	Tree *fetch.Tree
 
@@ -79,7 +82,7 @@ func start(ctx context.Context, o Options, tree *fetch.Tree) (_ *Cluster, err er
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Folder: folder, Nodes: nodeNames(o.Nodes), User: id.name, Tree: tree, done: make(chan struct{}), words: &limitedText{}}
+	c := &Cluster{Folder: folder, Nodes: nodeNames(o.Nodes), User: id.name, UID: id.uid, Tree: tree, done: make(chan struct{}), words: &limitedText{}}
 	held := &holding{}
 	defer held.close() // the first process has its own
 	lock, err := lockFolder(folder)

@@ -53,6 +53,9 @@ func whoami(rootless bool) identity {
 	return id
 }
 
+// UserID is the number that SlurmUser will have in a cluster that is started now.
+func UserID(o Options) int { return whoami(o.Rootless).uid }
+
 func currentName() string {
 	u, err := user.Current()
 	if err != nil || !plainName.MatchString(u.Username) || u.Username == "root" {

@@ -254,10 +254,10 @@ func runBeside(c *cobra.Command, cluster *emulate.Cluster, args []string, signal
 }
 
 // driveEnvironment has muster slurm drive find the cluster's slurmrestd, whose port is another
-// each time, and know the cluster's number for its user, without flags.
+// each time, and know whose its jobs are, without flags.
 func driveEnvironment(cluster *emulate.Cluster) []string {
 	address, _ := cluster.REST()
-	return []string{"MUSTER_SLURM_DRIVE_REST=" + address, "MUSTER_SLURM_DRIVE_REST_USER=" + cluster.User, fmt.Sprintf("MUSTER_SLURM_DRIVE_UID=%d", cluster.UID)}
+	return []string{"MUSTER_SLURM_DRIVE_REST=" + address, "MUSTER_SLURM_DRIVE_REST_USER=" + cluster.User, fmt.Sprintf("MUSTER_SLURM_DRIVE_ONE_USER=%t", cluster.OneUser)}
 }
 
 // lookIn finds a command in a folder, or else in PATH.

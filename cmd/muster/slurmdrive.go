@@ -30,8 +30,8 @@ type driveFlags struct {
 	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory string
 	agents, tlsDir, authority, grants                                         string
 	poll, fallbackAfter                                                       time.Duration
-	parallel, uid                                                             int
-	guard                                                                     bool
+	parallel                                                                  int
+	guard, oneUser                                                            bool
 }
 
 func newSlurmDrive() *cobra.Command {
@@ -70,7 +70,7 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.StringVar(&f.agents, "agents", "", "where nodes that lend GPUs connect (muster node --head), HOST:PORT or unix:PATH, an `address`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with a head's certificate, as muster cert --head makes it, for --agents")
 	flags.StringVar(&f.authority, "authority", "", "a `file` with the certificate that vouches for nodes that lend (default: ca.pem in --tls-dir)")
-	flags.IntVar(&f.uid, "uid", 0, "the `number` that Slurm has for you where the machine has another: in a cluster of muster slurm emulate (default: the machine's)")
+	flags.BoolVar(&f.oneUser, "one-user", false, "all jobs are yours, under whatever name Slurm has for you: in a cluster of muster slurm emulate that has a user namespace")
 	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find what they were lent; all nodes of Slurm must see it")
 	return c
 }
@@ -222,7 +222,7 @@ func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
 		return nil, err
 	}
 	log.Info("nodes that lend connect here", "address", nodes.Address())
-	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: string(text), Self: f.uid}, nil
+	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: string(text), OneUser: f.oneUser}, nil
 }
 
 func newSlurmStatus() *cobra.Command {

@@ -137,7 +137,7 @@ func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (ou
 		}
 	}()
 	if s.Lending != nil {
-		s.Lending.Self = c.UID
+		s.Lending.OneUser = c.OneUser
 	}
 	r := &run{Setup: s, cluster: c, jobs: jobs, progress: progress, out: filepath.Join(c.Folder, "out")}
 	if err := os.Mkdir(r.out, 0o777); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +92,7 @@ func (c *slurmCluster) drive(more ...string) {
 	c.Helper()
 	args := append([]string{"slurm", "drive", "--agents", c.agents, "--authority", filepath.Join(c.dir, "ca.pem"), "--grants", c.grants(),
 		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl"),
-		"--uid", strconv.Itoa(c.slurm.UID)}, more...)
+		fmt.Sprintf("--one-user=%t", c.slurm.OneUser)}, more...)
 	if address, _ := c.slurm.REST(); address != "" {
 		args = append(args, "--rest", address, "--rest-user", c.slurm.User, "--token-file", c.slurm.TokenFile())
 	}

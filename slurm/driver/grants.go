@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -28,9 +29,9 @@ type Lending struct {
 	Folder string
 	// Authority vouches for the nodes that lend: certificates in PEM form.
 	Authority string
-	// Self is the number that Slurm has for whoever runs the driver, where it is another than the
-	// machine has: in an emulated cluster that lives in a user namespace. 0 where they are the same.
-	Self int
+	// OneUser says that the cluster lives in a user namespace: all its jobs are of the user who runs
+	// the driver, under whatever name and number Slurm knows that user inside.
+	OneUser bool
 }
 
 // lendTime is how long a node may take to lend.
@@ -103,7 +104,7 @@ func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
 		if len(borrows) == 0 {
 			continue
 		}
-		g := &grant.Grant{ID: who.grantID(part), User: p.User, Secret: grant.NewCredential(), Limit: grant.AllDevices}
+		g := &grant.Grant{ID: who.grantID(part), User: l.user(p.User), Secret: grant.NewCredential(), Limit: grant.AllDevices}
 		for _, b := range borrows {
 			d := grant.Device{Node: b.Node, Device: b.Device.Device, Memory: uint64(b.Memory)}
 			if b.Node != p.Nodes[part] {
@@ -121,6 +122,16 @@ func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
 		grants[part] = g
 	}
 	return grants, nil
+}
+
+// user is the name that nodes know a user of Slurm's by.
+func (l *Lending) user(name string) string {
+	if l.OneUser {
+		if own, err := user.Current(); err == nil {
+			return own.Username
+		}
+	}
+	return name
 }
 
 // lendersOf are the nodes that lend something of a grant, each once.
@@ -173,7 +184,7 @@ func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) erro
 
 // giveTo makes a file the job's user's.
 func (l *Lending) giveTo(path string, uid int) error {
-	if uid == os.Geteuid() || uid == l.Self && l.Self != 0 {
+	if l.OneUser || uid == os.Geteuid() {
 		return nil
 	}
 	if err := os.Chown(path, uid, -1); err != nil {
@@ -213,7 +224,7 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 		if err != nil {
 			continue // its user has changed it, and it is of no use
 		}
-		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != given.User || !takeFrom(&left, g.Devices) {
+		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || !takeFrom(&left, g.Devices) {
 			continue
 		}
 		for _, node := range lendersOf(g) {

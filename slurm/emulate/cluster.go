@@ -33,9 +33,9 @@ type Cluster struct {
 	Nodes []string
 	// User is SlurmUser, who may do everything; tokens are for it.
 	User string
-	// UID is that user's number inside the cluster. Outside it is the number of whoever started the
-	// cluster, and those two differ where the cluster lives in a user namespace of root's.
-	UID int
+	// OneUser says that the cluster lives in a user namespace, where whoever started it is the only
+	// user, and may have another name and number than outside.
+	OneUser bool
 	// Tree is the release that runs.
 	Tree *fetch.Tree
 
@@ -82,7 +82,7 @@ func start(ctx context.Context, o Options, tree *fetch.Tree) (_ *Cluster, err er
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Folder: folder, Nodes: nodeNames(o.Nodes), User: id.name, UID: id.uid, Tree: tree, done: make(chan struct{}), words: &limitedText{}}
+	c := &Cluster{Folder: folder, Nodes: nodeNames(o.Nodes), User: id.name, OneUser: id.rootless, Tree: tree, done: make(chan struct{}), words: &limitedText{}}
 	held := &holding{}
 	defer held.close() // the first process has its own
 	lock, err := lockFolder(folder)

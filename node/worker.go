@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -96,14 +97,13 @@ var errEndedEarly = errors.New("the worker ended before it was ready")
 // is closed. From then on post sends messages.
 func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, gone <-chan struct{}) error {
 	w.words.serves(s.Client)
-	if err := w.control.Send(s, files...); err != nil {
-		return early(err)
-	}
 	if left != nil {
 		w.heir = true
-		if err := w.control.Send(control.Hold{Attached: left.attached}, left.program); err != nil {
-			return early(err)
-		}
+		s.Hold = &control.Hold{Attached: left.attached}
+		files = append(slices.Clone(files), left.program)
+	}
+	if err := w.control.Send(s, files...); err != nil {
+		return early(err)
 	}
 	_ = w.control.Send(control.Ping{Number: firstPing}) // if it has ended already, it may have said why
 	ready, gaveUp := make(chan struct{}), make(chan error, 1)

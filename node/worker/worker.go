@@ -47,6 +47,7 @@ type worker struct {
 	devices  []device.Device // nil where one could not be opened
 	shifted  bool            // variables are elsewhere than the program knows
 	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
+	caller   *os.File        // the program's connection, if it came with the client
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
@@ -186,6 +187,10 @@ func cannotServe(conn *control.WorkerEnd, err error) error {
 
 func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
 	var held []*os.File
+	var program *os.File
+	if n := len(files); serve.Hold != nil && n > 2 {
+		program, files = files[n-1], files[:n-1]
+	}
 	if serve.Recover && len(files) >= 2+heldFiles {
 		held, files = files[2:2+heldFiles], slices.Concat(files[:2], files[2+heldFiles:])
 	}
@@ -202,7 +207,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
-		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
+		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
 	if w.pace, err = newPacer(serve.Pace, page); err != nil {
@@ -283,6 +288,9 @@ var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
 
 // run is the loop.
 func (w *worker) run() error {
+	if w.caller != nil {
+		w.attach(*w.serve.Hold, w.caller)
+	}
 	w.others.Go(w.receive)
 	return w.end(wire.Guard(func() error {
 		if err := w.prepare(); err != nil {

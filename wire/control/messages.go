@@ -59,6 +59,10 @@ type Serve struct {
 	// Resume says that another worker has served the client before: it is rebuilt from
 	// what those descriptors hold.
 	Resume bool `json:"resume,omitempty"`
+	// Hold gives a worker that goes on with another's client the program's connection: the
+	// last descriptor is that. It is part of this message, so that there is no moment at which
+	// the worker has the client and would not outlive the daemon.
+	Hold *Hold `json:"hold,omitempty"`
 	// Lease is the number of the last Grant that the worker before it was sent.
 	Lease uint64 `json:"lease,omitempty"`
 	// Committed is how many bytes of the swap area the worker before it had for the
@@ -220,7 +224,7 @@ type Ping struct {
 //
 // The worker tells the program that it is attached. Whenever the daemon dies, the
 // program either is attached and has a worker that lives on, or sees the end of its
-// connection. A worker that is to rebuild a client gets it right after Serve.
+// connection. A worker that is to rebuild a client gets it with Serve.
 type Hold struct {
 	// Attached is the record for the program. The ring and the data arena go with it.
 	// Without it the program knows already.

@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser referee criu examples tryexamples valgrind soak clean
+.PHONY: help build install uninstall deb release demo test lint bench browser referee criu examples tryexamples valgrind soak clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -44,6 +44,33 @@ bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h) shim/nodesocket.h
 bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@echo "  build $@"; mkdir -p bin/lib
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
+
+# Where make install puts things: below PREFIX, all of it below DESTDIR if that is set. The units of
+# systemd say /usr, and are changed if PREFIX is another.
+PREFIX ?= /usr/local
+UNITS ?= $(if $(filter /usr,$(PREFIX)),/lib/systemd/system,/etc/systemd/system)
+INTO = $(DESTDIR)$(PREFIX)
+
+install: build ## muster with its libraries, manual pages, completion and units, below PREFIX (/usr/local)
+	@echo "  install into $(INTO)"
+	$(Q)install -d $(INTO)/bin $(INTO)/lib/muster $(INTO)/share/man/man1 $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions $(INTO)/share/zsh/site-functions $(DESTDIR)$(UNITS)
+	$(Q)install bin/muster $(INTO)/bin/ && ln -sf muster $(INTO)/bin/muster-rsh
+	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/
+	$(Q)bin/muster man $(INTO)/share/man/man1 && gzip -nf $(INTO)/share/man/man1/muster*.1
+	$(Q)bin/muster completion bash > $(INTO)/share/bash-completion/completions/muster
+	$(Q)bin/muster completion zsh > $(INTO)/share/zsh/site-functions/_muster
+	$(Q)cp README.md LICENSE dist/*.yaml $(INTO)/share/doc/muster/
+	$(Q)for unit in dist/*.service; do sed 's,/usr/bin/muster,$(PREFIX)/bin/muster,' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/}; done
+
+uninstall: ## take away what make install put below PREFIX
+	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
+	rm -f $(INTO)/share/man/man1/muster.1.gz $(INTO)/share/man/man1/muster-*.1.gz $(DESTDIR)$(UNITS)/muster.service $(DESTDIR)$(UNITS)/muster-head.service
+
+deb: build ## bin/muster_VERSION_ARCH.deb, a package for Debian and Ubuntu
+	@scripts/package deb
+
+release: build ## bin/muster-VERSION-ARCH.tar.gz, to unpack anywhere
+	@scripts/package archive
 
 demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI jobs borrow, share and swap; one node is killed
 	@bin/muster demo

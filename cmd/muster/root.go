@@ -57,6 +57,7 @@ var commands = []func() *cobra.Command{
 	newPtx,
 	newVersion,
 	newCompletion,
+	newMan,
 	newWorker,
 	newTask,
 	newDelay,

@@ -73,7 +73,7 @@ func headOf(cfg node.Config) (dial.Config, error) {
 	if err != nil {
 		return to, err
 	}
-	to.TLS = &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs}
+	to.TLS = &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs, VerifyConnection: own.VerifyConnection}
 	return to, nil
 }
 

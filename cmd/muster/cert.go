@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/node/gateway"
+	"muster/report"
 )
 
 const certHelp = `Make what nodes and users need to know each other over the network: an authority
@@ -36,12 +37,7 @@ func newCert() *cobra.Command {
   muster cert certs --host gpu1.example.org,10.0.0.7
   muster cert certs --user alice --days 90
   muster cert certs --head head.example.org`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageErrorf("name one folder for the certificates")
-			}
-			return nil
-		},
+		Args: oneFolder,
 		RunE: func(c *cobra.Command, args []string) error {
 			if days < 1 || days > 3650 {
 				return usageErrorf("--days %d: give 1 to 3650", days)
@@ -55,11 +51,111 @@ func newCert() *cobra.Command {
 			return makeCertificates(c, args[0], certificates{hosts, heads, name, days})
 		},
 	}
+	c.AddCommand(newCertList(), newCertRevoke())
 	c.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses by which the node is reached")
 	c.Flags().StringSliceVar(&heads, "head", nil, "`names` and addresses by which the head is reached")
 	c.Flags().StringVar(&name, "user", "", "the user's `name`, which the node's limits go by")
 	c.Flags().IntVar(&days, "days", 365, "how long the certificates are good for")
 	return c
+}
+
+const certListHelp = `List the certificates that the authority in DIR made, with their numbers, how long they are
+good for, and which were revoked.`
+
+func newCertList() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "list DIR [--json]",
+		Short:   "List the certificates that an authority made",
+		Long:    certListHelp,
+		Example: "  muster cert list certs",
+		Args:    oneFolder,
+		RunE: func(c *cobra.Command, args []string) error {
+			authority, err := existingAuthority(args[0])
+			if err != nil {
+				return err
+			}
+			list, err := authority.List()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c, map[string]any{"certificates": list})
+			}
+			t := &report.Table{Columns: []report.Column{{Name: "Name"}, {Name: "Number"}, {Name: "Until"}, {Name: "State"}}}
+			for _, each := range list {
+				t.Rows = append(t.Rows, []string{each.Name, each.Serial, each.Until.UTC().Format(time.DateOnly), worthOf(each, time.Now())})
+			}
+			return t.WriteText(c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// worthOf says in a word what a certificate is worth.
+func worthOf(c gateway.Issued, now time.Time) string {
+	switch {
+	case c.Revoked:
+		return "revoked"
+	case now.After(c.Until):
+		return "expired"
+	}
+	return "good"
+}
+
+const certRevokeHelp = `Make certificates of the authority in DIR count no more: those of a folder's name, as
+muster cert list shows them, or the one with a number.
+
+The authority signs a list of them, revoked.pem, in DIR and in the folders of nodes and
+heads that are still there. Copy it beside ca.pem on every node and head: they read it
+when it changes, and refuse who comes with such a certificate from then on. Programs that
+are connected already go on.`
+
+func newCertRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke DIR NAME|NUMBER...",
+		Short:   "Make certificates count no more",
+		Long:    certRevokeHelp,
+		Example: "  muster cert revoke certs user-alice\n  scp certs/revoked.pem gpu1:/etc/muster/node/",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usageErrorf("name the authority's folder, and what to revoke: muster cert list DIR shows that")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			authority, err := existingAuthority(args[0])
+			if err != nil {
+				return err
+			}
+			revoked, written, err := authority.Revoke(args[1:])
+			if err != nil {
+				return err
+			}
+			for _, each := range revoked {
+				fmt.Fprintf(c.OutOrStdout(), "revoked %s, number %s\n", each.Name, each.Serial)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "wrote %s: copy it beside ca.pem on every node and head\n", strings.Join(written, ", "))
+			return nil
+		},
+	}
+}
+
+func oneFolder(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageErrorf("name one folder for the certificates")
+	}
+	return nil
+}
+
+// existingAuthority opens an authority, and makes none.
+func existingAuthority(dir string) (*gateway.Authority, error) {
+	if _, err := os.Stat(filepath.Join(dir, gateway.FileCAKey)); err != nil {
+		return nil, fmt.Errorf("there is no authority in %s: give the folder that muster cert made (%w)", dir, err)
+	}
+	authority, _, err := gateway.OpenAuthority(dir, time.Now())
+	return authority, err
 }
 
 // thisMachine is what certificates are made for where nobody says.

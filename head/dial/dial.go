@@ -124,7 +124,14 @@ func secure(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
 	t.NextProtos = []string{"http/1.1"}
-	t.VerifyConnection = func(s tls.ConnectionState) error { return identity.IsHead(s.PeerCertificates[0]) }
+	t.VerifyConnection = func(s tls.ConnectionState) error {
+		if given.VerifyConnection != nil {
+			if err := given.VerifyConnection(s); err != nil {
+				return err
+			}
+		}
+		return identity.IsHead(s.PeerCertificates[0])
+	}
 	return t
 }
 

@@ -43,6 +43,11 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 		if config.ClientCAs, err = client.LoadAuthority(ca); err != nil {
 			return nil, err
 		}
+		revoked, err := newRevocations(ca)
+		if err != nil {
+			return nil, err
+		}
+		config.VerifyConnection = revoked.check
 	}
 	return config, nil
 }
@@ -162,6 +167,13 @@ func (a *Authority) folder(name string, template *x509.Certificate, cert, key st
 	if err := a.issue(template, filepath.Join(folder, cert), filepath.Join(folder, key)); err != nil {
 		return "", err
 	}
+	list, err := os.ReadFile(filepath.Join(a.dir, FileRevoked))
+	if err == nil && cert != client.FileUser {
+		err = replaceFile(filepath.Join(folder, FileRevoked), list)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
 	return folder, writePEM(filepath.Join(folder, client.FileCA), "CERTIFICATE", a.cert.Raw)
 }
 
@@ -194,7 +206,13 @@ func (a *Authority) issue(template *x509.Certificate, certFile, keyFile string) 
 	if err := writePEM(keyFile, "PRIVATE KEY", secret); err != nil {
 		return err
 	}
-	return writePEM(certFile, "CERTIFICATE", cert)
+	if err := writePEM(certFile, "CERTIFICATE", cert); err != nil || a.cert == nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(a.dir, issuedFolder), 0o700); err != nil {
+		return err
+	}
+	return writePEM(filepath.Join(a.dir, issuedFolder, serial(template.SerialNumber)+".pem"), "CERTIFICATE", cert)
 }
 
 // writePEM writes a file that nobody else can read, and never one that is there.

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/client"
+)
+
+// handshake connects a user with a folder to a node with another, and returns what the node says.
+func handshake(t *testing.T, node, user string) error {
+	t.Helper()
+	server, err := LoadDir(node)
+	if err != nil {
+		return err
+	}
+	own, err := client.LoadTLS(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = own.Clone()
+	own.ServerName = "localhost"
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		c := tls.Client(far, own)
+		_ = c.Handshake()
+		far.Close()
+	}()
+	return tls.Server(near, strict(server)).Handshake()
+}
+
+// A certificate that was revoked opens no door, from when the list is beside the authority's; others
+// go on being good, and so does one that is made anew for the same user.
+func TestRevoked(t *testing.T) {
+	dir := t.TempDir()
+	a, _, err := OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := a.Node([]string{"localhost"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice, err := a.User("alice", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := a.User("bob", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := filepath.Join(t.TempDir(), "alice") // the user has taken it
+	if err := os.Rename(alice, gone); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{gone, bob} {
+		if err := handshake(t, node, user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revoked, written, err := a.Revoke([]string{"user-alice"})
+	if err != nil || len(revoked) != 1 || len(written) != 2 {
+		t.Fatalf("revoked %v in %v, %v", revoked, written, err)
+	}
+	if err := handshake(t, node, gone); err == nil || !strings.Contains(err.Error(), "of user-alice was revoked: its owner needs a new one") {
+		t.Errorf("alice: %v", err)
+	}
+	if err := handshake(t, node, bob); err != nil {
+		t.Errorf("bob: %v", err)
+	}
+	anew, err := a.User("alice", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := handshake(t, node, anew); err != nil {
+		t.Errorf("alice with a new certificate: %v", err)
+	}
+	if other, err := a.Node([]string{"other", "localhost"}, 1); err != nil || handshake(t, other, gone) == nil {
+		t.Errorf("a node that is made later lets alice in: %v", err)
+	}
+	if list, err := a.List(); err != nil || len(list) != 5 {
+		t.Errorf("the list is %v, %v", list, err)
+	}
+}
+
+// A node that serves hears of a list that comes later, without being started again; one that
+// somebody else made lets nobody in.
+func TestRevokedWhileServing(t *testing.T) {
+	dir := t.TempDir()
+	a, _, err := OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := a.Node([]string{"localhost"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := LoadDir(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := a.User("alice", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := client.LoadPair(filepath.Join(user, client.FileUser), filepath.Join(user, client.FileUserKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := tls.ConnectionState{}
+	state.PeerCertificates = append(state.PeerCertificates, pair.Leaf)
+	if err := config.VerifyConnection(state); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Revoke([]string{"user-alice"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.VerifyConnection(state); err == nil {
+		t.Error("a list that came later is not heard of")
+	}
+	stranger, _, err := OpenAuthority(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stranger.User("alice", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := stranger.Revoke([]string{"user-alice"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"no list": "hello", "another authority's": read(t, filepath.Join(stranger.dir, FileRevoked))} {
+		if err := replaceFile(filepath.Join(node, FileRevoked), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := config.VerifyConnection(tls.ConnectionState{}); err == nil || !strings.Contains(err.Error(), "muster cert revoke") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := LoadDir(node); err == nil {
+			t.Errorf("%s: the node starts", name)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -215,6 +215,11 @@ func AddDevice(socket string, c Device) (*status.Changed, error) {
 	return change(socket, addRequest{Request: "device-add", Add: c.DeviceConfig, Reserve: c.Reserve})
 }
 
+// EndClient ends a client of the daemon at a socket; its program is told the reason.
+func EndClient(socket string, client uint64, reason string) (*status.Changed, error) {
+	return change(socket, endRequest{Request: "end", Client: vgpu.ClientID(client), Reason: reason})
+}
+
 // MoveClient has a client run on a device.
 func MoveClient(socket string, client uint64, device string) (*status.Changed, error) {
 	return change(socket, moveRequest{Request: "move", Client: vgpu.ClientID(client), Device: device})

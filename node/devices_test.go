@@ -363,6 +363,29 @@ func TestMoveByHand(t *testing.T) {
 	a.end(t)
 }
 
+// A client that is ended by hand is told who did it and why, and gives everything back.
+func TestEndByHand(t *testing.T) {
+	f := realNode(t, nil)
+	p := mustConnect(t, f)
+	a := startAdding(t, p, vecadd(t))
+	a.goesOn(t)
+	if _, err := EndClient(f.socket, 7, ""); err == nil || !strings.Contains(err.Error(), "there is no client 7: muster ps lists those there are") {
+		t.Errorf("a client that is not there: %v", err)
+	}
+	if _, err := EndClient(f.socket, 1, "one\ntwo"); err == nil || !strings.Contains(err.Error(), "the reason must be one line") {
+		t.Errorf("a reason of two lines: %v", err)
+	}
+	ended := changes(t)(EndClient(f.socket, 1, "the demo needs the GPU"))
+	if ended.Client == nil || ended.Client.ID != 1 {
+		t.Fatalf("%+v", ended)
+	}
+	eventually(t, "nothing is left of it", func() bool { s := statusOf(t, f); return len(s.Clients) == 0 })
+	<-a.done
+	if a.err == nil || !strings.Contains(a.err.Error(), "ended it (muster kill): the demo needs the GPU") {
+		t.Errorf("the program was told %v", a.err)
+	}
+}
+
 // Programs come while devices come and go: each finds out what there is, whatever
 // happened while its worker started.
 func TestProgramsComeWhileDevicesDo(t *testing.T) {

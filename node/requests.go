@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"muster/model"
 	"muster/node/vgpu"
@@ -28,6 +29,7 @@ func init() { // handlers name the others in what they say
 		"status":        (*daemon).answerStatus,
 		"monitor":       (*daemon).answerMonitor,
 		"move":          (*daemon).answerMove,
+		"end":           (*daemon).answerEnd,
 		"device-drain":  (*daemon).answerDrain,
 		"device-resume": (*daemon).answerResume,
 		"device-remove": (*daemon).answerRemove,
@@ -302,6 +304,42 @@ func (d *daemon) answerMove(who peer, line []byte) (any, error) {
 		changed = d.changedDevice(id)
 		is := d.clientNow(c)
 		changed.Client = &is
+		return nil
+	})
+	return changed, err
+}
+
+// endRequest says whose time is over.
+type endRequest struct {
+	Request string        `json:"request"`
+	Client  vgpu.ClientID `json:"client"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+// maxReason is how much somebody may tell a program's user with its end.
+const maxReason = 256
+
+func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
+	var r endRequest
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	if len(r.Reason) > maxReason || strings.ContainsFunc(r.Reason, unicode.IsControl) {
+		return nil, fmt.Errorf("the reason must be one line of at most %d bytes", maxReason)
+	}
+	var changed status.Changed
+	err := d.inLoop(func() error {
+		c, err := d.clientFor(who, r.Client)
+		if err != nil {
+			return err
+		}
+		is := d.clientNow(c)
+		changed.Client = &is
+		why := "user " + who.user.name + " ended it (muster kill)"
+		if r.Reason != "" {
+			why += ": " + r.Reason
+		}
+		d.end(c, why, true)
 		return nil
 	})
 	return changed, err

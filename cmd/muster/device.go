@@ -326,6 +326,55 @@ client's user, the user whose node it is and root may do that.`,
 	return c
 }
 
+func newKill() *cobra.Command {
+	var f deviceFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "kill CLIENT... [--reason TEXT] [--socket ADDRESS] [--json]",
+		Short: "End what a program has on a node",
+		Long: `End clients of a node, as muster ps lists them: their kernels are stopped, and their
+memory is given back. Their programs are told why, and their next CUDA call fails; the
+processes themselves are their users'. The client's user, the user whose node it is and
+root may do that. To end a job, use muster cancel.`,
+		Example: "  muster kill 3\n  muster kill 3 7 --reason 'the GPU is needed for the demo'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("give a client, as muster ps lists them")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeMove(&f.socket),
+		RunE: func(c *cobra.Command, args []string) error {
+			var ended []*status.Changed
+			var ids []uint64
+			for _, arg := range args {
+				id, err := strconv.ParseUint(arg, 10, 64)
+				if err != nil {
+					return usageErrorf("%q is no client: give its number, as muster ps lists it", arg)
+				}
+				ids = append(ids, id)
+			}
+			for _, id := range ids {
+				changed, err := node.EndClient(socketOf(f.socket), id, reason)
+				if err != nil {
+					return err
+				}
+				ended = append(ended, changed)
+				if !f.json {
+					fmt.Fprintf(c.OutOrStdout(), "client %d (%s of user %s) is ended\n", id, changed.Client.Program, changed.Client.User)
+				}
+			}
+			if f.json {
+				return printJSON(c, ended)
+			}
+			return nil
+		},
+	}
+	f.common(c)
+	c.Flags().StringVar(&reason, "reason", "", "a `text` for the program's user")
+	return c
+}
+
 // --- completion ----------------------------------------------------------------
 
 // completeDevice completes the one device that a command takes.

@@ -14,10 +14,12 @@ import (
 // the help texts, so that nothing is written twice.
 func newMan() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man FOLDER",
-		Short:  "Write the manual pages into a folder",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Use:     "man FOLDER",
+		Short:   "Write the manual pages into a folder",
+		Long:    "Write a manual page for each command into a folder. make install does that.",
+		Example: "  muster man /usr/local/share/man/man1",
+		Hidden:  true,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

@@ -25,6 +25,7 @@ var commands = []func() *cobra.Command{
 	newDevice,
 	newGrant,
 	newMove,
+	newKill,
 	newTop,
 	newCheckpoint,
 	newRestore,
@@ -71,7 +72,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"programs", "Programs and the GPUs of this machine:", []string{
-		"run", "trace", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
+		"run", "trace", "check", "node", "ps", "devices", "device", "move", "kill", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
 		"nodes", "drain", "resume", "page", "slurm"}},

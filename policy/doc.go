@@ -1,5 +1,6 @@
-// Package policy decides which job starts where: an immutable view in, a plan
-// with reasons out. It owns what every policy shares: the state that a view
+// Package policy decides which job starts where: a policy reads a View, proposes
+// starts in it, and what it proposed is the plan, with reasons. Proposals change
+// the view's working copy of the cluster and never the cluster itself. The package owns what every policy shares: the state that a view
 // looks at, the queue, first-fit placement, trial moves with rollback, and the
 // one applier that checks each line of a plan before it becomes true.
 //

@@ -80,6 +80,9 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
 RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
 
+# The packages whose tests take longest begin first, so that none of them is left over at the end.
+LONGEST := ./internal/stack ./cmd/muster ./internal/chaos/... ./node/worker ./node ./slurm/...
+
 # Tests wait for processes now and then: one package more than there are processors.
 JOBS := -p $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
@@ -97,8 +100,8 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1; \
 	$(if $(Q),,set -x;) \
 	echo "  test ./... (the quick ones, with the race detector)" && \
-	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list ./...)) && \
-	echo "  test ./..." && $(GO) test -vet=off $(JOBS) ./... && \
+	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
+	echo "  test ./..." && $(GO) test -vet=off $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		echo "  test the software GPU with vectors" && \
@@ -186,6 +189,7 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
+	MUSTER_BETWEEN_ALL=1 go test ./internal/stack -run 'Between|SameResults' -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SLURM_ALL=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000

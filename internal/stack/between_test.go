@@ -285,7 +285,7 @@ func TestMovesBetweenCalls(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=1G,name=a;soft:memory=1G,name=b", "--vgpus", "8")
 	programs := append(sequences(), []string{"cases"}, []string{"captures"}, []string{"graphs"}, []string{"families"})
-	all := playings(5, programs...)
+	all := playings(9, programs...)
 	if allBetween {
 		all = append(all, playings(1, programs...)...)
 	}

@@ -552,6 +552,9 @@ func (c *Core) recall(j *job, why string) {
 		c.counts.Recalled++
 		c.note("job %s is recalled: %s", j.Ref, why)
 	}
+	if j.phase == waiting {
+		c.withdraw(j) // the policy has given it nothing
+	}
 	c.enter(j, recalling)
 	j.why, j.until = why, c.now+c.pause(j)
 	j.busy = true

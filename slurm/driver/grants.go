@@ -76,13 +76,9 @@ func (l *Lending) check() error {
 
 // give lends a job all that it borrows: its grants are in their folder, and the nodes know them.
 func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
-	grants, err := l.make(p)
+	grants, err := l.makeAndWrite(p)
 	if err != nil {
 		return err
-	}
-	who := borrower{p.Job.ID, p.Start}
-	if err := l.write(who.folder(), p, grants); err != nil {
-		return fmt.Errorf("its grant cannot be written: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lendTime)
 	defer cancel()
@@ -94,6 +90,33 @@ func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 		}
 	}
 	return nil
+}
+
+// giveAgain is give for a job that Slurm may have started already: nobody waits for the nodes, but the
+// job's steps do.
+func (l *Lending) giveAgain(p *slurm.Place) error {
+	grants, err := l.makeAndWrite(p)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		for _, node := range lendersOf(g) {
+			l.Nodes.Want(node, g.Loan(node))
+		}
+	}
+	return nil
+}
+
+// makeAndWrite makes a job's grants and puts them into their folder.
+func (l *Lending) makeAndWrite(p *slurm.Place) ([]*grant.Grant, error) {
+	grants, err := l.make(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.write(borrower{p.Job.ID, p.Start}.folder(), p, grants); err != nil {
+		return nil, fmt.Errorf("its grant cannot be written: %w", err)
+	}
+	return grants, nil
 }
 
 // make makes the grant of each node of a job; nil for one that was lent nothing.

@@ -254,8 +254,21 @@ func (c *Core) uncrowd() {
 		c.adopt(j, j.grants)
 		j.grants = nil
 	}
+	for _, id := range c.sorted(func(j *job) bool { return j.phase == recalling && j.number < 0 }) {
+		c.crowdLenders(c.jobs[id])
+	}
 	for _, n := range c.nodes {
 		n.noted = n.crowded
+	}
+}
+
+// crowdLenders closes the nodes whose GPUs were lent to a job that is to be recalled and is not in the
+// book: Slurm may start it before it is held.
+func (c *Core) crowdLenders(j *job) {
+	for _, d := range j.lent() {
+		if n := c.byName[d.Node]; n != nil {
+			c.crowd(n.number)
+		}
 	}
 }
 
@@ -301,6 +314,7 @@ func (c *Core) findPlaced(j *job) {
 	id, err := c.state.Adopt(spec, 0, a, c.policyTime(c.now))
 	if err != nil {
 		c.recall(j, fmt.Sprintf("where it was placed there is no room: %v", err))
+		c.crowdLenders(j)
 		return
 	}
 	j.spec, j.number = spec, id

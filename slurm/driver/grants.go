@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -176,7 +177,7 @@ func lendersOf(g *grant.Grant) []string {
 // write makes a job's folder, in one step: whoever finds it finds all of it. The job's user alone can
 // read it.
 func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) error {
-	next, final := filepath.Join(l.Folder, ".new-"+name), filepath.Join(l.Folder, name)
+	next, final := filepath.Join(l.Folder, unfinished+name), filepath.Join(l.Folder, name)
 	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(final)); err != nil {
 		return err
 	}
@@ -216,11 +217,17 @@ func (l *Lending) giveTo(path string, uid int) error {
 	return nil
 }
 
-// find lists the jobs whose grants are in the folder.
+// unfinished is how the names of folders begin that are being written.
+const unfinished = ".new-"
+
+// find lists the jobs whose grants are in the folder, and removes what a driver was writing when it was killed.
 func (l *Lending) find() ([]borrower, error) {
 	entries, err := os.ReadDir(l.Folder)
 	var list []borrower
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unfinished) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(l.Folder, e.Name())))
+		}
 		var b borrower
 		if n, _ := fmt.Sscanf(e.Name(), "%d.%d", &b.job, &b.start); n == 2 && b.folder() == e.Name() {
 			list = append(list, b)

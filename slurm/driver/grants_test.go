@@ -186,7 +186,11 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	b.lose = engine.ErrUnknown
 	round()
 	lends(n, round, "lend slurm-17-0-0")
-	l.Close() // killed
+	l.Close() // killed, and another before it while it wrote a grant
+	half := filepath.Join(b.dir, "grants", ".new-16.0")
+	if err := os.Mkdir(half, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	b.job.Reason = "JobHeldAdmin"
 	l, round = b.start()
 	n = lenderstest.Greet(t, l.Address(), "n2", "slurm-17-0-0")
@@ -197,8 +201,10 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	}
 	round()
 	n.Hears("unlend slurm-17-0-0")
-	if _, err := os.Stat(filepath.Dir(b.file())); err == nil {
-		t.Error("the grant is still there")
+	for _, path := range []string{filepath.Dir(b.file()), half} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
 	}
 }
 

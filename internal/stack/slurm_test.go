@@ -30,7 +30,9 @@ type slurmCluster struct {
 	tls     bool   // they are known by certificates there
 	driver  *program
 	lenders map[string]*theNode
-	jobs    int
+	// gateways are the lenders' addresses, which they keep: grants name them.
+	gateways map[string]string
+	scripts  int // of jobs, so far
 }
 
 // lentDevice is what each lender has.
@@ -45,7 +47,7 @@ func newSlurmCluster(t *testing.T, o emulate.Options, lenders ...string) *slurmC
 func startSlurmCluster(t *testing.T, c *slurmCluster, o emulate.Options, lenders ...string) *slurmCluster {
 	t.Helper()
 	emulatetest.Need(t, o.Release)
-	c.world, c.lenders = newWorld(t), map[string]*theNode{}
+	c.world, c.lenders, c.gateways = newWorld(t), map[string]*theNode{}, map[string]string{}
 	var err error
 	if c.dir, err = os.MkdirTemp("/tmp", "muster-slurm-stack-"); err != nil {
 		t.Fatal(err)
@@ -138,8 +140,11 @@ func (c *slurmCluster) lend(name string) {
 // lendAs starts a node that lends and has the certificate of another.
 func (c *slurmCluster) lendAs(name, certificate string) {
 	c.Helper()
+	if c.gateways[name] == "" {
+		c.gateways[name] = anyPort(c.T)
+	}
 	n := c.start("--socket", c.nodeSocket(name), "--name", name, "--head", c.agents, "--spool", filepath.Join(c.dir, "spool-"+name), "--devices", lentDevice,
-		"--listen", anyPort(c.T), "--tls-dir", filepath.Join(c.dir, "node-"+certificate), "--grants", "required")
+		"--listen", c.gateways[name], "--tls-dir", filepath.Join(c.dir, "node-"+certificate), "--grants", "required")
 	n.socket = c.nodeSocket(name)
 	c.lenders[name] = n
 }
@@ -173,13 +178,24 @@ func (c *slurmCluster) state(id string) string {
 // sbatch submits a script, which writes to the file that is returned.
 func (c *slurmCluster) sbatch(script string, options ...string) (id, out string) {
 	c.Helper()
-	c.jobs++
-	name := filepath.Join(c.dir, fmt.Sprintf("job-%d", c.jobs))
+	id, out, err := c.trySbatch(script, options...)
+	if err != nil {
+		c.Fatalf("sbatch %q: %v: %s", options, err, id)
+	}
+	return id, out
+}
+
+// trySbatch is sbatch that may fail; id is then what it said.
+func (c *slurmCluster) trySbatch(script string, options ...string) (id, out string, err error) {
+	c.Helper()
+	c.scripts++
+	name := filepath.Join(c.dir, fmt.Sprintf("job-%d", c.scripts))
 	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		c.Fatal(err)
 	}
 	args := append([]string{"--parsable", "-o", name + ".out"}, options...)
-	return c.must("sbatch", append(args, name)...), name + ".out"
+	id, err = c.try("sbatch", append(args, name)...)
+	return id, name + ".out", err
 }
 
 // ends waits for the end of a job, and returns what it wrote.

@@ -511,7 +511,7 @@ func (c *Core) waits(j *job, asked time.Duration) {
 func (c *Core) released(j *job) {
 	f, answer := &j.fact, j.comment.Answer
 	switch {
-	case answer.For(f.ID, f.Restarts) && j.phase != recalling && j.plan != nil && !j.plan.Same(answer):
+	case answer.For(f.ID, f.Restarts) && j.phase != recalling && j.plan.For(f.ID, f.Restarts) && !j.plan.Same(answer):
 		c.recall(j, "Slurm has forgotten where it was placed last")
 	case answer.For(f.ID, f.Restarts) && j.phase != recalling:
 		if j.phase != placed {
@@ -565,6 +565,7 @@ func (c *Core) recall(j *job, why string) {
 		c.withdraw(j) // the policy has given it nothing
 	}
 	c.enter(j, recalling)
+	c.crowdLenders(j)
 	j.why, j.until = why, c.now+c.pause(j)
 	j.busy = true
 	c.effects.Recalls = append(c.effects.Recalls, j.Ref)

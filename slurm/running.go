@@ -254,7 +254,7 @@ func (c *Core) uncrowd() {
 		c.adopt(j, j.grants)
 		j.grants = nil
 	}
-	for _, id := range c.sorted(func(j *job) bool { return j.phase == recalling && j.number < 0 }) {
+	for _, id := range c.sorted(func(j *job) bool { return j.phase == recalling }) {
 		c.crowdLenders(c.jobs[id])
 	}
 	for _, n := range c.nodes {
@@ -262,9 +262,12 @@ func (c *Core) uncrowd() {
 	}
 }
 
-// crowdLenders closes the nodes whose GPUs were lent to a job that is to be recalled and is not in the
-// book: Slurm may start it before it is held.
+// crowdLenders closes the nodes whose GPUs were lent to a job that is to be recalled and that the book has
+// not: Slurm may start it before it is held.
 func (c *Core) crowdLenders(j *job) {
+	if j.number >= 0 || !j.plan.For(j.ID, j.fact.Restarts) {
+		return
+	}
 	for _, d := range j.lent() {
 		if n := c.byName[d.Node]; n != nil {
 			c.crowd(n.number)
@@ -286,12 +289,12 @@ func (c *Core) onCrowded(j *job) bool {
 // request without an answer.
 func (c *Core) findPlaced(j *job) {
 	c.withdraw(j)
+	j.plan = j.comment.Answer
 	spec, err := c.understand(j)
 	if err != nil {
 		c.recall(j, err.Error())
 		return
 	}
-	j.plan = j.comment.Answer
 	a := &model.Allocation{Grants: c.grantsOf(j)}
 	if j.short {
 		if spec.Request.Remote.Count = len(a.Grants); len(a.Grants) == 0 {
@@ -314,7 +317,6 @@ func (c *Core) findPlaced(j *job) {
 	id, err := c.state.Adopt(spec, 0, a, c.policyTime(c.now))
 	if err != nil {
 		c.recall(j, fmt.Sprintf("where it was placed there is no room: %v", err))
-		c.crowdLenders(j)
 		return
 	}
 	j.spec, j.number = spec, id

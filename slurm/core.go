@@ -316,10 +316,17 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	}
 	c.listing++
 	var fresh []*job
-	for i := range p.Jobs {
-		j := c.take(&p.Jobs[i], p.Asked)
-		if j != nil && j.phase == aside {
-			fresh = append(fresh, j)
+	// Those that have nothing go first. After a slurmctld was killed that has forgotten which jobs it
+	// had started, others may have what the book says is theirs.
+	for _, holding := range []bool{false, true} {
+		for i := range p.Jobs {
+			if p.Jobs[i].holds() != holding {
+				continue
+			}
+			j := c.take(&p.Jobs[i], p.Asked)
+			if j != nil && j.phase == aside {
+				fresh = append(fresh, j)
+			}
 		}
 	}
 	for _, id := range c.sorted(func(j *job) bool { return j.mark != c.listing && !j.busy && p.Asked > j.told }) {
@@ -504,6 +511,8 @@ func (c *Core) waits(j *job, asked time.Duration) {
 func (c *Core) released(j *job) {
 	f, answer := &j.fact, j.comment.Answer
 	switch {
+	case answer.For(f.ID, f.Restarts) && j.phase != recalling && j.plan.For(f.ID, f.Restarts) && !j.plan.Same(answer):
+		c.recall(j, "Slurm has forgotten where it was placed last")
 	case answer.For(f.ID, f.Restarts) && j.phase != recalling:
 		if j.phase != placed {
 			c.findPlaced(j)
@@ -552,7 +561,11 @@ func (c *Core) recall(j *job, why string) {
 		c.counts.Recalled++
 		c.note("job %s is recalled: %s", j.Ref, why)
 	}
+	if j.phase == waiting {
+		c.withdraw(j) // the policy has given it nothing
+	}
 	c.enter(j, recalling)
+	c.crowdLenders(j)
 	j.why, j.until = why, c.now+c.pause(j)
 	j.busy = true
 	c.effects.Recalls = append(c.effects.Recalls, j.Ref)

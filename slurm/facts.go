@@ -152,6 +152,9 @@ func (j *Job) Ended() bool {
 // pending says whether a job waits, for Slurm or for Muster.
 func (j *Job) pending() bool { return j.State == "PENDING" && !j.Completing }
 
+// holds says whether a job has nodes, or may get some from Slurm at any time.
+func (j *Job) holds() bool { return !j.Ended() && !(j.pending() && j.Held) }
+
 // several says whether a record stands for more than one task of an array.
 func (j *Job) several() bool { return len(j.tasks(2)) > 1 }
 

@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,6 +28,10 @@ type fake struct {
 	ended  map[uint64]int
 	// faults is how likely things go wrong, from 0 to 1.
 	faults float64
+	// saved is what slurmctld has written down, which it does every few seconds; forgotten are the jobs
+	// that were submitted later than that when it was killed.
+	saved     saved
+	forgotten map[uint64]bool
 	// lends says which nodes lend two GPUs each that Slurm does not know; nil: Slurm knows them.
 	lends map[string]bool
 }
@@ -36,13 +41,20 @@ type fakeJob struct {
 	run, end time.Duration
 }
 
+// saved is the state of a slurmctld at one time.
+type saved struct {
+	at    time.Duration
+	jobs  map[uint64]fakeJob
+	ended map[uint64]int
+}
+
 type late struct {
 	at time.Duration
 	do func()
 }
 
 func newFake(t testing.TB, seed uint64, nodes, cpus, gpus int) *fake {
-	f := &fake{t: t, random: rand.New(rand.NewPCG(seed, 7)), now: 1_800_000_000 * time.Second, next: 1, jobs: map[uint64]*fakeJob{}, free: map[string]int{}, ended: map[uint64]int{}}
+	f := &fake{t: t, random: rand.New(rand.NewPCG(seed, 7)), now: 1_800_000_000 * time.Second, next: 1, jobs: map[uint64]*fakeJob{}, free: map[string]int{}, ended: map[uint64]int{}, forgotten: map[uint64]bool{}}
 	for i := range nodes {
 		n := slurm.Node{Name: fmt.Sprintf("n%d", i+1), CPUs: cpus, Memory: 1 << 34, Threads: 1, GPUs: gpus, States: []string{"IDLE"}}
 		f.nodes = append(f.nodes, n)
@@ -115,6 +127,44 @@ func (f *fake) tick(d time.Duration) {
 			f.start(j)
 		case j.State == "COMPLETED" && j.end+30*time.Second < f.now:
 			delete(f.jobs, id) // Slurm forgets it
+		}
+	}
+}
+
+// save has slurmctld write its state down.
+func (f *fake) save() {
+	f.saved = saved{at: f.now, jobs: map[uint64]fakeJob{}, ended: maps.Clone(f.ended)}
+	for id, j := range f.jobs {
+		f.saved.jobs[id] = *j
+	}
+}
+
+// killController kills slurmctld and starts it again: what it had not written down never happened. Jobs
+// that have ended since then run until Slurm finds out that they do not.
+func (f *fake) killController() {
+	f.late = nil
+	f.ended = maps.Clone(f.saved.ended)
+	for _, id := range f.order {
+		was, known := f.saved.jobs[id]
+		switch j := f.jobs[id]; {
+		case known && j != nil:
+			*j = was
+		case known:
+			f.jobs[id] = &was
+		default:
+			delete(f.jobs, id)
+			f.forgotten[id] = true
+		}
+	}
+	for _, n := range f.nodes {
+		f.free[n.Name] = n.CPUs
+	}
+	for _, j := range f.jobs {
+		for _, u := range j.Uses {
+			f.free[u.Node] -= u.CPUs
+		}
+		if j.State == "RUNNING" && j.end <= f.now {
+			j.end = f.now + time.Duration(1+f.random.IntN(60))*time.Second
 		}
 	}
 }
@@ -202,7 +252,8 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 	for _, p := range e.Places {
 		f.checkBorrows(&p)
 		f.request(told, p.Job.ID, func(j *fakeJob) {
-			if !j.Held {
+			// A user may have released it in the meantime.
+			if was, err := words.Parse(j.AdminComment); err != nil || !j.Held && was.Answer.For(j.ID, j.Restarts) {
 				f.t.Errorf("job %d is placed twice", j.ID)
 			}
 			j.Required, j.AdminComment, j.Held, j.Reason = strings.Join(p.Nodes, ","), p.Comment, false, "None"
@@ -285,7 +336,9 @@ func newCore(t testing.TB, spec string, lending bool) *slurm.Core {
 // mishap does something that users, administrators and hardware do.
 func (f *fake) mishap() {
 	n := &f.nodes[f.random.IntN(len(f.nodes))]
-	switch f.random.IntN(6) {
+	switch f.random.IntN(7) {
+	case 6:
+		f.killController()
 	case 0:
 		n.States = []string{"IDLE", "DRAIN"}
 	case 1, 2:
@@ -348,6 +401,9 @@ func live(t *testing.T, seed uint64, spec string, lending bool) {
 				comment := []string{"muster:req", "muster:req rgpu=1", "muster:req rgpu=3", "muster:req rgpu=1 mem=4096M mode=shar", "", "muster:req rgpu=2 mem=4096M"}[f.random.IntN(6)]
 				all = append(all, f.submit(comment, 1+f.random.IntN(2), 1+f.random.IntN(4), time.Duration(1+f.random.IntN(20))*time.Second).ID)
 			}
+			if f.now-f.saved.at > 5*time.Second {
+				f.save()
+			}
 			if f.random.IntN(8) == 0 {
 				f.mishap()
 			}
@@ -392,7 +448,7 @@ func live(t *testing.T, seed uint64, spec string, lending bool) {
 		f.check()
 	}
 	for _, id := range all {
-		if f.ended[id] != 1 {
+		if f.ended[id] != 1 && !f.forgotten[id] {
 			j := f.jobs[id]
 			t.Errorf("job %d ended %d times: %+v; %s", id, f.ended[id], j, c.Why(id))
 		}

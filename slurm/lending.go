@@ -227,6 +227,25 @@ func (c *Core) Borrows(id uint64, start int) *Loan {
 	return l
 }
 
+// Lacking lists what was lent to jobs that Slurm has placed or started, but of which has says that they
+// have it no more: a slurmctld that was killed forgets that a job has ended, or that it was held again, and
+// starts it where it was placed before. What the book has no room for is not listed.
+func (c *Core) Lacking(has func(id uint64, start int) bool) []Place {
+	var list []Place
+	for _, id := range c.sorted(func(j *job) bool {
+		return (j.phase == placed || j.phase == running) && j.number >= 0 && !j.short && len(j.lent()) > 0 && j.plan.For(j.ID, j.fact.Restarts) && !has(j.ID, j.plan.Start)
+	}) {
+		j := c.jobs[id]
+		p := Place{Job: j.Ref, Nodes: j.plan.Nodes, Start: j.plan.Start, User: j.fact.User, UID: j.fact.UID, Borrows: make([][]Borrow, len(j.plan.Nodes))}
+		for i, d := range j.plan.Devices {
+			at := i % len(p.Nodes)
+			p.Borrows[at] = append(p.Borrows[at], Borrow{d, j.share()})
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
 // lent are the GPUs that a job was given elsewhere.
 func (j *job) lent() []words.Device {
 	if j.plan == nil {

@@ -254,8 +254,24 @@ func (c *Core) uncrowd() {
 		c.adopt(j, j.grants)
 		j.grants = nil
 	}
+	for _, id := range c.sorted(func(j *job) bool { return j.phase == recalling }) {
+		c.crowdLenders(c.jobs[id])
+	}
 	for _, n := range c.nodes {
 		n.noted = n.crowded
+	}
+}
+
+// crowdLenders closes the nodes whose GPUs were lent to a job that is to be recalled and that the book has
+// not: Slurm may start it before it is held.
+func (c *Core) crowdLenders(j *job) {
+	if j.number >= 0 || !j.plan.For(j.ID, j.fact.Restarts) {
+		return
+	}
+	for _, d := range j.lent() {
+		if n := c.byName[d.Node]; n != nil {
+			c.crowd(n.number)
+		}
 	}
 }
 
@@ -273,12 +289,12 @@ func (c *Core) onCrowded(j *job) bool {
 // request without an answer.
 func (c *Core) findPlaced(j *job) {
 	c.withdraw(j)
+	j.plan = j.comment.Answer
 	spec, err := c.understand(j)
 	if err != nil {
 		c.recall(j, err.Error())
 		return
 	}
-	j.plan = j.comment.Answer
 	a := &model.Allocation{Grants: c.grantsOf(j)}
 	if j.short {
 		if spec.Request.Remote.Count = len(a.Grants); len(a.Grants) == 0 {

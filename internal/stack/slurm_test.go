@@ -2,9 +2,7 @@ package stack
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/internal/seeds"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/slurm/emulate"
@@ -30,9 +27,12 @@ type slurmCluster struct {
 	slurm   *emulate.Cluster
 	dir     string
 	agents  string // where the driver listens to nodes
+	tls     bool   // they are known by certificates there
 	driver  *program
 	lenders map[string]*theNode
-	jobs    int
+	// gateways are the lenders' addresses, which they keep: grants name them.
+	gateways map[string]string
+	scripts  int // of jobs, so far
 }
 
 // lentDevice is what each lender has.
@@ -40,8 +40,14 @@ const lentDevice = "soft:memory=128M,name=C"
 
 func newSlurmCluster(t *testing.T, o emulate.Options, lenders ...string) *slurmCluster {
 	t.Helper()
+	return startSlurmCluster(t, &slurmCluster{}, o, lenders...)
+}
+
+// startSlurmCluster starts a cluster of which some fields are set.
+func startSlurmCluster(t *testing.T, c *slurmCluster, o emulate.Options, lenders ...string) *slurmCluster {
+	t.Helper()
 	emulatetest.Need(t, o.Release)
-	c := &slurmCluster{world: newWorld(t), lenders: map[string]*theNode{}}
+	c.world, c.lenders, c.gateways = newWorld(t), map[string]*theNode{}, map[string]string{}
 	var err error
 	if c.dir, err = os.MkdirTemp("/tmp", "muster-slurm-stack-"); err != nil {
 		t.Fatal(err)
@@ -49,9 +55,17 @@ func newSlurmCluster(t *testing.T, o emulate.Options, lenders ...string) *slurmC
 	t.Cleanup(func() { os.RemoveAll(c.dir) })
 	os.Chmod(c.dir, 0o755)
 	c.agents = "unix:" + filepath.Join(c.dir, "agents.sock")
+	if c.tls {
+		c.agents = anyPort(t)
+	}
 	authority, _, err := gateway.OpenAuthority(c.dir, time.Now())
 	if err == nil {
-		_, err = authority.Node([]string{"127.0.0.1"}, 1)
+		_, err = authority.Head([]string{"127.0.0.1"}, 1)
+	}
+	for _, name := range lenders {
+		if err == nil {
+			_, err = authority.Node([]string{name, "127.0.0.1"}, 1)
+		}
 	}
 	if err == nil {
 		err = os.Mkdir(c.grants(), 0o755)
@@ -90,9 +104,13 @@ func (c *slurmCluster) nodeSocket(name string) string {
 // drive starts the driver.
 func (c *slurmCluster) drive(more ...string) {
 	c.Helper()
-	args := append([]string{"slurm", "drive", "--agents", c.agents, "--authority", filepath.Join(c.dir, "ca.pem"), "--grants", c.grants(),
+	vouches := []string{"--authority", filepath.Join(c.dir, "ca.pem")}
+	if c.tls {
+		vouches = []string{"--tls-dir", filepath.Join(c.dir, "head-127.0.0.1")}
+	}
+	args := append([]string{"slurm", "drive", "--agents", c.agents, "--grants", c.grants(),
 		"--socket", filepath.Join(c.dir, "driver.sock"), "--poll", "100ms", "--alive", filepath.Join(c.dir, "alive"), "--record", filepath.Join(c.dir, "record.jsonl"),
-		fmt.Sprintf("--one-user=%t", c.slurm.OneUser)}, more...)
+		fmt.Sprintf("--one-user=%t", c.slurm.OneUser)}, append(vouches, more...)...)
 	if address, _ := c.slurm.REST(); address != "" {
 		args = append(args, "--rest", address, "--rest-user", c.slurm.User, "--token-file", c.slurm.TokenFile())
 	}
@@ -116,8 +134,17 @@ func (c *slurmCluster) killDriver() {
 // lend starts a node that lends, or starts it again.
 func (c *slurmCluster) lend(name string) {
 	c.Helper()
+	c.lendAs(name, name)
+}
+
+// lendAs starts a node that lends and has the certificate of another.
+func (c *slurmCluster) lendAs(name, certificate string) {
+	c.Helper()
+	if c.gateways[name] == "" {
+		c.gateways[name] = anyPort(c.T)
+	}
 	n := c.start("--socket", c.nodeSocket(name), "--name", name, "--head", c.agents, "--spool", filepath.Join(c.dir, "spool-"+name), "--devices", lentDevice,
-		"--listen", anyPort(c.T), "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1"), "--grants", "required")
+		"--listen", c.gateways[name], "--tls-dir", filepath.Join(c.dir, "node-"+certificate), "--grants", "required")
 	n.socket = c.nodeSocket(name)
 	c.lenders[name] = n
 }
@@ -151,13 +178,24 @@ func (c *slurmCluster) state(id string) string {
 // sbatch submits a script, which writes to the file that is returned.
 func (c *slurmCluster) sbatch(script string, options ...string) (id, out string) {
 	c.Helper()
-	c.jobs++
-	name := filepath.Join(c.dir, fmt.Sprintf("job-%d", c.jobs))
+	id, out, err := c.trySbatch(script, options...)
+	if err != nil {
+		c.Fatalf("sbatch %q: %v: %s", options, err, id)
+	}
+	return id, out
+}
+
+// trySbatch is sbatch that may fail; id is then what it said.
+func (c *slurmCluster) trySbatch(script string, options ...string) (id, out string, err error) {
+	c.Helper()
+	c.scripts++
+	name := filepath.Join(c.dir, fmt.Sprintf("job-%d", c.scripts))
 	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		c.Fatal(err)
 	}
 	args := append([]string{"--parsable", "-o", name + ".out"}, options...)
-	return c.must("sbatch", append(args, name)...), name + ".out"
+	id, err = c.try("sbatch", append(args, name)...)
+	return id, name + ".out", err
 }
 
 // ends waits for the end of a job, and returns what it wrote.
@@ -513,71 +551,26 @@ func pipe(t *testing.T, path string) {
 	}
 }
 
-// The driver, lenders and Slurm's own daemons are killed at random while jobs borrow: no GPU has two jobs at a
-// time, no job is lost, and nothing is held in the end.
-func TestSlurmKillsUnderLoad(t *testing.T) {
-	needAllSlurms(t)
-	const jobs = 24
-	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 8}, "n6", "n7", "n8")
-	seed, _ := seeds.First(t)
-	random := rand.New(rand.NewPCG(seed, 1))
-	outs := map[string]string{}
-	// A job locks a file with the name of its GPU while it has it: nobody else may have done so.
-	locks := filepath.Join(c.dir, "locks")
-	if err := os.Mkdir(locks, 0o777); err != nil {
-		t.Fatal(err)
+// Nodes of other machines lend over TLS: each is known by its certificate, and one with that of another node is
+// refused. A lender and a driver that are killed find each other again.
+func TestSlurmLendersOverTLS(t *testing.T) {
+	c := startSlurmCluster(t, &slurmCluster{tls: true}, emulate.Options{Release: release.Newest(), Nodes: 3}, "n2")
+	c.lendAs("n3", "n2")
+	runs := func() {
+		t.Helper()
+		id, out := c.sbatch("echo $RCUDA_DEVICE_0; exec "+made("small")+" sums", "--rgpu=1", "-w", "n1")
+		if text := c.ends(id, out, "COMPLETED"); !strings.HasPrefix(text, "n2:0\n") || !strings.Contains(text, "right") {
+			t.Errorf("the job wrote %s", text)
+		}
 	}
-	script := fmt.Sprintf("exec 9> %s/$RCUDA_DEVICE_0\nflock -n 9 || { echo two have it; exit 3; }\n%s sums\n", locks, made("small"))
-	for range jobs {
-		id, out := c.sbatch(script, "--rgpu=1", "--no-requeue")
-		outs[id] = out
-	}
-	submitted := time.Now()
-	c.eventually("slurmctld has written down all jobs: it forgets the latest seconds when it is killed", func() bool {
-		info, err := os.Stat(filepath.Join(c.slurm.Folder, "state", "job_state"))
-		return err == nil && info.ModTime().After(submitted)
+	runs()
+	c.eventually("the node with another's certificate is refused", func() bool {
+		return strings.Contains(c.driver.output.String(), `and not of node \"n3\"`)
 	})
-	left := func() int {
-		out, err := c.try("squeue", "-h", "-o", "%i")
-		if err != nil {
-			return jobs // slurmctld is about to come back
-		}
-		return len(strings.Fields(out))
-	}
-	names := []string{"n6", "n7", "n8"}
-	for kills := 0; kills < 6 && left() > 0; kills++ {
-		before := left()
-		c.eventually("some jobs have ended", func() bool { n := left(); return n < before || n == 0 })
-		switch random.IntN(5) {
-		case 0:
-			c.killDriver()
-			c.drive()
-		case 1:
-			name := names[random.IntN(len(names))]
-			c.lenders[name].kill()
-			c.lend(name)
-		default:
-			daemon := []string{"slurmrestd", "slurmctld", fmt.Sprintf("n%d", 1+random.IntN(8))}[random.IntN(3)]
-			if err := errors.Join(c.slurm.Kill(daemon), c.slurm.Restart(daemon)); err != nil {
-				t.Fatal(daemon, err)
-			}
-		}
-	}
-	c.eventually("all jobs have ended", func() bool { return left() == 0 })
-	well := 0
-	for id, out := range outs {
-		text, _ := os.ReadFile(out)
-		switch state := c.state(id); {
-		case strings.Contains(string(text), "two have it"):
-			t.Errorf("job %s: its GPU was another's, too", id)
-		case state == "COMPLETED":
-			well++
-		case state != "FAILED" && state != "NODE_FAIL": // its lender was killed, or slurmctld and it had forgotten the job
-			t.Errorf("job %s is %s: %s", id, state, text)
-		}
-	}
-	if well < jobs/2 {
-		t.Errorf("%d of %d jobs ended well", well, jobs)
-	}
+	c.killDriver()
+	c.lenders["n2"].kill()
+	c.drive()
+	c.lend("n2")
+	runs()
 	c.free()
 }

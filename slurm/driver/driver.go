@@ -308,6 +308,20 @@ func (d *Driver) takeBack() {
 	if err := l.takeBack(d.given, keeps); err != nil {
 		d.cfg.Log.Warn("the grant of a job that has ended cannot be removed", "error", err)
 	}
+	d.giveAgain()
+}
+
+// giveAgain lends to jobs that Slurm starts what was taken back from them: Slurm had said that they
+// had ended, and has forgotten it. It is tried in every round, since nodes may not be connected yet.
+func (d *Driver) giveAgain() {
+	for _, p := range d.core.Lacking(func(id uint64, start int) bool { return d.given[borrower{id, start}] }) {
+		if err := d.cfg.Lending.giveAgain(&p); err != nil {
+			d.cfg.Log.Debug("a job that Slurm starts once more lacks its grant", "job", p.Job.ID, "error", err)
+			continue
+		}
+		d.given[borrower{p.Job.ID, p.Start}] = true
+		d.cfg.Log.Info("Slurm has forgotten that a job has ended: it is lent again what it was", "job", p.Job.ID)
+	}
 }
 
 // place gives a job what it borrows and then its nodes.

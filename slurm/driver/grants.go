@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -76,13 +77,9 @@ func (l *Lending) check() error {
 
 // give lends a job all that it borrows: its grants are in their folder, and the nodes know them.
 func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
-	grants, err := l.make(p)
+	grants, err := l.makeAndWrite(p)
 	if err != nil {
 		return err
-	}
-	who := borrower{p.Job.ID, p.Start}
-	if err := l.write(who.folder(), p, grants); err != nil {
-		return fmt.Errorf("its grant cannot be written: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lendTime)
 	defer cancel()
@@ -94,6 +91,33 @@ func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 		}
 	}
 	return nil
+}
+
+// giveAgain is give for a job that Slurm may have started already: nobody waits for the nodes, but the
+// job's steps do.
+func (l *Lending) giveAgain(p *slurm.Place) error {
+	grants, err := l.makeAndWrite(p)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		for _, node := range lendersOf(g) {
+			l.Nodes.Want(node, g.Loan(node))
+		}
+	}
+	return nil
+}
+
+// makeAndWrite makes a job's grants and puts them into their folder.
+func (l *Lending) makeAndWrite(p *slurm.Place) ([]*grant.Grant, error) {
+	grants, err := l.make(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.write(borrower{p.Job.ID, p.Start}.folder(), p, grants); err != nil {
+		return nil, fmt.Errorf("its grant cannot be written: %w", err)
+	}
+	return grants, nil
 }
 
 // make makes the grant of each node of a job; nil for one that was lent nothing.
@@ -153,7 +177,7 @@ func lendersOf(g *grant.Grant) []string {
 // write makes a job's folder, in one step: whoever finds it finds all of it. The job's user alone can
 // read it.
 func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) error {
-	next, final := filepath.Join(l.Folder, ".new-"+name), filepath.Join(l.Folder, name)
+	next, final := filepath.Join(l.Folder, unfinished+name), filepath.Join(l.Folder, name)
 	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(final)); err != nil {
 		return err
 	}
@@ -193,11 +217,17 @@ func (l *Lending) giveTo(path string, uid int) error {
 	return nil
 }
 
-// find lists the jobs whose grants are in the folder.
+// unfinished is how the names of folders begin that are being written.
+const unfinished = ".new-"
+
+// find lists the jobs whose grants are in the folder, and removes what a driver was writing when it was killed.
 func (l *Lending) find() ([]borrower, error) {
 	entries, err := os.ReadDir(l.Folder)
 	var list []borrower
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unfinished) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(l.Folder, e.Name())))
+		}
 		var b borrower
 		if n, _ := fmt.Sscanf(e.Name(), "%d.%d", &b.job, &b.start); n == 2 && b.folder() == e.Name() {
 			list = append(list, b)

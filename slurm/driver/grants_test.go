@@ -149,6 +149,33 @@ func TestGrantIsGivenAndTakenBack(t *testing.T) {
 	}
 }
 
+// slurmctld is killed and forgets that a job has run and ended: Slurm will start it again, where it was
+// placed, so that it must have its grant again.
+func TestForgottenEndLendsAgain(t *testing.T) {
+	b := newBorrowing(t)
+	l, round := b.start()
+	n := lenderstest.Greet(t, l.Address(), "n2")
+	connected(t, l)
+	round()
+	lends(n, round, "lend slurm-17-0-0")
+	placed := b.job
+	b.job.State = "COMPLETED"
+	round()
+	n.Hears("unlend slurm-17-0-0")
+	b.job = placed
+	round()
+	n.Hears("lend slurm-17-0-0")
+	if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), "n2:9421") {
+		t.Errorf("its grant is %s, %v", text, err)
+	}
+	b.job.State = "COMPLETED"
+	round()
+	n.Hears("unlend slurm-17-0-0")
+	if _, err := os.Stat(filepath.Dir(b.file())); err == nil {
+		t.Error("the grant is still there")
+	}
+}
+
 // A driver is killed after it has lent and before Slurm was told: the next one takes that back, once
 // it knows that Slurm was not.
 func TestKilledBetweenLendingAndPlacing(t *testing.T) {
@@ -159,7 +186,11 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	b.lose = engine.ErrUnknown
 	round()
 	lends(n, round, "lend slurm-17-0-0")
-	l.Close() // killed
+	l.Close() // killed, and another before it while it wrote a grant
+	half := filepath.Join(b.dir, "grants", ".new-16.0")
+	if err := os.Mkdir(half, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	b.job.Reason = "JobHeldAdmin"
 	l, round = b.start()
 	n = lenderstest.Greet(t, l.Address(), "n2", "slurm-17-0-0")
@@ -170,8 +201,10 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	}
 	round()
 	n.Hears("unlend slurm-17-0-0")
-	if _, err := os.Stat(filepath.Dir(b.file())); err == nil {
-		t.Error("the grant is still there")
+	for _, path := range []string{filepath.Dir(b.file()), half} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
 	}
 }
 

@@ -52,7 +52,13 @@ func output(t testing.TB, c *exec.Cmd) string {
 // eventually polls until it is true: Slurm tells nobody when something has happened.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+	within(t, 30*time.Second, what, is)
+}
+
+// within is eventually with a patience of its own.
+func within(t testing.TB, patience time.Duration, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)
 		}

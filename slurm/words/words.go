@@ -30,6 +30,7 @@ package words
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,6 +99,11 @@ type Answer struct {
 // For says whether the answer is for a start of a job.
 func (a *Answer) For(job uint64, start int) bool {
 	return a != nil && a.Job == job && a.Start == start
+}
+
+// Same says whether two answers give a job the same.
+func (a *Answer) Same(b *Answer) bool {
+	return slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Devices, b.Devices)
 }
 
 // Comment is all that a comment says. Request is nil in one that is not Muster's.

@@ -11,6 +11,7 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/slurm/words"
 )
 
@@ -19,6 +20,11 @@ type Config struct {
 	Cluster string
 	// Memory says that Slurm gives out memory as it does cores.
 	Memory bool
+	// WholeNodes says that Slurm gives out whole nodes only.
+	WholeNodes bool
+	// Balanced says that Slurm divides tasks among the nodes that were pinned as evenly as can be; else
+	// each node gives what was pinned (release.Balanced).
+	Balanced bool
 	// GPUMemory is the memory of a GPU; 0 is 16 GiB. Slurm does not know it.
 	GPUMemory int64
 	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
@@ -32,6 +38,10 @@ type Config struct {
 	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
 	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
 	GrantFolder string
+	// Priority is how Slurm ranks jobs that are not held; nil if it serves them as they come. The age of
+	// a job counts from when it could first have started, or AgeFromSubmission.
+	Priority          *priority.Config
+	AgeFromSubmission bool
 }
 
 func (c *Config) defaults() {
@@ -167,6 +177,8 @@ type job struct {
 	// before is the comment of a job whose placement would change what it asks for.
 	before *words.Comment
 	ors    []model.Request // its alternatives, as they were written
+	nice   int64           // as the policy was told
+	ranked bool            // it is in the book of priorities
 }
 
 // Counts are what has happened.
@@ -203,6 +215,7 @@ type Core struct {
 	threads    int
 	leastMem   int64
 
+	book     *priority.Book // nil where Slurm does not rank jobs
 	jobs     map[uint64]*job
 	numbered map[policy.JobID]*job
 	active   map[uint64]int // by array: its tasks in the policy's book
@@ -246,6 +259,7 @@ func New(cfg Config, p policy.Policy) *Core {
 		}
 		return time.Unix(0, int64(t+c.began)).Format("15:04:05")
 	})
+	c.setRanking()
 	return c
 }
 
@@ -276,6 +290,9 @@ func (c *Core) Next() time.Duration {
 	if c.stepDue {
 		return max(c.now, c.began+c.cfg.Settle)
 	}
+	if c.book != nil && c.book.Waiting() > 0 {
+		return min(c.wake, c.began+c.book.Next())
+	}
 	return c.wake
 }
 
@@ -305,6 +322,7 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	if c.cfg.Lending && p.Lenders != nil {
 		c.takeLenders(p.Lenders)
 	}
+	c.takeRanking(p)
 	if p.Reservations != nil {
 		c.reserved = p.Reservations
 		c.setWindows()
@@ -432,6 +450,7 @@ func (c *Core) enter(j *job, p phase) {
 // withdraw takes a job out of the policy's book.
 func (c *Core) withdraw(j *job) {
 	if j.number >= 0 {
+		c.unrank(j)
 		if j.phase == waiting {
 			c.must(c.state.Cancel(j.number))
 		} else {
@@ -639,9 +658,7 @@ func (c *Core) offer(j *job) {
 	j.spec, j.number = spec, id
 	c.numbered[id] = j
 	c.count(j)
-	if j.fact.Nice != 0 {
-		c.must(c.state.Rank(id, -j.fact.Nice))
-	}
+	c.rank(j)
 	c.enter(j, waiting)
 	c.stepDue = true
 }
@@ -666,6 +683,7 @@ func (c *Core) notOurs(j *job, err error) {
 func (c *Core) reread(j *job) {
 	if c.gate(j) == "" || strings.HasPrefix(c.gate(j), "partition") {
 		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
+			c.rerank(j)
 			return
 		}
 	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
@@ -740,10 +758,11 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // Step lets the policy decide, if anything has changed since it last did or it asked for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
+	if !c.stepDue && c.now < c.wake && !c.ranksDue() || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
 		return
 	}
 	c.stepDue = false
+	c.tellRanks()
 	plan := c.state.Step(c.policyTime(c.now))
 	c.wake = policy.Never
 	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
@@ -764,6 +783,7 @@ func (c *Core) Step(now time.Duration) {
 // begin asks for a job to be placed.
 func (c *Core) begin(st *policy.Start) {
 	j := c.numbered[st.Job]
+	c.unrank(j)
 	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.plain.View())}
 	for i := range st.Alloc.Parts {
 		p := &st.Alloc.Parts[i]

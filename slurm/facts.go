@@ -18,6 +18,8 @@ type Picture struct {
 	Nodes        []Node
 	Partitions   []Partition
 	Reservations []Reservation
+	// Accounting is nil where nobody asked, or there is no database of accounts.
+	Accounting *Accounting
 	// Lenders are the nodes that are there to lend their GPUs; nil where nobody asked.
 	Lenders []Lender
 }
@@ -130,6 +132,9 @@ type Partition struct {
 	MaxTime, DefaultTime time.Duration
 	// Exclusive partitions give whole nodes.
 	Exclusive bool
+	// Factor is the part of its jobs' priority (PriorityJobFactor). Jobs of a higher Tier come first,
+	// and may stop others (PriorityTier).
+	Factor, Tier int
 }
 
 // Reservation is a reservation as Slurm knows it.

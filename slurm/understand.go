@@ -59,7 +59,7 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 	if t := max(1, c.threads); cpus%t != 0 {
 		cpus += t - cpus%t // Slurm gives whole cores
 	}
-	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive}
+	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive || c.cfg.WholeNodes}
 	if p := c.partitions[f.Partition]; p != nil && p.Exclusive {
 		r.Exclusive = true
 	}

@@ -130,10 +130,11 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		return err
 	}
 	cfg := driver.Config{
-		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory},
+		Core: slurm.Config{Cluster: "slurm", GPUMemory: memory},
 		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
 	}
+	cfg.Core.Follow(e.Site(), e.Release())
 	if f.guard {
 		return f.stand(c, e, cfg)
 	}

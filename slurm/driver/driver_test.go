@@ -49,10 +49,11 @@ func (s *stub) Partitions(context.Context) ([]slurm.Partition, error) {
 func (s *stub) Reservations(context.Context) ([]slurm.Reservation, error) {
 	return []slurm.Reservation{}, nil
 }
-func (s *stub) Place(context.Context, slurm.Place) error         { return errors.New("nothing can be placed") }
-func (s *stub) Hold(context.Context, slurm.Ref) error            { return nil }
-func (s *stub) Comment(context.Context, slurm.Ref, string) error { return nil }
-func (s *stub) Split(context.Context, slurm.Split) error         { return nil }
+func (s *stub) Accounting(context.Context) (*slurm.Accounting, error) { return nil, nil }
+func (s *stub) Place(context.Context, slurm.Place) error              { return errors.New("nothing can be placed") }
+func (s *stub) Hold(context.Context, slurm.Ref) error                 { return nil }
+func (s *stub) Comment(context.Context, slurm.Ref, string) error      { return nil }
+func (s *stub) Split(context.Context, slurm.Split) error              { return nil }
 func (s *stub) Handover(_ context.Context, j slurm.Ref, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

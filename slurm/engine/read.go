@@ -332,7 +332,7 @@ func (e *Engine) listing(ctx context.Context, path, what string) ([]byte, error)
 		return text, nil
 	}
 	if !e.release.Words.WrappedNumbers {
-		return nil, fmt.Errorf("Slurm %s cannot be read without slurmrestd: start it (muster slurm setup shows how), and give its address", e.version)
+		return nil, fmt.Errorf("Slurm %s cannot be read without slurmrestd: start it (muster slurm setup shows how), and give its address", e.site.Version)
 	}
 	out, err := e.scontrol(ctx, "show", what, "--json="+e.release.API)
 	return []byte(out), err
@@ -419,6 +419,12 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 			State    struct {
 				State list `json:"state"`
 			} `json:"partition"`
+			OldFactor number `json:"priority_job_factor"`
+			OldTier   number `json:"priority_tier"`
+			Priority  struct {
+				Factor number `json:"job_factor"`
+				Tier   number `json:"tier"`
+			} `json:"priority"`
 			OldMax   number `json:"max_time_limit"`
 			OldUsual number `json:"default_time_limit"`
 			Usual    struct {
@@ -437,7 +443,8 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 	for _, d := range doc.Partitions {
 		p := slurm.Partition{Name: d.Name, Up: d.OldState == "UP" || d.State.State.has("UP"),
 			MaxTime: max(d.OldMax, d.Most.Time).minutes(), DefaultTime: max(d.OldUsual, d.Usual.Time).minutes(),
-			Exclusive: d.Most.Shares != nil && *d.Most.Shares == 0}
+			Exclusive: d.Most.Shares != nil && *d.Most.Shares == 0,
+			Factor:    max(d.OldFactor, d.Priority.Factor).int(), Tier: max(d.OldTier, d.Priority.Tier).int()}
 		var fresh struct {
 			Configured string `json:"configured"`
 		}

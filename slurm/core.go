@@ -11,6 +11,7 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/slurm/words"
 )
@@ -42,6 +43,9 @@ type Config struct {
 	// a job counts from when it could first have started, or AgeFromSubmission.
 	Priority          *priority.Config
 	AgeFromSubmission bool
+	// ClassByPartition says that policies which tell classes of jobs apart do so by their partitions,
+	// not by their QOS.
+	ClassByPartition bool
 }
 
 func (c *Config) defaults() {
@@ -111,6 +115,9 @@ type Effects struct {
 	Handovers []Say
 	Splits    []Split
 	Comments  []Say
+	Stops     []Stop
+	// Resumes let suspended jobs go on, with their new comments.
+	Resumes []Say
 	// Notes are for the log.
 	Notes []string
 }
@@ -179,6 +186,10 @@ type job struct {
 	ors    []model.Request // its alternatives, as they were written
 	nice   int64           // as the policy was told
 	ranked bool            // it is in the book of priorities
+	// halting: it is to be stopped. asleep: it is suspended, and the policy knows. rousing: it is to go
+	// on. stopFor is for which job it was stopped.
+	halting, asleep, rousing bool
+	stopFor                  string
 }
 
 // Counts are what has happened.
@@ -190,6 +201,8 @@ type Counts struct {
 	Unknown    int `json:"unknown"`
 	Recalled   int `json:"recalled"`
 	HandedOver int `json:"handed_over"`
+	// Stopped is how many were suspended, requeued or cancelled for others.
+	Stopped int `json:"stopped"`
 	// Wrong is how many started on other nodes than they were placed on; Uneven on the right nodes
 	// with other shares of them.
 	Wrong  int `json:"wrong"`
@@ -222,6 +235,8 @@ type Core struct {
 	members  map[uint64]int // by array: its tasks that are jobs of their own
 	listing  uint64
 
+	preempts  bool // the policy lets suspended jobs go on
+	asleep    int  // how many it takes for suspended
 	uncrowdAt time.Duration
 	stepDue   bool
 	wake      time.Duration
@@ -259,6 +274,7 @@ func New(cfg Config, p policy.Policy) *Core {
 		}
 		return time.Unix(0, int64(t+c.began)).Format("15:04:05")
 	})
+	c.preempts = preempt.Wraps(p)
 	c.setRanking()
 	return c
 }
@@ -334,12 +350,18 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	}
 	c.listing++
 	var fresh []*job
-	for i := range p.Jobs {
-		j := c.take(&p.Jobs[i], p.Asked)
-		if j != nil && j.phase == aside {
-			fresh = append(fresh, j)
+	takeAll := func(suspended bool) {
+		for i := range p.Jobs {
+			if (p.Jobs[i].State == "SUSPENDED") != suspended {
+				continue
+			}
+			if j := c.take(&p.Jobs[i], p.Asked); j != nil && j.phase == aside {
+				fresh = append(fresh, j)
+			}
 		}
 	}
+	takeAll(true) // first, since others may run in their place
+	takeAll(false)
 	for _, id := range c.sorted(func(j *job) bool { return j.mark != c.listing && !j.busy && p.Asked > j.told }) {
 		c.over(id, c.jobs[id])
 	}
@@ -359,6 +381,10 @@ func (c *Core) lookAgain(asked time.Duration) {
 			fact := j.fact
 			if c.take(&fact, asked); j.phase == aside {
 				fresh = append(fresh, j)
+			}
+		case running:
+			if j.halting || j.rousing {
+				c.standing(j, asked)
 			}
 		}
 	}
@@ -400,6 +426,7 @@ func (c *Core) take(f *Job, asked time.Duration) *job {
 	c.read(j, f)
 	if !f.pending() {
 		c.runs(j)
+		c.standing(j, asked)
 		return j
 	}
 	c.waits(j, asked)
@@ -466,6 +493,8 @@ func (c *Core) withdraw(j *job) {
 		c.stepDue = true
 	}
 	j.parts = nil
+	c.setAsleep(j, false)
+	j.halting, j.rousing = false, false
 	if j.before != nil {
 		j.comment, j.before = *j.before, nil
 		j.borrower = j.borrows()
@@ -732,6 +761,8 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 	}
 	j.busy, j.told = false, c.now
 	switch {
+	case j.halting || j.rousing:
+		c.toldOfStop(j, fate, err)
 	case fate == Unknown:
 		c.counts.Unknown++
 		c.note("job %s: %v", j.Ref, err)
@@ -775,9 +806,17 @@ func (c *Core) Step(now time.Duration) {
 			c.stepDue = true
 		}
 	}
-	for _, st := range plan.Stops {
-		c.must(c.state.Resumed(st.Job)) // it was not stopped: see the driver's check of policies
+	for i := range plan.Stops {
+		c.halt(&plan.Stops[i])
 	}
+	for i := range plan.Resumes {
+		if r := &plan.Resumes[i]; r.Err == nil {
+			c.rouse(c.numbered[r.Job])
+		} else {
+			c.stepDue = true
+		}
+	}
+	c.rouseIdle()
 }
 
 // begin asks for a job to be placed.
@@ -810,6 +849,7 @@ func (c *Core) begin(st *policy.Start) {
 	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
+	say.Request.Paused = false
 	if !say.Request.Placed {
 		say.Request.Placed, say.Request.Was = true, j.fact.Required
 	}
@@ -858,6 +898,8 @@ func (c *Core) Why(id uint64) string {
 		return c.state.Why(j.number)
 	case j.phase == aside:
 		return j.why
+	case j.phase == running && j.whyStopped() != "":
+		return j.whyStopped()
 	case j.plan != nil:
 		return j.plan.Why
 	}

@@ -57,6 +57,8 @@ type Job struct {
 	Held     bool
 	Restarts int
 	Nice     int64
+	// NoRequeue says that it must not be started a second time (sbatch --no-requeue).
+	NoRequeue bool
 
 	Comment, AdminComment string
 

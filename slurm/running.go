@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -205,7 +206,7 @@ func (c *Core) adoptPart(j *job, p model.Part) {
 }
 
 func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.JobID, error) {
-	spec := &model.Job{ID: j.Ref.String(), User: j.fact.User, Group: j.fact.Account, Queue: j.fact.Partition, QOS: j.fact.QOS, WallTime: c.expected(&j.fact), Request: r}
+	spec := &model.Job{ID: j.Ref.String(), User: j.fact.User, Group: j.fact.Account, Queue: j.fact.Partition, QOS: c.class(&j.fact), WallTime: c.expected(&j.fact), Request: r, Fixed: !j.mayStop()}
 	if err := spec.Validate(); err != nil {
 		return -1, err
 	}
@@ -250,13 +251,24 @@ func (c *Core) uncrowd() {
 			c.setNode(n)
 		}
 	}
+	// Suspended ones first: others may run in their place.
+	slices.SortStableFunc(there, func(a, b *job) int { return cmp.Compare(b.suspended(), a.suspended()) })
 	for _, j := range there {
 		c.adopt(j, j.grants)
 		j.grants = nil
+		c.standing(j, c.now)
 	}
 	for _, n := range c.nodes {
 		n.noted = n.crowded
 	}
+}
+
+// suspended is 1 for a job that is.
+func (j *job) suspended() int {
+	if j.fact.State == "SUSPENDED" {
+		return 1
+	}
+	return 0
 }
 
 func (c *Core) onCrowded(j *job) bool {

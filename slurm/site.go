@@ -35,6 +35,7 @@ type Site struct {
 func (c *Config) Follow(s Site, r *release.Release) {
 	c.Memory, c.WholeNodes, c.Balanced = s.Memory, s.WholeNodes, r.Balanced
 	c.Priority, c.AgeFromSubmission = s.Priority, s.AgeFromSubmission
+	c.ClassByPartition = s.PreemptType == "partition_prio"
 }
 
 // ReadSite reads what "scontrol show config" prints.

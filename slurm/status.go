@@ -83,6 +83,12 @@ func (c *Core) Status(most int) Status {
 
 func (c *Core) jobStatus(j *job) JobStatus {
 	d := JobStatus{ID: j.ID, Name: j.fact.Name, User: j.fact.User, State: j.phase.String(), Why: c.Why(j.ID), Since: time.Duration(j.since).Seconds()}
+	switch {
+	case j.phase == running && j.asleep:
+		d.State = "suspended"
+	case j.phase == running && j.halting:
+		d.State = "stopping"
+	}
 	d.Priority, _ = c.Priority(j.ID)
 	if j.plan != nil {
 		d.Nodes = slices.Clone(j.plan.Nodes)

@@ -39,9 +39,17 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	if err := c.addGPUs(j, &r); err != nil {
 		return nil, err
 	}
-	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: f.QOS, Reservation: f.Reservation,
+	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: c.class(f), Reservation: f.Reservation,
 		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()
+}
+
+// class is the name of a job's class, for policies that let one stop another.
+func (c *Core) class(f *Job) string {
+	if c.cfg.ClassByPartition {
+		return f.Partition
+	}
+	return f.QOS
 }
 
 // requestOf reads nodes, processors and memory.

@@ -110,9 +110,6 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if f.poll < 10*time.Millisecond {
 		return usageErrorf("--poll %s: give 10ms or more", f.poll)
 	}
-	if strings.Contains(f.policy, ":preempt") {
-		return usageErrorf("--policy %s: running jobs of Slurm are not stopped for others: leave preempt out", f.policy)
-	}
 	if (f.agents == "") != (f.grants == "") {
 		return usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
 	}

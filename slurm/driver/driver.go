@@ -39,6 +39,8 @@ type Engine interface {
 	Handover(ctx context.Context, job slurm.Ref, comment string) error
 	Comment(ctx context.Context, job slurm.Ref, text string) error
 	Split(ctx context.Context, s slurm.Split) error
+	Stop(ctx context.Context, s slurm.Stop) error
+	Resume(ctx context.Context, job slurm.Ref, comment string) error
 }
 
 var _ Engine = (*engine.Engine)(nil)
@@ -126,7 +128,7 @@ type Driver struct {
 	status slurm.Status
 }
 
-// New makes a driver. The policy must not preempt: Slurm's jobs are not stopped for others yet.
+// New makes a driver.
 func New(e Engine, cfg Config) (*Driver, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -365,6 +367,12 @@ func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 	}
 	for _, s := range e.Splits {
 		list = append(list, request{s.Array, func(ctx context.Context) error { return e2.Split(ctx, s) }})
+	}
+	for _, s := range e.Stops {
+		list = append(list, request{s.Job.ID, func(ctx context.Context) error { return e2.Stop(ctx, s) }})
+	}
+	for _, s := range e.Resumes {
+		list = append(list, request{s.Job.ID, func(ctx context.Context) error { return e2.Resume(ctx, s.Job, s.Comment) }})
 	}
 	urgent := len(list)
 	for _, s := range e.Comments {

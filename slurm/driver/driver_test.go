@@ -54,6 +54,8 @@ func (s *stub) Place(context.Context, slurm.Place) error              { return e
 func (s *stub) Hold(context.Context, slurm.Ref) error                 { return nil }
 func (s *stub) Comment(context.Context, slurm.Ref, string) error      { return nil }
 func (s *stub) Split(context.Context, slurm.Split) error              { return nil }
+func (s *stub) Stop(context.Context, slurm.Stop) error                { return nil }
+func (s *stub) Resume(context.Context, slurm.Ref, string) error       { return nil }
 func (s *stub) Handover(_ context.Context, j slurm.Ref, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/policy"
 	"muster/slurm"
 	"muster/slurm/release"
 )
@@ -227,8 +228,26 @@ func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
 	return err
 }
 
-// Cancel ends a job.
-func (e *Engine) Cancel(ctx context.Context, job slurm.Ref) error {
-	_, err := e.run(ctx, "", "scancel", job.String())
+// Stop suspends, requeues or cancels a job that runs. One that is requeued is held.
+func (e *Engine) Stop(ctx context.Context, s slurm.Stop) error {
+	var err error
+	switch s.How {
+	case policy.Suspend:
+		if err = e.Comment(ctx, s.Job, s.Comment); err == nil {
+			_, err = e.scontrol(ctx, "suspend", s.Job.String())
+		}
+	case policy.Requeue:
+		_, err = e.scontrol(ctx, "requeuehold", s.Job.String())
+	default:
+		_, err = e.run(ctx, "", "scancel", s.Job.String())
+	}
 	return err
+}
+
+// Resume lets a suspended job go on. Slurm does so even if others have its processors.
+func (e *Engine) Resume(ctx context.Context, job slurm.Ref, comment string) error {
+	if _, err := e.scontrol(ctx, "resume", job.String()); err != nil {
+		return err
+	}
+	return e.Comment(ctx, job, comment)
 }

@@ -116,6 +116,7 @@ type jobDocument struct {
 	Priority     *number `json:"priority"`
 	Restarts     number  `json:"restart_cnt"`
 	Nice         signed  `json:"nice"`
+	Requeue      *bool   `json:"requeue"`
 	Comment      text    `json:"comment"`
 	AdminComment text    `json:"admin_comment"`
 	Submitted    number  `json:"submit_time"`
@@ -187,7 +188,8 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	j := slurm.Job{
 		ID: d.ID, Name: d.Name, User: d.User, UID: d.UID.int(), Account: d.Account, QOS: d.QOS, Partition: d.Partition,
 		Reason: d.Reason, Held: d.Priority != nil && *d.Priority == 0, Restarts: d.Restarts.int(), Nice: int64(d.Nice),
-		Comment: d.Comment, AdminComment: d.AdminComment,
+		NoRequeue: d.Requeue != nil && !*d.Requeue,
+		Comment:   d.Comment, AdminComment: d.AdminComment,
 		Submitted: d.Submitted.moment(), Eligible: d.Eligible.moment(), Started: d.Started.moment(), TimeLimit: d.TimeLimit.minutes(),
 		MinNodes: d.NodeCount.int(), MaxNodes: d.MaxNodes.int(), CPUs: d.CPUs.int(), Tasks: d.Tasks.int(),
 		CPUsPerTask: d.CPUsPerTask.int(), TasksPerNode: d.TasksPerNode.int(), MinCPUsPerNode: d.MinCPUsPerNode.int(),

@@ -535,7 +535,7 @@ func (c *Core) waits(j *job, asked time.Duration) {
 		c.withdraw(j)
 		c.enter(j, slurms)
 	case f.several():
-		c.split(j)
+		c.takeApart(j)
 	case !f.Held:
 		c.released(j)
 	case j.phase == placing && asked <= j.told+c.cfg.Settle:
@@ -721,8 +721,8 @@ func (c *Core) reread(j *job) {
 	c.withdraw(j)
 }
 
-// split takes the next tasks out of an array.
-func (c *Core) split(j *job) {
+// takeApart takes the next tasks out of an array.
+func (c *Core) takeApart(j *job) {
 	f := &j.fact
 	c.enter(j, aside)
 	if j.busy || c.gate(j) != "" {
@@ -859,6 +859,7 @@ func (c *Core) begin(st *policy.Start) {
 	if !st.Alloc.Parts[0].Exclusive {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}
+	c.trim(j, st.Alloc)
 	c.effects.Places = append(c.effects.Places, place)
 }
 

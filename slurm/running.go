@@ -80,6 +80,7 @@ func (c *Core) asPlanned(j *job) bool {
 		}
 		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || gpus != u.GPUs {
 			c.counts.Uneven++
+			c.note("job %s was to have %d processors, %d MB and GPUs %b of node %s, and has %d, %d and %b", j.Ref, p.Cores, p.Memory>>20, gpus, u.Node, u.CPUs, u.Memory>>20, u.GPUs)
 			return false
 		}
 	}

@@ -14,9 +14,8 @@ import (
 // understand turns what Slurm knows of a job into a request, or says what of it the policies have no
 // words for.
 //
-// Slurm divides processors among a job's nodes as it likes; the policies give every node the same.
-// So each node gives as many processors as the largest share needs, and the placement pins that
-// (minimum_cpus_per_node). A job without -N gets as few nodes as can hold it.
+// Each node gives as many processors as the largest share needs: see trim. A job without -N gets as few
+// nodes as can hold it.
 func (c *Core) understand(j *job) (*model.Job, error) {
 	f := &j.fact
 	switch {
@@ -145,6 +144,9 @@ func (c *Core) addGPUs(j *job, r *model.Request) error {
 	}
 	if perJob.gpus%r.Nodes != 0 {
 		return fmt.Errorf("its %d GPUs cannot be divided equally among %d nodes", perJob.gpus, r.Nodes)
+	}
+	if perTask.gpus > 0 && f.Tasks%r.Nodes != 0 {
+		return fmt.Errorf("its %d tasks, each with GPUs, cannot be divided equally among %d nodes", f.Tasks, r.Nodes)
 	}
 	tasks := (max(1, f.Tasks) + r.Nodes - 1) / r.Nodes
 	r.GPUs = perNode.gpus + perJob.gpus/r.Nodes + perTask.gpus*tasks

@@ -210,7 +210,19 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 		}
 	}
 	j.Uses = d.uses(threads)
+	fillIn(&j)
 	return j
+}
+
+// fillIn mends what 22.05 says of a job that waits: it guesses the number of nodes beyond what the job
+// allows, and leaves out the processors of a task.
+func fillIn(j *slurm.Job) {
+	if j.MaxNodes > 0 {
+		j.MinNodes = min(j.MinNodes, j.MaxNodes)
+	}
+	if j.CPUsPerTask == 0 && j.Tasks > 0 && j.CPUs%j.Tasks == 0 {
+		j.CPUsPerTask = j.CPUs / j.Tasks
+	}
 }
 
 // uses is what a job has on each of its nodes.

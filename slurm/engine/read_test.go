@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"testing"
 
 	"muster/policy/priority"
@@ -22,5 +23,16 @@ func TestReadAccounting(t *testing.T) {
 	}
 	if _, err := readQOS("a|high\n"); err == nil {
 		t.Error("a priority that is no number was taken")
+	}
+}
+
+// As 22.05 says it of "-N3 -n5 -c3".
+func TestOldJobsAreMended(t *testing.T) {
+	var d jobDocument
+	if err := json.Unmarshal([]byte(`{"job_id":6,"cpus_per_task":null,"max_nodes":3,"node_count":4,"cpus":15,"tasks":5,"job_state":"PENDING"}`), &d); err != nil {
+		t.Fatal(err)
+	}
+	if j := d.job(nil); j.MinNodes != 3 || j.CPUsPerTask != 3 {
+		t.Errorf("%d nodes, %d processors a task", j.MinNodes, j.CPUsPerTask)
 	}
 }

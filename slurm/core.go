@@ -201,6 +201,8 @@ type Counts struct {
 	Unknown    int `json:"unknown"`
 	Recalled   int `json:"recalled"`
 	HandedOver int `json:"handed_over"`
+	// Clashes is how often Slurm gave a job a GPU that was lent to another.
+	Clashes int `json:"gpu_clashes"`
 	// Stopped is how many were suspended, requeued or cancelled for others.
 	Stopped int `json:"stopped"`
 	// Wrong is how many started on other nodes than they were placed on; Uneven on the right nodes
@@ -697,6 +699,10 @@ func (c *Core) offer(j *job) {
 func (c *Core) notOurs(j *job, err error) {
 	if j.borrower {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
+		return
+	}
+	if c.mixes(j) {
+		j.why = fmt.Sprintf("nodes lend GPUs that Slurm knows, too, so Slurm's scheduler cannot have it, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
 	j.why = fmt.Sprintf("left to Slurm's scheduler: %v", err)

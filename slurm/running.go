@@ -42,6 +42,7 @@ func (c *Core) runs(j *job) {
 	j.uses = uses
 	c.enter(j, running)
 	c.adopt(j, grants)
+	c.noteClashes(j)
 }
 
 // checkNodes compares where a job has started with where it was placed.

@@ -105,7 +105,7 @@ func (c *Core) Held(why string) []Say {
 	var list []Say
 	for _, id := range c.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {
 		j := c.jobs[id]
-		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" {
+		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" || c.mixes(j) {
 			continue
 		}
 		say := j.comment

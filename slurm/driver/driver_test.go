@@ -129,6 +129,23 @@ func TestStatusSaysThatSlurmIsAway(t *testing.T) {
 	}
 }
 
+// Who asks where no driver is hears what to do.
+func TestNoDriver(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "no driver runs here") || !strings.Contains(err.Error(), "muster slurm drive") {
+		t.Errorf("without a driver: %v", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as one that is killed
+	l.Close()
+	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "was killed, and jobs wait for the next") {
+		t.Errorf("after it was killed: %v", err)
+	}
+}
+
 func TestWrongSettings(t *testing.T) {
 	if _, err := driver.New(&stub{}, driver.Config{Spec: "easy", Policy: catalog.New, Fallback: "backfill"}); err == nil {
 		t.Error("an unknown fallback was taken")

@@ -873,6 +873,9 @@ func (c *Core) begin(st *policy.Start) {
 // that have changed, and not again before every has passed.
 func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 	c.advance(now)
+	if c.now-c.began < c.cfg.Settle {
+		return // the policy has not decided anything yet
+	}
 	ids := c.sorted(func(j *job) bool {
 		return (j.phase == waiting || j.phase == aside) && j.managed && !j.busy && c.now-j.saidAt >= every
 	})

@@ -174,3 +174,22 @@ func TestRanksFollow(t *testing.T) {
 		t.Errorf("when one is cancelled: %d and %d", x, y)
 	}
 }
+
+// Nobody is told why a job waits before the policy has looked at it.
+func TestNoReasonBeforeTheFirstStep(t *testing.T) {
+	f := newFake(t, 1, 1, 4, 0)
+	c := newCore(t, "easy", false)
+	f.submit("muster:req", 1, 4, time.Minute)
+	f.submit("muster:req", 1, 4, time.Minute)
+	c.Observe(f.now, f.picture())
+	c.Step(f.now)
+	c.Explain(f.now, 50, 0)
+	if e := c.Take(); len(e.Comments) != 0 {
+		t.Errorf("%+v", e.Comments)
+	}
+	f.steps(c, 5)
+	c.Explain(f.now, 50, 0)
+	if e := c.Take(); len(e.Comments) != 1 {
+		t.Errorf("later: %+v", e.Comments)
+	}
+}

@@ -132,6 +132,9 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
 	}
 	cfg.Core.Follow(e.Site(), e.Release())
+	if ignored := e.Site().Ignored; len(ignored) > 0 {
+		log.Warn("jobs are ranked by Slurm's priorities, but for settings of slurm.conf that Muster does not know", "settings", strings.Join(ignored, ", "))
+	}
 	if f.guard {
 		return f.stand(c, e, cfg)
 	}

@@ -20,6 +20,9 @@ type Job struct {
 	// the job runs inside it and nowhere else.
 	Reservation string
 
+	// Fixed says that the job is not to be stopped for others: another scheduler's, say.
+	Fixed bool
+
 	// Submit is when the job enters the queue, from the start of the workload.
 	Submit time.Duration
 	// Run is how long the job computes on devices of speed 1 in its own nodes,

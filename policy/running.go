@@ -238,11 +238,11 @@ type Resume struct {
 
 // Stop proposes to stop a job in favour of another, or of none: -1. It frees
 // nothing. It reports false, and proposes nothing, if the job holds nothing that can
-// be had so, or is being stopped.
+// be had so, is fixed, or is being stopped.
 func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 	e := p.state.jobs.at(id)
 	switch {
-	case how > Cancel, e.stopping, in >= 0 && p.state.jobs.at(in).status != waiting:
+	case how > Cancel, e.stopping, e.job.Fixed, in >= 0 && p.state.jobs.at(in).status != waiting:
 		return false
 	case e.status == running, e.status == suspended && how != Suspend:
 	default:

@@ -137,5 +137,5 @@ func (v *View) StandStill() []JobID {
 // CanStop says that Plan.Stop would take a running job.
 func (v *View) CanStop(id JobID) bool {
 	e := v.state.jobs.at(id)
-	return e.status == running && !e.stopping
+	return e.status == running && !e.stopping && !e.job.Fixed
 }

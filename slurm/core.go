@@ -11,6 +11,8 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/preempt"
+	"muster/policy/priority"
 	"muster/slurm/words"
 )
 
@@ -19,6 +21,11 @@ type Config struct {
 	Cluster string
 	// Memory says that Slurm gives out memory as it does cores.
 	Memory bool
+	// WholeNodes says that Slurm gives out whole nodes only.
+	WholeNodes bool
+	// Balanced says that Slurm divides tasks among the nodes that were pinned as evenly as can be; else
+	// each node gives what was pinned (release.Balanced).
+	Balanced bool
 	// GPUMemory is the memory of a GPU; 0 is 16 GiB. Slurm does not know it.
 	GPUMemory int64
 	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
@@ -32,6 +39,13 @@ type Config struct {
 	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
 	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
 	GrantFolder string
+	// Priority is how Slurm ranks jobs that are not held; nil if it serves them as they come. The age of
+	// a job counts from when it could first have started, or AgeFromSubmission.
+	Priority          *priority.Config
+	AgeFromSubmission bool
+	// ClassByPartition says that policies which tell classes of jobs apart do so by their partitions,
+	// not by their QOS.
+	ClassByPartition bool
 }
 
 func (c *Config) defaults() {
@@ -101,6 +115,9 @@ type Effects struct {
 	Handovers []Say
 	Splits    []Split
 	Comments  []Say
+	Stops     []Stop
+	// Resumes let suspended jobs go on, with their new comments.
+	Resumes []Say
 	// Notes are for the log.
 	Notes []string
 }
@@ -167,6 +184,12 @@ type job struct {
 	// before is the comment of a job whose placement would change what it asks for.
 	before *words.Comment
 	ors    []model.Request // its alternatives, as they were written
+	nice   int64           // as the policy was told
+	ranked bool            // it is in the book of priorities
+	// halting: it is to be stopped. asleep: it is suspended, and the policy knows. rousing: it is to go
+	// on. stopFor is for which job it was stopped.
+	halting, asleep, rousing bool
+	stopFor                  string
 }
 
 // Counts are what has happened.
@@ -178,6 +201,10 @@ type Counts struct {
 	Unknown    int `json:"unknown"`
 	Recalled   int `json:"recalled"`
 	HandedOver int `json:"handed_over"`
+	// Clashes is how often Slurm gave a job a GPU that was lent to another.
+	Clashes int `json:"gpu_clashes"`
+	// Stopped is how many were suspended, requeued or cancelled for others.
+	Stopped int `json:"stopped"`
 	// Wrong is how many started on other nodes than they were placed on; Uneven on the right nodes
 	// with other shares of them.
 	Wrong  int `json:"wrong"`
@@ -203,12 +230,15 @@ type Core struct {
 	threads    int
 	leastMem   int64
 
+	book     *priority.Book // nil where Slurm does not rank jobs
 	jobs     map[uint64]*job
 	numbered map[policy.JobID]*job
 	active   map[uint64]int // by array: its tasks in the policy's book
 	members  map[uint64]int // by array: its tasks that are jobs of their own
 	listing  uint64
 
+	preempts  bool // the policy lets suspended jobs go on
+	asleep    int  // how many it takes for suspended
 	uncrowdAt time.Duration
 	stepDue   bool
 	wake      time.Duration
@@ -246,6 +276,8 @@ func New(cfg Config, p policy.Policy) *Core {
 		}
 		return time.Unix(0, int64(t+c.began)).Format("15:04:05")
 	})
+	c.preempts = preempt.Wraps(p)
+	c.setRanking()
 	return c
 }
 
@@ -276,6 +308,9 @@ func (c *Core) Next() time.Duration {
 	if c.stepDue {
 		return max(c.now, c.began+c.cfg.Settle)
 	}
+	if c.book != nil && c.book.Waiting() > 0 {
+		return min(c.wake, c.began+c.book.Next())
+	}
 	return c.wake
 }
 
@@ -305,6 +340,7 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	if c.cfg.Lending && p.Lenders != nil {
 		c.takeLenders(p.Lenders)
 	}
+	c.takeRanking(p)
 	if p.Reservations != nil {
 		c.reserved = p.Reservations
 		c.setWindows()
@@ -316,15 +352,15 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	}
 	c.listing++
 	var fresh []*job
-	// Those that have nothing go first. After a slurmctld was killed that has forgotten which jobs it
-	// had started, others may have what the book says is theirs.
-	for _, holding := range []bool{false, true} {
+	// Those that have nothing go first: after a slurmctld was killed that has forgotten which jobs it had
+	// started, others may have what the book says is theirs. Then those that are suspended, since others
+	// may run in their place.
+	for turn := range 3 {
 		for i := range p.Jobs {
-			if p.Jobs[i].holds() != holding {
+			if p.Jobs[i].turn() != turn {
 				continue
 			}
-			j := c.take(&p.Jobs[i], p.Asked)
-			if j != nil && j.phase == aside {
+			if j := c.take(&p.Jobs[i], p.Asked); j != nil && j.phase == aside {
 				fresh = append(fresh, j)
 			}
 		}
@@ -348,6 +384,10 @@ func (c *Core) lookAgain(asked time.Duration) {
 			fact := j.fact
 			if c.take(&fact, asked); j.phase == aside {
 				fresh = append(fresh, j)
+			}
+		case running:
+			if j.halting || j.rousing {
+				c.standing(j, asked)
 			}
 		}
 	}
@@ -389,6 +429,7 @@ func (c *Core) take(f *Job, asked time.Duration) *job {
 	c.read(j, f)
 	if !f.pending() {
 		c.runs(j)
+		c.standing(j, asked)
 		return j
 	}
 	c.waits(j, asked)
@@ -439,6 +480,7 @@ func (c *Core) enter(j *job, p phase) {
 // withdraw takes a job out of the policy's book.
 func (c *Core) withdraw(j *job) {
 	if j.number >= 0 {
+		c.unrank(j)
 		if j.phase == waiting {
 			c.must(c.state.Cancel(j.number))
 		} else {
@@ -454,6 +496,8 @@ func (c *Core) withdraw(j *job) {
 		c.stepDue = true
 	}
 	j.parts = nil
+	c.setAsleep(j, false)
+	j.halting, j.rousing = false, false
 	if j.before != nil {
 		j.comment, j.before = *j.before, nil
 		j.borrower = j.borrows()
@@ -494,7 +538,7 @@ func (c *Core) waits(j *job, asked time.Duration) {
 		c.withdraw(j)
 		c.enter(j, slurms)
 	case f.several():
-		c.split(j)
+		c.takeApart(j)
 	case !f.Held:
 		c.released(j)
 	case j.phase == placing && asked <= j.told+c.cfg.Settle:
@@ -652,9 +696,7 @@ func (c *Core) offer(j *job) {
 	j.spec, j.number = spec, id
 	c.numbered[id] = j
 	c.count(j)
-	if j.fact.Nice != 0 {
-		c.must(c.state.Rank(id, -j.fact.Nice))
-	}
+	c.rank(j)
 	c.enter(j, waiting)
 	c.stepDue = true
 }
@@ -664,6 +706,10 @@ func (c *Core) offer(j *job) {
 func (c *Core) notOurs(j *job, err error) {
 	if j.borrower {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
+		return
+	}
+	if c.mixes(j) {
+		j.why = fmt.Sprintf("nodes lend GPUs that Slurm knows, too, so Slurm's scheduler cannot have it, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
 	j.why = fmt.Sprintf("left to Slurm's scheduler: %v", err)
@@ -679,6 +725,7 @@ func (c *Core) notOurs(j *job, err error) {
 func (c *Core) reread(j *job) {
 	if c.gate(j) == "" || strings.HasPrefix(c.gate(j), "partition") {
 		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
+			c.rerank(j)
 			return
 		}
 	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
@@ -687,8 +734,8 @@ func (c *Core) reread(j *job) {
 	c.withdraw(j)
 }
 
-// split takes the next tasks out of an array.
-func (c *Core) split(j *job) {
+// takeApart takes the next tasks out of an array.
+func (c *Core) takeApart(j *job) {
 	f := &j.fact
 	c.enter(j, aside)
 	if j.busy || c.gate(j) != "" {
@@ -727,6 +774,8 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 	}
 	j.busy, j.told = false, c.now
 	switch {
+	case j.halting || j.rousing:
+		c.toldOfStop(j, fate, err)
 	case fate == Unknown:
 		c.counts.Unknown++
 		c.note("job %s: %v", j.Ref, err)
@@ -753,10 +802,11 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // Step lets the policy decide, if anything has changed since it last did or it asked for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
+	if !c.stepDue && c.now < c.wake && !c.ranksDue() || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
 		return
 	}
 	c.stepDue = false
+	c.tellRanks()
 	plan := c.state.Step(c.policyTime(c.now))
 	c.wake = policy.Never
 	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
@@ -769,14 +819,23 @@ func (c *Core) Step(now time.Duration) {
 			c.stepDue = true
 		}
 	}
-	for _, st := range plan.Stops {
-		c.must(c.state.Resumed(st.Job)) // it was not stopped: see the driver's check of policies
+	for i := range plan.Stops {
+		c.halt(&plan.Stops[i])
 	}
+	for i := range plan.Resumes {
+		if r := &plan.Resumes[i]; r.Err == nil {
+			c.rouse(c.numbered[r.Job])
+		} else {
+			c.stepDue = true
+		}
+	}
+	c.rouseIdle()
 }
 
 // begin asks for a job to be placed.
 func (c *Core) begin(st *policy.Start) {
 	j := c.numbered[st.Job]
+	c.unrank(j)
 	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.plain.View())}
 	for i := range st.Alloc.Parts {
 		p := &st.Alloc.Parts[i]
@@ -803,6 +862,7 @@ func (c *Core) begin(st *policy.Start) {
 	}
 	j.plan = a
 	say := words.Comment{Other: j.comment.Other, Request: j.comment.Request, Answer: a}
+	say.Request.Paused = false
 	if !say.Request.Placed {
 		say.Request.Placed, say.Request.Was = true, j.fact.Required
 	}
@@ -812,6 +872,7 @@ func (c *Core) begin(st *policy.Start) {
 	if !st.Alloc.Parts[0].Exclusive {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}
+	c.trim(j, st.Alloc)
 	c.effects.Places = append(c.effects.Places, place)
 }
 
@@ -819,6 +880,9 @@ func (c *Core) begin(st *policy.Start) {
 // that have changed, and not again before every has passed.
 func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 	c.advance(now)
+	if c.now-c.began < c.cfg.Settle {
+		return // the policy has not decided anything yet
+	}
 	ids := c.sorted(func(j *job) bool {
 		return (j.phase == waiting || j.phase == aside) && j.managed && !j.busy && c.now-j.saidAt >= every
 	})
@@ -851,6 +915,8 @@ func (c *Core) Why(id uint64) string {
 		return c.state.Why(j.number)
 	case j.phase == aside:
 		return j.why
+	case j.phase == running && j.whyStopped() != "":
+		return j.whyStopped()
 	case j.plan != nil:
 		return j.plan.Why
 	}

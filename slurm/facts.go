@@ -18,6 +18,8 @@ type Picture struct {
 	Nodes        []Node
 	Partitions   []Partition
 	Reservations []Reservation
+	// Accounting is nil where nobody asked, or there is no database of accounts.
+	Accounting *Accounting
 	// Lenders are the nodes that are there to lend their GPUs; nil where nobody asked.
 	Lenders []Lender
 }
@@ -55,6 +57,8 @@ type Job struct {
 	Held     bool
 	Restarts int
 	Nice     int64
+	// NoRequeue says that it must not be started a second time (sbatch --no-requeue).
+	NoRequeue bool
 
 	Comment, AdminComment string
 
@@ -130,6 +134,9 @@ type Partition struct {
 	MaxTime, DefaultTime time.Duration
 	// Exclusive partitions give whole nodes.
 	Exclusive bool
+	// Factor is the part of its jobs' priority (PriorityJobFactor). Jobs of a higher Tier come first,
+	// and may stop others (PriorityTier).
+	Factor, Tier int
 }
 
 // Reservation is a reservation as Slurm knows it.
@@ -154,6 +161,18 @@ func (j *Job) pending() bool { return j.State == "PENDING" && !j.Completing }
 
 // holds says whether a job has nodes, or may get some from Slurm at any time.
 func (j *Job) holds() bool { return !j.Ended() && !(j.pending() && j.Held) }
+
+// turn is when a job is looked at among the others: 0 if it has no nodes, 1 if it is suspended, 2 if it
+// has nodes or may get some.
+func (j *Job) turn() int {
+	switch {
+	case !j.holds():
+		return 0
+	case j.State == "SUSPENDED":
+		return 1
+	}
+	return 2
+}
 
 // several says whether a record stands for more than one task of an array.
 func (j *Job) several() bool { return len(j.tasks(2)) > 1 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/policy"
 	"muster/policy/catalog"
 	"muster/slurm"
 	"muster/slurm/words"
@@ -34,11 +35,14 @@ type fake struct {
 	forgotten map[uint64]bool
 	// lends says which nodes lend two GPUs each that Slurm does not know; nil: Slurm knows them.
 	lends map[string]bool
+	// alone says that all jobs are Muster's: nobody else takes what it has freed.
+	alone bool
 }
 
 type fakeJob struct {
 	slurm.Job
 	run, end time.Duration
+	left     time.Duration // to run, while it is suspended
 }
 
 // saved is the state of a slurmctld at one time.
@@ -210,10 +214,57 @@ func (f *fake) start(j *fakeJob) {
 	}
 }
 
-// request does something to a pending job, or not, and says what the driver hears.
+// halt stops a job as Slurm does: a suspended one gives its processors back and stays on its nodes.
+func (f *fake) halt(j *fakeJob, s slurm.Stop) {
+	if j.State != "RUNNING" && (j.State != "SUSPENDED" || s.How == policy.Suspend) {
+		return
+	}
+	asleep := j.State == "SUSPENDED"
+	if s.How == policy.Suspend {
+		for _, u := range j.Uses {
+			f.free[u.Node] += u.CPUs
+		}
+		j.State, j.Held, j.AdminComment, j.left = "SUSPENDED", true, s.Comment, j.end-f.now
+		return
+	}
+	if !asleep {
+		f.stop(j)
+	}
+	j.Uses = nil
+	if s.How == policy.Cancel {
+		j.State, j.end = "COMPLETED", f.now
+		f.ended[j.ID]++
+		return
+	}
+	j.State, j.Held, j.Reason, j.Restarts, j.Eligible = "PENDING", true, "job requeued in held state", j.Restarts+1, f.now+20*time.Second
+}
+
+// resume lets a suspended job go on. Slurm does not look whether others have its processors.
+func (f *fake) resume(j *fakeJob, comment string) {
+	if j.State != "SUSPENDED" {
+		return
+	}
+	for _, u := range j.Uses {
+		if f.free[u.Node] -= u.CPUs; f.free[u.Node] < 0 && f.alone {
+			f.t.Errorf("job %d goes on, and others have its processors on %s", j.ID, u.Node)
+		}
+	}
+	j.State, j.Held, j.AdminComment, j.end = "RUNNING", false, comment, f.now+j.left
+}
+
+// request does something to a pending job.
 func (f *fake) request(c *slurm.Core, id uint64, do func(j *fakeJob)) {
+	f.ask(c, id, func(j *fakeJob) {
+		if j.State == "PENDING" {
+			do(j)
+		}
+	})
+}
+
+// ask does something to a job, or not, and says what the driver hears.
+func (f *fake) ask(c *slurm.Core, id uint64, do func(j *fakeJob)) {
 	apply := func() {
-		if j := f.jobs[id]; j != nil && j.State == "PENDING" {
+		if j := f.jobs[id]; j != nil {
 			do(j)
 		}
 	}
@@ -248,6 +299,7 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 		told = nil
 		e.Places = e.Places[:f.random.IntN(len(e.Places)+1)]
 		e.Recalls, e.Handovers, e.Splits = nil, nil, nil
+		e.Stops, e.Resumes = e.Stops[:f.random.IntN(len(e.Stops)+1)], e.Resumes[:f.random.IntN(len(e.Resumes)+1)]
 	}
 	for _, p := range e.Places {
 		f.checkBorrows(&p)
@@ -264,6 +316,12 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 	}
 	for _, h := range e.Handovers {
 		f.request(told, h.Job.ID, func(j *fakeJob) { j.Held, j.AdminComment, j.Reason = false, h.Comment, "None" })
+	}
+	for _, s := range e.Stops {
+		f.ask(told, s.Job.ID, func(j *fakeJob) { f.halt(j, s) })
+	}
+	for _, s := range e.Resumes {
+		f.ask(told, s.Job.ID, func(j *fakeJob) { f.resume(j, s.Comment) })
 	}
 	for _, s := range e.Comments {
 		if j := f.jobs[s.Job.ID]; j != nil {

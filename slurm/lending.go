@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"muster/model"
 	"muster/slurm/words"
@@ -167,9 +168,13 @@ func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 	return ""
 }
 
-// slurmGivesGPUs says whether a job has GPUs of a node from Slurm.
+// slurmGivesGPUs says whether a job has GPUs of a node from Slurm, or is about to: one that Muster
+// places or one that it does not.
 func (c *Core) slurmGivesGPUs(n *node) bool {
 	for _, j := range c.jobs {
+		if j.phase == running && slices.ContainsFunc(j.fact.Uses, func(u Use) bool { return u.Node == n.Name && (u.GPUs != 0 || u.Count > 0) }) {
+			return true
+		}
 		if j.borrower || j.number < 0 || j.phase == waiting {
 			continue
 		}
@@ -193,6 +198,38 @@ func (c *Core) isLentFrom(node string, but *job) bool {
 		}
 	}
 	return false
+}
+
+// mixes says whether a job asks for GPUs of Slurm's own where nodes lend some of these: only the driver
+// can keep them apart, so Slurm's scheduler must not have the job.
+func (c *Core) mixes(j *job) bool {
+	if !c.cfg.Lending || !strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob+j.fact.TRESPerTask+j.fact.TRESPerSocket, "gpu") {
+		return false
+	}
+	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.GPUs > 0 && n.lends != 0 })
+}
+
+// noteClashes says that Slurm has given a job a GPU that is lent to another, which only its own scheduler
+// does: the driver did not place that job.
+func (c *Core) noteClashes(j *job) {
+	gpus := map[string]uint64{}
+	for _, u := range j.fact.Uses {
+		if u.GPUs != 0 {
+			gpus[u.Node] = u.GPUs
+		}
+	}
+	if len(gpus) == 0 {
+		return
+	}
+	for _, id := range c.sorted(func(o *job) bool { return o != j && c.Borrows(o.ID, o.fact.Restarts) != nil }) {
+		o := c.jobs[id]
+		for _, d := range o.plan.Devices {
+			if gpus[d.Node]>>d.Device&1 != 0 {
+				c.counts.Clashes++
+				c.note("Slurm has given job %s GPU %s, which is lent to job %s: let Muster place all jobs that ask for GPUs (muster slurm setup), or take gpu out of Gres= of that node", j.Ref, d, o.Ref)
+			}
+		}
+	}
 }
 
 // Settled says whether it is known what a driver before this one has asked Slurm for: before, nothing

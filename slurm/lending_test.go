@@ -102,3 +102,72 @@ func TestAlternativeIsChosen(t *testing.T) {
 		t.Errorf("the comment is %+v", e.Comments)
 	}
 }
+
+// A job that Muster does not place has a GPU of a node that lends: it counts as taken, and the node's
+// others are not lent either, since Slurm chooses which it gives next. If Slurm gives one that is lent,
+// the driver says so, and nothing more is placed there.
+func TestGPUsOfJobsThatMusterDoesNotPlace(t *testing.T) {
+	for _, uneven := range []bool{false, true} { // such a job is in the book node by node
+		f := newFake(t, 1, 3, 4, 0)
+		f.nodes[0].GPUs, f.nodes[1].GPUs = 2, 1
+		f.lends = map[string]bool{"n1": true, "n2": true}
+		c := newCore(t, "easy", true)
+		own := f.submit("", 2, 1, time.Hour)
+		f.tick(time.Second)
+		own.Uses = []slurm.Use{{Node: "n1", CPUs: 1, GPUs: 2}, {Node: "n2", CPUs: 1, GPUs: 1}}
+		if uneven {
+			own.Uses[1].Memory, own.Uses[0].CPUs, own.Uses[1].GPUs = 5<<20, 2, 0
+			own.Uses[1] = slurm.Use{Node: "n3", CPUs: 1}
+			f.lends = map[string]bool{"n1": true}
+		}
+		borrower := f.submit("muster:req rgpu=1", 1, 1, time.Hour)
+		f.steps(c, 20)
+		if borrower.State != "PENDING" {
+			t.Errorf("uneven %t: it borrows a GPU: %s", uneven, borrower.AdminComment)
+		}
+		own.State, own.end = "COMPLETED", f.now
+		f.stop(own)
+		f.steps(c, 40)
+		if borrower.State != "RUNNING" {
+			t.Errorf("uneven %t: it waits: %s", uneven, c.Why(borrower.ID))
+		}
+	}
+}
+
+func TestSlurmGivesALentGPU(t *testing.T) {
+	f := newFake(t, 1, 1, 4, 0)
+	f.nodes[0].GPUs = 2
+	f.lends = map[string]bool{"n1": true}
+	c := newCore(t, "easy", true)
+	borrower := f.submit("muster:req rgpu=1", 1, 1, time.Hour)
+	f.steps(c, 8)
+	if borrower.State != "RUNNING" {
+		t.Fatal(c.Why(borrower.ID))
+	}
+	own := f.submit("", 1, 1, time.Hour)
+	f.tick(time.Second)
+	own.Uses = []slurm.Use{{Node: "n1", CPUs: 1, GPUs: 3}}
+	c.Observe(f.now, f.picture())
+	if notes := strings.Join(c.Take().Notes, "\n"); c.Counts().Clashes != 1 || !strings.Contains(notes, "Slurm has given job 2 GPU n1:0, which is lent to job 1") {
+		t.Errorf("%+v: %s", c.Counts(), notes)
+	}
+}
+
+// Where nodes lend GPUs that Slurm knows, a job that asks for Slurm's is not left to its scheduler,
+// neither because it is not understood nor when the driver ends.
+func TestJobsWithGPUsAreNotLeftToSlurm(t *testing.T) {
+	for _, lends := range []bool{true, false} {
+		f := newFake(t, 1, 1, 4, 0)
+		f.nodes[0].GPUs = 1
+		f.lends = map[string]bool{"n1": lends}
+		c := newCore(t, "easy", true)
+		j := f.submit("muster:req", 1, 1, time.Hour)
+		j.TRESPerNode, j.Features = "gres/gpu:1", "big"
+		plain := f.submit("muster:req", 1, 1, time.Hour)
+		plain.TRESPerNode, plain.Eligible = "gres/gpu:1", f.now+time.Hour
+		f.steps(c, 5)
+		if j.Held != lends || len(c.Held("")) == 1 == lends {
+			t.Errorf("lends %t: held %t, handed over at the end: %v; %s", lends, j.Held, c.Held(""), c.Why(j.ID))
+		}
+	}
+}

@@ -16,6 +16,7 @@ type policyState interface {
 	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
 	Cancel(policy.JobID) error
 	End(policy.JobID) error
+	Suspended(policy.JobID) error
 	Resumed(policy.JobID) error
 	Rank(id policy.JobID, rank int64) error
 	AddNode(n model.Node, types ...model.GPUType) (int32, error)

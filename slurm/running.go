@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -41,6 +42,7 @@ func (c *Core) runs(j *job) {
 	j.uses = uses
 	c.enter(j, running)
 	c.adopt(j, grants)
+	c.noteClashes(j)
 }
 
 // checkNodes compares where a job has started with where it was placed.
@@ -79,6 +81,7 @@ func (c *Core) asPlanned(j *job) bool {
 		}
 		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || gpus != u.GPUs {
 			c.counts.Uneven++
+			c.note("job %s was to have %d processors, %d MB and GPUs %b of node %s, and has %d, %d and %b", j.Ref, p.Cores, p.Memory>>20, gpus, u.Node, u.CPUs, u.Memory>>20, u.GPUs)
 			return false
 		}
 	}
@@ -205,7 +208,7 @@ func (c *Core) adoptPart(j *job, p model.Part) {
 }
 
 func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.JobID, error) {
-	spec := &model.Job{ID: j.Ref.String(), User: j.fact.User, Group: j.fact.Account, Queue: j.fact.Partition, QOS: j.fact.QOS, WallTime: c.expected(&j.fact), Request: r}
+	spec := &model.Job{ID: j.Ref.String(), User: j.fact.User, Group: j.fact.Account, Queue: j.fact.Partition, QOS: c.class(&j.fact), WallTime: c.expected(&j.fact), Request: r, Fixed: !j.mayStop()}
 	if err := spec.Validate(); err != nil {
 		return -1, err
 	}
@@ -250,9 +253,12 @@ func (c *Core) uncrowd() {
 			c.setNode(n)
 		}
 	}
+	// Suspended ones first: others may run in their place.
+	slices.SortStableFunc(there, func(a, b *job) int { return cmp.Compare(b.suspended(), a.suspended()) })
 	for _, j := range there {
 		c.adopt(j, j.grants)
 		j.grants = nil
+		c.standing(j, c.now)
 	}
 	for _, id := range c.sorted(func(j *job) bool { return j.phase == recalling }) {
 		c.crowdLenders(c.jobs[id])
@@ -273,6 +279,14 @@ func (c *Core) crowdLenders(j *job) {
 			c.crowd(n.number)
 		}
 	}
+}
+
+// suspended is 1 for a job that is.
+func (j *job) suspended() int {
+	if j.fact.State == "SUSPENDED" {
+		return 1
+	}
+	return 0
 }
 
 func (c *Core) onCrowded(j *job) bool {

@@ -37,7 +37,10 @@ type JobStatus struct {
 	Nodes   []string `json:"nodes,omitempty"`
 	Devices []string `json:"devices,omitempty"`
 	Why     string   `json:"why,omitempty"`
-	Since   float64  `json:"since"` // seconds from 1970
+	// Priority of a waiting job is what Slurm's would be if it were not held; 0 where Slurm does not
+	// rank jobs.
+	Priority int64   `json:"priority,omitempty"`
+	Since    float64 `json:"since"` // seconds from 1970
 }
 
 // Status tells how things stand; at most so many jobs are listed, and asked why they wait.
@@ -80,6 +83,13 @@ func (c *Core) Status(most int) Status {
 
 func (c *Core) jobStatus(j *job) JobStatus {
 	d := JobStatus{ID: j.ID, Name: j.fact.Name, User: j.fact.User, State: j.phase.String(), Why: c.Why(j.ID), Since: time.Duration(j.since).Seconds()}
+	switch {
+	case j.phase == running && j.asleep:
+		d.State = "suspended"
+	case j.phase == running && j.halting:
+		d.State = "stopping"
+	}
+	d.Priority, _ = c.Priority(j.ID)
 	if j.plan != nil {
 		d.Nodes = slices.Clone(j.plan.Nodes)
 		for _, g := range j.plan.Devices {
@@ -95,7 +105,7 @@ func (c *Core) Held(why string) []Say {
 	var list []Say
 	for _, id := range c.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {
 		j := c.jobs[id]
-		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" {
+		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" || c.mixes(j) {
 			continue
 		}
 		say := j.comment

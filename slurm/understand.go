@@ -14,9 +14,8 @@ import (
 // understand turns what Slurm knows of a job into a request, or says what of it the policies have no
 // words for.
 //
-// Slurm divides processors among a job's nodes as it likes; the policies give every node the same.
-// So each node gives as many processors as the largest share needs, and the placement pins that
-// (minimum_cpus_per_node). A job without -N gets as few nodes as can hold it.
+// Each node gives as many processors as the largest share needs: see trim. A job without -N gets as few
+// nodes as can hold it.
 func (c *Core) understand(j *job) (*model.Job, error) {
 	f := &j.fact
 	switch {
@@ -39,9 +38,17 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	if err := c.addGPUs(j, &r); err != nil {
 		return nil, err
 	}
-	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: f.QOS, Reservation: f.Reservation,
+	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: c.class(f), Reservation: f.Reservation,
 		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()
+}
+
+// class is the name of a job's class, for policies that let one stop another.
+func (c *Core) class(f *Job) string {
+	if c.cfg.ClassByPartition {
+		return f.Partition
+	}
+	return f.QOS
 }
 
 // requestOf reads nodes, processors and memory.
@@ -59,7 +66,7 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 	if t := max(1, c.threads); cpus%t != 0 {
 		cpus += t - cpus%t // Slurm gives whole cores
 	}
-	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive}
+	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive || c.cfg.WholeNodes}
 	if p := c.partitions[f.Partition]; p != nil && p.Exclusive {
 		r.Exclusive = true
 	}
@@ -137,6 +144,9 @@ func (c *Core) addGPUs(j *job, r *model.Request) error {
 	}
 	if perJob.gpus%r.Nodes != 0 {
 		return fmt.Errorf("its %d GPUs cannot be divided equally among %d nodes", perJob.gpus, r.Nodes)
+	}
+	if perTask.gpus > 0 && f.Tasks%r.Nodes != 0 {
+		return fmt.Errorf("its %d tasks, each with GPUs, cannot be divided equally among %d nodes", f.Tasks, r.Nodes)
 	}
 	tasks := (max(1, f.Tasks) + r.Nodes - 1) / r.Nodes
 	r.GPUs = perNode.gpus + perJob.gpus/r.Nodes + perTask.gpus*tasks

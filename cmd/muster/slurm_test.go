@@ -102,7 +102,7 @@ func TestSlurmStatusSaysThatSlurmIsAway(t *testing.T) {
 	if err := writeSlurmStatus(&out, slurm.Status{Problem: "slurmrestd is away", Nodes: 8}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "Slurm does not answer the driver: slurmrestd is away\nas it was when Slurm last answered:\n0 of 8 nodes up;"; !strings.HasPrefix(out.String(), want) {
+	if want := "Slurm does not answer the driver: slurmrestd is away\nStart slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed. As it was when Slurm last answered:\n0 of 8 nodes up;"; !strings.HasPrefix(out.String(), want) {
 		t.Errorf("it says %q", &out)
 	}
 }

@@ -110,9 +110,6 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	if f.poll < 10*time.Millisecond {
 		return usageErrorf("--poll %s: give 10ms or more", f.poll)
 	}
-	if strings.Contains(f.policy, ":preempt") {
-		return usageErrorf("--policy %s: running jobs of Slurm are not stopped for others: leave preempt out", f.policy)
-	}
 	if (f.agents == "") != (f.grants == "") {
 		return usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
 	}
@@ -130,9 +127,13 @@ func (f *driveFlags) run(c *cobra.Command) error {
 		return err
 	}
 	cfg := driver.Config{
-		Core: slurm.Config{Cluster: "slurm", Memory: e.Memory(), GPUMemory: memory},
+		Core: slurm.Config{Cluster: "slurm", GPUMemory: memory},
 		Spec: f.policy, Policy: newPolicy, Poll: f.poll, Parallel: f.parallel, Fallback: driver.Fallback(f.fallback),
 		Version: readVersion().String(), Alive: f.alive, Socket: f.socket, Log: log,
+	}
+	cfg.Core.Follow(e.Site(), e.Release())
+	if ignored := e.Site().Ignored; len(ignored) > 0 {
+		log.Warn("jobs are ranked by Slurm's priorities, but for settings of slurm.conf that Muster does not know", "settings", strings.Join(ignored, ", "))
 	}
 	if f.guard {
 		return f.stand(c, e, cfg)
@@ -250,11 +251,20 @@ func newSlurmStatus() *cobra.Command {
 	return c
 }
 
-// askDriver says in a line what the driver of this machine does.
-func askDriver(ctx context.Context) (string, error) {
+// askDriver says in a sentence what the driver of this machine does, or what to do if it does nothing.
+func askDriver(ctx context.Context) string {
 	s, err := driver.AskStatus(ctx, defaultDriverSocket())
-	return summaryOf(s), err
+	switch {
+	case err != nil:
+		return fmt.Sprintf("Muster does not place jobs: %v. muster slurm doctor says what else is missing.", err)
+	case s.Problem != "":
+		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", printable(s.Problem), slurmAway)
+	}
+	return fmt.Sprintf("Muster's driver runs: %s.", summaryOf(s))
 }
+
+// slurmAway says what to do about a Slurm that does not answer.
+const slurmAway = "Start slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed."
 
 func summaryOf(s slurm.Status) string {
 	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
@@ -266,10 +276,17 @@ func summaryOf(s slurm.Status) string {
 
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
 	if s.Problem != "" {
-		fmt.Fprintf(w, "Slurm does not answer the driver: %s\nas it was when Slurm last answered:\n", printable(s.Problem)) // the doctor looks for the first words
+		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", printable(s.Problem), slurmAway) // the doctor looks for the first words
 	}
 	fmt.Fprintln(w, summaryOf(s))
-	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm\n", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
+	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
+	if s.Counts.Stopped > 0 {
+		fmt.Fprintf(w, ", %d stopped for others", s.Counts.Stopped)
+	}
+	fmt.Fprintln(w)
+	if s.Counts.Clashes > 0 {
+		fmt.Fprintf(w, "Slurm has given jobs GPUs that were lent to others, %d times: muster slurm doctor says what to do\n", s.Counts.Clashes)
+	}
 	if len(s.Jobs) == 0 {
 		return nil
 	}

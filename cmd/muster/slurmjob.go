@@ -186,12 +186,11 @@ func overSlurm(c *cobra.Command) error {
 	if version, err := exec.CommandContext(ctx, "scontrol", "--version").Output(); err != nil {
 		fmt.Fprintln(out, "There is no Slurm on this machine: muster slurm emulate starts a private one to try things on.")
 	} else {
-		fmt.Fprintf(out, "This machine has %s.", strings.TrimSpace(string(version)))
-		if status, err := askDriver(ctx); err == nil {
-			fmt.Fprintf(out, " Muster's driver runs: %s.\n", status)
-		} else {
-			fmt.Fprintln(out, " Muster's driver does not answer here: muster slurm doctor says what is missing.")
+		fmt.Fprintf(out, "This machine has %s.\n", strings.TrimSpace(string(version)))
+		if said, err := exec.CommandContext(ctx, "scontrol", "ping").Output(); err != nil || !strings.Contains(string(said), "UP") {
+			fmt.Fprintln(out, "slurmctld does not answer: start it; its log says what it does not like.")
 		}
+		fmt.Fprintln(out, askDriver(ctx))
 	}
 	fmt.Fprintln(out)
 	return c.Help()

@@ -37,6 +37,7 @@ func (f *setupFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.options.GPUs, "gpus", 0, "how many GPUs nodes lend, as licences, a `number` (default: no licences)")
 	flags.StringVar(&f.options.Agents, "agents", "", "where nodes that lend GPUs connect to the driver, HOST:PORT or unix:PATH, an `address`")
 	flags.StringVar(&f.options.TLSDir, "tls-dir", "", "`folder` with the driver's certificate (muster cert --head), for --agents")
+	flags.StringVar(&f.options.Authority, "authority", "", "a `file` with the certificate that vouches for nodes that lend, for the driver (default: ca.pem in --tls-dir)")
 	flags.StringVar(&f.options.Grants, "grants", "", "the `folder` in which jobs find what they were lent, on a file system that all nodes share")
 	flags.StringVar(&f.options.RESTAddress, "rest", "http://127.0.0.1:6820", "slurmrestd's `address`, for the driver")
 	flags.BoolVar(&f.noREST, "no-rest", false, "the driver does without slurmrestd")
@@ -62,6 +63,12 @@ func (f *setupFlags) read() (setup.Options, error) {
 	}
 	if !filepath.IsAbs(o.Muster) || o.Library != "" && !filepath.IsAbs(o.Library) {
 		return o, usageErrorf("--muster and --library are paths that begin with /: they are used on all nodes")
+	}
+	if o.Authority != "" && o.Agents == "" {
+		return o, usageErrorf("--authority is for nodes that lend: give --agents, too")
+	}
+	if o.Authority != "" && !filepath.IsAbs(o.Authority) {
+		return o, usageErrorf("--authority %s: the driver's service needs a path that begins with /", o.Authority)
 	}
 	if (o.Agents == "") != (o.Grants == "") {
 		return o, usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
@@ -198,12 +205,15 @@ wrong and what to do. Give it the flags that setup had. The exit status is 1 if 
 func printFindings(c *cobra.Command, findings []setup.Finding) error {
 	bad := 0
 	for _, f := range findings {
-		if !f.Wrong {
-			fmt.Fprintf(c.OutOrStdout(), "good   %s\n", f.What)
-			continue
+		word := "good "
+		switch {
+		case f.Wrong:
+			bad++
+			word = "wrong"
+		case f.Odd:
+			word = "odd  "
 		}
-		bad++
-		fmt.Fprintf(c.OutOrStdout(), "wrong  %s\n", f.What)
+		fmt.Fprintf(c.OutOrStdout(), "%s  %s\n", word, f.What)
 		if f.Remedy != "" {
 			fmt.Fprintf(c.OutOrStdout(), "       do: %s\n", f.Remedy)
 		}

@@ -44,6 +44,7 @@ type (
 		Queue        string    `json:"queue,omitempty"`
 		QOS          string    `json:"qos,omitempty"`
 		Reservation  string    `json:"reservation,omitempty"`
+		Fixed        bool      `json:"fixed,omitempty"`
 		Program      string    `json:"program,omitempty"`
 		Submit       int64     `json:"submit_ns,omitempty"`
 		Run          int64     `json:"run_ns,omitempty"`
@@ -182,7 +183,7 @@ func modelTypes(types []gpuType) []model.GPUType {
 
 func jobOf(j *model.Job) job {
 	out := job{
-		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation,
+		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Fixed: j.Fixed,
 		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
@@ -197,7 +198,7 @@ func jobOf(j *model.Job) job {
 
 func (j *job) model() *model.Job {
 	out := &model.Job{
-		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
+		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Fixed: j.Fixed, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
 		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
 	}

@@ -167,6 +167,12 @@ func Wrap(inner policy.Policy, rules Rules) (policy.Policy, error) {
 	return p, nil
 }
 
+// Wraps says whether a policy is one that Wrap made: it lets suspended jobs go on by itself.
+func Wraps(p policy.Policy) bool {
+	_, ok := p.(*preempt)
+	return ok
+}
+
 type preempt struct {
 	inner policy.Policy
 	rules Rules

@@ -3,6 +3,7 @@ package priority
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -47,8 +48,14 @@ type Book struct {
 	never             bool // there was no recalculation yet
 	changed           bool // the configuration or the cluster did: all ranks are due
 
+	// told are fair shares that somebody else keeps; nil if the book does.
+	told map[Member]float64
+
 	ranked []Ranked // the latest answer
 }
+
+// Member is a user in an account.
+type Member struct{ Account, User string }
 
 type job struct {
 	key    Key
@@ -87,6 +94,15 @@ func (b *Book) Cluster(nodes int64, whole TRES) {
 		return
 	}
 	b.nodes, b.whole, b.changed = nodes, whole, true
+}
+
+// FairShares replaces the fair shares that the book works out by those that somebody else keeps, as a
+// real Slurm does for all jobs that run there. Who is not named has none.
+func (b *Book) FairShares(told map[Member]float64) {
+	if b.told != nil && maps.Equal(b.told, told) {
+		return
+	}
+	b.told, b.changed = told, true
 }
 
 // Configure changes what the administrator decided. What was used stays used:

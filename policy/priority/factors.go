@@ -62,7 +62,7 @@ func (b *Book) factors(j *job, at time.Duration) Factors {
 	f := b.fixedFactors(j)
 	f.At = at
 	f.Age = weigh(b.config.WeightAge, b.age(j, at))
-	f.FairShare = weigh(b.config.WeightFairshare, b.picture.factor[j.user])
+	f.FairShare = weigh(b.config.WeightFairshare, b.fairShare(j))
 	return f
 }
 
@@ -98,8 +98,16 @@ func (b *Book) priority(j *job, at time.Duration) int64 {
 		return *j.s.Admin
 	}
 	sum := j.fixed + float64(float64(b.config.WeightAge)*b.age(j, at))
-	sum += float64(float64(b.config.WeightFairshare) * b.picture.factor[j.user])
+	sum += float64(float64(b.config.WeightFairshare) * b.fairShare(j))
 	return max(1, int64(math.Floor(sum)))
+}
+
+// fairShare is the fair share of a job's user.
+func (b *Book) fairShare(j *job) float64 {
+	if b.told != nil {
+		return min(1, max(0, b.told[Member{j.s.Account, j.s.User}]))
+	}
+	return b.picture.factor[j.user]
 }
 
 // age is the time of waiting as a part of MaxAge.

@@ -17,28 +17,60 @@ import (
 	"muster/slurm/release"
 )
 
-// The benchmarks place jobs on a real Slurm of 128 nodes with 1,024 processors, in bursts that fill
-// it (MUSTER_SLURM_JOBS says how many jobs in all, a multiple of 1,000). Road is what slurmrestd takes
-// when nobody decides anything: the same requests, for the same number of jobs, four at a time.
-// Driver is from the first request to the last answer. Where each job ran is read from the records
-// that Slurm writes of jobs that have ended, and compared with the requests.
+// The benchmarks place jobs on a real Slurm of 128 nodes with 1,024 processors, in bursts of 500
+// (MUSTER_SLURM_BURST) that fit it. Road is what slurmrestd takes when nobody decides anything: the same
+// requests, four at a time. Driver is from the first request to the last answer. Both take turns
+// (MUSTER_SLURM_TURNS, 4 each) in one run, and the driver's part of the road is a ratio of whole times.
+// Slurm's scheduler passes every 15 s only: a burst into which a pass falls takes ten times as long as
+// another, and chance would decide whose it is. Busy is which part of the time the driver had its four
+// requests under way. Whole is the ratio with the listing before, and with deciding and writing down. Where each job ran is read from the records that
+// Slurm writes of jobs that have ended, and compared with the requests.
 //
 //	go test ./slurm/driver -run - -bench Placements -benchtime 1x
 func BenchmarkPlacements(b *testing.B) {
-	jobs := 1000
-	if n, err := strconv.Atoi(os.Getenv("MUSTER_SLURM_JOBS")); err == nil {
-		jobs = n
+	setting := func(name string, usual int) int {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			return n
+		}
+		return usual
 	}
+	burst, turns := setting("MUSTER_SLURM_BURST", 500), setting("MUSTER_SLURM_TURNS", 4)
 	for _, r := range release.All() {
 		b.Run(r.Name, func(b *testing.B) {
 			emulatetest.Need(b, r)
-			c := emulatetest.Start(b, emulate.Options{Release: r, Nodes: 128, JobSubmit: holdAll, Extra: "MaxJobCount=50000\nMinJobAge=20\n"}) // each burst finds few old jobs
+			c := emulatetest.Start(b, emulate.Options{Release: r, Nodes: 128, JobSubmit: holdAll,
+				// Each burst finds few old jobs.
+				Extra: "MaxJobCount=50000\nMinJobAge=20\nSchedulerParameters=sched_min_interval=15000000,sched_interval=15,batch_sched_delay=15,default_queue_depth=2000,bf_interval=600\n"})
 			for range b.N {
-				road(b, c, 1000)
-				driverBurst(b, c, jobs)
+				var road, own turn
+				nodes := map[string]string{}
+				for range turns {
+					road.add(b, "road", roadTurn(b, c, burst))
+					own.add(b, "driver", driverTurn(b, c, burst, nodes))
+				}
+				checked, wrong := checkRecords(b, c, nodes)
+				b.ReportMetric(float64(road.jobs)/road.sending.Seconds(), "road/s")
+				b.ReportMetric(float64(own.jobs)/own.sending.Seconds(), "driver/s")
+				b.ReportMetric(100*road.sending.Seconds()/own.sending.Seconds()*float64(own.jobs)/float64(road.jobs), "%road")
+				b.ReportMetric(100*road.whole.Seconds()/own.whole.Seconds()*float64(own.jobs)/float64(road.jobs), "%whole")
+				b.ReportMetric(100*own.busy.Seconds()/4/own.sending.Seconds(), "%busy")
+				b.ReportMetric(float64(checked), "checked")
+				b.ReportMetric(float64(wrong), "wrong")
 			}
 		})
 	}
+}
+
+// turn is what one burst took, or several.
+type turn struct {
+	jobs           int
+	sending, whole time.Duration
+	busy           time.Duration // of all requests together
+}
+
+func (t *turn) add(b *testing.B, who string, o turn) {
+	b.Logf("%s: %d in %s, with all else %s", who, o.jobs, o.sending, o.whole)
+	t.jobs, t.sending, t.whole, t.busy = t.jobs+o.jobs, t.sending+o.sending, t.whole+o.whole, t.busy+o.busy
 }
 
 // submitMany submits n jobs of one processor.
@@ -47,17 +79,18 @@ func submitMany(b *testing.B, c *emulate.Cluster, n int) {
 	output(b, c.Command("sh", "-c", `seq `+strconv.Itoa(n)+` | xargs -P4 -I{} sbatch -Q -J {} -n1 -t5 -o /dev/null --wrap "exit 0"`))
 }
 
-// road measures what the road allows.
-func road(b *testing.B, c *emulate.Cluster, n int) {
+// roadTurn measures what the road allows.
+func roadTurn(b *testing.B, c *emulate.Cluster, n int) turn {
 	e := connect(b, c)
 	submitMany(b, c, n)
+	began := time.Now()
 	l, err := e.Jobs(context.Background(), 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	work := make(chan slurm.Place)
 	var wait sync.WaitGroup
-	began := time.Now()
+	t, first := turn{}, time.Now()
 	for range 4 {
 		wait.Go(func() {
 			for p := range work {
@@ -67,17 +100,18 @@ func road(b *testing.B, c *emulate.Cluster, n int) {
 			}
 		})
 	}
-	sent := 0
-	for i, j := range l.Jobs {
+	for _, j := range l.Jobs {
 		if j.Held && j.State == "PENDING" {
-			sent++
-			work <- slurm.Place{Job: slurm.Ref{ID: j.ID}, Nodes: []string{c.Nodes[i%128]}, Comment: "muster:req was=- muster:got 0 " + strconv.FormatUint(j.ID, 10) + " nodes=" + c.Nodes[i%128] + " rgpu=- grant=- why=it was its turn"}
+			node := c.Nodes[t.jobs/8%128] // as the driver fills them
+			t.jobs++
+			work <- slurm.Place{Job: slurm.Ref{ID: j.ID}, Nodes: []string{node}, Comment: "muster:req was=- muster:got 0 " + strconv.FormatUint(j.ID, 10) + " nodes=" + node + " rgpu=- grant=- why=it was its turn"}
 		}
 	}
 	close(work)
 	wait.Wait()
-	b.ReportMetric(float64(sent)/time.Since(began).Seconds(), "road/s")
+	t.sending, t.whole = time.Since(first), time.Since(began)
 	drained(b, c)
+	return t
 }
 
 func drained(b *testing.B, c *emulate.Cluster) {
@@ -90,6 +124,7 @@ type counting struct {
 	mu          sync.Mutex
 	n           int
 	first, last time.Time
+	busy        time.Duration
 	nodes       map[string]string // by job
 }
 
@@ -99,9 +134,11 @@ func (e *counting) Place(ctx context.Context, p slurm.Place) error {
 		e.first = time.Now()
 	}
 	e.mu.Unlock()
+	began := time.Now()
 	err := e.Engine.Place(ctx, p)
 	e.mu.Lock()
 	e.last = time.Now()
+	e.busy += e.last.Sub(began)
 	if err == nil {
 		e.nodes[p.Job.String()] = strings.Join(p.Nodes, ",")
 	}
@@ -109,31 +146,24 @@ func (e *counting) Place(ctx context.Context, p slurm.Place) error {
 	return err
 }
 
-// driverBurst measures the driver, and checks every job.
-func driverBurst(b *testing.B, c *emulate.Cluster, n int) {
-	rate, nodes := 0.0, map[string]string{}
-	for done := 0; done < n; done += 1000 {
-		submitMany(b, c, 1000)
-		e := &counting{Engine: connect(b, c), nodes: nodes}
-		d, err := driver.New(e, driver.Config{Spec: "easy", Policy: catalog.New, Core: slurm.Config{Settle: 1}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		began := time.Now()
-		d.Round(context.Background())
-		b.Logf("%d placed in %s, of which reading and deciding took %s", e.n, time.Since(began), e.first.Sub(began))
-		rate += float64(e.n) / e.last.Sub(e.first).Seconds()
-		ctx, cancel := context.WithCancel(context.Background())
-		wait := make(chan error)
-		go func() { wait <- d.Run(ctx) }()
-		drained(b, c)
-		cancel()
-		<-wait
+// driverTurn measures the driver.
+func driverTurn(b *testing.B, c *emulate.Cluster, n int, nodes map[string]string) turn {
+	submitMany(b, c, n)
+	e := &counting{Engine: connect(b, c), nodes: nodes}
+	d, err := driver.New(e, driver.Config{Spec: "easy", Policy: catalog.New, Core: slurm.Config{Settle: 1}})
+	if err != nil {
+		b.Fatal(err)
 	}
-	checked, wrong := checkRecords(b, c, nodes)
-	b.ReportMetric(rate/float64((n+999)/1000), "driver/s")
-	b.ReportMetric(float64(checked), "checked")
-	b.ReportMetric(float64(wrong), "wrong")
+	began := time.Now()
+	d.Round(context.Background())
+	t := turn{jobs: e.n, sending: e.last.Sub(e.first), whole: time.Since(began), busy: e.busy}
+	ctx, cancel := context.WithCancel(context.Background())
+	wait := make(chan error)
+	go func() { wait <- d.Run(ctx) }()
+	drained(b, c)
+	cancel()
+	<-wait
+	return t
 }
 
 // checkRecords compares where jobs ran with where they were placed.

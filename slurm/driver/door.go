@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"muster/slurm"
@@ -49,8 +50,13 @@ func AskStatus(ctx context.Context, socket string) (slurm.Status, error) {
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-			return slurm.Status{}, fmt.Errorf("no driver answers on %s: is muster slurm drive running there, and are you its user?", socket)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return slurm.Status{}, fmt.Errorf("no driver runs here, nothing is at %s: start it with muster slurm drive (or systemctl start muster-slurm), or name its --socket", socket)
+		case errors.Is(err, syscall.ECONNREFUSED):
+			return slurm.Status{}, fmt.Errorf("the driver of %s was killed, and jobs wait for the next: start it with muster slurm drive (or systemctl start muster-slurm)", socket)
+		case errors.Is(err, os.ErrPermission):
+			return slurm.Status{}, fmt.Errorf("only root and the driver's own user may ask it on %s; muster slurm job ID tells everybody of a job", socket)
 		}
 		return slurm.Status{}, fmt.Errorf("asking the driver on %s: %w", socket, err)
 	}

@@ -33,11 +33,14 @@ type Engine interface {
 	Nodes(ctx context.Context) ([]slurm.Node, error)
 	Partitions(ctx context.Context) ([]slurm.Partition, error)
 	Reservations(ctx context.Context) ([]slurm.Reservation, error)
+	Accounting(ctx context.Context) (*slurm.Accounting, error)
 	Place(ctx context.Context, p slurm.Place) error
 	Hold(ctx context.Context, job slurm.Ref) error
 	Handover(ctx context.Context, job slurm.Ref, comment string) error
 	Comment(ctx context.Context, job slurm.Ref, text string) error
 	Split(ctx context.Context, s slurm.Split) error
+	Stop(ctx context.Context, s slurm.Stop) error
+	Resume(ctx context.Context, job slurm.Ref, comment string) error
 }
 
 var _ Engine = (*engine.Engine)(nil)
@@ -112,6 +115,7 @@ type Driver struct {
 	threads  map[string]int
 	stamp    int64
 	nodesAt  time.Time // when nodes were last read
+	sharesAt time.Time // when fair shares were
 	explain  time.Time
 	aliveAt  time.Time
 	tookLast time.Duration // what the latest listing took
@@ -124,7 +128,7 @@ type Driver struct {
 	status slurm.Status
 }
 
-// New makes a driver. The policy must not preempt: Slurm's jobs are not stopped for others yet.
+// New makes a driver.
 func New(e Engine, cfg Config) (*Driver, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -246,6 +250,7 @@ func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
 		}
 		d.nodesAt = d.cfg.Now()
 	}
+	p.Accounting = d.readAccounting(ctx)
 	began := d.cfg.Now()
 	p.Asked = d.now()
 	l, err := d.engine.Jobs(ctx, d.stamp, d.threads)
@@ -256,6 +261,21 @@ func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
 	p.Jobs, p.Same, d.stamp = l.Jobs, l.Same, l.Stamp
 	p.Lenders = d.readLenders(p.Nodes != nil)
 	return p, nil
+}
+
+// readAccounting asks for what priorities depend on, as often as Slurm works it out. Where it cannot
+// be had, what was last heard counts.
+func (d *Driver) readAccounting(ctx context.Context) *slurm.Accounting {
+	p := d.cfg.Core.Priority
+	if p == nil || d.cfg.Now().Sub(d.sharesAt) < p.CalcPeriod {
+		return nil
+	}
+	a, err := d.engine.Accounting(ctx)
+	if err != nil {
+		d.cfg.Log.Warn("the fair shares of users cannot be read; jobs are ranked by those that were last", "error", err)
+	}
+	d.sharesAt = d.cfg.Now()
+	return a
 }
 
 // readLenders lists the nodes that lend, if that has changed or is to be said.
@@ -361,6 +381,12 @@ func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 	}
 	for _, s := range e.Splits {
 		list = append(list, request{s.Array, func(ctx context.Context) error { return e2.Split(ctx, s) }})
+	}
+	for _, s := range e.Stops {
+		list = append(list, request{s.Job.ID, func(ctx context.Context) error { return e2.Stop(ctx, s) }})
+	}
+	for _, s := range e.Resumes {
+		list = append(list, request{s.Job.ID, func(ctx context.Context) error { return e2.Resume(ctx, s.Job, s.Comment) }})
 	}
 	urgent := len(list)
 	for _, s := range e.Comments {

@@ -49,10 +49,13 @@ func (s *stub) Partitions(context.Context) ([]slurm.Partition, error) {
 func (s *stub) Reservations(context.Context) ([]slurm.Reservation, error) {
 	return []slurm.Reservation{}, nil
 }
-func (s *stub) Place(context.Context, slurm.Place) error         { return errors.New("nothing can be placed") }
-func (s *stub) Hold(context.Context, slurm.Ref) error            { return nil }
-func (s *stub) Comment(context.Context, slurm.Ref, string) error { return nil }
-func (s *stub) Split(context.Context, slurm.Split) error         { return nil }
+func (s *stub) Accounting(context.Context) (*slurm.Accounting, error) { return nil, nil }
+func (s *stub) Place(context.Context, slurm.Place) error              { return errors.New("nothing can be placed") }
+func (s *stub) Hold(context.Context, slurm.Ref) error                 { return nil }
+func (s *stub) Comment(context.Context, slurm.Ref, string) error      { return nil }
+func (s *stub) Split(context.Context, slurm.Split) error              { return nil }
+func (s *stub) Stop(context.Context, slurm.Stop) error                { return nil }
+func (s *stub) Resume(context.Context, slurm.Ref, string) error       { return nil }
 func (s *stub) Handover(_ context.Context, j slurm.Ref, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,6 +126,23 @@ func TestStatusSaysThatSlurmIsAway(t *testing.T) {
 	d.Round(t.Context())
 	if got := d.Status(); got.Problem != "" || got.Nodes != 1 {
 		t.Errorf("when Slurm is back: %+v", got)
+	}
+}
+
+// Who asks where no driver is hears what to do.
+func TestNoDriver(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "no driver runs here") || !strings.Contains(err.Error(), "muster slurm drive") {
+		t.Errorf("without a driver: %v", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as one that is killed
+	l.Close()
+	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "was killed, and jobs wait for the next") {
+		t.Errorf("after it was killed: %v", err)
 	}
 }
 

@@ -93,6 +93,9 @@ func drive(t testing.TB, e driver.Engine, cfg driver.Config) *driven {
 	if cfg.Policy == nil {
 		cfg.Policy = catalog.New
 	}
+	if real, ok := e.(*engine.Engine); ok {
+		cfg.Core.Follow(real.Site(), real.Release())
+	}
 	cfg.Core.Settle = 300 * time.Millisecond // nobody was here before
 	cfg.Poll = 200 * time.Millisecond
 	if cfg.Log == nil {

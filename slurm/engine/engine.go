@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/policy"
 	"muster/slurm"
 	"muster/slurm/release"
 )
@@ -39,8 +40,7 @@ type Options struct {
 type Engine struct {
 	o       Options
 	release *release.Release
-	version string
-	memory  bool
+	site    slurm.Site
 	http    http.Client
 	token   tokenKeeper
 }
@@ -70,10 +70,10 @@ func New(ctx context.Context, o Options) (*Engine, error) {
 func (e *Engine) Release() *release.Release { return e.release }
 
 // Version is how Slurm calls its version: 26.05.5.
-func (e *Engine) Version() string { return e.version }
+func (e *Engine) Version() string { return e.site.Version }
 
-// Memory says whether this Slurm gives out memory, as it does cores.
-func (e *Engine) Memory() bool { return e.memory }
+// Site is what slurm.conf says.
+func (e *Engine) Site() slurm.Site { return e.site }
 
 // REST says whether requests go over REST.
 func (e *Engine) REST() bool { return e.o.Address != "" }
@@ -84,23 +84,13 @@ func (e *Engine) readConfig(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking Slurm for its configuration: %w", err)
 	}
-	for line := range strings.SplitSeq(text, "\n") {
-		key, value, ok := strings.Cut(line, "=")
-		if !ok {
-			continue
-		}
-		value = strings.TrimSpace(value)
-		switch strings.TrimSpace(key) {
-		case "SLURM_VERSION":
-			e.version = value
-		case "SelectTypeParameters":
-			e.memory = strings.Contains(strings.ToUpper(value), "MEMORY")
-		}
+	if e.site, err = slurm.ReadSite(text); err != nil {
+		return err
 	}
-	if e.version == "" {
+	if e.site.Version == "" {
 		return errors.New("scontrol show config does not tell Slurm's version: is slurmctld running?")
 	}
-	e.release, err = release.Of(e.version)
+	e.release, err = release.Of(e.site.Version)
 	return err
 }
 
@@ -238,8 +228,26 @@ func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
 	return err
 }
 
-// Cancel ends a job.
-func (e *Engine) Cancel(ctx context.Context, job slurm.Ref) error {
-	_, err := e.run(ctx, "", "scancel", job.String())
+// Stop suspends, requeues or cancels a job that runs. One that is requeued is held.
+func (e *Engine) Stop(ctx context.Context, s slurm.Stop) error {
+	var err error
+	switch s.How {
+	case policy.Suspend:
+		if err = e.Comment(ctx, s.Job, s.Comment); err == nil {
+			_, err = e.scontrol(ctx, "suspend", s.Job.String())
+		}
+	case policy.Requeue:
+		_, err = e.scontrol(ctx, "requeuehold", s.Job.String())
+	default:
+		_, err = e.run(ctx, "", "scancel", s.Job.String())
+	}
 	return err
+}
+
+// Resume lets a suspended job go on. Slurm does so even if others have its processors.
+func (e *Engine) Resume(ctx context.Context, job slurm.Ref, comment string) error {
+	if _, err := e.scontrol(ctx, "resume", job.String()); err != nil {
+		return err
+	}
+	return e.Comment(ctx, job, comment)
 }

@@ -116,6 +116,7 @@ type jobDocument struct {
 	Priority     *number `json:"priority"`
 	Restarts     number  `json:"restart_cnt"`
 	Nice         signed  `json:"nice"`
+	Requeue      *bool   `json:"requeue"`
 	Comment      text    `json:"comment"`
 	AdminComment text    `json:"admin_comment"`
 	Submitted    number  `json:"submit_time"`
@@ -187,7 +188,8 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	j := slurm.Job{
 		ID: d.ID, Name: d.Name, User: d.User, UID: d.UID.int(), Account: d.Account, QOS: d.QOS, Partition: d.Partition,
 		Reason: d.Reason, Held: d.Priority != nil && *d.Priority == 0, Restarts: d.Restarts.int(), Nice: int64(d.Nice),
-		Comment: d.Comment, AdminComment: d.AdminComment,
+		NoRequeue: d.Requeue != nil && !*d.Requeue,
+		Comment:   d.Comment, AdminComment: d.AdminComment,
 		Submitted: d.Submitted.moment(), Eligible: d.Eligible.moment(), Started: d.Started.moment(), TimeLimit: d.TimeLimit.minutes(),
 		MinNodes: d.NodeCount.int(), MaxNodes: d.MaxNodes.int(), CPUs: d.CPUs.int(), Tasks: d.Tasks.int(),
 		CPUsPerTask: d.CPUsPerTask.int(), TasksPerNode: d.TasksPerNode.int(), MinCPUsPerNode: d.MinCPUsPerNode.int(),
@@ -208,7 +210,19 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 		}
 	}
 	j.Uses = d.uses(threads)
+	fillIn(&j)
 	return j
+}
+
+// fillIn mends what 22.05 says of a job that waits: it guesses the number of nodes beyond what the job
+// allows, and leaves out the processors of a task.
+func fillIn(j *slurm.Job) {
+	if j.MaxNodes > 0 {
+		j.MinNodes = min(j.MinNodes, j.MaxNodes)
+	}
+	if j.CPUsPerTask == 0 && j.Tasks > 0 && j.CPUs%j.Tasks == 0 {
+		j.CPUsPerTask = j.CPUs / j.Tasks
+	}
 }
 
 // uses is what a job has on each of its nodes.
@@ -332,7 +346,7 @@ func (e *Engine) listing(ctx context.Context, path, what string) ([]byte, error)
 		return text, nil
 	}
 	if !e.release.Words.WrappedNumbers {
-		return nil, fmt.Errorf("Slurm %s cannot be read without slurmrestd: start it (muster slurm setup shows how), and give its address", e.version)
+		return nil, fmt.Errorf("Slurm %s cannot be read without slurmrestd: start it (muster slurm setup shows how), and give its address", e.site.Version)
 	}
 	out, err := e.scontrol(ctx, "show", what, "--json="+e.release.API)
 	return []byte(out), err
@@ -419,6 +433,12 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 			State    struct {
 				State list `json:"state"`
 			} `json:"partition"`
+			OldFactor number `json:"priority_job_factor"`
+			OldTier   number `json:"priority_tier"`
+			Priority  struct {
+				Factor number `json:"job_factor"`
+				Tier   number `json:"tier"`
+			} `json:"priority"`
 			OldMax   number `json:"max_time_limit"`
 			OldUsual number `json:"default_time_limit"`
 			Usual    struct {
@@ -437,7 +457,8 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 	for _, d := range doc.Partitions {
 		p := slurm.Partition{Name: d.Name, Up: d.OldState == "UP" || d.State.State.has("UP"),
 			MaxTime: max(d.OldMax, d.Most.Time).minutes(), DefaultTime: max(d.OldUsual, d.Usual.Time).minutes(),
-			Exclusive: d.Most.Shares != nil && *d.Most.Shares == 0}
+			Exclusive: d.Most.Shares != nil && *d.Most.Shares == 0,
+			Factor:    max(d.OldFactor, d.Priority.Factor).int(), Tier: max(d.OldTier, d.Priority.Tier).int()}
 		var fresh struct {
 			Configured string `json:"configured"`
 		}

@@ -35,6 +35,10 @@ type Release struct {
 	// CgroupConf is the text of the cgroup.conf that a cluster without control groups needs
 	// beside slurm.conf, or "" where it needs none.
 	CgroupConf string
+	// Balanced says how the processors of a job with a node list and MinCPUsNode are divided. If it is
+	// true the tasks are spread as evenly as can be, the first nodes having one more: 5 tasks on 2
+	// nodes are 3 and 2. Else every node gives MinCPUsNode, 3 and 3.
+	Balanced bool
 	// LoadJobByStep is true where slurm_load_job of libslurm takes a slurm_step_id_t and a
 	// job's number is step_id.job_id; before, both are plain numbers. SPANK plug-ins ask
 	// SLURM_VERSION_NUMBER for it.
@@ -88,6 +92,7 @@ var all = []*Release{
 		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
 			WrappedNumbers: true, StateList: true},
 		CgroupConf: "CgroupPlugin=disabled\n",
+		Balanced:   true,
 	},
 	{
 		Name:        "26.05",
@@ -99,6 +104,7 @@ var all = []*Release{
 		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
 			WrappedNumbers: true, StateList: true},
 		CgroupConf:    "CgroupPlugin=disabled\n",
+		Balanced:      true,
 		LoadJobByStep: true,
 	},
 }

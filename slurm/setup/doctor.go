@@ -14,6 +14,8 @@ type Finding struct {
 	// What is right or wrong, a sentence; Remedy what to do about it, "" if nothing is to be done.
 	What, Remedy string
 	Wrong        bool
+	// Odd says that it may be meant so.
+	Odd bool
 }
 
 // Run runs one of Slurm's commands and returns what it prints.
@@ -25,6 +27,7 @@ func Doctor(o Options, run Run) []Finding {
 	d.files(o)
 	d.program(o.Muster)
 	d.grants(o)
+	d.authority(o)
 	d.twice(o)
 	d.version(o.Release)
 	if d.answers() {
@@ -46,6 +49,27 @@ func (d *doctor) good(format string, args ...any) {
 
 func (d *doctor) bad(remedy, format string, args ...any) {
 	d.found = append(d.found, Finding{What: fmt.Sprintf(format, args...), Remedy: remedy, Wrong: true})
+}
+
+func (d *doctor) odd(remedy, format string, args ...any) {
+	d.found = append(d.found, Finding{What: fmt.Sprintf(format, args...), Remedy: remedy, Odd: true})
+}
+
+// authority looks at the certificate by which jobs know the nodes that lend.
+func (d *doctor) authority(o Options) {
+	path := o.Authority
+	if path == "" && o.TLSDir != "" {
+		path = filepath.Join(o.TLSDir, "ca.pem")
+	}
+	switch {
+	case o.Agents == "":
+	case path == "":
+		d.bad("give --tls-dir, or --authority with the ca.pem that muster cert made", "jobs do not know who vouches for the nodes that lend")
+	default:
+		if _, err := os.Stat(path); err != nil {
+			d.bad("make it with muster cert, or name another with --authority", "the certificate that vouches for the nodes that lend is not there: %v", err)
+		}
+	}
 }
 
 // files asks for a plan: if nothing is to be done the files are right.
@@ -102,8 +126,8 @@ func (d *doctor) twice(o Options) {
 	}
 	c, err := readConfig(filepath.Join(o.Conf, "slurm.conf"))
 	if err == nil && c.nodesHave("gpu") {
-		d.bad("take gpu out of Gres= of nodes that lend, or let Muster place all jobs (--all) and lend on nodes with one GPU only",
-			"slurm.conf gives nodes Gres=gpu: Slurm may give a job a GPU that its node lends to another")
+		d.bad("take gpu out of Gres= of nodes that lend; or see to it that no job asks for --gres=gpu that was submitted before setup, or by an administrator past the submit script",
+			"slurm.conf gives nodes Gres=gpu: Slurm may give a job a GPU that its node lends to another, if Muster does not place that job")
 	}
 }
 
@@ -166,6 +190,9 @@ func (d *doctor) loaded(o Options) {
 		d.good("slurmctld runs job_submit.lua")
 	} else {
 		d.bad("restart slurmctld", "slurmctld runs without job_submit.lua: its JobSubmitPlugins is %q", values["JobSubmitPlugins"])
+	}
+	if strings.Contains(strings.ToUpper(values["SelectTypeParameters"]), "MEMORY") && values["DefMemPerNode"] == "UNLIMITED" {
+		d.odd("give slurm.conf a DefMemPerCPU, if jobs are to share nodes", "a job that does not say --mem gets all memory of its nodes, so that nobody else is placed there")
 	}
 	if o.GPUs > 0 {
 		if out, err := d.run("scontrol", "show", "license", "rgpu"); err != nil || !strings.Contains(out, fmt.Sprintf("Total=%d ", o.GPUs)) {

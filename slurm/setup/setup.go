@@ -56,7 +56,8 @@ type Options struct {
 	REST bool
 	// Agents is where nodes that lend GPUs connect to the driver, TLSDir the folder with its
 	// certificate, and Grants the folder in which jobs find what they were lent; "": nobody lends.
-	Agents, TLSDir, Grants string
+	// Authority is the certificate that vouches for the nodes; "": the one in TLSDir.
+	Agents, TLSDir, Grants, Authority string
 	// RESTAddress is slurmrestd's, for the driver.
 	RESTAddress string
 	// Units is the folder for systemd's units; "": none are written. Driver is the command line of
@@ -73,7 +74,7 @@ func (o *Options) DriverCommand() string {
 		return o.Driver
 	}
 	line := o.Muster + " slurm drive"
-	for _, f := range []struct{ name, value string }{{"agents", o.Agents}, {"tls-dir", o.TLSDir}, {"grants", o.Grants}, {"alive", o.Alive}} {
+	for _, f := range []struct{ name, value string }{{"agents", o.Agents}, {"tls-dir", o.TLSDir}, {"authority", o.Authority}, {"grants", o.Grants}, {"alive", o.Alive}} {
 		if f.value != "" {
 			line += " --" + f.name + " " + f.value
 		}
@@ -289,6 +290,7 @@ func (p *planner) plugStack() error {
 
 func (p *planner) script() error {
 	settings := spank.Settings{Admins: []int{p.admin}, All: p.All, Partitions: p.Partitions, Gres: p.config.nodesHave("rgpu"), Alive: p.Alive}
+	settings.OwnGPUs = p.Agents != "" && p.config.nodesHave("gpu")
 	if p.GPUs > 0 {
 		settings.Licence = "rgpu"
 	}

@@ -297,6 +297,8 @@ func TestDoctorFinds(t *testing.T) {
 		"no grants":        {change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", "/nonexistent/grants" }, want: "the folder for grants /nonexistent/grants is not there", remedy: "mkdir -m 755"},
 		"open grants":      {change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", "/tmp" }, want: "others can write to /tmp", remedy: "chmod go-w /tmp"},
 		"GPUs twice":       {files: map[string]string{"more.conf": "NodeName=n1 Gres=gpu:2\n"}, change: func(o *setup.Options) { o.Agents, o.Grants = ":9422", o.Conf }, want: "Slurm may give a job a GPU that its node lends to another", remedy: "take gpu out of Gres="},
+		"all memory":       {answers: map[string]string{"scontrol show config": "JobSubmitPlugins = lua\nSelectTypeParameters = CR_CORE_MEMORY\nDefMemPerNode = UNLIMITED\n"}, want: "a job that does not say --mem gets all memory of its nodes", remedy: "give slurm.conf a DefMemPerCPU"},
+		"no authority":     {change: func(o *setup.Options) { o.Agents, o.Grants, o.Authority = ":9422", o.Conf, "/nonexistent/ca.pem" }, want: "the certificate that vouches for the nodes that lend is not there", remedy: "name another with --authority"},
 		"no commands":      {answers: map[string]string{"scontrol --version": "-"}, want: "scontrol does not run", remedy: "put Slurm's commands into PATH"},
 		"another release":  {answers: map[string]string{"scontrol --version": "slurm 24.11.5\n"}, want: "Slurm is 24.11 and the plug-in is for 26.05", remedy: "muster slurm setup --version 24.11"},
 		"unknown release":  {answers: map[string]string{"scontrol --version": "slurm 19.05.1\n"}, want: "Slurm 19.05 is not known here"},
@@ -340,7 +342,7 @@ func TestDoctorFinds(t *testing.T) {
 				return
 			}
 			for _, f := range found {
-				if f.Wrong && strings.Contains(f.What, x.want) && strings.Contains(f.Remedy, x.remedy) {
+				if (f.Wrong || f.Odd) && strings.Contains(f.What, x.want) && strings.Contains(f.Remedy, x.remedy) {
 					return
 				}
 			}

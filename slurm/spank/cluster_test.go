@@ -34,8 +34,12 @@ func start(t *testing.T, r *release.Release, muster string, settings spank.Setti
 	if err := os.WriteFile(lua, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	gpus := 0
+	if settings.OwnGPUs {
+		gpus = 1
+	}
 	return emulatetest.Start(t, emulate.Options{
-		Release: r, Nodes: 4, JobSubmit: spank.Hook(lua) + "return slurm.SUCCESS\n", PlugStack: spank.PlugStack(library, muster, ""),
+		Release: r, Nodes: 4, GPUs: gpus, JobSubmit: spank.Hook(lua) + "return slurm.SUCCESS\n", PlugStack: spank.PlugStack(library, muster, ""),
 		Extra: "Licenses=rgpu:4\n", NoREST: true,
 	})
 }
@@ -135,6 +139,12 @@ func TestOptions(t *testing.T) {
 					checkAway(t, start(t, r, "/nonexistent/muster", spank.Settings{All: true, Alive: alive}), alive)
 				})
 			}
+			if r == release.Newest() {
+				t.Run("own GPUs", func(t *testing.T) {
+					alive := filepath.Join(openFolder(t), "alive") // the driver is away
+					checkOwnGPUs(t, start(t, r, "/nonexistent/muster", spank.Settings{OwnGPUs: true, Alive: alive}))
+				})
+			}
 			t.Run("users", func(t *testing.T) { checkUsers(t, c) })
 		})
 	}
@@ -167,6 +177,17 @@ func checkRequests(t *testing.T, c *emulate.Cluster) {
 			t.Errorf("%q: held is %t", x.options, held)
 		}
 		must(t, c.Command("scancel", id))
+	}
+}
+
+// checkOwnGPUs submits jobs that ask for GPUs of Slurm's own where nodes lend these, too: they are
+// Muster's, whatever the spelling, and wait for the driver while it is away.
+func checkOwnGPUs(t *testing.T, c *emulate.Cluster) {
+	for option, want := range map[string]string{"--gres=gpu:1": "muster:req", "--gpus=1": "muster:req", "--gpus-per-node=1": "muster:req", "-n1": ""} {
+		id := must(t, c.Command("sbatch", "--parsable", "-o", "/dev/null", option, "--wrap", "true"))
+		if got := comment(t, c, id); got != want {
+			t.Errorf("%s: the comment is %q, want %q", option, got, want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ local settings = {
   admins = { [0] = true }, -- uids that may release and place jobs
   all = false,             -- whether all jobs are Muster's, or those that ask for GPUs
   partitions = {},         -- partitions all of whose jobs are Muster's
+  own_gpus = false,        -- whether jobs that ask for Slurm's own GPUs (--gres=gpu) are Muster's, too
   licence = nil,           -- a licence of which a job takes one for each whole GPU
   gres = false,            -- whether the cluster has a generic resource rgpu
   alive = nil,             -- a file with the time of the driver's latest round (muster slurm drive --alive)
@@ -200,7 +201,9 @@ function muster.submit(job, partitions, uid)
     return slurm.ERROR
   end
   if given then return slurm.SUCCESS end -- an administrator knows what is asked for
-  if not request.gpus and (is_away() or #request.alternatives == 0 and not manages(job, partitions)) then return slurm.SUCCESS end
+  -- Nodes may lend GPUs that Slurm gives out, too: only the driver can keep them apart.
+  local own = settings.own_gpus and asks_own(job)
+  if not request.gpus and not own and (is_away() or #request.alternatives == 0 and not manages(job, partitions)) then return slurm.SUCCESS end
   request.held = job.priority == 0
   job.admin_comment = join(other, words(request))
   job.priority = 0

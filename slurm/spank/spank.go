@@ -57,6 +57,9 @@ type Settings struct {
 	// names partitions of which that is true.
 	All        bool
 	Partitions []string
+	// OwnGPUs says that jobs which ask for GPUs of Slurm's own (--gres=gpu) are Muster's, too: nodes lend
+	// some of these.
+	OwnGPUs bool
 	// Licence is the name of a licence of which a job takes one for each whole GPU; "": none.
 	Licence string
 	// Gres says that the cluster has a generic resource rgpu.
@@ -99,6 +102,7 @@ func Script(s Settings) (string, error) {
 		list = append(list, fmt.Sprintf("[%q] = true", name))
 	}
 	fmt.Fprintf(&b, "  partitions = { %s }, -- partitions all of whose jobs are Muster's\n", strings.Join(list, ", "))
+	fmt.Fprintf(&b, "  own_gpus = %t, -- whether jobs that ask for Slurm's own GPUs (--gres=gpu) are Muster's, too\n", s.OwnGPUs)
 	if s.Licence != "" {
 		fmt.Fprintf(&b, "  licence = %q, -- a licence of which a job takes one for each whole GPU\n", s.Licence)
 	}

@@ -19,7 +19,7 @@ func ParseBoth(admin, users string) (Comment, error) {
 	}
 	if own, _ := Parse(users); own.Request != nil && c.Answer == nil {
 		c.Answer, c.Why, c.Other = own.Answer, own.Why, own.Other
-		c.Request.Placed, c.Request.Was = own.Request.Placed, own.Request.Was
+		c.Request.Placed, c.Request.Was, c.Request.Paused = own.Request.Placed, own.Request.Was, own.Request.Paused
 	}
 	if held, said := UserHold(users); said {
 		c.Request.Held = held

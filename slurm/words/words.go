@@ -9,7 +9,7 @@
 //
 // # Spelling
 //
-//	[OTHER ]muster:req[ hold=user][ as=N][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-]
+//	[OTHER ]muster:req[ hold=user][ as=N][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-][ paused=yes]
 //	[OTHER ]muster:req... muster:wait why=SENTENCE
 //	[OTHER ]muster:req... muster:got START JOB nodes=N1,N2 rgpu=N1:0,N3:1|- grant=PATH|- why=SENTENCE
 //
@@ -20,7 +20,8 @@
 //
 // The driver writes as= when it has chosen one of the alternatives, counted from 1: the rest is then
 // what that one asks for. It adds was= when it first places a job: the nodes that the user named (sbatch -w), since
-// the placement takes their place in Slurm's record.
+// the placement takes their place in Slurm's record. It writes paused=yes before it suspends a job,
+// and takes it away when it lets the job go on.
 //
 // START is how often Slurm has started the job anew and JOB its number: a comment is copied when
 // a task leaves its array and stays when a job is requeued, and an answer that was for another
@@ -67,6 +68,8 @@ type Request struct {
 	// Placed says that the driver has placed the job before. Was is the node list of the user then.
 	Placed bool
 	Was    string
+	// Paused says that the driver has suspended the job, and not an administrator.
+	Paused bool
 }
 
 // Shares says whether the GPUs are to be shared with other jobs: the memory of each alone says that
@@ -167,6 +170,9 @@ func (r *Request) write(b *strings.Builder) {
 		b.WriteString(" was=" + escape(r.Was))
 	case r.Placed:
 		b.WriteString(" was=-")
+	}
+	if r.Paused {
+		b.WriteString(" paused=yes")
 	}
 }
 
@@ -324,8 +330,12 @@ func (r *Request) set(w string) error {
 				err = errors.New("was= needs nodes, or -")
 			}
 		}
+	case "paused":
+		if r.Paused = value == "yes"; !r.Paused {
+			err = errors.New("only paused=yes is known")
+		}
 	default:
-		return fmt.Errorf("%s is not known: the words are hold, as, rgpu, mem, mode, or and was", quoted(key))
+		return fmt.Errorf("%s is not known: the words are hold, as, rgpu, mem, mode, or, was and paused", quoted(key))
 	}
 	return err
 }

@@ -110,7 +110,7 @@ static int words_request(struct words_comment *c, char *word)
 {
 	uint64_t n;
 	size_t length = strlen(word);
-	if (!strcmp(word, "hold=user") || !strcmp(word, "mode=excl") || !strcmp(word, "mode=shar"))
+	if (!strcmp(word, "hold=user") || !strcmp(word, "paused=yes") || !strcmp(word, "mode=excl") || !strcmp(word, "mode=shar"))
 		return 0;
 	if (!strncmp(word, "as=", 3)) {
 		if (words_number(word + 3, WORDS_MAX_GPUS, &n))

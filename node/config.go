@@ -88,6 +88,9 @@ type Device struct {
 	Reserve uint64 // bytes of its memory that Muster leaves alone
 }
 
+// KindRemote is the kind of a device that another node lends.
+const KindRemote = "remote"
+
 // UnnamedDevice is what software GPUs are called that were given no name.
 const UnnamedDevice = "Muster software GPU"
 

@@ -343,7 +343,7 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
 	for i, e := range d.stock.Load().entries {
 		state := d.deviceState(vgpu.DeviceID(i))
-		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
+		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && e.Lender.Address == c.Lender.Address && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return vgpu.DeviceID(i)
 		}
 	}

@@ -88,12 +88,17 @@ type Device struct {
 	Reserve uint64 // bytes of its memory that Muster leaves alone
 }
 
+// KindRemote is the kind of a device that another node lends.
+const KindRemote = "remote"
+
 // UnnamedDevice is what software GPUs are called that were given no name.
 const UnnamedDevice = "Muster software GPU"
 
 // IsNamed says whether somebody gave the device a name, which no other may have then.
 // Names of real GPUs are the driver's, and those of one model are all the same.
-func (d Device) IsNamed() bool { return d.Kind == "soft" && d.Name != "" && d.Name != UnnamedDevice }
+func (d Device) IsNamed() bool {
+	return (d.Kind == "soft" || d.Kind == KindRemote) && d.Name != "" && d.Name != UnnamedDevice
+}
 
 // Limits bound what clients may take.
 type Limits struct {

@@ -1,27 +1,32 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
+	"muster/client"
 	"muster/device"
 	"muster/device/cuda"
 	"muster/device/fault"
+	"muster/device/remote"
 	"muster/device/soft"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/worker"
+	"muster/wire"
 	"muster/wire/control"
 )
 
-// openDevice opens a device of either kind. With a lock it is one of several
+// openDevice opens a device of any kind. With a lock it is one of several
 // processes that stand for the same software device.
 func openDevice(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	d, err := openSound(c, lock)
@@ -62,8 +67,43 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 			return nil, fmt.Errorf("there is no CUDA device %d: the driver has %d", c.Index, len(all))
 		}
 		return all[c.Index], nil
+	case node.KindRemote:
+		return openRemote(c)
 	}
-	return nil, fmt.Errorf("there are no devices of kind %q: only soft and cuda", c.Kind)
+	return nil, fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", c.Kind)
+}
+
+// openRemote opens a device that another node lends.
+func openRemote(c control.DeviceConfig) (device.Device, error) {
+	lender, err := lenderOf(c.Lender)
+	if err != nil {
+		return nil, err
+	}
+	d, err := remote.Open(context.Background(), remote.Options{Lender: lender, Device: c.Index, Name: c.Name})
+	if err != nil { // not a *remote.Device that is nil
+		return nil, err
+	}
+	return d, nil
+}
+
+// lenderOf is how a node is reached that lends devices.
+func lenderOf(l control.Lender) (client.Remote, error) {
+	token := ""
+	if l.Token != "" {
+		text, err := tokenLimit.ReadFile(l.Token)
+		if err != nil {
+			return client.Remote{}, fmt.Errorf("the token of the node at %s: %w", l.Address, err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if l.Plain {
+		return client.Remote{Dial: client.PlainDialler(l.Address, wire.PlainStream, token), Lane: client.PlainDialler(l.Address, wire.PlainLane, token)}, nil
+	}
+	config, err := client.LoadTLS(l.TLS)
+	if err != nil {
+		return client.Remote{}, fmt.Errorf("the certificates for the node at %s: %w", l.Address, err)
+	}
+	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Token: token}, nil
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {

@@ -241,23 +241,59 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 		}
 	}
 	effects := c.decide()
-	if n := min(q.Slots, c.lendable(), c.cfg.Most-c.lentSlots(from)); n > 0 && id != "" {
-		a.Ticket = Ticket{ID: id, Slots: n, Speed: c.local.Speed}
+	if want := min(q.Slots, c.lendable(), c.cfg.Most-c.lentSlots(from)); want > 0 && id != "" {
+		a.Ticket = c.ticket(id, want)
 		c.lent = append(c.lent, &lent{Ticket: a.Ticket, to: from, heard: c.now})
 	}
 	a.Load = c.Load()
 	return a, effects
 }
 
+// ticket takes slots of the device where a newcomer is served best: of those wanted, the part that the
+// device has of all slots that are to be had, so that the next question finds another device.
+func (c *Core) ticket(id TicketID, want int) Ticket {
+	var best Device
+	free, all := 0, 0
+	for _, d := range c.local.Devices {
+		n := c.freeOf(d)
+		all += n
+		if n > 0 && (free == 0 || c.worth(d) > c.worth(best)) {
+			best, free = d, n
+		}
+	}
+	share := (want*free + all - 1) / all
+	return Ticket{ID: id, Device: best.Number, Slots: min(want, free, share), Speed: best.Speed / float64(1+best.Used)}
+}
+
+// worth is what a newcomer gets of a device, beside those who are there or may come.
+func (c *Core) worth(d Device) float64 {
+	return d.Speed / float64(1+d.Used+max(d.Guests, c.lentOf(d)))
+}
+
+// freeOf is how many slots of a device are neither used nor lent.
+func (c *Core) freeOf(d Device) int {
+	return max(0, d.Slots-d.Used-max(d.Guests, c.lentOf(d)))
+}
+
+// lentOf is how many slots of a device are lent.
+func (c *Core) lentOf(d Device) (slots int) {
+	for _, l := range c.lent {
+		if l.Device == d.Number {
+			slots += l.Slots
+		}
+	}
+	return slots
+}
+
 // Load is what the node tells others of itself.
 func (c *Core) Load() Load {
-	return Load{Slots: c.local.Slots, Free: c.lendable(), Pending: c.local.Waiting}
+	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting}
 }
 
 // bounded keeps what a peer claims from overflowing anything.
 func (l Load) bounded() Load {
 	const most = 1 << 20
-	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Pending: min(max(l.Pending, 0), most)}
+	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most)}
 }
 
 // Next is when the core wants to hear a Tick, if nothing else comes before.
@@ -323,7 +359,7 @@ func (c *Core) recall() {
 
 // waitLong says that enough clients have waited for long enough to borrow slots for them.
 func (c *Core) waitLong() bool {
-	return c.pendingSince != never && (c.now-c.pendingSince >= c.cfg.Patience || c.local.Slots == 0)
+	return c.pendingSince != never && (c.now-c.pendingSince >= c.cfg.Patience || len(c.local.Devices) == 0)
 }
 
 // giveUp leaves the tickets that are of no use any more.
@@ -343,7 +379,7 @@ func (c *Core) giveUp(out []Effect) []Effect {
 
 // needed says that a ticket is all that the clients of a node without devices could run on.
 func (c *Core) needed(l *loan) bool {
-	if c.local.Slots > 0 || c.local.Clients == 0 || c.local.Closed {
+	if len(c.local.Devices) > 0 || c.local.Clients == 0 || c.local.Closed {
 		return false
 	}
 	return !slices.ContainsFunc(c.borrowed, func(o *loan) bool { return o != l && !o.leaving })
@@ -429,13 +465,17 @@ func (c *Core) lendable() int {
 	if !c.cfg.Lend || c.local.Closed || c.local.Waiting > 0 || c.now-c.waitedAt < c.cfg.Calm || len(c.borrowed) > 0 || c.asks() {
 		return 0
 	}
-	return max(0, c.local.Slots-c.local.Used-max(c.local.Guests, c.lentSlots(""))-c.cfg.Keep)
+	free := 0
+	for _, d := range c.local.Devices {
+		free += c.freeOf(d)
+	}
+	return max(0, free-c.cfg.Keep)
 }
 
-// lentSlots is how many slots were lent to a borrower; "" for all.
+// lentSlots is how many slots were lent to a borrower.
 func (c *Core) lentSlots(to NodeID) (slots int) {
 	for _, l := range c.lent {
-		if to == "" || l.to == to {
+		if l.to == to {
 			slots += l.Slots
 		}
 	}

@@ -82,28 +82,43 @@ func orDefault[T comparable](v, usual T) T {
 
 // Local is how the node itself is, as its dispatcher knows.
 type Local struct {
-	Slots   int     // of its own devices that take clients
-	Used    int     // of these, by clients that are no guests
-	Guests  int     // slots of its own devices that guests have
-	Waiting int     // clients that wait for a device and are no guests
-	Pending int     // of these, those that could run on another node
-	Clients int     // that could run on another node, waiting or not
-	Speed   float64 // that a guest would have
-	Closed  bool    // it is about to end: it neither borrows nor lends
+	Devices []Device // of its own, that take clients
+	Waiting int      // clients that wait for a device and are no guests
+	Pending int      // of these, those that could run on another node
+	Clients int      // that could run on another node, waiting or not
+	Closed  bool     // it is about to end: it neither borrows nor lends
+}
+
+// Device is one of the node's own.
+type Device struct {
+	Number int // by which guests ask for it
+	Slots  int
+	Used   int // slots that clients of the node have
+	Guests int // slots that guests have
+	Speed  float64
+}
+
+// slots are those of all devices.
+func (l Local) slots() (n int) {
+	for _, d := range l.Devices {
+		n += d.Slots
+	}
+	return n
 }
 
 // Load is what a node tells others of itself.
 type Load struct {
-	Slots   int `json:"slots"`   // of its devices
-	Free    int `json:"free"`    // that it would lend now
-	Pending int `json:"pending"` // clients that wait
+	Slots   int // of its devices
+	Free    int // that it would lend now
+	Waiting int // clients that wait
 }
 
-// Ticket is the right to use slots of a lender.
+// Ticket is the right to use slots of a lender's device.
 type Ticket struct {
-	ID    TicketID `json:"id"`
-	Slots int      `json:"slots"`
-	Speed float64  `json:"speed"` // of the lender's devices
+	ID     TicketID
+	Device int // its number there
+	Slots  int
+	Speed  float64 // of the device for a newcomer, beside the lender's own clients
 }
 
 // maxSpeed is more than any device has, relative to others.
@@ -111,7 +126,7 @@ const maxSpeed = 1e6
 
 // credible refuses a ticket that no honest lender gives who was asked for so many slots.
 func (t Ticket) credible(asked int) bool {
-	return t.ID != "" && t.Slots >= 1 && t.Slots <= asked && t.Speed > 0 && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
+	return t.ID != "" && t.Device >= 0 && t.Slots >= 1 && t.Slots <= asked && t.Speed > 0 && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
 }
 
 // Question is what a borrower says to a lender.

@@ -186,6 +186,18 @@ func (m *member) tickets() []TicketID {
 	return slices.Sorted(maps.Keys(m.loans))
 }
 
+// devices of a node: its slots are on two, of which the first is filled first.
+func (m *member) devices(used, guests int) []Device {
+	if m.slots == 0 {
+		return nil
+	}
+	half := m.slots / 2
+	a := Device{Number: 0, Slots: half, Used: min(used, half), Speed: 1}
+	a.Guests = min(guests, a.Slots-a.Used)
+	b := Device{Number: 1, Slots: m.slots - half, Used: used - a.Used, Guests: guests - a.Guests, Speed: 1}
+	return []Device{a, b}
+}
+
 // tell tells a node's core how the node is.
 func (w *world) tell(m *member) {
 	used, waiting := w.place(m)
@@ -193,7 +205,7 @@ func (w *world) tell(m *member) {
 	for id, l := range m.loans {
 		clients[id] = l.programs
 	}
-	is := Local{Slots: m.slots, Used: used, Guests: w.guests(m.id), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs, Speed: 1}
+	is := Local{Devices: m.devices(used, w.guests(m.id)), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs}
 	w.perform(m, m.core.Local(w.now, is, clients))
 	for _, id := range m.tickets() {
 		if l := m.loans[id]; l.leaving && l.programs == 0 {
@@ -243,8 +255,10 @@ func (w *world) check() {
 		if m.down {
 			continue
 		}
-		if n := m.core.lentSlots(""); n > m.slots {
-			w.t.Errorf("node %d has %d slots and lends %d", m.id, m.slots, n)
+		for _, d := range m.core.local.Devices {
+			if n := m.core.lentOf(d); n > d.Slots {
+				w.t.Errorf("device %d of node %d has %d slots, of which %d are lent", d.Number, m.id, d.Slots, n)
+			}
 		}
 		if len(m.core.lent) > 0 && len(m.core.borrowed) > 0 {
 			w.t.Errorf("node %d borrows and lends: %+v", m.id, m.core.View())

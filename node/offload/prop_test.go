@@ -148,9 +148,9 @@ func TestInVain(t *testing.T) {
 // stuck is a node that is full, with two clients that wait, or one that is idle.
 func stuck(n *member, full bool) Local {
 	if !full {
-		return Local{Devices: n.devices(0, 0)}
+		return Local{Devices: n.devices(0, [2]int{})}
 	}
-	return Local{Devices: n.devices(n.slots, 0), Waiting: 2, Pending: 2}
+	return Local{Devices: n.devices(n.slots, [2]int{}), Waiting: 2, Pending: 2}
 }
 
 // When clients of the lender wait, it gets back what it lent, as much as it needs.

@@ -23,7 +23,7 @@ type world struct {
 	loss  float64 // of messages
 
 	names    []PeerID
-	guestsAt []int // of each node
+	guestsAt [][2]int // of each node, by device
 
 	asks, uses, leaves int
 	lastChange         Time
@@ -44,6 +44,7 @@ type member struct {
 // placed is a borrowed device, with the programs there.
 type placed struct {
 	lender   int
+	device   int
 	slots    int
 	programs int
 	leaving  bool
@@ -58,7 +59,7 @@ type letter struct {
 func name(i int) PeerID { return PeerID(fmt.Sprintf("node%02d", i)) }
 
 func newWorld(t *testing.T, seed uint64, slots []int) *world {
-	w := &world{t: t, guestsAt: make([]int, len(slots)), dice: rand.New(rand.NewPCG(seed, 1)), delay: 200 * time.Millisecond}
+	w := &world{t: t, guestsAt: make([][2]int, len(slots)), dice: rand.New(rand.NewPCG(seed, 1)), delay: 200 * time.Millisecond}
 	for i, n := range slots {
 		m := &member{id: i, slots: n, talking: map[PeerID]bool{}, loans: map[TicketID]*placed{}, polls: Time(w.dice.Int64N(int64(time.Second)))}
 		w.nodes, w.names = append(w.nodes, m), append(w.names, name(i))
@@ -95,7 +96,7 @@ func (w *world) perform(m *member, effects []Effect) {
 			if m.loans[e.Ticket.ID] != nil {
 				w.t.Errorf("node %d was handed ticket %s twice", m.id, e.Ticket.ID)
 			}
-			m.loans[e.Ticket.ID] = &placed{lender: w.lenderOf(e.Peer), slots: e.Ticket.Slots}
+			m.loans[e.Ticket.ID] = &placed{lender: w.lenderOf(e.Peer), device: e.Ticket.Device, slots: e.Ticket.Slots}
 		case Leave:
 			w.leaves++
 			w.lastChange = w.now
@@ -151,11 +152,11 @@ func (w *world) ask(m *member, id PeerID) {
 }
 
 // guests are the programs of others on a node.
-func (w *world) guests(lender int) int { return w.guestsAt[lender] }
+func (w *world) guests(lender int) int { return w.guestsAt[lender][0] + w.guestsAt[lender][1] }
 
 // put changes how many programs are on a borrowed device.
 func (w *world) put(l *placed, programs int) {
-	w.guestsAt[l.lender] += programs - l.programs
+	w.guestsAt[l.lender][l.device] += programs - l.programs
 	l.programs = programs
 }
 
@@ -187,15 +188,13 @@ func (m *member) tickets() []TicketID {
 }
 
 // devices of a node: its slots are on two, of which the first is filled first.
-func (m *member) devices(used, guests int) []Device {
+func (m *member) devices(used int, guests [2]int) []Device {
 	if m.slots == 0 {
 		return nil
 	}
 	half := m.slots / 2
-	a := Device{Number: 0, Slots: half, Used: min(used, half), Speed: 1}
-	a.Guests = min(guests, a.Slots-a.Used)
-	b := Device{Number: 1, Slots: m.slots - half, Used: used - a.Used, Guests: guests - a.Guests, Speed: 1}
-	return []Device{a, b}
+	first := min(used, half-min(half, guests[0]))
+	return []Device{{Number: 0, Slots: half, Used: first, Guests: guests[0], Speed: 1}, {Number: 1, Slots: m.slots - half, Used: used - first, Guests: guests[1], Speed: 1}}
 }
 
 // tell tells a node's core how the node is.
@@ -205,7 +204,7 @@ func (w *world) tell(m *member) {
 	for id, l := range m.loans {
 		clients[id] = l.programs
 	}
-	is := Local{Devices: m.devices(used, w.guests(m.id)), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs}
+	is := Local{Devices: m.devices(used, w.guestsAt[m.id]), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs}
 	w.perform(m, m.core.Local(w.now, is, clients))
 	for _, id := range m.tickets() {
 		if l := m.loans[id]; l.leaving && l.programs == 0 {

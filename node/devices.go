@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/model"
+	"muster/node/offload"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -286,6 +287,17 @@ const anyNumber vgpu.DeviceID = -1
 // addDevice makes a device the node's, under a number that is free. It was opened, and
 // says of itself what info has.
 func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: byHand}, dispatched(info, d.live().VGPUs), at)
+}
+
+// addBorrowed is addDevice for one of another node, with as many slots as its ticket has.
+func (d *daemon) addBorrowed(c Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: true, ticket: string(t.ID)}, dispatched(info, t.Slots), anyNumber)
+}
+
+// addStocked puts a device into the inventory, and tells workers and dispatcher.
+func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
+	c, info := e.Device, e.info
 	if same := d.samePlace(c); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
 	}
@@ -300,9 +312,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 	if err != nil {
 		return 0, err
 	}
-	is := dispatched(info, d.live().VGPUs)
 	var event vgpu.Event = vgpu.Added{Device: is}
-	e := stocked{Device: c, info: info, here: true, byHand: byHand}
 	if number < len(stock.entries) {
 		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
 		e.lock, e.change = stock.entries[number].lock, stock.entries[number].change

@@ -133,7 +133,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 		return nil, "", err
 	}
 	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: jobs here use GPUs of other nodes (--devices soft gives the cluster a software one)", nil
+		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft gives this one a software GPU)", nil
 	}
 	memory, err := machineMemory()
 	if err != nil {

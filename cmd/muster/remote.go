@@ -18,12 +18,14 @@ import (
 	"muster/internal/door"
 	"muster/node"
 	"muster/node/gateway"
+	"muster/node/nodefile"
 	"muster/wire"
+	"muster/wire/borrow"
 )
 
 // gatewayPort is where nodes listen for programs on other machines, unless they
 // are told otherwise.
-const gatewayPort = "9421"
+const gatewayPort = nodefile.GatewayPort
 
 // remoteIn returns where the files are in a folder that muster cert made.
 func remoteIn(dir string, r node.Remote) node.Remote {
@@ -77,6 +79,31 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 		return nil, err
 	}
 	return config, nil
+}
+
+// peerDialler is how a node reaches the gateways of others: by its certificate, or by the token
+// where it has none and connections go without TLS. nil: it asks nobody.
+func peerDialler(cfg node.Config) (func(context.Context, string) (net.Conn, error), error) {
+	r := cfg.Remote
+	if len(cfg.Offload.Peers) == 0 || cfg.Offload.Mode == node.OffloadOff {
+		return nil, nil
+	}
+	if r.Plain && r.Cert == "" {
+		return func(ctx context.Context, address string) (net.Conn, error) {
+			return client.PlainDialler(address, wire.PlainPeer, r.Token)(ctx)
+		}, nil
+	}
+	if r.Cert == "" || r.Key == "" || r.CA == "" {
+		return nil, errors.New("nodes know each other by their certificates: give tls.cert, tls.key and tls.ca, or --tls-dir with the folder that muster cert made for this node")
+	}
+	own, err := nodeTLS(r)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{borrow.Protocol}}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		return client.Dialler(address, config)(ctx)
+	}, nil
 }
 
 // wrongFolder says whose folder was given for that of a node; nil if it is nobody's.

@@ -68,7 +68,7 @@ device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
 
 # Documents of which every word counts.
-NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/peer
+NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
 wire/envelope < wire/control, wire/agent
 internal/strictjson < head
 
@@ -80,7 +80,7 @@ model < wire/grant
 wire/grant < node, head, slurm, client
 
 # What nodes say to each other: neither the gateway, which carries it, nor the messages know those who say it.
-NOTHING < wire/peer < node, node/gateway
+NOTHING < wire/borrow < node, node/gateway
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu

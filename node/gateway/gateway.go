@@ -8,7 +8,7 @@
 // the daemon knows (wire/grant): it needs neither. If it has a certificate as well,
 // that must be of the grant's user.
 //
-// Another node that asks for virtual GPUs (wire/peer) shows the certificate of a node; its
+// Another node that asks for virtual GPUs (wire/borrow) shows the certificate of a node; its
 // questions go to the daemon.
 //
 // It knows no device and nothing of the daemon but its socket.
@@ -34,10 +34,10 @@ import (
 	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/borrow"
 	"muster/wire/grant"
 	"muster/wire/identity"
 	"muster/wire/lanes"
-	"muster/wire/peer"
 )
 
 // Config says who may come, and where to.
@@ -191,7 +191,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
-	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol, peer.Protocol}
+	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol}
 	t.SessionTicketsDisabled = true
 	t.DynamicRecordSizingDisabled = true
 	t.ClientAuth = tls.NoClientCert

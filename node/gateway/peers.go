@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"muster/internal/door"
+	"muster/wire/borrow"
 	"muster/wire/identity"
-	"muster/wire/peer"
 )
 
 const (
@@ -37,7 +37,7 @@ func (g *Gateway) servePeer(conn link, unknown *door.Place, log *slog.Logger) {
 	}
 	defer place.Leave()
 	unknown.Leave()
-	in := bufio.NewReaderSize(conn, peer.MaxLine)
+	in := bufio.NewReaderSize(conn, borrow.MaxLine)
 	for {
 		_ = conn.SetDeadline(time.Now().Add(g.Limits.Idle))
 		line, err := in.ReadSlice('\n')
@@ -59,7 +59,7 @@ func (g *Gateway) servePeer(conn link, unknown *door.Place, log *slog.Logger) {
 
 // refusePeer says why there is no answer.
 func refusePeer(conn net.Conn, why error) {
-	if line, err := peer.Encode(peer.Answer{Version: peer.Version, Error: why.Error()}); err == nil {
+	if line, err := borrow.Encode(borrow.Answer{Version: borrow.Version, Error: why.Error()}); err == nil {
 		_, _ = conn.Write(line)
 	}
 }
@@ -97,7 +97,7 @@ func (n names) is(name string) error {
 
 // askDaemon has the daemon answer a question.
 func (g *Gateway) askDaemon(line []byte, from names) ([]byte, error) {
-	q, err := peer.ReadQuestion(line)
+	q, err := borrow.ReadQuestion(line)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (g *Gateway) askDaemon(line []byte, from names) ([]byte, error) {
 	if _, err := conn.Write(append(request, '\n')); err != nil {
 		return nil, errors.New("the node's daemon does not answer: try again")
 	}
-	answer, err := bufio.NewReaderSize(conn, peer.MaxLine).ReadSlice('\n')
+	answer, err := bufio.NewReaderSize(conn, borrow.MaxLine).ReadSlice('\n')
 	if err != nil {
 		return nil, errors.New("the node's daemon does not answer: try again")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"muster/internal/door"
 	"muster/wire"
-	"muster/wire/peer"
+	"muster/wire/borrow"
 )
 
 // link is a connection that has shown that it may come: TLS, or without.
@@ -83,4 +83,4 @@ func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn li
 
 // kinds are those of connections with TLS, by the protocol that was agreed on; whoever agrees on none
 // is a program.
-var kinds = map[string]wire.PlainKind{"": wire.PlainStream, wire.StreamProtocol: wire.PlainStream, wire.LaneProtocol: wire.PlainLane, peer.Protocol: wire.PlainPeer}
+var kinds = map[string]wire.PlainKind{"": wire.PlainStream, wire.StreamProtocol: wire.PlainStream, wire.LaneProtocol: wire.PlainLane, borrow.Protocol: wire.PlainPeer}

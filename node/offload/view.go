@@ -37,7 +37,8 @@ type LentView struct {
 }
 
 // View takes the picture.
-func (c *Core) View() View {
+func (c *Core) View(now Time) View {
+	c.advance(now)
 	v := View{Load: c.Load()}
 	all := slices.Clone(c.peers)
 	for _, l := range c.borrowed {

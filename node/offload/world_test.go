@@ -260,7 +260,7 @@ func (w *world) check() {
 			}
 		}
 		if len(m.core.lent) > 0 && len(m.core.borrowed) > 0 {
-			w.t.Errorf("node %d borrows and lends: %+v", m.id, m.core.View())
+			w.t.Errorf("node %d borrows and lends: %+v", m.id, m.core.View(w.now))
 		}
 		for _, l := range m.core.borrowed {
 			if other, twice := holders[l.ID]; twice {
@@ -269,7 +269,7 @@ func (w *world) check() {
 			holders[l.ID] = m.id
 		}
 		if len(m.core.lent) != len(uniqueIDs(m.core.lent)) {
-			w.t.Errorf("node %d gave a ticket twice: %+v", m.id, m.core.View().Lent)
+			w.t.Errorf("node %d gave a ticket twice: %+v", m.id, m.core.View(w.now).Lent)
 		}
 	}
 }

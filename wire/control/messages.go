@@ -144,11 +144,21 @@ type DeviceConfig struct {
 	// Workers is how many threads run a soft device's kernels; 0 for its default.
 	Workers int `json:"workers,omitempty"`
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
-	// number of the device.
+	// number of the device, for remote that node's.
 	Index int `json:"index"`
+	// Lender is where the node is that lends a remote device; nil for others.
+	Lender *Lender `json:"lender,omitempty"`
 	// Faults is a file with rules by which the device fails (device/fault); "" for
 	// none. It is for tests only.
 	Faults string `json:"faults,omitempty"`
+}
+
+// Lender is another node, as a worker reaches it.
+type Lender struct {
+	// Address is HOST:PORT.
+	Address string `json:"address"`
+	// Ticket is the secret that lets the worker in, and nobody needs a certificate for; "" if it has one.
+	Ticket string `json:"ticket,omitempty"`
 }
 
 // Grant answers Want and Grow: the worker may use the device.

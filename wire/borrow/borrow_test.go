@@ -1,4 +1,4 @@
-package peer
+package borrow
 
 import (
 	"fmt"

@@ -1,9 +1,9 @@
-// Package peer is what nodes say to each other about borrowing virtual GPUs: a question and
+// Package borrow is what nodes say to each other about borrowing virtual GPUs: a question and
 // an answer, in turns, each a line of JSON that is read strictly. node/offload's package
 // comment says what they mean.
 //
 // It knows no connection, and none of those who say it.
-package peer
+package borrow
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 )
 
 // Protocol names the conversation where TLS agrees on one.
-const Protocol = "muster-peer/1"
+const Protocol = "muster-borrow/1"
 
 // Version changes with every change that an older side would misread.
 const Version = 1

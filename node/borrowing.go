@@ -347,4 +347,4 @@ func (d *daemon) nobodyLends() error {
 }
 
 // isGuest says whether a client is of another node: it is not passed on.
-func (c *client) isGuest() bool { return c.peer.user.uid == nobody }
+func (c *client) isGuest() bool { return c.guest.is }

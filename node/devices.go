@@ -57,10 +57,11 @@ func (c *client) announce(number int, e *stocked, why string) {
 }
 
 // configOf is what a client's worker is told of a device. Those that are not in the
-// client's grant are not there for it: it need not open them.
+// client's grant, or not the one that a guest has, are not there for it: it need not open them.
 func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
 	config := e.config()
-	config.Gone = config.Gone || c.under.granted != nil && c.under.number() != number
+	only, confined := c.confined()
+	config.Gone = config.Gone || confined && only != number
 	return config
 }
 
@@ -101,8 +102,9 @@ func (d *daemon) setEntry(number int, e stocked, why string) {
 // lacking says what a device of the node cannot do that a program was shown; "" if
 // there is nothing.
 func (d *daemon) lacking(c *client) string {
+	only, confined := c.confined()
 	for i, e := range d.stock.Load().entries {
-		if c.under.granted != nil && c.under.number() != i {
+		if confined && only != i {
 			continue
 		}
 		if why := cannotDo(e.info, c.shown); e.here && why != "" {
@@ -271,7 +273,7 @@ func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 		c := d.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
-		case c.under.granted != nil && c.under.number() != int(id):
+		case c.keepsOff(int(id)):
 		case c.pinned == id, v.Parked && c.pinned == vgpu.AnyDevice && v.Need <= room:
 			who = append(who, v.ID)
 		}
@@ -336,7 +338,7 @@ func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.D
 // fitsPrograms refuses a device that cannot do what programs were told that run now.
 func (d *daemon) fitsPrograms(info device.Info) error {
 	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
-		if d.clients[id].under.granted != nil { // it is put on its own device only
+		if _, confined := d.clients[id].confined(); confined { // it is put on its own device only
 			continue
 		}
 		if why := cannotDo(info, d.clients[id].shown); why != "" {

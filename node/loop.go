@@ -59,6 +59,7 @@ type client struct {
 	id       vgpu.ClientID
 	peer     peer
 	under    under // its grant
+	guest    guest // another node, which has a device of this one
 	limits   UserLimits
 	latency  bool // its class: latency, not batch
 	weight   int  // among those who take turns
@@ -353,8 +354,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
-		c.pinned = vgpu.DeviceID(m.Pinned)
-		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
+		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
+		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
 	case control.Released:

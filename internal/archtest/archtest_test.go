@@ -66,6 +66,7 @@ device < device/*
 NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
+device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Documents of which every word counts.
 NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow

@@ -9,6 +9,7 @@ import (
 	"muster/node/offload"
 	"muster/node/vgpu"
 	"muster/wire/control"
+	"muster/wire/grant"
 	"muster/wire/status"
 )
 
@@ -196,7 +197,7 @@ func (d *daemon) use(e offload.Use) {
 
 // lentDevice describes a borrowed device to whoever opens it.
 func (d *daemon) lentDevice(e offload.Use) control.DeviceConfig {
-	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID)}
+	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority}
 	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: &to}
 }
 
@@ -257,6 +258,19 @@ func (d *daemon) tendLoans() {
 			_ = d.removeDevice(l.device, false) // when nobody waits for it
 		}
 	}
+}
+
+// borrowerWith is the node whose ticket a credential is; "" if it is none. The loop calls it.
+func (d *daemon) borrowerWith(hash grant.Hash) string {
+	if d.borrowing == nil {
+		return ""
+	}
+	for _, l := range d.borrowing.core.View(d.now()).Lent {
+		if grant.Credential(l.ID).Hash() == hash {
+			return string(l.To)
+		}
+	}
+	return ""
 }
 
 // --- how it is -----------------------------------------------------------------

@@ -40,6 +40,8 @@ type Options struct {
 	// DialPeer reaches the gateway of another node, for questions of this one (wire/borrow); nil
 	// if the node borrows nothing.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// Authority vouches for other nodes to workers that use their devices, in PEM form.
+	Authority string
 	// Agent says that the same process is also the node's agent, and so may admit and
 	// revoke grants. What the gateway itself sends are never such requests.
 	Agent bool

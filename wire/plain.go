@@ -13,8 +13,8 @@ import (
 // Between machines that trust the network between them TLS may be left out, if both sides
 // were told so. They still show each other that they know the same token, in three steps:
 //
-//	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages, 2 for a lane or
-//	          3 for another node's questions, 32 random bytes
+//	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages or 2 for a lane,
+//	          32 random bytes
 //	node      32 random bytes
 //	program   32 bytes: proof of the program
 //	node      32 bytes: proof of the node, or nothing where the other proof is wrong
@@ -36,7 +36,6 @@ type PlainKind byte
 const (
 	PlainStream PlainKind = iota + 1
 	PlainLane
-	PlainPeer
 )
 
 // PlainFirst is the first byte of a connection without TLS; one with TLS has another.
@@ -93,7 +92,7 @@ func MeetPlain(conn io.ReadWriter, token string) (PlainKind, error) {
 		return 0, err
 	}
 	kind, theirs := PlainKind(first[len(plainMagic)]), first[len(plainMagic)+1:]
-	if string(first[:len(plainMagic)]) != plainMagic || kind < PlainStream || kind > PlainPeer {
+	if string(first[:len(plainMagic)]) != plainMagic || kind != PlainStream && kind != PlainLane {
 		return 0, errors.New("it speaks neither TLS nor as a program does without")
 	}
 	ours, shown := make([]byte, nonceSize), make([]byte, sha256.Size)

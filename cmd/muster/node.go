@@ -326,7 +326,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
 		defer serveGateway(g)()
 	}
-	if opts.DialPeer, err = peerDialler(cfg); err != nil {
+	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
 		return fmt.Errorf("the node's peers cannot be asked: %w", err)
 	}
 	ready := make(chan struct{})

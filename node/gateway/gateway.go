@@ -213,17 +213,17 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn, kind, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
+	conn, protocol, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
 	if err != nil {
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
-	switch kind {
-	case wire.PlainLane:
+	switch protocol {
+	case wire.LaneProtocol:
 		g.serveLane(conn, unknown)
 		return
-	case wire.PlainPeer:
-		g.servePeer(conn, unknown, log)
+	case borrow.Protocol: // agreed on with TLS only
+		g.servePeer(conn.(*tls.Conn), unknown, log)
 		return
 	}
 	patient := door.NewPatient(conn, g.Limits.Silence)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,14 +24,15 @@ const (
 )
 
 // servePeer answers the questions of another node until it hangs up, or is silent for too long.
-func (g *Gateway) servePeer(conn link, unknown *door.Place, log *slog.Logger) {
-	may, err := nodeOf(conn)
+func (g *Gateway) servePeer(conn *tls.Conn, unknown *door.Place, log *slog.Logger) {
+	cert, err := nodeOf(conn)
 	if err != nil {
 		refusePeer(conn, err)
 		log.Info("a node was refused", "reason", err)
 		return
 	}
-	place, err := g.peers.Take("node "+may.key, false, func() { _ = conn.NetConn().Close() })
+	names := strings.Join(identity.NodeNames(cert), " ")
+	place, err := g.peers.Take(names, false, func() { _ = conn.NetConn().Close() })
 	if err != nil {
 		refusePeer(conn, errors.New("too many nodes ask this one: try again later"))
 		return
@@ -44,10 +46,10 @@ func (g *Gateway) servePeer(conn link, unknown *door.Place, log *slog.Logger) {
 		if err != nil {
 			return
 		}
-		answer, err := g.askDaemon(line, may)
+		answer, err := g.askDaemon(line, cert)
 		if err != nil {
 			refusePeer(conn, err)
-			log.Info("what a node asked was refused", "node", may.key, "reason", err)
+			log.Info("what a node asked was refused", "node", names, "reason", err)
 			return
 		}
 		if _, err := conn.Write(answer); err != nil {
@@ -64,44 +66,26 @@ func refusePeer(conn net.Conn, why error) {
 	}
 }
 
-// names are those by which a node may call itself.
-type names struct {
-	key  string               // tells nodes apart
-	cert *tls.ConnectionState // nil: it may have any name, since it has shown that it knows the token
-}
-
-// nodeOf says which node a connection comes from.
-func nodeOf(conn link) (names, error) {
-	secure, ok := conn.(*tls.Conn)
-	if !ok {
-		return names{key: door.Origin(conn.RemoteAddr())}, nil
-	}
-	state := secure.ConnectionState()
+// nodeOf returns the certificate of the node that a connection comes from.
+func nodeOf(conn *tls.Conn) (*x509.Certificate, error) {
+	state := conn.ConnectionState()
 	if len(state.PeerCertificates) == 0 {
-		return names{}, errors.New("only nodes of the same authority may ask this one for virtual GPUs: show the node's certificate")
+		return nil, errors.New("only nodes of the same authority may ask this one for virtual GPUs: show the node's certificate")
 	}
 	cert := state.PeerCertificates[0]
 	if identity.KindOf(cert) != identity.Node {
-		return names{}, fmt.Errorf("the certificate of %q is not that of a node: make one with muster cert --host", cert.Subject.CommonName)
+		return nil, fmt.Errorf("the certificate of %q is not that of a node: make one with muster cert --host", cert.Subject.CommonName)
 	}
-	return names{key: strings.Join(identity.NodeNames(cert), " "), cert: &state}, nil
-}
-
-// is refuses a name that is not the node's.
-func (n names) is(name string) error {
-	if n.cert == nil {
-		return nil
-	}
-	return identity.IsNode(n.cert.PeerCertificates[0], name)
+	return cert, nil
 }
 
 // askDaemon has the daemon answer a question.
-func (g *Gateway) askDaemon(line []byte, from names) ([]byte, error) {
+func (g *Gateway) askDaemon(line []byte, from *x509.Certificate) ([]byte, error) {
 	q, err := borrow.ReadQuestion(line)
 	if err != nil {
 		return nil, err
 	}
-	if err := from.is(q.Node); err != nil {
+	if err := identity.IsNode(from, q.Node); err != nil {
 		return nil, err
 	}
 	request, err := json.Marshal(map[string]any{"request": "peer", "question": q})

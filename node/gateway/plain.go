@@ -8,7 +8,6 @@ import (
 
 	"muster/internal/door"
 	"muster/wire"
-	"muster/wire/borrow"
 )
 
 // link is a connection that has shown that it may come: TLS, or without.
@@ -59,28 +58,27 @@ func comesPlain(conn syscall.Conn) (bool, error) {
 
 // meet finds out what a new connection is for, and whether it may come as far as that can be
 // known before it has said who it is.
-func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn link, kind wire.PlainKind, err error) {
+func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn link, protocol string, err error) {
 	without := false
 	if system, ok := plain.(syscall.Conn); ok && g.Plain {
 		if without, err = comesPlain(system); err != nil {
-			return nil, 0, err
+			return nil, "", err
 		}
 	}
 	plain = door.NewEager(plain)
 	switch {
 	case without:
 		kind, err := wire.MeetPlain(plain, g.Token)
-		return plainLink{plain}, kind, err
+		if kind == wire.PlainLane {
+			return plainLink{plain}, wire.LaneProtocol, err
+		}
+		return plainLink{plain}, wire.StreamProtocol, err
 	case g.TLS == nil:
-		return nil, 0, errNoTLS
+		return nil, "", errNoTLS
 	}
 	secure := tls.Server(plain, g.TLS)
 	if err := handshake(secure); err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
-	return secure, kinds[secure.ConnectionState().NegotiatedProtocol], nil
+	return secure, secure.ConnectionState().NegotiatedProtocol, nil
 }
-
-// kinds are those of connections with TLS, by the protocol that was agreed on; whoever agrees on none
-// is a program.
-var kinds = map[string]wire.PlainKind{"": wire.PlainStream, wire.StreamProtocol: wire.PlainStream, wire.LaneProtocol: wire.PlainLane, borrow.Protocol: wire.PlainPeer}

@@ -105,10 +105,11 @@ func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
 	c.local = is
 	for _, l := range c.borrowed {
 		n := clients[l.ID]
-		if n > 0 {
+		if n > 0 && !l.used {
 			l.used = true
 			c.futile, l.peer.refusal = backoff{}, backoff{}
-		} else if l.clients > 0 {
+		}
+		if n == 0 && l.clients > 0 {
 			l.empty = c.now
 		}
 		l.clients = n

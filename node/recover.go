@@ -352,6 +352,9 @@ func (d *daemon) suspect(number int, why string) {
 // lookFor waits for a device that is lost to come back.
 func (d *daemon) lookFor(number int) {
 	e := d.stock.Load().entries[number]
+	if e.ticket != "" {
+		return // what is borrowed next is another device
+	}
 	time.AfterFunc(lookAgain, func() {
 		if e.here || d.closing.Load() {
 			return

@@ -86,7 +86,7 @@ func openBorrowed(c control.DeviceConfig) (device.Device, error) {
 	}
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
 	address := c.Lender.Address
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // programs wait for it
 	defer cancel()
 	return remote.Open(ctx, remote.Options{
 		Lender: client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Grant: c.Lender.Ticket},

@@ -242,6 +242,11 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	}
 	limits := d.live().Limits.of(who.user)
 	offered, err := d.offers(&hello, limits, g)
+	if errors.Is(err, errNoDevices) {
+		if err = d.awaitDevice(); err == nil {
+			offered, err = d.offers(&hello, limits, g)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -362,6 +367,9 @@ func printable(text string) string {
 func (d *daemon) visibleCount(infos []device.Info) int {
 	if visible := d.live().Visible; visible > 0 {
 		return visible
+	}
+	if d.stock.Load().onlyBorrows() {
+		return 1
 	}
 	return len(infos)
 }

@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/model"
+	"muster/node/offload"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -288,6 +289,17 @@ const anyNumber vgpu.DeviceID = -1
 // addDevice makes a device the node's, under a number that is free. It was opened, and
 // says of itself what info has.
 func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: byHand}, dispatched(info, d.live().VGPUs), at)
+}
+
+// addBorrowed is addDevice for one of another node, with as many slots as its ticket has.
+func (d *daemon) addBorrowed(c Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: true, ticket: string(t.ID)}, dispatched(info, t.Slots), anyNumber)
+}
+
+// addStocked puts a device into the inventory, and tells workers and dispatcher.
+func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
+	c, info := e.Device, e.info
 	if same := d.samePlace(c); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
 	}
@@ -302,9 +314,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 	if err != nil {
 		return 0, err
 	}
-	is := dispatched(info, d.live().VGPUs)
 	var event vgpu.Event = vgpu.Added{Device: is}
-	e := stocked{Device: c, info: info, here: true, byHand: byHand}
 	if number < len(stock.entries) {
 		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
 		e.lock, e.change = stock.entries[number].lock, stock.entries[number].change
@@ -339,8 +349,11 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 }
 
 // samePlace finds the device that is the same piece of hardware as another; -1 if there
-// is none. Software devices are as many as one likes.
+// is none. Software devices are as many as one likes, and so are tickets for one device.
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
+	if c.Lender.Ticket != "" {
+		return -1
+	}
 	for i, e := range d.stock.Load().entries {
 		state := d.deviceState(vgpu.DeviceID(i))
 		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && e.Lender.Address == c.Lender.Address && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {

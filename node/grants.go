@@ -144,12 +144,16 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 		return nil, nil
 	}
 	var g *granted
+	var borrower string
 	hash := grant.Credential(hello.Grant).Hash()
 	d.ask(func() {
 		d.expireGrants()
 		g = d.findHash(hash)
+		borrower = d.borrowerWith(hash)
 	})
 	switch {
+	case g == nil && borrower != "" && speaks && name == "" && hello.Guest != 0:
+		who.user = d.stranger("node:" + borrower)
 	case g == nil:
 		return nil, refuse(resultNotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
 	case speaks && name != "" && name != g.User, !speaks && who.user.name != g.User:

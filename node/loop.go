@@ -34,6 +34,7 @@ type state struct {
 	before     before        // what earlier daemons of the node counted
 	books      bookkeeping   // of the state folder
 	traced     int           // clients whose programs are traced
+	borrowing  *borrowing    // nil: the node has to do with no other
 
 	fates        *fate.Book // of clients that MPS serves
 	sharedFaults uint64     // that were seen by several of them
@@ -155,6 +156,7 @@ func (d *daemon) loop() {
 			d.tellParked()
 			d.expireGrants()
 			d.returnCleared()
+			d.tendBorrowing()
 			d.saveDue()
 		}
 	}
@@ -169,6 +171,9 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.perform(effects)
 	d.tellTraced()
 	d.tendDevices()
+	if d.borrowing != nil {
+		d.borrowing.dirty = true
+	}
 }
 
 // drain lets nobody in any more.

@@ -219,6 +219,7 @@ func (d *daemon) rebuild(c *client) {
 				}
 			})
 		}
+		d.awaitAnother(c)
 		err := d.reemployAfter(rest, c, serve)
 		d.do(func() {
 			if d.clients[c.id] != c || c.rebuilds != number {
@@ -352,6 +353,9 @@ func (d *daemon) suspect(number int, why string) {
 // lookFor waits for a device that is lost to come back.
 func (d *daemon) lookFor(number int) {
 	e := d.stock.Load().entries[number]
+	if e.ticket != "" {
+		return // what is borrowed next is another device
+	}
 	time.AfterFunc(lookAgain, func() {
 		if e.here || d.closing.Load() {
 			return

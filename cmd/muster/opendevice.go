@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -68,6 +70,9 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		return all[c.Index], nil
 	case node.KindRemote:
+		if c.Lender.Ticket != "" {
+			return openBorrowed(c)
+		}
 		return openRemote(c)
 	}
 	return nil, fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", c.Kind)
@@ -104,6 +109,27 @@ func lenderOf(l control.Lender) (client.Remote, error) {
 		return client.Remote{}, fmt.Errorf("the certificates for the node at %s: %w", l.Address, err)
 	}
 	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Token: token}, nil
+}
+
+// openBorrowed opens a device that another node lends for a while. The ticket lets us in; the
+// authority vouches that it is that node which gets it.
+func openBorrowed(c control.DeviceConfig) (device.Device, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(c.Lender.Authority)) {
+		return nil, errors.New("the authority that vouches for the lender is no certificate")
+	}
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
+	address := c.Lender.Address
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // programs wait for it
+	defer cancel()
+	d, err := remote.Open(ctx, remote.Options{
+		Lender: client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Grant: c.Lender.Ticket},
+		Device: c.Index, Name: c.Name,
+	})
+	if err != nil { // not a *remote.Device that is nil
+		return nil, err
+	}
+	return d, nil
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
@@ -173,7 +199,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 		return nil, "", err
 	}
 	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: jobs here use GPUs of other nodes (--devices soft gives the cluster a software one)", nil
+		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft gives this one a software GPU)", nil
 	}
 	memory, err := machineMemory()
 	if err != nil {

@@ -163,6 +163,11 @@ type DeviceConfig struct {
 type Lender struct {
 	// Address is HOST:PORT.
 	Address string `json:"address"`
+	// Ticket is the secret by which a device was borrowed: with it the worker needs neither
+	// certificate nor token, and Authority is all that it knows the other node by, in PEM form.
+	// "" for a device that the node has for good.
+	Ticket    string `json:"ticket,omitempty"`
+	Authority string `json:"authority,omitempty"`
 	// TLS is the folder with the certificates by which the two know each other.
 	TLS string `json:"tls,omitempty"`
 	// Token is the file with the word that the other node wants to hear; "" if none.

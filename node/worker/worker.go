@@ -83,6 +83,7 @@ type worker struct {
 	latest  *gpu // the one that was used last
 	hosts   hosts
 	outs    outs
+	spread  spread
 	printed printed
 	staging *staging
 	sticky  sticky
@@ -241,6 +242,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
+		Mapping: serve.Mapping, Explain: serve.Explain > 0,
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(),
 	})
 	return w, err
@@ -484,6 +486,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	w.over = false
 	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
 	w.stage = w.staging.take(h.Release)        // what was performed before this would have given it back
+	w.tellEnds()
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -566,7 +569,7 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)
-	case control.Grant, control.Deny, control.Revoke, control.Committed:
+	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
@@ -601,6 +604,7 @@ func (w *worker) observe() error {
 		return w.found(w.sticky.current(), err)
 	}
 	w.pace.look(quiet)
+	w.tellEnds()
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 

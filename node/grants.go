@@ -172,7 +172,7 @@ func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)
 
 // offers says what a program is shown: as many devices as the node shows, each of which
 // may be any, or those of its grant.
-func (d *daemon) offers(wish uint64, limits UserLimits, g *granted) (*offer, error) {
+func (d *daemon) offers(wish uint64, gpus int, limits UserLimits, g *granted) (*offer, error) {
 	stock, o := d.stock.Load(), &offer{}
 	if g == nil {
 		infos := stock.infos()
@@ -180,7 +180,7 @@ func (d *daemon) offers(wish uint64, limits UserLimits, g *granted) (*offer, err
 			return nil, errNoDevices
 		}
 		memory := d.worldOf(infos, wish, limits)
-		for i := range d.visibleCount(infos) {
+		for i := range d.visibleCount(infos, gpus) {
 			o.add(infos, memory, visible(d.cfg.Name, infos, i, i, memory))
 		}
 		return o, nil

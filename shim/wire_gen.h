@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x8625f003u
+#define WIRE_SCHEMA 0xfefbdcf6u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -98,11 +98,14 @@ struct wire_hello {
 	uint32_t weight;
 	struct wire_bytes class;
 	uint32_t share;
+	struct wire_bytes mapping;
+	uint32_t gpus;
+	uint32_t explain;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 48 + m->program.size + m->token.size + m->grant.size + m->class.size;
+	return 60 + m->program.size + m->token.size + m->grant.size + m->class.size + m->mapping.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -118,6 +121,9 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put(p, &m->weight, 4);
 	p = wire_put_bytes(p, m->class);
 	p = wire_put(p, &m->share, 4);
+	p = wire_put_bytes(p, m->mapping);
+	p = wire_put(p, &m->gpus, 4);
+	p = wire_put(p, &m->explain, 4);
 	return p;
 }
 
@@ -133,6 +139,9 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	wire_get(r, &m->weight, 4);
 	m->class = wire_get_bytes(r);
 	wire_get(r, &m->share, 4);
+	m->mapping = wire_get_bytes(r);
+	wire_get(r, &m->gpus, 4);
+	wire_get(r, &m->explain, 4);
 	return wire_end(r);
 }
 

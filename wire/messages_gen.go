@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x8625f003
+const Schema uint32 = 0xfefbdcf6
 
 // The kinds of messages.
 const (
@@ -187,6 +187,9 @@ type Hello struct {
 	Weight  uint32
 	Class   string
 	Share   uint32
+	Mapping string
+	Gpus    uint32
+	Explain uint32
 }
 
 // Append adds the message's bytes.
@@ -202,6 +205,9 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendU32(b, m.Weight)
 	b = appendText(b, m.Class)
 	b = appendU32(b, m.Share)
+	b = appendText(b, m.Mapping)
+	b = appendU32(b, m.Gpus)
+	b = appendU32(b, m.Explain)
 	return b
 }
 
@@ -219,6 +225,9 @@ func (m *Hello) Decode(b []byte) error {
 	m.Weight = r.u32()
 	m.Class = r.text()
 	m.Share = r.u32()
+	m.Mapping = r.text()
+	m.Gpus = r.u32()
+	m.Explain = r.u32()
 	return r.end("Hello")
 }
 

@@ -78,6 +78,9 @@ func (w *worker) mayDie() {
 func (w *worker) do(o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.Launch: // first: it is the most frequent
+		if w.explains > 0 {
+			w.explain()
+		}
 		return w.launch(o)
 	case clientcore.Reply:
 		w.handed(o)

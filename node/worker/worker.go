@@ -84,12 +84,14 @@ type worker struct {
 	hosts   hosts
 	outs    outs
 	spread  spread
-	printed printed
-	staging *staging
-	sticky  sticky
-	teller  teller
-	passing passing
-	pace    *pacer // nil: others need not be made way for
+	// explains is of how many launches the program's user is still told why they run where they do.
+	explains int
+	printed  printed
+	staging  *staging
+	sticky   sticky
+	teller   teller
+	passing  passing
+	pace     *pacer // nil: others need not be made way for
 
 	timeline   *recorder // nil: nobody has asked where the time goes
 	neighbours neighbours
@@ -209,7 +211,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.pace, err = newPacer(serve.Pace, page); err != nil {
 		return nil, err
 	}
-	w.counter.owner = serve.Owner
+	w.counter.owner, w.explains = serve.Owner, serve.Explain
 	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // Version changes with every change that an older side would misread.
-const Version = 8
+const Version = 9
 
 // Magic begins every conversation: "MUST".
 const Magic = 0x5453554d

@@ -214,6 +214,9 @@ func (a *Activity) settle(c *Core, at Time) {
 	if a.Kernels > 0 {
 		a.tell(c)
 	}
+	for i := range c.Further {
+		c.tellFurther(&c.Further[i])
+	}
 }
 
 // Observe says what is so while no message comes: whether anything is under way

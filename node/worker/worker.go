@@ -644,6 +644,7 @@ func (w *worker) end(err error) error {
 	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
+	w.tellEnds()
 	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
 	w.say(control.Ended{Reason: reason})

@@ -273,6 +273,22 @@ type FunctionInfo struct {
 
 	Cluster       Dim  // of blocks, that it was compiled for; zero if the launch chooses
 	ClusterNeeded bool // the launch must choose
+
+	// Touches is what memory the kernel uses; nil if that may be any.
+	Touches *Touches `json:",omitempty"`
+}
+
+// Touches is what memory of the arena a kernel uses: only what its parameters point to. A
+// kernel that follows pointers which it finds in memory, or uses variables or textures, has none.
+type Touches struct {
+	Accesses []Access
+}
+
+// Access is a use of memory by an address that is made from some of the 64-bit words of
+// Launch.Params, by their number: a pointer, and maybe lengths that are added to it.
+type Access struct {
+	Words  []int
+	Writes bool
 }
 
 // Param is where a parameter lies in Launch.Params.

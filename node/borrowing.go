@@ -24,7 +24,7 @@ type borrowing struct {
 	core  *offload.Core
 	links map[offload.PeerID]*peerLink
 	names map[offload.PeerID]string // as the peers call themselves
-	loans map[offload.TicketID]*loan
+	loans map[offload.TicketID]*ticketed
 	local offload.Local // as it was last looked at
 
 	dirty   bool          // something may have changed since
@@ -33,8 +33,8 @@ type borrowing struct {
 	arrived chan struct{} // closed when a borrowed device comes
 }
 
-// loan is a ticket that the node holds.
-type loan struct {
+// ticketed is a ticket that the node holds.
+type ticketed struct {
 	peer   offload.PeerID
 	device vgpu.DeviceID // anyNumber until it is the node's
 	left   bool          // it is to be left before it has come
@@ -56,7 +56,7 @@ func newBorrowing(cfg *Config) (*borrowing, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &borrowing{core: core, links: map[offload.PeerID]*peerLink{}, names: map[offload.PeerID]string{}, loans: map[offload.TicketID]*loan{}, arrived: make(chan struct{})}
+	b := &borrowing{core: core, links: map[offload.PeerID]*peerLink{}, names: map[offload.PeerID]string{}, loans: map[offload.TicketID]*ticketed{}, arrived: make(chan struct{})}
 	if !cfg.Offload.borrows() {
 		return b, nil
 	}
@@ -185,7 +185,7 @@ func (d *daemon) offloads(effects []offload.Effect) {
 // use makes a ticket a device of the node. Opening it takes a while.
 func (d *daemon) use(e offload.Use) {
 	b := d.borrowing
-	b.loans[e.Ticket.ID] = &loan{peer: e.Peer, device: anyNumber}
+	b.loans[e.Ticket.ID] = &ticketed{peer: e.Peer, device: anyNumber}
 	c := Device{DeviceConfig: d.lentDevice(e)}
 	d.log.Info("virtual GPUs are borrowed", "of", string(e.Peer), "device", e.Ticket.Device, "slots", e.Ticket.Slots)
 	d.handlers.Go(func() {

@@ -30,6 +30,7 @@ type Config struct {
 	MaxIdle time.Duration // 0: nobody loses a device for being idle
 	Quantum time.Duration // so long, on average, a busy program keeps what others wait for; 0: for as long as it is busy
 	Migrate bool          // programs move to idle devices where they run faster
+	Mapping string        // the mapper that decides for each launch which device runs it; "" and "off" for none
 	Swap    Swap
 	Latency Latency
 	MPS     MPSMode

@@ -290,9 +290,14 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err != nil {
 		return nil, err
 	}
+	mapper, err := d.mapperOf(hello.Mapping)
+	if err != nil {
+		return nil, err
+	}
 	memory := offered.memory[attach.Device]
 	c := &client{
-		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
+		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained))},
+		peer:     who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
 		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
@@ -364,7 +369,11 @@ func printable(text string) string {
 	return text
 }
 
-func (d *daemon) visibleCount(infos []device.Info) int {
+// visibleCount is how many devices a program sees: so many as it asks for, or the node says.
+func (d *daemon) visibleCount(infos []device.Info, asked int) int {
+	if asked > 0 {
+		return asked
+	}
 	if visible := d.live().Visible; visible > 0 {
 		return visible
 	}

@@ -37,6 +37,12 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		return m, c.granted(m.Lease)
 	case control.Began:
 		return m, c.granted(m.Lease)
+	case control.WantFurther:
+		return m, c.crediblyFurther(m.Device, 0, 0)
+	case control.ReleasedFurther:
+		return m, c.crediblyFurther(m.Device, 0, 0)
+	case control.RanFurther:
+		return m, c.crediblyFurther(m.Device, m.Kernels, m.Busy)
 	case control.Report:
 		s := &m.Stats
 		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {

@@ -178,7 +178,7 @@ func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)
 // offers says what a program is shown: as many devices as the node shows, each of which
 // may be any, or those of its grant; guests are shown the node's own.
 func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted) (*offer, error) {
-	stock, o, wish := d.stock.Load(), &offer{}, hello.Memory
+	stock, o, wish, gpus := d.stock.Load(), &offer{}, hello.Memory, int(min(hello.Gpus, maxDevices))
 	if hello.Guest != 0 {
 		return d.offersGuests(stock, wish, limits, g)
 	}
@@ -188,7 +188,7 @@ func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted) (*offe
 			return nil, errNoDevices
 		}
 		memory := d.worldOf(infos, wish, limits)
-		for i := range d.visibleCount(infos) {
+		for i := range d.visibleCount(infos, gpus) {
 			o.add(infos, memory, visible(d.cfg.Name, infos, i, i, memory))
 		}
 		return o, nil

@@ -36,6 +36,10 @@ type state struct {
 	traced     int           // clients whose programs are traced
 	borrowing  *borrowing    // nil: the node has to do with no other
 
+	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
+	afterwards []vgpu.Event            // that effects lead to
+	stepping   bool                    // effects are being performed
+
 	fates        *fate.Book // of clients that MPS serves
 	sharedFaults uint64     // that were seen by several of them
 
@@ -48,7 +52,7 @@ type state struct {
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
@@ -98,6 +102,7 @@ type client struct {
 	survival
 	recovery
 	tracing
+	mappings
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -168,12 +173,16 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
 	d.count(effects)
 	d.saveChanged(e, effects)
+	nested := d.stepping
+	d.stepping = true
 	d.perform(effects)
+	d.stepping = nested
 	d.tellTraced()
 	d.tendDevices()
 	if d.borrowing != nil {
 		d.borrowing.dirty = true
 	}
+	d.stepAfterwards()
 }
 
 // drain lets nobody in any more.
@@ -317,6 +326,7 @@ func (d *daemon) forget(c *client) {
 	d.fates.Leave(fate.Client(c.id))
 	d.untrace(c)
 	d.forgetFile(c)
+	d.dropLoans(c)
 	used := d.remember(c)
 	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
@@ -421,6 +431,12 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.over = true
 	case control.Checkpointed, control.Restored:
 		c.order.answered(m)
+	case control.WantFurther:
+		d.wantsFurther(c, m)
+	case control.ReleasedFurther:
+		d.releasedFurther(c, m)
+	case control.RanFurther:
+		d.ranFurther(c, m)
 	}
 }
 
@@ -484,6 +500,10 @@ func (d *daemon) count(effects []vgpu.Effect) {
 // perform does what the dispatcher decided. It never waits.
 func (d *daemon) perform(effects []vgpu.Effect) {
 	for _, e := range effects {
+		if l := d.loans[e.Client]; l != nil {
+			d.performLoan(l, e)
+			continue
+		}
 		c := d.clients[e.Client]
 		if c == nil || c.worker == nil {
 			continue

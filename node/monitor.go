@@ -40,7 +40,7 @@ func (d *daemon) answerMonitor(who peer, line []byte) (any, error) {
 		return nil, errShuttingDown
 	}
 	memory := d.worldOf(infos, r.Memory, d.live().Limits.of(who.user))
-	return monitored(d.cfg.Name, infos, d.visibleCount(infos), memory, s), nil
+	return monitored(d.cfg.Name, infos, d.visibleCount(infos, 0), memory, s), nil
 }
 
 // monitored writes the answer.

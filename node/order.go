@@ -403,7 +403,7 @@ func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
 	return &client{
 		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(r.Memory, memory, limits), program: printable(r.Program), ordinal: r.Virtual,
 		shown: r.Shown, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
-		latency: limits.Class == ClassLatency, weight: weightOf(0, limits), share: limits.Share,
+		latency: limits.Class == ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: d.nodeMapper()},
 	}, nil
 }
 

@@ -141,6 +141,7 @@ func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c), Guest: c.guest.is,
+		Mapping: c.mapping, Explain: c.explain,
 	}
 }
 
@@ -201,6 +202,7 @@ func (d *daemon) rebuild(c *client) {
 	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
+	d.dropLoans(c)
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed

@@ -132,6 +132,7 @@ func changedSettings(a, b *Config) []string {
 		{"max_idle", func(c *Config) any { return c.MaxIdle }},
 		{"quantum", func(c *Config) any { return c.Quantum }},
 		{"migrate", func(c *Config) any { return c.Migrate }},
+		{"mapping", func(c *Config) any { return c.Mapping }},
 		{"latency", func(c *Config) any { return c.Latency }},
 		{"mps", func(c *Config) any { return c.MPS }},
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},

@@ -40,6 +40,7 @@ type clientFile struct {
 	Guest     *int        `json:"guest,omitempty"` // the number of the device that another node has here
 	Weight    int         `json:"weight,omitempty"`
 	Latency   bool        `json:"latency,omitempty"` // its class
+	Mapping   string      `json:"mapping,omitempty"` // its mapper
 	Fate      fate.State  `json:"fate,omitempty"`    // what it shares under MPS
 	Portion   int         `json:"portion,omitempty"` // of multiprocessors, in percent
 	Memory    uint64      `json:"memory"`
@@ -363,7 +364,7 @@ func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal, Guest: c.guest.file(),
-		Weight: c.weight, Latency: c.latency, Fate: d.fates.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: d.fates.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
 }

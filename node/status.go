@@ -45,6 +45,9 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	}
 	for _, v := range view.Clients {
 		c := d.clients[v.ID]
+		if c == nil { // a loan, which its client tells of
+			continue
+		}
 		if v.State == vgpu.Assigned && v.Busy {
 			s.Devices[v.Device].Busy++
 		}
@@ -80,6 +83,9 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s.Class, s.Weight, s.Priority = c.class(), c.weight, c.limits.Priority
 	s.Turns, s.Turn, s.TurnUsed = uint64(v.Turns), v.Turn.Seconds(), v.TurnUsed.Seconds()
 	s.LongestWait, s.MoveTime, s.HeldTime = v.Longest.Seconds(), v.Moving.Seconds(), c.counters.held.Seconds()
+	s.Mapping, s.Further = c.mapping, c.furtherStatus()
+	further := c.further()
+	s.Kernels, s.BusyTime = sum(s.Kernels, further.Kernels), s.BusyTime+further.GPUTime.Seconds()
 	if c.worker != nil {
 		s.Worker = c.worker.pid()
 	}

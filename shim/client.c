@@ -216,6 +216,14 @@ static bool say_hello(int fd) {
 	uint32_t weight, share;
 	if (!read_whole("MUSTER_WEIGHT", 1000, &weight) || !read_whole("MUSTER_SHARE", 100, &share))
 		return false;
+	// How many devices it sees; and how many of a mapper's decisions are explained.
+	uint32_t gpus, explain;
+	if (!read_whole("MUSTER_GPUS", 16, &gpus) || !read_whole("MUSTER_EXPLAIN", 1000, &explain))
+		return false;
+	const char *mapping = setting("MUSTER_MAPPING");
+	size_t mapping_size = mapping != NULL ? strlen(mapping) : 0;
+	if (mapping_size > 1000) // the daemon says what it may be
+		mapping_size = 1000;
 	const char *class = setting("MUSTER_CLASS");
 	size_t class_size = class != NULL ? strlen(class) : 0;
 	if (class_size > 100) // the daemon says what it may be
@@ -231,6 +239,9 @@ static bool say_hello(int fd) {
 		.weight = weight,
 		.class = {class, (uint32_t)class_size},
 		.share = share,
+		.mapping = {mapping, (uint32_t)mapping_size},
+		.gpus = gpus,
+		.explain = explain,
 	};
 	uint8_t bytes[sizeof(struct wire_frame) + 8192];
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};

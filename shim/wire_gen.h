@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x896dfd99u
+#define WIRE_SCHEMA 0x19a68150u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -102,11 +102,14 @@ struct wire_hello {
 	struct wire_bytes class;
 	uint32_t share;
 	uint32_t guest;
+	struct wire_bytes mapping;
+	uint32_t gpus;
+	uint32_t explain;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 52 + m->program.size + m->token.size + m->grant.size + m->class.size;
+	return 64 + m->program.size + m->token.size + m->grant.size + m->class.size + m->mapping.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -123,6 +126,9 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put_bytes(p, m->class);
 	p = wire_put(p, &m->share, 4);
 	p = wire_put(p, &m->guest, 4);
+	p = wire_put_bytes(p, m->mapping);
+	p = wire_put(p, &m->gpus, 4);
+	p = wire_put(p, &m->explain, 4);
 	return p;
 }
 
@@ -139,6 +145,9 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	m->class = wire_get_bytes(r);
 	wire_get(r, &m->share, 4);
 	wire_get(r, &m->guest, 4);
+	m->mapping = wire_get_bytes(r);
+	wire_get(r, &m->gpus, 4);
+	wire_get(r, &m->explain, 4);
 	return wire_end(r);
 }
 

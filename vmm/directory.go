@@ -325,6 +325,45 @@ func (s *Space) Resident(dev Place, r Range) bool {
 	return true
 }
 
+// Share is how many bytes of some ranges a device has.
+type Share struct {
+	Device Place
+	Bytes  uint64
+}
+
+// Shares adds to list how many bytes of the chunks of ranges, of those that were written,
+// each device holds with valid contents, for devices that hold any, and returns it with the
+// number of bytes that were written at all: the difference is what would have to be copied
+// for a launch there. The ranges are in order of their addresses; chunks that two of them
+// share count once.
+func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written uint64) {
+	var counts [maxDevices + 1]int
+	next, total := 0, 0
+	for _, r := range ranges {
+		p := s.span(r)
+		if p.first < next {
+			p.count -= next - p.first
+			p.first = next
+		}
+		next = max(next, p.first+p.count)
+		for _, c := range s.in(p) {
+			if c.valid == 0 {
+				continue
+			}
+			total++
+			for rest := c.valid &^ hostSlot.bit(); rest != 0; rest &= rest - 1 {
+				counts[rest.first()]++
+			}
+		}
+	}
+	for i := range s.config.Devices {
+		if n := counts[i+1]; n > 0 {
+			list = append(list, Share{s.config.Devices[i], s.bytes(n)})
+		}
+	}
+	return list, s.bytes(total)
+}
+
 // AllResident says whether all allocated memory may be used on dev as it is.
 func (s *Space) AllResident(dev Place) bool {
 	at, ok := s.device(dev)

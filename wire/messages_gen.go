@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x896dfd99
+const Schema uint32 = 0x19a68150
 
 // The kinds of messages.
 const (
@@ -194,6 +194,9 @@ type Hello struct {
 	Class   string
 	Share   uint32
 	Guest   uint32
+	Mapping string
+	Gpus    uint32
+	Explain uint32
 }
 
 // Append adds the message's bytes.
@@ -210,6 +213,9 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendText(b, m.Class)
 	b = appendU32(b, m.Share)
 	b = appendU32(b, m.Guest)
+	b = appendText(b, m.Mapping)
+	b = appendU32(b, m.Gpus)
+	b = appendU32(b, m.Explain)
 	return b
 }
 
@@ -228,6 +234,9 @@ func (m *Hello) Decode(b []byte) error {
 	m.Class = r.text()
 	m.Share = r.u32()
 	m.Guest = r.u32()
+	m.Mapping = r.text()
+	m.Gpus = r.u32()
+	m.Explain = r.u32()
 	return r.end("Hello")
 }
 

@@ -125,7 +125,7 @@ type nodeFlags struct {
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
-	state, quantum, mps                  string
+	state, quantum, mps, mapping         string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	plain                                bool
@@ -165,6 +165,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
 	flags.StringVar(&f.mps, "mps", string(node.MPSAuto), "auto: programs run on a GPU at the same time, by NVIDIA's MPS, where it can be had; on: or the node does not start; off: they do not")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
+	flags.StringVar(&f.mapping, "mapping", node.MappingOff, "`mapper` that decides for each launch which device runs it, as ag or probe (docs/mapping.md); off: a program's kernels run on one device")
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
 	flags.StringVar(&f.recover, "recover", "on", "on: programs outlive their workers, and devices that are lost; off: they do not")
@@ -249,6 +250,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
 		{"mps", func() (err error) { cfg.MPS, err = node.ParseMPS(f.mps); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
+		{"mapping", func() (err error) { cfg.Mapping, err = nodefile.Mapping(f.mapping); return err }},
 		{"swap", func() error {
 			size, err := model.ParseSize(f.swap)
 			cfg.Swap.Size = uint64(size)

@@ -72,6 +72,8 @@ type runFlags struct {
 	class          string
 	weight         int
 	share          string
+	mapping        string
+	gpus, explain  int
 	trips, plain   bool
 	wait           time.Duration
 }
@@ -80,7 +82,8 @@ func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use: `run [--socket ADDRESS | --node HOST:PORT {--tls-dir DIR | --plain} | --grant FILE | --private] [--wait TIME]
-           [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT] [--mpi] [--] PROGRAM [ARGUMENT...]`,
+           [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT]
+           [--mapping MAPPER] [--gpus N] [--explain N] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
@@ -114,6 +117,9 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
 	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
 	flags.StringVar(&f.share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
+	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
+	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
+	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
@@ -295,6 +301,23 @@ func (f *runFlags) environment() ([]string, error) {
 			return nil, usageErrorf("--weight %d: give a number from 1 to 1000", f.weight)
 		}
 		environment = set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
+	}
+	if f.mapping != "" {
+		if err := node.CheckMapping(f.mapping); err != nil {
+			return nil, usageErrorf("--mapping: %v", err)
+		}
+		environment = set(environment, "MUSTER_MAPPING", f.mapping)
+	}
+	for _, n := range []struct {
+		flag, variable string
+		value, most    int
+	}{{"gpus", "MUSTER_GPUS", f.gpus, 16}, {"explain", "MUSTER_EXPLAIN", f.explain, 1000}} {
+		if n.value < 0 || n.value > n.most {
+			return nil, usageErrorf("--%s %d: give a number from 1 to %d", n.flag, n.value, n.most)
+		}
+		if n.value > 0 {
+			environment = set(environment, n.variable, strconv.Itoa(n.value))
+		}
 	}
 	if f.share != "" {
 		percent, err := node.ParseShare(f.share)

@@ -39,6 +39,7 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
 	}
+	info.Touches = touches(k)
 	return info
 }
 
@@ -151,4 +152,17 @@ func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, erro
 // launch returns what all launches of a context have in common.
 func (c *Context) launch() simt.Launch {
 	return simt.Launch{Memory: c.mem, Textures: c, Print: c.print, Complain: c.complain, Workers: c.dev.profile.Workers}
+}
+
+// touches tells what memory a kernel uses; nil if that may be any.
+func touches(k *simt.Kernel) *device.Touches {
+	found := k.Touches()
+	if !found.Known {
+		return nil
+	}
+	all := &device.Touches{}
+	for _, a := range found.Accesses {
+		all.Accesses = append(all.Accesses, device.Access(a))
+	}
+	return all
 }

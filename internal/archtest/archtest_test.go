@@ -90,7 +90,7 @@ NOTHING < node/offload < node # who borrows from whom: it knows no device
 model < wire/status # what a node says of itself, for all who show it; no protocol
 wire/status < node, head, slurm
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
-device, vmm, wire, wire/control < node/clientcore # a client as a value
+device, vmm, wire, wire/control, mapping < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
 device, vmm < node/checkpoint # how a client lies in a file
 NOTHING < wire/timeline # records of where the time went: whoever makes them and whoever shows them share the bytes alone

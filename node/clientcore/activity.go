@@ -70,9 +70,12 @@ func (c *Core) Ended(now, at Time) []Op {
 	return c.ops
 }
 
-// launched notes that the program launches a kernel.
-func (a *Activity) launched(c *Core) {
-	a.Kernels++
+// launched notes that the program launches a kernel, on the device of the lease or another:
+// those of others are counted there.
+func (a *Activity) launched(c *Core, home bool) {
+	if home {
+		a.Kernels++
+	}
 	if !a.Busy {
 		a.Busy, a.Since = true, c.Now
 	}
@@ -98,6 +101,9 @@ func (a *Activity) over(at Time) {
 func (a *Activity) tell(c *Core) {
 	c.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran})
 	a.Kernels, a.Ran, a.Told = 0, 0, c.Now
+	for i := range c.Further {
+		c.tellFurther(&c.Further[i])
+	}
 }
 
 // report tells the daemon what was done so far, and what the client has.
@@ -207,6 +213,9 @@ func (a *Activity) settle(c *Core, at Time) {
 	}
 	if a.Kernels > 0 {
 		a.tell(c)
+	}
+	for i := range c.Further {
+		c.tellFurther(&c.Further[i])
 	}
 }
 

@@ -12,6 +12,9 @@ func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.start(now)
 	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
 	c.Asked.Bytes = 0
+	for i := range c.Further { // the next daemon has lent nothing
+		c.Further[i].Leaving, c.Further[i].Asked = true, false
+	}
 	c.Activity.unwatch(c)
 	c.say(c.Standing())
 	c.Activity.report(c)

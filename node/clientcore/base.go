@@ -56,7 +56,8 @@ func (c *Core) Fold(now Time) ([]Op, error) {
 	}
 	plan := c.space.Backup()
 	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
-	o := Op{Kind: Backup, Place: x.Place, Plan: plan, Events: c.pendingEvents(), Modules: c.Modules.live()}
+	o := Op{Kind: Backup, Place: x.Place, Plan: plan, Modules: c.Modules.live()}
+	o.Events, o.At = c.pendingEvents(nil)
 	c.leaving = &o
 	c.ask(o)
 	return c.ops, nil
@@ -86,7 +87,7 @@ func (c *Core) commitBase(events []uint32, o Outcome) error {
 func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 	s := c.State
 	s.Lease = Lease{Number: c.Lease.Number}
-	s.Contexts = nil
+	s.Contexts, s.Further = nil, nil
 	s.Asked = Commits{}
 	s.Activity = Activity{Estimate: c.Activity.Estimate, Spent: c.Activity.Spent}
 	s.Streams = c.Streams.copied()

@@ -56,7 +56,7 @@ func noPinned(wire.Header) ([]byte, error) { return nil, nil }
 
 // rest forgets what the daemon has granted and was asked: another one may be the next.
 func (c *Core) rest() {
-	c.Lease, c.Release, c.Committed, c.Asked = Lease{}, nil, 0, Commits{}
+	c.Lease, c.Further, c.Release, c.Committed, c.Asked = Lease{}, nil, nil, 0, Commits{}
 	c.Activity = Activity{Estimate: c.Activity.Estimate}
 }
 
@@ -87,7 +87,7 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if !sameDevices(c.config.Devices, to.Devices) {
 		c.Modules.Home, c.Modules.Pinned = 0, -1 // found out anew
 	}
-	c.config, c.puts, c.space = to, fresh.puts, space
+	c.config, c.puts, c.space, c.mapping = to, fresh.puts, space, fresh.mapping
 	c.rest()
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
@@ -191,6 +191,7 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 	c.dropHosts()
 	c.closeContexts()
 	c.allLost()
+	c.giveUpAll()
 	c.closeAllShared()
 	if c.Lease.Held {
 		c.letGo(0)
@@ -217,7 +218,7 @@ func (c *Core) become(r *replacement) {
 		c.State, c.stats = r.by.State, r.by.stats
 		c.Parked, c.Head = c.Head, nil
 		own.Activity.Estimate = c.Activity.Estimate
-		c.Lease, c.Activity = own.Lease, own.Activity
+		c.Lease, c.Further, c.Activity = own.Lease, own.Further, own.Activity
 		c.Committed, c.Asked = own.Committed, own.Asked
 		c.Now = max(c.Now, own.Now)
 		return

@@ -26,6 +26,11 @@ type Config struct {
 	Reserves bool
 	// Guest says that another node has the client's device as its own (guest.go).
 	Guest bool `json:",omitempty"`
+	// Mapping names the mapper (package mapping) that decides for each launch which device runs
+	// it; "" and "off" stand for none: all of them run on the device of the lease.
+	Mapping string `json:",omitempty"`
+	// Explain has the mapper account for each decision (Decided).
+	Explain bool `json:",omitempty"`
 }
 
 // Device is what the core must know of a device.
@@ -37,6 +42,8 @@ type Device struct {
 	// Puts says that the device can load a module with its variables at given
 	// addresses: what was loaded and unloaded before does not matter there.
 	Puts bool
+	// Speed is relative to that of other devices; 0 stands for 1.
+	Speed float64 `json:",omitempty"`
 }
 
 // Core is one client. Nothing but its methods changes it, and one goroutine uses
@@ -63,6 +70,9 @@ type Core struct {
 	ahead int                        // how many others will be due
 
 	housed bool // a context was open in this process
+
+	moving  uint64  // bytes that the move under way brings to devices
+	mapping *mapped // nil: all launches run on the device of the lease
 }
 
 // Message is what the client sent.
@@ -82,6 +92,10 @@ var ErrProtocol = errors.New("not what a program may send")
 func New(c Config) (*Core, error) {
 	core := &Core{config: c}
 	core.know(c.Devices)
+	var err error
+	if core.mapping, err = newMapped(c.Mapping); err != nil {
+		return nil, err
+	}
 	return core, core.begin()
 }
 
@@ -107,6 +121,7 @@ func (c *Core) begin() error {
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
 	c.Contexts, c.Textures, c.due = nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
+	c.Together = false
 	return nil
 }
 
@@ -256,6 +271,12 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		c.lost(m.Device, m.Reason)
 	case control.Committed:
 		c.answeredCommit(m)
+	case control.GrantFurther:
+		c.grantedFurther(m)
+	case control.DenyFurther:
+		c.deniedFurther(m)
+	case control.RevokeFurther:
+		c.revokeFurther(m)
 	default:
 		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
 	}
@@ -348,6 +369,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 	case MakeTextures:
 		c.madeTextures(o)
 	case Move, Share:
+		c.mapping.moved(c.moving, o.Copied)
+		c.moving = 0
 		if o.Err != nil { // the directory has no way back from a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}
@@ -371,6 +394,7 @@ func (c *Core) advance() ([]Op, error) {
 		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
 			c.Lease.Wanted = false
 			c.beginRelease(c.Lease.WantedFor)
+		case len(c.Further) > 0 && c.leavesFurther():
 		case c.Head != nil && !c.retry():
 			return c.ops, c.ended
 		case c.Head != nil:
@@ -390,6 +414,9 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		return c.ops, nil
 	}
 	c.calling = 0
+	if c.mapping != nil {
+		c.mapping.choice = chosen{}
+	}
 	c.handled = m // so that a message need not be allocated to be pointed to
 	done, err := c.try(&c.handled)
 	if err != nil {
@@ -512,6 +539,7 @@ func (c *Core) fault(err error) {
 	c.closeContexts()
 	c.allLost()
 	c.Activity.stop(c)
+	c.giveUpAll()
 	lease := c.Lease.Number
 	c.Lease = Lease{Number: lease}
 	c.Release = nil
@@ -538,15 +566,21 @@ func (c *Core) lost(index int, reason string) {
 		c.Lease = Lease{Number: c.Lease.Number}
 	}
 	gone := c.space.Lost(d.Place)
-	open := c.context(d.Place)
+	open, further := c.context(d.Place), c.isFurther(d.Place)
+	if f := c.further(index); f != nil {
+		c.giveUp(f)
+	}
 	if open == nil {
 		return
 	}
-	variables := c.Modules.hasVariables()
+	variables := !further && c.Modules.hasVariables()
 	c.emit(Op{Kind: Abandon, Place: d.Place})
-	c.forget(d.Place)
-	if len(gone) > 0 || variables || c.Outstanding() > 0 {
+	c.forgetContext(d.Place)
+	switch {
+	case len(gone) > 0 || variables || c.Outstanding() > 0:
 		c.fault(lostFault(d.Name, reason))
+	case !further && len(c.Contexts) > 0: // further contexts are nothing without that at home
+		c.Release = &Release{}
 	}
 }
 
@@ -560,6 +594,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 	c.dropHosts()
 	c.closeContexts()
 	c.allLost()
+	c.giveUpAll()
 	if c.Lease.Held {
 		c.letGo(0)
 	}

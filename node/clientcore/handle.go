@@ -118,7 +118,16 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if len(d.Params) != f.Info.ParamSize {
 		return true, fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(d.Params), f.Info.Name, f.Info.ParamSize, device.ErrInvalidValue)
 	}
-	if !c.isReady() {
+	run := launching{}
+	if c.mapping != nil {
+		if run, err = c.mapLaunch(&f, d.Function, d.Params); err != nil {
+			return true, fmt.Errorf("kernel %s: %w", f.Info.Name, err)
+		}
+		if run.waits {
+			return false, nil
+		}
+	}
+	if !run.mapped && !c.isReady() {
 		ok, err := c.ready(c.needs(d.Params))
 		if err != nil {
 			return true, fmt.Errorf("kernel %s: %w", f.Info.Name, err)
@@ -133,16 +142,25 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if !c.Lease.Began {
 		c.Lease.begin(c)
 	}
-	c.Activity.launched(c)
-	c.give(d.Stream, st)
-	at := c.place()
-	c.space.Launched(at, nil)
+	at, ticket := c.place(), uint64(0)
+	if run.mapped {
+		at = run.at
+		ticket = c.mapping.took(c)
+	}
+	c.Activity.launched(c, at == c.place())
+	c.give(d.Stream, st, at)
+	switch {
+	case !run.mapped:
+		c.space.Launched(at, nil)
+	case len(run.written) > 0:
+		c.space.Launched(at, run.written)
+	}
 	params := d.Params
 	if c.Outstanding() > 0 {
 		params = bytes.Clone(params) // messages may be read ahead while it waits
 	}
 	o := c.next(Launch)
-	o.Place, o.Stream, o.Module, o.Function, o.Name = at, d.Stream, f.Module, d.Function, f.Info.Name
+	o.Place, o.Stream, o.Module, o.Function, o.Name, o.Ticket = at, d.Stream, f.Module, d.Function, f.Info.Name, ticket
 	o.How = device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
 		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,

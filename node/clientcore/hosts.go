@@ -73,7 +73,7 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 			return ok, err
 		}
 	}
-	c.give(d.Stream, st)
+	c.give(d.Stream, st, c.place())
 	if t.Running == nil {
 		t.Running = map[uint64]bool{}
 	}

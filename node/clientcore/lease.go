@@ -86,6 +86,9 @@ type Context struct {
 	Number uint64
 	// Textures are those of the client's that it has.
 	Textures []TextureID
+	// Has is which modules a further context has, by their serial numbers; that at home has
+	// those that are Loaded.
+	Has map[uint64]bool `json:",omitempty"`
 }
 
 // Release is a lease on its way back.
@@ -112,10 +115,10 @@ func (c *Core) place() vmm.Place { return c.config.Devices[c.Lease.Device].Place
 // here returns the open context of the lease's device; nil if there is no lease
 // or no context.
 func (c *Core) here() *Context {
-	if !c.Lease.Held {
+	if !c.Lease.Held || len(c.Contexts) == 0 || c.Contexts[0].Place != c.place() {
 		return nil
 	}
-	return c.context(c.place())
+	return c.Contexts[0]
 }
 
 // need is what must be on a device for a message: ranges, or all that there is.
@@ -159,7 +162,7 @@ func (c *Core) ready(n need) (bool, error) {
 	if ok, err := c.leased(n); !ok || err != nil {
 		return ok, err
 	}
-	x := c.context(c.place())
+	x := c.here()
 	if x == nil {
 		c.open()
 		return false, nil
@@ -227,8 +230,8 @@ func (c *Core) leased(n need) (bool, error) {
 // open has a context opened at the lease's device, with the client's modules in
 // it; another that is open elsewhere is left first.
 func (c *Core) open() {
-	if len(c.Contexts) > 0 {
-		c.leave(c.Contexts[0].Place, true)
+	if n := len(c.Contexts); n > 0 { // that at home last
+		c.leave(c.Contexts[n-1].Place, true)
 		return
 	}
 	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
@@ -244,6 +247,8 @@ func (c *Core) opened(o Outcome) {
 	x := c.opening
 	c.opening = nil
 	switch {
+	case x.Place != c.place():
+		c.openedFurther(x, o)
 	case o.Err == nil:
 		c.Made++
 		x.Number = c.Made
@@ -275,6 +280,7 @@ func (c *Core) drop(err error) {
 func (c *Core) move(plan vmm.Plan) {
 	c.stats.SwapIn += plan.Bytes(vmm.CopyIn)
 	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	c.moving = plan.Bytes(vmm.CopyIn)
 	c.ask(Op{Kind: Move, Plan: plan})
 }
 
@@ -296,12 +302,17 @@ func (c *Core) beginRelease(reason string) {
 // the lease back. The context may stay open.
 func (c *Core) stepRelease() {
 	r := c.Release
+	if n := len(c.Contexts); n > 1 {
+		c.leave(c.Contexts[n-1].Place, true)
+		return
+	}
 	if !r.Asked && len(c.Contexts) > 0 {
 		r.Asked = true
 		c.leave(c.Contexts[0].Place, !r.Keep)
 		return
 	}
 	c.Release = nil
+	c.giveUpAll()
 	switch {
 	case c.Lease.Held:
 		c.letGo(r.Took)
@@ -317,8 +328,9 @@ func (c *Core) leave(p vmm.Place, shut bool) {
 		c.stats.Swaps++
 		c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
 	}
-	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut, Events: c.pendingEvents()}
-	if shut {
+	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut}
+	o.Events, _ = c.pendingEvents(&p)
+	if shut && !c.isFurther(p) {
 		o.Modules = c.Modules.live()
 	}
 	c.leaving = &o
@@ -341,13 +353,30 @@ func (c *Core) left(o Outcome) {
 			e.Pending, e.At = false, o.Times[i]
 		}
 	}
-	if was.Shut {
-		c.Modules.save(o.Saved)
-		c.forget(was.Place)
+	if !was.Shut {
+		return
 	}
+	if c.isFurther(was.Place) {
+		c.forgetFurther(was.Place)
+		if f := c.further(was.Place.Index()); f != nil {
+			c.giveUp(f)
+		}
+		return
+	}
+	c.Modules.save(o.Saved)
+	c.forget(was.Place)
 }
 
-// forget drops what the core knows of a context that is no more.
+// forgetContext drops what the core knows of a context that is no more.
+func (c *Core) forgetContext(p vmm.Place) {
+	if c.isFurther(p) {
+		c.forgetFurther(p)
+		return
+	}
+	c.forget(p)
+}
+
+// forget drops what the core knows of the context at home, which is no more.
 func (c *Core) forget(p vmm.Place) {
 	c.Contexts = slices.DeleteFunc(c.Contexts, func(x *Context) bool { return x.Place == p })
 	c.Modules.forget()
@@ -360,9 +389,9 @@ func (c *Core) forget(p vmm.Place) {
 // closeContexts ends all contexts, and what is left on them.
 func (c *Core) closeContexts() {
 	for len(c.Contexts) > 0 {
-		p := c.Contexts[0].Place
+		p := c.Contexts[len(c.Contexts)-1].Place
 		c.emit(Op{Kind: Close, Place: p})
-		c.forget(p)
+		c.forgetContext(p)
 	}
 }
 

@@ -54,9 +54,7 @@ func (c *Core) hostUnmap(_ *Message, d *wire.HostUnmap) (bool, error) {
 		if m.Addr != d.Addr {
 			continue
 		}
-		if x := c.anyContext(); x != nil {
-			c.next(Drain).Place = x.Place
-		}
+		c.drainAll()
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 		c.unmapped(d.Addr)
 		break

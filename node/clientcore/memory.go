@@ -61,13 +61,18 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 	c.commitLess(c.onHost())
 	// Others may share the last chunk, so that no plan waits for the device; but
 	// the program may use the addresses anew.
-	if x := c.anyContext(); x != nil {
-		c.next(Drain).Place = x.Place
-	}
+	c.drainAll()
 	if len(plan) > 0 {
 		c.ask(Op{Kind: Move, Plan: plan})
 	}
 	return true, nil
+}
+
+// drainAll waits until everything is done, wherever the client has a context.
+func (c *Core) drainAll() {
+	for _, x := range c.Contexts {
+		c.next(Drain).Place = x.Place
+	}
 }
 
 func (c *Core) memNest(_ *Message, d *wire.MemNest) (bool, error) {
@@ -90,17 +95,20 @@ const (
 	onDevice
 )
 
-// where decides it for ranges that are touched together. Memory that is on the
-// device as a whole is used there; else the host copies are, unless variables of
+// where decides it for ranges that are touched together, by work of a stream. Memory that
+// is on a device as a whole is used there; else the host copies are, unless variables of
 // modules are among the ranges: those have none.
-func (c *Core) where(ranges ...vmm.Range) (target, error) {
+func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
 	x := c.here()
+	if len(c.Contexts) > 1 {
+		x = c.holder(st, ranges)
+	}
 	variables, resident := false, x != nil
 	var arena []vmm.Range
 	for _, r := range ranges {
 		if r.Addr-c.config.Arena.Addr >= c.config.Arena.Size {
 			if !c.Modules.holds(c.config.Chunk, r.Addr, r.Size) && !c.mapsHost(r) {
-				return later, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
+				return later, nil, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
 			}
 			variables = true
 			continue
@@ -110,7 +118,7 @@ func (c *Core) where(ranges ...vmm.Range) (target, error) {
 			continue
 		}
 		if err := c.space.Check(r); err != nil {
-			return later, err
+			return later, nil, err
 		}
 		if len(ranges) > 1 {
 			arena = append(arena, r)
@@ -119,14 +127,38 @@ func (c *Core) where(ranges ...vmm.Range) (target, error) {
 	}
 	if variables { // with one range of the arena at most
 		if ok, err := c.ready(need{ranges: arena}); !ok || err != nil {
-			return later, err
+			return later, nil, err
 		}
-		return onDevice, nil
+		return onDevice, c.here(), nil
 	}
 	if resident {
-		return onDevice, nil
+		return onDevice, x, nil
 	}
-	return onHost, nil
+	return onHost, nil, nil
+}
+
+// holder is the context, of several, in which a stream finds all of some ranges: where it is,
+// if that has them, else the first that does. If none does it is that of the lease.
+func (c *Core) holder(st *Stream, ranges []vmm.Range) *Context {
+	has := func(x *Context) bool {
+		for _, r := range ranges {
+			if !c.space.Resident(x.Place, r) {
+				return false
+			}
+		}
+		return true
+	}
+	if st.Live {
+		if x := c.context(st.At); x != nil && has(x) {
+			return x
+		}
+	}
+	for _, x := range c.Contexts {
+		if has(x) {
+			return x
+		}
+	}
+	return c.here()
 }
 
 // written notes that memory was written on the device.
@@ -172,8 +204,9 @@ func (c *Core) hostWrite(r vmm.Range, a Area) (bool, error) {
 // read the memory of the program's that a copy is about to use.
 func (c *Core) settle(id uint32, st *Stream) {
 	if x := c.here(); x != nil {
-		c.give(id, st)
-		c.emit(Op{Kind: Settle, Place: x.Place, Stream: id})
+		at := c.at(st, x)
+		c.give(id, st, at)
+		c.emit(Op{Kind: Settle, Place: at, Stream: id})
 	}
 }
 
@@ -212,7 +245,7 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 	if err != nil {
 		return true, err
 	}
-	at, err := c.where(r)
+	at, x, err := c.where(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}
@@ -228,9 +261,8 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 		o.To, o.Data = to, data
 		return true, nil
 	}
-	x := c.here()
 	c.stats.CopiedIn += uint64(len(data))
-	c.give(stream, st)
+	c.give(stream, st, x.Place)
 	o := c.next(CopyIn)
 	o.Place, o.Stream, o.To, o.Data, o.Staged = x.Place, stream, to, data, from == staged
 	c.written(x.Place, r)
@@ -277,7 +309,7 @@ func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 		c.answer(h.Slot)
 		return true, nil
 	}
-	at, err := c.where(r)
+	at, x, err := c.where(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}
@@ -292,13 +324,12 @@ func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 		c.answer(h.Slot)
 		return true, nil
 	}
-	x := c.here()
 	c.stats.CopiedOut += h.Length
-	c.give(stream, st)
+	c.give(stream, st, x.Place)
 	o := c.next(CopyOut)
 	o.Place, o.Stream, o.From, o.Out = x.Place, stream, from, out
 	if h.Slot >= 0 {
-		c.replyAfter(x, m).Stream = stream
+		c.replyAfter(x.Place, m).Stream = stream
 	}
 	return true, nil
 }
@@ -325,7 +356,7 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	at, err := c.where(dst, src)
+	at, x, err := c.where(st, dst, src)
 	if err != nil || at == later {
 		return err != nil, err
 	}
@@ -339,8 +370,7 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 		c.emit(Op{Kind: HostCopy, To: to, From: from})
 		return true, nil
 	}
-	x := c.here()
-	c.give(stream, st)
+	c.give(stream, st, x.Place)
 	c.emit(Op{Kind: Copy, Place: x.Place, Stream: stream, To: to, From: from})
 	c.written(x.Place, dst)
 	return true, nil
@@ -365,7 +395,7 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	at, err := c.where(r)
+	at, x, err := c.where(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}
@@ -377,8 +407,8 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 		c.emit(o)
 		return true, nil
 	}
-	o.Kind, o.Place = Fill, c.place()
-	c.give(d.Stream, st)
+	o.Kind, o.Place = Fill, x.Place
+	c.give(d.Stream, st, x.Place)
 	c.emit(o)
 	c.written(o.Place, r)
 	return true, nil

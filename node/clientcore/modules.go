@@ -189,6 +189,11 @@ func (c *Core) loadNext(x *Context) bool {
 func (c *Core) loaded(o Outcome) {
 	m, serial := &c.Modules, c.loading
 	mod := m.All[serial]
+	if x := c.loadingAt; x != nil {
+		c.loadingAt = nil
+		c.loadedFurther(x, serial, o)
+		return
+	}
 	if o.Err != nil {
 		mod.Refused = failureOf(o.Err)
 		if x := c.here(); x != nil {
@@ -337,9 +342,12 @@ func (c *Core) unload(id uint32) {
 	}
 	m.know(c.config.Chunk)
 	mod := m.All[serial]
-	if x := c.anyContext(); mod.Loaded && x != nil {
-		c.emit(Op{Kind: Drain, Place: x.Place})
-		c.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
+	for i, x := range c.Contexts {
+		if i == 0 && mod.Loaded || x.Has[serial] {
+			c.emit(Op{Kind: Drain, Place: x.Place})
+			c.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
+			delete(x.Has, serial)
+		}
 	}
 	m.Contents -= size(mod.Saved)
 	mod.Loaded, mod.Saved = false, nil

@@ -47,9 +47,9 @@ const (
 	Copy        // from From to To, on Stream
 	Fill        // To with Value of Width bytes, on Stream
 	Launch      // Function of Module, on Stream
-	After       // what Stream gets next waits for what Other was given
+	After       // what Stream gets next waits for what Other was given, at Origin
 	Record      // let Event stand for what Stream was given
-	Wait        // what Stream gets next waits for Event
+	Wait        // what Stream gets next waits for Event, at Origin
 	Call        // the function of the program's with Cookie, on Stream
 	WriteWord   // Word at Range, on Stream
 	AwaitWord   // what Stream gets next waits for Word at Range; Cookie is met then
@@ -65,7 +65,7 @@ const (
 	HostReturn  // the function with Cookie has returned, so that its stream goes on
 	HostDrop    // let go all functions that streams wait for
 	// Questions to the device, answered to Slot.
-	Query      // are Streams done?
+	Query      // are Streams done, each at its place of At?
 	QueryEvent // is Event done?
 	Elapsed    // time from Start to End
 	Printed    // what kernels have printed, to Out
@@ -74,7 +74,7 @@ const (
 	Clusters   // of Function, launched as in How
 	Ask        // What of the driver, about Params, to Out
 	// What asks: see the package comment.
-	Finish       // wait until everything at Place is done, however that ends
+	Finish       // wait until everything is done at all places, however that ends
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored; Anew: the first one in this process
 	Load         // Image as Module; with its variables where Globals says, unless that is nil
@@ -83,7 +83,7 @@ const (
 	MakeTextures // Textures, and tell the handle of the last
 	Move         // Plan, when everything at the devices it names is done
 	Leave        // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
-	Backup       // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
+	Backup       // Drain all places, Plan, tell the times of Events, each at its place of At, and the contents of Modules; everything stays
 	MakeShared   // memory as large as Range, which others find by the name that is told
 	Share        // Drain, Plan, and put the memory named Share at Range in all contexts, with what the host copies of Ranges hold
 	OpenShared   // put the memory of another client's that is named Share at Range, in all contexts
@@ -121,6 +121,8 @@ type Op struct {
 	Shut    bool // Leave
 	Once    bool // Call: the client cannot be rebuilt as of here
 	Place   vmm.Place
+	Origin  vmm.Place   // After, Wait: where Other or Event is; the host stands for Place
+	At      []vmm.Place // Query, Backup: where Streams or Events are; nil stands for Place
 
 	Slot    int
 	Result  Result
@@ -160,6 +162,7 @@ type Op struct {
 	Params   []byte
 	Plan     vmm.Plan
 	Now      bool // a Move does not wait for what runs
+	Ticket   uint64 // Launch: Ran is to tell when it ran; 0: nobody wants to know
 
 	Message control.ToDaemon
 	Base    *Base
@@ -180,6 +183,11 @@ type Moment struct {
 	Event   uint32
 	Pending bool
 	At      Time
+	Place   vmm.Place // of the context
+}
+
+func (m Moment) String() string {
+	return fmt.Sprintf("{Event:%d Pending:%v At:%v}", m.Event, m.Pending, m.At)
 }
 
 // Loaded is a module of a context that is to be opened, in the order of loading.
@@ -205,6 +213,7 @@ type Outcome struct {
 	Name      Name                  // MakeShared
 	Times     []Time                // Leave, Backup: of Events
 	Took      Time                  // Open, Move; Leave: once all that ran had ended
+	Copied    Time                  // Move: the part of it for which nothing was waited for
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
 
@@ -318,8 +327,14 @@ func (o *Op) String() string {
 		put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
 	case After:
 		put("stream %d after %d", o.Stream, o.Other)
+		if o.Origin != vmm.Host {
+			put("at %v", o.Origin)
+		}
 	case Record, Wait:
 		put("stream %d event %d", o.Stream, o.Event)
+		if o.Origin != vmm.Host {
+			put("at %v", o.Origin)
+		}
 	case Call:
 		put("stream %d cookie %d", o.Stream, o.Cookie)
 	case WriteWord:
@@ -335,7 +350,7 @@ func (o *Op) String() string {
 	case QueryEvent, CloseEvent:
 		put("event %d", o.Event)
 	case Elapsed:
-		put("from %+v to %+v", o.Start, o.End)
+		put("from %v to %v", o.Start, o.End)
 	case Occupancy:
 		put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
 	case Unload, Load:

@@ -205,8 +205,13 @@ func (c *Core) checkLease() error {
 		return fmt.Errorf("a lease of device %d of %d", c.Lease.Device, len(c.config.Devices))
 	}
 	for i, x := range c.Contexts {
-		if x == nil || !known[x.Place] || i > 0 || x.Number == 0 || x.Number > c.Made {
+		if x == nil || !known[x.Place] || i > 0 && !c.mayBeFurther(x) || x.Number == 0 || x.Number > c.Made {
 			return fmt.Errorf("context %d of %d is none that the client can have", i, len(c.Contexts))
+		}
+	}
+	for i, f := range c.Further {
+		if f.Device < 0 || f.Device >= len(c.config.Devices) || slices.ContainsFunc(c.Further[:i], func(o Further) bool { return o.Device == f.Device }) {
+			return fmt.Errorf("a loan of device %d of %d, or two of them", f.Device, len(c.config.Devices))
 		}
 	}
 	if len(c.Contexts) == 0 {
@@ -217,6 +222,12 @@ func (c *Core) checkLease() error {
 		}
 	}
 	return nil
+}
+
+// mayBeFurther says whether a context that is not the first is at a device that was lent.
+func (c *Core) mayBeFurther(x *Context) bool {
+	f := c.further(x.Place.Index())
+	return f != nil && f.Number > 0 && x.Has != nil && c.context(x.Place) == x
 }
 
 func (c *Core) checkModules() error {

@@ -250,9 +250,7 @@ func (c *Core) freeShared(addr uint64) (bool, error) {
 	if len(s.Live) > 0 {
 		return true, nil
 	}
-	if x := c.anyContext(); x != nil {
-		c.next(Drain).Place = x.Place
-	}
+	c.drainAll()
 	c.emit(Op{Kind: CloseShared, Range: s.Extent(), Share: s.Name})
 	c.Shared = slices.DeleteFunc(c.Shared, func(o Shared) bool { return o.Addr == s.Addr })
 	c.commitLess(c.onHost())

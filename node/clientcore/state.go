@@ -9,7 +9,9 @@ type State struct {
 
 	Lease    Lease
 	Release  *Release   // the lease is on its way back
-	Contexts []*Context // open now
+	Contexts []*Context // open now: at the lease's device, and then at further ones
+	Further  []Further  `json:",omitempty"` // devices that were lent beside that of the lease, or asked for
+	Together bool       `json:",omitempty"` // no launch is mapped any more
 	Made     uint64     // contexts so far
 
 	Current wire.Header // of the message that was handled last: an operation of its may fail
@@ -40,10 +42,11 @@ type State struct {
 	Activity  Activity
 
 	// What the operation that asks is about.
-	opening *Context
-	leaving *Op // or backing up
-	loading uint64
-	making  []Textured
+	opening   *Context
+	leaving   *Op // or backing up
+	loading   uint64
+	loadingAt *Context // a further one; nil: at home
+	making    []Textured
 }
 
 // Head is a message that waits.

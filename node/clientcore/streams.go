@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/vmm"
 	"muster/wire"
 )
 
@@ -21,7 +22,9 @@ type Streams struct {
 type Stream struct {
 	Blocking bool
 	Priority int32
-	Live     bool // was given work in the open context
+	Live     bool // was given work in an open context
+	// At is where that was last; what it was given elsewhere before comes first.
+	At vmm.Place `json:",omitzero"`
 
 	Issued    uint64 // how much work it was given
 	SawLegacy uint64 // how much of the legacy stream's it waits for
@@ -37,7 +40,7 @@ func newStreams() Streams {
 // forget drops what belonged to a context. All work has ended.
 func (t *Streams) forget() {
 	for _, st := range t.ByID {
-		st.Live = false
+		st.Live, st.At = false, vmm.Host
 		st.Issued, st.SawLegacy, st.LegacySaw = 0, 0, 0
 	}
 }
@@ -50,11 +53,32 @@ func (t *Streams) find(id uint32) (*Stream, error) {
 	return st, nil
 }
 
-// give says that a stream gets work in the open context, after seeing to its
-// order with others.
-func (c *Core) give(id uint32, st *Stream) {
+// give says that a stream gets work in the open context at a place, after seeing to its
+// order with others, and with what it was given at another place.
+func (c *Core) give(id uint32, st *Stream, at vmm.Place) {
 	st.Issued++
+	if st.At != at {
+		c.moveStream(id, st, at)
+	}
 	c.order(id, st)
+}
+
+// moveStream has a stream go on at another place, when it has ended where it was.
+func (c *Core) moveStream(id uint32, st *Stream, to vmm.Place) {
+	from := st.At
+	st.At = to
+	if st.Live {
+		o := c.next(After)
+		o.Place, o.Stream, o.Other, o.Origin = to, id, id, from
+	}
+}
+
+// at is where a stream goes on if it does not matter where: where it is.
+func (c *Core) at(st *Stream, home *Context) vmm.Place {
+	if st.Live {
+		return st.At
+	}
+	return home.Place
 }
 
 // order lets a stream wait for what it waits for by rule.
@@ -64,7 +88,7 @@ func (c *Core) order(id uint32, st *Stream) {
 	if id != legacyID {
 		if st.Blocking && legacy.Live && legacy.Issued != st.SawLegacy {
 			st.SawLegacy = legacy.Issued
-			c.after(id, legacyID)
+			c.after(id, st, legacyID, legacy)
 		}
 		return
 	}
@@ -75,15 +99,18 @@ func (c *Core) order(id uint32, st *Stream) {
 		other := c.Streams.ByID[n]
 		if other.Blocking && other.Live && other.Issued != other.LegacySaw {
 			other.LegacySaw = other.Issued
-			c.after(legacyID, n)
+			c.after(legacyID, st, n, other)
 		}
 	}
 }
 
 // after lets the later work of one stream wait for what another was given.
-func (c *Core) after(id, other uint32) {
+func (c *Core) after(id uint32, st *Stream, other uint32, of *Stream) {
 	o := c.next(After)
-	o.Place, o.Stream, o.Other = c.anyContext().Place, id, other
+	o.Place, o.Stream, o.Other = st.At, id, other
+	if of.At != st.At {
+		o.Origin = of.At
+	}
 }
 
 const nonBlocking = 1
@@ -124,11 +151,15 @@ func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
 	// Blocking rules hold for what is still under way.
 	if st.Blocking && st.Issued != st.LegacySaw {
 		legacy := c.Streams.ByID[legacyID]
-		legacy.Live = true
+		if !legacy.Live {
+			legacy.Live, legacy.At = true, st.At
+		}
 		legacy.Issued++ // later work of other streams waits for this, too
-		c.after(legacyID, d.Stream)
+		c.after(legacyID, legacy, d.Stream, st)
 	}
-	c.emit(Op{Kind: LeaveStream, Place: c.anyContext().Place, Stream: d.Stream})
+	for _, x := range c.Contexts {
+		c.emit(Op{Kind: LeaveStream, Place: x.Place, Stream: d.Stream})
+	}
 	return true, nil
 }
 
@@ -156,6 +187,11 @@ func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 	c.asks = asked
 	o := c.next(Query)
 	o.Place, o.Slot, o.Streams = x.Place, m.Header.Slot, asked
+	if len(c.Contexts) > 1 {
+		for _, n := range asked {
+			o.At = append(o.At, c.Streams.ByID[n].At)
+		}
+	}
 	return true, nil
 }
 
@@ -166,21 +202,22 @@ func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, e
 	}
 	x := c.anyContext()
 	if x != nil && d.Stream == legacyID { // whoever waits for it waits for all blocking streams; nobody waits for that
+		st.At = c.at(st, x)
 		c.order(legacyID, st)
 	}
 	if x == nil || !st.Live {
 		c.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(x, m).Stream = d.Stream
+	c.replyAfter(st.At, m).Stream = d.Stream
 	return true, nil
 }
 
 // replyAfter answers a call when a stream, all of them, or an event, have done
 // what they were given so far.
-func (c *Core) replyAfter(x *Context, m *Message) *Op {
+func (c *Core) replyAfter(at vmm.Place, m *Message) *Op {
 	o := c.next(ReplyAfter)
-	o.Place, o.Slot, o.Result = x.Place, m.Header.Slot, c.takeFailure()
+	o.Place, o.Slot, o.Result = at, m.Header.Slot, c.takeFailure()
 	return o
 }
 
@@ -190,17 +227,18 @@ func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
 		c.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(x, m).All = true
+	c.replyAfter(x.Place, m).All = true
 	return true, nil
 }
 
 // Event is one of the client's events. It is pending while a context knows its
 // state; otherwise what it stands for has ended, at a time.
 type Event struct {
-	Live     bool // the open context has it
+	Live     bool // an open context has it
 	Pending  bool
 	Recorded bool
 	At       Time
+	Place    vmm.Place `json:",omitzero"` // of that context
 }
 
 func (c *Core) event(id uint32) (*Event, error) {
@@ -210,15 +248,15 @@ func (c *Core) event(id uint32) (*Event, error) {
 	return nil, fmt.Errorf("event %d: %w", id, errHandle)
 }
 
-// pendingEvents are those of which only a context knows when they were, in order.
-func (c *Core) pendingEvents() []uint32 {
-	var ids []uint32
+// pendingEvents are those of which only the context at a place, or at any, knows when they
+// were, in order, and where that is.
+func (c *Core) pendingEvents(of *vmm.Place) (ids []uint32, at []vmm.Place) {
 	for _, id := range slices.Sorted(maps.Keys(c.Events)) {
-		if c.Events[id].Pending {
-			ids = append(ids, id)
+		if e := c.Events[id]; e.Pending && (of == nil || e.Place == *of) {
+			ids, at = append(ids, id), append(at, e.Place)
 		}
 	}
-	return ids
+	return ids, at
 }
 
 func (c *Core) eventCreate(_ *Message, d *wire.EventCreate) (bool, error) {
@@ -238,8 +276,8 @@ func (c *Core) eventDestroy(_ *Message, d *wire.EventDestroy) (bool, error) {
 		return true, nil // a fault came before its creation, or a reset before its end
 	}
 	delete(c.Events, d.Event)
-	if x := c.anyContext(); e.Live && x != nil {
-		c.emit(Op{Kind: CloseEvent, Place: x.Place, Event: d.Event})
+	if e.Live {
+		c.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
 	}
 	return true, nil
 }
@@ -259,10 +297,14 @@ func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
 		e.Pending, e.At = false, c.Now
 		return true, nil
 	}
-	c.give(d.Stream, st)
-	e.Live, e.Pending = true, true
+	at := c.at(st, x)
+	c.give(d.Stream, st, at)
+	if e.Live && e.Place != at {
+		c.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
+	}
+	e.Live, e.Pending, e.Place = true, true, at
 	o := c.next(Record)
-	o.Place, o.Stream, o.Event = x.Place, d.Stream, d.Event
+	o.Place, o.Stream, o.Event = at, d.Stream, d.Event
 	return true, nil
 }
 
@@ -275,10 +317,19 @@ func (c *Core) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	if x := c.anyContext(); e.Pending && x != nil {
-		c.give(d.Stream, st)
-		c.emit(Op{Kind: Wait, Place: x.Place, Stream: d.Stream, Event: d.Event})
+	if !e.Pending {
+		return true, nil
 	}
+	at := e.Place
+	if st.Live {
+		at = st.At
+	}
+	c.give(d.Stream, st, at)
+	o := Op{Kind: Wait, Place: at, Stream: d.Stream, Event: d.Event}
+	if e.Place != at {
+		o.Origin = e.Place
+	}
+	c.emit(o)
 	return true, nil
 }
 
@@ -287,8 +338,8 @@ func (c *Core) eventQuery(m *Message, d *wire.EventQuery) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	if x := c.anyContext(); e.Pending && x != nil {
-		c.emit(Op{Kind: QueryEvent, Place: x.Place, Slot: m.Header.Slot, Event: d.Event})
+	if e.Pending {
+		c.emit(Op{Kind: QueryEvent, Place: e.Place, Slot: m.Header.Slot, Event: d.Event})
 		return true, nil
 	}
 	c.reply(m.Header.Slot, success, nil)
@@ -300,8 +351,8 @@ func (c *Core) eventSynchronise(m *Message, d *wire.EventSynchronise) (bool, err
 	if err != nil {
 		return true, err
 	}
-	if x := c.anyContext(); e.Pending && x != nil {
-		o := c.replyAfter(x, m)
+	if e.Pending {
+		o := c.replyAfter(e.Place, m)
 		o.Event, o.OfEvent = d.Event, true
 		return true, nil
 	}
@@ -316,7 +367,7 @@ func (c *Core) eventElapsed(m *Message, d *wire.EventElapsed) (bool, error) {
 	}
 	if x := c.anyContext(); x != nil && (from.Pending || to.Pending) {
 		c.emit(Op{Kind: Elapsed, Place: x.Place, Slot: m.Header.Slot,
-			Start: Moment{d.Start, from.Pending, from.At}, End: Moment{d.End, to.Pending, to.At}})
+			Start: Moment{d.Start, from.Pending, from.At, from.Place}, End: Moment{d.End, to.Pending, to.At, to.Place}})
 		return true, nil
 	}
 	c.reply(m.Header.Slot, success, ElapsedReply(to.At-from.At))

@@ -11,7 +11,7 @@ import (
 // word sees to it that a word can be used on the device: it counts there, and not in the
 // host copies, so that work of other streams sees it when the stream is there. It returns
 // false while that takes time.
-func (c *Core) word(addr uint64, width uint32) (vmm.Range, bool, error) {
+func (c *Core) word(st *Stream, addr uint64, width uint32) (vmm.Range, bool, error) {
 	r := vmm.Range{Addr: addr, Size: uint64(width)}
 	if width != 4 && width != 8 {
 		return r, true, fmt.Errorf("a word of %d bytes: %w", width, ErrProtocol)
@@ -19,7 +19,10 @@ func (c *Core) word(addr uint64, width uint32) (vmm.Range, bool, error) {
 	if addr%uint64(width) != 0 {
 		return r, true, fmt.Errorf("a word of %d bytes at %#x: %w", width, addr, device.ErrInvalidValue)
 	}
-	at, err := c.where(r)
+	if ok, err := c.together(); !ok || err != nil {
+		return r, ok, err
+	}
+	at, _, err := c.where(st, r)
 	if err != nil || at == later {
 		return r, err != nil, err
 	}
@@ -35,11 +38,11 @@ func (c *Core) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	r, ok, err := c.word(d.Addr, d.Width)
+	r, ok, err := c.word(st, d.Addr, d.Width)
 	if !ok || err != nil {
 		return ok, err
 	}
-	c.give(d.Stream, st)
+	c.give(d.Stream, st, c.place())
 	c.emit(Op{Kind: WriteWord, Place: c.place(), Stream: d.Stream, Range: r, Word: Word{Value: d.Value}})
 	c.written(c.place(), r)
 	return true, nil
@@ -63,11 +66,11 @@ func (c *Core) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
 	if len(t.Running) >= maxObjects {
 		return true, tooMany("streams that wait")
 	}
-	r, ok, err := c.word(d.Addr, d.Width)
+	r, ok, err := c.word(st, d.Addr, d.Width)
 	if !ok || err != nil {
 		return ok, err
 	}
-	c.give(d.Stream, st)
+	c.give(d.Stream, st, c.place())
 	if t.Running == nil {
 		t.Running = map[uint64]bool{}
 	}

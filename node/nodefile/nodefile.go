@@ -74,6 +74,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("mps", strictyaml.Value(&d.File, "mps", &c.MPS, node.ParseMPS)),
 		strictyaml.Key("latency", func(n strictyaml.Node) error { return d.latency(n, &c.Latency) }),
 		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
+		strictyaml.Key("mapping", strictyaml.Value(&d.File, "mapping", &c.Mapping, Mapping)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
 			return err
@@ -741,4 +742,12 @@ func into(to *uint64, text string, parse func(string) (int64, error)) error {
 	n, err := parse(text)
 	*to = uint64(n)
 	return err
+}
+
+// Mapping reads the name of a mapper, or off.
+func Mapping(s string) (string, error) {
+	if err := node.CheckMapping(s); err != nil {
+		return "", err
+	}
+	return s, nil
 }

@@ -101,6 +101,9 @@ func (c *Core) View() View {
 	return v
 }
 
+// Waiting is how many clients wait for a device that some device could give them.
+func (c *Core) Waiting() int { return len(c.ready) - c.parked }
+
 // Device takes the picture of one device; false: there is none with this number.
 func (c *Core) Device(id DeviceID) (DeviceView, bool) {
 	d := c.device(id)

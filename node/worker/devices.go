@@ -53,5 +53,6 @@ func (w *worker) openDevice(i int) clientcore.Device {
 		known.Memory = min(known.Memory, share)
 	}
 	_, known.Puts = d.(device.Placer)
+	known.Speed = w.serve.Devices[i].Speed
 	return known
 }

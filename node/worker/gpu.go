@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -32,8 +33,12 @@ type gpu struct {
 	shifts   shifts          // of all modules; nil if the program knows where their variables are
 	pinned   map[uint64]bool // granules of the program's memory
 
-	mu   sync.Mutex
-	free []device.Event // for marks
+	relays []device.Stream // for order with other contexts
+
+	mu      sync.Mutex
+	free    []device.Event // for marks
+	gates   map[*gate]bool // that streams of this context wait at
+	lastEnd time.Time      // of a kernel that nobody but this tells the time of
 }
 
 // event is one of the client's. Calls may wait for it while the program destroys it:
@@ -239,6 +244,9 @@ func (w *worker) abandonGPU(p vmm.Place) {
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
 	w.timeline.leaves(g)
+	if g != nil {
+		g.openGates()
+	}
 	delete(w.gpus, p)
 	w.latest = nil
 	if w.pace != nil {
@@ -354,8 +362,12 @@ func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 }
 
 // between returns the time between two moments.
-func (g *gpu) between(start, end clientcore.Moment) (clientcore.Time, error) {
-	if start.Pending && end.Pending {
+func (w *worker) elapsedBetween(start, end clientcore.Moment) (clientcore.Time, error) {
+	if start.Pending && end.Pending && start.Place == end.Place {
+		g, err := w.at(start.Place)
+		if err != nil {
+			return 0, err
+		}
 		from, err := g.event(start.Event)
 		if err != nil {
 			return 0, err
@@ -366,19 +378,36 @@ func (g *gpu) between(start, end clientcore.Moment) (clientcore.Time, error) {
 		}
 		return to.Since(from.Event)
 	}
-	from, err := g.when(start)
+	from, err := w.when(start)
 	if err != nil {
 		return 0, err
 	}
-	to, err := g.when(end)
+	to, err := w.when(end)
 	return to - from, err
 }
 
-// times tells when events were, so that they outlive the context. Everything has
-// ended.
-func (g *gpu) times(events []uint32, now clientcore.Time) []clientcore.Time {
-	all := make([]clientcore.Time, len(events))
-	for i, id := range events {
+// when returns the time of a moment of any context.
+func (w *worker) when(m clientcore.Moment) (clientcore.Time, error) {
+	if !m.Pending {
+		return m.At, nil
+	}
+	g, err := w.at(m.Place)
+	if err != nil {
+		return 0, err
+	}
+	return g.when(m)
+}
+
+// times tells when the events of an operation were, so that they outlive the context.
+// Everything has ended.
+func (w *worker) times(g *gpu, o *clientcore.Op, now clientcore.Time) []clientcore.Time {
+	all := make([]clientcore.Time, len(o.Events))
+	for i, id := range o.Events {
+		g, err := w.placeOf(g, o, i)
+		if err != nil {
+			all[i] = now
+			continue
+		}
 		at, err := g.when(clientcore.Moment{Event: id, Pending: true})
 		if err != nil {
 			at = now

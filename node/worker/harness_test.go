@@ -77,6 +77,7 @@ type options struct {
 	owner    string                                             // user of the node; "": one of another machine
 	lenient  bool                                               // what is taken of devices is not checked
 	chance   *rand.Rand                                         // decides what the daemon does, which keeps nothing of what it hears; nil: the rest of this does
+	mapping  string                                             // how launches are mapped; "": they are not
 	pace     *control.Pace                                      // nil: nobody is made way for
 	page     *os.File                                           // in which devices are claimed, with pace
 	swapRoom uint64                                             // what the daemon commits; 0: much
@@ -130,7 +131,7 @@ func createShared(t testing.TB) (ring, arena *os.File) {
 func (c *client) enrol(ring, arena *os.File) {
 	t, o := c.t, c.o
 	t.Helper()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Owner: o.owner, Recover: o.recovers || o.dies != nil || o.killed != nil, Pace: o.pace}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Owner: o.owner, Recover: o.recovers || o.dies != nil || o.killed != nil, Pace: o.pace, Mapping: o.mapping}
 	files := []*os.File{ring, arena}
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
@@ -349,10 +350,15 @@ type daemon struct {
 	wants    *control.Want // to be granted when what is kept was given back
 	chance   *rand.Rand    // decides; nil: the options do
 	silent   func()        // instead of answering a want; nil: not
+	loan     uint64        // the number of the last one
+	loans    map[int]loan  // of further devices
 }
 
+// loan is a device that was lent beside that of the lease.
+type loan struct{ number, memory uint64 }
+
 func newDaemon(t testing.TB, o options) *daemon {
-	d := &daemon{t: t, o: o, ended: make(chan struct{}), counts: map[string]int{}, bound: -1, chance: o.chance, forgets: o.chance != nil}
+	d := &daemon{t: t, o: o, ended: make(chan struct{}), counts: map[string]int{}, loans: map[int]loan{}, bound: -1, chance: o.chance, forgets: o.chance != nil}
 	d.changed = sync.NewCond(&d.mu)
 	for _, p := range o.devices {
 		dev, err := soft.New(p, soft.Options{})
@@ -396,6 +402,7 @@ func (d *daemon) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bound, d.kept, d.wants, d.revoking = -1, 0, nil, false
+	clear(d.loans)
 }
 
 // open gives the worker a device that is looked after.
@@ -490,6 +497,7 @@ func (d *daemon) check(index int, c device.Context, what string) {
 	} else if d.bound < 0 && d.keptOn == index {
 		lent = d.kept
 	}
+	lent += d.loans[index].memory
 	if total-free > lent {
 		d.t.Errorf("%s: %d bytes are taken of device %d, where %d were lent", what, total-free, index, lent)
 	}
@@ -575,8 +583,45 @@ func (d *daemon) take(said control.ToDaemon) {
 		}
 		d.bound, d.kept, d.wants, d.revoking = -1, 0, nil, false
 		d.given()
+	case control.WantFurther:
+		d.lend(m)
+	case control.ReleasedFurther:
+		if d.loans[m.Device].number == m.Loan {
+			delete(d.loans, m.Device)
+		}
 	case control.Commit:
 		d.say(control.Committed{Bytes: m.Bytes, Granted: m.Bytes <= d.o.swapRoom})
+	}
+}
+
+// lend answers the question for a further device, or for more of one: with no, now and then, where
+// chance decides.
+func (d *daemon) lend(m control.WantFurther) {
+	memory := m.Memory
+	if d.chance != nil {
+		size := d.o.devices[m.Device].Memory
+		if d.chance.IntN(4) == 0 || memory > size {
+			d.say(control.DenyFurther{Device: m.Device})
+			return
+		}
+		memory += 2 * mib * d.chance.Uint64N((size-memory)/(2*mib)+1)
+	}
+	l := d.loans[m.Device]
+	if l.number == 0 {
+		d.loan++
+		l.number = d.loan
+	}
+	l.memory = max(l.memory, memory)
+	d.loans[m.Device] = l
+	d.say(control.GrantFurther{Device: m.Device, Memory: l.memory, Loan: l.number})
+}
+
+// recall wants a further device back, if one is lent.
+func (d *daemon) recall(device int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l, ok := d.loans[device]; ok {
+		d.say(control.RevokeFurther{Device: device, Loan: l.number, Reason: "sync"})
 	}
 }
 
@@ -593,6 +638,9 @@ func (d *daemon) given() {
 		}
 		free, total, _ := c.Memory()
 		c.Close()
+		if d.loans[i].number > 0 {
+			continue
+		}
 		if lent := d.kept; total-free > lent || total > free && i != d.keptOn {
 			d.t.Errorf("%d bytes are taken of device %d, of which %d are said to be kept", total-free, i, lent)
 		}

@@ -844,6 +844,10 @@ func (p *program) disturb() {
 		p.putBack()
 		return
 	}
+	if n := len(p.o.devices); p.o.mapping != "" && p.r.IntN(2) == 0 {
+		p.daemon.recall(p.r.IntN(n))
+		return
+	}
 	switch p.r.IntN(7) {
 	case 0:
 		p.tell(control.Watch{On: p.r.IntN(2) == 0})
@@ -880,6 +884,9 @@ func (p *program) step() {
 		{40, p.synchronise}, {20, p.query}, {20, p.newStream}, {10, p.leaveStream}, {4, p.loadCounting}, {60, p.useVariables},
 		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb},
 	}
+	if p.o.mapping != "" { // more of what can be mapped
+		all = append(all, action{200, p.vecadds})
+	}
 	total := 0
 	for _, a := range all {
 		total += a.weight
@@ -904,17 +911,31 @@ func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		calls, each = 20_000, 4_000
 	}
+	runPrograms(t, calls, each, false)
+}
+
+// TestMappedPrograms is TestPrograms for programs whose launches are mapped to several devices, most
+// of them at random.
+func TestMappedPrograms(t *testing.T) {
+	calls, each := 80_000, 10_000
+	if testing.Short() {
+		calls, each = 12_000, 3_000
+	}
+	runPrograms(t, calls, each, true)
+}
+
+func runPrograms(t *testing.T, calls, each int, mapped bool) {
 	seed, asked := seeds.First(t)
 	if asked {
 		calls = each
 	}
 	for done := 0; done < calls && !t.Failed(); done += each {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { runProgram(t, seed, each) })
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { runProgram(t, seed, each, mapped) })
 		seed++
 	}
 }
 
-func runProgram(t *testing.T, seed uint64, calls int) {
+func runProgram(t *testing.T, seed uint64, calls int, mapped bool) {
 	t.Logf("MUSTER_SEED=%d repeats it", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	o := options{defers: r.IntN(3) == 0, replays: r.IntN(2) == 0}
@@ -928,7 +949,13 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 		o.dies, o.lives = rand.New(rand.NewPCG(seed, 4)), max(calls/16, []int{300, 3000, 20_000}[r.IntN(3)])
 	}
 	// The largest has room for what a kernel needs, some for all that there is.
-	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {
+	sizes := [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}
+	if mapped {
+		o.mapping = []string{"ar:alpha=1:beta=1", "ar:alpha=1:beta=1", "ar:alpha=1:beta=1", "gr", "ag", "probe"}[r.IntN(6)]
+		sizes = [][]uint64{{64}, {64, 64}, {64, 20}, {64, 64, 64}, {64, 64, 64, 64}}
+		t.Log("mapping ", o.mapping)
+	}
+	for i, memory := range sizes[r.IntN(len(sizes))] {
 		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: memory * mib, Speed: 1 / float64(i+1), Workers: 1 + i})
 	}
 	if o.later = r.IntN(len(o.devices)); o.dies != nil {

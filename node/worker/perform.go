@@ -78,6 +78,9 @@ func (w *worker) mayDie() {
 func (w *worker) do(o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.Launch: // first: it is the most frequent
+		if w.explains > 0 {
+			w.explain()
+		}
 		return w.launch(o)
 	case clientcore.Reply:
 		w.handed(o)
@@ -186,10 +189,18 @@ func (w *worker) launch(o *clientcore.Op) error {
 		return err
 	}
 	here := g.here(o)
-	if w.timeline != nil {
-		return w.timeline.submit(g, on, here, func() error { return w.submitLaunch(g, f, on, here) })
+	if o.Ticket != 0 {
+		return w.timedLaunch(g, on, o, func() error { return w.tracedLaunch(g, f, on, here) })
 	}
-	return w.submitLaunch(g, f, on, here)
+	return w.tracedLaunch(g, f, on, here)
+}
+
+// tracedLaunch launches a kernel, and has the timeline told if there is one.
+func (w *worker) tracedLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if w.timeline != nil {
+		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
+	}
+	return w.submitLaunch(g, f, on, o)
 }
 
 // here is an operation with the addresses that variables have in this context.
@@ -363,6 +374,9 @@ func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	case clientcore.Settle:
 		return w.settle(on)
 	case clientcore.After:
+		if o.Origin != vmm.Host {
+			return w.afterAcross(g, on, o)
+		}
 		return w.after(g, on, o.Other)
 	case clientcore.Call:
 		if o.Once {
@@ -374,6 +388,9 @@ func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 		return w.writeWord(on, o)
 	case clientcore.AwaitWord:
 		return w.awaitWord(on, o)
+	}
+	if o.Origin != vmm.Host {
+		return w.waitForEventAcross(g, on, o)
 	}
 	step := *o // what is waited for may be read ahead of
 	return w.block(func() error { return g.submit(on, &step) })
@@ -496,7 +513,11 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 	if over, err := w.waitAgain(g, o); over {
 		return err
 	}
-	for _, id := range o.Streams {
+	for i, id := range o.Streams {
+		g, err := w.placeOf(g, o, i)
+		if err != nil {
+			return err
+		}
 		on, err := g.stream(id)
 		if err != nil {
 			return err
@@ -505,11 +526,7 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 			return err
 		}
 	}
-	w.outsFirst()
-	w.sawEnd()
-	w.saw()
-	w.shared.Reply(o.Slot, success, nil)
-	return nil
+	return w.answerQuery(o)
 }
 
 func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
@@ -523,10 +540,15 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 	if err := ready(e.Done()); err != nil {
 		return err
 	}
+	return w.answerQuery(o)
+}
+
+// answerQuery tells the program that what it asked about has ended.
+func (w *worker) answerQuery(o *clientcore.Op) error {
 	w.outsFirst()
 	w.sawEnd()
 	w.saw()
-	w.shared.Reply(o.Slot, success, nil)
+	w.tellResult(o.Slot, success)
 	return nil
 }
 
@@ -541,7 +563,7 @@ func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
 	if over, err := w.waitAgain(g, o); over {
 		return err
 	}
-	elapsed, err := g.between(o.Start, o.End)
+	elapsed, err := w.elapsedBetween(o.Start, o.End)
 	if err == nil {
 		w.saw()
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
@@ -608,10 +630,7 @@ func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
 	case clientcore.Finish:
-		g, err := w.at(o.Place)
-		if err == nil {
-			err = w.drain(g)
-		}
+		err := w.drainAll()
 		if w.gone(err) == nil {
 			w.outcome(w.sticky.current(), err) // those who wait are told
 		}
@@ -654,7 +673,11 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		}
 		outcome.Err = err
 	case clientcore.Move:
-		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan, o.Now) })
+		outcome.Err = w.timed(&outcome, func() error {
+			copied, err := w.moveTimed(o.Plan, o.Now)
+			outcome.Copied = copied
+			return err
+		})
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -712,6 +735,12 @@ func onlyBrings(plan vmm.Plan) bool {
 // ended; at once if the client wants it so. What is brought for a guest waits for nobody
 // either: to a guest memory is there from the moment it is mapped, whatever runs.
 func (w *worker) move(plan vmm.Plan, now bool) error {
+	_, err := w.moveTimed(plan, now)
+	return err
+}
+
+// moveTimed is move, and says how long it took once everything had ended.
+func (w *worker) moveTimed(plan vmm.Plan, now bool) (took clientcore.Time, err error) {
 	defer w.timeline.moved(plan)()
 	var drained []*gpu
 	brings := now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan)
@@ -721,26 +750,39 @@ func (w *worker) move(plan vmm.Plan, now bool) error {
 		}
 		g, err := w.at(step.Device)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !brings {
 			if err := w.drain(g); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		drained = append(drained, g)
 	}
+	began := w.now()
+	out := map[*gpu]bool{} // they copy to the host
 	for _, step := range plan {
+		if step.Op == vmm.CopyOut {
+			out[w.gpus[step.Device]] = true
+		}
+		if step.Op == vmm.CopyIn && len(out) > 0 { // what one device gives another may take
+			for g := range out {
+				if err := g.mover.Synchronise(w.ctx); err != nil {
+					return 0, err
+				}
+			}
+			clear(out)
+		}
 		if err := w.moveStep(step); err != nil {
-			return fmt.Errorf("%v: %w", step, err)
+			return 0, fmt.Errorf("%v: %w", step, err)
 		}
 	}
 	for _, g := range drained {
 		if err := g.mover.Synchronise(w.ctx); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return w.now() - began, nil
 }
 
 func (w *worker) moveStep(step vmm.Step) error {
@@ -779,7 +821,9 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 		defer w.timeline.keeps()()
 	}
 	g, err := w.at(o.Place)
-	if err == nil {
+	if err == nil && o.Kind == clientcore.Backup {
+		err = w.drainAll()
+	} else if err == nil {
 		err = w.drain(g)
 	}
 	began := w.now()
@@ -791,7 +835,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	}
 	defer func() { outcome.Took = w.now() - began }()
 	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
-	outcome.Times = g.times(o.Events, w.now())
+	outcome.Times = w.times(g, o, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {
 		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)
 	}

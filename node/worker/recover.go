@@ -468,7 +468,7 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 	switch o.Kind {
 	case clientcore.ReplyAfter:
 		if o.All {
-			return true, w.drain(g)
+			return true, w.drainAll()
 		}
 		if o.OfEvent {
 			events = []uint32{o.Event}
@@ -483,8 +483,12 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 		if r.message.Marks&journal.Done == 0 {
 			return true, nil
 		}
-		for _, id := range o.Streams {
-			on, err := g.stream(id)
+		for i, id := range o.Streams {
+			g, err := w.placeOf(g, o, i)
+			var on device.Stream
+			if err == nil {
+				on, err = g.stream(id)
+			}
 			if err == nil {
 				err = w.settle(on)
 			}
@@ -496,7 +500,10 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 	case clientcore.QueryEvent:
 		events = []uint32{o.Event}
 	case clientcore.Elapsed:
-		events = pendingOf(o.Start, o.End)
+		if r.message.Marks&journal.Done == 0 {
+			return true, nil
+		}
+		return true, w.waitForMoments(o.Start, o.End)
 	}
 	if o.Kind != clientcore.ReplyAfter && r.message.Marks&journal.Done == 0 {
 		return true, nil
@@ -513,13 +520,25 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 	return true, nil
 }
 
-func pendingOf(moments ...clientcore.Moment) (events []uint32) {
+// waitForMoments waits for events of any context.
+func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 	for _, m := range moments {
-		if m.Pending {
-			events = append(events, m.Event)
+		if !m.Pending {
+			continue
+		}
+		g, err := w.at(m.Place)
+		if err != nil {
+			return err
+		}
+		e, err := g.event(m.Event)
+		if err == nil {
+			err = w.block(func() error { return e.Synchronise(w.ctx) })
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return events
+	return nil
 }
 
 // saw notes that the program is about to be told that work has ended.

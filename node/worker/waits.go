@@ -201,7 +201,7 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 		return w.replyAfterEvent(g, o)
 	}
 	if o.All {
-		return w.replyAfterAll(g, o)
+		return w.replyAfterAll(o)
 	}
 	on, err := g.stream(o.Stream)
 	if err != nil {
@@ -224,13 +224,20 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 	return w.later(o, wait)
 }
 
-func (w *worker) replyAfterAll(g *gpu, o *clientcore.Op) error {
-	if _, err := g.left(); err != nil {
-		return err
-	}
-	all := append([]device.Stream(nil), g.leaving...)
-	for _, on := range g.streams {
-		all = append(all, on)
+func (w *worker) replyAfterAll(o *clientcore.Op) error {
+	var all []device.Stream
+	var owners []*gpu // of those
+	for _, g := range w.gpus {
+		if _, err := g.left(); err != nil {
+			return err
+		}
+		all = append(all, g.leaving...)
+		for _, on := range g.streams {
+			all = append(all, on)
+		}
+		for len(owners) < len(all) {
+			owners = append(owners, g)
+		}
 	}
 	if over, err := w.soon(func() (bool, error) { return allDone(all) }); err != nil {
 		return err
@@ -242,7 +249,7 @@ func (w *worker) replyAfterAll(g *gpu, o *clientcore.Op) error {
 	waits := make([]func() error, len(all))
 	for i, on := range all {
 		var err error
-		if waits[i], err = w.mark(g, on); err != nil {
+		if waits[i], err = w.mark(owners[i], on); err != nil {
 			return err
 		}
 	}
@@ -376,9 +383,17 @@ func (w *worker) answer(o *clientcore.Op) {
 	if w.pace.isLatency() {
 		w.endClaims()
 	}
-	w.shared.Reply(o.Slot, o.Result, nil)
+	w.tellResult(o.Slot, o.Result)
 	if w.watched.Load() {
 		w.consumer.Wake()
+	}
+}
+
+// tellResult answers a call that has waited for the device, or asked it, unless something went wrong
+// on another one, and the client is to be rebuilt.
+func (w *worker) tellResult(slot int, r clientcore.Result) {
+	if !w.spread.doomed.Load() {
+		w.shared.Reply(slot, w.verdict(r), nil)
 	}
 }
 
@@ -459,7 +474,10 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		}
 		r := w.outcome(world, err)
 		if r == success {
-			r = pending
+			r = w.verdict(pending)
+		}
+		if w.spread.doomed.Load() {
+			return
 		}
 		w.reply(slot, r, nil)
 		if w.watched.Load() {

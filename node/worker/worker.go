@@ -84,12 +84,15 @@ type worker struct {
 	latest  *gpu // the one that was used last
 	hosts   hosts
 	outs    outs
-	printed printed
-	staging *staging
-	sticky  sticky
-	teller  teller
-	passing passing
-	pace    *pacer // nil: others need not be made way for
+	spread  spread
+	// explains is of how many launches the program's user is still told why they run where they do.
+	explains int
+	printed  printed
+	staging  *staging
+	sticky   sticky
+	teller   teller
+	passing  passing
+	pace     *pacer // nil: others need not be made way for
 
 	timeline   *recorder // nil: nobody has asked where the time goes
 	neighbours neighbours
@@ -213,7 +216,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.pace, err = newPacer(serve.Pace, page); err != nil {
 		return nil, err
 	}
-	w.counter.owner = serve.Owner
+	w.counter.owner, w.explains = serve.Owner, serve.Explain
 	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
@@ -246,6 +249,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
+		Mapping: serve.Mapping, Explain: serve.Explain > 0,
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(), Guest: serve.Guest,
 	})
 	return w, err
@@ -492,6 +496,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	w.over = false
 	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
 	w.stage = w.staging.take(h.Release)        // what was performed before this would have given it back
+	w.tellEnds()
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -574,7 +579,7 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)
-	case control.Grant, control.Deny, control.Revoke, control.Committed:
+	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
@@ -609,6 +614,7 @@ func (w *worker) observe() error {
 		return w.found(w.sticky.current(), err)
 	}
 	w.pace.look(quiet)
+	w.tellEnds()
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
@@ -646,6 +652,7 @@ func (w *worker) end(err error) error {
 	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
+	w.tellEnds()
 	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
 	w.say(control.Ended{Reason: reason})

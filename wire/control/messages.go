@@ -81,6 +81,11 @@ type Serve struct {
 	// daemon.
 	Node        string        `json:"node,omitempty"`
 	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
+	// Mapping names the mapper (package mapping) that decides for each launch which of the
+	// devices runs it; "" for none.
+	Mapping string `json:"mapping,omitempty"`
+	// Explain has decisions of the mapper told to the program's user, so many at most.
+	Explain int `json:"explain,omitempty"`
 	// Pace says how the client's kernels make way for those of others. With it comes one more
 	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
 	Pace *Pace `json:"pace,omitempty"`
@@ -321,6 +326,28 @@ type Neighbour struct {
 	At int64 `json:"at"`
 }
 
+// GrantFurther lends a device beside that of the lease, or more of it.
+type GrantFurther struct {
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// Memory is how many bytes of it the worker may take.
+	Memory uint64 `json:"memory"`
+	// Loan is the number of the loan; a loan of more memory has the same.
+	Loan uint64 `json:"loan"`
+}
+
+// DenyFurther says that a further device, or more of it, is not to be had at present.
+type DenyFurther struct {
+	Device int `json:"device"`
+}
+
+// RevokeFurther wants a further device back. The worker answers with ReleasedFurther.
+type RevokeFurther struct {
+	Device int    `json:"device"`
+	Loan   uint64 `json:"loan"`
+	Reason string `json:"reason"`
+}
+
 // --- from a worker to the daemon ---------------------------------------------
 
 // Want asks for a device.
@@ -381,6 +408,35 @@ type Ran struct {
 	Kernels int `json:"kernels"`
 	// Busy is how long the device was used.
 	Busy time.Duration `json:"busy"`
+}
+
+// RanFurther says what ran on a further device since the last RanFurther of it.
+type RanFurther struct {
+	Device int `json:"device"`
+	// Loan is the number of the loan.
+	Loan uint64 `json:"loan"`
+	// Kernels is how many kernels were launched, and Busy how long they ran.
+	Kernels int           `json:"kernels"`
+	Busy    time.Duration `json:"busy"`
+	// Moved is how many bytes were copied there for them.
+	Moved uint64 `json:"moved"`
+}
+
+// WantFurther asks for a device beside the one that the worker has, if nobody else needs it, or
+// for more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
+type WantFurther struct {
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// Memory is how many bytes the worker needs there, in all.
+	Memory uint64 `json:"memory"`
+}
+
+// ReleasedFurther gives a further device back, in answer to RevokeFurther or of the worker's own
+// accord. Nothing of the client's is there any more.
+type ReleasedFurther struct {
+	Device int `json:"device"`
+	// Loan is the number of the loan.
+	Loan uint64 `json:"loan"`
 }
 
 // Commit asks for room in the swap area.
@@ -525,6 +581,10 @@ func (Restore) Kind() string    { return "restore" }
 func (Proceed) Kind() string    { return "proceed" }
 func (Neighbour) Kind() string  { return "neighbour" }
 
+func (GrantFurther) Kind() string  { return "grant_further" }
+func (DenyFurther) Kind() string   { return "deny_further" }
+func (RevokeFurther) Kind() string { return "revoke_further" }
+
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
 func (Released) Kind() string    { return "released" }
@@ -543,6 +603,10 @@ func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
 func (Standing) Kind() string    { return "standing" }
 func (Traced) Kind() string      { return "traced" }
+
+func (WantFurther) Kind() string     { return "want_further" }
+func (ReleasedFurther) Kind() string { return "released_further" }
+func (RanFurther) Kind() string      { return "ran_further" }
 
 func (Checkpointed) Kind() string { return "checkpointed" }
 func (Restored) Kind() string     { return "restored" }
@@ -567,6 +631,10 @@ func (Restore) toWorker()    {}
 func (Proceed) toWorker()    {}
 func (Neighbour) toWorker()  {}
 
+func (GrantFurther) toWorker()  {}
+func (DenyFurther) toWorker()   {}
+func (RevokeFurther) toWorker() {}
+
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
 func (Released) toDaemon()    {}
@@ -585,6 +653,10 @@ func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
 func (Standing) toDaemon()    {}
 func (Traced) toDaemon()      {}
+
+func (WantFurther) toDaemon()     {}
+func (ReleasedFurther) toDaemon() {}
+func (RanFurther) toDaemon()      {}
 
 func (Checkpointed) toDaemon() {}
 func (Restored) toDaemon()     {}
@@ -663,6 +735,19 @@ func (m Renew) check() error {
 	return nil
 }
 func (m Neighbour) check() error { return notNegative("device", m.Device) }
+
+func (m GrantFurther) check() error    { return notNegative("device", m.Device) }
+func (m DenyFurther) check() error     { return notNegative("device", m.Device) }
+func (m RevokeFurther) check() error   { return notNegative("device", m.Device) }
+func (m WantFurther) check() error     { return notNegative("device", m.Device) }
+func (m ReleasedFurther) check() error { return notNegative("device", m.Device) }
+
+func (m RanFurther) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	return Ran{Kernels: m.Kernels, Busy: m.Busy}.check()
+}
 
 func (m Want) check() error {
 	if m.Pinned < -1 {

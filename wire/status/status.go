@@ -191,6 +191,19 @@ type Client struct {
 	CopiedIn  uint64  `json:"copied_in"`
 	CopiedOut uint64  `json:"copied_out"`
 	Since     float64 `json:"since"` // how long it is there
+	// Mapping is the mapper that decides for each of its launches which device runs it; "" for none.
+	// Further has what ran on other devices than that of its lease, which Kernels and BusyTime count too.
+	Mapping string    `json:"mapping,omitempty"`
+	Further []Further `json:"further,omitempty"`
+}
+
+// Further is what a client has, or had, of a device beside that of its lease.
+type Further struct {
+	Device   int     `json:"device"`
+	Lent     bool    `json:"lent"` // it has it now
+	Kernels  uint64  `json:"kernels"`
+	BusyTime float64 `json:"busy_time"`
+	Moved    uint64  `json:"moved"` // bytes that were copied there for its kernels
 }
 
 // Grants is what a node knows of grants.

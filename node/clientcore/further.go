@@ -1,0 +1,224 @@
+package clientcore
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"muster/vmm"
+	"muster/wire/control"
+)
+
+// Further devices. The kernels of a client whose launches are mapped run on several devices:
+// that of its lease, which is its home, and others that the daemon lends for as long as
+// nobody else needs them. The context at home comes first in Contexts, and has what is only in
+// one context: the contents of variables, textures, and what functions of the program's need.
+// Further contexts have the same modules. All of them are left when home is.
+
+// Further is a device that the client was lent beside that of its lease, or has asked for.
+type Further struct {
+	Device  int
+	Number  uint64 // of the loan; 0 while it has none
+	Memory  uint64 // bytes that may be taken there
+	Asked   bool   // a question is not answered
+	Leaving bool   // the daemon wants it back
+	NotBy   Time   // nobody asks for it before that time
+
+	Kernels int           // launched there since the daemon was told
+	Ran     time.Duration // how long they ran
+	Moved   uint64        // bytes that were copied there for them
+}
+
+// askAgain is how long the core waits before it asks again for a device that it did not get, or
+// that it had to give back.
+const askAgain = time.Second
+
+// further returns the loan of a device; nil if there is none and none was asked for.
+func (c *Core) further(device int) *Further {
+	for i := range c.Further {
+		if c.Further[i].Device == device {
+			return &c.Further[i]
+		}
+	}
+	return nil
+}
+
+// lent says whether the client may use a further device.
+func (f *Further) lent() bool { return f != nil && f.Number > 0 && !f.Leaving }
+
+// wantFurther asks for devices that the client has not, and for more memory where its own has
+// grown. It waits for none of them.
+func (c *Core) wantFurther(bytes uint64) {
+	for i := range c.config.Devices {
+		d := &c.config.Devices[i]
+		if i == c.Lease.Device || d.Memory == 0 || bytes+d.ContextCost > d.Memory {
+			continue
+		}
+		f := c.further(i)
+		if f == nil {
+			c.Further = append(c.Further, Further{Device: i})
+			f = &c.Further[len(c.Further)-1]
+		}
+		if f.Asked || f.Leaving || c.Now < f.NotBy || f.Number > 0 && f.Memory >= bytes {
+			continue
+		}
+		f.Asked = true
+		c.say(control.WantFurther{Device: i, Memory: bytes})
+	}
+}
+
+// grantedFurther takes a loan, or more memory there. One that nobody waits for goes back.
+func (c *Core) grantedFurther(m control.GrantFurther) {
+	f := c.further(m.Device)
+	if f == nil || !f.Asked || !c.Lease.Held || c.Lease.Device == m.Device {
+		c.say(control.ReleasedFurther{Device: m.Device, Loan: m.Loan})
+		return
+	}
+	f.Asked = false
+	f.Number, f.Memory = m.Loan, m.Memory
+	c.mapping.stale()
+}
+
+// deniedFurther notes that a device, or more of it, is not to be had at present.
+func (c *Core) deniedFurther(m control.DenyFurther) {
+	if f := c.further(m.Device); f != nil && f.Asked {
+		f.Asked, f.NotBy = false, c.Now+askAgain
+	}
+}
+
+// revokeFurther notes that the daemon wants a device back.
+func (c *Core) revokeFurther(m control.RevokeFurther) {
+	f := c.further(m.Device)
+	if f == nil || f.Number != m.Loan {
+		return // it was given back
+	}
+	f.Leaving = true
+	c.mapping.stale()
+}
+
+// leavesFurther has the next further context left that must be, and gives devices back that have
+// none. It returns false if there is nothing to do. Functions of the program's that are under
+// way come first, as with a lease.
+func (c *Core) leavesFurther() bool {
+	if c.Outstanding() > 0 {
+		return false
+	}
+	for i := range c.Further {
+		f := &c.Further[i]
+		if !f.Leaving {
+			continue
+		}
+		if p := c.config.Devices[f.Device].Place; c.context(p) != nil {
+			c.leave(p, true)
+			return true
+		}
+		c.giveUp(f)
+		return true
+	}
+	return false
+}
+
+// giveUp gives a further device back; there is no context.
+func (c *Core) giveUp(f *Further) {
+	c.tellFurther(f)
+	if f.Number > 0 {
+		c.say(control.ReleasedFurther{Device: f.Device, Loan: f.Number})
+	}
+	*f = Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain}
+	c.mapping.stale()
+}
+
+// giveUpAll gives all further devices back. What was asked for and comes later goes back, too.
+func (c *Core) giveUpAll() {
+	for i := range c.Further {
+		c.giveUp(&c.Further[i])
+	}
+	c.Further = nil
+}
+
+// tellFurther tells the daemon what kernels ran on a further device.
+func (c *Core) tellFurther(f *Further) {
+	if f.Number > 0 && (f.Kernels > 0 || f.Ran > 0 || f.Moved > 0) {
+		c.say(control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved})
+	}
+	f.Kernels, f.Ran, f.Moved = 0, 0, 0
+}
+
+// forgetFurther drops what the core knows of a further context that is no more. All work there
+// has ended.
+func (c *Core) forgetFurther(p vmm.Place) {
+	c.Contexts = slices.DeleteFunc(c.Contexts, func(x *Context) bool { return x.Place == p })
+	for _, st := range c.Streams.ByID {
+		if st.At == p {
+			st.Live = false
+		}
+	}
+	for _, e := range c.Events {
+		if e.Place == p {
+			e.Live, e.Pending = false, false
+		}
+	}
+	c.mapping.forget(p.Index())
+}
+
+// isFurther says whether a context is not the one at home.
+func (c *Core) isFurther(p vmm.Place) bool {
+	return len(c.Contexts) > 1 && c.Contexts[0].Place != p
+}
+
+// together has all of the client's work at home from now on: streams that wait for words in memory
+// must see what kernels write there. It returns false while further contexts are left.
+func (c *Core) together() (bool, error) {
+	if c.mapping == nil {
+		return true, nil
+	}
+	c.Together = true
+	if len(c.Contexts) > 1 {
+		c.leave(c.Contexts[len(c.Contexts)-1].Place, true)
+		return false, nil
+	}
+	c.giveUpAll()
+	return true, nil
+}
+
+// room is how many bytes of the client's memory may be at a place.
+func (c *Core) room(p vmm.Place) uint64 {
+	memory := uint64(0)
+	if c.Lease.Held && p == c.place() {
+		memory = c.Lease.Memory
+	} else if f := c.further(p.Index()); f.lent() {
+		memory = f.Memory
+	}
+	return memory - min(memory, c.beside())
+}
+
+// openFurther has a context opened at a further device, with the modules that home has.
+func (c *Core) openFurther(device int) {
+	d := &c.config.Devices[device]
+	c.opening = &Context{Place: d.Place, Cost: d.ContextCost}
+	c.ask(Op{Kind: Open, Place: d.Place, Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits), Anew: !c.housed})
+}
+
+// openedFurther notes that there is a further context, or gives the device back: the program need
+// not know.
+func (c *Core) openedFurther(x *Context, o Outcome) {
+	if o.Err != nil {
+		c.giveUp(c.further(x.Place.Index()))
+		return
+	}
+	c.Made++
+	x.Number = c.Made
+	x.Has = map[uint64]bool{}
+	for _, e := range c.Modules.Journal {
+		x.Has[e.Module] = !e.Unload
+	}
+	c.Contexts = append(c.Contexts, x)
+}
+
+// loadedFurther notes that a further context has a module, or does not take it.
+func (c *Core) loadedFurther(x *Context, serial uint64, o Outcome) {
+	x.Has[serial] = o.Err == nil
+	if o.Err != nil {
+		c.mapping.refuses(x.Place.Index(), serial)
+	}
+}

@@ -1,0 +1,440 @@
+package clientcore
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/device"
+	"muster/mapping"
+	"muster/vmm"
+)
+
+// mapped is what the core knows to map launches with: a mapper, the table of the devices that
+// the client has, and the launches that have not ended. It is worked out anew where it is not
+// there, after a restore, and is no part of the client's state.
+type mapped struct {
+	spec   string
+	mapper mapping.Mapper // nil: the devices have changed
+	layout mapping.Layout
+	view   mapping.View
+	call   mapping.Call
+	chance *rand.Rand
+
+	devices []int   // of the table, by their numbers in Config.Devices
+	rows    []int32 // and the other way round; -1 for those that the table has not
+	idle    []Time  // since when each of the table has nothing to do
+	flights [][]flight
+	ticket  uint64
+
+	kernels map[kernelName]int32
+	rate    float64 // bytes a second that moves had lately; 0 if there was none
+	refused map[refusedAt]bool
+
+	choice chosen
+	last   Decision
+
+	shares         []vmm.Share
+	words, written []byte
+}
+
+// flight is a launch that has not ended.
+type flight struct {
+	ticket   uint64
+	call     mapping.Call
+	expected time.Duration
+	begun    bool
+}
+
+// kernelName names a kernel over the life of its module.
+type kernelName struct {
+	module   uint64
+	function uint32
+}
+
+// refusedAt is a module that a device did not take.
+type refusedAt struct {
+	device int
+	module uint64
+}
+
+// chosen is where the message at hand is to run, once that was decided: it may be handled several
+// times from its beginning.
+type chosen struct {
+	decided bool
+	device  int
+}
+
+// Decision is how the last launch came to its device.
+type Decision struct {
+	Kernel  string
+	Device  int
+	Moves   uint64          // bytes that must be copied there first
+	Why     string          // it was not the mapper's decision
+	Account mapping.Account // by rows of Devices; only of a client that explains
+	Devices []int
+}
+
+// window is how many run times of a device count (k in the paper).
+const window = 10
+
+// unmeasured is the bandwidth of moves before there was any: that of one way through a host's
+// memory, in bytes a second.
+const unmeasured = 4 << 30
+
+// newMapped makes the mapper that a setting names; nil for none.
+func newMapped(spec string) (*mapped, error) {
+	if spec == "" || spec == "off" {
+		return nil, nil
+	}
+	if err := mapping.Check(spec); err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(spec, ":")
+	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
+		spec += ":locality=yes" // the directory knows where data are
+	}
+	return &mapped{spec: spec, chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, refused: map[refusedAt]bool{}}, nil
+}
+
+// stale says that the devices which the client may use have changed.
+func (m *mapped) stale() {
+	if m != nil {
+		m.mapper = nil
+	}
+}
+
+// forget drops the launches of a device that was left.
+func (m *mapped) forget(int) { m.stale() }
+
+// refuses notes that a device does not take a module: its kernels run elsewhere.
+func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device, serial}] = true }
+
+// renew makes the table of the devices that the client may use now. What was learned of single
+// launches on the devices before is forgotten; they are few.
+func (m *mapped) renew(c *Core) error {
+	m.devices = append(m.devices[:0], c.Lease.Device)
+	for i := range c.Further {
+		if f := &c.Further[i]; f.lent() {
+			m.devices = append(m.devices, f.Device)
+		}
+	}
+	slices.Sort(m.devices)
+	m.rows = slices.Repeat([]int32{-1}, len(c.config.Devices))
+	n := len(m.devices)
+	// Each device is a node of its own, and the program another: data travel between all of them.
+	m.layout = mapping.Layout{
+		NodeOf: make([]int32, n), First: make([]int32, n+2), Cores: make([]int32, n+1), Speed: make([]float64, n),
+		Owner: make([]int32, n+1), Critical: []bool{false}, Bandwidth: m.bandwidth(),
+	}
+	for row, device := range m.devices {
+		m.rows[device] = int32(row)
+		m.layout.NodeOf[row], m.layout.First[row] = int32(row), int32(row)
+		m.layout.Speed[row] = c.config.Devices[device].speed()
+	}
+	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
+	mapper, err := mapping.New(m.spec, &m.layout)
+	if err != nil {
+		return err
+	}
+	m.mapper = mapper
+	table := mapping.NewTable(&m.layout, window)
+	table.Estimate = mapping.EstimateOf(mapper)
+	m.view = mapping.View{Table: table, Local: table, Rand: m.chance}
+	m.flights, m.idle = make([][]flight, n), make([]Time, n)
+	return nil
+}
+
+// bandwidth is that of moves, in bytes a second.
+func (m *mapped) bandwidth() int64 {
+	if m.rate == 0 {
+		return unmeasured
+	}
+	return max(1, int64(m.rate))
+}
+
+// moved notes how long a move took. The table is made anew when that is far from what mappers
+// count on.
+func (m *mapped) moved(bytes uint64, took time.Duration) {
+	if m == nil || bytes == 0 || took <= 0 {
+		return
+	}
+	rate := float64(bytes) / took.Seconds()
+	if m.rate == 0 {
+		m.rate = rate
+	}
+	m.rate += (rate - m.rate) / 8
+	if now, was := float64(m.bandwidth()), float64(m.layout.Bandwidth); now > 2*was || now < was/2 {
+		m.stale()
+	}
+}
+
+func (d *Device) speed() float64 {
+	if d.Speed > 0 {
+		return d.Speed
+	}
+	return 1
+}
+
+// reach is what memory a launch uses, and what of it the kernel may write, in the order of
+// addresses; false if it may use anything.
+func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, known bool) {
+	t := f.Info.Touches
+	if t == nil {
+		return nil, nil, false
+	}
+	m := c.mapping
+	m.words, m.written = m.words[:0], m.written[:0]
+	for i := range t.Accesses {
+		a := &t.Accesses[i]
+		found, null := false, true
+		for _, w := range a.Words {
+			if 8*w+8 > len(params) {
+				return nil, nil, false
+			}
+			word := params[8*w : 8*w+8]
+			addr := binary.LittleEndian.Uint64(word)
+			null = null && addr == 0
+			if r := (vmm.Range{Addr: addr, Size: 1}); c.sharesRange(r) || c.mapsHost(r) {
+				found = true // it is in every context
+				continue
+			}
+			if _, ok := c.space.Find(addr); ok {
+				found = true
+				m.words = append(m.words, word...)
+				if a.Writes {
+					m.written = append(m.written, word...)
+				}
+			}
+		}
+		if !found && !null { // a variable, or an address that is only near memory
+			return nil, nil, false
+		}
+	}
+	used = c.space.Reachable(m.words)
+	if len(m.written) == len(m.words) {
+		return used, used, true
+	}
+	return used, c.space.Reachable(m.written), true
+}
+
+// stays says why a launch runs at home, whatever the mapper would say; "" if it need not.
+func (c *Core) stays(f *Function) string {
+	switch {
+	case c.Together:
+		return "streams of the program wait for words in memory"
+	case c.Outstanding() > 0:
+		return "a function of the program has not returned"
+	case len(c.config.Devices) < 2:
+		return "the node has one device"
+	case !c.puts && c.Modules.Variables > 0:
+		return "the devices cannot put variables where the program knows them"
+	case f.Info.Touches == nil:
+		return "the kernel may use any memory: it follows pointers, uses variables or textures, or calls functions"
+	}
+	return ""
+}
+
+// launching is what mapLaunch has found.
+type launching struct {
+	mapped  bool // at is the mapper's decision, and all is there; else the launch is done at home, with all memory
+	waits   bool // something must come first
+	at      vmm.Place
+	written []vmm.Range // what of the memory that it uses the kernel may write
+}
+
+// mapLaunch finds the device of a launch and has what it uses brought there.
+func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, error) {
+	why := c.stays(f)
+	if why != "" {
+		return c.staysHome(f, why), nil
+	}
+	used, written, known := c.reach(f, params)
+	if !known {
+		return c.staysHome(f, "a parameter points to a variable, or to no memory of the program"), nil
+	}
+	if ok, err := c.leased(c.needs(params)); !ok || err != nil {
+		return launching{waits: !ok}, err
+	}
+	if x := c.here(); x == nil || !c.allPlaced(x) || len(c.lacksTextures(x)) > 0 {
+		if ok, err := c.ready(need{}); !ok || err != nil {
+			return launching{waits: !ok}, err
+		}
+	}
+	c.wantFurther(c.bytes(need{all: true}))
+	m := c.mapping
+	if d := m.choice.device; !m.choice.decided || d != c.Lease.Device && !c.further(d).lent() {
+		if err := c.choose(f, number, used); err != nil {
+			return launching{}, err
+		}
+	}
+	at := c.config.Devices[m.choice.device].Place
+	ok, err := c.readyAt(at, f.Module, used)
+	if err != nil && m.choice.device != c.Lease.Device { // it does not fit there
+		m.choice.device = c.Lease.Device
+		at = c.place()
+		ok, err = c.readyAt(at, f.Module, used)
+	}
+	return launching{mapped: true, waits: !ok, at: at, written: written}, err
+}
+
+// staysHome notes why a launch is done at home.
+func (c *Core) staysHome(f *Function, why string) launching {
+	c.mapping.last = Decision{Kernel: f.Info.Name, Device: c.Lease.Device, Why: why}
+	return launching{}
+}
+
+// choose asks the mapper.
+func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
+	m := c.mapping
+	if m.mapper == nil {
+		if err := m.renew(c); err != nil {
+			return err
+		}
+	}
+	m.choice.decided, m.choice.device = true, c.Lease.Device
+	shares, bytes := c.space.Shares(used, m.shares[:0])
+	m.shares = shares
+	m.call = mapping.Call{
+		Node: int32(len(m.devices)), Kernel: m.kernel(kernelName{f.Module, number}), Home: m.rows[c.Lease.Device],
+		In: int64(bytes), Resident: m.call.Resident[:0],
+	}
+	for _, s := range shares {
+		if row := m.rows[s.Device.Index()]; row >= 0 {
+			m.call.Resident = append(m.call.Resident, mapping.Resident{Device: row, Bytes: int64(s.Bytes)})
+		}
+	}
+	m.last = Decision{Kernel: f.Info.Name, Devices: m.devices}
+	row := int32(0)
+	if len(m.devices) > 1 {
+		m.view.Now = c.Now
+		if c.config.Explain {
+			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
+			row = m.last.Account.Device
+		} else {
+			row = m.mapper.Map(&m.call, &m.view)
+		}
+		if row == mapping.Anywhere {
+			row = m.free()
+		}
+	}
+	if d := m.devices[row]; !m.refused[refusedAt{d, f.Module}] {
+		m.choice.device = d
+	}
+	m.last.Device = m.choice.device
+	m.last.Moves = bytes - uint64(m.call.ResidentOn(m.rows[m.choice.device]))
+	return nil
+}
+
+// free is the device that takes a call of the queue which all share: the one that has been idle
+// for longest or, where none is, the one with the fewest calls.
+func (m *mapped) free() int32 {
+	best := int32(0)
+	for row := int32(1); int(row) < len(m.devices); row++ {
+		a, b := m.view.Table.Queued(row), m.view.Table.Queued(best)
+		if a < b || a == 0 && b == 0 && m.idle[row] < m.idle[best] {
+			best = row
+		}
+	}
+	return best
+}
+
+func (m *mapped) kernel(n kernelName) int32 {
+	number, ok := m.kernels[n]
+	if !ok {
+		number = int32(len(m.kernels))
+		m.kernels[n] = number
+	}
+	return number
+}
+
+// readyAt makes memory, and a module, usable at a place of the client's.
+func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, error) {
+	x := c.context(p)
+	if x == nil {
+		c.openFurther(p.Index())
+		return false, nil
+	}
+	if c.isFurther(p) && !x.Has[module] {
+		mod := c.Modules.All[module]
+		c.loading, c.loadingAt = module, x
+		c.ask(Op{Kind: Load, Place: p, Module: module, Image: mod.Image, Globals: append([]device.Global{}, mod.Info.Globals...)})
+		return false, nil
+	}
+	plan, err := c.space.Prepare(p, used, c.room(p))
+	if err != nil || len(plan) == 0 {
+		return true, err
+	}
+	if f := c.further(p.Index()); f != nil {
+		f.Moved += plan.Bytes(vmm.CopyIn)
+	}
+	c.move(plan)
+	return false, nil
+}
+
+// took notes that a launch was given to its device, and returns the number by which Ran tells
+// when it ran.
+func (m *mapped) took(c *Core) uint64 {
+	row := m.rows[m.choice.device]
+	call := m.call
+	call.Resident = nil
+	expected := m.view.Table.Assign(&call, row)
+	m.ticket++
+	first := len(m.flights[row]) == 0
+	m.flights[row] = append(m.flights[row], flight{m.ticket, call, expected, first})
+	if first {
+		m.view.Table.Begin(row, expected, c.Now)
+	}
+	if f := c.further(m.choice.device); f != nil && f.Number > 0 {
+		f.Kernels++
+	}
+	return m.ticket
+}
+
+// KernelEnd says that a launch, by its ticket, has run on a device for a time.
+type KernelEnd struct {
+	Ticket uint64
+	Device int
+	Took   time.Duration
+}
+
+// Ran says that launches have ended. It may be called whenever no operation is performed; nothing
+// is to be done then.
+func (c *Core) Ran(now Time, ended []KernelEnd) {
+	m := c.mapping
+	if m == nil {
+		return
+	}
+	for _, e := range ended {
+		if f := c.further(e.Device); f != nil && f.Number > 0 {
+			f.Ran += e.Took
+		}
+		if m.mapper == nil || e.Device >= len(m.rows) || m.rows[e.Device] < 0 {
+			continue // the table is another one's, or nobody's
+		}
+		row := m.rows[e.Device]
+		all := m.flights[row]
+		i := slices.IndexFunc(all, func(f flight) bool { return f.ticket == e.Ticket })
+		if i < 0 {
+			continue
+		}
+		m.view.Table.Finish(&all[i].call, row, all[i].expected, e.Took)
+		m.flights[row] = slices.Delete(all, i, i+1)
+		if rest := m.flights[row]; len(rest) == 0 {
+			m.idle[row] = now
+		} else if !rest[0].begun {
+			rest[0].begun = true
+			m.view.Table.Begin(row, rest[0].expected, now)
+		}
+	}
+}
+
+// Decided is how the last launch came to its device; false for a client without a mapper.
+func (c *Core) Decided() (Decision, bool) {
+	if c.mapping == nil {
+		return Decision{}, false
+	}
+	return c.mapping.last, true
+}

@@ -1,0 +1,222 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"muster/mapping"
+	"muster/node/vgpu"
+	"muster/wire/control"
+	"muster/wire/status"
+)
+
+// Further devices of clients whose launches are mapped. A loan is a client of its own to the
+// dispatcher, pinned to its device, so that placing, memory, drains and losses need no rules of their
+// own there. It is asked for only while the device has room and nobody waits, and says as soon as it is
+// watched that it waits for others: so it is the first to leave when somebody needs its slot or its memory.
+// Loans end with the worker that has them, and are not written down: the next daemon has none.
+
+// loan is a device that a client has beside that of its lease.
+type loan struct {
+	id      vgpu.ClientID // to the dispatcher; its number to the worker
+	client  *client
+	device  vgpu.DeviceID
+	granted bool
+}
+
+// mappings is what a client has of further devices.
+type mappings struct {
+	mapping string // the mapper; "" for none
+	explain int    // so many decisions are told to the program's user
+	loans   map[vgpu.DeviceID]*loan
+	ran     map[vgpu.DeviceID]ranOn // kernels that ran on further devices
+}
+
+// ranOn is what ran on a further device.
+type ranOn struct {
+	vgpu.Usage
+	moved uint64 // bytes that were copied there for it
+}
+
+// mapperOf is the mapper of a program: the one that it asks for, or the node's.
+func (d *daemon) mapperOf(asked string) (string, error) {
+	spec := asked
+	if spec == "" {
+		return d.nodeMapper(), nil
+	}
+	if spec == MappingOff {
+		return "", nil
+	}
+	if err := mapping.Check(spec); err != nil {
+		return "", refuse(resultNotPermitted, "%v (muster run --mapping, or MUSTER_MAPPING)", err)
+	}
+	return spec, nil
+}
+
+// nodeMapper is the mapper of programs that ask for none; "" for none.
+func (d *daemon) nodeMapper() string {
+	if spec := d.live().Mapping; spec != MappingOff {
+		return spec
+	}
+	return ""
+}
+
+// wantsFurther takes a worker's question for a further device, or for more of one.
+func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
+	id := vgpu.DeviceID(m.Device)
+	if l := c.loans[id]; l != nil {
+		d.step(d.now(), vgpu.Grow{Client: l.id, Need: m.Memory})
+		return
+	}
+	if !d.canLend(c, id, m.Memory) {
+		c.worker.post(control.DenyFurther{Device: m.Device})
+		return
+	}
+	d.lastID++
+	l := &loan{id: d.lastID, client: c, device: id}
+	if c.loans == nil {
+		c.loans = map[vgpu.DeviceID]*loan{}
+	}
+	c.loans[id], d.loans[l.id] = l, l
+	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight})
+	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
+}
+
+// canLend says whether a client may have a further device now: one with room for it that nobody
+// waits for. What was granted to jobs is not lent, and jobs borrow nothing.
+func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) bool {
+	v, ok := d.core.Device(id)
+	if !ok || c.under.granted != nil || c.device == id || v.State != vgpu.DeviceUp || v.Reserved || v.Granted > 0 {
+		return false
+	}
+	cost := d.stock.Load().entries[id].info.ContextCost
+	return d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+}
+
+// performLoan does what the dispatcher decided of a loan.
+func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
+	w := l.client.worker
+	if w == nil {
+		return // and the loan ends with it
+	}
+	switch e.Kind {
+	case vgpu.Grant:
+		l.granted = true
+		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)})
+	case vgpu.Revoke:
+		w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
+	case vgpu.Watch:
+		if e.On { // it leaves for whoever comes
+			d.afterwards = append(d.afterwards, vgpu.SyncPoint{Client: l.id})
+		}
+	case vgpu.Deny:
+		w.post(control.DenyFurther{Device: int(l.device)})
+		if !l.granted {
+			d.dropLoan(l)
+		}
+	case vgpu.Gone:
+		w.post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
+		d.dropLoan(l)
+	}
+}
+
+// releasedFurther takes a loan back.
+func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
+	if l := c.loans[vgpu.DeviceID(m.Device)]; l != nil && uint64(l.id) == m.Loan {
+		d.dropLoan(l)
+		d.stepAfterwards()
+	}
+}
+
+// dropLoan ends a loan: the dispatcher hears of it when the effects at hand have been performed.
+func (d *daemon) dropLoan(l *loan) {
+	delete(l.client.loans, l.device)
+	delete(d.loans, l.id)
+	d.afterwards = append(d.afterwards, vgpu.Detach{Client: l.id})
+}
+
+// dropLoans ends all loans of a client whose worker is gone.
+func (d *daemon) dropLoans(c *client) {
+	for _, id := range slices.Sorted(maps.Keys(c.loans)) {
+		d.dropLoan(c.loans[id])
+	}
+	d.stepAfterwards()
+}
+
+// stepAfterwards tells the dispatcher what came of its effects.
+func (d *daemon) stepAfterwards() {
+	for len(d.afterwards) > 0 && !d.stepping {
+		e := d.afterwards[0]
+		d.afterwards = d.afterwards[1:]
+		d.step(d.now(), e)
+	}
+}
+
+// ranFurther counts what ran on a further device.
+func (d *daemon) ranFurther(c *client, m control.RanFurther) {
+	id := vgpu.DeviceID(m.Device)
+	if c.ran == nil {
+		c.ran = map[vgpu.DeviceID]ranOn{}
+	}
+	sum := c.ran[id]
+	sum.Usage = plus(sum.Usage, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
+	sum.moved = min(sum.moved+min(m.Moved, maxCount), maxCount)
+	c.ran[id] = sum
+	if l := c.loans[id]; l != nil && uint64(l.id) == m.Loan {
+		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
+	}
+}
+
+// furtherStatus is what is told of a client's further devices, in order.
+func (c *client) furtherStatus() []status.Further {
+	var all []status.Further
+	devices := slices.Collect(maps.Keys(c.ran))
+	for id := range c.loans {
+		if _, ran := c.ran[id]; !ran {
+			devices = append(devices, id)
+		}
+	}
+	slices.Sort(devices)
+	for _, id := range devices {
+		ran, lent := c.ran[id], c.loans[id]
+		all = append(all, status.Further{
+			Device: int(id), Lent: lent != nil && lent.granted, Kernels: ran.Kernels, BusyTime: ran.GPUTime.Seconds(), Moved: ran.moved,
+		})
+	}
+	return all
+}
+
+// further is what ran on all further devices of a client.
+func (c *client) further() (sum vgpu.Usage) {
+	for _, ran := range c.ran {
+		sum = plus(sum, ran.Usage)
+	}
+	return sum
+}
+
+// crediblyFurther refuses a worker that speaks of further devices which it cannot have.
+func (c *client) crediblyFurther(device int, kernels int, busy time.Duration) error {
+	if c.mapping == "" || device >= maxDevices*maxDevices {
+		return fmt.Errorf("it speaks of device %d beside its own, and its launches are not mapped", device)
+	}
+	if int64(kernels) > maxCount || int64(busy) > maxCount {
+		return fmt.Errorf("it ran %d kernels in %v", kernels, busy)
+	}
+	return nil
+}
+
+// maxExplained is the most decisions that are told to a program's user.
+const maxExplained = 1000
+
+// MappingOff is the setting that has no launch mapped.
+const MappingOff = "off"
+
+// CheckMapping says what is wrong with a setting of how launches are mapped.
+func CheckMapping(spec string) error {
+	if spec == MappingOff {
+		return nil
+	}
+	return mapping.Check(spec)
+}

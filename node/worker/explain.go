@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/mapping"
+	"muster/model"
+	"muster/node/clientcore"
+)
+
+// explain tells the program's user which device the launch at hand goes to, and why.
+func (w *worker) explain() {
+	d, ok := w.core.Decided()
+	if !ok {
+		return
+	}
+	w.explains--
+	for _, line := range explained(&d) {
+		w.shared.Notify(line)
+	}
+}
+
+// explained is an account of a decision, in lines.
+func explained(d *clientcore.Decision) []string {
+	line := fmt.Sprintf("kernel %s: device %d", d.Kernel, d.Device)
+	if d.Why != "" {
+		return []string{line + ", where the program's memory is: " + d.Why}
+	}
+	if d.Moves > 0 {
+		line += fmt.Sprintf(", for which %s must be copied there", model.BriefSize(d.Moves))
+	}
+	switch {
+	case len(d.Devices) < 2:
+		return []string{line + ": the program has no other at present"}
+	case d.Account.Reason != "":
+		return []string{line + ": " + d.Account.Reason}
+	}
+	lines := []string{line}
+	for _, c := range d.Account.Choices {
+		lines = append(lines, "  "+choice(d, &c))
+	}
+	return lines
+}
+
+// choice is what a mapper saw of a device, and made of it.
+func choice(d *clientcore.Decision, c *mapping.Choice) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "device %d: %d in its queue", d.Devices[c.Device], c.Queued)
+	if c.Held > 0 {
+		fmt.Fprintf(&b, ", has %s of the data", model.BriefSize(uint64(c.Held)))
+	}
+	if d.Account.Drawn {
+		fmt.Fprintf(&b, ", weight %.3g, drawn with probability %.3g", c.Weight, c.Chance)
+		return b.String()
+	}
+	for _, part := range []struct {
+		name string
+		time time.Duration
+	}{{"wait", c.Wait}, {"run", c.Run}, {"data", c.Transfer}, {"care", c.Care}} {
+		if part.time > 0 {
+			fmt.Fprintf(&b, ", %s %v", part.name, part.time.Round(time.Microsecond))
+		}
+	}
+	fmt.Fprintf(&b, ", in all %v", c.Sum().Round(time.Microsecond))
+	return b.String()
+}

@@ -120,16 +120,20 @@ func (l *Link) wire(users int) error {
 }
 
 // shape limits what an end sends, and divides it among users: the class of a packet is its socket's
-// priority, and those who have none share the first.
+// priority, and those who have none share the first. Packets are small and classes have next to nothing
+// for themselves, so that users take turns packet by packet, and none can send much at once.
 func (e *End) shape(rate int64, users int) error {
-	bits := 8 * rate
+	const packet = 8192
+	class := func(parent, id string, rate, ceil int64) string {
+		return fmt.Sprintf("tc class add dev cable parent 1:%s classid 1:%s htb rate %dbit ceil %dbit burst %d cburst %d quantum %d", parent, id, 8*rate, 8*ceil, packet, packet, packet)
+	}
 	list := []string{
+		fmt.Sprintf("ip link set cable gso_max_size %d", packet),
 		"ip address add " + e.Address + "/24 dev cable", "ip link set lo up", "ip link set cable up",
-		"tc qdisc add dev cable root handle 1: htb default 1",
-		fmt.Sprintf("tc class add dev cable parent 1: classid 1:ff htb rate %dbit ceil %dbit burst 64kb cburst 64kb", bits, bits),
+		"tc qdisc add dev cable root handle 1: htb default 1", class("", "ff", rate, rate),
 	}
 	for u := 1; u <= users+1; u++ {
-		list = append(list, fmt.Sprintf("tc class add dev cable parent 1:ff classid 1:%x htb rate %dbit ceil %dbit burst 64kb cburst 64kb quantum 60000", u, bits/int64(users+1), bits))
+		list = append(list, class("ff", strconv.FormatInt(int64(u), 16), rate/1000, rate))
 	}
 	// Where it can be had: the others take longer to find their share.
 	_ = os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("cubic"), 0)

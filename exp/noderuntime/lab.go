@@ -114,20 +114,41 @@ func (n *theNode) stop() error {
 	return nil
 }
 
+// cluster is some nodes. Most experiments have one.
+type cluster []*theNode
+
 // withNode runs f with a node of its own, which has gone when it returns.
 func withNode(t tools, s setting, f func(*theNode) error) error {
-	n, err := startNode(t, s)
-	if err != nil {
-		return err
+	return withCluster(t, []setting{s}, func(c cluster) error { return f(c[0]) })
+}
+
+// withCluster runs f with nodes of its own, which have gone when it returns.
+func withCluster(t tools, settings []setting, f func(cluster) error) error {
+	var c cluster
+	for _, s := range settings {
+		n, err := startNode(t, s)
+		if err != nil {
+			_ = c.stop()
+			return err
+		}
+		c = append(c, n)
 	}
-	if err := f(n); err != nil {
-		// What went wrong is that, and not what the node says of its end.
-		if ended := n.stop(); n.log.Len() > 0 && ended == nil {
-			err = fmt.Errorf("%w\nthe node's log:\n%s", err, n.log.String())
+	if err := f(c); err != nil {
+		// What went wrong is that, and not what the nodes say of their end.
+		ended := c.stop()
+		for _, n := range c {
+			if n.log.Len() > 0 && ended == nil {
+				err = fmt.Errorf("%w\nthe node's log:\n%s", err, n.log.String())
+			}
 		}
 		return err
 	}
-	return n.stop()
+	return c.stop()
+}
+
+// stop ends the nodes.
+func (c cluster) stop() error {
+	return together(len(c), func(i int) error { return c[i].stop() })
 }
 
 // environment is what lets a program find Muster's libcuda.so.1 and the node.

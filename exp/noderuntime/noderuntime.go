@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -68,14 +69,14 @@ type measurement struct {
 
 // figures in the paper's order.
 func figures() []figure {
-	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, preliminaryFigure}
+	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, clusterShortFigure, clusterLongFigure, preliminaryFigure}
 	for i, p := range later {
 		list = append(list, intraFigure(intraNumber(i), p))
 	}
 	for i, p := range later {
 		list = append(list, interFigure(interNumber(i), p))
 	}
-	return list
+	return append(list, parallelClusterFigure)
 }
 
 func figureNames() []string {
@@ -315,6 +316,9 @@ func series(label string, points [][]float64) report.BarSeries {
 	}
 	return s
 }
+
+// nothing is a bar that is not drawn.
+var nothing = math.NaN()
 
 // marked writes a number on each bar of a series.
 func marked(s report.BarSeries, points [][]float64) report.BarSeries {

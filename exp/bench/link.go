@@ -30,7 +30,6 @@ type Link struct {
 // End is a place from which sockets and processes use a link.
 type End struct {
 	Address string
-	shaped  bool
 	// do takes what is to be done on the thread that is in the namespace; nil for the loopback
 	// interface, where any thread will do.
 	do     chan func()
@@ -52,13 +51,8 @@ var linkAddresses = [2]string{"10.77.0.1", "10.77.0.2"}
 // that is measured. It needs root and iproute2. It is gone when it is closed and the processes that
 // use it have ended.
 func NewLink(rate int64, users int) (*Link, error) {
-	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: network namespaces need root", ErrNoLink)
-	}
-	for _, tool := range []string{"ip", "tc"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%w: %s is missing (Debian: apt-get install iproute2)", ErrNoLink, tool)
-		}
+	if err := linkTools(); err != nil {
+		return nil, err
 	}
 	l := &Link{Rate: rate}
 	var err error
@@ -75,9 +69,22 @@ func NewLink(rate int64, users int) (*Link, error) {
 	return l, nil
 }
 
+// linkTools says what is missing to make namespaces and cables.
+func linkTools() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: network namespaces need root", ErrNoLink)
+	}
+	for _, tool := range []string{"ip", "tc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%w: %s is missing (Debian: apt-get install iproute2)", ErrNoLink, tool)
+		}
+	}
+	return nil
+}
+
 // enter makes a namespace. Its thread ends with the end, and is used for nothing else.
 func enter(address string) (*End, error) {
-	e := &End{Address: address, shaped: true, do: make(chan func())}
+	e := &End{Address: address, do: make(chan func())}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: a thread of another namespace must not be used again
@@ -97,6 +104,83 @@ func enter(address string) (*End, error) {
 	return e, nil
 }
 
+// Star is a network of several ends on this machine: network namespaces with a cable each to a switch,
+// each cable with a bandwidth in either direction.
+type Star struct {
+	Ends []*End
+	hub  *End
+}
+
+// LoopbackStar is one of ends without bandwidths of their own.
+func LoopbackStar(ends int) *Star {
+	s := &Star{}
+	for range ends {
+		s.Ends = append(s.Ends, &End{Address: "127.0.0.1"})
+	}
+	return s
+}
+
+// NewStar makes one, as NewLink makes a link.
+func NewStar(rate int64, ends int) (*Star, error) {
+	if err := linkTools(); err != nil {
+		return nil, err
+	}
+	s := &Star{}
+	err := s.wire(rate, ends)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%w: %w", ErrNoLink, err)
+	}
+	return s, nil
+}
+
+func (s *Star) wire(rate int64, ends int) (err error) {
+	if s.hub, err = enter(""); err != nil {
+		return err
+	}
+	if err = s.hub.Do(func() error { return commands("ip link add hub type bridge", "ip link set hub up") }); err != nil {
+		return err
+	}
+	for i := range ends {
+		e, err := enter(fmt.Sprintf("10.77.0.%d", i+1))
+		if err != nil {
+			return err
+		}
+		s.Ends = append(s.Ends, e)
+		port := fmt.Sprintf("port%d", i)
+		err = s.hub.Do(func() error {
+			return commands("ip link add "+port+" type veth peer name far", "ip link set far netns "+e.namespace()+" name cable",
+				"ip link set "+port+" master hub up", fmt.Sprintf("tc qdisc add dev %s root tbf rate %dbit burst 64kb latency 100ms", port, 8*rate))
+		})
+		if err == nil {
+			err = e.Do(func() error { return e.shape(rate, 0) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close gives the ends up.
+func (s *Star) Close() {
+	for _, e := range append(s.Ends, s.hub) {
+		e.close()
+	}
+}
+
+// namespace is the file that stands for the end's.
+func (e *End) namespace() string {
+	return fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), e.thread)
+}
+
+// close lets the end's thread go.
+func (e *End) close() {
+	if e != nil && e.do != nil {
+		close(e.do)
+	}
+}
+
 // Do does something at the end: sockets that it opens and processes that it starts belong there.
 func (e *End) Do(f func() error) error {
 	if e.do == nil {
@@ -109,9 +193,8 @@ func (e *End) Do(f func() error) error {
 
 // wire puts a cable between the ends and limits what each sends.
 func (l *Link) wire(users int) error {
-	place := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), l.Far.thread)
 	err := l.Near.Do(func() error {
-		return commands("ip link add cable type veth peer name far", "ip link set far netns "+place+" name cable")
+		return commands("ip link add cable type veth peer name far", "ip link set far netns "+l.Far.namespace()+" name cable")
 	})
 	for _, e := range []*End{l.Near, l.Far} {
 		err = errors.Join(err, e.Do(func() error { return e.shape(l.Rate, users) }))
@@ -153,11 +236,8 @@ func commands(list ...string) error {
 
 // Close gives the ends up.
 func (l *Link) Close() {
-	for _, e := range []*End{l.Near, l.Far} {
-		if e != nil && e.do != nil {
-			close(e.do)
-		}
-	}
+	l.Near.close()
+	l.Far.close()
 }
 
 // Traffic is users of a link who send as much as they can, in both directions.

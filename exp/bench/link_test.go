@@ -36,6 +36,26 @@ func TestLink(t *testing.T) {
 	}
 }
 
+// The ends of a star reach each other, over the bandwidth of their cables.
+func TestStar(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes network namespaces")
+	}
+	const rate = 20_000_000
+	s, err := NewStar(rate, 3)
+	if errors.Is(err, ErrNoLink) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	between := &Link{Near: s.Ends[0], Far: s.Ends[2]}
+	if got, _, err := between.Idle(t.Context(), 200*time.Millisecond); err != nil || got > 1.3*rate || got < 0.2*rate {
+		t.Errorf("%.0f bytes a second, %v", got, err)
+	}
+}
+
 // Without a bandwidth of its own a link is the loopback interface.
 func TestLoopback(t *testing.T) {
 	l := Loopback()

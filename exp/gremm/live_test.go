@@ -1,0 +1,162 @@
+package gremm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/exp"
+	"muster/exp/bench"
+	"muster/exp/bench/benchtest"
+	"muster/mapping"
+	"muster/sim/kernels"
+)
+
+func TestMain(m *testing.M) { benchtest.Main(m) }
+
+// smallLive is a lab without a cluster, for what needs none.
+func smallLive(t *testing.T) *liveLab {
+	t.Helper()
+	simulated, err := newLab(exp.Options{Seed: 1, Runs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &liveLab{lab: simulated, found: map[liveRun][]liveFound{}, profile: profile{start: 0.001, turn: 1e-4, latency: 5e-4, bandwidth: 1e8}, network: nearNetwork}
+}
+
+// The simulator's cluster has what calls were seen to take, and kernels of a length have the turns for it.
+func TestLiveSetup(t *testing.T) {
+	l := smallLive(t)
+	c, err := l.clusterLike()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Nodes) != liveNodes || len(c.Nodes[0].GPUs) != 1 || c.Nodes[0].Link.Bandwidth != 1e8 || c.Remote.Latency+c.Nodes[0].Link.Latency != 500*time.Microsecond {
+		t.Errorf("%+v", c)
+	}
+	for gpu, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, 11 * time.Millisecond: 100} {
+		if got := l.profile.turns(gpu); got != want {
+			t.Errorf("%v: %d turns, want %d", gpu, got, want)
+		}
+	}
+	for _, w := range mixes {
+		work, err := l.workload(w)
+		if err != nil || work.Nodes() != liveNodes {
+			t.Errorf("%s: %+v, %v", w, work, err)
+		}
+	}
+}
+
+// What is shown of made-up runs: every run has a row and a prediction, errors are the right way round, and
+// statements are judged.
+func TestLiveShown(t *testing.T) {
+	l := smallLive(t)
+	l.noLink = bench.ErrNoLink.Error()
+	for _, w := range mixes {
+		for i, p := range ofPaper {
+			o := outcome{utilisation: 80 + float64(i), wait: 0.1, waitOfProcess: 0.1, done: []float64{10}, apps: []string{heavy}}
+			said := o
+			said.utilisation *= 1.1
+			if w == "W1" {
+				said.utilisation = 2 * o.utilisation
+			}
+			l.found[liveRun{w, p.mapper}] = []liveFound{{o, said}}
+		}
+	}
+	r := l.result(nil)
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	if err := r.Page.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		metric("live", "W4", "AG", "utilisation_pct"): 82, metric("live_off", "W4", "AG", "utilisation_pct"): 10, "live_good_utilisation_pct": 16,
+		metric("claim_live", "W3", "GR", "over_st"): 1, "claim_live_predicted": 0, "live_bandwidth_mbs": 100,
+	}
+	for _, row := range r.Rows {
+		if v, there := want[row.Metric]; there {
+			delete(want, row.Metric)
+			if math.Abs(row.Ours-v) > 1e-6 {
+				t.Errorf("%s is %v, want %v", row.Metric, row.Ours, v)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("there are no rows for %v", want)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "Left out: links with a bandwidth") {
+		t.Error(notes)
+	}
+}
+
+func TestLiveFlags(t *testing.T) {
+	for _, o := range []exp.Options{
+		{Flags: map[string]string{"full": exp.On}},
+		{Flags: map[string]string{"live": exp.On}, Figures: []string{"2"}},
+		{Flags: map[string]string{"live": exp.On, "span": "soon"}},
+	} {
+		var usage exp.UsageError
+		if _, err := run(context.Background(), o); !errors.As(err, &usage) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// Real processes on four nodes: all mappers have kernels run on devices of several nodes, or of the own
+// node alone, and every process finds its results right.
+func TestLiveRuns(t *testing.T) {
+	l := smallLive(t)
+	l.tools = benchtest.Tools(t, liveProgram)
+	l.span = 10 * time.Second
+	star := bench.LoopbackStar(liveNodes)
+	var err error
+	if l.fleet, err = startFleet(t.Context(), l.tools, star); err != nil {
+		t.Fatal(err)
+	}
+	defer l.fleet.stop()
+	if err := l.measureCalls(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ofPaper {
+		r := liveRun{"W3", p.mapper}
+		if err := l.both(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		real := l.found[r][0].real
+		if kernelsDone(&real) == 0 || real.utilisation <= 0 || (real.remote > 0) != (p != static) {
+			t.Errorf("%s: %+v", p.name, real)
+		}
+	}
+}
+
+// The proxy numbers processes as the simulator does: those of the first application on the first nodes.
+func TestLiveLayout(t *testing.T) {
+	l := smallLive(t)
+	work, err := l.workload("W4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.clusterLike()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layout *mapping.Layout
+	if _, err := kernels.Run(t.Context(), kernels.Config{Cluster: c, Workload: work, Seed: 1, Span: time.Second, Mapper: func(seen *mapping.Layout) (mapping.Mapper, error) {
+		layout = seen
+		return mapping.New("gr", seen)
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	x, err := newProxy(nil, &l.profile, layout, work, "gr", 1, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.procs) != liveNodes*livePerNode || x.procs[4].App != 1 || x.procs[4].Rank != 0 || x.procs[4].Node != 1 || x.procs[15].Home != 3 {
+		t.Errorf("%+v", x.procs)
+	}
+}

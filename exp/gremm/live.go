@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"muster/exp"
@@ -22,6 +21,8 @@ var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run W1 to W5 in small with real programs on four nodes of software GPUs, each mapper beside the simulator's prediction", Switch: true},
 	{Name: "full", Summary: "with --live: five times as long", Switch: true},
 	{Name: "programs", Summary: "with --live: the folder of the programs to run (default: examples/ beside this program)"},
+	{Name: "save", Summary: "with --live: keep what was measured in this file"},
+	{Name: "from", Summary: "with --live: measure nothing, and show what --save kept in this file"},
 }
 
 const (
@@ -42,81 +43,131 @@ const (
 // liveLab makes the runs, one after the other.
 type liveLab struct {
 	*lab
-	tools   bench.Tools
-	fleet   *fleet
-	network string
-	noLink  string // why there are no links with a bandwidth
-	profile profile
-	found   map[liveRun][]liveFound
-	late    float64
+	tools bench.Tools
+	fleet *fleet
+	m     *liveMeasured
 }
 
-// liveRun is a workload with a mapper.
-type liveRun struct{ workload, mapper string }
+// liveMeasured is all that was measured. It can be kept in a file.
+type liveMeasured struct {
+	Version int       `json:"version"`
+	Machine string    `json:"machine"`
+	Span    float64   `json:"span"` // seconds of the paper's time
+	Seeds   []uint64  `json:"seeds"`
+	Network string    `json:"network"`
+	NoLink  string    `json:"no_link,omitempty"` // why there are no links with a bandwidth
+	Late    float64   `json:"late"`              // how late the machine woke sleepers, in seconds on average
+	Profile profile   `json:"profile"`
+	Runs    []liveRun `json:"runs"`
+	Missing []string  `json:"missing,omitempty"`
+}
 
-// liveFound is what was measured, and what the simulator says of the same processes on the same cluster.
-type liveFound struct{ real, predicted outcome }
+// liveRun is a workload with a mapper: what was measured, and what the simulator says of the same processes
+// on the same cluster.
+type liveRun struct {
+	Workload  string      `json:"workload"`
+	Mapper    string      `json:"mapper"`
+	Seed      uint64      `json:"seed"`
+	Real      liveNumbers `json:"real"`
+	Predicted liveNumbers `json:"predicted"`
+}
+
+// liveNumbers are what is shown of a run.
+type liveNumbers struct {
+	Utilisation float64 `json:"utilisation"` // per cent
+	Wait        float64 `json:"wait"`        // seconds of the paper's time, mean over all kernels
+	Kernels     float64 `json:"kernels"`     // finished in a second of the paper's time
+	Remote      float64 `json:"remote"`      // of all kernels those on another node, per cent
+}
+
+func numbersOf(o *outcome) liveNumbers {
+	n := liveNumbers{Utilisation: o.utilisation, Wait: liveFaster * o.wait, Remote: o.remote}
+	for _, d := range o.done {
+		n.Kernels += d / liveFaster
+	}
+	return n
+}
 
 // profile is what a call takes on an idle cluster. The simulator knows nothing else of it.
 type profile struct {
-	// start is what a call takes on the own node besides its turns, and turn each of them, in seconds.
-	start, turn float64
-	// latency and bandwidth are of calls to other nodes, in seconds and bytes a second.
-	latency, bandwidth float64
+	// Start is what a call takes on the own node besides its turns, and Turn each of them, in seconds.
+	Start float64 `json:"start"`
+	Turn  float64 `json:"turn"`
+	// Latency and Bandwidth are of calls to other nodes, in seconds and bytes a second.
+	Latency   float64 `json:"latency"`
+	Bandwidth float64 `json:"bandwidth"`
 }
 
 // turns is how many fill a kernel of a length.
 func (p *profile) turns(gpu time.Duration) int {
-	return max(0, int(math.Round((gpu.Seconds()-p.start)/p.turn)))
+	return max(0, int(math.Round((gpu.Seconds()-p.Start)/p.Turn)))
 }
 
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if len(o.Figures) > 0 {
 		return nil, exp.UsageError("--live has no parts to choose from: leave --figure out")
 	}
-	simulated, err := newLab(o)
+	if path, given := o.Flags["from"]; given {
+		m, err := loadLive(path)
+		if err != nil {
+			return nil, err
+		}
+		return m.result(), nil
+	}
+	l, err := newLiveLab(o)
 	if err != nil {
 		return nil, err
-	}
-	l := &liveLab{lab: simulated, found: map[liveRun][]liveFound{}}
-	l.seeds = o.Seeds(1)
-	if _, given := o.Flags["span"]; !given {
-		l.span = liveSpan
-		if o.Flags["full"] != "" {
-			l.span = fullSpan
-		}
 	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], liveProgram); err != nil {
 		return nil, err
 	}
-	return l.run(ctx)
+	if err := l.run(ctx); err != nil {
+		return nil, err
+	}
+	if path, given := o.Flags["save"]; given {
+		if err := bench.Save(path, l.m); err != nil {
+			return nil, err
+		}
+	}
+	return l.m.result(), nil
 }
 
-// run starts the cluster, makes all runs and shows what is complete.
-func (l *liveLab) run(ctx context.Context) (*exp.Result, error) {
-	star, err := bench.NewStar(gbe, liveNodes)
-	l.network = starNetwork
-	switch {
-	case errors.Is(err, bench.ErrNoLink):
-		star, l.noLink, l.network = bench.LoopbackStar(liveNodes), err.Error(), nearNetwork
-	case err != nil:
-		return nil, err
-	}
-	defer star.Close()
-	if l.fleet, err = startFleet(ctx, l.tools, star); err != nil {
-		return nil, err
-	}
-	defer l.fleet.stop()
-	late := bench.Watch()
-	missing, err := live.Measure(ctx, l.options, l.steps())
-	l.late = late()
+func newLiveLab(o exp.Options) (*liveLab, error) {
+	simulated, err := newLab(o)
 	if err != nil {
 		return nil, err
 	}
-	if len(l.found) == 0 && ctx.Err() != nil {
-		return nil, ctx.Err()
+	if _, given := o.Flags["span"]; !given {
+		simulated.span = liveSpan
+		if o.Flags["full"] != "" {
+			simulated.span = fullSpan
+		}
 	}
-	return l.result(missing), nil
+	m := &liveMeasured{Version: liveVersion, Machine: bench.Machine(), Span: simulated.span.Seconds(), Seeds: o.Seeds(1), Network: starNetwork}
+	return &liveLab{lab: simulated, m: m}, nil
+}
+
+// run starts the cluster and makes all runs, or those that are over when the context ends.
+func (l *liveLab) run(ctx context.Context) error {
+	star, err := bench.NewStar(gbe, liveNodes)
+	switch {
+	case errors.Is(err, bench.ErrNoLink):
+		star, l.m.NoLink, l.m.Network = bench.LoopbackStar(liveNodes), err.Error(), nearNetwork
+	case err != nil:
+		return err
+	}
+	defer star.Close()
+	if l.fleet, err = startFleet(ctx, l.tools, star); err != nil {
+		return err
+	}
+	defer l.fleet.stop()
+	late := bench.Watch()
+	l.m.Missing, err = live.Measure(ctx, l.options, l.steps())
+	l.m.Late = late()
+	if err == nil && len(l.m.Runs) == 0 {
+		err = ctx.Err()
+	}
+	return err
 }
 
 // steps are all that is measured.
@@ -124,7 +175,7 @@ func (l *liveLab) steps() []live.Step {
 	list := []live.Step{{Name: "what a call takes", Work: 1, Do: func(ctx context.Context, _ func(int)) error { return l.measureCalls(ctx) }}}
 	for _, w := range mixes {
 		for _, p := range ofPaper {
-			list = append(list, live.Step{Name: w + " with " + p.name, Work: 2, Do: func(ctx context.Context, _ func(int)) error { return l.both(ctx, liveRun{w, p.mapper}) }})
+			list = append(list, live.Step{Name: w + " with " + p.name, Work: 2, Do: func(ctx context.Context, _ func(int)) error { return l.both(ctx, w, p.mapper) }})
 		}
 	}
 	return list
@@ -157,47 +208,47 @@ func (l *liveLab) measureCalls(ctx context.Context) error {
 		}
 		*c.to = took
 	}
-	pr := &l.profile
-	pr.turn = (long - near) / (many - few)
-	pr.start = max(0, near-few*pr.turn)
-	pr.latency = max(1e-6, far-near)
-	pr.bandwidth = large / max(1e-9, loaded-far)
-	if pr.turn <= 0 {
+	pr := &l.m.Profile
+	pr.Turn = (long - near) / (many - few)
+	pr.Start = max(0, near-few*pr.Turn)
+	pr.Latency = max(1e-6, far-near)
+	pr.Bandwidth = large / max(1e-9, loaded-far)
+	if pr.Turn <= 0 {
 		return fmt.Errorf("%d turns took %v s, %d of them %v s: this machine is too busy to measure anything", many, long, few, near)
 	}
 	return nil
 }
 
 // both makes a run, and the simulator's of the same.
-func (l *liveLab) both(ctx context.Context, r liveRun) error {
-	for _, seed := range l.seeds {
-		work, err := l.workload(r.workload)
-		if err != nil {
-			return err
-		}
-		cluster, err := l.clusterLike()
-		if err != nil {
-			return err
-		}
-		span := l.span / liveFaster
-		var found liveFound
+func (l *liveLab) both(ctx context.Context, workload, mapper string) error {
+	work, err := l.workload(workload)
+	if err != nil {
+		return err
+	}
+	cluster, err := l.clusterLike()
+	if err != nil {
+		return err
+	}
+	span := l.span / liveFaster
+	for _, seed := range l.m.Seeds {
 		var layout *mapping.Layout
 		result, err := l.simulate(ctx, kernels.Config{Cluster: cluster, Workload: work, Seed: seed, Span: span, Mapper: func(seen *mapping.Layout) (mapping.Mapper, error) {
 			layout = seen
-			return mapping.New(r.mapper, seen)
+			return mapping.New(mapper, seen)
 		}})
 		if err != nil {
 			return err
 		}
-		found.predicted = measure(result, work)
-		x, err := newProxy(l.fleet, &l.profile, layout, work, r.mapper, seed, span)
+		x, err := newProxy(l.fleet, &l.m.Profile, layout, work, mapper, seed, span)
 		if err != nil {
 			return err
 		}
-		if found.real, err = x.run(ctx); err != nil {
+		real, err := x.run(ctx)
+		if err != nil {
 			return err
 		}
-		l.found[r] = append(l.found[r], found)
+		predicted := measure(result, work)
+		l.m.Runs = append(l.m.Runs, liveRun{workload, mapper, seed, numbersOf(&real), numbersOf(&predicted)})
 	}
 	return nil
 }
@@ -221,59 +272,42 @@ func (l *liveLab) workload(name string) (*phased.Workload, error) {
 
 // clusterLike is the simulator's cluster with what calls were seen to take.
 func (l *liveLab) clusterLike() (*model.Cluster, error) {
-	latency := time.Duration(l.profile.latency * float64(time.Second))
-	return l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: int64(l.profile.bandwidth), latency: latency})
+	latency := time.Duration(l.m.Profile.Latency * float64(time.Second))
+	return l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: int64(l.m.Profile.Bandwidth), latency: latency})
 }
 
-// values are a number of a run, seed by seed.
-func (l *liveLab) values(r liveRun, of func(*liveFound) float64) []float64 {
-	return exp.Values(l.found[r], of)
+// of are the runs of a workload with a mapper.
+func (m *liveMeasured) of(workload, mapper string) []liveRun {
+	var list []liveRun
+	for _, r := range m.Runs {
+		if r.Workload == workload && r.Mapper == mapper {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
-// off is by how much the prediction is off, in parts of what was measured.
-func off(of func(*outcome) float64) func(*liveFound) float64 {
-	return func(f *liveFound) float64 { return of(&f.predicted)/of(&f.real) - 1 }
-}
-
-// each calls f for every run that was made, in order.
-func (l *liveLab) each(f func(r liveRun, p policy)) {
+// each calls f for every workload and mapper that was run, in order.
+func (m *liveMeasured) each(f func(workload string, p policy, runs []liveRun)) {
 	for _, w := range mixes {
 		for _, p := range ofPaper {
-			if r := (liveRun{w, p.mapper}); len(l.found[r]) > 0 {
-				f(r, p)
+			if runs := m.of(w, p.mapper); len(runs) > 0 {
+				f(w, p, runs)
 			}
 		}
 	}
 }
 
-// kernelsDone is how many a second all processes finished.
-func kernelsDone(o *outcome) float64 {
-	sum := 0.0
-	for _, d := range o.done {
-		sum += d
+// off is by how much the prediction of a number is off, in parts of what was measured.
+func (c *liveColumn) off(r *liveRun) float64 { return c.of(&r.Predicted)/c.of(&r.Real) - 1 }
+
+// good counts the runs whose prediction is within goodPrediction, and says by how much the worst is off.
+func (m *liveMeasured) good(c *liveColumn) (good int, worst float64) {
+	for i := range m.Runs {
+		by := math.Abs(c.off(&m.Runs[i]))
+		if worst = max(worst, by); by <= goodPrediction {
+			good++
+		}
 	}
-	return sum
-}
-
-// good counts the runs whose prediction is within goodPrediction.
-func (l *liveLab) good(of func(*outcome) float64) (good, all int) {
-	l.each(func(r liveRun, _ policy) {
-		for _, v := range l.values(r, off(of)) {
-			if all++; math.Abs(v) <= goodPrediction {
-				good++
-			}
-		}
-	})
-	return good, all
-}
-
-// mostOff is by how much the worst prediction is off, in parts.
-func (l *liveLab) mostOff(of func(*outcome) float64) float64 {
-	var all []float64
-	l.each(func(r liveRun, _ policy) {
-		for _, v := range l.values(r, off(of)) {
-			all = append(all, math.Abs(v))
-		}
-	})
-	return slices.Max(all)
+	return good, worst
 }

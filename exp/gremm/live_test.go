@@ -3,7 +3,9 @@ package gremm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +26,7 @@ func smallLive(t *testing.T) *liveLab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &liveLab{lab: simulated, found: map[liveRun][]liveFound{}, profile: profile{start: 0.001, turn: 1e-4, latency: 5e-4, bandwidth: 1e8}, network: nearNetwork}
+	return &liveLab{lab: simulated, m: &liveMeasured{Version: liveVersion, Seeds: []uint64{1}, Profile: profile{Start: 0.001, Turn: 1e-4, Latency: 5e-4, Bandwidth: 1e8}, Network: nearNetwork}}
 }
 
 // The simulator's cluster has what calls were seen to take, and kernels of a length have the turns for it.
@@ -38,7 +40,7 @@ func TestLiveSetup(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for gpu, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, 11 * time.Millisecond: 100} {
-		if got := l.profile.turns(gpu); got != want {
+		if got := l.m.Profile.turns(gpu); got != want {
 			t.Errorf("%v: %d turns, want %d", gpu, got, want)
 		}
 	}
@@ -53,20 +55,20 @@ func TestLiveSetup(t *testing.T) {
 // What is shown of made-up runs: every run has a row and a prediction, errors are the right way round, and
 // statements are judged.
 func TestLiveShown(t *testing.T) {
-	l := smallLive(t)
-	l.noLink = bench.ErrNoLink.Error()
+	m := smallLive(t).m
+	m.NoLink = bench.ErrNoLink.Error()
 	for _, w := range mixes {
 		for i, p := range ofPaper {
-			o := outcome{utilisation: 80 + float64(i), wait: 0.1, waitOfProcess: 0.1, done: []float64{10}, apps: []string{heavy}}
+			o := liveNumbers{Utilisation: 80 + float64(i), Wait: 0.1, Kernels: 10}
 			said := o
-			said.utilisation *= 1.1
+			said.Utilisation *= 1.1
 			if w == "W1" {
-				said.utilisation = 2 * o.utilisation
+				said.Utilisation = 2 * o.Utilisation
 			}
-			l.found[liveRun{w, p.mapper}] = []liveFound{{o, said}}
+			m.Runs = append(m.Runs, liveRun{w, p.mapper, 1, o, said})
 		}
 	}
-	r := l.result(nil)
+	r := m.result()
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,12 +125,11 @@ func TestLiveRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range ofPaper {
-		r := liveRun{"W3", p.mapper}
-		if err := l.both(t.Context(), r); err != nil {
+		if err := l.both(t.Context(), "W3", p.mapper); err != nil {
 			t.Fatal(err)
 		}
-		real := l.found[r][0].real
-		if kernelsDone(&real) == 0 || real.utilisation <= 0 || (real.remote > 0) != (p != static) {
+		real := l.m.of("W3", p.mapper)[0].Real
+		if real.Kernels == 0 || real.Utilisation <= 0 || (real.Remote > 0) != (p != static) {
 			t.Errorf("%s: %+v", p.name, real)
 		}
 	}
@@ -152,11 +153,52 @@ func TestLiveLayout(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	x, err := newProxy(nil, &l.profile, layout, work, "gr", 1, time.Second)
+	x, err := newProxy(nil, &l.m.Profile, layout, work, "gr", 1, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(x.procs) != liveNodes*livePerNode || x.procs[4].App != 1 || x.procs[4].Rank != 0 || x.procs[4].Node != 1 || x.procs[15].Home != 3 {
 		t.Errorf("%+v", x.procs)
+	}
+}
+
+// recordedLive is what `muster reproduce gremm --live --runs 3 --save FILE` measured.
+const recordedLive = "testdata/live.json"
+
+// What the recorded runs say of the statements is what docs/papers.md says.
+func TestLiveClaims(t *testing.T) {
+	r, err := run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := loadLive(recordedLive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile("../../docs/papers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range m.claims() {
+		if line := fmt.Sprintf("| %s | %s | %s |\n", c.verdict, c.says, c.because); !strings.Contains(string(docs), line) {
+			t.Errorf("docs/papers.md does not have the line\n%s", line)
+		}
+	}
+	for _, spoil := range []func(*liveMeasured){
+		func(m *liveMeasured) { m.Version++ },
+		func(m *liveMeasured) { m.Runs = nil },
+		func(m *liveMeasured) { m.Runs[0].Mapper = "best" },
+		func(m *liveMeasured) { m.Runs[0].Real.Utilisation = 0 },
+	} {
+		bad, err := loadLive(recordedLive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spoil(bad); bad.check() == nil {
+			t.Errorf("%+v is taken", bad)
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"muster/exp"
-	"muster/exp/bench"
 	"muster/exp/live"
 	"muster/report"
 )
@@ -19,147 +18,151 @@ const (
 	partLiveSetup = "The set-up"
 )
 
-// liveShown are the numbers of a run.
-var liveShown = []measured{
-	utilisation,
-	{"wait_s", "mean waiting time, in the paper's", "s", func(o *outcome) float64 { return liveFaster * o.wait }, 2},
-	{"kernels_per_s", "kernels finished a second", "1/s", kernelsDone, 1},
-	remoteShare,
+// liveColumn is a number of a run.
+type liveColumn struct {
+	key, title, unit string
+	of               func(*liveNumbers) float64
+	digits           int
 }
 
-func (l *liveLab) result(missing []string) *exp.Result {
-	r := live.NewReport(name, liveTitle, liveLead, l.liveNotes(), missing)
-	rows, table := l.liveRows()
+var (
+	liveUse     = liveColumn{"utilisation_pct", "GPU utilisation", "%", func(n *liveNumbers) float64 { return n.Utilisation }, 1}
+	liveWait    = liveColumn{"wait_s", "mean waiting time", "s", func(n *liveNumbers) float64 { return n.Wait }, 2}
+	liveKernels = liveColumn{"kernels_per_s", "kernels finished a second", "1/s", func(n *liveNumbers) float64 { return n.Kernels }, 2}
+	liveRemote  = liveColumn{"remote_pct", "kernels on another node", "%", func(n *liveNumbers) float64 { return n.Remote }, 1}
+	liveColumns = []liveColumn{liveUse, liveWait, liveKernels, liveRemote}
+)
+
+// means are those of what was measured and of what was predicted.
+func (c *liveColumn) means(runs []liveRun) (real, predicted float64) {
+	return report.IntervalOf(c.real(runs)).Mean, report.IntervalOf(exp.Values(runs, func(r *liveRun) float64 { return c.of(&r.Predicted) })).Mean
+}
+
+// real is what was measured, seed by seed.
+func (c *liveColumn) real(runs []liveRun) []float64 {
+	return exp.Values(runs, func(r *liveRun) float64 { return c.of(&r.Real) })
+}
+
+func (m *liveMeasured) result() *exp.Result {
+	r := live.NewReport(name, liveTitle, liveLead, m.notes(), m.Missing)
+	rows, table := m.rows()
 	r.Show(partLive, rows, table)
-	for _, m := range liveShown[:2] {
-		r.Add(l.liveBars(m))
-	}
-	r.Show(partLiveError, l.errorRows())
-	r.Show(exp.ClaimsPart, l.liveClaims())
-	r.Show(partLiveSetup, l.setupRows())
+	r.Add(m.bars(&liveUse), m.bars(&liveWait))
+	r.Show(partLiveError, m.errorRows())
+	r.Show(exp.ClaimsPart, m.claimRows())
+	r.Show(partLiveSetup, m.setupRows())
 	return &r.Result
 }
 
-func (l *liveLab) liveNotes() []string {
+func (m *liveMeasured) notes() []string {
 	list := []string{
 		fmt.Sprintf("Measured on %s. Four nodes (muster node) with a software GPU of %d million operations a second each, %d processes on each node, as the paper has for a GPU. Phases are %d times shorter than in the paper, "+
-			"and data are as much for each millisecond of a kernel; %v of the paper's time were measured. CPU phases are sleeps.", bench.Machine(), liveRate/1_000_000, livePerNode, liveFaster, l.span),
+			"and data are as much for each millisecond of a kernel; %.0f s of the paper's time were measured, and numbers are in its time. CPU phases are sleeps.", m.Machine, liveRate/1_000_000, livePerNode, liveFaster, m.Span),
 		"As section 3.1 of the paper has it, processes bring their calls to a proxy: it asks the mapper, a value of package mapping as in the simulator, and lets one call at a time use a device. The program then copies its data to that GPU, " +
 			"runs the kernel and fetches the results, on a device of its own node or over TLS on one of another (muster run --grant). Every result is checked. The nodes do not map kernels by themselves here.",
 		"The prediction is of the same processes with the same draws, on a cluster with the latency and the bandwidth that calls were seen to have while nothing else ran.",
-		"The nodes are connected by " + l.network + ".",
+		"The nodes are connected by " + m.Network + ".",
 	}
-	if l.noLink != "" {
-		list = append(list, "Left out: links with a bandwidth. "+l.noLink+".")
+	if m.NoLink != "" {
+		list = append(list, "Left out: links with a bandwidth. "+m.NoLink+".")
 	}
-	if l.late > 0.0004 {
-		list = append(list, fmt.Sprintf("The machine was busy with other things: it woke sleepers %.1f ms late on average, which is %.0f ms of the paper's time, at every message.", 1e3*l.late, 1e3*l.late*liveFaster))
+	if m.Late > 0.0002 {
+		list = append(list, fmt.Sprintf("The machine was busy with other things: it woke sleepers %.1f ms late on average, which is %.0f ms of the paper's time, and a call wakes five. The simulator knows nothing of that.", 1e3*m.Late, 1e3*m.Late*liveFaster))
 	}
 	return list
 }
 
-// liveRows are what was measured, with the predictions.
-func (l *liveLab) liveRows() ([]exp.Row, *report.Table) {
+// rows are what was measured, with the predictions.
+func (m *liveMeasured) rows() ([]exp.Row, *report.Table) {
 	var rows []exp.Row
 	t := &report.Table{Title: "Measured, and {predicted}", Columns: []report.Column{{Name: "workload"}, {Name: "mapper"}}}
-	for _, m := range liveShown {
-		t.Columns = append(t.Columns, report.Column{Name: m.title + ", " + m.unit, Right: true})
+	for _, c := range liveColumns {
+		t.Columns = append(t.Columns, report.Column{Name: c.title + ", " + c.unit, Right: true})
 	}
-	l.each(func(r liveRun, p policy) {
-		cells := []string{r.workload, p.name}
-		for _, m := range liveShown {
-			real := l.values(r, func(f *liveFound) float64 { return m.of(&f.real) })
-			predicted := l.values(r, func(f *liveFound) float64 { return m.of(&f.predicted) })
-			says := report.IntervalOf(predicted).Mean
-			rows = append(rows, exp.Over(partLive, metric("live", r.workload, p.name, m.key), m.unit, real).Noting("the simulator: %.*f", m.digits, says))
-			cells = append(cells, fmt.Sprintf("%.*f {%.*f}", m.digits, report.IntervalOf(real).Mean, m.digits, says))
+	m.each(func(w string, p policy, runs []liveRun) {
+		cells := []string{w, p.name}
+		for _, c := range liveColumns {
+			real, predicted := c.means(runs)
+			rows = append(rows, exp.Over(partLive, metric("live", w, p.name, c.key), c.unit, c.real(runs)).Noting("the simulator: %.*f", c.digits, predicted))
+			cells = append(cells, fmt.Sprintf("%.*f {%.*f}", c.digits, real, c.digits, predicted))
 		}
 		t.Rows = append(t.Rows, cells)
 	})
 	return rows, t
 }
 
-// liveBars draw a number, measured and predicted.
-func (l *liveLab) liveBars(m measured) *report.Bars {
-	b := &report.Bars{Title: m.title, YLabel: m.unit, Note: "The outlines are the simulator's predictions. " + paperNote}
-	groups := map[string]int{}
-	l.each(func(r liveRun, _ policy) {
-		if _, known := groups[r.workload]; !known {
-			groups[r.workload] = len(b.Groups)
-			b.Groups = append(b.Groups, r.workload)
-		}
-	})
+// bars draw a number, measured and predicted.
+func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
+	b := &report.Bars{Title: c.title, YLabel: c.unit, Note: "The outlines are the simulator's predictions. " + paperNote, Groups: mixes}
 	for _, p := range ofPaper {
-		real, predicted := report.BarSeries{Name: p.name}, report.BarSeries{Name: p.name + ", predicted", Reference: true}
-		for _, w := range b.Groups {
-			a, b := nothing, nothing
-			if r := (liveRun{w, p.mapper}); len(l.found[r]) > 0 {
-				a = report.IntervalOf(l.values(r, func(f *liveFound) float64 { return m.of(&f.real) })).Mean
-				b = report.IntervalOf(l.values(r, func(f *liveFound) float64 { return m.of(&f.predicted) })).Mean
+		ours, outlines := report.BarSeries{Name: p.name}, report.BarSeries{Name: p.name + ", predicted", Reference: true}
+		for _, w := range mixes {
+			real, predicted := nothing, nothing
+			if runs := m.of(w, p.mapper); len(runs) > 0 {
+				real, predicted = c.means(runs)
 			}
-			real.Values, predicted.Values = append(real.Values, a), append(predicted.Values, b)
+			ours.Values, outlines.Values = append(ours.Values, real), append(outlines.Values, predicted)
 		}
-		b.Series = append(b.Series, predicted, real)
+		b.Series = append(b.Series, outlines, ours)
 	}
 	return b
 }
 
 // errorRows are by how much predictions are off.
-func (l *liveLab) errorRows() []exp.Row {
+func (m *liveMeasured) errorRows() []exp.Row {
 	var rows []exp.Row
-	for _, m := range []measured{utilisation, liveShown[2]} {
-		l.each(func(r liveRun, p policy) {
-			values := l.values(r, off(m.of))
-			for i := range values {
-				values[i] *= 100
-			}
-			rows = append(rows, exp.Over(partLiveError, metric("live_off", r.workload, p.name, m.key), "%", values).Noting("of the %s, predicted over measured less 1", m.title))
+	for _, c := range []*liveColumn{&liveUse, &liveKernels} {
+		m.each(func(w string, p policy, runs []liveRun) {
+			values := exp.Values(runs, func(r *liveRun) float64 { return 100 * c.off(r) })
+			rows = append(rows, exp.Over(partLiveError, metric("live_off", w, p.name, c.key), "%", values).Noting("of the %s, predicted over measured less 1", c.title))
 		})
-		good, all := l.good(m.of)
-		rows = append(rows, exp.Over(partLiveError, "live_good_"+m.key, fmt.Sprintf("of %d", all), []float64{float64(good)}).
-			Noting("runs whose prediction of the %s is within %.0f %%; the worst is %.1f %% off", m.title, 100*goodPrediction, 100*l.mostOff(m.of)))
+		good, worst := m.good(c)
+		rows = append(rows, exp.Over(partLiveError, "live_good_"+c.key, fmt.Sprintf("of %d", len(m.Runs)), []float64{float64(good)}).
+			Noting("runs whose prediction of the %s is within %.0f %%; the worst is %.1f %% off", c.title, 100*goodPrediction, 100*worst))
 	}
 	return rows
 }
 
-// liveClaims are statements of the paper on Fig. 2, and ours on the prediction.
-func (l *liveLab) liveClaims() []exp.Row {
-	var rows []exp.Row
-	gain := func(w string, p policy) ([]float64, bool) {
-		a, b := l.found[liveRun{w, p.mapper}], l.found[liveRun{w, static.mapper}]
-		if len(a) == 0 || len(b) < len(a) {
-			return nil, false
-		}
-		list := make([]float64, len(a))
-		for i := range a {
-			list[i] = a[i].real.utilisation - b[i].real.utilisation
-		}
-		return list, true
-	}
+// liveClaim is a statement, with its verdict and the number that decides it.
+type liveClaim struct {
+	id, says, because string
+	verdict           exp.Verdict
+}
+
+// claims are statements of the paper on Fig. 2, and one of ours on the prediction.
+func (m *liveMeasured) claims() []liveClaim {
+	var list []liveClaim
 	for _, w := range withBoth {
 		for _, p := range dynamic {
-			if gains, ok := gain(w, p); ok {
-				row := exp.Over(exp.ClaimsPart, "", "points", gains)
-				v := exp.Above(0)(row)
-				rows = append(rows, v.Row(metric("live", w, p.name, "over_st")).Noting("%s: %s uses the GPUs more than ST on %s (by %.1f points)", v, p.name, w, row.Ours))
+			runs, other := m.of(w, p.mapper), m.of(w, static.mapper)
+			if len(runs) == 0 || len(other) != len(runs) {
+				continue
 			}
+			row := exp.Over(partLive, "", "points", minus(liveUse.real(runs), liveUse.real(other)))
+			list = append(list, liveClaim{metric("live", w, p.name, "over_st"), fmt.Sprintf("%s uses the GPUs more than ST on %s", p.name, w), fmt.Sprintf("%+.1f points", row.Ours), exp.Above(0)(row)})
 		}
 	}
-	if good, all := l.good(utilisation.of); all > 0 {
-		v := exp.Holds(good == all)
-		rows = append(rows, v.Row("live_predicted").Noting("%s: the simulator predicts the utilisation of every run within %.0f %% (%d of %d)", v, 100*goodPrediction, good, all))
+	good, worst := m.good(&liveUse)
+	return append(list, liveClaim{"live_predicted", fmt.Sprintf("ours: the simulator predicts the use of the GPUs within %.0f %%", 100*goodPrediction),
+		fmt.Sprintf("%d of %d runs; the worst is %.1f %% off", good, len(m.Runs), 100*worst), exp.Holds(good == len(m.Runs))})
+}
+
+func (m *liveMeasured) claimRows() []exp.Row {
+	var rows []exp.Row
+	for _, c := range m.claims() {
+		rows = append(rows, c.verdict.Row(c.id).Noting("%s: %s (%s)", c.verdict, c.says, c.because))
 	}
 	return rows
 }
 
 // setupRows are what calls were seen to take.
-func (l *liveLab) setupRows() []exp.Row {
+func (m *liveMeasured) setupRows() []exp.Row {
 	single := func(key, unit string, value float64, note string) exp.Row {
 		return exp.Over(partLiveSetup, "live_"+key, unit, []float64{value}).Noting("%s", note)
 	}
 	return []exp.Row{
-		single("call_ms", "ms", 1e3*l.profile.start, "what a call on the own node takes besides its turns; it is part of the kernel's time"),
-		single("latency_ms", "ms", 1e3*l.profile.latency, "what a call on another node takes besides").Against(1),
-		single("bandwidth_mbs", "MB/s", l.profile.bandwidth/1e6, "of what is sent to another node").Against(float64(gbe) / 1e6),
+		single("call_ms", "ms", 1e3*m.Profile.Start, "what a call on the own node takes besides its turns; it is part of the kernel's time"),
+		single("latency_ms", "ms", 1e3*m.Profile.Latency, "what a call on another node takes besides").Against(1),
+		single("bandwidth_mbs", "MB/s", m.Profile.Bandwidth/1e6, "of what is sent to another node").Against(float64(gbe) / 1e6),
 	}
 }

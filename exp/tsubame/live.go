@@ -3,7 +3,6 @@ package tsubame
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
-	"muster/internal/wholefile"
 	"muster/node"
 )
 
@@ -111,8 +109,6 @@ type liveMeasured struct {
 
 const liveVersion = 1
 
-var liveLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
-
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if path, given := o.Flags["from"]; given {
 		m, err := loadLive(path)
@@ -133,7 +129,7 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 		return nil, err
 	}
 	if path, given := o.Flags["save"]; given {
-		if err := l.m.save(path); err != nil {
+		if err := bench.Save(path, l.m); err != nil {
 			return nil, err
 		}
 	}
@@ -326,52 +322,31 @@ func (r *remote) program(ctx context.Context, users int, name string, arguments 
 	return said.String(), nil
 }
 
-func (m *liveMeasured) save(path string) error {
-	text, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o666)
-}
-
 func loadLive(path string) (*liveMeasured, error) {
-	text, err := liveLimit.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	m, err := decodeLive(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	m := &liveMeasured{}
+	return m, bench.Load(path, m, m.check)
 }
 
-// decodeLive reads what save wrote, and nothing else.
-func decodeLive(text []byte) (*liveMeasured, error) {
-	m := &liveMeasured{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(m); err != nil {
-		return nil, fmt.Errorf("it is no file that --save wrote: %w", err)
-	}
+// check says what is wrong with numbers that come from a file.
+func (m *liveMeasured) check() error {
 	good := func(v float64) bool { return v > 1e-9 && v < 1e12 }
 	switch {
 	case m.Version != liveVersion:
-		return nil, fmt.Errorf("version %d: this program reads version %d", m.Version, liveVersion)
+		return fmt.Errorf("version %d: this program reads version %d", m.Version, liveVersion)
 	case len(m.Copies) == 0:
-		return nil, errors.New("nothing was measured")
+		return errors.New("nothing was measured")
 	}
 	for _, c := range m.Copies {
 		if !good(c.In) || !good(c.Out) || c.Bytes < 1 || c.Users < 0 || !good(m.Idle[c.Network].Bandwidth) || !good(m.Idle[c.Network].Trip) {
-			return nil, fmt.Errorf("%+v over %+v", c, m.Idle[c.Network])
+			return fmt.Errorf("%+v over %+v", c, m.Idle[c.Network])
 		}
 	}
 	for _, a := range m.Apps {
 		if !good(a.Seconds) || a.Users < 0 {
-			return nil, fmt.Errorf("%+v", a)
+			return fmt.Errorf("%+v", a)
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // byteSize writes a number of bytes as people do.

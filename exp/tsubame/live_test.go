@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +77,11 @@ func TestLiveClaims(t *testing.T) {
 // Only what --save wrote is read.
 func TestLiveFiles(t *testing.T) {
 	for _, text := range []string{"", "{}", `{"version":2}`, `{"version":1,"surprise":1}`, `{"version":1,"copies":[{"network":"link","users":0,"bytes":1,"in":1,"out":1}]}`} {
-		if _, err := decodeLive([]byte(text)); err == nil {
+		path := filepath.Join(t.TempDir(), "kept.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := loadLive(path); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}

@@ -156,7 +156,8 @@ type relay struct {
 	behind   behind // send's
 	awaited  awaited
 	bulk     *bulk
-	heard    chan struct{} // closed when nothing more is received
+	answers  func(f *wire.Frame) // takes the answers instead of the program's slots; nil: they go there
+	heard    chan struct{}       // closed when nothing more is received
 
 	mu       sync.Mutex
 	finished bool
@@ -169,6 +170,11 @@ func (r *relay) serve(attached *wire.Attached) error {
 		return err
 	}
 	defer r.shared.Unmap()
+	return r.carry()
+}
+
+// carry carries messages until something ends, and says what.
+func (r *relay) carry() error {
 	door.WhileIdle(r.far, &r.awaited)
 	var all sync.WaitGroup
 	r.heard = make(chan struct{})
@@ -178,13 +184,15 @@ func (r *relay) serve(attached *wire.Attached) error {
 		defer close(r.heard)
 		r.finish(r.named(r.receive()))
 	})
-	all.Go(func() {
-		_, err := r.near.Read(make([]byte, 1))
-		if err == nil {
-			r.finish("the program sent what it must not, on its socket")
-		}
-		r.finish("")
-	})
+	if r.near != nil {
+		all.Go(func() {
+			_, err := r.near.Read(make([]byte, 1))
+			if err == nil {
+				r.finish("the program sent what it must not, on its socket")
+			}
+			r.finish("")
+		})
+	}
 	all.Wait()
 	if r.reason == "" {
 		return nil
@@ -218,7 +226,9 @@ func (r *relay) finish(reason string) {
 	if r.far != nil {
 		_ = r.far.Close()
 	}
-	_ = r.near.Close()
+	if r.near != nil {
+		_ = r.near.Close()
+	}
 }
 
 // said is what a node says of itself to one who greets it.
@@ -361,30 +371,42 @@ func (r *relay) lost(err error) error {
 	return err
 }
 
-// share makes the program's ring and arena, as large as those of the node.
-func (r *relay) share(attached *wire.Attached) error {
+// makeShared makes the ring and the arena, as large as those of the node.
+func (r *relay) makeShared() (ring, arena *os.File, err error) {
 	frame, err := wire.NewFrameReader(r.in).Next()
 	if err == nil && frame.Kind != wire.FrameGeometry {
 		err = fmt.Errorf("%v where geometry was due", frame.Kind)
 	}
 	if err != nil {
-		return r.lost(odd(err))
+		return nil, nil, odd(err)
 	}
 	_ = r.far.SetDeadline(time.Time{})
-	ring, arena, err := wire.Create(frame.Geometry)
+	if ring, arena, err = wire.Create(frame.Geometry); err != nil {
+		return nil, nil, err
+	}
+	shared, err := wire.Map(ring, arena)
+	if err != nil {
+		ring.Close()
+		arena.Close()
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shared, r.consumer = shared, wire.NewConsumer(shared)
+	r.bulk = newBulk(r.remote.Lane, frame, r.consumer.Release)
+	return ring, arena, nil
+}
+
+// share gives the program its ring and arena.
+func (r *relay) share(attached *wire.Attached) error {
+	ring, arena, err := r.makeShared()
 	if err != nil {
 		return r.lost(err)
 	}
 	defer ring.Close()
 	defer arena.Close()
-	shared, err := wire.Map(ring, arena)
-	if err != nil {
-		return r.lost(err)
-	}
 	r.mu.Lock()
-	r.shared, r.consumer = shared, wire.NewConsumer(shared)
-	r.bulk = newBulk(r.remote.Lane, frame, r.consumer.Release)
-	finished := r.finished
+	shared, finished := r.shared, r.finished
 	r.mu.Unlock()
 	var record bytes.Buffer
 	if err = wire.WriteRecord(&record, attached); err == nil {
@@ -602,6 +624,10 @@ func (r *relay) receive() string {
 			r.awaited.answered(f.Slot)
 			r.shared.SetStatus(f.Status)
 			r.shared.SetPrint(f.Print)
+			if r.answers != nil {
+				r.answers(&f)
+				break
+			}
 			r.shared.Reply(f.Slot, f.Result, f.Body)
 		case wire.FrameState:
 			r.shared.SetStatus(f.Status)

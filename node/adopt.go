@@ -193,6 +193,9 @@ func (d *daemon) adopt(h *heir) {
 	if g := d.grants[h.Grant]; g != nil && h.Share < len(g.Devices) {
 		c.under = under{g, h.Share}
 	}
+	if h.Guest != nil {
+		c.guest = guestOf(*h.Guest)
+	}
 	if h.Place.Held {
 		c.device = h.Place.Device
 	}

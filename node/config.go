@@ -56,6 +56,8 @@ type Config struct {
 	Head   Head
 	Record Record
 
+	Offload Offload
+
 	Connections Connections
 }
 
@@ -87,6 +89,9 @@ type Device struct {
 	control.DeviceConfig
 	Reserve uint64 // bytes of its memory that Muster leaves alone
 }
+
+// KindRemote is the kind of a device that another node lends.
+const KindRemote = "remote"
 
 // UnnamedDevice is what software GPUs are called that were given no name.
 const UnnamedDevice = "Muster software GPU"
@@ -195,8 +200,12 @@ const MinWorkerTimeout = time.Second
 
 func (c *Config) check() error {
 	switch {
-	case len(c.Devices) == 0 && c.Head.Address == "":
-		return errors.New("the node has no devices, and serves no cluster: add some to its configuration")
+	case len(c.Devices) == 0 && c.Head.Address == "" && !c.Offload.borrows():
+		return errors.New("the node has no devices, serves no cluster and borrows of no peers: add some to its configuration")
+	case len(c.Offload.Peers) > maxPeers:
+		return fmt.Errorf("the node has %d peers: it asks at most %d", len(c.Offload.Peers), maxPeers)
+	case c.Offload.Above < 0 || c.Offload.Keep < 0:
+		return errors.New("offload.above and offload.keep must not be negative")
 	case len(c.Devices) > maxDevices || c.Visible > maxDevices:
 		return fmt.Errorf("a node has at most %d devices", maxDevices)
 	case c.VGPUs < 1:

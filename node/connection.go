@@ -241,7 +241,12 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, err
 	}
 	limits := d.live().Limits.of(who.user)
-	offered, err := d.offers(hello.Memory, limits, g)
+	offered, err := d.offers(&hello, limits, g)
+	if errors.Is(err, errNoDevices) {
+		if err = d.awaitDevice(); err == nil {
+			offered, err = d.offers(&hello, limits, g)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -273,6 +278,10 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	case attach.Place >= maxDevices:
 		return nil, refuse(resultInvalidDevice, "a program has no device %d: it has at most %d", attach.Place, maxDevices)
 	}
+	arena, err := arenaFor(&hello, &attach, offered.memory[attach.Device])
+	if err != nil {
+		return nil, err
+	}
 	latency, err := d.classOf(hello.Class, who, limits)
 	if err != nil {
 		return nil, err
@@ -284,11 +293,14 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	memory := offered.memory[attach.Device]
 	c := &client{
 		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
-		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arenaOf(int(attach.Place), memory), conn: conn, gone: make(chan struct{}),
+		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
 	if g != nil {
 		c.under.share, c.memoryBy = int(attach.Device), memoryOfShare
+	}
+	if hello.Guest != 0 {
+		c.guest = guestOf(offered.numbers[attach.Device])
 	}
 	if hello.Pid != 0 && (caller == d.own.uid || g != nil && ownerOf(hello.Pid) == caller) {
 		c.peer.pid = int32(hello.Pid) // someone of ours, or of the job, speaks for it
@@ -355,6 +367,9 @@ func printable(text string) string {
 func (d *daemon) visibleCount(infos []device.Info) int {
 	if visible := d.live().Visible; visible > 0 {
 		return visible
+	}
+	if d.stock.Load().onlyBorrows() {
+		return 1
 	}
 	return len(infos)
 }

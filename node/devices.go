@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/model"
+	"muster/node/offload"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -56,10 +57,11 @@ func (c *client) announce(number int, e *stocked, why string) {
 }
 
 // configOf is what a client's worker is told of a device. Those that are not in the
-// client's grant are not there for it: it need not open them.
+// client's grant, or not the one that a guest has, are not there for it: it need not open them.
 func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
 	config := e.config()
-	config.Gone = config.Gone || c.under.granted != nil && c.under.number() != number
+	only, confined := c.confined()
+	config.Gone = config.Gone || confined && only != number
 	return config
 }
 
@@ -100,8 +102,9 @@ func (d *daemon) setEntry(number int, e stocked, why string) {
 // lacking says what a device of the node cannot do that a program was shown; "" if
 // there is nothing.
 func (d *daemon) lacking(c *client) string {
+	only, confined := c.confined()
 	for i, e := range d.stock.Load().entries {
-		if c.under.granted != nil && c.under.number() != i {
+		if confined && only != i {
 			continue
 		}
 		if why := cannotDo(e.info, c.shown); e.here && why != "" {
@@ -270,7 +273,7 @@ func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 		c := d.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
-		case c.under.granted != nil && c.under.number() != int(id):
+		case c.keepsOff(int(id)):
 		case c.pinned == id, v.Parked && c.pinned == vgpu.AnyDevice && v.Need <= room:
 			who = append(who, v.ID)
 		}
@@ -286,6 +289,17 @@ const anyNumber vgpu.DeviceID = -1
 // addDevice makes a device the node's, under a number that is free. It was opened, and
 // says of itself what info has.
 func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: byHand}, dispatched(info, d.live().VGPUs), at)
+}
+
+// addBorrowed is addDevice for one of another node, with as many slots as its ticket has.
+func (d *daemon) addBorrowed(c Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
+	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: true, ticket: string(t.ID)}, dispatched(info, t.Slots), anyNumber)
+}
+
+// addStocked puts a device into the inventory, and tells workers and dispatcher.
+func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
+	c, info := e.Device, e.info
 	if same := d.samePlace(c); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
 	}
@@ -300,9 +314,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 	if err != nil {
 		return 0, err
 	}
-	is := dispatched(info, d.live().VGPUs)
 	var event vgpu.Event = vgpu.Added{Device: is}
-	e := stocked{Device: c, info: info, here: true, byHand: byHand}
 	if number < len(stock.entries) {
 		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
 		e.lock, e.change = stock.entries[number].lock, stock.entries[number].change
@@ -326,7 +338,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 // fitsPrograms refuses a device that cannot do what programs were told that run now.
 func (d *daemon) fitsPrograms(info device.Info) error {
 	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
-		if d.clients[id].under.granted != nil { // it is put on its own device only
+		if _, confined := d.clients[id].confined(); confined { // it is put on its own device only
 			continue
 		}
 		if why := cannotDo(info, d.clients[id].shown); why != "" {
@@ -337,8 +349,11 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 }
 
 // samePlace finds the device that is the same piece of hardware as another; -1 if there
-// is none. Software devices are as many as one likes.
+// is none. Software devices are as many as one likes, and so are tickets for one device.
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
+	if c.Lender != nil && c.Lender.Ticket != "" {
+		return -1
+	}
 	for i, e := range d.stock.Load().entries {
 		state := d.deviceState(vgpu.DeviceID(i))
 		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {

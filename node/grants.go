@@ -144,12 +144,16 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 		return nil, nil
 	}
 	var g *granted
+	var borrower string
 	hash := grant.Credential(hello.Grant).Hash()
 	d.ask(func() {
 		d.expireGrants()
 		g = d.findHash(hash)
+		borrower = d.borrowerWith(hash)
 	})
 	switch {
+	case g == nil && borrower != "" && speaks && name == "" && hello.Guest != 0:
+		who.user = d.stranger("node:" + borrower)
 	case g == nil:
 		return nil, refuse(resultNotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
 	case speaks && name != "" && name != g.User, !speaks && who.user.name != g.User:
@@ -163,6 +167,7 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 // offer is what a program is shown.
 type offer struct {
 	infos   [][]device.Info // that each of the devices may be
+	numbers []int           // of the devices, for guests
 	memory  []uint64        // that the program sees of each
 	devices []wire.Device
 }
@@ -171,9 +176,12 @@ type offer struct {
 func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)) }
 
 // offers says what a program is shown: as many devices as the node shows, each of which
-// may be any, or those of its grant.
-func (d *daemon) offers(wish uint64, limits UserLimits, g *granted) (*offer, error) {
-	stock, o := d.stock.Load(), &offer{}
+// may be any, or those of its grant; guests are shown the node's own.
+func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted) (*offer, error) {
+	stock, o, wish := d.stock.Load(), &offer{}, hello.Memory
+	if hello.Guest != 0 {
+		return d.offersGuests(stock, wish, limits, g)
+	}
 	if g == nil {
 		infos := stock.infos()
 		if len(infos) == 0 {

@@ -29,6 +29,7 @@ type stocked struct {
 	here   bool        // false: it was removed or lost, and only its number is taken
 	change uint64      // counts how often a device came or went under this number
 	byHand bool        // it came by a request, and the configuration does not know it
+	ticket string      // by which it is borrowed; "": it is the node's own
 }
 
 // What a device may be that somebody asks for; nodefile holds files and flags to the
@@ -123,15 +124,28 @@ func (d *daemon) closeLocks() {
 	}
 }
 
-// infos are those of the devices that are there.
+// infos are those of the devices that are there, of which programs are told. What is borrowed comes and
+// goes with the load, and is hidden from them: it counts only on a node that has no devices of its own.
 func (v *inventory) infos() []device.Info {
-	var list []device.Info
+	var own, borrowed []device.Info
 	for _, e := range v.entries {
-		if e.here {
-			list = append(list, e.info)
+		switch {
+		case !e.here:
+		case e.ticket == "":
+			own = append(own, e.info)
+		default:
+			borrowed = append(borrowed, e.info)
 		}
 	}
-	return list
+	if len(own) > 0 {
+		return own
+	}
+	return borrowed
+}
+
+// onlyBorrows says that the node has no device of its own.
+func (v *inventory) onlyBorrows() bool {
+	return !slices.ContainsFunc(v.entries, func(e stocked) bool { return e.here && e.ticket == "" })
 }
 
 // config is what a worker is told of a device.

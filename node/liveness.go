@@ -85,6 +85,9 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if back, some := d.nextReturn(); some && (!ok || back < at) {
 		at, ok = back, true
 	}
+	if look, some := d.nextBorrowing(); some && (!ok || look < at) {
+		at, ok = look, true
+	}
 	if d.books.dirty && (!ok || d.books.due < at) {
 		at, ok = d.books.due, true
 	}

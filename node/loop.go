@@ -34,6 +34,7 @@ type state struct {
 	before     before        // what earlier daemons of the node counted
 	books      bookkeeping   // of the state folder
 	traced     int           // clients whose programs are traced
+	borrowing  *borrowing    // nil: the node has to do with no other
 
 	fates        *fate.Book // of clients that MPS serves
 	sharedFaults uint64     // that were seen by several of them
@@ -58,6 +59,7 @@ type client struct {
 	id       vgpu.ClientID
 	peer     peer
 	under    under // its grant
+	guest    guest // another node, which has a device of this one
 	limits   UserLimits
 	latency  bool // its class: latency, not batch
 	weight   int  // among those who take turns
@@ -154,6 +156,7 @@ func (d *daemon) loop() {
 			d.tellParked()
 			d.expireGrants()
 			d.returnCleared()
+			d.tendBorrowing()
 			d.saveDue()
 		}
 	}
@@ -168,6 +171,9 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.perform(effects)
 	d.tellTraced()
 	d.tendDevices()
+	if d.borrowing != nil {
+		d.borrowing.dirty = true
+	}
 }
 
 // drain lets nobody in any more.
@@ -348,8 +354,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
-		c.pinned = vgpu.DeviceID(m.Pinned)
-		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
+		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
+		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
 	case control.Released:

@@ -37,6 +37,11 @@ type Options struct {
 	// Gateway is the process whose connections come for users of other machines, and
 	// are bounded there; 0 if there is none.
 	Gateway int
+	// DialPeer reaches the gateway of another node, for questions of this one (wire/borrow); nil
+	// if the node borrows nothing.
+	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// Authority vouches for other nodes to workers that use their devices, in PEM form.
+	Authority string
 	// Agent says that the same process is also the node's agent, and so may admit and
 	// revoke grants. What the gateway itself sends are never such requests.
 	Agent bool
@@ -113,6 +118,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	defer d.recording.close()
 	go d.loop()
 	d.handlers.Go(d.listenToReloads)
+	d.askPeers()
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
@@ -248,6 +254,9 @@ func (d *daemon) equip(left *inheritance) error {
 	counted := d.before
 	d.state = newState(core, d.cfg.WorkerTimeout)
 	d.before = counted
+	if d.borrowing, err = newBorrowing(&d.cfg); err != nil {
+		return err
+	}
 	return d.makeLocks()
 }
 

@@ -140,7 +140,7 @@ func keptOf(files map[string]*os.File) []control.Held {
 func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c),
+		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c), Guest: c.guest.is,
 	}
 }
 
@@ -352,6 +352,9 @@ func (d *daemon) suspect(number int, why string) {
 // lookFor waits for a device that is lost to come back.
 func (d *daemon) lookFor(number int) {
 	e := d.stock.Load().entries[number]
+	if e.ticket != "" {
+		return // what is borrowed next is another device
+	}
 	time.AfterFunc(lookAgain, func() {
 		if e.here || d.closing.Load() {
 			return

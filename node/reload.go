@@ -108,7 +108,7 @@ func (d *daemon) apply(next Config, add []coming) {
 func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
-	next.Head, next.MPS = is.Head, is.MPS
+	next.Head, next.MPS, next.Offload = is.Head, is.MPS, is.Offload
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
 	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next
@@ -154,6 +154,8 @@ func changedSettings(a, b *Config) []string {
 		{"plain", func(c *Config) any { return c.Remote.Plain }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
+		{"peers", func(c *Config) any { return c.Offload.Peers }},
+		{"offload", func(c *Config) any { return [3]any{c.Offload.Mode, c.Offload.Above, c.Offload.Keep} }},
 		{"connections", func(c *Config) any { return c.Connections }},
 	} {
 		if !reflect.DeepEqual(s.of(a), s.of(b)) {

@@ -130,7 +130,7 @@ func TestReloadThatChangesNothing(t *testing.T) {
 	}{
 		{"as it was", nil, nil, ""},
 		{"no YAML", nil, errors.New("node.yaml:1:1: not valid YAML"), "node.yaml:1:1: not valid YAML"},
-		{"no devices", func(c *Config) { c.Devices = nil }, nil, "the node has no devices, and serves no cluster: add some to its configuration"},
+		{"no devices", func(c *Config) { c.Devices = nil }, nil, "the node has no devices, serves no cluster and borrows of no peers: add some to its configuration"},
 		{"a device that cannot be opened", func(c *Config) {
 			c.Devices, c.Limits.Clients = append(testConfig().Devices, softDevice("Broken")), 1
 		}, nil, "device soft Broken: it is on fire"},

@@ -38,6 +38,7 @@ func init() { // handlers name the others in what they say
 		"grant-revoke":  (*daemon).answerGrantRevoke,
 		"grant-limit":   (*daemon).answerGrantLimit,
 		"grants":        (*daemon).answerGrants,
+		"peer":          (*daemon).answerPeer,
 	}
 }
 

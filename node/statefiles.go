@@ -37,6 +37,7 @@ type clientFile struct {
 	Grant     string      `json:"grant,omitempty"`
 	Share     int         `json:"share,omitempty"` // which of the grant's devices it uses
 	Ordinal   int         `json:"ordinal"`
+	Guest     *int        `json:"guest,omitempty"` // the number of the device that another node has here
 	Weight    int         `json:"weight,omitempty"`
 	Latency   bool        `json:"latency,omitempty"` // its class
 	Fate      fate.State  `json:"fate,omitempty"`    // what it shares under MPS
@@ -361,7 +362,7 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
-		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal,
+		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal, Guest: c.guest.file(),
 		Weight: c.weight, Latency: c.latency, Fate: d.fates.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}

@@ -32,6 +32,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	if s.MPS = d.mps.status(); s.MPS != nil {
 		s.MPS.Faults = d.sharedFaults
 	}
+	d.picturePeers(&s)
 	stock := d.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.entries[i]
@@ -39,6 +40,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
 			Speed: e.info.Speed, Memory: v.Memory, Free: v.Free,
 			Slots: v.Slots, Assigned: v.Used, BusyTime: plus(v.Usage, d.before.of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
+			Lender: d.lenderOf(e),
 		}
 	}
 	for _, v := range view.Clients {
@@ -66,7 +68,7 @@ func (d *daemon) clientNow(c *client) status.Client {
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
-		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Virtual: c.ordinal,
+		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WIRE_MAGIC 0x5453554du // "MUST"
-#define WIRE_VERSION 8u
+#define WIRE_VERSION 9u
 
 // On the socket each record has this before it.
 struct wire_frame {

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x8625f003u
+#define WIRE_SCHEMA 0x896dfd99u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -26,47 +26,50 @@ enum wire_op {
 	WIRE_FILL = 17,
 	WIRE_HOST_MAP = 18,
 	WIRE_HOST_UNMAP = 19,
-	WIRE_MODULE_DATA = 20,
-	WIRE_MODULE_LOAD = 21,
-	WIRE_MODULE_UNLOAD = 22,
-	WIRE_MODULE_NAMES = 23,
-	WIRE_MODULE_FUNCTION = 24,
-	WIRE_MODULE_GLOBAL = 25,
-	WIRE_FUNCTION_OCCUPANCY = 26,
-	WIRE_FUNCTION_SHARED = 27,
-	WIRE_FUNCTION_CLUSTERS = 28,
-	WIRE_LAUNCH = 29,
-	WIRE_LIMIT = 30,
-	WIRE_DRIVER_ASK = 31,
-	WIRE_MODULE_LOG = 32,
-	WIRE_MODULE_LINK = 33,
-	WIRE_MODULE_FETCH = 34,
-	WIRE_STREAM_CREATE = 35,
-	WIRE_STREAM_DESTROY = 36,
-	WIRE_STREAM_QUERY = 37,
-	WIRE_STREAM_SYNCHRONISE = 38,
-	WIRE_STREAM_WAIT = 39,
-	WIRE_EVENT_CREATE = 40,
-	WIRE_EVENT_DESTROY = 41,
-	WIRE_EVENT_RECORD = 42,
-	WIRE_EVENT_QUERY = 43,
-	WIRE_EVENT_SYNCHRONISE = 44,
-	WIRE_EVENT_ELAPSED = 45,
-	WIRE_SYNCHRONISE = 46,
-	WIRE_HOST_FUNCTION = 47,
-	WIRE_HOST_NEXT = 48,
-	WIRE_HOST_DONE = 49,
-	WIRE_HOST_STOP = 50,
-	WIRE_PRINT_FETCH = 51,
-	WIRE_SYNC_POINT = 52,
-	WIRE_RESET = 53,
-	WIRE_TEXTURE_CREATE = 54,
-	WIRE_TEXTURE_DESTROY = 55,
-	WIRE_STREAM_WRITE = 56,
-	WIRE_STREAM_AWAIT = 57,
-	WIRE_MEM_SHARE = 58,
-	WIRE_MEM_IMPORT = 59,
-	WIRE_TRACE_READ = 60,
+	WIRE_MEM_MAP = 20,
+	WIRE_MEM_UNMAP = 21,
+	WIRE_MODULE_DATA = 22,
+	WIRE_MODULE_LOAD = 23,
+	WIRE_MODULE_UNLOAD = 24,
+	WIRE_MODULE_NAMES = 25,
+	WIRE_MODULE_FUNCTION = 26,
+	WIRE_MODULE_GLOBAL = 27,
+	WIRE_FUNCTION_OCCUPANCY = 28,
+	WIRE_FUNCTION_SHARED = 29,
+	WIRE_FUNCTION_CLUSTERS = 30,
+	WIRE_LAUNCH = 31,
+	WIRE_LIMIT = 32,
+	WIRE_DRIVER_ASK = 33,
+	WIRE_MODULE_LOG = 34,
+	WIRE_MODULE_LINK = 35,
+	WIRE_MODULE_FETCH = 36,
+	WIRE_MODULE_PLACE = 37,
+	WIRE_STREAM_CREATE = 38,
+	WIRE_STREAM_DESTROY = 39,
+	WIRE_STREAM_QUERY = 40,
+	WIRE_STREAM_SYNCHRONISE = 41,
+	WIRE_STREAM_WAIT = 42,
+	WIRE_EVENT_CREATE = 43,
+	WIRE_EVENT_DESTROY = 44,
+	WIRE_EVENT_RECORD = 45,
+	WIRE_EVENT_QUERY = 46,
+	WIRE_EVENT_SYNCHRONISE = 47,
+	WIRE_EVENT_ELAPSED = 48,
+	WIRE_SYNCHRONISE = 49,
+	WIRE_HOST_FUNCTION = 50,
+	WIRE_HOST_NEXT = 51,
+	WIRE_HOST_DONE = 52,
+	WIRE_HOST_STOP = 53,
+	WIRE_PRINT_FETCH = 54,
+	WIRE_SYNC_POINT = 55,
+	WIRE_RESET = 56,
+	WIRE_TEXTURE_CREATE = 57,
+	WIRE_TEXTURE_DESTROY = 58,
+	WIRE_STREAM_WRITE = 59,
+	WIRE_STREAM_AWAIT = 60,
+	WIRE_MEM_SHARE = 61,
+	WIRE_MEM_IMPORT = 62,
+	WIRE_TRACE_READ = 63,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -98,11 +101,12 @@ struct wire_hello {
 	uint32_t weight;
 	struct wire_bytes class;
 	uint32_t share;
+	uint32_t guest;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 48 + m->program.size + m->token.size + m->grant.size + m->class.size;
+	return 52 + m->program.size + m->token.size + m->grant.size + m->class.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -118,6 +122,7 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put(p, &m->weight, 4);
 	p = wire_put_bytes(p, m->class);
 	p = wire_put(p, &m->share, 4);
+	p = wire_put(p, &m->guest, 4);
 	return p;
 }
 
@@ -133,6 +138,7 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	wire_get(r, &m->weight, 4);
 	m->class = wire_get_bytes(r);
 	wire_get(r, &m->share, 4);
+	wire_get(r, &m->guest, 4);
 	return wire_end(r);
 }
 
@@ -194,23 +200,29 @@ static inline bool wire_device_get(struct wire_reader *r, struct wire_device *m)
 struct wire_attach {
 	uint32_t device;
 	uint32_t place;
+	uint64_t arena_base;
+	uint64_t arena_size;
 };
 
 static inline size_t wire_attach_size(const struct wire_attach *m) {
 	(void)m;
-	return 8;
+	return 24;
 }
 
 static inline uint8_t *wire_attach_put(uint8_t *p, const struct wire_attach *m) {
 	(void)m;
 	p = wire_put(p, &m->device, 4);
 	p = wire_put(p, &m->place, 4);
+	p = wire_put(p, &m->arena_base, 8);
+	p = wire_put(p, &m->arena_size, 8);
 	return p;
 }
 
 static inline bool wire_attach_get(struct wire_reader *r, struct wire_attach *m) {
 	wire_get(r, &m->device, 4);
 	wire_get(r, &m->place, 4);
+	wire_get(r, &m->arena_base, 8);
+	wire_get(r, &m->arena_size, 8);
 	return wire_end(r);
 }
 
@@ -523,6 +535,40 @@ static inline size_t wire_host_unmap_size(const struct wire_host_unmap *m) {
 static inline uint8_t *wire_host_unmap_put(uint8_t *p, const struct wire_host_unmap *m) {
 	(void)m;
 	p = wire_put(p, &m->addr, 8);
+	return p;
+}
+
+struct wire_mem_map {
+	uint64_t addr;
+	uint64_t size;
+};
+
+static inline size_t wire_mem_map_size(const struct wire_mem_map *m) {
+	(void)m;
+	return 16;
+}
+
+static inline uint8_t *wire_mem_map_put(uint8_t *p, const struct wire_mem_map *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
+	return p;
+}
+
+struct wire_mem_unmap {
+	uint64_t addr;
+	uint64_t size;
+};
+
+static inline size_t wire_mem_unmap_size(const struct wire_mem_unmap *m) {
+	(void)m;
+	return 16;
+}
+
+static inline uint8_t *wire_mem_unmap_put(uint8_t *p, const struct wire_mem_unmap *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
 	return p;
 }
 
@@ -958,6 +1004,21 @@ static inline bool wire_module_fetch_reply_get(struct wire_reader *r, struct wir
 	return wire_end(r);
 }
 
+struct wire_module_place {
+	uint32_t module;
+};
+
+static inline size_t wire_module_place_size(const struct wire_module_place *m) {
+	(void)m;
+	return 4;
+}
+
+static inline uint8_t *wire_module_place_put(uint8_t *p, const struct wire_module_place *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	return p;
+}
+
 struct wire_stream_create {
 	uint32_t stream;
 	uint32_t flags;
@@ -1321,11 +1382,12 @@ struct wire_texture_create {
 	uint32_t last_level;
 	uint32_t first_layer;
 	uint32_t last_layer;
+	uint64_t wanted;
 };
 
 static inline size_t wire_texture_create_size(const struct wire_texture_create *m) {
 	(void)m;
-	return 180;
+	return 188;
 }
 
 static inline uint8_t *wire_texture_create_put(uint8_t *p, const struct wire_texture_create *m) {
@@ -1366,6 +1428,7 @@ static inline uint8_t *wire_texture_create_put(uint8_t *p, const struct wire_tex
 	p = wire_put(p, &m->last_level, 4);
 	p = wire_put(p, &m->first_layer, 4);
 	p = wire_put(p, &m->last_layer, 4);
+	p = wire_put(p, &m->wanted, 8);
 	return p;
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x8625f003
+const Schema uint32 = 0x896dfd99
 
 // The kinds of messages.
 const (
@@ -26,47 +26,50 @@ const (
 	OpFill              Op = 17
 	OpHostMap           Op = 18
 	OpHostUnmap         Op = 19
-	OpModuleData        Op = 20
-	OpModuleLoad        Op = 21
-	OpModuleUnload      Op = 22
-	OpModuleNames       Op = 23
-	OpModuleFunction    Op = 24
-	OpModuleGlobal      Op = 25
-	OpFunctionOccupancy Op = 26
-	OpFunctionShared    Op = 27
-	OpFunctionClusters  Op = 28
-	OpLaunch            Op = 29
-	OpLimit             Op = 30
-	OpDriverAsk         Op = 31
-	OpModuleLog         Op = 32
-	OpModuleLink        Op = 33
-	OpModuleFetch       Op = 34
-	OpStreamCreate      Op = 35
-	OpStreamDestroy     Op = 36
-	OpStreamQuery       Op = 37
-	OpStreamSynchronise Op = 38
-	OpStreamWait        Op = 39
-	OpEventCreate       Op = 40
-	OpEventDestroy      Op = 41
-	OpEventRecord       Op = 42
-	OpEventQuery        Op = 43
-	OpEventSynchronise  Op = 44
-	OpEventElapsed      Op = 45
-	OpSynchronise       Op = 46
-	OpHostFunction      Op = 47
-	OpHostNext          Op = 48
-	OpHostDone          Op = 49
-	OpHostStop          Op = 50
-	OpPrintFetch        Op = 51
-	OpSyncPoint         Op = 52
-	OpReset             Op = 53
-	OpTextureCreate     Op = 54
-	OpTextureDestroy    Op = 55
-	OpStreamWrite       Op = 56
-	OpStreamAwait       Op = 57
-	OpMemShare          Op = 58
-	OpMemImport         Op = 59
-	OpTraceRead         Op = 60
+	OpMemMap            Op = 20
+	OpMemUnmap          Op = 21
+	OpModuleData        Op = 22
+	OpModuleLoad        Op = 23
+	OpModuleUnload      Op = 24
+	OpModuleNames       Op = 25
+	OpModuleFunction    Op = 26
+	OpModuleGlobal      Op = 27
+	OpFunctionOccupancy Op = 28
+	OpFunctionShared    Op = 29
+	OpFunctionClusters  Op = 30
+	OpLaunch            Op = 31
+	OpLimit             Op = 32
+	OpDriverAsk         Op = 33
+	OpModuleLog         Op = 34
+	OpModuleLink        Op = 35
+	OpModuleFetch       Op = 36
+	OpModulePlace       Op = 37
+	OpStreamCreate      Op = 38
+	OpStreamDestroy     Op = 39
+	OpStreamQuery       Op = 40
+	OpStreamSynchronise Op = 41
+	OpStreamWait        Op = 42
+	OpEventCreate       Op = 43
+	OpEventDestroy      Op = 44
+	OpEventRecord       Op = 45
+	OpEventQuery        Op = 46
+	OpEventSynchronise  Op = 47
+	OpEventElapsed      Op = 48
+	OpSynchronise       Op = 49
+	OpHostFunction      Op = 50
+	OpHostNext          Op = 51
+	OpHostDone          Op = 52
+	OpHostStop          Op = 53
+	OpPrintFetch        Op = 54
+	OpSyncPoint         Op = 55
+	OpReset             Op = 56
+	OpTextureCreate     Op = 57
+	OpTextureDestroy    Op = 58
+	OpStreamWrite       Op = 59
+	OpStreamAwait       Op = 60
+	OpMemShare          Op = 61
+	OpMemImport         Op = 62
+	OpTraceRead         Op = 63
 )
 
 var opTable = [...]opInfo{
@@ -89,6 +92,8 @@ var opTable = [...]opInfo{
 	OpFill:              {name: "fill"},
 	OpHostMap:           {name: "host_map", call: true},
 	OpHostUnmap:         {name: "host_unmap"},
+	OpMemMap:            {name: "mem_map", call: true},
+	OpMemUnmap:          {name: "mem_unmap"},
 	OpModuleData:        {name: "module_data", data: DataIn},
 	OpModuleLoad:        {name: "module_load", call: true},
 	OpModuleUnload:      {name: "module_unload"},
@@ -104,6 +109,7 @@ var opTable = [...]opInfo{
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
 	OpModuleLink:        {name: "module_link", call: true},
 	OpModuleFetch:       {name: "module_fetch", call: true, data: DataOut},
+	OpModulePlace:       {name: "module_place", data: DataIn},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
 	OpStreamQuery:       {name: "stream_query", call: true},
@@ -187,6 +193,7 @@ type Hello struct {
 	Weight  uint32
 	Class   string
 	Share   uint32
+	Guest   uint32
 }
 
 // Append adds the message's bytes.
@@ -202,6 +209,7 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendU32(b, m.Weight)
 	b = appendText(b, m.Class)
 	b = appendU32(b, m.Share)
+	b = appendU32(b, m.Guest)
 	return b
 }
 
@@ -219,6 +227,7 @@ func (m *Hello) Decode(b []byte) error {
 	m.Weight = r.u32()
 	m.Class = r.text()
 	m.Share = r.u32()
+	m.Guest = r.u32()
 	return r.end("Hello")
 }
 
@@ -284,14 +293,18 @@ func (m *Device) Op() Op { return OpDevice }
 
 // Attach is described in messages.txt.
 type Attach struct {
-	Device uint32
-	Place  uint32
+	Device    uint32
+	Place     uint32
+	ArenaBase uint64
+	ArenaSize uint64
 }
 
 // Append adds the message's bytes.
 func (m *Attach) Append(b []byte) []byte {
 	b = appendU32(b, m.Device)
 	b = appendU32(b, m.Place)
+	b = appendU64(b, m.ArenaBase)
+	b = appendU64(b, m.ArenaSize)
 	return b
 }
 
@@ -300,6 +313,8 @@ func (m *Attach) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Device = r.u32()
 	m.Place = r.u32()
+	m.ArenaBase = r.u64()
+	m.ArenaSize = r.u64()
 	return r.end("Attach")
 }
 
@@ -728,6 +743,54 @@ func (m *HostUnmap) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *HostUnmap) Op() Op { return OpHostUnmap }
+
+// MemMap is described in messages.txt.
+type MemMap struct {
+	Addr uint64
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemMap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemMap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	return r.end("MemMap")
+}
+
+// Op returns the message's kind.
+func (m *MemMap) Op() Op { return OpMemMap }
+
+// MemUnmap is described in messages.txt.
+type MemUnmap struct {
+	Addr uint64
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemUnmap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemUnmap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	return r.end("MemUnmap")
+}
+
+// Op returns the message's kind.
+func (m *MemUnmap) Op() Op { return OpMemUnmap }
 
 // ModuleData is described in messages.txt.
 type ModuleData struct {
@@ -1404,6 +1467,27 @@ func (m *ModuleFetchReply) Decode(b []byte) error {
 	return r.end("ModuleFetchReply")
 }
 
+// ModulePlace is described in messages.txt.
+type ModulePlace struct {
+	Module uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModulePlace) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModulePlace) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	return r.end("ModulePlace")
+}
+
+// Op returns the message's kind.
+func (m *ModulePlace) Op() Op { return OpModulePlace }
+
 // StreamCreate is described in messages.txt.
 type StreamCreate struct {
 	Stream   uint32
@@ -1907,6 +1991,7 @@ type TextureCreate struct {
 	LastLevel  uint32
 	FirstLayer uint32
 	LastLayer  uint32
+	Wanted     uint64
 }
 
 // Append adds the message's bytes.
@@ -1947,6 +2032,7 @@ func (m *TextureCreate) Append(b []byte) []byte {
 	b = appendU32(b, m.LastLevel)
 	b = appendU32(b, m.FirstLayer)
 	b = appendU32(b, m.LastLayer)
+	b = appendU64(b, m.Wanted)
 	return b
 }
 
@@ -1989,6 +2075,7 @@ func (m *TextureCreate) Decode(b []byte) error {
 	m.LastLevel = r.u32()
 	m.FirstLayer = r.u32()
 	m.LastLayer = r.u32()
+	m.Wanted = r.u64()
 	return r.end("TextureCreate")
 }
 

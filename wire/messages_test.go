@@ -27,8 +27,8 @@ func allMessages() []Message {
 	return []Message{
 		&Hello{}, &Welcome{}, &Device{}, &Attach{}, &Attached{}, &Refused{},
 		&MemAlloc{}, &MemFree{}, &MemNest{}, &CopyInline{}, &CopyIn{}, &CopyOut{}, &CopyWithin{},
-		&CopyIn2D{}, &CopyOut2D{}, &CopyWithin2D{}, &Fill{}, &HostMap{}, &HostUnmap{},
-		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &Launch{}, &Limit{}, &DriverAsk{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{},
+		&CopyIn2D{}, &CopyOut2D{}, &CopyWithin2D{}, &Fill{}, &HostMap{}, &HostUnmap{}, &MemMap{}, &MemUnmap{},
+		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &Launch{}, &Limit{}, &DriverAsk{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{}, &ModulePlace{},
 		&StreamCreate{}, &StreamDestroy{}, &StreamQuery{}, &StreamSynchronise{}, &StreamWait{},
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
@@ -398,7 +398,7 @@ func TestAttributes(t *testing.T) {
 	}
 	for what, want := range map[string]string{
 		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset trace_read",
-		"in":            " copy_in copy_in_2d module_data",
+		"in":            " copy_in copy_in_2d module_data module_place",
 		"out":           " copy_out copy_out_2d module_names module_function driver_ask module_log module_fetch print_fetch trace_read",
 	} {
 		if lists[what] != want {

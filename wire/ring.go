@@ -368,13 +368,16 @@ func (e *ClosedError) Error() string { return e.Reason }
 
 // Send sends a message. The header's Seq is filled in; it waits while the ring
 // is full.
-func (p *Producer) Send(h Header, body []byte) error {
+func (p *Producer) Send(h Header, body []byte) error { return p.SendNoted(h, body, nil) }
+
+// SendNoted is Send with the message's number told before anybody can read it.
+func (p *Producer) SendNoted(h Header, body []byte, note func(seq uint32)) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.send(h, body)
+	return p.send(h, body, note)
 }
 
-func (p *Producer) send(h Header, body []byte) error {
+func (p *Producer) send(h Header, body []byte, note func(seq uint32)) error {
 	size := uint64(HeaderSize + len(body))
 	if size > MaxMessage {
 		return fmt.Errorf("%v of %d bytes is too long", h.Op, size)
@@ -397,6 +400,9 @@ func (p *Producer) send(h Header, body []byte) error {
 	}
 	h.Seq = p.seq
 	p.seq++
+	if note != nil {
+		note(h.Seq)
+	}
 	to := p.s.ring[ringAt+at:]
 	h.put(to, int(size))
 	copy(to[HeaderSize:], body)
@@ -466,7 +472,7 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 		return err
 	}
 	p.staging = at + n
-	return p.send(h, body)
+	return p.send(h, body, nil)
 }
 
 // Pending is a call that was sent.

@@ -17,10 +17,21 @@ import (
 )
 
 // Version changes with every change that an older side would misread.
-const Version = 8
+const Version = 9
 
 // Magic begins every conversation: "MUST".
 const Magic = 0x5453554d
+
+// Attributes of devices that are lent to guests, for which CUDA has no numbers. Sizes are in
+// KiB, but for constants (bytes); the speed is in millionths.
+const (
+	LentContext   = 1<<16 + iota // memory that a context takes
+	LentLocal                    // memory of a thread
+	LentSpeed                    // relative to other devices
+	LentBandwidth                // between host and device, a second
+	LentRegisters                // of a multiprocessor
+	LentConstant                 // of a module
+)
 
 // Op is the kind of a message.
 type Op uint16

@@ -75,6 +75,9 @@ else (the values are the defaults where there are some):
   plain: false                    # true: whoever knows the token may come without TLS, for trusted networks
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
+  peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); see docs/offload.md
+  offload: auto                   # borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither; or
+                                  # {mode: auto, above: 1, keep: 0}: how many programs must wait, and free virtual GPUs that are not lent
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
   connections:                    # of those who use no device (yet), and times
     local: 256                    # of one user of this machine, before they use a device
@@ -126,6 +129,7 @@ type nodeFlags struct {
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	plain                                bool
+	peers, offload                       string
 	level                                string
 }
 
@@ -153,7 +157,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
 	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
 	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
-	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all, or none in a cluster")
+	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all, or none in a cluster or with --peers")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
@@ -176,6 +180,8 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
 	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
+	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421")
+	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
@@ -221,7 +227,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	}
 	var note string
 	var err error
-	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "")
+	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0)
 	return cfg, note, err
 }
 
@@ -261,6 +267,8 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
 		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
+		{"peers", func() (err error) { cfg.Offload.Peers, err = nodefile.Peers(f.peers); return err }},
+		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
@@ -317,6 +325,9 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		}
 		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
 		defer serveGateway(g)()
+	}
+	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
+		return fmt.Errorf("the node's peers cannot be asked: %w", err)
 	}
 	ready := make(chan struct{})
 	opts.Ready = func() { close(ready) }

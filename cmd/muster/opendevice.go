@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -9,15 +12,18 @@ import (
 	"syscall"
 	"time"
 
+	"muster/client"
 	"muster/device"
 	"muster/device/cuda"
 	"muster/device/fault"
+	"muster/device/remote"
 	"muster/device/soft"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/worker"
+	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -62,8 +68,30 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 			return nil, fmt.Errorf("there is no CUDA device %d: the driver has %d", c.Index, len(all))
 		}
 		return all[c.Index], nil
+	case node.KindRemote:
+		return openBorrowed(c)
 	}
 	return nil, fmt.Errorf("there are no devices of kind %q: only soft and cuda", c.Kind)
+}
+
+// openBorrowed opens a device that another node lends for a while. The ticket lets us in; the
+// authority vouches that it is that node which gets it.
+func openBorrowed(c control.DeviceConfig) (device.Device, error) {
+	if c.Lender == nil || c.Lender.Ticket == "" {
+		return nil, errors.New("a device of another node needs a lender and a ticket")
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(c.Lender.Authority)) {
+		return nil, errors.New("the authority that vouches for the lender is no certificate")
+	}
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
+	address := c.Lender.Address
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return remote.Open(ctx, remote.Options{
+		Lender: client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Grant: c.Lender.Ticket},
+		Device: c.Index, Name: c.Name,
+	})
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
@@ -133,7 +161,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 		return nil, "", err
 	}
 	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: jobs here use GPUs of other nodes (--devices soft gives the cluster a software one)", nil
+		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft gives this one a software GPU)", nil
 	}
 	memory, err := machineMemory()
 	if err != nil {

@@ -140,6 +140,9 @@ func clientTable(s *status.Node, long bool) *report.Table {
 			device = fmt.Sprint(*c.Device)
 			if uint(*c.Device) < uint(len(s.Devices)) { // a node may say anything
 				device += " " + s.Devices[*c.Device].Name
+				if lender := s.Devices[*c.Device].Lender; lender != "" {
+					device += " at " + lender
+				}
 			}
 		}
 		state := c.State

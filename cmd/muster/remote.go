@@ -16,14 +16,17 @@ import (
 
 	"muster/client"
 	"muster/internal/door"
+	"muster/internal/wholefile"
 	"muster/node"
 	"muster/node/gateway"
+	"muster/node/nodefile"
 	"muster/wire"
+	"muster/wire/borrow"
 )
 
 // gatewayPort is where nodes listen for programs on other machines, unless they
 // are told otherwise.
-const gatewayPort = "9421"
+const gatewayPort = nodefile.GatewayPort
 
 // remoteIn returns where the files are in a folder that muster cert made.
 func remoteIn(dir string, r node.Remote) node.Remote {
@@ -78,6 +81,34 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 	}
 	return config, nil
 }
+
+// peerDialler is how a node reaches the gateways of others, to which it shows its certificate; nil: it
+// asks nobody.
+func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn, error), authority string, err error) {
+	r := cfg.Remote
+	if len(cfg.Offload.Peers) == 0 || cfg.Offload.Mode == node.OffloadOff {
+		return nil, "", nil
+	}
+	if r.Cert == "" || r.Key == "" || r.CA == "" {
+		return nil, "", errors.New("nodes know each other by their certificates: give tls.cert, tls.key and tls.ca, or --tls-dir with the folder that muster cert made for this node")
+	}
+	own, err := nodeTLS(r)
+	if err != nil {
+		return nil, "", err
+	}
+	vouches, err := peerAuthority.ReadFile(r.CA)
+	if err != nil {
+		return nil, "", err
+	}
+	config := &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{borrow.Protocol}}
+	dial = func(ctx context.Context, address string) (net.Conn, error) {
+		return client.Dialler(address, config)(ctx)
+	}
+	return dial, string(vouches), nil
+}
+
+// peerAuthority is small, since each worker is told: it is one authority, or a few.
+var peerAuthority = wholefile.Limit{Bytes: 16 << 10, Remedy: "name a file with the authority of the nodes alone (tls.ca)"}
 
 // wrongFolder says whose folder was given for that of a node; nil if it is nobody's.
 func wrongFolder(dir string) error {

@@ -22,6 +22,7 @@ var commands = []func() *cobra.Command{
 	newHead,
 	newPs,
 	newDevices,
+	newPeers,
 	newDevice,
 	newGrant,
 	newMove,
@@ -70,7 +71,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"programs", "Programs and the GPUs of this machine:", []string{
-		"run", "trace", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
+		"run", "trace", "check", "node", "ps", "devices", "peers", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
 		"nodes", "drain", "resume", "page", "slurm"}},

@@ -66,9 +66,10 @@ device < device/*
 NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
+device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Documents of which every word counts.
-NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent
+NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
 wire/envelope < wire/control, wire/agent
 internal/strictjson < head
 
@@ -79,9 +80,13 @@ NOTHING < internal/door
 model < wire/grant
 wire/grant < node, head, slurm, client
 
+# What nodes say to each other: neither the gateway, which carries it, nor the messages know those who say it.
+NOTHING < wire/borrow < node, node/gateway
+
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 NOTHING < node/fate
+NOTHING < node/offload < node # who borrows from whom: it knows no device
 model < wire/status # what a node says of itself, for all who show it; no protocol
 wire/status < node, head, slurm
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
@@ -159,7 +164,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
+pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster

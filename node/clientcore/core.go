@@ -24,6 +24,8 @@ type Config struct {
 	Defer bool
 	// Reserves says that host copies need room set aside before they are written.
 	Reserves bool
+	// Guest says that another node has the client's device as its own (guest.go).
+	Guest bool `json:",omitempty"`
 }
 
 // Device is what the core must know of a device.
@@ -93,7 +95,11 @@ func (c *Core) begin() error {
 	for i, d := range c.config.Devices {
 		places[i] = d.Place
 	}
-	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit, Joined: reserved(c.config.Arena)})
+	joined := reserved(c.config.Arena)
+	if c.config.Guest {
+		joined = c.config.Arena.Addr
+	}
+	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit, Joined: joined})
 	if err != nil {
 		return err
 	}

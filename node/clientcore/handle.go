@@ -36,15 +36,17 @@ func (c *Core) dispatch(m *Message) (bool, error) {
 	return handlers[m.Header.Op](c, m)
 }
 
-var handlers [64]handler
+var handlers [72]handler
 
 func init() {
-	handlers = [64]handler{
+	handlers = [72]handler{
 		wire.OpMemAlloc:          decoding((*Core).memAlloc),
 		wire.OpMemFree:           decoding((*Core).memFree),
 		wire.OpMemNest:           decoding((*Core).memNest),
 		wire.OpHostMap:           decoding((*Core).hostMap),
 		wire.OpHostUnmap:         decoding((*Core).hostUnmap),
+		wire.OpMemMap:            decoding((*Core).memMap),
+		wire.OpMemUnmap:          decoding((*Core).memUnmap),
 		wire.OpCopyInline:        decoding((*Core).copyInline),
 		wire.OpCopyIn:            decoding((*Core).copyInMessage),
 		wire.OpCopyOut:           decoding((*Core).copyOutMessage),
@@ -67,6 +69,7 @@ func init() {
 		wire.OpModuleLog:         decoding((*Core).moduleLog),
 		wire.OpModuleLink:        decoding((*Core).moduleLink),
 		wire.OpModuleFetch:       decoding((*Core).moduleFetch),
+		wire.OpModulePlace:       decoding((*Core).modulePlace),
 		wire.OpStreamCreate:      decoding((*Core).streamCreate),
 		wire.OpStreamDestroy:     decoding((*Core).streamDestroy),
 		wire.OpStreamQuery:       decoding((*Core).streamQuery),
@@ -150,9 +153,13 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 
 // needs returns what must be on the device for a kernel: everything, if any
 // device of the node can hold it, since a kernel may follow pointers in memory;
-// else what its parameters point to, and what textures read.
+// else what its parameters point to, and what textures read. Of a guest's memory nobody here
+// knows what points where: its own node has put there what is needed.
 func (c *Core) needs(params []byte) need {
 	all := need{all: true}
+	if c.config.Guest {
+		return all
+	}
 	size := c.bytes(all)
 	for _, d := range c.config.Devices {
 		if size+d.ContextCost <= d.Memory {

@@ -26,10 +26,11 @@ type Modules struct {
 	Journal   []Entry
 	Unplaced  []uint64 // that were in no context yet, in the order of their loading
 	Functions map[uint32]Function
-	Home      int    // the device on which the modules of the journal were first
-	Pinned    int    // the only device on which variables have their addresses; -1 for any
-	Variables uint64 // bytes of device memory that variables take, in whole chunks
-	Last      uint64 // the last serial number
+	Places    map[uint32][]device.Global `json:",omitempty"` // where those on their way in are to have their variables
+	Home      int                        // the device on which the modules of the journal were first
+	Pinned    int                        // the only device on which variables have their addresses; -1 for any
+	Variables uint64                     // bytes of device memory that variables take, in whole chunks
+	Last      uint64                     // the last serial number
 
 	known known
 }
@@ -50,6 +51,8 @@ type Module struct {
 
 	Refused   *Failure // why a context would not take it
 	RefusedBy uint64   // that context's number
+
+	Due []device.Global `json:",omitempty"` // where a guest wants the variables; nil if it does not say
 }
 
 // Function is a kernel that the client has asked for.
@@ -171,7 +174,11 @@ func (c *Core) loadNext(x *Context) bool {
 	for _, serial := range c.Modules.Unplaced {
 		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number && c.mayPlace(serial) {
 			c.loading = serial
-			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: c.due[serial]})
+			globals, again := c.due[serial]
+			if !again {
+				globals = mod.Due
+			}
+			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: globals})
 			return true
 		}
 	}
@@ -279,6 +286,7 @@ func (c *Core) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
 func (c *Core) dropImage(id uint32) {
 	c.Modules.Kept -= len(c.Modules.Images[id])
 	delete(c.Modules.Images, id)
+	delete(c.Modules.Places, id)
 }
 
 // makeModule makes a module of an image and what was found out about it.
@@ -295,7 +303,8 @@ func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, e
 	m.know(c.config.Chunk)
 	delete(m.Images, id)
 	m.Last++
-	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info)} // without the room that appending left
+	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info), Due: m.Places[id]} // without the room that appending left
+	delete(m.Places, id)
 	m.ByID[id] = m.Last
 	m.awaits(m.Last) // it goes to the device with the next kernel
 	return found.Known, nil

@@ -159,6 +159,7 @@ type Op struct {
 	What     int
 	Params   []byte
 	Plan     vmm.Plan
+	Now      bool // a Move does not wait for what runs
 
 	Message control.ToDaemon
 	Base    *Base

@@ -93,7 +93,11 @@ func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 	if ok, err := c.ready(need{ranges: c.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
 		return ok, err
 	}
-	c.making = []Textured{{c.freeHandle(), t}}
+	handle := c.freeHandle()
+	if d.Wanted != 0 {
+		handle = d.Wanted
+	}
+	c.making = []Textured{{handle, t}}
 	c.ask(Op{Kind: MakeTextures, Place: c.place(), Textures: c.making})
 	return false, nil
 }

@@ -8,6 +8,9 @@
 // the daemon knows (wire/grant): it needs neither. If it has a certificate as well,
 // that must be of the grant's user.
 //
+// Another node that asks for virtual GPUs (wire/borrow) shows the certificate of a node; its
+// questions go to the daemon.
+//
 // It knows no device and nothing of the daemon but its socket.
 package gateway
 
@@ -31,6 +34,7 @@ import (
 	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/borrow"
 	"muster/wire/grant"
 	"muster/wire/identity"
 	"muster/wire/lanes"
@@ -106,6 +110,7 @@ type Gateway struct {
 	unknown  *door.Places // by where they come from
 	known    *door.Places // by user
 	lanes    *door.Places // by user: they must not take the places that programs need
+	peers    *door.Places // by node
 	ended    atomic.Bool
 
 	mu      sync.Mutex
@@ -132,6 +137,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
 		known:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		lanes:   door.NewPlaces(c.Limits.User, c.Limits.All),
+		peers:   door.NewPlaces(peersEach, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{},
 	}
 	g.listener.Notice = func(trouble error) {
@@ -185,7 +191,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
-	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol}
+	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol}
 	t.SessionTicketsDisabled = true
 	t.DynamicRecordSizingDisabled = true
 	t.ClientAuth = tls.NoClientCert
@@ -207,13 +213,17 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn, lane, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
+	conn, protocol, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
 	if err != nil {
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
-	if lane {
+	switch protocol {
+	case wire.LaneProtocol:
 		g.serveLane(conn, unknown)
+		return
+	case borrow.Protocol: // agreed on with TLS only
+		g.servePeer(conn.(*tls.Conn), unknown, log)
 		return
 	}
 	patient := door.NewPatient(conn, g.Limits.Silence)

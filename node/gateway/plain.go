@@ -58,24 +58,27 @@ func comesPlain(conn syscall.Conn) (bool, error) {
 
 // meet finds out what a new connection is for, and whether it may come as far as that can be
 // known before it has said who it is.
-func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn link, lane bool, err error) {
+func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn link, protocol string, err error) {
 	without := false
 	if system, ok := plain.(syscall.Conn); ok && g.Plain {
 		if without, err = comesPlain(system); err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 	}
 	plain = door.NewEager(plain)
 	switch {
 	case without:
 		kind, err := wire.MeetPlain(plain, g.Token)
-		return plainLink{plain}, kind == wire.PlainLane, err
+		if kind == wire.PlainLane {
+			return plainLink{plain}, wire.LaneProtocol, err
+		}
+		return plainLink{plain}, wire.StreamProtocol, err
 	case g.TLS == nil:
-		return nil, false, errNoTLS
+		return nil, "", errNoTLS
 	}
 	secure := tls.Server(plain, g.TLS)
 	if err := handshake(secure); err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
-	return secure, secure.ConnectionState().NegotiatedProtocol == wire.LaneProtocol, nil
+	return secure, secure.ConnectionState().NegotiatedProtocol, nil
 }

@@ -99,6 +99,8 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
 		strictyaml.Key("plain", d.Bool("plain", &c.Remote.Plain)),
 		strictyaml.Key("head", func(n strictyaml.Node) error { return d.head(n, &c.Head) }),
+		strictyaml.Key("peers", func(n strictyaml.Node) error { return d.peers(n, &c.Offload) }),
+		strictyaml.Key("offload", func(n strictyaml.Node) error { return d.offload(n, &c.Offload) }),
 		strictyaml.Key("record", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))
 			return err
@@ -123,6 +125,70 @@ func (d *decoder) head(n strictyaml.Node, h *node.Head) error {
 	if err == nil && !given["address"] {
 		return d.Errorf(strictyaml.Start(n), "head needs an address: write address: HOST, or unix:@muster-head")
 	}
+	return err
+}
+
+// peers reads a list of nodes.
+func (d *decoder) peers(n strictyaml.Node, o *node.Offload) error {
+	items, ok := strictyaml.Items(n)
+	if !ok {
+		return d.Errorf(strictyaml.Start(n), "peers must be a list of nodes, as [n2, n3:9421], not %s", strictyaml.Kind(n))
+	}
+	o.Peers = nil
+	for _, item := range items {
+		w, err := d.Scalar(item, "a peer")
+		if err != nil {
+			return err
+		}
+		address, err := Peer(w.Text)
+		if err != nil {
+			return d.Errorf(strictyaml.Start(item), "%v", err)
+		}
+		o.Peers = append(o.Peers, address)
+	}
+	return nil
+}
+
+// Peers reads the short form of a list of nodes: n2,n3:9421.
+func Peers(text string) ([]string, error) {
+	var list []string
+	for _, word := range strings.Split(text, ",") {
+		address, err := Peer(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, address)
+	}
+	return list, nil
+}
+
+// GatewayPort is where nodes listen for others, unless they are told otherwise.
+const GatewayPort = "9421"
+
+// Peer reads the address of a node's gateway, HOST[:PORT].
+func Peer(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), GatewayPort
+	}
+	number, wrong := strconv.ParseUint(port, 10, 16)
+	if host == "" || strings.ContainsAny(host, " /@[]") || strings.Contains(host, ":") && net.ParseIP(host) == nil || wrong != nil || number == 0 {
+		return "", fmt.Errorf("a peer is a node's HOST or HOST:PORT, as n2 or 10.0.0.7:9421, not %q", text)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// offload reads auto, borrow, lend or off, or {mode, above, keep}.
+func (d *decoder) offload(n strictyaml.Node, o *node.Offload) error {
+	mode := strictyaml.Value(&d.File, "offload", &o.Mode, node.ParseOffload)
+	if !strictyaml.IsMapping(n) {
+		return mode(n)
+	}
+	_, err := d.Fields(n, "offload",
+		strictyaml.Key("mode", mode),
+		strictyaml.Key("above", d.Count("above", 1, 1<<20, &o.Above)),
+		strictyaml.Key("keep", d.Count("keep", 0, 1<<20, &o.Keep)),
+	)
 	return err
 }
 

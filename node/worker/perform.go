@@ -654,7 +654,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		}
 		outcome.Err = err
 	case clientcore.Move:
-		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan) })
+		outcome.Err = w.timed(&outcome, func() error { return w.move(o.Plan, o.Now) })
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -709,11 +709,12 @@ func onlyBrings(plan vmm.Plan) bool {
 }
 
 // move moves memory as the directory says, when everything on the devices has
-// ended.
-func (w *worker) move(plan vmm.Plan) error {
+// ended; at once if the client wants it so. What is brought for a guest waits for nobody
+// either: to a guest memory is there from the moment it is mapped, whatever runs.
+func (w *worker) move(plan vmm.Plan, now bool) error {
 	defer w.timeline.moved(plan)()
 	var drained []*gpu
-	brings := w.hosts.outstanding() > 0 && onlyBrings(plan)
+	brings := now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan)
 	for _, step := range plan {
 		if step.Op == vmm.Discard || slices.ContainsFunc(drained, func(g *gpu) bool { return g.place == step.Device }) {
 			continue
@@ -783,7 +784,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	}
 	began := w.now()
 	if err == nil {
-		err = w.move(o.Plan)
+		err = w.move(o.Plan, false)
 	}
 	if err != nil {
 		return clientcore.Outcome{Err: err}

@@ -55,7 +55,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	}
 	w.exposeByUse("it shares memory with other programs")
 	discards := func(s vmm.Step) bool { return s.Op == vmm.Discard }
-	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards)); err != nil {
+	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
 		return err
 	}
 	file := w.counter.take(o.Share)
@@ -78,7 +78,7 @@ func (w *worker) share(o *clientcore.Op) error {
 			w.host.release(r)
 		}
 	}
-	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }))
+	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
 }
 
 // openShared puts memory that another client shares at an address.

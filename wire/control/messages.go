@@ -41,6 +41,8 @@ type Serve struct {
 	// MemoryBy says what makes Memory what it is and how to change that, for the
 	// program's user.
 	MemoryBy string `json:"memory_by,omitempty"`
+	// Guest says that the client is another node, which has the device as its own.
+	Guest bool `json:"guest,omitempty"`
 	// Share is how many bytes of its device the client and others that belong to it may
 	// take, contexts included; 0 for all that the device has.
 	Share uint64 `json:"share,omitempty"`
@@ -127,7 +129,7 @@ type User struct {
 type DeviceConfig struct {
 	// Gone says that the device is not there: only its number is taken.
 	Gone bool `json:"gone,omitempty"`
-	// Kind is "soft" or "cuda".
+	// Kind is "soft", "cuda" or "remote".
 	Kind string `json:"kind"`
 	// Name is what programs see as the device's name.
 	Name string `json:"name"`
@@ -144,11 +146,30 @@ type DeviceConfig struct {
 	// Workers is how many threads run a soft device's kernels; 0 for its default.
 	Workers int `json:"workers,omitempty"`
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
-	// number of the device.
+	// number of the device, for remote that node's.
 	Index int `json:"index"`
+	// Lender is where the node is that lends a remote device; nil for others.
+	Lender *Lender `json:"lender,omitempty"`
 	// Faults is a file with rules by which the device fails (device/fault); "" for
 	// none. It is for tests only.
 	Faults string `json:"faults,omitempty"`
+}
+
+// Lender is another node, as a worker reaches it.
+type Lender struct {
+	// Address is HOST:PORT.
+	Address string `json:"address"`
+	// Ticket is the secret by which a device was borrowed: with it the worker needs neither
+	// certificate nor token, and Authority is all that it knows the other node by, in PEM form.
+	// "" for a device that the node has for good.
+	Ticket    string `json:"ticket,omitempty"`
+	Authority string `json:"authority,omitempty"`
+	// TLS is the folder with the certificates by which the two know each other.
+	TLS string `json:"tls,omitempty"`
+	// Token is the file with the word that the other node wants to hear; "" if none.
+	Token string `json:"token,omitempty"`
+	// Plain says that the connections are without TLS.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // Grant answers Want and Grow: the worker may use the device.

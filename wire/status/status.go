@@ -17,6 +17,33 @@ type Node struct {
 	Draining bool      `json:"draining,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
 	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
+	// Peers are the nodes from which virtual GPUs are borrowed, and Lent what other nodes have of
+	// this one.
+	Peers []Peer `json:"peers,omitempty"`
+	Lent  []Lent `json:"lent,omitempty"`
+}
+
+// Peer is another node, as this one knows it.
+type Peer struct {
+	Address string `json:"address"`
+	Node    string `json:"node,omitempty"` // as it calls itself
+	Self    bool   `json:"self,omitempty"` // it is this node
+	// Heard is how many seconds ago it said what follows; below 0: never.
+	Heard   float64 `json:"heard"`
+	Slots   int     `json:"vgpus"`
+	Free    int     `json:"free"` // virtual GPUs that it would lend
+	Waiting int     `json:"waiting"`
+	// Borrowed is how many of its virtual GPUs this node has, and Clients how many programs are there.
+	Borrowed int `json:"borrowed"`
+	Clients  int `json:"clients"`
+}
+
+// Lent is what another node has of this one.
+type Lent struct {
+	Node     string `json:"node"`
+	Device   int    `json:"device"`
+	Slots    int    `json:"vgpus"`
+	Recalled bool   `json:"recalled,omitempty"` // it is wanted back
 }
 
 // MPS is NVIDIA's Multi-Process Service, as the node's workers use it.
@@ -73,6 +100,7 @@ type Device struct {
 	Busy     int     `json:"busy"`      // clients with work under way
 	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
+	Lender   string  `json:"lender,omitempty"` // the node that lends it; "" if it is the node's own
 }
 
 // Changed answers a request that changed something: how the device is now, with its
@@ -116,6 +144,7 @@ type Client struct {
 	User      string  `json:"user"`
 	Program   string  `json:"program"`
 	Grant     string  `json:"grant,omitempty"` // under which it runs
+	Guest     bool    `json:"guest,omitempty"` // its program is on another node, which borrowed the device
 	Virtual   int     `json:"virtual_device"`
 	Device    *int    `json:"device"` // null where it has none
 	State     string  `json:"state"`

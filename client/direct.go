@@ -1,0 +1,234 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"muster/wire"
+)
+
+// Direct is a client of a node on another machine within this process, without a program and
+// without a socket: what it sends goes the way of a relayed program's messages. Several
+// goroutines may use it.
+type Direct struct {
+	Welcome  wire.Welcome
+	Devices  []wire.Device
+	Attached wire.Attached
+	// Shared has the data arena, whether a fault was seen, whether something was printed, and
+	// notices. Answers do not go there.
+	Shared *wire.Shared
+	// Producer sends messages that have no answer.
+	Producer *wire.Producer
+
+	relay *relay
+	free  chan int // slots for answers
+	over  chan struct{}
+
+	mu      sync.Mutex
+	asked   [slots]func(Answer)
+	given   map[uint32]func(Answer) // by the number of the message
+	closed  bool
+	release sync.Once
+}
+
+// slots is how many calls can wait at a time. The gateway needs some for data that it waits
+// for on our behalf.
+const slots = wire.Slots - 64
+
+// Answer is what became of a call.
+type Answer struct {
+	Result int32
+	Body   []byte // valid during the call that hands it over
+	Err    error  // there will be no answer: a *wire.ClosedError
+}
+
+// Greet asks a node what it shows.
+func Greet(ctx context.Context, remote Remote, hello wire.Hello) (wire.Welcome, []wire.Device, error) {
+	r := &relay{remote: remote, hello: withCredentials(hello, remote)}
+	defer r.finish("")
+	said, err := r.greet(ctx)
+	if err != nil {
+		return wire.Welcome{}, nil, err
+	}
+	return said.welcome, said.devices, nil
+}
+
+func withCredentials(hello wire.Hello, remote Remote) wire.Hello {
+	hello.Token, hello.Grant = remote.Token, remote.Grant
+	return hello
+}
+
+// Connect becomes the client of a device of a node on another machine. If the node refuses,
+// the error is a *wire.Refused.
+func Connect(ctx context.Context, remote Remote, hello wire.Hello, attach wire.Attach) (*Direct, error) {
+	r := &relay{remote: remote, hello: withCredentials(hello, remote), awaited: awaited{trips: remote.Trips}}
+	defer context.AfterFunc(ctx, func() { r.finish("it took too long") })()
+	d, err := r.connectDirect(ctx, attach)
+	if err != nil {
+		r.finish("")
+		if r.shared != nil {
+			r.shared.Unmap()
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+func (r *relay) connectDirect(ctx context.Context, attach wire.Attach) (*Direct, error) {
+	said, err := r.greet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	attached, err := r.attach(attach)
+	if err != nil {
+		return nil, err
+	}
+	ring, arena, err := r.makeShared()
+	if err != nil {
+		return nil, err
+	}
+	ring.Close()
+	arena.Close()
+	d := &Direct{Welcome: said.welcome, Devices: said.devices, Attached: *attached, Shared: r.shared, Producer: wire.NewProducer(r.shared),
+		relay: r, free: make(chan int, slots), over: make(chan struct{}), given: map[uint32]func(Answer){}}
+	for slot := range slots {
+		d.free <- slot
+	}
+	r.answers = d.answer
+	r.mu.Lock()
+	finished := r.finished
+	r.mu.Unlock()
+	if finished {
+		return nil, errors.Join(ctx.Err(), errors.New("it was ended while it was set up"))
+	}
+	go func() {
+		_ = r.carry()
+		d.end()
+	}()
+	return d, nil
+}
+
+// Start sends a call. The answer is handed to done, by the goroutine that receives: done must
+// not wait for anything, and must not send. It waits while all places for answers are taken.
+func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
+	var slot int
+	select {
+	case slot = <-d.free:
+	case <-d.over:
+		return d.reason()
+	}
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return d.reason()
+	}
+	d.asked[slot] = done
+	d.mu.Unlock()
+	h.Slot = slot
+	if err := d.Producer.Send(h, body); err != nil {
+		d.mu.Lock()
+		mine := d.asked[slot] != nil
+		d.asked[slot] = nil
+		d.mu.Unlock()
+		if !mine { // its end was told already
+			return nil
+		}
+		d.free <- slot
+		return err
+	}
+	return nil
+}
+
+// Fetch sends a message that has a part of the arena filled. Done is called as in Start, before
+// anybody hears of the end of work that came behind the message. At most 32 may be on their way.
+func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
+	h.Slot = -1
+	closed := false
+	var number uint32
+	err := d.Producer.SendNoted(h, body, func(seq uint32) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if closed = d.closed; !closed {
+			number, d.given[seq] = seq, done
+		}
+	})
+	if closed {
+		return d.reason()
+	}
+	if err != nil {
+		d.mu.Lock()
+		delete(d.given, number)
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// answer hands an answer to whoever asked. A node that answers what nobody asked is not
+// heard: it can hurt nobody but this client.
+func (d *Direct) answer(f *wire.Frame) {
+	if f.Slot >= slots {
+		return
+	}
+	d.mu.Lock()
+	var done func(Answer)
+	if f.Slot < 0 {
+		done = d.given[f.Seq]
+		delete(d.given, f.Seq)
+	} else {
+		done = d.asked[f.Slot]
+		d.asked[f.Slot] = nil
+	}
+	d.mu.Unlock()
+	if done == nil {
+		return
+	}
+	if f.Slot >= 0 {
+		d.free <- f.Slot
+	}
+	done(Answer{Result: f.Result, Body: f.Body})
+}
+
+// end tells all who wait that there will be no answers.
+func (d *Direct) end() {
+	d.mu.Lock()
+	d.closed = true
+	waiting := append(slices.Collect(maps.Values(d.given)), d.asked[:]...)
+	d.asked, d.given = [slots]func(Answer){}, map[uint32]func(Answer){}
+	d.mu.Unlock()
+	err := d.reason()
+	for _, done := range waiting {
+		if done != nil {
+			done(Answer{Err: err})
+		}
+	}
+	close(d.over)
+}
+
+// reason says why it is over.
+func (d *Direct) reason() error {
+	d.relay.mu.Lock()
+	defer d.relay.mu.Unlock()
+	if d.relay.reason == "" {
+		return &wire.ClosedError{Reason: "the connection to the node was closed"}
+	}
+	return &wire.ClosedError{Reason: d.relay.reason}
+}
+
+// Over is closed when it is over, whoever ended it, and all who waited were told.
+func (d *Direct) Over() <-chan struct{} { return d.over }
+
+// Reason says why it is over.
+func (d *Direct) Reason() string { return d.reason().Error() }
+
+// HangUp ends the client at the node. Whoever waits for an answer is told.
+func (d *Direct) HangUp() { d.relay.finish("") }
+
+// Close ends the client. Nobody may use it any more.
+func (d *Direct) Close() {
+	d.HangUp()
+	<-d.over
+	d.release.Do(d.Shared.Unmap)
+}

@@ -1,0 +1,630 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"muster/client"
+	"muster/device"
+	"muster/wire"
+)
+
+// stream is a queue of work of the lender's. Messages are sent at once, by whoever submits
+// the work, unless something must come first: host memory that earlier work may write, a
+// record that was not sent itself, or a buffer for data on their way back. Such work is kept
+// here, and all that follows in the stream behind it; one goroutine sends it in order. So who
+// submits never waits for the lender, and a long copy keeps nobody but its own stream.
+type stream struct {
+	c  *Context
+	id uint32
+
+	// order is held while work is submitted, so that work is sent in the order of its numbers.
+	order  sync.Mutex
+	closed bool
+
+	kept keeper
+
+	mu      sync.Mutex // never held while anything is waited for
+	issued  uint64     // how much work was submitted
+	done    uint64     // how much of it is known to have ended
+	probed  uint64     // how much of it will be known when the probes are answered
+	waiting []waiter
+	hazards []*future // work before which host memory may change
+	leaves  bool
+}
+
+var (
+	_ device.Stream   = (*stream)(nil)
+	_ device.Taker    = (*stream)(nil)
+	_ device.Words    = (*stream)(nil)
+	_ device.Notifier = (*stream)(nil)
+)
+
+// waiter is told when so much work has ended.
+type waiter struct {
+	number uint64
+	told   func()
+}
+
+// future is something that will have happened.
+type future struct{ done chan struct{} }
+
+func newFuture() *future { return &future{make(chan struct{})} }
+
+func (f *future) is() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// pending are those of futures that have not happened.
+func pending(all []*future) []*future {
+	return slices.DeleteFunc(slices.Clone(all), (*future).is)
+}
+
+// keeper is work that waits to be sent, in order.
+type keeper struct {
+	mu      sync.Mutex
+	jobs    []job
+	running bool
+}
+
+// job is a piece of work. Send sends it, when all that it comes after has happened.
+type job struct {
+	after []*future
+	send  func() error
+}
+
+// NewStream makes a stream.
+func (c *Context) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
+
+// NewStreamOf makes a stream with a priority.
+func (c *Context) NewStreamOf(priority int) (device.Stream, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	const nonBlocking = 1
+	s := &stream{c: c, id: c.last.Add(1)}
+	if err := c.post(&wire.StreamCreate{Stream: s.id, Flags: nonBlocking, Priority: int32(priority)}); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams[s] = true
+	return s, nil
+}
+
+// --- submitting -------------------------------------------------------------------
+
+// usable says why a stream takes no work; order is held.
+func (s *stream) usable() error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	if s.closed {
+		return fmt.Errorf("the stream: %w", device.ErrClosed)
+	}
+	return nil
+}
+
+// number counts one more piece of work.
+func (s *stream) number() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.issued++
+	return s.issued
+}
+
+// submit gives the stream work. Whatever j waits for, the caller does not; long says that
+// sending may take a while. The stream's order is held.
+func (s *stream) submit(j job, long bool) error {
+	k := &s.kept
+	k.mu.Lock()
+	if !k.running && !long && len(j.after) == 0 {
+		k.mu.Unlock()
+		return j.send() // nobody else sends: order is held
+	}
+	k.jobs = append(k.jobs, j)
+	if !k.running {
+		k.running = true
+		s.c.running.Add(1)
+		go s.sendKept()
+	}
+	k.mu.Unlock()
+	return nil
+}
+
+// sendKept sends what is kept until there is nothing more.
+func (s *stream) sendKept() {
+	defer s.c.running.Done()
+	k := &s.kept
+	for {
+		k.mu.Lock()
+		if len(k.jobs) == 0 {
+			k.running = false
+			k.mu.Unlock()
+			return
+		}
+		j := k.jobs[0]
+		k.jobs[0] = job{}
+		k.jobs = k.jobs[1:]
+		k.mu.Unlock()
+		if !s.c.happened(j.after) || j.send() != nil {
+			k.drop()
+			return
+		}
+	}
+}
+
+// drop forgets what is kept: the context has ended.
+func (k *keeper) drop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.jobs, k.running = nil, false
+}
+
+// happened waits for futures; false if the context ends first.
+func (c *Context) happened(all []*future) bool {
+	for _, f := range all {
+		select {
+		case <-f.done:
+		case <-c.over:
+			return false
+		}
+	}
+	return true
+}
+
+// simple submits work that one message describes.
+func (s *stream) simple(m wire.Message) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.number()
+	return s.submit(job{send: func() error { return s.c.post(m) }}, false)
+}
+
+// --- copies -----------------------------------------------------------------------
+
+// inline is how many bytes travel in the message itself, as in the library in C.
+const inline = 16 << 10
+
+// CopyIn copies from the host to the device. The bytes are read before it returns unless
+// earlier work may still write them, or they are many.
+func (s *stream) CopyIn(dst uint64, src []byte) error {
+	return s.copyIn(dst, src, len(src) > wire.MaxPiece)
+}
+
+// CopyTaken is CopyIn, with src read before it returns.
+func (s *stream) CopyTaken(dst uint64, src []byte) error {
+	s.order.Lock()
+	s.kept.mu.Lock()
+	kept := s.kept.running
+	s.kept.mu.Unlock()
+	s.order.Unlock()
+	if kept || len(s.hazarded()) > 0 {
+		src = bytes.Clone(src)
+		return s.copyOwn(dst, src)
+	}
+	return s.copyIn(dst, src, false)
+}
+
+// hazarded are futures that host memory must not be read before.
+func (s *stream) hazarded() []*future {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hazards = pending(s.hazards)
+	return s.hazards
+}
+
+func (s *stream) copyIn(dst uint64, src []byte, long bool) error {
+	return s.copyAfter(dst, src, long, s.hazarded)
+}
+
+// copyOwn copies bytes that nobody else has.
+func (s *stream) copyOwn(dst uint64, src []byte) error {
+	return s.copyAfter(dst, src, false, func() []*future { return nil })
+}
+
+func (s *stream) copyAfter(dst uint64, src []byte, long bool, after func() []*future) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.c.memory.check(dst, uint64(len(src))); err != nil {
+		return err
+	}
+	if len(src) == 0 {
+		return nil
+	}
+	s.number()
+	return s.submit(job{after: after(), send: func() error { return s.sendBytes(dst, src) }}, long)
+}
+
+// sendBytes sends the bytes of a copy, in pieces.
+func (s *stream) sendBytes(dst uint64, src []byte) error {
+	if len(src) <= inline {
+		return s.c.post(&wire.CopyInline{Dst: dst, Stream: s.id, Data: src})
+	}
+	for len(src) > 0 {
+		n := min(len(src), wire.MaxPiece)
+		if err := s.c.postData(&wire.CopyIn{Dst: dst, Stream: s.id}, src[:n]); err != nil {
+			return err
+		}
+		dst, src = dst+uint64(n), src[n:]
+	}
+	return nil
+}
+
+// CopyOut copies from the device to the host.
+func (s *stream) CopyOut(dst []byte, src uint64) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.c.memory.check(src, uint64(len(dst))); err != nil {
+		return err
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	s.number()
+	there := &arrival{landed: newFuture()}
+	s.hazard(there.landed)
+	if len(dst) <= wire.BounceBuffer {
+		select {
+		case at := <-s.c.bounce: // no need to wait for one
+			there.pieces.Store(1)
+			return s.submit(job{send: func() error { return s.fetchPiece(dst, src, at, there) }}, false)
+		default:
+		}
+	}
+	there.pieces.Store(int64(len(dst)+wire.BounceBuffer-1) / wire.BounceBuffer)
+	return s.submit(job{send: func() error { return s.fetchPieces(dst, src, there) }}, true)
+}
+
+// hazard notes work of this stream that writes host memory. It comes behind all that the
+// stream has waited for.
+func (s *stream) hazard(f *future) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hazards = []*future{f}
+}
+
+// arrival is a copy on its way to the host.
+type arrival struct {
+	landed *future
+	pieces atomic.Int64 // that are not there yet
+}
+
+// fetchPieces asks for all of a copy, in pieces.
+func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
+	for len(dst) > 0 {
+		n := min(len(dst), wire.BounceBuffer)
+		var at uint64
+		select {
+		case at = <-s.c.bounce:
+		case <-s.c.over:
+			return s.c.ended()
+		}
+		if err := s.fetchPiece(dst[:n], src, at, there); err != nil {
+			return err
+		}
+		dst, src = dst[n:], src+uint64(n)
+	}
+	return nil
+}
+
+// fetchPiece asks for one piece, by a buffer.
+func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival) error {
+	c := s.c
+	return c.startFetch(&wire.CopyOut{Src: src, Stream: s.id}, span{at, uint64(len(dst))}, func(a client.Answer) {
+		if a.Err == nil && a.Result == resultSuccess {
+			// The memory stays until all answers were handed over.
+			if data, err := c.guest.Shared.Data(at, uint64(len(dst))); err == nil {
+				copy(dst, data)
+			}
+		}
+		c.bounce <- at
+		if a.Err == nil && a.Result != resultSuccess {
+			go c.failed("a copy from the device", a.Result)
+			return
+		}
+		if a.Err == nil && there.pieces.Add(-1) == 0 {
+			close(there.landed.done)
+		}
+	})
+}
+
+// Copy copies within the device.
+func (s *stream) Copy(dst, src, size uint64) error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	for _, addr := range []uint64{dst, src} {
+		if err := s.c.memory.check(addr, size); err != nil {
+			return err
+		}
+	}
+	if size == 0 {
+		return nil
+	}
+	return s.simple(&wire.CopyWithin{Dst: dst, Src: src, Size: size, Stream: s.id})
+}
+
+// Fill writes count elements of width bytes.
+func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	if width != 1 && width != 2 && width != 4 || dst%uint64(max(1, width)) != 0 || count > 1<<48 {
+		return fmt.Errorf("filling %d elements of %d bytes at %#x: %w", count, width, dst, device.ErrInvalidValue)
+	}
+	if err := s.c.memory.check(dst, count*uint64(width)); err != nil {
+		return err
+	}
+	if count == 0 {
+		return nil
+	}
+	return s.simple(&wire.Fill{Dst: dst, Value: value, Width: uint32(width), Count: count, Height: 1, Stream: s.id})
+}
+
+// --- words ------------------------------------------------------------------------
+
+func (s *stream) checkWord(addr uint64, width int) error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	if width != 4 && width != 8 || addr%uint64(max(1, width)) != 0 {
+		return fmt.Errorf("a word of %d bytes at %#x: %w", width, addr, device.ErrInvalidValue)
+	}
+	return s.c.memory.check(addr, uint64(width))
+}
+
+// WriteWord writes a word.
+func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	return s.simple(&wire.StreamWrite{Stream: s.id, Addr: addr, Value: value, Width: uint32(width)})
+}
+
+// WaitWord lets the stream wait for a word.
+func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	if c > device.NotAll {
+		return fmt.Errorf("comparison %d: %w", c, device.ErrInvalidValue)
+	}
+	return s.simple(&wire.StreamAwait{Stream: s.id, Addr: addr, Value: value, Width: uint32(width), Compare: uint32(c), Cookie: s.c.cookies.Add(1)})
+}
+
+// --- functions of the host ----------------------------------------------------------
+
+// Call runs f when the work before it is done; later work waits for it.
+func (s *stream) Call(f func()) error {
+	if f == nil {
+		return fmt.Errorf("no function: %w", device.ErrInvalidValue)
+	}
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.number()
+	returned, cookie := newFuture(), s.c.cookies.Add(1)
+	s.hazard(returned)
+	s.c.mu.Lock()
+	s.c.functions[cookie] = func() {
+		f()
+		close(returned.done)
+	}
+	serves := s.c.served
+	s.c.served = true
+	s.c.mu.Unlock()
+	return s.submit(job{send: func() error {
+		if !serves {
+			if err := s.c.nextFunction(); err != nil {
+				return err
+			}
+		}
+		return s.c.post(&wire.HostFunction{Stream: s.id, Cookie: cookie})
+	}}, false)
+}
+
+// nextFunction asks which function is to be run next.
+func (c *Context) nextFunction() error {
+	return c.start(&wire.HostNext{}, span{}, func(a client.Answer) {
+		var reply wire.HostNextReply
+		if a.Err != nil || a.Result != resultSuccess || reply.Decode(a.Body) != nil || reply.Cookie == 0 {
+			return
+		}
+		// The goroutine that receives must not wait.
+		go func() { _ = c.nextFunction() }()
+		go c.runFunction(reply.Cookie)
+	})
+}
+
+// runFunction runs a function that its stream has arrived at, and lets the stream go on.
+func (c *Context) runFunction(cookie uint64) {
+	c.mu.Lock()
+	f := c.functions[cookie]
+	delete(c.functions, cookie)
+	c.mu.Unlock()
+	if f == nil || c.check() != nil {
+		return
+	}
+	f()
+	_ = c.post(&wire.HostDone{Cookie: cookie})
+}
+
+// --- the end of work ------------------------------------------------------------------
+
+// ended notes that so much work has ended, and tells who waits for it.
+func (s *stream) ended(number uint64) {
+	s.mu.Lock()
+	s.done = max(s.done, number)
+	var told []func()
+	s.waiting = slices.DeleteFunc(s.waiting, func(w waiter) bool {
+		if w.number <= s.done {
+			told = append(told, w.told)
+		}
+		return w.number <= s.done
+	})
+	s.mu.Unlock()
+	for _, f := range told {
+		f()
+	}
+}
+
+// has says whether so much work is known to have ended.
+func (s *stream) has(number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done >= number
+}
+
+// wait has f called when so much work is known to have ended; at once if it is.
+func (s *stream) wait(number uint64, f func()) {
+	s.mu.Lock()
+	if s.done < number {
+		s.waiting = append(s.waiting, waiter{number, f})
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	f()
+}
+
+// probe has the end of all work so far be told, and returns what is closed then.
+func (s *stream) probe() (<-chan struct{}, error) {
+	done := make(chan struct{})
+	return done, s.probeFor(func() { close(done) })
+}
+
+// probeFor has f called at the end of all work so far.
+func (s *stream) probeFor(f func()) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	return s.probeHeld(f)
+}
+
+// probeHeld is probeFor for who holds the stream's order.
+func (s *stream) probeHeld(f func()) error {
+	s.mu.Lock()
+	number, asked := s.issued, s.probed >= s.issued
+	if !s.leaves {
+		s.probed = s.issued
+	}
+	s.mu.Unlock()
+	s.wait(number, f)
+	if asked || s.closed || s.has(number) {
+		return nil
+	}
+	return s.submit(job{send: func() error {
+		return s.c.start(&wire.StreamSynchronise{Stream: s.id}, span{}, func(a client.Answer) { s.answered(number, a) })
+	}}, false)
+}
+
+// answered takes the answer to a probe.
+func (s *stream) answered(number uint64, a client.Answer) {
+	switch {
+	case a.Err != nil: // the end of the context is told otherwise
+	case a.Result != resultSuccess:
+		go s.c.failed("work of a stream", a.Result)
+	default:
+		s.ended(number)
+	}
+}
+
+// Done says whether all submitted work is known to have ended. If not, it has that be told.
+func (s *stream) Done() (bool, error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	number, asked := s.issued, s.probed >= s.issued
+	done := s.done >= s.issued
+	s.mu.Unlock()
+	switch {
+	case done && s.c.printed():
+		s.c.fetchPrints()
+		fallthrough
+	case done:
+		return true, nil
+	case asked:
+		return false, nil
+	}
+	err := s.probeHeld(func() {})
+	return s.has(number), err
+}
+
+// Synchronise waits until all work submitted before has ended.
+func (s *stream) Synchronise(ctx context.Context) error {
+	s.order.Lock()
+	err := s.usable()
+	done := make(chan struct{})
+	if err == nil {
+		err = s.probeHeld(func() { close(done) })
+	}
+	s.order.Unlock()
+	if err == nil {
+		err = s.c.await(ctx, done)
+	}
+	if err != nil {
+		return err
+	}
+	s.c.fetchPrints()
+	return s.c.check()
+}
+
+// Notify has f called when all work so far has ended; later work does not wait for it.
+func (s *stream) Notify(f func()) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.probeHeld(f)
+}
+
+// Close takes no more work.
+func (s *stream) Close() error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if s.closed {
+		return nil
+	}
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	if err := s.probeHeld(func() {}); err != nil { // nobody can ask later
+		return err
+	}
+	s.closed = true
+	s.mu.Lock()
+	s.leaves = true
+	s.mu.Unlock()
+	return s.submit(job{send: func() error { return s.c.post(&wire.StreamDestroy{Stream: s.id}) }}, false)
+}
+
+// left says whether the stream is closed and nothing of it is under way.
+func (s *stream) left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaves && s.done >= s.issued
+}

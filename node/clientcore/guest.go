@@ -1,0 +1,142 @@
+package clientcore
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+// A guest is another node whose device this client is (device/remote). It is a client like
+// others: its memory is swapped, its kernels wait for a lease, limits hold. What it maps it
+// needs, all of it; what a kernel may touch is known where its program runs.
+
+// asGuest refuses messages that only guests may send.
+func (c *Core) asGuest() error {
+	if !c.config.Guest {
+		return fmt.Errorf("only a guest may send this: %w", ErrProtocol)
+	}
+	return nil
+}
+
+// whole returns a guest's range, which must be whole chunks.
+func (c *Core) whole(addr, size uint64) (vmm.Range, error) {
+	r := vmm.Range{Addr: addr, Size: size}
+	arena := c.config.Arena
+	switch {
+	case size == 0 || (addr|size)%c.config.Chunk != 0, addr < arena.Addr || size > arena.Size || addr-arena.Addr > arena.Size-size:
+		return r, fmt.Errorf("%d bytes at %#x: give whole chunks of %d bytes in the arena: %w", size, addr, c.config.Chunk, device.ErrInvalidValue)
+	}
+	return r, nil
+}
+
+// memMap gives a guest memory. Each chunk is an allocation of its own, so that it can be
+// given back in other pieces.
+func (c *Core) memMap(m *Message, d *wire.MemMap) (bool, error) {
+	if err := c.asGuest(); err != nil {
+		return true, err
+	}
+	r, err := c.whole(d.Addr, d.Size)
+	if err != nil {
+		return true, err
+	}
+	if limit := c.config.Limit; limit > 0 && r.Size > limit-min(limit, c.space.Allocated()) {
+		return true, allocation(r.Size, c.beyondLimit())
+	}
+	if ok, err := c.commit(c.onHost() + r.Size); !ok || err != nil {
+		if err != nil {
+			err = allocation(r.Size, err)
+		}
+		return ok, err
+	}
+	for at := r.Addr; at < r.Addr+r.Size; at += c.config.Chunk {
+		if err := c.space.Alloc(vmm.Range{Addr: at, Size: c.config.Chunk}); err != nil {
+			_, wrong := c.freeChunks(vmm.Range{Addr: r.Addr, Size: at - r.Addr}) // nothing has used them: no plan is to be performed
+			if wrong != nil {
+				return true, wrong
+			}
+			return true, err
+		}
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: Reserve, Range: r})
+	}
+	c.reply(m.Header.Slot, success, nil)
+	return true, nil
+}
+
+// freeChunks forgets the allocations of a guest in a range.
+func (c *Core) freeChunks(r vmm.Range) (plan vmm.Plan, err error) {
+	for at := r.Addr; at < r.Addr+r.Size; at += c.config.Chunk {
+		part, err := c.space.Free(at)
+		if err != nil {
+			return plan, err
+		}
+		plan = append(plan, part...)
+	}
+	return plan, nil
+}
+
+// memUnmap takes memory from a guest, whatever uses it.
+func (c *Core) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
+	if err := c.asGuest(); err != nil {
+		return true, err
+	}
+	r, err := c.whole(d.Addr, d.Size)
+	if err != nil {
+		return true, err
+	}
+	if err := c.space.Check(r); err != nil {
+		return true, err
+	}
+	plan, err := c.freeChunks(r)
+	if err != nil {
+		return true, err
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: GiveBack, Range: r})
+	}
+	c.commitLess(c.onHost())
+	if len(plan) > 0 {
+		c.ask(Op{Kind: Move, Plan: plan, Now: true})
+	}
+	return true, nil
+}
+
+// modulePlace takes note where the variables of a module are to lie that is loaded next.
+func (c *Core) modulePlace(m *Message, d *wire.ModulePlace) (bool, error) {
+	if err := c.asGuest(); err != nil {
+		return true, err
+	}
+	if _, loaded := c.Modules.ByID[d.Module]; loaded || len(c.Modules.Places) >= maxObjects {
+		return true, fmt.Errorf("module %d is loaded already, or there are too many: %w", d.Module, ErrProtocol)
+	}
+	globals, err := decodePlaces(m.Data)
+	if err != nil {
+		return true, err
+	}
+	if c.Modules.Places == nil {
+		c.Modules.Places = map[uint32][]device.Global{}
+	}
+	c.Modules.Places[d.Module] = globals
+	return true, nil
+}
+
+// decodePlaces reads where variables are to lie. It never returns nil without an error: a
+// module without variables is placed, too.
+func decodePlaces(data []byte) ([]device.Global, error) {
+	globals := []device.Global{}
+	const head = 8 + 8 + 4 + 4
+	le := binary.LittleEndian
+	for len(data) > 0 {
+		if len(data) < head || uint64(len(data)-head) < uint64(le.Uint32(data[20:])) {
+			return nil, fmt.Errorf("the places of variables are cut short: %w", ErrProtocol)
+		}
+		name := head + int(le.Uint32(data[20:]))
+		globals = append(globals, device.Global{Address: le.Uint64(data), Size: le.Uint64(data[8:]), Managed: le.Uint32(data[16:]) != 0, Name: string(data[head:name])})
+		data = data[name:]
+	}
+	return globals, nil
+}

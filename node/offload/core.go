@@ -1,0 +1,523 @@
+package offload
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Core is what a node knows of others, as a value that events change.
+type Core struct {
+	cfg   Config
+	now   Time
+	dice  *rand.Rand
+	local Local
+
+	peers    []*peer // by name
+	borrowed []*loan // as they came
+	lent     []*lent // as they were given
+
+	pendingSince Time // Above clients that could run elsewhere have waited since; never if they do not
+	waitingSince Time // a client of the node's own has waited since; never if none does
+	waitedAt     Time // when one last did
+	futile       backoff
+}
+
+// never is a time that does not come.
+const never Time = math.MaxInt64
+
+// peer is another node that may lend.
+type peer struct {
+	id      PeerID
+	load    Load
+	heard   Time // when it said so; never if it has not
+	asking  int  // slots that the question under way wants
+	talking bool // a question is under way
+	refusal backoff
+	self    bool // it is this node
+}
+
+// loan is a ticket that this node holds.
+type loan struct {
+	Ticket
+	peer    *peer
+	clients int  // there
+	empty   Time // since when there has been none
+	used    bool // there was one
+	leaving bool // it is drained
+}
+
+// lent is a ticket that this node gave.
+type lent struct {
+	Ticket
+	to       NodeID
+	heard    Time // when its borrower last named it, or was given it
+	recalled bool
+}
+
+// backoff is for how long something is not tried again that was in vain.
+type backoff struct {
+	until Time
+	row   int
+}
+
+func (b *backoff) failed(now, first, longest Time) {
+	wait := longest
+	if b.row < 30 && first<<b.row < longest {
+		wait = first << b.row
+	}
+	b.row++
+	b.until = now + wait
+}
+
+// New makes the core of a node that knows nobody yet.
+func New(cfg Config) (*Core, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Core{cfg: cfg, dice: rand.New(rand.NewPCG(cfg.Seed, 20)), pendingSince: never, waitingSince: never, waitedAt: -cfg.Calm}, nil
+}
+
+// advance has the time go on, never back.
+func (c *Core) advance(now Time) { c.now = max(c.now, now) }
+
+// Peers says whom there is to borrow from. Those that are not named any more are forgotten when
+// no ticket of theirs is held: until then they are asked for nothing new.
+func (c *Core) Peers(now Time, ids []PeerID) []Effect {
+	c.advance(now)
+	known := c.peers
+	c.peers = nil
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		i := slices.IndexFunc(known, func(p *peer) bool { return p.id == id })
+		if i < 0 {
+			c.peers = append(c.peers, &peer{id: id, heard: never})
+			continue
+		}
+		c.peers = append(c.peers, known[i])
+	}
+	return c.decide()
+}
+
+// Local says how the node is now; clients says how many are on the device of each ticket.
+func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
+	c.advance(now)
+	c.local = is
+	for _, l := range c.borrowed {
+		n := clients[l.ID]
+		if n > 0 && !l.used {
+			l.used = true
+			c.futile, l.peer.refusal = backoff{}, backoff{}
+		}
+		if n == 0 && l.clients > 0 {
+			l.empty = c.now
+		}
+		l.clients = n
+	}
+	if is.Waiting > 0 {
+		c.waitedAt = c.now
+	}
+	c.pendingSince = since(c.pendingSince, c.now, is.Pending >= c.cfg.Above)
+	c.waitingSince = since(c.waitingSince, c.now, is.Waiting > 0)
+	return c.decide()
+}
+
+// since is from when on something has held, if it held from then on before.
+func since(before, now Time, holds bool) Time {
+	switch {
+	case !holds:
+		return never
+	case before == never:
+		return now
+	}
+	return before
+}
+
+// Says is what a peer is to be asked now. The driver tells how that ended with Answered or
+// Unreached, and asks the peer nothing else before.
+func (c *Core) Says(id PeerID) Question {
+	p := c.peerOf(id)
+	if p == nil {
+		return Question{}
+	}
+	p.talking = true
+	return Question{Slots: p.asking, Holds: c.held(p)}
+}
+
+// held are the tickets of a lender that this node has not given up.
+func (c *Core) held(p *peer) (ids []TicketID) {
+	for _, l := range c.borrowed {
+		if l.peer == p {
+			ids = append(ids, l.ID)
+		}
+	}
+	return ids
+}
+
+// Answered takes what a peer answered.
+func (c *Core) Answered(now Time, id PeerID, a Answer) []Effect {
+	c.advance(now)
+	p := c.peerOf(id)
+	if p == nil {
+		return nil
+	}
+	asked := p.asking
+	p.asking, p.talking, p.load, p.heard = 0, false, a.Load.bounded(), c.now
+	var out []Effect
+	switch {
+	case asked == 0:
+	case !a.Ticket.credible(asked) || c.loanOf(a.Ticket.ID) != nil:
+		p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+	default:
+		c.borrowed = append(c.borrowed, &loan{Ticket: a.Ticket, peer: p, empty: c.now})
+		out = append(out, Use{Peer: id, Ticket: a.Ticket})
+	}
+	for _, l := range c.borrowed {
+		if l.peer == p && slices.Contains(a.Recalls, l.ID) {
+			out = c.leave(out, l, "the lender needs it")
+		}
+	}
+	return append(out, c.decide()...)
+}
+
+// Unreached says that a peer did not answer, or not as a peer does.
+func (c *Core) Unreached(now Time, id PeerID) []Effect {
+	c.advance(now)
+	p := c.peerOf(id)
+	if p == nil {
+		return nil
+	}
+	p.asking, p.talking = 0, false
+	p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+	return c.decide()
+}
+
+// IsSelf says that a peer is this node: lists of peers may be the same on all nodes.
+func (c *Core) IsSelf(id PeerID) {
+	if p := c.peerOf(id); p != nil {
+		p.self, p.asking, p.talking = true, 0, false
+	}
+}
+
+// Failed says that the device of a ticket could not be had, or was lost. The ticket is given up.
+func (c *Core) Failed(now Time, id TicketID) []Effect {
+	c.advance(now)
+	if l := c.loanOf(id); l != nil {
+		l.peer.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+		l.peer.load.Free = 0
+		c.drop(l)
+	}
+	return c.decide()
+}
+
+// Left says that nobody is on the device of a ticket any more that was to be left. The ticket is
+// given up.
+func (c *Core) Left(now Time, id TicketID) []Effect {
+	c.advance(now)
+	if l := c.loanOf(id); l != nil {
+		c.drop(l)
+	}
+	return c.decide()
+}
+
+// Tick says that time went on.
+func (c *Core) Tick(now Time) []Effect {
+	c.advance(now)
+	return c.decide()
+}
+
+// Asked answers a borrower. If it gets a ticket, that has the ID which the driver drew.
+func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []Effect) {
+	c.advance(now)
+	var a Answer
+	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return l.to == from && !slices.Contains(q.Holds, l.ID) })
+	for _, held := range q.Holds {
+		l := c.lentTo(from, held)
+		if l == nil {
+			a.Recalls = append(a.Recalls, held)
+			continue
+		}
+		if l.heard = c.now; l.recalled {
+			a.Recalls = append(a.Recalls, held)
+		}
+	}
+	effects := c.decide()
+	if want := min(q.Slots, c.lendable(), c.cfg.Most-c.lentSlots(from)); want > 0 && id != "" {
+		a.Ticket = c.ticket(id, want)
+		c.lent = append(c.lent, &lent{Ticket: a.Ticket, to: from, heard: c.now})
+	}
+	a.Load = c.Load()
+	return a, effects
+}
+
+// ticket takes slots of the device where a newcomer is served best: of those wanted, the part that the
+// device has of all slots that are to be had, so that the next question finds another device.
+func (c *Core) ticket(id TicketID, want int) Ticket {
+	var best Device
+	free, all := 0, 0
+	for _, d := range c.local.Devices {
+		n := c.freeOf(d)
+		all += n
+		if n > 0 && (free == 0 || c.worth(d) > c.worth(best)) {
+			best, free = d, n
+		}
+	}
+	share := (want*free + all - 1) / all
+	return Ticket{ID: id, Device: best.Number, Slots: min(want, free, share), Speed: best.Speed / float64(1+best.Used)}
+}
+
+// worth is what a newcomer gets of a device, beside those who are there or may come.
+func (c *Core) worth(d Device) float64 {
+	return d.Speed / float64(1+d.Used+max(d.Guests, c.lentOf(d)))
+}
+
+// freeOf is how many slots of a device are neither used nor lent.
+func (c *Core) freeOf(d Device) int {
+	return max(0, d.Slots-d.Used-max(d.Guests, c.lentOf(d)))
+}
+
+// lentOf is how many slots of a device are lent.
+func (c *Core) lentOf(d Device) (slots int) {
+	for _, l := range c.lent {
+		if l.Device == d.Number {
+			slots += l.Slots
+		}
+	}
+	return slots
+}
+
+// Load is what the node tells others of itself.
+func (c *Core) Load() Load {
+	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting}
+}
+
+// bounded keeps what a peer claims from overflowing anything.
+func (l Load) bounded() Load {
+	const most = 1 << 20
+	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most)}
+}
+
+// Next is when the core wants to hear a Tick, if nothing else comes before.
+func (c *Core) Next() (Time, bool) {
+	next := never
+	sooner := func(at Time) {
+		if at > c.now {
+			next = min(next, at)
+		}
+	}
+	if c.waitingSince != never {
+		sooner(c.waitingSince + c.cfg.Patience)
+	}
+	if c.pendingSince != never {
+		sooner(c.pendingSince + c.cfg.Patience)
+		sooner(c.futile.until)
+		for _, p := range c.peers {
+			sooner(p.refusal.until)
+		}
+	}
+	for _, l := range c.borrowed {
+		if l.clients == 0 && !l.leaving {
+			sooner(l.empty + c.cfg.Linger)
+		}
+	}
+	for _, l := range c.lent {
+		sooner(l.heard + c.cfg.Term)
+	}
+	return next, next != never
+}
+
+// --- decisions -----------------------------------------------------------------
+
+// decide does whatever the present state calls for.
+func (c *Core) decide() []Effect {
+	c.expire()
+	c.recall()
+	return c.borrow(c.giveUp(nil))
+}
+
+// expire frees the tickets of borrowers that are silent.
+func (c *Core) expire() {
+	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return c.now-l.heard >= c.cfg.Term })
+}
+
+// recall wants tickets back for clients of the node that wait, the last ones first.
+func (c *Core) recall() {
+	if c.now-c.waitingSince < c.cfg.Patience && !c.local.Closed {
+		return
+	}
+	missing := c.local.Waiting
+	if c.local.Closed {
+		missing = math.MaxInt
+	}
+	for _, l := range slices.Backward(c.lent) {
+		if missing <= 0 {
+			return
+		}
+		l.recalled = true
+		missing -= l.Slots
+	}
+}
+
+// waitLong says that enough clients have waited for long enough to borrow slots for them.
+func (c *Core) waitLong() bool {
+	return c.pendingSince != never && (c.now-c.pendingSince >= c.cfg.Patience || len(c.local.Devices) == 0)
+}
+
+// giveUp leaves the tickets that are of no use any more.
+func (c *Core) giveUp(out []Effect) []Effect {
+	for _, l := range c.borrowed {
+		if l.clients > 0 || l.leaving || c.now-l.empty < c.cfg.Linger && !c.local.Closed || c.needed(l) {
+			continue
+		}
+		if !l.used {
+			c.futile.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+			l.peer.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+		}
+		out = c.leave(out, l, "no program uses it")
+	}
+	return out
+}
+
+// needed says that a ticket is all that the clients of a node without devices could run on.
+func (c *Core) needed(l *loan) bool {
+	if len(c.local.Devices) > 0 || c.local.Clients == 0 || c.local.Closed {
+		return false
+	}
+	return !slices.ContainsFunc(c.borrowed, func(o *loan) bool { return o != l && !o.leaving })
+}
+
+func (c *Core) leave(out []Effect, l *loan, why string) []Effect {
+	if l.leaving {
+		return out
+	}
+	l.leaving = true
+	return append(out, Leave{Ticket: l.ID, Why: why})
+}
+
+// borrow asks a peer for slots, if clients wait for which there are none.
+func (c *Core) borrow(out []Effect) []Effect {
+	want := c.wanted()
+	if want <= 0 {
+		return out
+	}
+	p := c.choose()
+	if p == nil {
+		return out
+	}
+	p.asking = min(want, p.load.Free)
+	return append(out, Ask{Peer: p.id})
+}
+
+// wanted is how many slots to ask for now.
+func (c *Core) wanted() int {
+	if !c.cfg.Borrow || c.local.Closed || !c.waitLong() || len(c.lent) > 0 || c.asks() || c.now < c.futile.until {
+		return 0
+	}
+	spare, all := 0, 0
+	for _, l := range c.borrowed {
+		all += l.Slots
+		if !l.leaving {
+			spare += max(0, l.Slots-l.clients)
+		}
+	}
+	return min(c.local.Pending-spare, c.cfg.Most-all)
+}
+
+// asks says that a question for slots is under way.
+func (c *Core) asks() bool {
+	return slices.ContainsFunc(c.peers, func(p *peer) bool { return p.asking > 0 })
+}
+
+// choose draws two of the peers that may have slots, and takes the one that has more.
+func (c *Core) choose() *peer {
+	var may []*peer
+	for _, p := range c.peers {
+		if c.expected(p) > 0 && !p.talking && c.now >= p.refusal.until {
+			may = append(may, p)
+		}
+	}
+	switch len(may) {
+	case 0:
+		return nil
+	case 1:
+		return may[0]
+	}
+	i := c.dice.IntN(len(may))
+	j := c.dice.IntN(len(may) - 1)
+	if j >= i {
+		j++
+	}
+	if c.expected(may[j]) > c.expected(may[i]) {
+		i = j
+	}
+	return may[i]
+}
+
+// expected is how many slots a peer is expected to lend: what it said, less the older that is.
+func (c *Core) expected(p *peer) float64 {
+	if p.self || p.heard == never || c.now-p.heard > c.cfg.Fresh {
+		return 0
+	}
+	return float64(p.load.Free) * math.Exp2(-float64(c.now-p.heard)/float64(c.cfg.Half))
+}
+
+// lendable is how many slots the node would lend now.
+func (c *Core) lendable() int {
+	if !c.cfg.Lend || c.local.Closed || c.local.Waiting > 0 || c.now-c.waitedAt < c.cfg.Calm || len(c.borrowed) > 0 || c.asks() {
+		return 0
+	}
+	free := 0
+	for _, d := range c.local.Devices {
+		free += c.freeOf(d)
+	}
+	return max(0, free-c.cfg.Keep)
+}
+
+// lentSlots is how many slots were lent to a borrower.
+func (c *Core) lentSlots(to NodeID) (slots int) {
+	for _, l := range c.lent {
+		if l.to == to {
+			slots += l.Slots
+		}
+	}
+	return slots
+}
+
+// --- finding -------------------------------------------------------------------
+
+func (c *Core) peerOf(id PeerID) *peer {
+	for _, p := range c.peers {
+		if p.id == id {
+			return p
+		}
+	}
+	for _, l := range c.borrowed { // it is not in the list any more
+		if l.peer.id == id {
+			return l.peer
+		}
+	}
+	return nil
+}
+
+func (c *Core) loanOf(id TicketID) *loan {
+	for _, l := range c.borrowed {
+		if l.ID == id {
+			return l
+		}
+	}
+	return nil
+}
+
+func (c *Core) lentTo(to NodeID, id TicketID) *lent {
+	for _, l := range c.lent {
+		if l.to == to && l.ID == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// drop forgets a ticket: it is not named to its lender any more.
+func (c *Core) drop(l *loan) {
+	c.borrowed = slices.DeleteFunc(c.borrowed, func(o *loan) bool { return o == l })
+}

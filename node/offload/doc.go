@@ -1,0 +1,76 @@
+// Package offload decides when a node borrows virtual GPUs of other nodes for programs that
+// wait, when it lends its own, and when either is over.
+//
+// It is a pure core: events go in with their time, effects come out in the order in which
+// they are to be performed. It has no clock, lock, goroutine, file or connection, and rolls
+// no dice but those of its seed. The node daemon is its driver.
+//
+// # Words
+//
+// A peer is another node, known by the address of its gateway. A ticket is the right to use
+// some virtual GPUs (slots) of a lender for a while; its holder is the borrower. To the
+// borrower's dispatcher a ticket is a device with that many slots: it puts waiting clients
+// there, moves them, and takes them back from there as from any device. The lender serves
+// them as ordinary clients, which are guests there.
+//
+// # Exchange
+//
+// A node asks each of its peers regularly (Say), and more often while it waits or holds a
+// ticket of that peer. A question has the number of slots that the borrower wants, 0 as a
+// rule, and the tickets of this lender that the borrower holds. The answer has the lender's
+// load, a ticket or none, and the tickets that the lender wants back. A node has no more than
+// one question to a peer under way, so that questions and answers of two nodes alternate.
+// That makes the protocol safe against loss in either direction:
+//
+//   - A ticket that the borrower does not name is given up. If the answer with a ticket is
+//     lost, the next question frees it.
+//   - A ticket that the lender does not know is one that it wants back, so that a lender that
+//     was restarted does not serve guests for ever of whom it knows nothing.
+//   - A ticket whose borrower is not heard of for Term is free again.
+//
+// # When a node borrows
+//
+// It wants as many slots as clients wait that could run elsewhere (Local.Pending), less those
+// for which it has borrowed slots that are free. It asks for them if there are at least Above,
+// it has been so for Patience, it lends nothing, no such question is under way, and Most is
+// not reached. A node without devices of its own asks at once.
+//
+// The lender asked is one of two that are drawn at random (with the seed) from those that
+// said they had slots to lend: the one with more, where what was said counts less the older it
+// is: half after each Half. What is older than Fresh does not count at all. Two choices spread
+// borrowers that all saw the same status nearly as well as the best choice would serve one of
+// them, and the ticket decides between those who come to the same lender nevertheless.
+//
+// # When a node lends
+//
+// It lends slots that are free, less Keep and less those for which it gave tickets, whether
+// guests came or not; to one borrower no more than Most. It lends none while a client of its
+// own waits or waited less than Calm ago, and none while it holds a ticket itself. So no node
+// borrows and lends at once, and programs move at most one step: a guest is never passed on
+// (the dispatcher's rule, node/vgpu), and a borrower has nothing to pass on to.
+//
+// # When it is over
+//
+// A lender wants tickets back, the last ones first, when clients of its own have waited for
+// Patience: as many as it takes for them. A borrower gives up a ticket that it was asked for,
+// whose device failed, or on which there was no client for Linger. A ticket is given up in two
+// steps: its device is drained (Leave), so that clients go home at a kernel boundary, and when
+// it is empty (Left) it is not named any more. That a client comes home before, because a device
+// of its own node has become idle and the move pays, is a rule of the dispatcher.
+//
+// A node without devices keeps its last ticket while it has clients.
+//
+// # Neither to and fro nor in vain
+//
+// A lender that refuses is not asked again for Retry, and twice as long each time in a row, up
+// to Longest; so is one whose ticket was of no use. A borrower whose tickets end unused,
+// because no client that waits can go there, waits as long before it borrows at all. What ends
+// such a row is a client on a borrowed slot.
+//
+// # Who may lie
+//
+// A peer is believed only in what can do no harm. One that claims free slots and gives none is
+// asked less and less. A ticket of more slots than were asked for, or of a speed that no
+// device has, is refused. A borrower that asks for much gets no more than Most, and cannot keep
+// slots by silence.
+package offload

@@ -1,0 +1,165 @@
+package offload
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Time is the time since the daemon's start. A time before the last one counts as the last one.
+type Time = time.Duration
+
+// PeerID names a lender: the address of its gateway.
+type PeerID string
+
+// NodeID names a borrower: as its certificate does.
+type NodeID string
+
+// TicketID names a ticket. The lender's driver draws it, and nobody can guess it.
+type TicketID string
+
+// Config bounds what a node borrows and lends. Fields left zero take the defaults.
+type Config struct {
+	Borrow bool // slots of others, for clients that wait
+	Lend   bool // slots to others
+
+	Above    int  // so many clients must wait
+	Patience Time // for so long, before slots are borrowed, or lent ones are wanted back
+	Keep     int  // free slots that are not lent
+	Most     int  // slots borrowed in all; and lent to one borrower
+	Calm     Time // so long after a client of the node waited, nothing is lent
+	Linger   Time // a ticket without a client is given up after so long
+	Fresh    Time // what a peer said counts for so long
+	Half     Time // and half as much after each of these
+	Term     Time // a ticket of a silent borrower is free after so long
+	Retry    Time // a peer that refused is not asked for so long
+	Longest  Time // and for no longer than this, however often it refused
+
+	Seed uint64
+}
+
+// Defaults for zero fields of Config.
+const (
+	DefaultAbove    = 1
+	DefaultPatience = 100 * time.Millisecond
+	DefaultMost     = 64
+	DefaultCalm     = time.Second
+	DefaultLinger   = 2 * time.Second
+	DefaultFresh    = 15 * time.Second
+	DefaultHalf     = 2 * time.Second
+	DefaultTerm     = 10 * time.Second
+	DefaultRetry    = 500 * time.Millisecond
+	DefaultLongest  = 30 * time.Second
+)
+
+func (c Config) complete() (Config, error) {
+	if c.Above < 0 || c.Keep < 0 || c.Most < 0 {
+		return c, fmt.Errorf("offload: above, keep and most must not be negative")
+	}
+	c.Above, c.Most = orDefault(c.Above, DefaultAbove), orDefault(c.Most, DefaultMost)
+	for _, t := range []struct {
+		field *Time
+		usual Time
+	}{
+		{&c.Patience, DefaultPatience}, {&c.Calm, DefaultCalm}, {&c.Linger, DefaultLinger}, {&c.Fresh, DefaultFresh}, {&c.Half, DefaultHalf},
+		{&c.Term, DefaultTerm}, {&c.Retry, DefaultRetry}, {&c.Longest, DefaultLongest},
+	} {
+		if *t.field < 0 {
+			return c, fmt.Errorf("offload: a time in the configuration is negative")
+		}
+		*t.field = orDefault(*t.field, t.usual)
+	}
+	return c, nil
+}
+
+func orDefault[T comparable](v, usual T) T {
+	var zero T
+	if v == zero {
+		return usual
+	}
+	return v
+}
+
+// Local is how the node itself is, as its dispatcher knows.
+type Local struct {
+	Devices []Device // of its own, that take clients
+	Waiting int      // clients that wait for a device and are no guests
+	Pending int      // of these, those that could run on another node
+	Clients int      // that could run on another node, waiting or not
+	Closed  bool     // it is about to end: it neither borrows nor lends
+}
+
+// Device is one of the node's own.
+type Device struct {
+	Number int // by which guests ask for it
+	Slots  int
+	Used   int // slots that clients of the node have
+	Guests int // slots that guests have
+	Speed  float64
+}
+
+// slots are those of all devices.
+func (l Local) slots() (n int) {
+	for _, d := range l.Devices {
+		n += d.Slots
+	}
+	return n
+}
+
+// Load is what a node tells others of itself.
+type Load struct {
+	Slots   int // of its devices
+	Free    int // that it would lend now
+	Waiting int // clients that wait
+}
+
+// Ticket is the right to use slots of a lender's device.
+type Ticket struct {
+	ID     TicketID
+	Device int // its number there
+	Slots  int
+	Speed  float64 // of the device for a newcomer, beside the lender's own clients
+}
+
+// maxSpeed is more than any device has, relative to others.
+const maxSpeed = 1e6
+
+// credible refuses a ticket that no honest lender gives who was asked for so many slots.
+func (t Ticket) credible(asked int) bool {
+	return t.ID != "" && t.Device >= 0 && t.Slots >= 1 && t.Slots <= asked && t.Speed > 0 && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
+}
+
+// Question is what a borrower says to a lender.
+type Question struct {
+	Slots int        // wanted; 0 for none
+	Holds []TicketID // of this lender
+}
+
+// Answer is what a lender says to a borrower.
+type Answer struct {
+	Load    Load
+	Ticket  Ticket     // without an ID: none
+	Recalls []TicketID // that it wants back, or does not know
+}
+
+// Effect is something for the driver to do: one of the types below.
+type Effect interface{ effect() }
+
+// Ask asks a peer now, rather than when its turn comes: what is said is in Says.
+type Ask struct{ Peer PeerID }
+
+// Use makes a ticket a device of the node. The driver tells Failed if that is not possible.
+type Use struct {
+	Peer   PeerID
+	Ticket Ticket
+}
+
+// Leave drains the device of a ticket. The driver tells Left when nobody is there any more.
+type Leave struct {
+	Ticket TicketID
+	Why    string
+}
+
+func (Ask) effect()   {}
+func (Use) effect()   {}
+func (Leave) effect() {}

@@ -1,0 +1,260 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"muster/node/offload"
+	"muster/wire/borrow"
+	"muster/wire/grant"
+)
+
+// Offload says how the node shares virtual GPUs with others.
+type Offload struct {
+	Peers []string // gateways of other nodes, HOST:PORT, from which virtual GPUs are borrowed
+	Mode  OffloadMode
+	Above int // so many programs must wait before virtual GPUs are borrowed; 0 for the default
+	Keep  int // free virtual GPUs that are not lent
+}
+
+// OffloadMode says what a node does with others.
+type OffloadMode uint8
+
+const (
+	OffloadBoth   OffloadMode = iota // it borrows and lends
+	OffloadOff                       // neither
+	OffloadBorrow                    // it only borrows
+	OffloadLend                      // it only lends
+)
+
+var offloadModes = [...]string{"auto", "off", "borrow", "lend"}
+
+func (m OffloadMode) String() string { return offloadModes[m] }
+
+// ParseOffload reads the name that String gives.
+func ParseOffload(name string) (OffloadMode, error) {
+	for i, n := range offloadModes {
+		if n == name {
+			return OffloadMode(i), nil
+		}
+	}
+	return 0, fmt.Errorf("offload can be auto, borrow, lend or off, not %q", name)
+}
+
+// borrows says whether a node may use virtual GPUs of others.
+func (o *Offload) borrows() bool {
+	return len(o.Peers) > 0 && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
+}
+
+// lends says whether a node lets others use its virtual GPUs. One that serves only programs with
+// grants leaves that to whoever grants.
+func (c *Config) lends() bool {
+	return c.Remote.Listen != "" && c.Grants != GrantsRequired && (c.Offload.Mode == OffloadBoth || c.Offload.Mode == OffloadLend)
+}
+
+// How often a peer is asked how it is, and how long it has to answer.
+const (
+	askSeldom   = time.Second            // while nothing is borrowed of it, and nobody waits
+	askOften    = 250 * time.Millisecond // otherwise
+	askLongest  = 10 * time.Second       // if it does not answer, at last
+	answerTime  = 5 * time.Second
+	maxPeers    = 1024
+	lookBorrow  = 20 * time.Millisecond // between two looks at who waits
+	awaitBorrow = 8 * time.Second       // for a program on a node without devices, until it is told that there is none
+)
+
+// peerLink asks one peer. Its goroutine alone has the connection.
+type peerLink struct {
+	id   offload.PeerID
+	kick chan struct{}
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// askPeers makes the links, which ask until the loop has ended.
+func (d *daemon) askPeers() {
+	if d.borrowing == nil {
+		return
+	}
+	for _, l := range d.borrowing.links {
+		d.handlers.Go(func() { d.askPeer(l) })
+	}
+}
+
+// askPeer asks a peer again and again.
+func (d *daemon) askPeer(l *peerLink) {
+	defer l.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-d.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	dice := rand.New(rand.NewPCG(d.cfg.seed(), uint64(len(l.id))))
+	wait, failures := time.Duration(dice.Int64N(int64(askOften))), 0 // not all at once
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-l.kick:
+			if failures > 0 {
+				continue
+			}
+		case <-ctx.Done():
+			return
+		}
+		next, err := d.exchange(ctx, l)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			l.close()
+			if failures++; failures == 1 {
+				d.log.Warn("a peer does not answer: it is asked again, and nothing is borrowed of it until then", "peer", string(l.id), "error", err)
+			}
+			next = min(askSeldom<<min(failures, 10), askLongest)
+		} else if failures > 0 {
+			d.log.Info("a peer answers again", "peer", string(l.id))
+			failures = 0
+		}
+		timer.Reset(next*9/10 + time.Duration(dice.Int64N(int64(next)/5)))
+	}
+}
+
+// seed spreads the choices of nodes that have the same peers.
+func (c *Config) seed() uint64 {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(c.Name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return h
+}
+
+func (l *peerLink) close() {
+	if l.conn != nil {
+		_ = l.conn.Close()
+		l.conn = nil
+	}
+}
+
+// exchange asks a peer once and hands its answer to the loop. It returns when the peer is to be
+// asked again.
+func (d *daemon) exchange(ctx context.Context, l *peerLink) (next time.Duration, err error) {
+	var say offload.Question
+	if !d.ask(func() { say = d.borrowing.core.Says(l.id) }) {
+		return 0, errShuttingDown
+	}
+	answer, err := d.askOnce(ctx, l, say)
+	d.ask(func() { next = d.answeredBy(l.id, answer, err) })
+	return next, err
+}
+
+// askOnce says a question and reads the answer.
+func (d *daemon) askOnce(ctx context.Context, l *peerLink, say offload.Question) (a borrow.Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if l.conn == nil {
+		if l.conn, err = d.opts.DialPeer(ctx, string(l.id)); err != nil {
+			l.conn = nil
+			return a, err
+		}
+		l.in = bufio.NewReaderSize(l.conn, borrow.MaxLine)
+	}
+	conn := l.conn
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	_ = conn.SetDeadline(time.Now().Add(answerTime))
+	q := borrow.Question{Version: borrow.Version, Node: d.cfg.Name, Slots: say.Slots}
+	for _, id := range say.Holds {
+		q.Holds = append(q.Holds, string(id))
+	}
+	line, err := borrow.Encode(q)
+	if err != nil {
+		return a, err
+	}
+	if _, err := conn.Write(line); err != nil {
+		return a, err
+	}
+	if line, err = l.in.ReadSlice('\n'); err != nil {
+		return a, fmt.Errorf("it hung up, or said too much: %w", err)
+	}
+	return borrow.ReadAnswer(line)
+}
+
+// answeredBy takes a peer's answer, or that there was none. It returns when the peer is to be asked
+// again. The loop calls it.
+func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.Duration {
+	b := d.borrowing
+	if err != nil {
+		d.offloads(b.core.Unreached(d.now(), id))
+		return askSeldom
+	}
+	b.names[id] = a.Node
+	if a.Node == d.cfg.Name {
+		b.core.IsSelf(id)
+		return askLongest
+	}
+	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting}}
+	if t := a.Ticket; t != nil {
+		said.Ticket = offload.Ticket{ID: offload.TicketID(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
+	}
+	for _, id := range a.Recalls {
+		said.Recalls = append(said.Recalls, offload.TicketID(id))
+	}
+	d.offloads(b.core.Answered(d.now(), id, said))
+	if b.local.Pending > 0 || len(b.loans) > 0 {
+		return askOften
+	}
+	return askSeldom
+}
+
+// answerPeer answers another node that wants to borrow, which the gateway has looked at.
+func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
+	var r struct {
+		Request  string          `json:"request"`
+		Question borrow.Question `json:"question"`
+	}
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	if d.opts.Gateway == 0 || int(who.pid) != d.opts.Gateway {
+		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
+	}
+	var reply borrow.Answer
+	err := d.inLoop(func() error {
+		if d.borrowing == nil {
+			return fmt.Errorf("node %s lends nothing (offload: off)", d.cfg.Name)
+		}
+		reply = d.lendTo(r.Question)
+		return nil
+	})
+	return reply, err
+}
+
+// lendTo answers a borrower. The loop calls it.
+func (d *daemon) lendTo(q borrow.Question) borrow.Answer {
+	b := d.borrowing
+	say := offload.Question{Slots: q.Slots}
+	for _, id := range q.Holds {
+		say.Holds = append(say.Holds, offload.TicketID(id))
+	}
+	d.lookAround() // what is lent must be free now
+	answer, effects := b.core.Asked(d.now(), offload.NodeID(q.Node), say, offload.TicketID(grant.NewCredential()))
+	d.offloads(effects)
+	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting}
+	if t := answer.Ticket; t.ID != "" {
+		reply.Ticket = &borrow.Ticket{ID: string(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
+		d.log.Info("virtual GPUs are lent", "to", q.Node, "device", t.Device, "slots", t.Slots)
+	}
+	for _, id := range answer.Recalls {
+		reply.Recalls = append(reply.Recalls, string(id))
+	}
+	return reply
+}

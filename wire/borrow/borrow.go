@@ -1,0 +1,174 @@
+// Package borrow is what nodes say to each other about borrowing virtual GPUs: a question and
+// an answer, in turns, each a line of JSON that is read strictly. node/offload's package
+// comment says what they mean.
+//
+// It knows no connection, and none of those who say it.
+package borrow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"muster/internal/strictjson"
+)
+
+// Protocol names the conversation where TLS agrees on one.
+const Protocol = "muster-borrow/1"
+
+// Version changes with every change that an older side would misread.
+const Version = 1
+
+// Bounds of what may be said.
+const (
+	MaxLine  = 8 << 10 // bytes, the end of the line included
+	MaxHolds = 64      // tickets that a node holds of another
+	maxSlots = 1 << 20
+	maxName  = 253 // a host's
+	maxID    = 100
+	maxWhy   = 500
+)
+
+// Question is what a borrower says.
+type Question struct {
+	Version int      `json:"version"`
+	Node    string   `json:"node"`            // that asks
+	Slots   int      `json:"slots"`           // wanted
+	Holds   []string `json:"holds,omitempty"` // tickets
+}
+
+// Answer is what a lender says.
+type Answer struct {
+	Version int      `json:"version"`
+	Node    string   `json:"node"` // that answers
+	Slots   int      `json:"slots"`
+	Free    int      `json:"free"` // slots that it would lend
+	Waiting int      `json:"waiting"`
+	Ticket  *Ticket  `json:"ticket,omitempty"`
+	Recalls []string `json:"recalls,omitempty"` // tickets
+	Error   string   `json:"error,omitempty"`   // why there is no answer; then nothing else counts
+}
+
+// Ticket is the right to use slots of a device. Its ID is a secret of the two nodes.
+type Ticket struct {
+	ID     string  `json:"id"`
+	Device int     `json:"device"`
+	Slots  int     `json:"slots"`
+	Speed  float64 `json:"speed"`
+}
+
+// Encode writes a question or an answer, with the end of its line.
+func Encode(m any) ([]byte, error) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if line = append(line, '\n'); len(line) > MaxLine {
+		return nil, fmt.Errorf("a message of %d bytes to another node: it may have %d", len(line), MaxLine)
+	}
+	return line, nil
+}
+
+// ReadQuestion reads a question.
+func ReadQuestion(line []byte) (q Question, err error) {
+	if err := read(line, &q); err != nil {
+		return Question{}, err
+	}
+	if err := firstOf(checkName(q.Node), checkCount("slots", q.Slots), checkIDs("holds", q.Holds)); err != nil {
+		return Question{}, err
+	}
+	return q, nil
+}
+
+// ReadAnswer reads an answer. One that has an error is returned as that error.
+func ReadAnswer(line []byte) (a Answer, err error) {
+	if err := read(line, &a); err != nil {
+		return Answer{}, err
+	}
+	if a.Error != "" {
+		return Answer{}, fmt.Errorf("it refuses: %s", printable(a.Error))
+	}
+	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkIDs("recalls", a.Recalls), a.Ticket.check())
+	if err != nil {
+		return Answer{}, err
+	}
+	return a, nil
+}
+
+// read reads a line of the version that is spoken here.
+func read(line []byte, into any) error {
+	if len(line) > MaxLine {
+		return fmt.Errorf("a message of %d bytes: it may have %d", len(line), MaxLine)
+	}
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return errors.New("this is not what nodes say to each other")
+	}
+	if head.Version != Version {
+		return fmt.Errorf("it speaks version %d of what nodes say to each other, and version %d is spoken here: use the same version of Muster on both", head.Version, Version)
+	}
+	return strictjson.Decode(line, into)
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Ticket) check() error {
+	if t == nil {
+		return nil
+	}
+	if !(t.Speed > 0) || math.IsInf(t.Speed, 0) {
+		return fmt.Errorf("a ticket for a device of speed %g", t.Speed)
+	}
+	return firstOf(checkIDs("ticket", []string{t.ID}), checkCount("device", t.Device), checkCount("slots of a ticket", t.Slots))
+}
+
+func checkCount(what string, n int) error {
+	if n < 0 || n > maxSlots {
+		return fmt.Errorf("%s is %d: it can be 0 to %d", what, n, maxSlots)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || printable(name) != name {
+		return fmt.Errorf("%q is no name of a node", printable(name))
+	}
+	return nil
+}
+
+func checkIDs(what string, ids []string) error {
+	if len(ids) > MaxHolds {
+		return fmt.Errorf("%s has %d tickets: a node holds at most %d of another", what, len(ids), MaxHolds)
+	}
+	for _, id := range ids {
+		if id == "" || len(id) > maxID || printable(id) != id {
+			return fmt.Errorf("%s has what is no ticket", what)
+		}
+	}
+	return nil
+}
+
+// printable keeps what another node says from doing harm to terminals and logs.
+func printable(text string) string {
+	out := make([]rune, 0, min(len(text), maxWhy))
+	for _, r := range text {
+		if len(out) == maxWhy {
+			break
+		}
+		if r < ' ' || r > '~' {
+			r = '?'
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}

@@ -250,6 +250,7 @@ type outcome struct {
 	Swaps       uint64 `json:"swaps,omitempty"`
 	Preemptions uint64 `json:"preemptions,omitempty"`
 	Moves       uint64 `json:"moves,omitempty"`
+	Guests      uint64 `json:"guests,omitempty"` // programs that another node served, for a while or for good
 }
 
 // count adds up what the nodes did to jobs. It waits until the last is gone.
@@ -276,10 +277,18 @@ func (n *theNode) count(ctx context.Context, clients int, out *outcome) error {
 	if err != nil {
 		return err
 	}
-	if len(s.Ended) < clients {
-		return fmt.Errorf("the node remembers %d of %d programs: fewer must run at once", len(s.Ended), clients)
+	var own []status.Client
+	for _, c := range s.Ended {
+		if c.Guest {
+			out.Guests++
+		} else {
+			own = append(own, c)
+		}
 	}
-	for _, c := range s.Ended[len(s.Ended)-clients:] {
+	if len(own) < clients {
+		return fmt.Errorf("the node remembers %d of %d programs: fewer must run at once", len(own), clients)
+	}
+	for _, c := range own[len(own)-clients:] {
 		out.Swaps += c.Swaps
 		out.Preemptions += c.Preemptions
 		out.Moves += c.Moves.Auto

@@ -260,6 +260,10 @@ func (m *measured) moves(key string) []float64 {
 	return m.each(key, func(o outcome) float64 { return float64(o.Moves) })
 }
 
+func (m *measured) guests(key string) []float64 {
+	return m.each(key, func(o outcome) float64 { return float64(o.Guests) })
+}
+
 func (m *measured) each(key string, of func(outcome) float64) []float64 {
 	var all []float64
 	for _, o := range m.Outcomes[key] {

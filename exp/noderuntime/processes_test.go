@@ -279,3 +279,18 @@ func TestDealtOut(t *testing.T) {
 		t.Error(free)
 	}
 }
+
+// Fig. 3-12 in small: programs that wait on one node are served by the other, where nothing runs, and all
+// results are right nevertheless.
+func TestOffload(t *testing.T) {
+	l := workshop(t)
+	s := setting{devices: moved.devices(c2050), vgpus: 1}
+	for _, offload := range []bool{false, true} {
+		jobs := slices.Repeat([]job{{words: matmulSmall.words, on: []int{0, 1}}}, 4)
+		s.offload = offload
+		out, err := l.runCluster([]setting{s, s}, jobs, openAtOnce)
+		if err != nil || (out.Guests > 0) != offload {
+			t.Errorf("offload %v: %d guests, %v", offload, out.Guests, err)
+		}
+	}
+}

@@ -21,6 +21,7 @@ var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run W1 to W5 in small with real programs on four nodes of software GPUs, each mapper beside the simulator's prediction", Switch: true},
 	{Name: "full", Summary: "with --live: five times as long", Switch: true},
 	{Name: "programs", Summary: "with --live: the folder of the programs to run (default: examples/ beside this program)"},
+	{Name: "patience", Summary: "with --live: how long to wait, in all, for a machine that is busy with other things (default 20s)"},
 	{Name: "save", Summary: "with --live: keep what was measured in this file"},
 	{Name: "from", Summary: "with --live: measure nothing, and show what --save kept in this file"},
 }
@@ -32,6 +33,10 @@ const (
 	liveSpan, fullSpan = 80 * time.Second, 400 * time.Second
 	// goodPrediction is by how much the simulator may be off, in parts.
 	goodPrediction = 0.15
+	// tooLate is how late sleepers wake on a machine that is busy with other things, in seconds: a run during
+	// which they do is made again, while there is patience.
+	tooLate      = 0.0004
+	livePatience = 20 * time.Second
 )
 
 // Networks of the live nodes.
@@ -46,6 +51,8 @@ type liveLab struct {
 	tools bench.Tools
 	fleet *fleet
 	m     *liveMeasured
+	// patience is what is left to wait for a quiet machine.
+	patience time.Duration
 }
 
 // liveMeasured is all that was measured. It can be kept in a file.
@@ -56,7 +63,6 @@ type liveMeasured struct {
 	Seeds   []uint64  `json:"seeds"`
 	Network string    `json:"network"`
 	NoLink  string    `json:"no_link,omitempty"` // why there are no links with a bandwidth
-	Late    float64   `json:"late"`              // how late the machine woke sleepers, in seconds on average
 	Profile profile   `json:"profile"`
 	Runs    []liveRun `json:"runs"`
 	Missing []string  `json:"missing,omitempty"`
@@ -70,6 +76,8 @@ type liveRun struct {
 	Seed      uint64      `json:"seed"`
 	Real      liveNumbers `json:"real"`
 	Predicted liveNumbers `json:"predicted"`
+	// Late is how late the machine woke sleepers meanwhile, in seconds on average.
+	Late float64 `json:"late"`
 }
 
 // liveNumbers are what is shown of a run.
@@ -144,7 +152,11 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		}
 	}
 	m := &liveMeasured{Version: liveVersion, Machine: bench.Machine(), Span: simulated.span.Seconds(), Seeds: o.Seeds(1), Network: starNetwork}
-	return &liveLab{lab: simulated, m: m}, nil
+	l := &liveLab{lab: simulated, m: m, patience: livePatience}
+	if text, given := o.Flags["patience"]; given {
+		l.patience, err = bench.Patience(text)
+	}
+	return l, err
 }
 
 // run starts the cluster and makes all runs, or those that are over when the context ends.
@@ -161,9 +173,7 @@ func (l *liveLab) run(ctx context.Context) error {
 		return err
 	}
 	defer l.fleet.stop()
-	late := bench.Watch()
 	l.m.Missing, err = live.Measure(ctx, l.options, l.steps())
-	l.m.Late = late()
 	if err == nil && len(l.m.Runs) == 0 {
 		err = ctx.Err()
 	}
@@ -239,16 +249,20 @@ func (l *liveLab) both(ctx context.Context, workload, mapper string) error {
 		if err != nil {
 			return err
 		}
-		x, err := newProxy(l.fleet, &l.m.Profile, layout, work, mapper, seed, span)
-		if err != nil {
-			return err
-		}
-		real, err := x.run(ctx)
+		real, late, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
+			x, err := newProxy(l.fleet, &l.m.Profile, layout, work, mapper, seed, span)
+			if err != nil {
+				return outcome{}, 0, err
+			}
+			watch := bench.Watch()
+			out, err := x.run(ctx)
+			return out, watch(), err
+		})
 		if err != nil {
 			return err
 		}
 		predicted := measure(result, work)
-		l.m.Runs = append(l.m.Runs, liveRun{workload, mapper, seed, numbersOf(&real), numbersOf(&predicted)})
+		l.m.Runs = append(l.m.Runs, liveRun{workload, mapper, seed, numbersOf(&real), numbersOf(&predicted), late})
 	}
 	return nil
 }

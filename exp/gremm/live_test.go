@@ -65,7 +65,7 @@ func TestLiveShown(t *testing.T) {
 			if w == "W1" {
 				said.Utilisation = 2 * o.Utilisation
 			}
-			m.Runs = append(m.Runs, liveRun{w, p.mapper, 1, o, said})
+			m.Runs = append(m.Runs, liveRun{w, p.mapper, 1, o, said, 0})
 		}
 	}
 	r := m.result()

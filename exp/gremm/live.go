@@ -65,6 +65,9 @@ type liveMeasured struct {
 	NoLink  string    `json:"no_link,omitempty"` // why there are no links with a bandwidth
 	Profile profile   `json:"profile"`
 	Runs    []liveRun `json:"runs"`
+	// Own are runs in which a node with all GPUs maps launches itself; NoOwn is why there are none.
+	Own     []liveRun `json:"own,omitempty"`
+	NoOwn   string    `json:"no_own,omitempty"`
 	Missing []string  `json:"missing,omitempty"`
 }
 
@@ -169,7 +172,7 @@ func (l *liveLab) run(ctx context.Context) error {
 		return err
 	}
 	defer star.Close()
-	if l.fleet, err = startFleet(ctx, l.tools, star); err != nil {
+	if l.fleet, err = startFleet(ctx, l.tools, star, ""); err != nil {
 		return err
 	}
 	defer l.fleet.stop()
@@ -185,8 +188,15 @@ func (l *liveLab) steps() []live.Step {
 	list := []live.Step{{Name: "what a call takes", Work: 1, Do: func(ctx context.Context, _ func(int)) error { return l.measureCalls(ctx) }}}
 	for _, w := range mixes {
 		for _, p := range ofPaper {
-			list = append(list, live.Step{Name: w + " with " + p.name, Work: 2, Do: func(ctx context.Context, _ func(int)) error { return l.both(ctx, w, p.mapper) }})
+			list = append(list, live.Step{Name: w + " with " + p.name, Work: 2, Do: func(ctx context.Context, _ func(int)) error { return l.mapped(ctx, w, p.mapper) }})
 		}
+	}
+	own := []string{"W4"} // of the paper's Fig. 4
+	if l.options.Flags["full"] != "" {
+		own = mixes
+	}
+	for _, p := range ofPaper {
+		list = append(list, live.Step{Name: "a node that maps with " + p.name, Work: 4, Do: func(ctx context.Context, _ func(int)) error { return l.ownMapper(ctx, p.mapper, own) }})
 	}
 	return list
 }
@@ -229,17 +239,14 @@ func (l *liveLab) measureCalls(ctx context.Context) error {
 	return nil
 }
 
-// both makes a run, and the simulator's of the same.
-func (l *liveLab) both(ctx context.Context, workload, mapper string) error {
+// both makes the runs of a workload with a mapper on a fleet, and the simulator's of the same on a cluster.
+func (l *liveLab) both(ctx context.Context, f *fleet, cluster *model.Cluster, workload, mapper string) ([]liveRun, error) {
 	work, err := l.workload(workload)
 	if err != nil {
-		return err
-	}
-	cluster, err := l.clusterLike()
-	if err != nil {
-		return err
+		return nil, err
 	}
 	span := l.span / liveFaster
+	var runs []liveRun
 	for _, seed := range l.m.Seeds {
 		var layout *mapping.Layout
 		result, err := l.simulate(ctx, kernels.Config{Cluster: cluster, Workload: work, Seed: seed, Span: span, Mapper: func(seen *mapping.Layout) (mapping.Mapper, error) {
@@ -247,10 +254,10 @@ func (l *liveLab) both(ctx context.Context, workload, mapper string) error {
 			return mapping.New(mapper, seen)
 		}})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		real, late, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
-			x, err := newProxy(l.fleet, &l.m.Profile, layout, work, mapper, seed, span)
+			x, err := newProxy(f, &l.m.Profile, layout, work, mapper, seed, span)
 			if err != nil {
 				return outcome{}, 0, err
 			}
@@ -259,10 +266,48 @@ func (l *liveLab) both(ctx context.Context, workload, mapper string) error {
 			return out, watch(), err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		predicted := measure(result, work)
-		l.m.Runs = append(l.m.Runs, liveRun{workload, mapper, seed, numbersOf(&real), numbersOf(&predicted), late})
+		runs = append(runs, liveRun{workload, mapper, seed, numbersOf(&real), numbersOf(&predicted), late})
+	}
+	return runs, nil
+}
+
+// mapped makes the runs of a workload with a mapper of the proxy's.
+func (l *liveLab) mapped(ctx context.Context, workload, mapper string) error {
+	latency := time.Duration(l.m.Profile.Latency * float64(time.Second))
+	cluster, err := l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: int64(l.m.Profile.Bandwidth), latency: latency})
+	if err != nil {
+		return err
+	}
+	runs, err := l.both(ctx, l.fleet, cluster, workload, mapper)
+	l.m.Runs = append(l.m.Runs, runs...)
+	return err
+}
+
+// ownMapper makes the runs of workloads on a node that has all GPUs and maps launches itself. To the simulator
+// that is nodes between which data travel in no time. A node that cannot is left out, with the reason.
+func (l *liveLab) ownMapper(ctx context.Context, mapper string, workloads []string) error {
+	if l.m.NoOwn != "" {
+		return nil
+	}
+	cluster, err := l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: boundless})
+	if err != nil {
+		return err
+	}
+	f, err := startFleet(ctx, l.tools, bench.LoopbackStar(1), mapper)
+	if err != nil {
+		l.m.NoOwn = err.Error()
+		return ctx.Err()
+	}
+	defer f.stop()
+	for _, w := range workloads {
+		runs, err := l.both(ctx, f, cluster, w, mapper)
+		if err != nil {
+			return err
+		}
+		l.m.Own = append(l.m.Own, runs...)
 	}
 	return nil
 }
@@ -284,16 +329,10 @@ func (l *liveLab) workload(name string) (*phased.Workload, error) {
 	return w, nil
 }
 
-// clusterLike is the simulator's cluster with what calls were seen to take.
-func (l *liveLab) clusterLike() (*model.Cluster, error) {
-	latency := time.Duration(l.m.Profile.Latency * float64(time.Second))
-	return l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: int64(l.m.Profile.Bandwidth), latency: latency})
-}
-
-// of are the runs of a workload with a mapper.
-func (m *liveMeasured) of(workload, mapper string) []liveRun {
+// pick chooses the runs of a workload with a mapper.
+func pick(runs []liveRun, workload, mapper string) []liveRun {
 	var list []liveRun
-	for _, r := range m.Runs {
+	for _, r := range runs {
 		if r.Workload == workload && r.Mapper == mapper {
 			list = append(list, r)
 		}
@@ -302,11 +341,11 @@ func (m *liveMeasured) of(workload, mapper string) []liveRun {
 }
 
 // each calls f for every workload and mapper that was run, in order.
-func (m *liveMeasured) each(f func(workload string, p policy, runs []liveRun)) {
+func each(runs []liveRun, f func(workload string, p policy, runs []liveRun)) {
 	for _, w := range mixes {
 		for _, p := range ofPaper {
-			if runs := m.of(w, p.mapper); len(runs) > 0 {
-				f(w, p, runs)
+			if some := pick(runs, w, p.mapper); len(some) > 0 {
+				f(w, p, some)
 			}
 		}
 	}

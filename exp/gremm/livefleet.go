@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +44,8 @@ type fleet struct {
 	// puppets do what they are told, those of the first node first.
 	puppets []*puppet
 	heard   chan message
+	// mapper is that of the nodes themselves, which then have all GPUs; "" where the proxy maps.
+	mapper string
 }
 
 // puppet is a process that runs kernels where it is told.
@@ -62,9 +65,10 @@ type message struct {
 	at   time.Time
 }
 
-// startFleet starts nodes at the ends of a network, and processes that see all GPUs.
-func startFleet(ctx context.Context, t bench.Tools, star *bench.Star) (*fleet, error) {
-	f := &fleet{Daemons: bench.Daemons{Tools: t}, star: star, heard: make(chan message, 4*liveNodes*livePerNode)}
+// startFleet starts a node at each end of a network, and processes that see all GPUs. With a mapper there is
+// one end, whose node has all GPUs and maps the launches of the processes itself: they see one.
+func startFleet(ctx context.Context, t bench.Tools, star *bench.Star, mapper string) (*fleet, error) {
+	f := &fleet{Daemons: bench.Daemons{Tools: t}, star: star, heard: make(chan message, 4*liveNodes*livePerNode), mapper: mapper}
 	var err error
 	if f.folder, err = os.MkdirTemp("", "muster-gremm-"); err != nil {
 		return nil, err
@@ -81,14 +85,16 @@ func (f *fleet) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.admit(addresses, authority); err != nil {
-		return err
+	if f.mapper == "" {
+		if err := f.admit(addresses, authority); err != nil {
+			return err
+		}
 	}
-	for n := range liveNodes {
-		for range livePerNode {
-			if err := f.startPuppet(ctx, n); err != nil {
-				return err
-			}
+	for p := range liveNodes * livePerNode {
+		n := p / livePerNode
+		words, devices := f.words(n)
+		if err := f.startPuppet(ctx, n%len(f.sockets), words, devices); err != nil {
+			return err
 		}
 	}
 	for _, p := range f.puppets {
@@ -96,7 +102,28 @@ func (f *fleet) start(ctx context.Context) error {
 			return err
 		}
 	}
+	return f.warm(ctx)
+}
+
+// warm has each process run a kernel on each of its devices: the first there has to load the code.
+func (f *fleet) warm(ctx context.Context) error {
+	for i, p := range f.puppets {
+		_, devices := f.words(i / livePerNode)
+		for d := range devices {
+			if _, err := f.call(ctx, p, d, 1, 0); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// words are the options of a process on a node, before the program's name, and how many devices it opens.
+func (f *fleet) words(n int) ([]string, int) {
+	if f.mapper != "" {
+		return []string{"--mapping", f.mapper}, 1
+	}
+	return []string{"--grant", f.sockets[n] + ".grant"}, liveNodes
 }
 
 // startNodes starts the nodes, and says where their gateways are and who vouches for them.
@@ -123,7 +150,7 @@ func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority s
 		err = e.Do(func() error {
 			// No spare workers and no copies for recovery: what they take would come off what is measured.
 			return f.Launch(nodeName(n), "node", "--child", "--allow", "own", "--name", nodeName(n), "--socket", socket, "--state", socket+".state", "--listen", address, "--tls-dir", certificates,
-				"--devices", fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", liveMemory, liveRate), "--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off",
+				"--devices", strings.Join(slices.Repeat([]string{fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", liveMemory, liveRate)}, liveNodes/len(f.star.Ends)), ";"), "--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off",
 				"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "error", "--text-log")
 		})
 		if err != nil {
@@ -180,15 +207,15 @@ func (f *fleet) admit(addresses []string, authority string) error {
 }
 
 // startPuppet starts a process on a node.
-func (f *fleet) startPuppet(ctx context.Context, n int) error {
+func (f *fleet) startPuppet(ctx context.Context, n int, words []string, devices int) error {
 	p := &puppet{number: len(f.puppets), ended: make(chan struct{}), busy: true}
 	path := filepath.Join(f.folder, fmt.Sprintf("p%d", p.number))
 	door, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return err
 	}
-	p.cmd = exec.CommandContext(ctx, f.Tools.Muster, "run", "--socket", f.sockets[n], "--grant", f.sockets[n]+".grant", "--", filepath.Join(f.Tools.Programs, liveProgram),
-		"--devices", fmt.Sprint(liveNodes), "--size", fmt.Sprint(liveBytes), "--gate", path, "--seed", fmt.Sprint(p.number))
+	words = append(append([]string{"run", "--socket", f.sockets[n]}, words...), "--", filepath.Join(f.Tools.Programs, liveProgram), "--devices", fmt.Sprint(devices), "--size", fmt.Sprint(liveBytes), "--gate", path, "--seed", fmt.Sprint(p.number))
+	p.cmd = exec.CommandContext(ctx, f.Tools.Muster, words...)
 	p.cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+f.Tools.Lib)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }

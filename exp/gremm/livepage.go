@@ -2,6 +2,7 @@ package gremm
 
 import (
 	"fmt"
+	"strings"
 
 	"muster/exp"
 	"muster/exp/live"
@@ -14,6 +15,7 @@ const (
 		"Muster's gateways. Beside it the simulator's prediction for the same processes."
 
 	partLive      = "W1 to W5 on four nodes"
+	partLiveOwn   = "One node with four GPUs that maps launches itself"
 	partLiveError = "The simulator's prediction: by how much it is off"
 	partLiveSetup = "The set-up"
 )
@@ -45,9 +47,13 @@ func (c *liveColumn) real(runs []liveRun) []float64 {
 
 func (m *liveMeasured) result() *exp.Result {
 	r := live.NewReport(name, liveTitle, liveLead, m.notes(), m.Missing)
-	rows, table := m.rows()
+	rows, table := liveRows(partLive, "live", m.Runs)
 	r.Show(partLive, rows, table)
 	r.Add(m.bars(&liveUse), m.bars(&liveWait))
+	if len(m.Own) > 0 {
+		rows, table := liveRows(partLiveOwn, "live_own", m.Own)
+		r.Show(partLiveOwn, rows, table)
+	}
 	r.Show(partLiveError, m.errorRows())
 	r.Show(exp.ClaimsPart, m.claimRows())
 	r.Show(partLiveSetup, m.setupRows())
@@ -59,9 +65,15 @@ func (m *liveMeasured) notes() []string {
 		fmt.Sprintf("Measured on %s. Four nodes (muster node) with a software GPU of %d million operations a second each, %d processes on each node, as the paper has for a GPU. Phases are %d times shorter than in the paper, "+
 			"and data are as much for each millisecond of a kernel; %.0f s of the paper's time were measured, and numbers are in its time. CPU phases are sleeps.", m.Machine, liveRate/1_000_000, livePerNode, liveFaster, m.Span),
 		"As section 3.1 of the paper has it, processes bring their calls to a proxy: it asks the mapper, a value of package mapping as in the simulator, and lets one call at a time use a device. The program then copies its data to that GPU, " +
-			"runs the kernel and fetches the results, on a device of its own node or over TLS on one of another (muster run --grant). Every result is checked. The nodes do not map kernels by themselves here.",
+			"runs the kernel and fetches the results, on a device of its own node or over TLS on one of another (muster run --grant). Every result is checked.",
 		"The prediction is of the same processes with the same draws, on a cluster with the latency and the bandwidth that calls were seen to have while nothing else ran.",
 		"The nodes are connected by " + m.Network + ".",
+	}
+	if m.NoOwn != "" {
+		line, _, _ := strings.Cut(m.NoOwn, "\n")
+		list = append(list, "Left out: a node that maps the launches of its programs itself (muster run --mapping). "+line+".")
+	} else if len(m.Own) > 0 {
+		list = append(list, "\""+partLiveOwn+"\": programs that see one GPU launch kernels, and their node decides which of its four runs each (muster run --mapping). Which GPU that was is the node's to know, so no kernel counts as remote.")
 	}
 	if m.NoLink != "" {
 		list = append(list, "Left out: links with a bandwidth. "+m.NoLink+".")
@@ -72,18 +84,18 @@ func (m *liveMeasured) notes() []string {
 	return list
 }
 
-// rows are what was measured, with the predictions.
-func (m *liveMeasured) rows() ([]exp.Row, *report.Table) {
+// liveRows are what was measured, with the predictions.
+func liveRows(part, key string, runs []liveRun) ([]exp.Row, *report.Table) {
 	var rows []exp.Row
-	t := &report.Table{Title: "Measured, and {predicted}", Columns: []report.Column{{Name: "workload"}, {Name: "mapper"}}}
+	t := &report.Table{Title: part + ": measured, and {predicted}", Columns: []report.Column{{Name: "workload"}, {Name: "mapper"}}}
 	for _, c := range liveColumns {
 		t.Columns = append(t.Columns, report.Column{Name: c.title + ", " + c.unit, Right: true})
 	}
-	m.each(func(w string, p policy, runs []liveRun) {
+	each(runs, func(w string, p policy, runs []liveRun) {
 		cells := []string{w, p.name}
 		for _, c := range liveColumns {
 			real, predicted := c.means(runs)
-			rows = append(rows, exp.Over(partLive, metric("live", w, p.name, c.key), c.unit, c.real(runs)).Noting("the simulator: %.*f", c.digits, predicted))
+			rows = append(rows, exp.Over(part, metric(key, w, p.name, c.key), c.unit, c.real(runs)).Noting("the simulator: %.*f", c.digits, predicted))
 			cells = append(cells, fmt.Sprintf("%.*f {%.*f}", c.digits, real, c.digits, predicted))
 		}
 		t.Rows = append(t.Rows, cells)
@@ -98,7 +110,7 @@ func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
 		ours, outlines := report.BarSeries{Name: p.name}, report.BarSeries{Name: p.name + ", predicted", Reference: true}
 		for _, w := range mixes {
 			real, predicted := nothing, nothing
-			if runs := m.of(w, p.mapper); len(runs) > 0 {
+			if runs := pick(m.Runs, w, p.mapper); len(runs) > 0 {
 				real, predicted = c.means(runs)
 			}
 			ours.Values, outlines.Values = append(ours.Values, real), append(outlines.Values, predicted)
@@ -112,7 +124,7 @@ func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
 func (m *liveMeasured) errorRows() []exp.Row {
 	var rows []exp.Row
 	for _, c := range []*liveColumn{&liveUse, &liveKernels} {
-		m.each(func(w string, p policy, runs []liveRun) {
+		each(m.Runs, func(w string, p policy, runs []liveRun) {
 			values := exp.Values(runs, func(r *liveRun) float64 { return 100 * c.off(r) })
 			rows = append(rows, exp.Over(partLiveError, metric("live_off", w, p.name, c.key), "%", values).Noting("of the %s, predicted over measured less 1", c.title))
 		})
@@ -134,7 +146,7 @@ func (m *liveMeasured) claims() []liveClaim {
 	var list []liveClaim
 	for _, w := range withBoth {
 		for _, p := range dynamic {
-			runs, other := m.of(w, p.mapper), m.of(w, static.mapper)
+			runs, other := pick(m.Runs, w, p.mapper), pick(m.Runs, w, static.mapper)
 			if len(runs) == 0 || len(other) != len(runs) {
 				continue
 			}

@@ -119,6 +119,10 @@ func (x *proxy) hear(m message) error {
 		x.fleet.puppets[m.from].busy = false
 		return x.launch(m.from, x.now(m.at))
 	case "ran":
+		if x.fleet.mapper != "" {
+			x.devices[it.device].spent += it.draw.GPU
+			return nil
+		}
 		return x.release(it, x.now(m.at))
 	default: // done
 		x.account(it, x.now(m.at))
@@ -130,6 +134,10 @@ func (x *proxy) hear(m message) error {
 func (x *proxy) launch(p int, now time.Duration) error {
 	it := &x.procs[p]
 	it.Kernel, it.In, it.Out, it.launched = it.draw.Kernel, min(it.draw.In, liveBytes), min(it.draw.Out, liveBytes), now
+	if x.fleet.mapper != "" { // the node maps it, and lets it wait
+		it.device, it.begun, it.ran = it.Home, now, true // where it runs is the node's to know
+		return x.fleet.puppets[p].tell("run 0 %d %d %d", x.profile.turns(it.draw.GPU), it.In, it.Out)
+	}
 	x.view.Now = now
 	d := x.mapper.Map(&it.Call, &x.view)
 	if d == mapping.Anywhere {

@@ -24,7 +24,7 @@ func (m *liveMeasured) check() error {
 	case len(m.Runs) == 0:
 		return errors.New("nothing was measured")
 	}
-	for _, r := range m.Runs {
+	for _, r := range slices.Concat(m.Runs, m.Own) {
 		known := slices.Contains(mixes, r.Workload) && slices.ContainsFunc(ofPaper, func(p policy) bool { return p.mapper == r.Mapper })
 		for _, n := range []liveNumbers{r.Real, r.Predicted} {
 			if !known || !good(n.Utilisation) || !good(n.Kernels) || !good(n.Wait) || !(n.Remote >= 0 && n.Remote <= 100) {

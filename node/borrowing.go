@@ -198,7 +198,7 @@ func (d *daemon) use(e offload.Use) {
 // lentDevice describes a borrowed device to whoever opens it.
 func (d *daemon) lentDevice(e offload.Use) control.DeviceConfig {
 	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority}
-	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: &to}
+	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: to}
 }
 
 // opened gives the node a device that was borrowed, or gives its ticket up.
@@ -277,7 +277,7 @@ func (d *daemon) borrowerWith(hash grant.Hash) string {
 
 // lenderOf names the node that lends a device; "" if it is the node's own.
 func (d *daemon) lenderOf(e *stocked) string {
-	if e.Lender == nil {
+	if e.Lender.Address == "" {
 		return ""
 	}
 	if d.borrowing != nil {

@@ -198,7 +198,7 @@ func (d *daemon) use(e offload.Use) {
 // lentDevice describes a borrowed device to whoever opens it.
 func (d *daemon) lentDevice(e offload.Use) control.DeviceConfig {
 	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority}
-	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: &to}
+	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: to}
 }
 
 // opened gives the node a device that was borrowed, or gives its ticket up.
@@ -277,7 +277,7 @@ func (d *daemon) borrowerWith(hash grant.Hash) string {
 
 // lenderOf names the node that lends a device; "" if it is the node's own.
 func (d *daemon) lenderOf(e *stocked) string {
-	if e.Lender == nil {
+	if e.Lender.Address == "" {
 		return ""
 	}
 	if d.borrowing != nil {
@@ -316,11 +316,33 @@ func (d *daemon) picturePeers(s *status.Node) {
 // awaitDevice waits until a device has been borrowed for a program on a node that has none, or says why
 // there is none.
 func (d *daemon) awaitDevice() error {
-	if d.borrowing == nil || !d.cfg.Offload.borrows() {
-		return errNoDevices
-	}
 	deadline := time.NewTimer(awaitBorrow)
 	defer deadline.Stop()
+	err := d.awaitBorrowed(deadline.C, nil)
+	if errors.Is(err, errTooLong) {
+		return d.nobodyLends()
+	}
+	return err
+}
+
+// awaitAnother waits until a client can go on that was on a borrowed device which is lost, on a node that
+// has no others: without any device a worker cannot find out what the program's modules are.
+func (d *daemon) awaitAnother(c *client) {
+	_ = d.awaitBorrowed(nil, c.gone)
+}
+
+// errTooLong says that nothing was borrowed in time.
+var errTooLong = errors.New("nothing was borrowed in time")
+
+// awaitBorrowed waits until the node has a device, own or borrowed. Whoever waits counts as a
+// client that waits. It gives up when too much time has passed, or nobody needs it any more.
+func (d *daemon) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) error {
+	if len(d.stock.Load().infos()) > 0 {
+		return nil
+	}
+	if !d.cfg.Offload.borrows() {
+		return errNoDevices
+	}
 	var arrived chan struct{}
 	come := func(n int) bool {
 		return d.ask(func() {
@@ -338,8 +360,10 @@ func (d *daemon) awaitDevice() error {
 		select {
 		case <-arrived:
 			d.ask(func() { arrived = d.borrowing.arrived })
-		case <-deadline.C:
-			return d.nobodyLends()
+		case <-late:
+			return errTooLong
+		case <-gone:
+			return errNoDevices
 		case <-d.ended:
 			return d.notNow()
 		}

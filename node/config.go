@@ -98,7 +98,9 @@ const UnnamedDevice = "Muster software GPU"
 
 // IsNamed says whether somebody gave the device a name, which no other may have then.
 // Names of real GPUs are the driver's, and those of one model are all the same.
-func (d Device) IsNamed() bool { return d.Kind == "soft" && d.Name != "" && d.Name != UnnamedDevice }
+func (d Device) IsNamed() bool {
+	return (d.Kind == "soft" || d.Kind == KindRemote) && d.Name != "" && d.Name != UnnamedDevice
+}
 
 // Limits bound what clients may take.
 type Limits struct {

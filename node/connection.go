@@ -450,7 +450,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
 	serve.Identity = c.ring
-	if serve.Recover = d.live().Recover; serve.Recover {
+	if serve.Recover = d.live().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
 		more, err := d.makeKept(c)
 		if err != nil {
 			return nil, err

@@ -351,12 +351,12 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 // samePlace finds the device that is the same piece of hardware as another; -1 if there
 // is none. Software devices are as many as one likes, and so are tickets for one device.
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
-	if c.Lender != nil && c.Lender.Ticket != "" {
+	if c.Lender.Ticket != "" {
 		return -1
 	}
 	for i, e := range d.stock.Load().entries {
 		state := d.deviceState(vgpu.DeviceID(i))
-		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
+		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && e.Lender.Address == c.Lender.Address && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return vgpu.DeviceID(i)
 		}
 	}

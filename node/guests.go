@@ -15,6 +15,9 @@ import (
 //   - It is shown no devices that this node has of others. So work is never passed on
 //     twice, and two nodes that lend each other their devices do not send it in circles.
 //   - It says where its device addresses lie, because its programs know them.
+//   - It is not rebuilt when its worker or this daemon dies: to its own node that is the loss
+//     of a device, after which that node rebuilds the program's client there. So nothing is
+//     written down twice, and no kernel of the guest is waited for in order to write.
 
 // guest is which device a guest has; the zero value is that of a client which is none.
 type guest struct {

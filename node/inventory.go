@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -48,8 +49,10 @@ func checkDevice(c Device) error {
 		return errors.New("a CUDA device has a number of the driver's and, if need be, a reserve; nothing else")
 	case c.Kind == "cuda":
 		return nil
+	case c.Kind == KindRemote:
+		return checkRemote(c)
 	case c.Kind != "soft":
-		return fmt.Errorf("there are no devices of kind %q: only soft and cuda", printable(c.Kind))
+		return fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", printable(c.Kind))
 	case c.Name == "" || len(c.Name) > maxDeviceName || printable(c.Name) != c.Name:
 		return fmt.Errorf("%q is no name for a device: give 1 to %d characters that can be printed", printable(c.Name), maxDeviceName)
 	case c.Memory == 0 || c.Memory%deviceGranule != 0:
@@ -60,6 +63,22 @@ func checkDevice(c Device) error {
 		return fmt.Errorf("rate must be a number of operations a second from 1e3 to 1e15, not %g", c.Rate)
 	case c.Workers < 1 || c.Workers > maxThreads:
 		return fmt.Errorf("workers must be a whole number from 1 to %d, not %d", maxThreads, c.Workers)
+	}
+	return nil
+}
+
+// checkRemote refuses a description of another node's device.
+func checkRemote(c Device) error {
+	if _, _, err := net.SplitHostPort(c.Lender.Address); err != nil {
+		return fmt.Errorf("another node's device needs that node's address as HOST:PORT: %w", err)
+	}
+	switch {
+	case c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0:
+		return errors.New("another node's device has its number there; memory and speed are that node's affair")
+	case c.Lender.Plain == (c.Lender.TLS != ""):
+		return errors.New("another node is reached with the certificates in a folder (tls), or without TLS (plain): give one of the two")
+	case c.Lender.Plain && c.Lender.Token == "":
+		return errors.New("without TLS the two nodes show each other that they know a token: give the file that has it (token)")
 	}
 	return nil
 }

@@ -153,7 +153,9 @@ func (d *daemon) exchange(ctx context.Context, l *peerLink) (next time.Duration,
 		return 0, errShuttingDown
 	}
 	answer, err := d.askOnce(ctx, l, say)
-	d.ask(func() { next = d.answeredBy(l.id, answer, err) })
+	if !d.ask(func() { next = d.answeredBy(l.id, answer, err) }) {
+		return 0, errShuttingDown
+	}
 	return next, err
 }
 

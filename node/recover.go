@@ -219,6 +219,7 @@ func (d *daemon) rebuild(c *client) {
 				}
 			})
 		}
+		d.awaitAnother(c)
 		err := d.reemployAfter(rest, c, serve)
 		d.do(func() {
 			if d.clients[c.id] != c || c.rebuilds != number {

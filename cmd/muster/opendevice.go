@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 	"muster/wire/control"
 )
 
-// openDevice opens a device of either kind. With a lock it is one of several
+// openDevice opens a device of any kind. With a lock it is one of several
 // processes that stand for the same software device.
 func openDevice(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	d, err := openSound(c, lock)
@@ -69,29 +70,62 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		return all[c.Index], nil
 	case node.KindRemote:
-		return openBorrowed(c)
+		return openRemote(c)
 	}
-	return nil, fmt.Errorf("there are no devices of kind %q: only soft and cuda", c.Kind)
+	return nil, fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", c.Kind)
 }
 
-// openBorrowed opens a device that another node lends for a while. The ticket lets us in; the
-// authority vouches that it is that node which gets it.
-func openBorrowed(c control.DeviceConfig) (device.Device, error) {
-	if c.Lender == nil || c.Lender.Ticket == "" {
-		return nil, errors.New("a device of another node needs a lender and a ticket")
+// openRemote opens a device that another node lends.
+func openRemote(c control.DeviceConfig) (device.Device, error) {
+	lender, err := lenderOf(c.Lender)
+	if err != nil {
+		return nil, err
 	}
+	ctx := context.Background()
+	if c.Lender.Ticket != "" { // programs wait for the worker, and can do without this device
+		short, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		ctx = short
+	}
+	d, err := remote.Open(ctx, remote.Options{Lender: lender, Device: c.Index, Name: c.Name})
+	if err != nil { // not a *remote.Device that is nil
+		return nil, err
+	}
+	return d, nil
+}
+
+// lenderOf is how a node is reached that lends devices.
+func lenderOf(l control.Lender) (client.Remote, error) {
+	if l.Ticket != "" {
+		return lenderFor(l)
+	}
+	token := ""
+	if l.Token != "" {
+		text, err := tokenLimit.ReadFile(l.Token)
+		if err != nil {
+			return client.Remote{}, fmt.Errorf("the token of the node at %s: %w", l.Address, err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if l.Plain {
+		return client.Remote{Dial: client.PlainDialler(l.Address, wire.PlainStream, token), Lane: client.PlainDialler(l.Address, wire.PlainLane, token)}, nil
+	}
+	config, err := client.LoadTLS(l.TLS)
+	if err != nil {
+		return client.Remote{}, fmt.Errorf("the certificates for the node at %s: %w", l.Address, err)
+	}
+	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Token: token}, nil
+}
+
+// lenderFor is lenderOf for a device that was borrowed: the ticket lets us in, and the authority vouches
+// that it is that node which gets to know it.
+func lenderFor(l control.Lender) (client.Remote, error) {
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(c.Lender.Authority)) {
-		return nil, errors.New("the authority that vouches for the lender is no certificate")
+	if !pool.AppendCertsFromPEM([]byte(l.Authority)) {
+		return client.Remote{}, errors.New("the authority that vouches for the lender is no certificate")
 	}
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	address := c.Lender.Address
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return remote.Open(ctx, remote.Options{
-		Lender: client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Grant: c.Lender.Ticket},
-		Device: c.Index, Name: c.Name,
-	})
+	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Grant: l.Ticket}, nil
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {

@@ -34,6 +34,7 @@ type Context struct {
 	running sync.WaitGroup // goroutines that read or write host memory, or talk to the lender
 	last    atomic.Uint32  // number that was given to a stream, a module or a function
 	cookies atomic.Uint64
+	fences  atomic.Uint64
 
 	memory memory
 	bounce chan uint64 // free buffers for data on their way back, by their offset
@@ -316,6 +317,10 @@ func (c *Context) why() string {
 	}
 	return strings.Join(c.guest.Shared.Notices(), "; ")
 }
+
+// fence makes what this process did in the order of the lender's work be seen in that order:
+// the lender's messages say nothing of it to the machine.
+func (c *Context) fence() { c.fences.Add(1) }
 
 // --- printed text -----------------------------------------------------------------
 

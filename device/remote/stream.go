@@ -333,7 +333,9 @@ func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival) error {
 		if a.Err == nil && a.Result == resultSuccess {
 			// The memory stays until all answers were handed over.
 			if data, err := c.guest.Shared.Data(at, uint64(len(dst))); err == nil {
+				c.fence()
 				copy(dst, data)
+				c.fence()
 			}
 		}
 		c.bounce <- at
@@ -466,7 +468,9 @@ func (c *Context) runFunction(cookie uint64) {
 	if f == nil || c.check() != nil {
 		return
 	}
+	c.fence()
 	f()
+	c.fence()
 	_ = c.post(&wire.HostDone{Cookie: cookie})
 }
 

@@ -410,6 +410,11 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 			found, err = d.cuda(n)
 			return err
 		}),
+		strictyaml.Key("remote", func(n strictyaml.Node) error {
+			one, err := d.remote(n)
+			found = append(found, one)
+			return err
+		}),
 		strictyaml.Key("count", d.Count("count", 1, 16, &count)),
 		strictyaml.Key("reserve", d.bytes("reserve", &reserve)),
 		strictyaml.Key("faults", strictyaml.Value(&d.File, "faults", &faults, parseFaults)),
@@ -417,8 +422,10 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 	switch {
 	case err != nil:
 		return err
-	case given["soft"] == given["cuda"]:
-		return d.Errorf(strictyaml.Start(n), "a device is one of soft and cuda: write soft: {memory: 1GiB}, or cuda: all")
+	case len(found) == 0 || given["soft"] && given["cuda"] || given["soft"] && given["remote"] || given["cuda"] && given["remote"]:
+		return d.Errorf(strictyaml.Start(n), "a device is one of soft, cuda and remote: write soft: {memory: 1GiB}, or cuda: all, or remote: {address: HOST:PORT, tls: FOLDER}")
+	case given["count"] && given["remote"]:
+		return d.Errorf(strictyaml.Start(n), "only software GPUs have a count: name several devices of another node by their numbers there (device: 1)")
 	case given["count"] && given["cuda"]:
 		return d.Errorf(strictyaml.Start(n), "only software GPUs have a count: name several CUDA devices as cuda: [0, 1]")
 	}
@@ -656,6 +663,8 @@ func deviceWord(text string) ([]node.Device, error) {
 	switch kind {
 	case "soft":
 		return softWord(rest)
+	case node.KindRemote:
+		return remoteWord(rest)
 	case "cuda":
 		if rest == "all" || rest == "" {
 			return []node.Device{cudaDevice(AllCUDA)}, nil
@@ -670,7 +679,7 @@ func deviceWord(text string) ([]node.Device, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("write soft:memory=256M,speed=0.5, or cuda:all")
+	return nil, fmt.Errorf("write soft:memory=256M,speed=0.5, or cuda:all, or remote:HOST:PORT,tls=FOLDER")
 }
 
 func softWord(text string) ([]node.Device, error) {

@@ -148,8 +148,8 @@ type DeviceConfig struct {
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
 	// number of the device, for remote that node's.
 	Index int `json:"index"`
-	// Lender is where the node is that lends a remote device; nil for others.
-	Lender *Lender `json:"lender,omitempty"`
+	// Lender is where the node is that lends a remote device.
+	Lender Lender `json:"lender,omitzero"`
 	// Faults is a file with rules by which the device fails (device/fault); "" for
 	// none. It is for tests only.
 	Faults string `json:"faults,omitempty"`

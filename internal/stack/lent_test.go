@@ -1,0 +1,115 @@
+package stack
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"muster/wire/status"
+)
+
+// lent starts a node that lends its device, and one that has it beside one of its own.
+func lent(w *world) (lender, borrower *theNode) {
+	w.Helper()
+	lender, users := remoteNode(w)
+	borrower = w.start("--devices", "soft:name=own,memory=32M;remote:"+lender.gateway+",name=lent,tls="+users[0])
+	return lender, borrower
+}
+
+// computes waits until the one program of a node computes on a device, and has launched so many
+// kernels more.
+func (n *theNode) computes(device int, more uint64) {
+	n.Helper()
+	var from uint64
+	on := func(c *status.Client) bool { return c.Device != nil && *c.Device == device }
+	n.eventually("the program is on the device", func() bool {
+		clients := n.status().Clients
+		if len(clients) != 1 || !on(&clients[0]) {
+			return false
+		}
+		from = clients[0].Kernels
+		return true
+	})
+	n.eventually("it computes there", func() bool {
+		clients := n.status().Clients
+		return len(clients) == 1 && clients[0].Kernels >= from+more
+	})
+}
+
+// A program moves between a device of its node and one that another node lends, while it
+// computes, and back again. It is an ordinary program, which notices nothing.
+func TestProgramMovesToALentDeviceAndBack(t *testing.T) {
+	lender, n := lent(newWorld(t))
+	p := n.launch(example(t, "weave"), "--size", "4k", "--repeat", "400")
+	for range 3 {
+		n.computes(0, 5)
+		n.muster("device", "drain", "own", "--socket", n.socket)
+		n.computes(1, 5)
+		n.muster("device", "drain", "lent", "--socket", n.socket)
+		n.muster("device", "resume", "own", "--socket", n.socket)
+		n.computes(0, 1)
+		n.muster("device", "resume", "lent", "--socket", n.socket)
+	}
+	p.right()
+	n.idle()
+	lender.idle()
+	if n.total("muster_moves_total") < 6 {
+		t.Errorf("the program was moved %v times", n.total("muster_moves_total"))
+	}
+}
+
+// A lender that dies takes its device along, and costs the program what any lost device does.
+func TestLenderDies(t *testing.T) {
+	for name, leave := range map[string]bool{"while a program computes there": false, "while a program is leaving": true} {
+		t.Run(name, func(t *testing.T) {
+			lender, n := lent(newWorld(t))
+			n.muster("device", "drain", "own", "--socket", n.socket)
+			p := n.launch(example(t, "weave"), "--size", "4k", "--repeat", "300")
+			n.computes(1, 5)
+			n.muster("device", "resume", "own", "--socket", n.socket)
+			if leave {
+				n.muster("device", "drain", "lent", "--socket", n.socket)
+			}
+			lender.killWith()
+			p.right()
+			if got := n.logged("a device is lost", "name"); got != "lent" && !leave {
+				t.Errorf("lost is %q, not the device of the lender", got)
+			}
+		})
+	}
+}
+
+// killWith kills the daemon and its workers, as the end of a machine does.
+func (n *theNode) killWith() {
+	n.Helper()
+	parent := fmt.Sprintf("PPid:\t%d\n", n.cmd.Process.Pid)
+	var workers []int
+	for _, pid := range n.processes() {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(text), parent) {
+			workers = append(workers, pid)
+		}
+	}
+	n.kill()
+	for _, pid := range workers {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// Nodes without devices of their own run programs on those that others lend.
+func TestNodeWithoutDevicesOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	lender, users := remoteNode(w)
+	n := w.start("--devices", "remote:"+lender.gateway+",tls="+users[0])
+	n.launch(made("small"), "sums").right()
+	var several []*program // they do not fit at the same time
+	for range 3 {
+		several = append(several, n.launch(example(t, "weave"), "--size", "1024k", "--repeat", "5"))
+	}
+	for _, p := range several {
+		p.right()
+	}
+	n.idle()
+	lender.idle()
+}

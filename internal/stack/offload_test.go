@@ -1,0 +1,244 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/wire/status"
+)
+
+// pair is two nodes on this machine: a borrows of b.
+type pair struct {
+	*world
+	certs string
+	a, b  *theNode
+}
+
+// ratedGPU is a software GPU whose kernels take as long as their operations at a rate: eight programs
+// are then not slower because the machine has two processors.
+const ratedGPU = "soft:memory=64M,workers=1,rate=2e7"
+
+// newPair starts them.
+func newPair(t *testing.T, a, b []string) *pair {
+	w := newWorld(t)
+	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+	w.muster("cert", p.certs, "--host", "na,127.0.0.1")
+	w.muster("cert", p.certs, "--host", "nb,127.0.0.1")
+	p.b = p.lender("127.0.0.1:0", b...)
+	p.a = p.node("na", append([]string{"--peers", p.b.gateway}, a...)...)
+	return p
+}
+
+// lender starts node b.
+func (p *pair) lender(address string, args ...string) *theNode {
+	return p.node("nb", append([]string{"--listen", address}, args...)...)
+}
+
+func (p *pair) node(name string, args ...string) *theNode {
+	return p.start(append([]string{"--name", name, "--tls-dir", filepath.Join(p.certs, "node-"+name), "--state", filepath.Join(p.T.TempDir(), name)}, args...)...)
+}
+
+// places counts the programs of node a that have a device here and at the other node; all says whether
+// each of them has run kernels.
+func (p *pair) places() (here, there int, all bool) {
+	s := p.a.status()
+	all = true
+	for _, c := range s.Clients {
+		if c.Device != nil && s.Devices[*c.Device].Lender == "nb" {
+			there++
+		} else if c.Device != nil {
+			here++
+		}
+		all = all && c.Kernels > 0
+	}
+	return here, there, all
+}
+
+// guests are the clients of node b that are of node a.
+func (p *pair) guests() (list []status.Client) {
+	for _, c := range p.b.status().Clients {
+		if c.Guest {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// endless starts programs on a node that compute until they are told to end, and look at each sum.
+func endless(n *theNode, count int) (list []*program) {
+	for range count {
+		list = append(list, n.launch(made("small"), "until", "4096", "4"))
+	}
+	return list
+}
+
+// goOn waits until each client of a node has run more kernels.
+func (n *theNode) goOn() {
+	n.Helper()
+	before := map[uint64]uint64{}
+	for _, c := range n.status().Clients {
+		before[c.ID] = c.Kernels
+	}
+	n.eventually("each program goes on", func() bool {
+		for _, c := range n.status().Clients {
+			if c.Kernels <= before[c.ID] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Programs that wait are served by a node that is idle, and notice nothing. When they have ended,
+// what was borrowed is given back.
+func TestOffload(t *testing.T) {
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2"}, []string{"--devices", ratedGPU})
+	programs := endless(p.a, 4)
+	p.eventually("two programs are served here and two there", func() bool {
+		here, there, all := p.places()
+		return here == 2 && there == 2 && all && len(p.guests()) == 2
+	})
+	for _, g := range p.guests() {
+		if g.User != "node:na" {
+			t.Errorf("a guest is user %q", g.User)
+		}
+	}
+	if got := p.muster("peers", "--socket", p.a.socket); !strings.Contains(got, "nb") {
+		t.Errorf("muster peers says\n%s", got)
+	}
+	if got := p.muster("ps", "--socket", p.a.socket); strings.Count(got, " at nb ") != 2 {
+		t.Errorf("muster ps says\n%s", got)
+	}
+	for _, one := range programs {
+		one.right()
+	}
+	p.eventually("everything is given back", func() bool {
+		return p.a.status().Peers[0].Borrowed == 0 && len(p.b.status().Lent) == 0
+	})
+	p.b.idle()
+}
+
+// A lender that is killed costs its guests a recovery.
+func TestLenderIsKilled(t *testing.T) {
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms"}, []string{"--devices", ratedGPU})
+	programs := endless(p.a, 4)
+	p.eventually("two programs are served there", func() bool {
+		_, there, all := p.places()
+		return there == 2 && all
+	})
+	p.b.kill()
+	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+	p.a.goOn()
+	for _, one := range programs {
+		one.right()
+	}
+}
+
+// A program that runs elsewhere comes home when a device here is idle, once that has cost it as much
+// as the move.
+func TestComesHome(t *testing.T) {
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "1", "--quantum", "off"}, []string{"--devices", ratedGPU})
+	first := endless(p.a, 1)[0]
+	p.eventually("one program is served here", func() bool { here, _, all := p.places(); return here == 1 && all })
+	second := endless(p.a, 1)[0]
+	p.eventually("the other one is served there", func() bool { here, there, all := p.places(); return here == 1 && there == 1 && all })
+	first.right()
+	p.eventually("the other one is home", func() bool {
+		s := p.a.status()
+		return len(s.Clients) == 1 && s.Clients[0].Device != nil && s.Devices[*s.Clients[0].Device].Lender == "" && s.Clients[0].Moves.Auto == 1
+	})
+	p.a.goOn()
+	second.right()
+}
+
+// A lender whose own programs wait gets its virtual GPUs back: the guests go home.
+func TestLenderNeedsItsOwn(t *testing.T) {
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms"}, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "off"})
+	programs := endless(p.a, 4)
+	p.eventually("two programs are served there", func() bool { _, there, all := p.places(); return there == 2 && all })
+	own := endless(p.b, 2)
+	p.eventually("the lender's own programs are served, and the guests have gone home", func() bool {
+		s, served := p.b.status(), 0
+		for _, c := range s.Clients {
+			if !c.Guest && c.Kernels > 0 {
+				served++
+			}
+		}
+		return served == 2 && len(s.Lent) == 0 && len(p.guests()) == 0
+	})
+	p.a.goOn()
+	for _, one := range append(programs, own...) {
+		one.right()
+	}
+}
+
+// A node without devices runs programs on those of its peers. When its only lender dies, they wait
+// for the next.
+func TestNodeWithoutDevices(t *testing.T) {
+	p := newPair(t, []string{"--devices", "none"}, []string{"--devices", ratedGPU})
+	p.a.launch(made("small"), "sums").right()
+	p.a.idle()
+	one := endless(p.a, 1)[0]
+	p.eventually("it is served there", func() bool { _, there, all := p.places(); return there == 1 && all })
+	p.b.kill()
+	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+	p.b = p.lender(p.b.gateway, "--devices", ratedGPU)
+	p.a.goOn()
+	one.right()
+	p.eventually("everything is given back", func() bool {
+		return p.a.status().Peers[0].Borrowed == 0 && len(p.b.status().Lent) == 0
+	})
+}
+
+// A program on a node without devices whose peers have nothing to lend is told so.
+func TestNobodyLends(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for as long as a program does")
+	}
+	p := newPair(t, []string{"--devices", "none"}, []string{"--devices", ratedGPU, "--offload", "borrow"})
+	one := p.a.launch(made("small"), "sums")
+	if one.wait() == 0 {
+		t.Error("a program ran without any device")
+	}
+	if said := one.output.String(); !strings.Contains(said, "its peers lent it none") {
+		t.Errorf("it said %q", said)
+	}
+}
+
+// Eight programs with equal work on one GPU, beside an idle node: with offload the GPU that has more to
+// do has at most a little more than half of it. MUSTER_MEASURE=1 has the programs run for longer, and
+// shows what that comes to on the clock.
+func TestOffloadHalvesTheWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs eight programs to their end")
+	}
+	rounds, wall := "20", map[string]time.Duration{}
+	if os.Getenv("MUSTER_MEASURE") != "" {
+		rounds = "150"
+	}
+	for _, mode := range []string{"off", "auto"} {
+		t.Run(mode, func(t *testing.T) {
+			p := newPair(t, []string{"--devices", ratedGPU, "--offload", mode}, []string{"--devices", ratedGPU})
+			p.eventually("the peer was heard", func() bool { s := p.a.status(); return mode == "off" || s.Peers[0].Heard >= 0 })
+			var programs []*program
+			begin := time.Now()
+			for range 8 {
+				programs = append(programs, p.a.launch(made("small"), "sums", "65536", rounds))
+			}
+			for _, one := range programs {
+				one.right()
+			}
+			wall[mode] = time.Since(begin)
+			here, there := p.a.status().Devices[0].BusyTime, p.b.status().Devices[0].BusyTime
+			ratio := (here + there) / max(here, there)
+			t.Logf("%v; GPU time %.1f s here, %.1f s there: 1/%.2f of the work on one", wall[mode], here, there, ratio)
+			if want := map[string]float64{"off": 1, "auto": 1.6}[mode]; ratio < want {
+				t.Errorf("the work is divided by %.2f", ratio)
+			}
+		})
+	}
+	t.Logf("%.2f times as fast with offload", wall["off"].Seconds()/wall["auto"].Seconds())
+}

@@ -258,7 +258,7 @@ func (p *puppet) tell(format string, args ...any) error {
 func (p *puppet) failure() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("process %d ended: %v\n%s", p.number, p.cmd.ProcessState, strings.TrimSpace(p.output.String()))
+		return fmt.Errorf("process %d ended: %v: %s", p.number, p.cmd.ProcessState, strings.TrimSpace(p.output.String()))
 	case <-time.After(time.Second):
 		return fmt.Errorf("process %d says nothing any more", p.number)
 	}

@@ -7,11 +7,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
+	"muster/exp"
 	"muster/internal/wholefile"
 )
 
 var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
+
+// Savable says, before anything is measured, whether it can be kept in a file; "" is for none.
+func Savable(path string) error {
+	folder := filepath.Dir(path)
+	if info, err := os.Stat(folder); path != "" && (err != nil || !info.IsDir()) {
+		return exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, folder))
+	}
+	return nil
+}
 
 // Save keeps what was measured in a file.
 func Save(path string, measured any) error {

@@ -129,6 +129,9 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := bench.Savable(o.Flags["save"]); err != nil {
+		return nil, err
+	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], liveProgram); err != nil {
 		return nil, err
 	}

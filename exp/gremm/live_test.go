@@ -95,6 +95,8 @@ func TestLiveFlags(t *testing.T) {
 		{Flags: map[string]string{"full": exp.On}},
 		{Flags: map[string]string{"live": exp.On}, Figures: []string{"2"}},
 		{Flags: map[string]string{"live": exp.On, "span": "soon"}},
+		{Flags: map[string]string{"live": exp.On, "patience": "long"}},
+		{Flags: map[string]string{"live": exp.On, "save": "nowhere/kept.json"}},
 	} {
 		var usage exp.UsageError
 		if _, err := run(context.Background(), o); !errors.As(err, &usage) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
@@ -137,10 +135,8 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 			return nil, err
 		}
 	}
-	if path, given := o.Flags["save"]; given {
-		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
-		}
+	if err := bench.Savable(o.Flags["save"]); err != nil {
+		return nil, err
 	}
 	l.tools, err = findTools(o.Flags["programs"])
 	return l, err

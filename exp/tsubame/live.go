@@ -121,7 +121,10 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if o.Flags["full"] != "" {
 		l.size = fullLive
 	}
-	var err error
+	err := bench.Savable(o.Flags["save"])
+	if err != nil {
+		return nil, err
+	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], append(slices.Clone(applications), copies)...); err != nil {
 		return nil, err
 	}

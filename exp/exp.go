@@ -113,6 +113,16 @@ func (o Options) Chosen(flag string, all []string) []string {
 	return list
 }
 
+// Without refuses flags that mean something only beside another one, which was not given.
+func (o Options) Without(other string, flags []Flag) error {
+	for _, flag := range flags {
+		if _, given := o.Flags[flag.Name]; given {
+			return UsageError("--" + flag.Name + " is for --" + other + ": give that, too")
+		}
+	}
+	return nil
+}
+
 // Wants says whether a part was asked for.
 func (o Options) Wants(figure string) bool {
 	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)

@@ -277,7 +277,7 @@ func (d *daemon) borrowerWith(hash grant.Hash) string {
 
 // lenderOf names the node that lends a device; "" if it is the node's own.
 func (d *daemon) lenderOf(e *stocked) string {
-	if e.Lender == (control.Lender{}) {
+	if e.Lender.Address == "" {
 		return ""
 	}
 	if d.borrowing != nil {

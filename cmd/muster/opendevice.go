@@ -70,9 +70,6 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		return all[c.Index], nil
 	case node.KindRemote:
-		if c.Lender.Ticket != "" {
-			return openBorrowed(c)
-		}
 		return openRemote(c)
 	}
 	return nil, fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", c.Kind)
@@ -84,7 +81,13 @@ func openRemote(c control.DeviceConfig) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := remote.Open(context.Background(), remote.Options{Lender: lender, Device: c.Index, Name: c.Name})
+	ctx := context.Background()
+	if c.Lender.Ticket != "" { // programs wait for the worker, and can do without this device
+		short, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		ctx = short
+	}
+	d, err := remote.Open(ctx, remote.Options{Lender: lender, Device: c.Index, Name: c.Name})
 	if err != nil { // not a *remote.Device that is nil
 		return nil, err
 	}
@@ -93,6 +96,9 @@ func openRemote(c control.DeviceConfig) (device.Device, error) {
 
 // lenderOf is how a node is reached that lends devices.
 func lenderOf(l control.Lender) (client.Remote, error) {
+	if l.Ticket != "" {
+		return lenderFor(l)
+	}
 	token := ""
 	if l.Token != "" {
 		text, err := tokenLimit.ReadFile(l.Token)
@@ -111,25 +117,15 @@ func lenderOf(l control.Lender) (client.Remote, error) {
 	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Token: token}, nil
 }
 
-// openBorrowed opens a device that another node lends for a while. The ticket lets us in; the
-// authority vouches that it is that node which gets it.
-func openBorrowed(c control.DeviceConfig) (device.Device, error) {
+// lenderFor is lenderOf for a device that was borrowed: the ticket lets us in, and the authority vouches
+// that it is that node which gets to know it.
+func lenderFor(l control.Lender) (client.Remote, error) {
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(c.Lender.Authority)) {
-		return nil, errors.New("the authority that vouches for the lender is no certificate")
+	if !pool.AppendCertsFromPEM([]byte(l.Authority)) {
+		return client.Remote{}, errors.New("the authority that vouches for the lender is no certificate")
 	}
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	address := c.Lender.Address
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // programs wait for it
-	defer cancel()
-	d, err := remote.Open(ctx, remote.Options{
-		Lender: client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Grant: c.Lender.Ticket},
-		Device: c.Index, Name: c.Name,
-	})
-	if err != nil { // not a *remote.Device that is nil
-		return nil, err
-	}
-	return d, nil
+	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Grant: l.Ticket}, nil
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {

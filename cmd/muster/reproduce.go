@@ -34,7 +34,10 @@ for experiments that measure time (noderuntime, clusterscheduler, and all with -
 rgpu and aucsched run on a real Slurm with --live: a private one, with nodes emulated
 on this machine (muster help slurm emulate), against Slurm's own scheduler, beside
 the paper and beside the simulator. A few minutes by default; --full is the paper's
-size, in real time.
+size, in real time. tsubame and gremm run on nodes of software GPUs with --live, with
+programs of examples/: copies and programs beside traffic on a link, and kernels that a
+mapper sends to any GPU of four nodes, beside the simulator. Two minutes by default; as
+root they make links with a bandwidth, else they use the loopback interface.
 
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.

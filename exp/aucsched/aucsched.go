@@ -158,10 +158,8 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if o.Flags["live"] != "" {
 		return runLive(ctx, o)
 	}
-	for _, flag := range liveFlags {
-		if _, given := o.Flags[flag.Name]; given {
-			return nil, exp.UsageError("--" + flag.Name + " is for --live: give that, too")
-		}
+	if err := o.Without("live", liveFlags); err != nil {
+		return nil, err
 	}
 	p, wanted, err := newPlan(o)
 	if err != nil {

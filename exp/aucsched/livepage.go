@@ -20,7 +20,7 @@ const (
 
 // result makes rows, tables, notes and the page.
 func (l *liveLab) result(missing []string) *exp.Result {
-	r := live.NewReport(name, title, liveLead, l.notes(), missing)
+	r := live.NewReport(name, title+", on a real Slurm", liveLead, l.notes(), missing)
 	rows, table, bars := l.columnRows()
 	r.Show(livePart, rows, table)
 	if len(rows) > 0 {

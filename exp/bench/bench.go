@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -118,6 +119,27 @@ func Patience(text string) (time.Duration, error) {
 		return 0, exp.UsageError(fmt.Sprintf("--patience %s: give a time from 0s to 24h, as 10m", text))
 	}
 	return d, nil
+}
+
+// Quietly does something, and does it again if the machine woke sleepers later than that meanwhile, as long as
+// there is patience. It gives the try that was disturbed least, and says how much: which one counts is not
+// chosen by what came of it.
+func Quietly[T any](patience *time.Duration, late float64, try func() (T, float64, error)) (best T, least float64, err error) {
+	least = math.Inf(1)
+	for {
+		start := time.Now()
+		out, by, err := try()
+		if err != nil {
+			return out, by, err
+		}
+		if by < least {
+			best, least = out, by
+		}
+		if by <= late || *patience <= 0 {
+			return best, least, nil
+		}
+		*patience -= time.Since(start)
+	}
 }
 
 // AwaitQuiet waits until the machine wakes sleepers no later than that, as long as there is

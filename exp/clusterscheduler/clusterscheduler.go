@@ -3,8 +3,6 @@ package clusterscheduler
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"muster/exp"
@@ -90,10 +88,8 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 // prepare reads the flags and finds the tools, before anything is measured.
 func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(runsMade)), patience: defaultPatience}
-	if path, given := o.Flags["save"]; given {
-		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
-		}
+	if err := bench.Savable(o.Flags["save"]); err != nil {
+		return nil, err
 	}
 	var err error
 	if text, given := o.Flags["patience"]; given {

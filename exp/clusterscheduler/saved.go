@@ -1,18 +1,13 @@
 package clusterscheduler
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"muster/exp"
 	"muster/exp/bench"
-	"muster/internal/wholefile"
 	"muster/report"
 )
 
@@ -33,44 +28,21 @@ type measured struct {
 
 const savedVersion = 1
 
-var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
-
 func newMeasured(seeds []uint64) *measured {
 	return &measured{Version: savedVersion, Machine: bench.Machine(), Seeds: seeds, Outcomes: map[string][]outcome{}}
 }
 
-func (m *measured) save(path string) error {
-	text, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o666)
-}
+func (m *measured) save(path string) error { return bench.Save(path, m) }
 
 func load(path string) (*measured, error) {
-	text, err := savedLimit.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	m, err := decode(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	m := &measured{}
+	return m, bench.Load(path, m, m.check)
 }
 
 // decode reads what save wrote, and nothing else.
 func decode(text []byte) (*measured, error) {
 	m := &measured{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(m); err != nil {
-		return nil, fmt.Errorf("it is no file that --save wrote: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the document")
-	}
-	return m, m.check()
+	return m, bench.Decode(text, m, m.check)
 }
 
 // check says what is wrong with numbers that come from a file.

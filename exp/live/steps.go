@@ -49,7 +49,7 @@ type Report struct{ exp.Result }
 
 // NewReport is one with notes; missing is what an interrupt has left out.
 func NewReport(name, title, lead string, notes, missing []string) *Report {
-	r := &Report{exp.Result{Name: name, Partial: strings.Join(missing, "; "), Notes: notes, Page: &report.Page{Title: title + ", on a real Slurm", Lead: lead}}}
+	r := &Report{exp.Result{Name: name, Partial: strings.Join(missing, "; "), Notes: notes, Page: &report.Page{Title: title, Lead: lead}}}
 	if r.Partial != "" {
 		r.Add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
 	}

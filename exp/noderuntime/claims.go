@@ -27,11 +27,11 @@ const nearly = 0.05
 
 // claims in the order of the figures.
 func claims() []claim {
-	list := append(singleClaims(), migrationClaims()...)
-	list = append(list, preliminaryClaims()...)
-	list = append(list, intraClaims()...)
-	list = append(list, interClaims()...)
-	return append(list, boundClaims()...)
+	var list []claim
+	for _, some := range [][]claim{singleClaims(), migrationClaims(), splitClaims(), preliminaryClaims(), intraClaims(), interClaims(), parallelClaims(), boundClaims()} {
+		list = append(list, some...)
+	}
+	return list
 }
 
 // claimRows are the verdicts, 1 and 0.

@@ -2,21 +2,39 @@ package noderuntime
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 )
 
-// recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured.
-const recorded = "testdata/measured.json"
+// recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured, before there were
+// figures of two nodes; recordedCluster is of `--figure 3-12,3-13,3-21 --runs 3 --patience 1m` alone.
+const (
+	recorded        = "testdata/measured.json"
+	recordedCluster = "testdata/cluster.json"
+)
 
-// What holds of the paper's statements and what is refuted, on the recorded
-// measurements, is what docs/papers.md says.
-func TestClaims(t *testing.T) {
+// loadRecorded is both together.
+func loadRecorded(t *testing.T) *measured {
+	t.Helper()
 	m, err := load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
+	two, err := load(recordedCluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Figures = append(m.Figures, two.Figures...)
+	maps.Copy(m.Outcomes, two.Outcomes)
+	return m
+}
+
+// What holds of the paper's statements and what is refuted, on the recorded
+// measurements, is what docs/papers.md says.
+func TestClaims(t *testing.T) {
+	m := loadRecorded(t)
 	docs, err := os.ReadFile("../../docs/papers.md")
 	if err != nil {
 		t.Fatal(err)
@@ -46,10 +64,7 @@ func TestClaims(t *testing.T) {
 // The measurements are good enough to judge statements by: several runs of each, on a
 // machine that was quiet for most of them.
 func TestRecordedMeasurements(t *testing.T) {
-	m, err := load(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loadRecorded(t)
 	if len(m.Seeds) < 3 || len(m.Figures) != len(figures()) || m.Scale != defaultScale {
 		t.Errorf("%d runs of %d figures at scale %d", len(m.Seeds), len(m.Figures), m.Scale)
 	}
@@ -62,10 +77,7 @@ func TestRecordedMeasurements(t *testing.T) {
 // ours, can be above what was idle: of ours each is held to the time that batch
 // scheduling really took, over the time that the GPUs need.
 func TestOurSpeedupsAreWithinTheirBounds(t *testing.T) {
-	m, err := load(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loadRecorded(t)
 	for _, f := range figures() {
 		for _, part := range f.parts {
 			for _, p := range part.measured(m) {

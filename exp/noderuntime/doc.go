@@ -1,8 +1,8 @@
 // Package noderuntime reproduces the node experiments of the dissertation's
-// chapter on its runtime: Figs. 3-7 to 3-11 (programs of one process) and 3-14
-// to 3-20 (programs of several processes).
+// chapter on its runtime: Figs. 3-7 to 3-13 (programs of one process) and 3-14
+// to 3-21 (programs of several processes).
 //
-// Each measurement starts a node, which is this very program in a process of its
+// Each measurement starts a node, or two, each of which is this very program in a process of its
 // own, with software GPUs that are as fast, relative to each other, as those of the
 // paper. The programs are those of examples/, each a process of its own that finds
 // Muster's libcuda.so.1; those of several processes use MPI. All of them check

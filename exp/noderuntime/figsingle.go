@@ -192,16 +192,22 @@ func longOnes(key string, vgpus, others int, cpu float64) measurement {
 		if err != nil {
 			return outcome{}, err
 		}
-		jobs := make([]job, manyLong)
-		for i := range jobs {
-			jobs[i] = matmulLarge.withCPU(known[matmulLarge.name], cpu)
-			if i < others {
-				jobs[i] = optionsLarge.of()
-			}
-		}
-		dice.Shuffle(len(jobs), func(i, k int) { jobs[i], jobs[k] = jobs[k], jobs[i] })
+		jobs := longMix(dice, known, manyLong, others, cpu)
 		return l.run(setting{devices: long.devices(c2050, c2050, c1060), vgpus: vgpus}, jobs, openAtOnce)
 	}}
+}
+
+// longMix is MM-L with CPU phases, and others of them that are BS-L, in a random order.
+func longMix(dice *rand.Rand, known map[string]alone, count, others int, cpu float64) []job {
+	jobs := make([]job, count)
+	for i := range jobs {
+		jobs[i] = matmulLarge.withCPU(known[matmulLarge.name], cpu)
+		if i < others {
+			jobs[i] = optionsLarge.of()
+		}
+	}
+	dice.Shuffle(len(jobs), func(i, k int) { jobs[i], jobs[k] = jobs[k], jobs[i] })
+	return jobs
 }
 
 // longFigure is Fig. 3-9 or 3-10: long programs, alone on a GPU and sharing it.

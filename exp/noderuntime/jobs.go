@@ -24,6 +24,8 @@ import (
 type job struct {
 	words     []string // an example and its arguments
 	processes int      // of MPI; 0 for a program of one process without it
+	// on is how many of its processes are on each node of a cluster; nil for all on the first.
+	on []int
 }
 
 func (j job) String() string { return strings.Join(j.words, " ") }
@@ -66,23 +68,45 @@ func (v *visitor) let() error {
 
 var gates atomic.Int64
 
-// start starts a job on a node.
-func (n *theNode) start(ctx context.Context, j job) (*running, error) {
+// commandLine is what starts a job, and its environment: with MPI each node's processes are told their
+// own node.
+func (c cluster) commandLine(j job, gate string) (words, environment []string) {
+	program := append([]string{filepath.Join(c[0].tools.Programs, j.words[0])}, j.words[1:]...)
+	program = append(program, "--gate", gate)
+	on := j.on
+	if on == nil {
+		on = []int{max(1, j.processes)}
+	}
+	for i, processes := range on {
+		switch {
+		case processes == 0:
+			continue
+		case j.processes == 0:
+			return program, c[i].environment()
+		case words == nil:
+			words = []string{c[0].tools.mpiexec}
+		default:
+			words = append(words, ":")
+		}
+		words = append(words, "-n", fmt.Sprint(processes), "-env", "MUSTER_SOCKET", c[i].socket)
+		words = append(words, program...)
+	}
+	return words, c[0].environment()
+}
+
+// start starts a job on a cluster.
+func (c cluster) start(ctx context.Context, j job) (*running, error) {
 	address := fmt.Sprintf("@muster-gate-%d-%d", os.Getpid(), gates.Add(1))
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	r := &running{job: j, gate: listener, exited: make(chan struct{}), ready: make(chan *visitor, max(1, j.processes))}
-	words := append([]string{filepath.Join(n.tools.Programs, j.words[0])}, j.words[1:]...)
-	words = append(words, "--gate", address)
-	if j.processes > 0 {
-		words = append([]string{n.tools.mpiexec, "-n", fmt.Sprint(j.processes)}, words...)
-	}
+	words, environment := c.commandLine(j, address)
 	r.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
 	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(syscall.SIGTERM) } // mpiexec ends its processes then
 	r.cmd.WaitDelay = 5 * time.Second
-	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = n.environment(), &r.output, &r.output
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = environment, &r.output, &r.output
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := r.cmd.Start(); err != nil {
 		listener.Close()
@@ -187,10 +211,10 @@ func (r *running) abandon() {
 }
 
 // startAll starts jobs, and waits until all their processes are at their gates.
-func (n *theNode) startAll(ctx context.Context, jobs []job) ([]*running, error) {
+func (c cluster) startAll(ctx context.Context, jobs []job) ([]*running, error) {
 	all := make([]*running, 0, len(jobs))
 	for _, j := range jobs {
-		r, err := n.start(ctx, j)
+		r, err := c.start(ctx, j)
 		if err != nil {
 			abandonAll(all)
 			return nil, err
@@ -226,22 +250,45 @@ type outcome struct {
 	Swaps       uint64 `json:"swaps,omitempty"`
 	Preemptions uint64 `json:"preemptions,omitempty"`
 	Moves       uint64 `json:"moves,omitempty"`
+	Guests      uint64 `json:"guests,omitempty"` // programs that another node served, for a while or for good
 }
 
-// count adds up what the node did to jobs. It waits until the last is gone.
-func (n *theNode) count(ctx context.Context, jobs []*running, out *outcome) error {
-	clients := 0
-	for _, r := range jobs {
-		clients += len(r.inside)
+// count adds up what the nodes did to jobs. It waits until the last is gone.
+func (c cluster) count(ctx context.Context, jobs []*running, out *outcome) error {
+	for i, n := range c {
+		clients := 0
+		for _, r := range jobs {
+			if r.on == nil && i == 0 {
+				clients += len(r.inside)
+			} else if r.on != nil {
+				clients += r.on[i]
+			}
+		}
+		if err := n.count(ctx, clients, out); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// count adds up what the node did to so many programs, the last that it had.
+func (n *theNode) count(ctx context.Context, clients int, out *outcome) error {
 	s, err := n.waitFor(ctx, func(s *status.Node) bool { return len(s.Clients) == 0 })
 	if err != nil {
 		return err
 	}
-	if len(s.Ended) < clients {
-		return fmt.Errorf("the node remembers %d of %d programs: fewer must run at once", len(s.Ended), clients)
+	var own []status.Client
+	for _, c := range s.Ended {
+		if c.Guest {
+			out.Guests++
+		} else {
+			own = append(own, c)
+		}
 	}
-	for _, c := range s.Ended[len(s.Ended)-clients:] {
+	if len(own) < clients {
+		return fmt.Errorf("the node remembers %d of %d programs: fewer must run at once", len(own), clients)
+	}
+	for _, c := range own[len(own)-clients:] {
 		out.Swaps += c.Swaps
 		out.Preemptions += c.Preemptions
 		out.Moves += c.Moves.Auto
@@ -251,21 +298,26 @@ func (n *theNode) count(ctx context.Context, jobs []*running, out *outcome) erro
 
 // opener lets jobs through their gates: all at once, or some when others are over. It
 // is told the numbers of those that are.
-type opener func(ctx context.Context, n *theNode, all []*running, over <-chan int) error
+type opener func(ctx context.Context, c cluster, all []*running, over <-chan int) error
 
 // openAtOnce lets all jobs start.
-func openAtOnce(_ context.Context, _ *theNode, all []*running, _ <-chan int) error {
+func openAtOnce(_ context.Context, _ cluster, all []*running, _ <-chan int) error {
 	return together(len(all), func(i int) error { return all[i].open() })
 }
 
-// run runs jobs on a node of their own, and says how long it took from the moment at
-// which all were ready until the last was done.
+// run runs jobs on a node of their own.
 func (l *lab) run(s setting, jobs []job, open opener) (outcome, error) {
+	return l.runCluster([]setting{s}, jobs, open)
+}
+
+// runCluster runs jobs on nodes of their own, and says how long it took from the moment at which all
+// were ready until the last was done.
+func (l *lab) runCluster(settings []setting, jobs []job, open opener) (outcome, error) {
 	var out outcome
-	err := withNode(l.tools, s, func(n *theNode) error {
+	err := withCluster(l.tools, settings, func(c cluster) error {
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()
-		all, err := n.startAll(ctx, jobs)
+		all, err := c.startAll(ctx, jobs)
 		if err != nil {
 			return errors.Join(l.ctx.Err(), err)
 		}
@@ -273,22 +325,22 @@ func (l *lab) run(s setting, jobs []job, open opener) (outcome, error) {
 			abandonAll(all)
 			return err
 		}
-		if out.Seconds, out.disturbance, err = n.measure(ctx, cancel, all, open, func(*visitor) error { return nil }); err != nil {
+		if out.Seconds, out.disturbance, err = c.measure(ctx, cancel, all, open, func(*visitor) error { return nil }); err != nil {
 			return errors.Join(l.ctx.Err(), err)
 		}
-		return n.count(ctx, all, &out)
+		return c.count(ctx, all, &out)
 	})
 	return out, err
 }
 
 // measure lets jobs through and waits for their ends. When one fails, cancel ends the
 // others, which may wait for it. last looks at each process before it leaves.
-func (n *theNode) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took float64, by disturbance, err error) {
+func (c cluster) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took float64, by disturbance, err error) {
 	machine := watchMachine()
 	over, opened := make(chan int, len(all)), make(chan error, 1)
 	start, done := time.Now(), make([]time.Time, len(all))
 	go func() {
-		err := open(ctx, n, all, over)
+		err := open(ctx, c, all, over)
 		if err != nil {
 			cancel()
 		}

@@ -15,6 +15,7 @@ import (
 
 	"muster/exp/bench"
 	"muster/node"
+	"muster/node/gateway"
 	"muster/wire/status"
 )
 
@@ -51,6 +52,15 @@ type setting struct {
 	vgpus   int
 	maxIdle time.Duration
 	migrate bool
+	// offload lets the node borrow virtual GPUs of the other nodes of its cluster, and lend them its own.
+	offload bool
+	network // of a node that offloads
+}
+
+// network is where a node is among others.
+type network struct {
+	name, listen, certificates string
+	peers                      []string
 }
 
 func (s setting) arguments(socket string) []string {
@@ -58,7 +68,7 @@ func (s setting) arguments(socket string) []string {
 	if s.migrate {
 		migrate = "auto"
 	}
-	return []string{
+	words := []string{
 		"node", "--child", "--allow", "own", "--socket", socket, "--devices", s.devices, "--vgpus", fmt.Sprint(s.vgpus), "--max-idle", s.maxIdle.String(), "--migrate", migrate,
 		"--recover", "off", // what it costs, in copies that are kept, is not scaled
 		// No spare workers: to start them takes time off those that are measured.
@@ -66,6 +76,38 @@ func (s setting) arguments(socket string) []string {
 		"--worker-timeout", "0s", // on a busy machine a worker may be late; to kill it would end the experiment
 		"--log-level", "warn", "--text-log",
 	}
+	if s.offload {
+		words = append(words, "--name", s.network.name, "--listen", s.listen, "--tls-dir", s.certificates, "--peers", strings.Join(s.peers, ","))
+	}
+	return words
+}
+
+// connect gives nodes that offload their addresses and certificates, in a folder of their own.
+func connect(settings []setting, folder string) error {
+	authority, _, err := gateway.OpenAuthority(folder, time.Now())
+	if err != nil {
+		return err
+	}
+	end := bench.Loopback().Near
+	for i := range settings {
+		s := &settings[i].network
+		s.name = fmt.Sprintf("n%d", i+1)
+		// Nodes know each other by name, and reach each other by address.
+		if s.certificates, err = authority.Node([]string{s.name, end.Address}, 1); err != nil {
+			return err
+		}
+		if s.listen, err = end.FreePort(); err != nil {
+			return err
+		}
+	}
+	for i := range settings {
+		for k := range settings {
+			if k != i {
+				settings[i].peers = append(settings[i].peers, settings[k].listen)
+			}
+		}
+	}
+	return nil
 }
 
 // theNode is a node in a process of its own.
@@ -114,20 +156,51 @@ func (n *theNode) stop() error {
 	return nil
 }
 
+// cluster is some nodes. Most experiments have one.
+type cluster []*theNode
+
 // withNode runs f with a node of its own, which has gone when it returns.
 func withNode(t tools, s setting, f func(*theNode) error) error {
-	n, err := startNode(t, s)
-	if err != nil {
-		return err
+	return withCluster(t, []setting{s}, func(c cluster) error { return f(c[0]) })
+}
+
+// withCluster runs f with nodes of its own, which have gone when it returns.
+func withCluster(t tools, settings []setting, f func(cluster) error) error {
+	var c cluster
+	if settings[0].offload {
+		folder, err := os.MkdirTemp("", "muster-"+name+"-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder)
+		if err := connect(settings, folder); err != nil {
+			return err
+		}
 	}
-	if err := f(n); err != nil {
-		// What went wrong is that, and not what the node says of its end.
-		if ended := n.stop(); n.log.Len() > 0 && ended == nil {
-			err = fmt.Errorf("%w\nthe node's log:\n%s", err, n.log.String())
+	for _, s := range settings {
+		n, err := startNode(t, s)
+		if err != nil {
+			_ = c.stop()
+			return err
+		}
+		c = append(c, n)
+	}
+	if err := f(c); err != nil {
+		// What went wrong is that, and not what the nodes say of their end.
+		ended := c.stop()
+		for _, n := range c {
+			if n.log.Len() > 0 && ended == nil {
+				err = fmt.Errorf("%w\nthe node's log:\n%s", err, n.log.String())
+			}
 		}
 		return err
 	}
-	return n.stop()
+	return c.stop()
+}
+
+// stop ends the nodes.
+func (c cluster) stop() error {
+	return together(len(c), func(i int) error { return c[i].stop() })
 }
 
 // environment is what lets a program find Muster's libcuda.so.1 and the node.

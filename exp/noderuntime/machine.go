@@ -2,7 +2,6 @@ package noderuntime
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"muster/exp/bench"
@@ -32,25 +31,13 @@ func watchMachine() func() disturbance {
 const defaultPatience = 2 * time.Minute
 
 // quietly does something, and does it again if it was disturbed, until the patience
-// is at its end. It gives the try that was disturbed least: which one counts is not
-// chosen by its time.
+// is at its end.
 func quietly[T any](l *lab, try func() (T, disturbance, error)) (T, error) {
-	var best T
-	least := math.Inf(1)
-	for {
-		start := time.Now()
+	best, _, err := bench.Quietly(&l.patience, tooLate, func() (T, float64, error) {
 		out, d, err := try()
-		if err != nil {
-			return out, err
-		}
-		if d.Late < least {
-			best, least = out, d.Late
-		}
-		if d.quiet() || l.patience <= 0 {
-			return best, nil
-		}
-		l.patience -= time.Since(start)
-	}
+		return out, d.Late, err
+	})
+	return best, err
 }
 
 // awaitQuiet waits until the machine is quiet, as long as there is patience.

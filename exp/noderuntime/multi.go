@@ -1,9 +1,11 @@
 package noderuntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"muster/wire/status"
 )
@@ -57,6 +59,7 @@ type parallel struct {
 	cpu               float64 // seconds on the CPU for each second of phase
 	pattern           pattern
 	iterations        int // in the paper
+	mpi               int // bytes that a process sends by MPI in an iteration; 0 for mpiBytes
 }
 
 // phaseOf is the phase of a process.
@@ -107,7 +110,7 @@ func (m *measured) kernels(phase float64) int {
 func (p *parallel) of(m *measured) job {
 	words := []string{
 		"phases", "--patient", "--pattern", p.pattern.word(), "--iterations", fmt.Sprint(m.iterationsOf(p.iterations)),
-		"--kernels", fmt.Sprint(m.kernels(p.phase)), "--elements", fmt.Sprint(vectorElements), "--gpu-bytes", fmt.Sprint(gpuBytes), "--mpi-bytes", fmt.Sprint(mpiBytes),
+		"--kernels", fmt.Sprint(m.kernels(p.phase)), "--elements", fmt.Sprint(vectorElements), "--gpu-bytes", fmt.Sprint(gpuBytes), "--mpi-bytes", fmt.Sprint(cmp.Or(p.mpi, mpiBytes)),
 		"--slow-ranks", fmt.Sprint(p.others), "--imbalance", fmt.Sprint(p.imbalance),
 	}
 	if p.cpu > 0 {
@@ -151,15 +154,21 @@ func additions(kernels int) job {
 // gpusOfNode1 is how many GTX 480 the paper's node has.
 const gpusOfNode1 = 4
 
+// setting is a node with these cards that shares them so.
+func (how scheme) setting(cards []card) setting {
+	s := setting{devices: multi.devices(cards...), vgpus: how.vgpus}
+	if how.preempts {
+		s.maxIdle = multi.duration(paperMaxIdle)
+	}
+	return s
+}
+
 // runParallel runs programs of several processes under a scheme, on a node of its own.
 func (l *lab) runParallel(how scheme, programs []parallel) (outcome, error) {
 	if err := l.profileAdditions(); err != nil {
 		return outcome{}, err
 	}
-	s := setting{devices: multi.devices(gtx480, gtx480, gtx480, gtx480), vgpus: how.vgpus}
-	if how.preempts {
-		s.maxIdle = multi.duration(paperMaxIdle)
-	}
+	s := how.setting([]card{gtx480, gtx480, gtx480, gtx480})
 	var jobs []job
 	for i := range programs {
 		jobs = append(jobs, programs[i].of(l.m))
@@ -172,31 +181,57 @@ func (l *lab) runParallel(how scheme, programs []parallel) (outcome, error) {
 
 // openInBatch starts each job, in their order, when as many GPUs are free as it has
 // processes.
-func openInBatch(ctx context.Context, n *theNode, all []*running, over <-chan int) error {
-	free := gpusOfNode1
-	for _, r := range all {
-		for free < r.processes {
-			select {
-			case i := <-over:
-				free += all[i].processes
-			case <-ctx.Done():
-				return ctx.Err()
+func openInBatch(ctx context.Context, c cluster, all []*running, over <-chan int) error {
+	return openWithin([]int{gpusOfNode1})(ctx, c, all, over)
+}
+
+// openWithin starts each job, in their order, when on each node as many GPUs are free as it has
+// processes there.
+func openWithin(gpus []int) opener {
+	return func(ctx context.Context, c cluster, all []*running, over <-chan int) error {
+		free := slices.Clone(gpus)
+		for _, r := range all {
+			for !r.fits(free) {
+				select {
+				case i := <-over:
+					all[i].take(free, -1)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			r.take(free, 1)
+			if err := r.openAndQueue(ctx, c); err != nil {
+				return err
 			}
 		}
-		free -= r.processes
-		if err := r.openAndQueue(ctx, n); err != nil {
-			return err
-		}
+		return nil
 	}
-	return nil
+}
+
+// fits says whether each node has a free GPU for each process there.
+func (r *running) fits(free []int) bool {
+	left := slices.Clone(free)
+	r.take(left, 1)
+	return slices.Min(left) >= 0
+}
+
+// take takes a GPU for each process from those that are free, or gives it back.
+func (r *running) take(free []int, sign int) {
+	if r.on == nil {
+		free[0] -= sign * r.processes
+		return
+	}
+	for i, processes := range r.on {
+		free[i] -= sign * processes
+	}
 }
 
 // openInOrder starts all jobs, in their order. Without preemption two of which each
 // has some of the GPUs that both need would wait for each other for ever: so each has
 // queued up before the next.
-func openInOrder(ctx context.Context, n *theNode, all []*running, _ <-chan int) error {
+func openInOrder(ctx context.Context, c cluster, all []*running, _ <-chan int) error {
 	for _, r := range all {
-		if err := r.openAndQueue(ctx, n); err != nil {
+		if err := r.openAndQueue(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -204,7 +239,7 @@ func openInOrder(ctx context.Context, n *theNode, all []*running, _ <-chan int) 
 }
 
 // openAndQueue lets a job through and waits until no process is yet to ask for a GPU.
-func (r *running) openAndQueue(ctx context.Context, n *theNode) error {
+func (r *running) openAndQueue(ctx context.Context, c cluster) error {
 	if err := r.open(); err != nil {
 		return err
 	}
@@ -212,13 +247,13 @@ func (r *running) openAndQueue(ctx context.Context, n *theNode) error {
 	for _, v := range r.inside {
 		mine[v.pid] = true
 	}
-	_, err := n.waitFor(ctx, func(s *status.Node) bool {
-		for _, c := range s.Clients {
-			if mine[c.Pid] && c.State == "unqueued" {
-				return false
-			}
+	for _, n := range c {
+		_, err := n.waitFor(ctx, func(s *status.Node) bool {
+			return !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return mine[c.Pid] && c.State == "unqueued" })
+		})
+		if err != nil {
+			return err
 		}
-		return true
-	})
-	return err
+	}
+	return nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
@@ -68,14 +67,14 @@ type measurement struct {
 
 // figures in the paper's order.
 func figures() []figure {
-	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, preliminaryFigure}
+	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, clusterShortFigure, clusterLongFigure, preliminaryFigure}
 	for i, p := range later {
 		list = append(list, intraFigure(intraNumber(i), p))
 	}
 	for i, p := range later {
 		list = append(list, interFigure(interNumber(i), p))
 	}
-	return list
+	return append(list, parallelClusterFigure)
 }
 
 func figureNames() []string {
@@ -136,10 +135,8 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 			return nil, err
 		}
 	}
-	if path, given := o.Flags["save"]; given {
-		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
-		}
+	if err := bench.Savable(o.Flags["save"]); err != nil {
+		return nil, err
 	}
 	l.tools, err = findTools(o.Flags["programs"])
 	return l, err
@@ -259,6 +256,10 @@ func (m *measured) moves(key string) []float64 {
 	return m.each(key, func(o outcome) float64 { return float64(o.Moves) })
 }
 
+func (m *measured) guests(key string) []float64 {
+	return m.each(key, func(o outcome) float64 { return float64(o.Guests) })
+}
+
 func (m *measured) each(key string, of func(outcome) float64) []float64 {
 	var all []float64
 	for _, o := range m.Outcomes[key] {
@@ -315,6 +316,9 @@ func series(label string, points [][]float64) report.BarSeries {
 	}
 	return s
 }
+
+// nothing is a bar that is not drawn.
+var nothing = math.NaN()
 
 // marked writes a number on each bar of a series.
 func marked(s report.BarSeries, points [][]float64) report.BarSeries {

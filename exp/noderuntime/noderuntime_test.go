@@ -64,6 +64,7 @@ func TestShown(t *testing.T) {
 		for metric, want := range map[string]float64{
 			"fig3_7_worst_overhead_pct": 0, "fig3_7_all_4vgpus_over_gpu": 1, "fig3_9_growth_serial": 1.25, "fig3_9_growth_sharing": 1,
 			"fig3_11_12jobs_cpu100_migrate_over_stay": 0.5, "fig3_11_12jobs_cpu100_migrate_moves": 7,
+			"fig3_12_16jobs_4vgpus_speedup": 1, "fig3_13_16jobs_4vgpus_speedup": 1, "fig3_13_16jobs_offload_speedup": 1, "claim_3_12_offload": 0, "fig3_21_4processes_preemptive_2way_speedup": 1.5, "fig3_21_8processes_4way_s": 6, "claim_3_21_preemptive": 1, "claim_3_13_sharing": 0,
 			"fig3_14a_10_4way_speedup": 0.75, "fig3_15_most_speedup": 1.5, "fig3_18_20_most_over_batch": 1.5, "fig3_18_20_most_over_4way": 2,
 			"claim_3_11_migration_gains": 1, "claim_3_9_serial_grows_linearly": 0,
 			"scale_multi_0.5s_iterations": 10, "scale_multi_0.3s_iterations": 10, "scale_multi_max_idle_ms": 1, "scale_mm_l_alone_s": 0.2, "scale_sc_calls": 3300,
@@ -89,7 +90,7 @@ func TestShown(t *testing.T) {
 		if note := find(t, r, "scale_bp_calls").Note; !strings.Contains(note, "64K inputs") || !strings.Contains(note, "bp --size 2k") {
 			t.Error(note)
 		}
-		for _, said := range []string{"3-12, 3-13 and 3-21 are missing", "10 iterations stand for the paper's 200, and 3 for its 20"} {
+		for _, said := range []string{"a batch queue that knows of no GPUs", "10 iterations stand for the paper's 200, and 3 for its 20"} {
 			if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, said) }) {
 				t.Errorf("no note says %q: %q", said, r.Notes)
 			}
@@ -124,7 +125,7 @@ func TestPlans(t *testing.T) {
 			keys[one.key] = true
 		}
 	}
-	if len(figures()) != 12 || !slices.Equal(Experiment.Figures, figureNames()) {
+	if len(figures()) != 15 || !slices.Equal(Experiment.Figures, figureNames()) {
 		t.Error(Experiment.Figures)
 	}
 }

@@ -26,7 +26,9 @@ func notes(m *measured) []string {
 		fmt.Sprintf("Figs. 3-14 to 3-20: %d iterations stand for the paper's 200, and %d for its 20 (--scale %d). The four GPUs are equal; the maximum idle time is scaled like the phases. ",
 			m.iterationsOf(200), m.iterationsOf(20), m.Scale) + "A worker says that it is idle after a millisecond of silence, which is not scaled. " +
 			"Programs queue up one after the other, as without preemption two of them could wait for each other for ever.",
-		"Figs. 3-12, 3-13 and 3-21 are missing: they need a cluster whose nodes give each other work.",
+		"Figs. 3-12 and 3-13: two nodes (two C2050 and a C1060; a C1060), and a batch queue that knows of no GPUs and gives both as many programs, in turn. The numbers of short programs are ours, and so are the CPU phases of MM-L in Fig. 3-13, as long as the GPU's. With offload the nodes know each other (--peers): one whose programs wait borrows virtual GPUs of the other, over TLS on the loopback interface. " +
+			"What waits are for (0.1 s until a node borrows, 1 s after its own programs waited until it lends) is not scaled.",
+		"Fig. 3-21: the processes of a program are on both nodes (four GTX 480; a C2070, a C2075 and a C2050) in proportion to their GPUs, under one mpiexec of MPICH; 2 + 2, 3 + 3 and 5 + 3. Batch scheduling starts a program when each process has a GPU for itself. \"Improvement\" is read as speed-up less 1.",
 	}
 	if m.LeftOut != "" {
 		list = append(list, m.LeftOut)

@@ -29,11 +29,11 @@ func TestProgramsRun(t *testing.T) {
 	err := withNode(l.tools, setting{devices: fast.devices(c2050, c1060), vgpus: 4}, func(n *theNode) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		running, err := n.startAll(ctx, jobs)
+		running, err := cluster{n}.startAll(ctx, jobs)
 		if err != nil {
 			return err
 		}
-		took, _, err := n.measure(ctx, cancel, running, openAtOnce, func(*visitor) error { return nil })
+		took, _, err := cluster{n}.measure(ctx, cancel, running, openAtOnce, func(*visitor) error { return nil })
 		if took <= 0 {
 			t.Error("it took no time")
 		}
@@ -129,11 +129,11 @@ func TestBatch(t *testing.T) {
 	l := withMPI(t)
 	l.m.Addition = 0.001
 	most := 0
-	watch := func(ctx context.Context, n *theNode, all []*running, over <-chan int) error {
+	watch := func(ctx context.Context, c cluster, all []*running, over <-chan int) error {
 		done := make(chan error, 1)
-		go func() { done <- openInBatch(ctx, n, all, over) }()
+		go func() { done <- openInBatch(ctx, c, all, over) }()
 		for {
-			s, err := node.Ask(n.socket)
+			s, err := node.Ask(c[0].socket)
 			if err != nil {
 				return err
 			}
@@ -177,7 +177,7 @@ func TestFailure(t *testing.T) {
 		t.Error(err)
 	}
 	refused := errors.New("not today")
-	never := func(context.Context, *theNode, []*running, <-chan int) error { return refused }
+	never := func(context.Context, cluster, []*running, <-chan int) error { return refused }
 	if _, err := l.run(s, []job{good, good}, never); !errors.Is(err, refused) {
 		t.Error(err)
 	}
@@ -193,12 +193,12 @@ func TestInterrupted(t *testing.T) {
 	l.ctx = ctx
 	var socket string
 	var pids []int32
-	stop := func(ctx context.Context, n *theNode, all []*running, over <-chan int) error {
-		socket = n.socket
+	stop := func(ctx context.Context, c cluster, all []*running, over <-chan int) error {
+		socket = c[0].socket
 		for _, r := range all {
 			pids = append(pids, r.inside[0].pid)
 		}
-		err := openAtOnce(ctx, n, all, over)
+		err := openAtOnce(ctx, c, all, over)
 		cancel()
 		return err
 	}
@@ -243,5 +243,54 @@ func put(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Fig. 3-21 in small: programs whose processes are on both nodes, more of them than there are GPUs, and
+// batch scheduling on each node's GPUs.
+func TestOverNodes(t *testing.T) {
+	l := withMPI(t)
+	l.m.Addition = 0.001
+	for _, how := range []scheme{batchScheme, preemptiveTwoWay} {
+		one := (&parallel{processes: 3, phase: 0.05, pattern: scatterGather, iterations: leastIterations, mpi: 1000}).of(l.m)
+		one.on = []int{1, 2}
+		settings := []setting{how.setting([]card{gtx480}), how.setting([]card{gtx480, gtx480})}
+		open := opener(openInOrder)
+		if how.batch {
+			open = openWithin([]int{1, 2})
+		}
+		if out, err := l.runCluster(settings, []job{one, one}, open); err != nil || out.Seconds <= 0 {
+			t.Errorf("%s: %+v, %v", how.name, out, err)
+		}
+	}
+}
+
+// How processes are dealt to the nodes of Fig. 3-21, and what batch scheduling can run.
+func TestDealtOut(t *testing.T) {
+	for processes, want := range map[int][]int{4: {2, 2}, 6: {3, 3}, 7: {4, 3}, 8: {5, 3}} {
+		if got := dealtOut(processes); !slices.Equal(got, want) || possible(processes, batchScheme) != (processes < 8) {
+			t.Errorf("%d processes: %v, batch %v", processes, got, possible(processes, batchScheme))
+		}
+	}
+	r := &running{job: job{processes: 4, on: []int{2, 2}}}
+	free := []int{4, 3}
+	r.take(free, 1)
+	if !slices.Equal(free, []int{2, 1}) || r.fits(free) || !r.fits([]int{2, 2}) {
+		t.Error(free)
+	}
+}
+
+// Fig. 3-12 in small: programs that wait on one node are served by the other, where nothing runs, and all
+// results are right nevertheless.
+func TestOffload(t *testing.T) {
+	l := workshop(t)
+	s := setting{devices: moved.devices(c2050), vgpus: 1}
+	for _, offload := range []bool{false, true} {
+		jobs := slices.Repeat([]job{{words: matmulSmall.words, on: []int{0, 1}}}, 4)
+		s.offload = offload
+		out, err := l.runCluster([]setting{s, s}, jobs, openAtOnce)
+		if err != nil || (out.Guests > 0) != offload {
+			t.Errorf("offload %v: %d guests, %v", offload, out.Guests, err)
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
-	all, err := n.startAll(ctx, []job{j})
+	all, err := cluster{n}.startAll(ctx, []job{j})
 	if err != nil {
 		return alone{}, disturbance{}, errors.Join(l.ctx.Err(), err)
 	}
@@ -113,7 +113,7 @@ func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
 		return alone{}, disturbance{}, err
 	}
 	var a alone
-	took, by, err := n.measure(ctx, cancel, all, openAtOnce, func(v *visitor) error {
+	took, by, err := cluster{n}.measure(ctx, cancel, all, openAtOnce, func(v *visitor) error {
 		c, err := n.reported(ctx, v)
 		a.Kernels, a.Kernel, a.Copy = v.kernels, c.BusyTime, float64(v.copied)/s.copies
 		return err

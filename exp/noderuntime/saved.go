@@ -1,18 +1,14 @@
 package noderuntime
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
 	"muster/exp"
-	"muster/internal/wholefile"
+	"muster/exp/bench"
 )
 
 // measured is all that was measured. It can be kept in a file.
@@ -33,26 +29,11 @@ type measured struct {
 
 const savedVersion = 1
 
-var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
-
-func (m *measured) save(path string) error {
-	text, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o666)
-}
+func (m *measured) save(path string) error { return bench.Save(path, m) }
 
 func load(path string) (*measured, error) {
-	text, err := savedLimit.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	m, err := decode(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	m := &measured{}
+	return m, bench.Load(path, m, m.check)
 }
 
 // keep drops what an interrupt left incomplete, and notes it in Missing: the seeds that
@@ -95,15 +76,7 @@ func (m *measured) keep(chosen []figure) bool {
 // decode reads what save wrote, and nothing else.
 func decode(text []byte) (*measured, error) {
 	m := &measured{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(m); err != nil {
-		return nil, fmt.Errorf("it is no file that --save wrote: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the document")
-	}
-	return m, m.check()
+	return m, bench.Decode(text, m, m.check)
 }
 
 // check says what is wrong with numbers that come from a file.

@@ -48,6 +48,7 @@ var (
 	longScaled        = append(programsScaled("scale_long", long, []card{c2050, c1060}), eachScaled(matmulLarge, optionsLarge)...)
 	migrationScaled   = append(programsScaled("scale_migration", moved, []card{c2050, quadro2000}), eachScaled(matmulSmall)...)
 	preliminaryScaled = append(processesScaled(), phaseScaled("0.5s", preliminaryPhase, preliminaryIteration)...)
+	parallelScaled    = append(processesScaled()[:3], append(phaseScaled("0.3s", 0.3, 200), scaling{metric: "scale_multi_mpi_bytes_each", unit: "bytes", paper: 100e3, ours: fixed(sentByProcess), note: "sent by MPI in an iteration, for each process of the program"})...)
 	laterScaled       = append(append(processesScaled(), phaseScaled("0.3s", 0.3, 200)...), onlyOfAll(phaseScaled("3s", 3, 20))...)
 )
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -71,7 +70,7 @@ func (g *gpus) start(ctx context.Context, folder string, nodes []string) error {
 	}
 	g.lending = &driver.Lending{Nodes: known, Folder: grants, Authority: string(ca)}
 	for _, name := range nodes {
-		port, err := freePort()
+		port, err := bench.Loopback().Near.FreePort()
 		if err != nil {
 			return err
 		}
@@ -92,16 +91,6 @@ func (g *gpus) stop() {
 	if g.lending != nil {
 		g.lending.Nodes.Close()
 	}
-}
-
-// freePort is an address that nobody listens at now.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // await waits until so many nodes lend.

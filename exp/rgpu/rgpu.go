@@ -68,8 +68,8 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if o.Flags["live"] != "" {
 		return runLive(ctx, o)
 	}
-	if len(o.Flags) > 0 {
-		return nil, exp.UsageError("the flags of this experiment are for --live: give that, too")
+	if err := o.Without("live", liveFlags); err != nil {
+		return nil, err
 	}
 	l, err := newLab(o)
 	if err != nil {

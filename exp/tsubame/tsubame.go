@@ -28,6 +28,7 @@ var Experiment = exp.Experiment{
 	Title:   title,
 	Summary: "R queue against G queue: a congested queue, a year on 480 nodes, and fewer nodes",
 	Runs:    seedsTried,
+	Flags:   liveFlags,
 	Run:     run,
 }
 
@@ -50,6 +51,12 @@ const (
 )
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	if o.Flags["live"] != "" {
+		return runLive(ctx, o)
+	}
+	if err := o.Without("live", liveFlags); err != nil {
+		return nil, err
+	}
 	cluster, err := clusterfile.Preset("tsubame")
 	if err != nil {
 		return nil, err

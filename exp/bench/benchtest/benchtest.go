@@ -1,0 +1,80 @@
+// Package benchtest builds what tests of experiments run: Muster, its library, and the examples that
+// make examples has built.
+package benchtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"muster/exp/bench"
+	chaosbuild "muster/internal/chaos/build"
+)
+
+// built is the folder of what was built; empty until a test asks.
+var built string
+
+// Main runs the tests of a package, and removes what was built for them.
+func Main(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// build makes muster and its library. Packages of experiments are two folders below the root.
+var build = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "muster-exp-")
+	if err != nil {
+		return err
+	}
+	built = dir
+	if err := os.Mkdir(filepath.Join(dir, "lib"), 0o755); err != nil {
+		return err
+	}
+	if err := command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), "../../cmd/muster"); err != nil {
+		return err
+	}
+	return chaosbuild.Library("../..", filepath.Join(dir, "lib", "libcuda.so.1"))
+})
+
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// Tools are what a test runs, with these programs among the examples, or the test is skipped.
+func Tools(t *testing.T, programs ...string) bench.Tools {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	folder, err := filepath.Abs("../../bin/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		if _, err := os.Stat(filepath.Join(folder, p)); err == nil {
+			continue
+		}
+		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
+			t.Fatalf("example %s is not in %s", p, folder)
+		}
+		t.Skip("the examples are not built: run make examples first")
+	}
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := bench.ToolsIn(filepath.Join(built, "muster"), []string{filepath.Join(built, "lib")}, folder, programs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"muster/exp"
+	"muster/internal/wholefile"
+)
+
+var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
+
+// Savable says, before anything is measured, whether it can be kept in a file; "" is for none.
+func Savable(path string) error {
+	folder := filepath.Dir(path)
+	if info, err := os.Stat(folder); path != "" && (err != nil || !info.IsDir()) {
+		return exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, folder))
+	}
+	return nil
+}
+
+// Save keeps what was measured in a file.
+func Save(path string, measured any) error {
+	text, err := json.MarshalIndent(measured, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o666)
+}
+
+// Load reads what Save wrote, and nothing else; check says what is wrong with the numbers.
+func Load(path string, measured any, check func() error) error {
+	text, err := savedLimit.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := Decode(text, measured, check); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Decode is Load of a text.
+func Decode(text []byte, measured any, check func() error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(measured); err != nil {
+		return fmt.Errorf("it is no file that --save wrote: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the document")
+	}
+	return check()
+}

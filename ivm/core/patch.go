@@ -1,0 +1,198 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+)
+
+// Patch is the bytes of one page that a put changes.
+type Patch struct {
+	Page int
+	Had  uint32 // the version that the mirror had
+	data [Page]byte
+	mask [Page / 64]uint64 // a bit a byte: it has changed
+}
+
+// compare marks the bytes between from and to that differ from a twin.
+func (p *Patch) compare(twin []byte, from, to int) {
+	word := func(i int) {
+		a, b := binary.LittleEndian.Uint64(p.data[i:]), binary.LittleEndian.Uint64(twin[i:])
+		if a != b {
+			p.mask[i/64] |= uint64(nonzeroBytes(a^b)) << (i % 64)
+		}
+	}
+	single := func(i int) {
+		if p.data[i] != twin[i] {
+			p.mask[i/64] |= 1 << (i % 64)
+		}
+	}
+	for ; from < to && from%8 != 0; from++ {
+		single(from)
+	}
+	for ; from+8 <= to; from += 8 {
+		word(from)
+	}
+	for ; from < to; from++ {
+		single(from)
+	}
+}
+
+// nonzeroBytes has a bit for each byte of x that is not 0.
+func nonzeroBytes(x uint64) uint8 {
+	x |= x >> 4
+	x |= x >> 2
+	x |= x >> 1
+	x &= 0x0101010101010101
+	return uint8(x * 0x0102040810204080 >> 56)
+}
+
+// runs calls f for each stretch of changed bytes.
+func (p *Patch) runs(f func(from, to int)) {
+	for at := 0; ; {
+		from := p.nextBit(at, false)
+		if from == Page {
+			return
+		}
+		at = p.nextBit(from, true)
+		f(from, at)
+	}
+}
+
+// nextBit is the first byte from at on that has changed, or, inverted, that has not.
+func (p *Patch) nextBit(at int, inverted bool) int {
+	for at < Page {
+		w := p.mask[at/64]
+		if inverted {
+			w = ^w
+		}
+		if w >>= at % 64; w != 0 {
+			return at + bits.TrailingZeros64(w)
+		}
+		at = (at/64 + 1) * 64
+	}
+	return Page
+}
+
+// write puts the changed bytes into a page.
+func (p *Patch) write(page []byte) {
+	p.runs(func(from, to int) { copy(page[from:to], p.data[from:to]) })
+}
+
+// Bytes is how many bytes the patch changes.
+func (p *Patch) Bytes() int {
+	n := 0
+	for _, w := range p.mask {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// A patch is sent as u32 page, u32 version, u32 form, u32 length, and a body of that length: all of
+// the page, or a list of stretches (u16 offset, u16 length), or a bit a byte; then the changed
+// bytes. The shortest form is chosen.
+const (
+	formPage = iota
+	formRuns
+	formMask
+
+	patchHead = 16
+	maskBytes = Page / 8
+	// MaxPatch is the longest that a patch can be.
+	MaxPatch = patchHead + maskBytes + Page
+)
+
+// Append writes the patch behind to.
+func (p *Patch) Append(to []byte) []byte {
+	changed, stretches := p.Bytes(), 0
+	p.runs(func(int, int) { stretches++ })
+	form, length := uint32(formPage), Page
+	switch {
+	case changed == Page:
+	case 4+4*stretches <= maskBytes:
+		form, length = formRuns, 4+4*stretches+changed
+	default:
+		form, length = formMask, maskBytes+changed
+	}
+	le := binary.LittleEndian
+	to = le.AppendUint32(le.AppendUint32(to, uint32(p.Page)), p.Had)
+	to = le.AppendUint32(le.AppendUint32(to, form), uint32(length))
+	switch form {
+	case formRuns:
+		to = le.AppendUint32(to, uint32(stretches))
+		p.runs(func(from, end int) {
+			to = le.AppendUint16(le.AppendUint16(to, uint16(from)), uint16(end-from))
+		})
+	case formMask:
+		for _, w := range p.mask {
+			to = le.AppendUint64(to, w)
+		}
+	}
+	p.runs(func(from, end int) { to = append(to, p.data[from:end]...) })
+	return to
+}
+
+var errPatch = errors.New("a patch of a page is damaged")
+
+// ParsePatch reads a patch of an object with so many pages, and what is behind it.
+func ParsePatch(b []byte, pages int) (p *Patch, rest []byte, err error) {
+	if len(b) < patchHead {
+		return nil, b, errPatch
+	}
+	le := binary.LittleEndian
+	page, form, length := le.Uint32(b), le.Uint32(b[8:]), le.Uint32(b[12:])
+	p = &Patch{Page: int(page), Had: le.Uint32(b[4:])}
+	if b = b[patchHead:]; uint64(page) >= uint64(pages) || uint64(length) > uint64(len(b)) {
+		return nil, b, errPatch
+	}
+	body, rest := b[:length], b[length:]
+	switch form {
+	case formPage:
+		for i := range p.mask {
+			p.mask[i] = ^uint64(0)
+		}
+	case formRuns:
+		body, err = p.readRuns(body)
+	case formMask:
+		body, err = p.readMask(body)
+	default:
+		err = errPatch
+	}
+	if err != nil || len(body) != p.Bytes() {
+		return nil, rest, errPatch
+	}
+	p.runs(func(from, to int) { body = body[copy(p.data[from:to], body):] })
+	return p, rest, nil
+}
+
+func (p *Patch) readRuns(body []byte) ([]byte, error) {
+	if len(body) < 4 {
+		return nil, errPatch
+	}
+	le := binary.LittleEndian
+	n := le.Uint32(body)
+	if body = body[4:]; uint64(n)*4 > uint64(len(body)) {
+		return nil, errPatch
+	}
+	end := 0
+	for range n {
+		from, length := int(le.Uint16(body)), int(le.Uint16(body[2:]))
+		if body = body[4:]; from < end || length == 0 || from+length > Page {
+			return nil, errPatch
+		}
+		for end = from; end < from+length; end++ {
+			p.mask[end/64] |= 1 << (end % 64)
+		}
+	}
+	return body, nil
+}
+
+func (p *Patch) readMask(body []byte) ([]byte, error) {
+	if len(body) < maskBytes {
+		return nil, errPatch
+	}
+	for i := range p.mask {
+		p.mask[i] = binary.LittleEndian.Uint64(body[8*i:])
+	}
+	return body[maskBytes:], nil
+}

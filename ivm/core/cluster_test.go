@@ -92,8 +92,9 @@ func (c *cluster) begin(x *exchange) bool {
 		return true
 	}
 	first, count := x.r.Pages()
+	var p Patch
 	for page := first; page < first+count; page++ {
-		if p, changed := m.Changes(x.r, page); changed {
+		if m.Changes(x.r, page, &p) {
 			x.sent = p.Append(x.sent)
 		}
 	}
@@ -111,12 +112,12 @@ func (c *cluster) serve(x *exchange) {
 		return
 	}
 	for rest := x.sent; len(rest) > 0; {
-		var p *Patch
+		p := &Patch{}
 		var err error
-		if p, rest, err = ParsePatch(rest, Pages(c.size)); err != nil {
+		if rest, err = p.Parse(rest, Pages(c.size)); err != nil {
 			panic(err)
 		}
-		x.confirms = append(x.confirms, sentPage{page: p.Page, version: m.Apply(*p)})
+		x.confirms = append(x.confirms, sentPage{page: p.Page, version: m.Apply(p)})
 	}
 }
 

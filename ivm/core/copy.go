@@ -101,7 +101,7 @@ func isZero(page []byte) bool { return bytes.Equal(page, zeros[:]) }
 
 // Apply changes the bytes of a patch and no others. It returns the page's new version if the
 // mirror has all of the page then, and 0 if others have changed it, too.
-func (m *Master) Apply(p Patch) uint32 {
+func (m *Master) Apply(p *Patch) uint32 {
 	version := m.look(p.Page)
 	p.write(pageOf(m.mem, p.Page))
 	p.write(pageOf(m.shadow, p.Page))
@@ -147,6 +147,24 @@ func (m *Mirror) Missing(r Range) (Range, bool) {
 	return Range{Offset: uint64(first) * Page, Length: uint64(end-first) * Page}, true
 }
 
+// Mapped is the parts of r on pages that were fetched.
+func (m *Mirror) Mapped(r Range) (parts []Range) {
+	first, count := r.Pages()
+	for page := first; page < first+count; page++ {
+		if m.versions[page] == 0 {
+			continue
+		}
+		from, to := r.within(page)
+		part := Range{uint64(page*Page + from), uint64(to - from)}
+		if n := len(parts); n > 0 && parts[n-1].End() == part.Offset {
+			parts[n-1].Length += part.Length
+		} else {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
 // Fill takes a page that was never fetched. One that was is left alone: elements may have written to it.
 func (m *Mirror) Fill(page int, version uint32, data []byte) {
 	if m.versions[page] != 0 {
@@ -185,19 +203,19 @@ func (m *Mirror) Revert(r Range, page int) {
 }
 
 // Changes says which bytes of r on a page have changed since the last put or get, and counts them
-// as put.
-func (m *Mirror) Changes(r Range, page int) (p Patch, changed bool) {
+// as put. The patch is good until it is used again.
+func (m *Mirror) Changes(r Range, page int, p *Patch) (changed bool) {
 	from, to := r.within(page)
 	mem, twin := pageOf(m.mem, page), pageOf(m.twin, page)
 	if m.versions[page] == 0 || bytes.Equal(mem[from:to], twin[from:to]) {
-		return p, false
+		return false
 	}
 	// Elements may go on writing: what is sent is what the twin gets.
-	p = Patch{Page: page, Had: m.versions[page]}
+	p.begin(page, m.versions[page])
 	copy(p.data[from:to], mem[from:to])
 	p.compare(twin, from, to)
 	copy(twin[from:to], p.data[from:to])
-	return p, true
+	return true
 }
 
 // Confirm takes the version that a page has at the master after a put; 0 if the mirror lacks what

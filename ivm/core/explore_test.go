@@ -323,12 +323,11 @@ func FuzzPatch(f *testing.F) {
 	f.Add(p.Append(nil))
 	f.Add(make([]byte, 64))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, _, err := ParsePatch(b, 4)
-		if err != nil {
+		var p, q Patch
+		if _, err := p.Parse(b, 4); err != nil {
 			return
 		}
-		q, rest, err := ParsePatch(p.Append(nil), 4)
-		if err != nil || len(rest) != 0 || *q != *p {
+		if rest, err := q.Parse(p.Append(nil), 4); err != nil || len(rest) != 0 || q != p {
 			t.Errorf("%v: what was written is read as another patch", err)
 		}
 	})
@@ -354,8 +353,9 @@ func TestPatchForms(t *testing.T) {
 			}
 		}
 		b := p.Append(nil)
-		q, rest, err := ParsePatch(append(b, 1, 2), 2)
-		if err != nil || *q != p || len(rest) != 2 || len(b) > c.most {
+		var q Patch
+		rest, err := q.Parse(append(b, 1, 2), 2)
+		if err != nil || q != p || len(rest) != 2 || len(b) > c.most {
 			t.Errorf("%s: %d bytes, at most %d expected; %v", c.name, len(b), c.most, err)
 		}
 	}

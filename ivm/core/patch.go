@@ -14,6 +14,12 @@ type Patch struct {
 	mask [Page / 64]uint64 // a bit a byte: it has changed
 }
 
+// begin makes the patch one of a page, which changes nothing.
+func (p *Patch) begin(page int, had uint32) {
+	p.Page, p.Had = page, had
+	clear(p.mask[:])
+}
+
 // compare marks the bytes between from and to that differ from a twin.
 func (p *Patch) compare(twin []byte, from, to int) {
 	word := func(i int) {
@@ -134,16 +140,16 @@ func (p *Patch) Append(to []byte) []byte {
 
 var errPatch = errors.New("a patch of a page is damaged")
 
-// ParsePatch reads a patch of an object with so many pages, and what is behind it.
-func ParsePatch(b []byte, pages int) (p *Patch, rest []byte, err error) {
+// Parse reads a patch of an object with so many pages, and returns what is behind it.
+func (p *Patch) Parse(b []byte, pages int) (rest []byte, err error) {
 	if len(b) < patchHead {
-		return nil, b, errPatch
+		return b, errPatch
 	}
 	le := binary.LittleEndian
 	page, form, length := le.Uint32(b), le.Uint32(b[8:]), le.Uint32(b[12:])
-	p = &Patch{Page: int(page), Had: le.Uint32(b[4:])}
+	p.begin(int(page), le.Uint32(b[4:]))
 	if b = b[patchHead:]; uint64(page) >= uint64(pages) || uint64(length) > uint64(len(b)) {
-		return nil, b, errPatch
+		return b, errPatch
 	}
 	body, rest := b[:length], b[length:]
 	switch form {
@@ -159,10 +165,10 @@ func ParsePatch(b []byte, pages int) (p *Patch, rest []byte, err error) {
 		err = errPatch
 	}
 	if err != nil || len(body) != p.Bytes() {
-		return nil, rest, errPatch
+		return rest, errPatch
 	}
 	p.runs(func(from, to int) { body = body[copy(p.data[from:to], body):] })
-	return p, rest, nil
+	return rest, nil
 }
 
 func (p *Patch) readRuns(body []byte) ([]byte, error) {

@@ -167,6 +167,31 @@ func callerOf(e Event) (Caller, bool) {
 	return Caller{}, false
 }
 
+// Speaks says whether a node may say something: events are of an element on that node.
+func (r *Root) Speaks(n NodeID, e Event) bool {
+	var id ElementID
+	switch e := e.(type) {
+	case Enter:
+		id = e.Element
+	case Exit:
+		id = e.Element
+	case Ended:
+		id = e.Element
+	case Started:
+		id = e.Element
+	case StartFailed:
+		id = e.Element
+	default:
+		by, ok := callerOf(e)
+		if !ok {
+			return false
+		}
+		id = by.Element
+	}
+	x := r.find(id)
+	return x != nil && x.device.Node == n
+}
+
 func (r *Root) find(id ElementID) *element {
 	if id >= ElementID(len(r.elements)) {
 		return nil

@@ -101,8 +101,22 @@ func (f *Frame) Write(w io.Writer) error {
 	return err
 }
 
+// Room is what a frame whose tail is written first begins with: Seal fills it in.
+func Room(buffer []byte) []byte { return append(buffer[:0], make([]byte, headBytes)...) }
+
+// Seal makes a frame of what was written behind Room: f's head, and the rest as its tail.
+func Seal(buffer []byte, f Frame) []byte {
+	f.Tail = nil
+	f.Append(buffer[:0])
+	binary.LittleEndian.PutUint32(buffer[4:], uint32(len(buffer)-headBytes))
+	return buffer
+}
+
 // Read reads a frame.
-func Read(r io.Reader) (*Frame, error) {
+func Read(r io.Reader) (*Frame, error) { return ReadInto(r, nil) }
+
+// ReadInto reads a frame. Its tail is in the buffer, if that is long enough.
+func ReadInto(r io.Reader, buffer []byte) (*Frame, error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
@@ -112,25 +126,27 @@ func Read(r io.Reader) (*Frame, error) {
 	for i := range f.Args {
 		f.Args[i] = le.Uint64(head[16+8*i:])
 	}
-	length := le.Uint32(head[4:])
+	length := int(le.Uint32(head[4:]))
 	if length > MaxTail {
 		return nil, fmt.Errorf("a message of %d bytes: %d is the most", length, MaxTail)
 	}
-	if length > 0 {
-		f.Tail = make([]byte, length)
-		if _, err := io.ReadFull(r, f.Tail); err != nil {
-			return nil, err
-		}
+	if length > len(buffer) {
+		buffer = make([]byte, length)
 	}
-	return f, nil
+	f.Tail = buffer[:length:length]
+	_, err := io.ReadFull(r, f.Tail)
+	return f, err
 }
 
-// Done answers a frame; Failed, that it could not be done.
+// Done answers a frame that was done.
 func Done(tag uint64, args ...uint64) *Frame {
 	f := &Frame{Op: Reply, Tag: tag}
 	copy(f.Args[1:], args)
 	return f
 }
+
+// WithFile is the last argument of a reply that a descriptor comes with.
+const WithFile = 1
 
 // Failed answers a frame with why it could not be done.
 func Failed(tag uint64, why *core.Failure) *Frame {
@@ -195,11 +211,11 @@ const (
 	blockHead  = 16
 )
 
-// AppendBlock writes a block of pages with their versions; data is nil for zeros.
-func AppendBlock(to []byte, first int, versions []uint32, data []byte) []byte {
+// AppendBlock writes a block of pages with their versions; there are no pages if they are zeros.
+func AppendBlock(to []byte, first int, versions []uint32, pages [][]byte) []byte {
 	le := binary.LittleEndian
 	form := uint32(formData)
-	if data == nil {
+	if len(pages) == 0 {
 		form = formZeros
 	}
 	to = le.AppendUint32(le.AppendUint32(to, uint32(first)), uint32(len(versions)))
@@ -207,7 +223,10 @@ func AppendBlock(to []byte, first int, versions []uint32, data []byte) []byte {
 	for _, v := range versions {
 		to = le.AppendUint32(to, v)
 	}
-	return append(to, data...)
+	for _, page := range pages {
+		to = append(to, page...)
+	}
+	return to
 }
 
 // ReadBlocks calls take for each page of a tail of blocks. Data is nil for zeros.

@@ -53,7 +53,7 @@ func TestLaunch(t *testing.T) {
 
 func FuzzTails(f *testing.F) {
 	f.Add(AppendBlock(nil, 3, []uint32{1, 2}, nil))
-	f.Add(AppendBlock(nil, 3, []uint32{1}, make([]byte, core.Page)))
+	f.Add(AppendBlock(nil, 3, []uint32{1}, [][]byte{make([]byte, core.Page)}))
 	f.Add((&Launch{Executable: "/p", Folder: "/", Args: []string{"p"}}).Append(nil))
 	f.Add(Encode(core.Signal{}))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -23,6 +23,7 @@ type Root struct {
 	groups   uint64     // that were made
 	objects  map[string]Object
 	creating []*creation
+	deaths   map[uint64][]string // in each group: why
 	over     bool
 	effects  []Effect
 }
@@ -46,6 +47,7 @@ type element struct {
 	seen    map[ElementID]seen // what it has heard of others
 	waits   []wait
 	barrier []Caller // its requests for its group's barrier; the first counts now
+	told    int      // deaths in its group that its barrier has told it of
 }
 
 type seen struct {
@@ -70,7 +72,7 @@ type creation struct {
 
 // NewRoot makes the state of a program that begins with one element on node 0, a CPU's.
 func NewRoot(nodes int) *Root {
-	r := &Root{nodes: make([]node, nodes), objects: map[string]Object{}, groups: 1}
+	r := &Root{nodes: make([]node, nodes), objects: map[string]Object{}, groups: 1, deaths: map[uint64][]string{}}
 	r.elements = []*element{{device: Device{Kind: CPU}, started: true, seen: map[ElementID]seen{}}}
 	return r
 }
@@ -130,6 +132,7 @@ func (r *Root) apply(e Event) {
 	case Barrier:
 		x := r.elements[e.Element]
 		x.barrier = append(x.barrier, e.Caller)
+		r.breakBarrier(x)
 		r.tryBarrier(x.group)
 	case Malloc:
 		r.malloc(e)
@@ -206,7 +209,9 @@ func (r *Root) answer(to Caller, a Answer) {
 	if x := r.find(to.Element); x != nil {
 		a.Node = x.device.Node
 	}
-	r.emit(a)
+	if !r.nodes[a.Node].lost { // there, nobody hears
+		r.emit(a)
+	}
 }
 
 func (r *Root) done(to Caller) { r.answer(to, Answer{}) }
@@ -372,10 +377,16 @@ func (r *Root) end(id ElementID, reason string) {
 		return
 	}
 	r.wake(id)
-	if x.died != "" {
-		r.breakBarrier(x)
+	if x.died != "" && !x.killed {
+		r.deaths[x.group] = append(r.deaths[x.group], fmt.Sprintf("element %d of the group died: %s", id, x.died))
+		for _, other := range r.elements {
+			if other.group == x.group && !other.ended {
+				r.breakBarrier(other)
+			}
+		}
 	}
 	r.tryBarrier(x.group)
+	r.endLonely()
 }
 
 func (r *Root) finish(x *element) {
@@ -430,7 +441,29 @@ func (r *Root) wait(w wait) {
 	}
 	if !r.tryWait(x, w) {
 		x.waits = append(x.waits, w)
+		r.endLonely()
 	}
+}
+
+// endLonely tells an element that waits for any other that there is none left.
+func (r *Root) endLonely() {
+	var only *element
+	for _, x := range r.elements {
+		if x.ended {
+			continue
+		}
+		if only != nil {
+			return
+		}
+		only = x
+	}
+	if only == nil {
+		return
+	}
+	for _, w := range only.waits {
+		r.fail(w.caller, NoElement, "no other element is left")
+	}
+	only.waits = nil
 }
 
 // tryWait answers a wait if there is something to answer.
@@ -497,16 +530,18 @@ func (r *Root) tryBarrier(group uint64) {
 	}
 }
 
-// breakBarrier tells those at a barrier that one of them has died.
-func (r *Root) breakBarrier(dead *element) {
-	for _, x := range r.elements {
-		if x.group == dead.group && !x.ended {
-			for _, c := range x.barrier {
-				r.fail(c, Dead, "element %d of the group died: %s", dead.id, dead.died)
-			}
-			x.barrier = nil
-		}
+// breakBarrier tells an element at a barrier of a death in its group. Each element is told of each
+// death once: all of them, whether they came to the barrier before it or come after it.
+func (r *Root) breakBarrier(x *element) {
+	deaths := r.deaths[x.group]
+	if len(x.barrier) == 0 || x.told == len(deaths) {
+		return
 	}
+	x.told = len(deaths)
+	for _, c := range x.barrier {
+		r.fail(c, Dead, "%s", deaths[len(deaths)-1])
+	}
+	x.barrier = nil
 }
 
 // --- objects -------------------------------------------------------------------

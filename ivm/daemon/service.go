@@ -196,7 +196,7 @@ func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
 func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*element, error) {
 	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address}, Launch: *launch}
 	for _, address := range launch.Nodes {
-		if address != s.cfg.Name && address != s.cfg.Address {
+		if !s.isOwn(address) {
 			p.Nodes = append(p.Nodes, address)
 		}
 	}
@@ -223,6 +223,13 @@ func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*elem
 	m.elements[0] = e
 	m.mu.Unlock()
 	return e, nil
+}
+
+// isOwn says whether an address is this node's: as it is reached, or by its name.
+func (s *Service) isOwn(address string) bool {
+	host, port, _ := net.SplitHostPort(address)
+	_, own, _ := net.SplitHostPort(s.cfg.Address)
+	return address == s.cfg.Address || host == s.cfg.Name && port == own
 }
 
 func randomID() uint64 {

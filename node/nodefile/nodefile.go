@@ -98,6 +98,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		}),
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
 		strictyaml.Key("plain", d.Bool("plain", &c.Remote.Plain)),
+		strictyaml.Key("ivm", d.Bool("ivm", &c.Remote.IVM)),
 		strictyaml.Key("head", func(n strictyaml.Node) error { return d.head(n, &c.Head) }),
 		strictyaml.Key("record", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))

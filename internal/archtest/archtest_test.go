@@ -142,6 +142,7 @@ ivm/core, internal/strictjson < ivm/proto
 ivm/core, ivm/proto, wire < ivm/daemon
 ivm/core, ivm/proto < ivm
 ivm < ivm/balance
+ivm, ivm/balance < examples/ivm/dmm # programs, as users write them
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
 
 # What people see.

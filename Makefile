@@ -22,7 +22,7 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 	if [ "$$($(GO) env GOARCH)" = amd64 ] && GOEXPERIMENT=simd $(GO) list simd/archsimd >/dev/null 2>&1; then e=$${e:+$$e,}simd; fi;; \
 	esac; echo "$$e")
 
-build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
+build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
 	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
@@ -45,12 +45,18 @@ bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@echo "  build $@"; mkdir -p bin/lib
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
+# What programs with elements link, and its header beside it: -Ibin/include -Lbin/lib -lmuster-ivm.
+bin/lib/libmuster-ivm.so: ivm/c/ivm.c ivm/c/ivm.h
+	@echo "  build $@"; mkdir -p bin/lib bin/include
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $< -ldl
+	$(Q)cp ivm/c/ivm.h bin/include/ivm.h
+
 demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI jobs borrow, share and swap; one node is killed
 	@bin/muster demo
 
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and those that test what is in C, reports in a browser, or sources.
-RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
+RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm ivm/core node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
 RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
 
 # Tests wait for processes now and then: one package more than there are processors.

@@ -65,7 +65,7 @@ func cluster(t testing.TB, n int) []*testNode {
 		}
 		x := &testNode{socket: socket, port: port}
 		x.service = daemon.New(daemon.Config{
-			Name: fmt.Sprint("n", i), Socket: socket.Addr().String(), Address: port.Addr().String(),
+			Name: fmt.Sprint("n", i), Socket: socket.Addr().String(), Address: port.Addr().String,
 			Info: func() (int, int) { return 4, 1 }, Memory: 4 << 30,
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", address)

@@ -22,8 +22,9 @@ import (
 
 // elements is the node's part of programs with elements (IVM).
 type elements struct {
-	cfg  node.Config
-	part *daemon.Service
+	cfg       node.Config
+	part      *daemon.Service
+	listening net.Addr // the gateway is; nil if there is none
 }
 
 // newElements makes the node's part of programs with elements. Without a certificate they have
@@ -35,7 +36,7 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		return nil, err
 	}
 	d := daemon.Config{
-		Name: cfg.Name, Socket: cfg.Socket.Address, Address: gatewayOf(cfg), Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
 		own, err := nodeTLS(cfg.Remote)
@@ -65,6 +66,19 @@ func (e *elements) peers() map[string]func(context.Context, net.Conn) {
 		return nil // nobody can show a certificate
 	}
 	return map[string]func(context.Context, net.Conn){proto.ALPN: e.part.Peer}
+}
+
+// address is where other nodes reach this one: at the port that the gateway has, which the
+// configuration may leave to the system.
+func (e *elements) address() string {
+	host, port, err := net.SplitHostPort(gatewayOf(e.cfg))
+	if err != nil || e.listening == nil {
+		return ""
+	}
+	if port == "0" {
+		_, port, _ = net.SplitHostPort(e.listening.String())
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // info is what the node has: its processors, and the devices that a program sees.

@@ -43,6 +43,7 @@ func openGateway(cfg node.Config, elements *elements, log *slog.Logger) (*gatewa
 	if err != nil {
 		return nil, door.PortTrouble(r.Listen, err)
 	}
+	elements.listening = listener.Addr()
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
 		Nodes: elements.peers(),

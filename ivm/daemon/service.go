@@ -42,7 +42,7 @@ import (
 type Config struct {
 	Name    string
 	Socket  string            // where elements find the node
-	Address string            // where other nodes reach this one, HOST:PORT; "" if they cannot
+	Address func() string     // where other nodes reach this one, HOST:PORT; "" if they cannot
 	Info    func() (int, int) // cores and GPUs
 	Memory  uint64            // the most that all objects on this node may take
 	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no certificate.
@@ -194,7 +194,7 @@ func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
 
 // begin begins a program with its first element.
 func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*element, error) {
-	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address}, Launch: *launch}
+	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address()}, Launch: *launch}
 	for _, address := range launch.Nodes {
 		if !s.isOwn(address) {
 			p.Nodes = append(p.Nodes, address)
@@ -203,7 +203,7 @@ func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*elem
 	switch {
 	case len(p.Nodes) > core.MaxNodes:
 		return nil, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("a program has at most %d nodes", core.MaxNodes)}
-	case len(p.Nodes) > 1 && (s.cfg.Dial == nil || s.cfg.Address == ""):
+	case len(p.Nodes) > 1 && (s.cfg.Dial == nil || s.cfg.Address() == ""):
 		return nil, &core.Failure{Code: core.Refused, Text: "this node cannot reach others, nor they it: start it with --listen and --tls-dir"}
 	}
 	m := newMember(s, p, who.Credential)
@@ -228,8 +228,8 @@ func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*elem
 // isOwn says whether an address is this node's: as it is reached, or by its name.
 func (s *Service) isOwn(address string) bool {
 	host, port, _ := net.SplitHostPort(address)
-	_, own, _ := net.SplitHostPort(s.cfg.Address)
-	return address == s.cfg.Address || host == s.cfg.Name && port == own
+	_, own, _ := net.SplitHostPort(s.cfg.Address())
+	return address == s.cfg.Address() || host == s.cfg.Name && port == own
 }
 
 func randomID() uint64 {

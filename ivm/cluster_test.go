@@ -50,8 +50,14 @@ type testNode struct {
 	conns   []net.Conn
 }
 
-// cluster makes nodes on this machine. Their connections have no TLS: the gateway's tests have.
+// cluster makes nodes on this machine. Their connections have no TLS: internal/stack has.
 func cluster(t testing.TB, n int) []*testNode {
+	t.Helper()
+	return clusterOver(t, n, func(c net.Conn, server bool) net.Conn { return c })
+}
+
+// clusterOver makes nodes whose connections are made of plain ones.
+func clusterOver(t testing.TB, n int, over func(c net.Conn, server bool) net.Conn) []*testNode {
 	t.Helper()
 	var nodes []*testNode
 	for i := range n {
@@ -68,7 +74,11 @@ func cluster(t testing.TB, n int) []*testNode {
 			Name: fmt.Sprint("n", i), Socket: socket.Addr().String(), Address: port.Addr().String,
 			Info: func() (int, int) { return 4, 1 }, Memory: 4 << 30,
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "tcp", address)
+				c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+				if err != nil {
+					return nil, err
+				}
+				return over(c, false), nil
 			},
 			Account: func(user string) (*syscall.Credential, error) {
 				if user == "mallory" {
@@ -78,14 +88,14 @@ func cluster(t testing.TB, n int) []*testNode {
 			},
 			Log: slog.New(slog.DiscardHandler),
 		})
-		x.serve()
+		x.serve(over)
 		t.Cleanup(x.stop)
 		nodes = append(nodes, x)
 	}
 	return nodes
 }
 
-func (x *testNode) serve() {
+func (x *testNode) serve(over func(net.Conn, bool) net.Conn) {
 	go x.accept(x.socket, func(c net.Conn) {
 		line, err := bufio.NewReaderSize(c, 16).ReadString('\n') // nothing comes behind it before the answer
 		if err != nil || line == "" {
@@ -94,7 +104,7 @@ func (x *testNode) serve() {
 		}
 		x.service.Element(c.(*net.UnixConn), daemon.Who{Name: "tester"})
 	})
-	go x.accept(x.port, func(c net.Conn) { x.service.Peer(context.Background(), c) })
+	go x.accept(x.port, func(c net.Conn) { x.service.Peer(context.Background(), over(c, true)) })
 }
 
 func (x *testNode) accept(l net.Listener, serve func(net.Conn)) {

@@ -102,6 +102,12 @@ func isZero(page []byte) bool { return bytes.Equal(page, zeros[:]) }
 // Apply changes the bytes of a patch and no others. It returns the page's new version if the
 // mirror has all of the page then, and 0 if others have changed it, too.
 func (m *Master) Apply(p *Patch) uint32 {
+	if p.whole != nil { // whatever others changed there is overwritten: the mirror has all of it
+		p.write(pageOf(m.mem, p.Page))
+		p.write(pageOf(m.shadow, p.Page))
+		m.versions[p.Page] = next(m.versions[p.Page])
+		return m.versions[p.Page]
+	}
 	version := m.look(p.Page)
 	p.write(pageOf(m.mem, p.Page))
 	p.write(pageOf(m.shadow, p.Page))
@@ -215,6 +221,9 @@ func (m *Mirror) Changes(r Range, page int, p *Patch) (changed bool) {
 	copy(p.data[from:to], mem[from:to])
 	p.compare(twin, from, to)
 	copy(twin[from:to], p.data[from:to])
+	if p.isWhole() {
+		p.whole = p.data[:]
+	}
 	return true
 }
 

@@ -8,40 +8,65 @@ import (
 
 // Patch is the bytes of one page that a put changes.
 type Patch struct {
-	Page int
-	Had  uint32 // the version that the mirror had
-	data [Page]byte
-	mask [Page / 64]uint64 // a bit a byte: it has changed
+	Page  int
+	Had   uint32 // the version that the mirror had
+	data  [Page]byte
+	mask  [Page / 64]uint64 // a bit a byte: it has changed
+	whole []byte            // all of the page, where every byte has changed: then data and mask are not used
 }
 
 // begin makes the patch one of a page, which changes nothing.
 func (p *Patch) begin(page int, had uint32) {
-	p.Page, p.Had = page, had
+	p.Page, p.Had, p.whole = page, had, nil
 	clear(p.mask[:])
 }
 
 // compare marks the bytes between from and to that differ from a twin.
 func (p *Patch) compare(twin []byte, from, to int) {
-	word := func(i int) {
-		a, b := binary.LittleEndian.Uint64(p.data[i:]), binary.LittleEndian.Uint64(twin[i:])
-		if a != b {
-			p.mask[i/64] |= uint64(nonzeroBytes(a^b)) << (i % 64)
-		}
+	for ; from < to && from%64 != 0; from++ {
+		p.compareByte(twin, from)
 	}
-	single := func(i int) {
-		if p.data[i] != twin[i] {
-			p.mask[i/64] |= 1 << (i % 64)
-		}
-	}
-	for ; from < to && from%8 != 0; from++ {
-		single(from)
-	}
-	for ; from+8 <= to; from += 8 {
-		word(from)
+	for ; from+64 <= to; from += 64 {
+		p.mask[from/64] = differing((*[64]byte)(p.data[from:]), (*[64]byte)(twin[from:]))
 	}
 	for ; from < to; from++ {
-		single(from)
+		p.compareByte(twin, from)
 	}
+}
+
+func (p *Patch) compareByte(twin []byte, i int) {
+	if p.data[i] != twin[i] {
+		p.mask[i/64] |= 1 << (i % 64)
+	}
+}
+
+// differing has a bit for each byte in which two stretches differ. Mostly all do.
+func differing(a, b *[64]byte) (mask uint64) {
+	var alike uint64
+	for i := 0; i < 64; i += 8 {
+		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
+		alike |= (x - lowBits) &^ x & highBits // not 0 if a byte of x is 0
+	}
+	if alike == 0 {
+		return ^uint64(0)
+	}
+	for i := 0; i < 64; i += 8 {
+		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
+		mask |= uint64(nonzeroBytes(x)) << i
+	}
+	return mask
+}
+
+const lowBits, highBits = 0x0101010101010101, 0x8080808080808080
+
+// isWhole says whether every byte has changed.
+func (p *Patch) isWhole() bool {
+	for _, w := range p.mask {
+		if w != ^uint64(0) {
+			return false
+		}
+	}
+	return true
 }
 
 // nonzeroBytes has a bit for each byte of x that is not 0.
@@ -82,11 +107,18 @@ func (p *Patch) nextBit(at int, inverted bool) int {
 
 // write puts the changed bytes into a page.
 func (p *Patch) write(page []byte) {
+	if p.whole != nil {
+		copy(page, p.whole)
+		return
+	}
 	p.runs(func(from, to int) { copy(page[from:to], p.data[from:to]) })
 }
 
 // Bytes is how many bytes the patch changes.
 func (p *Patch) Bytes() int {
+	if p.whole != nil {
+		return Page
+	}
 	n := 0
 	for _, w := range p.mask {
 		n += bits.OnesCount64(w)
@@ -110,19 +142,17 @@ const (
 
 // Append writes the patch behind to.
 func (p *Patch) Append(to []byte) []byte {
+	if p.whole != nil {
+		return append(p.appendHead(to, formPage, Page), p.whole...)
+	}
 	changed, stretches := p.Bytes(), 0
 	p.runs(func(int, int) { stretches++ })
-	form, length := uint32(formPage), Page
-	switch {
-	case changed == Page:
-	case 4+4*stretches <= maskBytes:
+	form, length := uint32(formMask), maskBytes+changed
+	if 4+4*stretches <= maskBytes {
 		form, length = formRuns, 4+4*stretches+changed
-	default:
-		form, length = formMask, maskBytes+changed
 	}
+	to = p.appendHead(to, form, length)
 	le := binary.LittleEndian
-	to = le.AppendUint32(le.AppendUint32(to, uint32(p.Page)), p.Had)
-	to = le.AppendUint32(le.AppendUint32(to, form), uint32(length))
 	switch form {
 	case formRuns:
 		to = le.AppendUint32(to, uint32(stretches))
@@ -138,9 +168,16 @@ func (p *Patch) Append(to []byte) []byte {
 	return to
 }
 
+func (p *Patch) appendHead(to []byte, form uint32, length int) []byte {
+	le := binary.LittleEndian
+	to = le.AppendUint32(le.AppendUint32(to, uint32(p.Page)), p.Had)
+	return le.AppendUint32(le.AppendUint32(to, form), uint32(length))
+}
+
 var errPatch = errors.New("a patch of a page is damaged")
 
-// Parse reads a patch of an object with so many pages, and returns what is behind it.
+// Parse reads a patch of an object with so many pages, and returns what is behind it. The patch is
+// good as long as the bytes stay.
 func (p *Patch) Parse(b []byte, pages int) (rest []byte, err error) {
 	if len(b) < patchHead {
 		return b, errPatch
@@ -154,9 +191,11 @@ func (p *Patch) Parse(b []byte, pages int) (rest []byte, err error) {
 	body, rest := b[:length], b[length:]
 	switch form {
 	case formPage:
-		for i := range p.mask {
-			p.mask[i] = ^uint64(0)
+		if len(body) != Page {
+			return rest, errPatch
 		}
+		p.whole = body
+		return rest, nil
 	case formRuns:
 		body, err = p.readRuns(body)
 	case formMask:

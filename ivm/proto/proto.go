@@ -205,7 +205,7 @@ func Ranges(tail []byte) ([]core.Range, error) {
 // Pages are sent in blocks: u32 first page, u32 count, u32 form, u32 zero; a u32 version each; and,
 // unless they are all zeros that the receiver never had, the pages themselves.
 const (
-	BlockPages = 256
+	BlockPages = 32 // what is compared and sent should stay in a processor's cache meanwhile
 	formData   = 0
 	formZeros  = 1
 	blockHead  = 16

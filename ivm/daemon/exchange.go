@@ -95,13 +95,12 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 			o.mirror.Revert(r, next)
 		}
 	}
-	for ended := 0; ended < count; {
-		f, err := c.read()
-		if err != nil {
-			return moved, m.broken(o.Master, err)
-		}
+	arrived := 0 // pages of requests that were answered in full
+	err = c.readAhead(count, func(tail []byte, last bool) error {
+		moved += uint64(len(tail))
 		o.mu.Lock()
-		err = proto.ReadBlocks(f.Tail, func(page int, version uint32, data []byte) error {
+		defer o.mu.Unlock()
+		err := proto.ReadBlocks(tail, func(page int, version uint32, data []byte) error {
 			if page < next || page >= first+count || version == 0 {
 				return errors.New("the master sent a page that was not asked for")
 			}
@@ -110,18 +109,44 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 			next = page + 1
 			return nil
 		})
-		if f.Args[1] == 1 { // the last of a request
-			ended += min(segmentPages, count-ended)
-			reverted(first + ended)
-			next = max(next, first+ended)
+		if last {
+			arrived = min(arrived+segmentPages, count)
+			reverted(first + arrived)
+			next = max(next, first+arrived)
 		}
-		o.mu.Unlock()
-		if err != nil {
-			return moved, m.broken(o.Master, err)
-		}
-		moved += uint64(len(f.Tail))
+		return err
+	})
+	if err == nil {
+		err = <-asked
 	}
-	return moved, m.broken(o.Master, <-asked)
+	return moved, m.broken(o.Master, err)
+}
+
+// readAhead calls take for each reply to requests for so many pages, while the next are read. A
+// block begins with a byte that says whether it is the last of a request.
+func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
+	requests := (pages + segmentPages - 1) / segmentPages
+	return ahead(func(buffer []byte) ([]byte, error) {
+		if requests == 0 {
+			return nil, nil
+		}
+		buffer = roomFor(buffer, pages)
+		f, err := proto.ReadInto(c.in, buffer[1:cap(buffer)])
+		if err == nil {
+			err = f.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(f.Tail) >= cap(buffer) {
+			return nil, errors.New("a block of pages is too long")
+		}
+		last := truth(f.Args[1] == 1)
+		requests -= int(last)
+		buffer = buffer[:1+len(f.Tail)] // what was read is there already
+		buffer[0] = byte(last)
+		return buffer, nil
+	}, func(block []byte) error { return take(block[1:], block[0] == 1) })
 }
 
 // askFor sends the requests for pages.
@@ -177,37 +202,89 @@ func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
 
 // sendChanges sends what has changed in a range, and says so for each frame.
 func (c *dataConn) sendChanges(o *object, r core.Range, frames chan<- struct{}) (moved uint64, err error) {
-	first, count := r.Pages()
-	buffer := proto.Room(make([]byte, 0, blockBytes+core.MaxPatch))
-	empty := len(buffer)
+	next, count := r.Pages()
+	end := next + count
 	var p core.Patch
-	flush := func() error {
-		if len(buffer) == empty {
-			return nil
-		}
-		moved += uint64(len(buffer) - empty)
-		frames <- struct{}{}
-		_, err := c.Write(proto.Seal(buffer, proto.Frame{Op: proto.PutPages, Args: [6]uint64{o.Number}}))
-		buffer = buffer[:empty]
-		return err
-	}
-	const atATime = 16 // pages for which the object is locked
-	for page := first; page < first+count; {
-		o.mu.Lock()
-		for until := min(page+atATime, first+count); page < until; page++ {
-			if o.mirror.Changes(r, page, &p) {
+	err = ahead(func(buffer []byte) ([]byte, error) {
+		buffer = proto.Room(roomFor(buffer, end-next))
+		empty := len(buffer)
+		for ; next < end && len(buffer) < blockBytes; next++ {
+			o.mu.Lock()
+			if o.mirror.Changes(r, next, &p) {
 				buffer = p.Append(buffer)
 			}
+			o.mu.Unlock()
 		}
-		o.mu.Unlock()
-		if len(buffer) > blockBytes-atATime*core.MaxPatch {
-			if err := flush(); err != nil {
-				return moved, err
+		if len(buffer) == empty {
+			return nil, nil
+		}
+		moved += uint64(len(buffer) - empty)
+		return proto.Seal(buffer, proto.Frame{Op: proto.PutPages, Args: [6]uint64{o.Number}}), nil
+	}, func(buffer []byte) error {
+		frames <- struct{}{}
+		_, err := c.Write(buffer)
+		return err
+	})
+	return moved, err
+}
+
+// ahead makes blocks in a goroutine of its own while those before are used, until there are no
+// more or something fails. Blocks are made in buffers that are used again.
+func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) error {
+	type made struct {
+		block []byte
+		err   error
+	}
+	blocks, free := make(chan made), make(chan []byte, buffers)
+	for range buffers {
+		free <- nil
+	}
+	stop := make(chan struct{})
+	go func() {
+		defer close(blocks)
+		for buffer := range free {
+			block, err := produce(buffer)
+			if block == nil && err == nil {
+				return
+			}
+			select {
+			case blocks <- made{block, err}:
+			case <-stop:
+				return
+			}
+			if err != nil {
+				return
 			}
 		}
+	}()
+	var failed error
+	for m := range blocks {
+		if failed = m.err; failed == nil {
+			failed = use(m.block)
+		}
+		if failed != nil {
+			break
+		}
+		free <- m.block[:0]
 	}
-	return moved, flush()
+	close(stop)
+	close(free)
+	for range blocks { // nothing is made any more when it is over
+	}
+	return failed
 }
+
+// roomFor is a buffer for a block of at most so many pages: the one that there was, if it is used
+// again.
+func roomFor(buffer []byte, pages int) []byte {
+	if cap(buffer) > 0 {
+		return buffer
+	}
+	return make([]byte, 0, (min(pages, proto.BlockPages)+2)*core.MaxPatch)
+}
+
+// buffers is how many blocks of an exchange there are at a time.
+const buffers = 3
 
 // group has all mirrors of an object take ranges from the master, or give them to it.
 func (m *member) group(o *object, ranges []core.Range, toMaster bool) (moved uint64, err error) {
@@ -430,26 +507,26 @@ func (m *member) serveData(conn net.Conn, from core.NodeID) {
 		}
 	}()
 	in := bufio.NewReaderSize(conn, 64<<10)
-	tail, out := make([]byte, proto.MaxTail), make([]byte, 0, blockBytes+blockBytes/8)
+	tail := make([]byte, proto.MaxTail)
 	for {
 		f, err := proto.ReadInto(in, tail)
 		if err != nil {
 			return
 		}
-		if err := m.serveOne(conn, f, out, from); err != nil {
+		if err := m.serveOne(conn, f, from); err != nil {
 			return
 		}
 	}
 }
 
 // serveOne does one request. It fails if the connection does.
-func (m *member) serveOne(conn net.Conn, f *proto.Frame, out []byte, from core.NodeID) (err error) {
+func (m *member) serveOne(conn net.Conn, f *proto.Frame, from core.NodeID) (err error) {
 	var reply *proto.Frame
 	switch f.Op {
 	case proto.PutPages:
 		reply, err = m.takePages(f)
 	case proto.GetPages:
-		return m.sendPages(conn, f, out, from)
+		return m.sendPages(conn, f, from)
 	case proto.SyncGroup:
 		var moved uint64
 		moved, err = m.syncMirror(f)
@@ -504,7 +581,7 @@ func (m *member) takePages(f *proto.Frame) (*proto.Frame, error) {
 }
 
 // sendPages sends the pages of which a mirror has other versions.
-func (m *member) sendPages(conn net.Conn, f *proto.Frame, out []byte, from core.NodeID) error {
+func (m *member) sendPages(conn net.Conn, f *proto.Frame, from core.NodeID) error {
 	first, count := int(f.Args[1]), len(f.Tail)/4
 	o, done, err := m.masterOf(f.Args[0])
 	if err == nil && (f.Args[1] > uint64(core.Pages(o.Size)) || first+count > core.Pages(o.Size) || count > segmentPages) {
@@ -522,20 +599,22 @@ func (m *member) sendPages(conn net.Conn, f *proto.Frame, out []byte, from core.
 	o.mu.Lock()
 	o.mirrors[from] = true
 	o.mu.Unlock()
-	for len(have) > 0 {
+	return ahead(func(buffer []byte) ([]byte, error) {
+		if len(have) == 0 {
+			return nil, nil
+		}
 		n := min(proto.BlockPages, len(have))
-		b := &block{out: proto.Room(out)}
+		b := &block{out: proto.Room(roomFor(buffer, len(have)))}
 		o.mu.Lock()
 		_ = o.master.Since(first, have[:n], b.add)
 		b.flush()
 		o.mu.Unlock()
 		first, have = first+n, have[n:]
-		last := truth(len(have) == 0)
-		if _, err := conn.Write(proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, last}})); err != nil {
-			return err
-		}
-	}
-	return nil
+		return proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, truth(len(have) == 0)}}), nil
+	}, func(buffer []byte) error {
+		_, err := conn.Write(buffer)
+		return err
+	})
 }
 
 // block gathers neighbouring pages of one kind.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,6 +235,37 @@ func TestALostRootIsAnErrorEverywhere(t *testing.T) {
 	}
 	if _, err := ivm.Malloc[int32](ctx, e, "A", 1); !errors.Is(err, ivm.ErrOver) {
 		t.Errorf("a later call: %v", err)
+	}
+}
+
+// What elements on other nodes print last comes out before the first element's Exit returns.
+func TestOutputOfOtherNodes(t *testing.T) {
+	for range 2 {
+		r, w, err := os.Pipe()
+		check(t, err)
+		stdout := os.Stdout
+		os.Stdout = w
+		ctx, e := begin(t, cluster(t, 2), "ends")
+		os.Stdout = stdout
+		for _, id := range must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(1), 2)) {
+			check(t, e.Wait(ctx, id))
+		}
+		check(t, e.Exit())
+		w.Close()
+		text := make([]byte, 4096)
+		n := 0
+		for {
+			more, err := r.Read(text[n:])
+			if n += more; err != nil {
+				break
+			}
+		}
+		r.Close()
+		for _, want := range []string{"element 1 of group 1 on node 1\n", "element 2 of group 1 on node 1\n"} {
+			if !strings.Contains(string(text[:n]), want) {
+				t.Errorf("%q is missing in %q", want, text[:n])
+			}
+		}
 	}
 }
 

@@ -49,7 +49,8 @@ type Options struct {
 
 // Service holds conversations of programs on this machine.
 type Service struct {
-	// Serve holds one, to its end. Nothing but the request was read from the connection.
+	// Serve holds one, to its end. It speaks first: the other side must not send anything behind its
+	// request before that, or it may be lost.
 	Serve func(conn *net.UnixConn, who Peer)
 	// Stop ends all of them; it is called when the daemon ends.
 	Stop func()

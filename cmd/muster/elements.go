@@ -41,7 +41,7 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
 		own, err := nodeTLS(cfg.Remote)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}
 		to := &tls.Config{
 			Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{proto.ALPN}, DynamicRecordSizingDisabled: true,

@@ -489,7 +489,7 @@ func (r *Root) hear(x, on *element, w wait) bool {
 		known.signals++
 	case on.ended && !(w.any && known.end):
 		known.end = true
-		if on.died != "" && !(w.any && on.killed) {
+		if on.died != "" {
 			a.Failure = &Failure{Dead, on.died}
 		}
 	default:

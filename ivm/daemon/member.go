@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"muster/ivm/core"
 	"muster/ivm/proto"
@@ -22,6 +23,8 @@ type member struct {
 	root       *root // nil elsewhere
 	toRoot     rootLink
 	over       chan struct{} // closed when the program is
+	ended      chan struct{} // closed when nothing of it is left here
+	outputs    sync.WaitGroup
 
 	mu       sync.Mutex
 	why      *core.Failure // it is over; nil before
@@ -54,7 +57,7 @@ type element struct {
 
 func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *member {
 	return &member{
-		service: s, program: p, credential: credential, over: make(chan struct{}),
+		service: s, program: p, credential: credential, over: make(chan struct{}), ended: make(chan struct{}),
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
 		lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
 	}
@@ -177,8 +180,24 @@ func (m *member) finish(reason string) {
 		m.drop(o, m.why)
 	}
 	m.service.remove(m)
-	if m.toRoot != nil {
-		m.toRoot.close()
+	within(lastWords, m.outputs.Wait)
+	m.toRoot.close()
+	close(m.ended)
+}
+
+// lastWords is how long output of a program that is over may take to arrive.
+const lastWords = time.Second
+
+// within waits for something, but not longer than that.
+func within(most time.Duration, wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
 	}
 }
 
@@ -202,8 +221,8 @@ func (m *member) end(e *element) (first bool) {
 	return first
 }
 
-// ended notes that an element is no more, and tells the root.
-func (m *member) ended(e *element, reason string) {
+// noteEnd notes that an element is no more, and tells the root.
+func (m *member) noteEnd(e *element, reason string) {
 	m.mu.Lock()
 	exited := e.exited
 	m.mu.Unlock()
@@ -246,6 +265,10 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			e.exited = true
 			m.mu.Unlock()
 			all.Wait()
+			if e.id == 0 { // the program ends with it, when all has been printed
+				e.leave()
+				<-m.ended
+			}
 			_ = e.reply(proto.Done(f.Tag))
 			break
 		}
@@ -270,7 +293,7 @@ func (e *element) leave() {
 		e.awaitCrash()
 		return
 	}
-	m.ended(e, fmt.Sprintf("element %d ended its connection without ivmExit", e.id))
+	m.noteEnd(e, fmt.Sprintf("element %d ended its connection without ivmExit", e.id))
 }
 
 // reply sends an answer, with descriptors.

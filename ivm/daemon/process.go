@@ -55,7 +55,7 @@ func (m *member) start(e core.Start, key string) {
 	m.mu.Lock()
 	x.process = nil
 	m.mu.Unlock()
-	m.ended(x, describeEnd(x.id, err))
+	m.noteEnd(x, describeEnd(x.id, err))
 }
 
 func describeEnd(id core.ElementID, err error) string {
@@ -113,7 +113,7 @@ func (m *member) connectOutput(cmd *exec.Cmd, id core.ElementID) (done func(), e
 	}
 	cmd.Stdout, cmd.Stderr = theirs[0], theirs[1]
 	for stream, r := range ours {
-		go m.forward(r, id, stream)
+		m.outputs.Go(func() { m.forward(r, id, stream) })
 	}
 	return func() {
 		for _, f := range theirs {
@@ -155,7 +155,7 @@ func (e *element) awaitCrash() {
 	select {
 	case <-e.gone: // start has told the root why
 	case <-time.After(crashTime):
-		e.member.ended(e, fmt.Sprintf("element %d closed its connection and went on without ivmExit", e.id))
+		e.member.noteEnd(e, fmt.Sprintf("element %d closed its connection and went on without ivmExit", e.id))
 	}
 }
 

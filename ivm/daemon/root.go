@@ -18,6 +18,8 @@ type root struct {
 	member *member
 	output [2]*os.File // of the first element
 
+	listening sync.WaitGroup // to the other members
+
 	mu    sync.Mutex
 	core  *core.Root
 	infos []core.NodeInfo
@@ -120,7 +122,7 @@ func (r *root) join(ctx context.Context, n core.NodeID) error {
 	})
 	r.mu.Unlock()
 	r.step(core.Joined{Node: n, Info: info})
-	go r.listen(n, conn)
+	r.listening.Go(func() { r.listen(n, conn) })
 	return nil
 }
 
@@ -164,20 +166,22 @@ func (r *root) hear(n core.NodeID, f *proto.Frame) error {
 	return fmt.Errorf("message %d is none for the root daemon", f.Op)
 }
 
-// close ends the connections to the other members, when they have been told all.
+// close ends the connections to the other members, when they have been told all and have said all:
+// they end them then.
 func (r *root) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for n, q := range r.nodes {
-		if q == nil {
-			continue
+	for _, q := range r.nodes {
+		if q != nil {
+			q.close()
 		}
-		conn := r.links[n]
-		q.close(func() {
-			if conn != nil {
-				conn.Close()
-			}
-		})
+	}
+	links := r.links
+	r.mu.Unlock()
+	within(2*lastWords, r.listening.Wait)
+	for _, conn := range links {
+		if conn != nil {
+			conn.Close()
+		}
 	}
 	for _, f := range r.output {
 		if f != nil {
@@ -226,7 +230,6 @@ type queue struct {
 	change *sync.Cond
 	list   []any
 	closed bool
-	last   func()
 }
 
 func newQueue(do func(any) error) *queue {
@@ -245,14 +248,12 @@ func (q *queue) put(v any) {
 	}
 }
 
-// close ends the queue when all was done, and calls last then.
-func (q *queue) close(last func()) {
+// close ends the queue when all was done.
+func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed, q.last = true, last
-		q.change.Signal()
-	}
+	q.closed = true
+	q.change.Signal()
 }
 
 func (q *queue) run(do func(any) error) {
@@ -262,9 +263,7 @@ func (q *queue) run(do func(any) error) {
 			q.change.Wait()
 		}
 		if len(q.list) == 0 {
-			last := q.last
 			q.mu.Unlock()
-			last()
 			return
 		}
 		v := q.list[0]

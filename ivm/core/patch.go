@@ -40,12 +40,16 @@ func (p *Patch) compareByte(twin []byte, i int) {
 	}
 }
 
-// differing has a bit for each byte in which two stretches differ. Mostly all do.
+// differing has a bit for each byte in which two stretches differ. Mostly all do, or none.
 func differing(a, b *[64]byte) (mask uint64) {
-	var alike uint64
+	var alike, some uint64
 	for i := 0; i < 64; i += 8 {
 		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
+		some |= x
 		alike |= (x - lowBits) &^ x & highBits // not 0 if a byte of x is 0
+	}
+	if some == 0 {
+		return 0
 	}
 	if alike == 0 {
 		return ^uint64(0)

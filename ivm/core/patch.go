@@ -115,7 +115,56 @@ func (p *Patch) write(page []byte) {
 		copy(page, p.whole)
 		return
 	}
-	p.runs(func(from, to int) { copy(page[from:to], p.data[from:to]) })
+	for i, w := range p.mask {
+		to, from := (*[64]byte)(page[64*i:]), (*[64]byte)(p.data[64*i:])
+		if w == ^uint64(0) {
+			*to = *from
+			continue
+		}
+		for ; w != 0; w &= w - 1 {
+			at := bits.TrailingZeros64(w) & 63
+			to[at] = from[at]
+		}
+	}
+}
+
+// stretches is how many stretches of changed bytes there are.
+func (p *Patch) stretches() (n int) {
+	before := uint64(0) // the last byte of the word before
+	for _, w := range p.mask {
+		n += bits.OnesCount64(w &^ (w<<1 | before))
+		before = w >> 63
+	}
+	return n
+}
+
+// gather writes the changed bytes behind to, and scatter reads them from there.
+func (p *Patch) gather(to []byte) []byte {
+	for i, w := range p.mask {
+		from := (*[64]byte)(p.data[64*i:])
+		if w == ^uint64(0) {
+			to = append(to, from[:]...)
+			continue
+		}
+		for ; w != 0; w &= w - 1 {
+			to = append(to, from[bits.TrailingZeros64(w)&63])
+		}
+	}
+	return to
+}
+
+func (p *Patch) scatter(from []byte) {
+	for i, w := range p.mask {
+		to := (*[64]byte)(p.data[64*i:])
+		if w == ^uint64(0) {
+			from = from[copy(to[:], from):]
+			continue
+		}
+		for ; w != 0; w &= w - 1 {
+			to[bits.TrailingZeros64(w)&63] = from[0]
+			from = from[1:]
+		}
+	}
 }
 
 // Bytes is how many bytes the patch changes.
@@ -149,8 +198,7 @@ func (p *Patch) Append(to []byte) []byte {
 	if p.whole != nil {
 		return append(p.appendHead(to, formPage, Page), p.whole...)
 	}
-	changed, stretches := p.Bytes(), 0
-	p.runs(func(int, int) { stretches++ })
+	changed, stretches := p.Bytes(), p.stretches()
 	form, length := uint32(formMask), maskBytes+changed
 	if 4+4*stretches <= maskBytes {
 		form, length = formRuns, 4+4*stretches+changed
@@ -168,8 +216,7 @@ func (p *Patch) Append(to []byte) []byte {
 			to = le.AppendUint64(to, w)
 		}
 	}
-	p.runs(func(from, end int) { to = append(to, p.data[from:end]...) })
-	return to
+	return p.gather(to)
 }
 
 func (p *Patch) appendHead(to []byte, form uint32, length int) []byte {
@@ -210,7 +257,7 @@ func (p *Patch) Parse(b []byte, pages int) (rest []byte, err error) {
 	if err != nil || len(body) != p.Bytes() {
 		return rest, errPatch
 	}
-	p.runs(func(from, to int) { body = body[copy(p.data[from:to], body):] })
+	p.scatter(body)
 	return rest, nil
 }
 

@@ -22,7 +22,7 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 	if [ "$$($(GO) env GOARCH)" = amd64 ] && GOEXPERIMENT=simd $(GO) list simd/archsimd >/dev/null 2>&1; then e=$${e:+$$e,}simd; fi;; \
 	esac; echo "$$e")
 
-build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
+build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
 	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
@@ -45,6 +45,12 @@ bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@echo "  build $@"; mkdir -p bin/lib
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
+# What programs with elements link, and its header beside it: -Ibin/include -Lbin/lib -lmuster-ivm.
+bin/lib/libmuster-ivm.so: ivm/c/ivm.c ivm/c/ivm.h
+	@echo "  build $@"; mkdir -p bin/lib bin/include
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $< -ldl
+	$(Q)cp ivm/c/ivm.h bin/include/ivm.h
+
 # Where make install puts things: below PREFIX, all of it below DESTDIR if that is set. The units of
 # systemd say /usr, and are changed if PREFIX is another.
 PREFIX ?= /usr/local
@@ -53,9 +59,9 @@ INTO = $(DESTDIR)$(PREFIX)
 
 install: build ## muster with its libraries, manual pages, completion and units, below PREFIX (/usr/local)
 	@echo "  install into $(INTO)"
-	$(Q)install -d $(INTO)/bin $(INTO)/lib/muster $(INTO)/share/man/man1 $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions $(INTO)/share/zsh/site-functions $(DESTDIR)$(UNITS)
+	$(Q)install -d $(INTO)/bin $(INTO)/include $(INTO)/lib/muster $(INTO)/share/man/man1 $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions $(INTO)/share/zsh/site-functions $(DESTDIR)$(UNITS)
 	$(Q)install bin/muster $(INTO)/bin/ && ln -sf muster $(INTO)/bin/muster-rsh
-	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/
+	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/ && install -m 644 bin/include/ivm.h $(INTO)/include/
 	$(Q)bin/muster man $(INTO)/share/man/man1 && gzip -nf $(INTO)/share/man/man1/muster*.1
 	$(Q)bin/muster completion bash > $(INTO)/share/bash-completion/completions/muster
 	$(Q)bin/muster completion zsh > $(INTO)/share/zsh/site-functions/_muster
@@ -63,7 +69,7 @@ install: build ## muster with its libraries, manual pages, completion and units,
 	$(Q)for unit in dist/*.service; do sed 's,/usr/bin/muster,$(PREFIX)/bin/muster,' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/}; done
 
 uninstall: ## take away what make install put below PREFIX
-	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
+	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/include/ivm.h $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
 	rm -f $(INTO)/share/man/man1/muster.1.gz $(INTO)/share/man/man1/muster-*.1.gz $(DESTDIR)$(UNITS)/muster.service $(DESTDIR)$(UNITS)/muster-head.service
 
 deb: build ## bin/muster_VERSION_ARCH.deb, a package for Debian and Ubuntu
@@ -77,7 +83,7 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and those that test what is in C, reports in a browser, or sources.
-RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
+RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm ivm/core node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
 RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/user"
 	"slices"
 	"strconv"
@@ -143,6 +144,7 @@ type Remote struct {
 	Cert, Key, CA string // files
 	Token         string
 	Plain         bool // programs may come without TLS
+	IVM           bool // elements of programs that began on other nodes are started here
 }
 
 // Head is the cluster that the node belongs to. The daemon has no use for it: the agent
@@ -241,6 +243,11 @@ func (c Connections) check() error {
 		return errors.New("the numbers of connections and their times must be above 0")
 	}
 	return nil
+}
+
+// Allows says whether a user of the machine may use a node that this process runs.
+func (c *Config) Allows(uid uint32, name string) bool {
+	return c.allows(account{uid: uid, name: name}, uint32(os.Geteuid()))
 }
 
 // allows says whether a user of the machine may use the node of user own.

@@ -47,6 +47,24 @@ type Options struct {
 	Agent bool
 	// Checks are asked, beside the daemon's own, how the node is.
 	Checks []Check
+	// Services hold conversations on the socket that are not the daemon's own, by the name of the
+	// request that begins them. Programs of other machines have no part in them.
+	Services map[string]Service
+}
+
+// Service holds conversations of programs on this machine.
+type Service struct {
+	// Serve holds one, to its end. It speaks first: the other side must not send anything behind its
+	// request before that, or it may be lost.
+	Serve func(conn *net.UnixConn, who Peer)
+	// Stop ends all of them; it is called when the daemon ends.
+	Stop func()
+}
+
+// Peer is who is at the other end of a connection, as the system says.
+type Peer struct {
+	UID  uint32
+	Name string
 }
 
 // daemon is a running node.
@@ -141,6 +159,9 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	d.places.Close()
 	d.turned.Close()
 	d.pool.stop()
+	for _, s := range opts.Services {
+		s.Stop()
+	}
 	d.handlers.Wait()
 	if d.web != nil {
 		d.web.close()

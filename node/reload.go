@@ -153,6 +153,7 @@ func changedSettings(a, b *Config) []string {
 		{"tls", func(c *Config) any { return [3]string{c.Remote.Cert, c.Remote.Key, c.Remote.CA} }},
 		{"token", func(c *Config) any { return c.Remote.Token }},
 		{"plain", func(c *Config) any { return c.Remote.Plain }},
+		{"ivm", func(c *Config) any { return c.Remote.IVM }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
 		{"peers", func(c *Config) any { return c.Offload.Peers }},

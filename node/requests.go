@@ -59,9 +59,17 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 		if kind, _ := requestOf(line); orders[kind] != nil {
 			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
 			return
+		} else if service, ok := d.opts.Services[kind]; ok {
+			if err = d.mayHaveService(who, line); err == nil {
+				_ = conn.SetDeadline(time.Time{})
+				service.Serve(conn, Peer{UID: who.user.uid, Name: who.user.name})
+				return
+			}
 		}
-		_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
-		reply, err = d.handleRequest(line, who)
+		if err == nil {
+			_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
+			reply, err = d.handleRequest(line, who)
+		}
 	}
 	if err != nil {
 		reply = map[string]string{"error": err.Error()}
@@ -71,6 +79,20 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 		return
 	}
 	_ = json.NewEncoder(conn).Encode(reply)
+}
+
+// mayHaveService refuses a conversation with a service to those who cannot have one.
+func (d *daemon) mayHaveService(who peer, line []byte) error {
+	var r struct {
+		Request string `json:"request"`
+	}
+	switch {
+	case d.closing.Load():
+		return d.notNow()
+	case d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway:
+		return errors.New("programs of other machines cannot have that")
+	}
+	return strictly(line, &r)
 }
 
 // errNoRequest is what those are told who ask for nothing.

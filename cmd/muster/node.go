@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/device"
+	"muster/ivm/proto"
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
@@ -73,6 +74,8 @@ else (the values are the defaults where there are some):
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
   plain: false                    # true: whoever knows the token may come without TLS, for trusted networks
+  ivm: false                      # true: elements of programs that began on other nodes of the same authority are started here, as
+                                  # their users (docs/ivm.md)
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
   peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); see docs/offload.md
@@ -128,7 +131,7 @@ type nodeFlags struct {
 	state, quantum, mps, mapping         string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
-	plain                                bool
+	plain, ivm                           bool
 	peers, offload                       string
 	level                                string
 }
@@ -183,6 +186,7 @@ func newNode() *cobra.Command {
 	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
 	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421")
 	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
+	flags.BoolVar(&f.ivm, "ivm", false, "start elements of programs that began on other nodes of the same authority")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
@@ -271,6 +275,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
 		{"peers", func() (err error) { cfg.Offload.Peers, err = nodefile.Peers(f.peers); return err }},
 		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
+		{"ivm", func() error { cfg.Remote.IVM = f.ivm; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
@@ -319,9 +324,14 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 			return again, err
 		},
 	}
+	elements, err := newElements(cfg, log)
+	if err != nil {
+		return err
+	}
+	opts.Services = map[string]node.Service{proto.Request: elements.service()}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
-		g, err := openGateway(cfg, log)
+		g, err := openGateway(cfg, elements, log)
 		if err != nil {
 			return fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}

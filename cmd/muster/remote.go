@@ -36,7 +36,7 @@ func remoteIn(dir string, r node.Remote) node.Remote {
 
 // openGateway opens the port for programs on other machines, which come in through
 // the daemon's socket once the gateway serves.
-func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
+func openGateway(cfg node.Config, elements *elements, log *slog.Logger) (*gateway.Gateway, error) {
 	r, limits := cfg.Remote, cfg.Connections
 	config, err := nodeTLS(r)
 	if err != nil {
@@ -46,8 +46,10 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 	if err != nil {
 		return nil, door.PortTrouble(r.Listen, err)
 	}
+	elements.listening = listener.Addr()
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
+		Nodes: elements.peers(),
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,

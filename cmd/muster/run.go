@@ -54,6 +54,10 @@ class (docs/sharing.md). --weight is the program's part of the time where progra
 not fit together take turns. --share 25% lets its kernels use a quarter of a GPU's
 multiprocessors at most, where programs run at the same time (mps).
 
+--nodes lets the program's elements (ivm.h, package ivm; docs/ivm.md) be on other nodes, too: as
+HOST or HOST:PORT with commas between them. Node 0 is this machine's, which may be named as well,
+and the others are 1, 2 and so on, as they are named. They must let it (ivm: true).
+
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
 program, in ../lib/muster, and first in $MUSTER_LIB if that is set.
@@ -76,18 +80,20 @@ type runFlags struct {
 	gpus, explain  int
 	trips, plain   bool
 	wait           time.Duration
+	nodes          string
 }
 
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use: `run [--socket ADDRESS | --node HOST:PORT {--tls-dir DIR | --plain} | --grant FILE | --private] [--wait TIME]
-           [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT]
+           [--nodes HOST,...] [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT]
            [--mapping MAPPER] [--gpus N] [--explain N] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
   muster run --memory 2GiB -- python3 train.py
+  muster run --nodes gpu1,gpu2 -- ./nbody
   muster run --node gpu1.example.org --tls-dir ~/certs/user-alice -- ./vectoradd`,
 		Args: namesProgram,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
@@ -120,6 +126,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
 	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
 	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
+	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+")")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
@@ -143,6 +150,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return exitStatus(127)
 		}
 		return exitStatus(126)
+	}
+	if f.nodes != "" && (f.node != "" || f.grant != "" || f.private) {
+		return usageErrorf("--nodes is for programs of this machine's node: leave out --node, --grant and --private")
 	}
 	if (f.plain || f.trips) && f.node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
@@ -325,6 +335,13 @@ func (f *runFlags) environment() ([]string, error) {
 			return nil, usageErrorf("--share %v", err)
 		}
 		environment = set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
+	}
+	if f.nodes != "" {
+		nodes, err := parseNodes(f.nodes)
+		if err != nil {
+			return nil, err
+		}
+		environment = set(environment, "MUSTER_IVM_NODES", nodes)
 	}
 	if f.mpi {
 		library := filepath.Join(lib, "libmuster-mpi.so")

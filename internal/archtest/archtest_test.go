@@ -141,6 +141,13 @@ slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a S
 
 # Programs' side.
 wire, internal/door < client < ivm
+# IVM: what decides, what is said, the part in the node daemon, which knows neither devices nor the rest of the node, and what divides work.
+NOTHING < ivm/core
+ivm/core, internal/strictjson < ivm/proto
+ivm/core, ivm/proto, wire < ivm/daemon
+ivm/core, ivm/proto < ivm
+ivm < ivm/balance
+ivm, ivm/balance < examples/ivm/dmm # programs, as users write them
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
 
 # What people see.
@@ -164,7 +171,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words
+pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words, ivm/core
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster

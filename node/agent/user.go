@@ -30,7 +30,7 @@ func findAccount(name string) (*account, error) {
 	a := &account{name: u.Username, home: u.HomeDir, shell: "/bin/sh", uid: uid}
 	if own := os.Geteuid(); own != 0 {
 		if uid != own {
-			return nil, fmt.Errorf("the agent of this node runs as user %d and can start no processes of %s: start it as root", own, name)
+			return nil, fmt.Errorf("this node runs as user %d and can start no processes of %s: start it as root", own, name)
 		}
 		return a, nil
 	}
@@ -47,6 +47,16 @@ func findAccount(name string) (*account, error) {
 		a.credential.Groups = append(a.credential.Groups, uint32(n))
 	}
 	return a, nil
+}
+
+// Credential is as whom processes of a user are started on this node: nil as the user of this
+// process, who is the same.
+func Credential(name string) (*syscall.Credential, error) {
+	a, err := findAccount(name)
+	if err != nil {
+		return nil, err
+	}
+	return a.credential, nil
 }
 
 // ownName is the user of this process.

@@ -26,7 +26,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +61,10 @@ type Config struct {
 	// LaneFrom is how many bytes at a time are worth connections of their own; 0 for as
 	// many as usual.
 	LaneFrom uint64
-	Log      *slog.Logger
+	// Nodes holds conversations with the daemons of other nodes, by what TLS calls them (ALPN).
+	// They have shown a node's certificate of the authority.
+	Nodes map[string]func(context.Context, net.Conn)
+	Log   *slog.Logger
 }
 
 // Limits bound what those outside may take, and how long they may be silent.
@@ -111,6 +116,7 @@ type Gateway struct {
 	known    *door.Places // by user
 	lanes    *door.Places // by user: they must not take the places that programs need
 	peers    *door.Places // by node
+	nodes    *door.Places // by node
 	ended    atomic.Bool
 
 	mu      sync.Mutex
@@ -130,6 +136,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	}
 	if c.TLS != nil {
 		c.TLS = strict(c.TLS)
+		c.TLS.NextProtos = append(c.TLS.NextProtos, slices.Sorted(maps.Keys(c.Nodes))...)
 	}
 	c.Limits, c.LaneFrom = c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
 	g := &Gateway{
@@ -138,6 +145,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		known:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		lanes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		peers:   door.NewPlaces(peersEach, c.Limits.All),
+		nodes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{},
 	}
 	g.listener.Notice = func(trouble error) {
@@ -226,6 +234,11 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 		g.servePeer(conn.(*tls.Conn), unknown, log)
 		return
 	}
+	if serve := g.Nodes[protocolOf(conn)]; serve != nil {
+		stop()
+		g.serveNode(ctx, conn, unknown, serve, log)
+		return
+	}
 	patient := door.NewPatient(conn, g.Limits.Silence)
 	v := &visitor{Gateway: g, conn: conn, in: bufio.NewReaderSize(patient, bufferSize)}
 	defer v.leave()
@@ -248,6 +261,33 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	g.admitLanes(b)
 	reason := b.run(ctx)
 	log.Debug("a program is no more served", "user", v.user, "client", session.Attached.Client, "reason", reason)
+}
+
+// protocolOf is what TLS calls the conversation; "" without TLS.
+func protocolOf(conn link) string {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.ConnectionState().NegotiatedProtocol
+	}
+	return ""
+}
+
+// serveNode holds a conversation with another node's daemon, which must have a node's certificate.
+func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place, serve func(context.Context, net.Conn), log *slog.Logger) {
+	certificates := conn.(*tls.Conn).ConnectionState().PeerCertificates
+	if len(certificates) == 0 || identity.KindOf(certificates[0]) != identity.Node {
+		log.Info("a connection was refused", "error", "it wants to speak as a node, and has no node's certificate")
+		return
+	}
+	plain := conn.NetConn()
+	place, err := g.nodes.Take(certificates[0].Subject.CommonName, false, func() { _ = plain.Close() })
+	if err != nil || !place.Use() {
+		log.Info("a connection was refused", "error", "there are as many connections of other nodes as there may be")
+		return
+	}
+	defer place.Leave()
+	unknown.Leave()
+	_ = plain.SetDeadline(time.Time{})
+	serve(ctx, conn)
 }
 
 // levelOf is how much a failed handshake matters. Anybody can connect and say

@@ -55,6 +55,7 @@ http: 127.0.0.1:9420
 listen: ":9421"
 tls: {cert: node.pem, key: node.key, ca: ca.pem}
 token: SECRET
+ivm: true
 record: {file: decisions.jsonl, limit: 64MiB}
 connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1m, silence: 30s}
 `
@@ -83,7 +84,7 @@ func TestRead(t *testing.T) {
 		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
-		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
+		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true},
 		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
 	}
 	if !reflect.DeepEqual(cfg, want) {

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/user"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"muster/client"
+	"muster/ivm/daemon"
+	"muster/ivm/proto"
+	"muster/node"
+	"muster/node/agent"
+)
+
+// elements is the node's part of programs with elements (IVM).
+type elements struct {
+	cfg       node.Config
+	part      *daemon.Service
+	listening net.Addr // the gateway is; nil if there is none
+}
+
+// newElements makes the node's part of programs with elements. Without a certificate they have
+// this node only.
+func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
+	e := &elements{cfg: cfg}
+	memory, err := machineMemory()
+	if err != nil {
+		return nil, err
+	}
+	d := daemon.Config{
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
+	}
+	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
+		own, err := nodeTLS(cfg.Remote)
+		if err != nil {
+			return nil, fmt.Errorf("programs on other machines cannot be served: %w", err)
+		}
+		to := &tls.Config{
+			Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{proto.ALPN}, DynamicRecordSizingDisabled: true,
+		}
+		d.Dial = func(ctx context.Context, address string) (net.Conn, error) { return client.Dialler(address, to)(ctx) }
+	}
+	e.part = daemon.New(d)
+	return e, nil
+}
+
+// service is what elements of this machine talk to.
+func (e *elements) service() node.Service {
+	return node.Service{
+		Serve: func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
+		Stop:  e.part.Close,
+	}
+}
+
+// peers is what the daemons of other nodes talk to.
+func (e *elements) peers() map[string]func(context.Context, net.Conn) {
+	if e.cfg.Remote.CA == "" {
+		return nil // nobody can show a certificate
+	}
+	return map[string]func(context.Context, net.Conn){proto.ALPN: e.part.Peer}
+}
+
+// address is where other nodes reach this one: at the port that the gateway has, which the
+// configuration may leave to the system.
+func (e *elements) address() string {
+	host, port, err := net.SplitHostPort(gatewayOf(e.cfg))
+	if err != nil || e.listening == nil {
+		return ""
+	}
+	if port == "0" {
+		_, port, _ = net.SplitHostPort(e.listening.String())
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// info is what the node has: its processors, and the devices that a program sees.
+func (e *elements) info() (cores, gpus int) {
+	s, err := node.Ask(e.cfg.Socket.Address)
+	if err != nil {
+		return runtime.NumCPU(), 0
+	}
+	if gpus = len(s.Devices); e.cfg.Visible > 0 {
+		gpus = min(gpus, e.cfg.Visible)
+	}
+	return runtime.NumCPU(), gpus
+}
+
+// whoIs says as whom a user of this machine has elements.
+func (e *elements) whoIs(who node.Peer) daemon.Who {
+	w := daemon.Who{Name: who.Name}
+	if who.UID == uint32(os.Geteuid()) {
+		return w
+	}
+	var err error
+	if w.Credential, err = agent.Credential(who.Name); err != nil {
+		w.Refused = err.Error()
+	}
+	return w
+}
+
+// account says as whom a user of another node has elements here.
+func (e *elements) account(name string) (*syscall.Credential, error) {
+	if !e.cfg.Remote.IVM {
+		return nil, fmt.Errorf("node %s starts no elements of programs that began elsewhere: start it with --ivm (ivm: true)", e.cfg.Name)
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("node %s has no user %s: every node must know a program's user by the same name", e.cfg.Name, name)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil || !e.cfg.Allows(uint32(uid), name) {
+		return nil, fmt.Errorf("user %s may not use node %s (allow: in its configuration)", name, e.cfg.Name)
+	}
+	return agent.Credential(name)
+}
+
+// parseNodes completes what --nodes says.
+func parseNodes(text string) (string, error) {
+	var nodes []string
+	for _, n := range strings.Split(text, ",") {
+		if n = strings.TrimSpace(n); n == "" {
+			return "", usageErrorf("--nodes %s: give names with commas between them, as gpu1,gpu2", text)
+		}
+		if _, _, err := net.SplitHostPort(n); err != nil {
+			n = net.JoinHostPort(n, gatewayPort)
+		}
+		nodes = append(nodes, n)
+	}
+	return strings.Join(nodes, ","), nil
+}

@@ -1,0 +1,650 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"muster/ivm/core"
+	"muster/ivm/proto"
+)
+
+// Puts and gets are done in blocks: while one is on its way, the next is compared.
+const (
+	blockBytes   = proto.BlockPages * core.Page
+	segmentPages = 16 << 10 // of one request for pages: the versions are sent
+	unanswered   = 16       // blocks of a put
+)
+
+// lock reserves the pages of a range of a mirror for one exchange.
+func (o *object) lock(r core.Range) (unlock func()) {
+	o.mu.Lock()
+	held := o.busy.lock(r)
+	o.mu.Unlock()
+	return func() {
+		o.mu.Lock()
+		o.busy.unlock(held)
+		o.mu.Unlock()
+	}
+}
+
+// exchange puts a range of this node's mirror to the master, or gets it from there. Where the
+// master is, it has no effect.
+func (m *member) exchange(o *object, r core.Range, put bool) (moved uint64, err error) {
+	if o.mirror == nil {
+		return 0, nil
+	}
+	done, err := o.use()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	defer o.lock(r)()
+	if !put {
+		return m.get(o, r, o.mirror.Update, true)
+	}
+	o.mu.Lock()
+	missing, some := o.mirror.Missing(r)
+	o.mu.Unlock()
+	if some {
+		return 0, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("bytes %d to %d of the object are not mapped: map what is put", missing.Offset, missing.End())}
+	}
+	return m.put(o, r)
+}
+
+// fill fetches the pages of a range that were never fetched.
+func (m *member) fill(o *object, r core.Range) error {
+	done, err := o.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	defer o.lock(r)()
+	o.mu.Lock()
+	missing, some := o.mirror.Missing(r)
+	o.mu.Unlock()
+	if !some {
+		return nil
+	}
+	take := func(_ core.Range, page int, version uint32, data []byte) { o.mirror.Fill(page, version, data) }
+	_, err = m.get(o, missing, take, false)
+	return err
+}
+
+// get asks the master for the pages of a range that have other versions there, and takes them. The
+// others are reverted if that is wanted.
+func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32, []byte), revert bool) (moved uint64, err error) {
+	c, err := m.data(o.Master)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { c.leave(err == nil) }()
+	first, count := r.Pages()
+	o.mu.Lock()
+	have := o.mirror.Have(r)
+	o.mu.Unlock()
+	asked := make(chan error, 1)
+	go func() { asked <- c.askFor(o.Number, first, have) }()
+	next := first
+	reverted := func(until int) {
+		for ; revert && next < until; next++ {
+			o.mirror.Revert(r, next)
+		}
+	}
+	arrived := 0 // pages of requests that were answered in full
+	err = c.readAhead(count, func(tail []byte, last bool) error {
+		moved += uint64(len(tail))
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		err := proto.ReadBlocks(tail, func(page int, version uint32, data []byte) error {
+			if page < next || page >= first+count || version == 0 {
+				return errors.New("the master sent a page that was not asked for")
+			}
+			reverted(page)
+			take(r, page, version, data)
+			next = page + 1
+			return nil
+		})
+		if last {
+			arrived = min(arrived+segmentPages, count)
+			reverted(first + arrived)
+			next = max(next, first+arrived)
+		}
+		return err
+	})
+	if err == nil {
+		err = <-asked
+	}
+	return moved, m.broken(o.Master, err)
+}
+
+// readAhead calls take for each reply to requests for so many pages, while the next are read. A
+// block begins with a byte that says whether it is the last of a request.
+func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
+	requests := (pages + segmentPages - 1) / segmentPages
+	return ahead(func(buffer []byte) ([]byte, error) {
+		if requests == 0 {
+			return nil, nil
+		}
+		buffer = roomFor(buffer, pages)
+		f, err := proto.ReadInto(c.in, buffer[1:cap(buffer)])
+		if err == nil {
+			err = f.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(f.Tail) >= cap(buffer) {
+			return nil, errors.New("a block of pages is too long")
+		}
+		last := truth(f.Args[1] == 1)
+		requests -= int(last)
+		buffer = buffer[:1+len(f.Tail)] // what was read is there already
+		buffer[0] = byte(last)
+		return buffer, nil
+	}, func(block []byte) error { return take(block[1:], block[0] == 1) })
+}
+
+// askFor sends the requests for pages.
+func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
+	for len(have) > 0 {
+		n := min(segmentPages, len(have))
+		f := proto.Frame{Op: proto.GetPages, Args: [6]uint64{object, uint64(first)}}
+		for _, v := range have[:n] {
+			f.Tail = binary.LittleEndian.AppendUint32(f.Tail, v)
+		}
+		if err := f.Write(c.Conn); err != nil {
+			return err
+		}
+		first, have = first+n, have[n:]
+	}
+	return nil
+}
+
+// put sends the master what has changed in a range.
+func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
+	c, err := m.data(o.Master)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { c.leave(err == nil) }()
+	frames := make(chan struct{}, unanswered)
+	sent := make(chan error, 1)
+	go func() {
+		n, err := c.sendChanges(o, r, frames)
+		moved = n
+		close(frames)
+		sent <- err
+	}()
+	for range frames {
+		f, err := c.read()
+		if err != nil {
+			c.Close() // ends the sender, too
+			for range frames {
+			}
+			<-sent
+			return moved, m.broken(o.Master, err)
+		}
+		o.mu.Lock()
+		for t := f.Tail; len(t) >= 8; t = t[8:] {
+			if page := int(binary.LittleEndian.Uint32(t)); page < core.Pages(o.Size) {
+				o.mirror.Confirm(page, binary.LittleEndian.Uint32(t[4:]))
+			}
+		}
+		o.mu.Unlock()
+	}
+	return moved, m.broken(o.Master, <-sent)
+}
+
+// sendChanges sends what has changed in a range, and says so for each frame.
+func (c *dataConn) sendChanges(o *object, r core.Range, frames chan<- struct{}) (moved uint64, err error) {
+	next, count := r.Pages()
+	end := next + count
+	var p core.Patch
+	err = ahead(func(buffer []byte) ([]byte, error) {
+		buffer = proto.Room(roomFor(buffer, end-next))
+		empty := len(buffer)
+		for ; next < end && len(buffer) < blockBytes; next++ {
+			o.mu.Lock()
+			if o.mirror.Changes(r, next, &p) {
+				buffer = p.Append(buffer)
+			}
+			o.mu.Unlock()
+		}
+		if len(buffer) == empty {
+			return nil, nil
+		}
+		moved += uint64(len(buffer) - empty)
+		return proto.Seal(buffer, proto.Frame{Op: proto.PutPages, Args: [6]uint64{o.Number}}), nil
+	}, func(buffer []byte) error {
+		frames <- struct{}{}
+		_, err := c.Write(buffer)
+		return err
+	})
+	return moved, err
+}
+
+// ahead makes blocks in a goroutine of its own while those before are used, until there are no
+// more or something fails. Blocks are made in buffers that are used again.
+func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) error {
+	type made struct {
+		block []byte
+		err   error
+	}
+	blocks, free := make(chan made), make(chan []byte, buffers)
+	for range buffers {
+		free <- nil
+	}
+	stop := make(chan struct{})
+	go func() {
+		defer close(blocks)
+		for buffer := range free {
+			block, err := produce(buffer)
+			if block == nil && err == nil {
+				return
+			}
+			select {
+			case blocks <- made{block, err}:
+			case <-stop:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	var failed error
+	for m := range blocks {
+		if failed = m.err; failed == nil {
+			failed = use(m.block)
+		}
+		if failed != nil {
+			break
+		}
+		free <- m.block[:0]
+	}
+	close(stop)
+	close(free)
+	for range blocks { // nothing is made any more when it is over
+	}
+	return failed
+}
+
+// roomFor is a buffer for a block of at most so many pages: the one that there was, if it is used
+// again.
+func roomFor(buffer []byte, pages int) []byte {
+	if cap(buffer) > 0 {
+		return buffer
+	}
+	return make([]byte, 0, (min(pages, proto.BlockPages)+2)*core.MaxPatch)
+}
+
+// buffers is how many blocks of an exchange there are at a time.
+const buffers = 3
+
+// group has all mirrors of an object take ranges from the master, or give them to it.
+func (m *member) group(o *object, ranges []core.Range, toMaster bool) (moved uint64, err error) {
+	f := proto.Frame{Op: proto.AskGroup, Args: [6]uint64{o.Number, truth(toMaster)}, Tail: proto.AppendRanges(nil, ranges)}
+	if o.mirror != nil {
+		return m.call(o.Master, &f)
+	}
+	return m.syncMirrors(o, &f)
+}
+
+func truth(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// syncMirrors does a group's put or get, on the master's node. Mirrors of nodes that are lost
+// need nothing any more.
+func (m *member) syncMirrors(o *object, f *proto.Frame) (moved uint64, err error) {
+	order := proto.Frame{Op: proto.SyncGroup, Args: f.Args, Tail: f.Tail}
+	o.mu.Lock()
+	var nodes []core.NodeID
+	for n := range o.mirrors {
+		nodes = append(nodes, n)
+	}
+	o.mu.Unlock()
+	type result struct {
+		moved uint64
+		err   error
+	}
+	results := make(chan result)
+	for _, n := range nodes {
+		go func() {
+			moved, err := m.call(n, &order)
+			results <- result{moved, err}
+		}()
+	}
+	for range nodes {
+		r := <-results
+		moved += r.moved
+		if r.err != nil && failure(r.err).Code != core.Lost {
+			err = r.err
+		}
+	}
+	return moved, err
+}
+
+// syncMirror does this mirror's part of a group's put or get: on what is mapped here.
+func (m *member) syncMirror(f *proto.Frame) (moved uint64, err error) {
+	o, err := m.object(f.Args[0])
+	if err != nil {
+		return 0, err
+	}
+	ranges, err := clipped(o, f.Tail)
+	if err != nil || o.mirror == nil {
+		return 0, err
+	}
+	for _, r := range ranges {
+		o.mu.Lock()
+		parts := o.mirror.Mapped(r)
+		o.mu.Unlock()
+		for _, part := range parts {
+			n, err := m.exchange(o, part, f.Args[1] == 1)
+			if moved += n; err != nil {
+				return moved, err
+			}
+		}
+	}
+	return moved, nil
+}
+
+// --- connections between members ------------------------------------------------
+
+// pool is the connections to another member that nobody uses now.
+type pool struct {
+	mu     sync.Mutex
+	idle   []*dataConn
+	all    map[*dataConn]bool
+	closed bool
+}
+
+// dataConn is a connection to another member, for one exchange at a time.
+type dataConn struct {
+	net.Conn
+	in     *bufio.Reader
+	pool   *pool
+	buffer []byte
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for c := range p.all {
+		c.Close()
+	}
+}
+
+// leave gives the connection back, if it is still good.
+func (c *dataConn) leave(good bool) {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !good || p.closed {
+		delete(p.all, c)
+		c.Close()
+		return
+	}
+	p.idle = append(p.idle, c)
+}
+
+// read reads a reply. Its tail is good until the next.
+func (c *dataConn) read() (*proto.Frame, error) {
+	f, err := proto.ReadInto(c.in, c.buffer)
+	if err != nil {
+		return nil, err
+	}
+	return f, f.Err()
+}
+
+// broken is what an exchange fails with whose connection broke: the node counts as lost.
+func (m *member) broken(n core.NodeID, err error) error {
+	var f *core.Failure
+	switch {
+	case err == nil || errors.As(err, &f):
+		return err
+	case m.isOver() != nil:
+		return m.isOver()
+	}
+	return &core.Failure{Code: core.Lost, Text: fmt.Sprintf("node %d (%s) cannot be reached: %v", n, m.program.Nodes[n], err)}
+}
+
+func (m *member) isOver() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.why == nil {
+		return nil
+	}
+	return m.why
+}
+
+// data is a connection to another member.
+func (m *member) data(n core.NodeID) (*dataConn, error) {
+	m.mu.Lock()
+	reason, lost := m.lost[n]
+	p := m.pools[n]
+	if p == nil {
+		p = &pool{all: map[*dataConn]bool{}}
+		m.pools[n] = p
+	}
+	m.mu.Unlock()
+	if lost {
+		return nil, lostMaster(n, reason)
+	}
+	p.mu.Lock()
+	if last := len(p.idle) - 1; last >= 0 {
+		c := p.idle[last]
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		return c, nil
+	}
+	p.mu.Unlock()
+	c, err := m.dial(n, p)
+	return c, m.broken(n, err)
+}
+
+func (m *member) dial(n core.NodeID, p *pool) (*dataConn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), joinTime)
+	defer cancel()
+	conn, err := m.service.cfg.Dial(ctx, m.program.Nodes[n])
+	if err != nil {
+		return nil, err
+	}
+	c := &dataConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), pool: p, buffer: make([]byte, proto.MaxTail)}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	hello := proto.Frame{Op: proto.Data, Args: [6]uint64{m.program.ID, proto.Version, uint64(m.program.Self)}, Tail: []byte(m.program.Key)}
+	if err = hello.Write(conn); err == nil {
+		_, err = c.read()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.closed {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	p.all[c] = true
+	return c, nil
+}
+
+// call sends another member a request that has one reply.
+func (m *member) call(n core.NodeID, f *proto.Frame) (moved uint64, err error) {
+	c, err := m.data(n)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { c.leave(err == nil) }()
+	if err := f.Write(c.Conn); err != nil {
+		return 0, m.broken(n, err)
+	}
+	r, err := c.read()
+	if err != nil {
+		return 0, m.broken(n, err)
+	}
+	return r.Args[1], nil
+}
+
+// serveData does what another member asks for, one request after the other.
+func (m *member) serveData(conn net.Conn, from core.NodeID) {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // whoever reads must hear that the program is over
+		select {
+		case <-m.over:
+			conn.Close()
+		case <-stop:
+		}
+	}()
+	in := bufio.NewReaderSize(conn, 64<<10)
+	tail := make([]byte, proto.MaxTail)
+	for {
+		f, err := proto.ReadInto(in, tail)
+		if err != nil {
+			return
+		}
+		if err := m.serveOne(conn, f, from); err != nil {
+			return
+		}
+	}
+}
+
+// serveOne does one request. It fails if the connection does.
+func (m *member) serveOne(conn net.Conn, f *proto.Frame, from core.NodeID) (err error) {
+	var reply *proto.Frame
+	switch f.Op {
+	case proto.PutPages:
+		reply, err = m.takePages(f)
+	case proto.GetPages:
+		return m.sendPages(conn, f, from)
+	case proto.SyncGroup:
+		var moved uint64
+		moved, err = m.syncMirror(f)
+		reply = proto.Done(f.Tag, moved)
+	case proto.AskGroup:
+		var o *object
+		var moved uint64
+		if o, err = m.object(f.Args[0]); err == nil {
+			moved, err = m.syncMirrors(o, f)
+		}
+		reply = proto.Done(f.Tag, moved)
+	default:
+		return fmt.Errorf("there is no request %d", f.Op)
+	}
+	if err != nil {
+		reply = proto.Failed(f.Tag, failure(err))
+	}
+	return reply.Write(conn)
+}
+
+// masterOf is the master of an object, which stays in place until done is called.
+func (m *member) masterOf(number uint64) (o *object, done func(), err error) {
+	if o, err = m.object(number); err != nil {
+		return nil, nil, err
+	}
+	if o.master == nil {
+		return nil, nil, &core.Failure{Code: core.Invalid, Text: "the object's master is on another node"}
+	}
+	done, err = o.use()
+	return o, done, err
+}
+
+// takePages changes the master as a put says.
+func (m *member) takePages(f *proto.Frame) (*proto.Frame, error) {
+	o, done, err := m.masterOf(f.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	reply := proto.Done(f.Tag)
+	var p core.Patch
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for rest := f.Tail; len(rest) > 0; {
+		if rest, err = p.Parse(rest, core.Pages(o.Size)); err != nil {
+			return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
+		}
+		le := binary.LittleEndian
+		reply.Tail = le.AppendUint32(le.AppendUint32(reply.Tail, uint32(p.Page)), o.master.Apply(&p))
+	}
+	return reply, nil
+}
+
+// sendPages sends the pages of which a mirror has other versions.
+func (m *member) sendPages(conn net.Conn, f *proto.Frame, from core.NodeID) error {
+	first, count := int(f.Args[1]), len(f.Tail)/4
+	o, done, err := m.masterOf(f.Args[0])
+	if err == nil && (f.Args[1] > uint64(core.Pages(o.Size)) || first+count > core.Pages(o.Size) || count > segmentPages) {
+		done()
+		err = &core.Failure{Code: core.Invalid, Text: "a get of pages that the object does not have"}
+	}
+	if err != nil {
+		return proto.Failed(f.Tag, failure(err)).Write(conn)
+	}
+	defer done()
+	have := make([]uint32, count)
+	for i := range have {
+		have[i] = binary.LittleEndian.Uint32(f.Tail[4*i:])
+	}
+	o.mu.Lock()
+	o.mirrors[from] = true
+	o.mu.Unlock()
+	return ahead(func(buffer []byte) ([]byte, error) {
+		if len(have) == 0 {
+			return nil, nil
+		}
+		n := min(proto.BlockPages, len(have))
+		b := &block{out: proto.Room(roomFor(buffer, len(have)))}
+		o.mu.Lock()
+		_ = o.master.Since(first, have[:n], b.add)
+		b.flush()
+		o.mu.Unlock()
+		first, have = first+n, have[n:]
+		return proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, truth(len(have) == 0)}}), nil
+	}, func(buffer []byte) error {
+		_, err := conn.Write(buffer)
+		return err
+	})
+}
+
+// block gathers neighbouring pages of one kind.
+type block struct {
+	out      []byte
+	first    int
+	versions []uint32
+	pages    [][]byte
+	zeros    bool
+}
+
+func (b *block) add(page int, version uint32, data []byte) error {
+	if len(b.versions) > 0 && (page != b.first+len(b.versions) || b.zeros != (data == nil)) {
+		b.flush()
+	}
+	if len(b.versions) == 0 {
+		b.first, b.zeros = page, data == nil
+	}
+	b.versions = append(b.versions, version)
+	if data != nil {
+		b.pages = append(b.pages, data)
+	}
+	return nil
+}
+
+// flush writes the block.
+func (b *block) flush() {
+	if len(b.versions) == 0 {
+		return
+	}
+	b.out = proto.AppendBlock(b.out, b.first, b.versions, b.pages)
+	b.versions, b.pages = b.versions[:0], b.pages[:0]
+}

@@ -1,0 +1,411 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/ivm/core"
+	"muster/ivm/proto"
+	"muster/wire"
+)
+
+// member is a node's part of one program.
+type member struct {
+	service    *Service
+	program    *proto.Program
+	credential *syscall.Credential
+	root       *root // nil elsewhere
+	toRoot     rootLink
+	over       chan struct{} // closed when the program is
+	ended      chan struct{} // closed when nothing of it is left here
+	outputs    sync.WaitGroup
+
+	mu       sync.Mutex
+	why      *core.Failure // it is over; nil before
+	elements map[core.ElementID]*element
+	objects  map[uint64]*object
+	names    map[string]core.Object // that were asked for
+	lost     map[core.NodeID]string
+	answers  map[core.Caller]chan core.Answer
+	pools    map[core.NodeID]*pool
+	made     uint64 // objects
+	tags     uint64
+}
+
+// element is one of the program on this node.
+type element struct {
+	member *member
+	id     core.ElementID
+	group  uint64
+	device core.Device
+	key    string
+	gone   chan struct{} // closed when it is no more
+
+	// member.mu guards what follows.
+	entered, exited, isGone, stopped bool
+	process                          *os.Process
+	conn                             *net.UnixConn
+
+	writing sync.Mutex
+}
+
+func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *member {
+	return &member{
+		service: s, program: p, credential: credential, over: make(chan struct{}), ended: make(chan struct{}),
+		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
+		lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
+	}
+}
+
+func (m *member) element(id core.ElementID) *element {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.elements[id]
+}
+
+// tell tells the root of an event. If it cannot be reached, the program is over here.
+func (m *member) tell(e core.Event) {
+	if err := m.toRoot.tell(e); err != nil {
+		m.finish("the root daemon is lost: " + err.Error())
+	}
+}
+
+// follow does what the root says, until it is lost or the program is over.
+func (m *member) follow(conn net.Conn) {
+	for {
+		f, err := proto.Read(conn)
+		var e core.Effect
+		if err == nil && f.Op != proto.FromRoot {
+			err = fmt.Errorf("message %d is none of the root daemon's", f.Op)
+		}
+		if err == nil {
+			e, err = proto.DecodeEffect(f.Tail)
+		}
+		if err != nil {
+			m.finish("the root daemon is lost: " + err.Error())
+			return
+		}
+		m.perform(e)
+	}
+}
+
+// perform does what the root has decided for this node.
+func (m *member) perform(e core.Effect) {
+	switch e := e.(type) {
+	case core.Answer:
+		m.mu.Lock()
+		c := m.answers[e.To]
+		delete(m.answers, e.To)
+		m.mu.Unlock()
+		if c != nil {
+			c <- e
+		}
+	case core.Start:
+		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
+		m.mu.Lock()
+		if over := m.why != nil; !over {
+			m.elements[e.Element] = x
+		}
+		m.mu.Unlock()
+		go m.start(e, x.key)
+	case core.Stop:
+		if x := m.element(e.Element); x != nil {
+			m.end(x)
+		}
+	case core.Drop:
+		m.drop(e.Object, &core.Failure{Code: core.Freed, Text: "the object was freed"})
+	case core.Gone:
+		m.loseNode(e.Node, e.Reason)
+	case core.Finish:
+		m.finish(e.Reason)
+	}
+}
+
+// loseNode ends what depends on another node.
+func (m *member) loseNode(n core.NodeID, reason string) {
+	m.mu.Lock()
+	m.lost[n] = reason
+	var dropped []core.Object
+	for _, o := range m.objects {
+		if o.Master == n {
+			dropped = append(dropped, o.Object)
+		}
+	}
+	p := m.pools[n]
+	m.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
+	for _, o := range dropped {
+		m.drop(o, lostMaster(n, reason))
+	}
+}
+
+func lostMaster(n core.NodeID, reason string) *core.Failure {
+	return &core.Failure{Code: core.Lost, Text: fmt.Sprintf("the object's master was on node %d, which is lost: %s", n, reason)}
+}
+
+// finish ends the program on this node.
+func (m *member) finish(reason string) {
+	m.mu.Lock()
+	if m.why != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.why = &core.Failure{Code: core.Over, Text: reason}
+	close(m.over)
+	var elements []*element
+	var objects []core.Object
+	for _, e := range m.elements {
+		elements = append(elements, e)
+	}
+	for _, o := range m.objects {
+		objects = append(objects, o.Object)
+	}
+	pools := m.pools
+	m.mu.Unlock()
+	for _, e := range elements {
+		m.end(e)
+	}
+	for _, p := range pools {
+		p.close()
+	}
+	for _, o := range objects {
+		m.drop(o, m.why)
+	}
+	m.service.remove(m)
+	within(lastWords, m.outputs.Wait)
+	m.toRoot.close()
+	close(m.ended)
+}
+
+// lastWords is how long output of a program that is over may take to arrive.
+const lastWords = time.Second
+
+// within waits for something, but not longer than that.
+func within(most time.Duration, wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
+	}
+}
+
+// end ends an element of this node, without telling the root. The process of one that has said
+// that it is done may go on.
+func (m *member) end(e *element) (first bool) {
+	m.mu.Lock()
+	first = !e.isGone
+	e.isGone = true
+	if first {
+		close(e.gone)
+	}
+	conn, exited := e.conn, e.exited
+	m.mu.Unlock()
+	if !exited {
+		e.kill()
+	}
+	if conn != nil && first { // it hears the answers that are under way, and then that there is no more
+		_ = conn.CloseRead()
+	}
+	return first
+}
+
+// noteEnd notes that an element is no more, and tells the root.
+func (m *member) noteEnd(e *element, reason string) {
+	m.mu.Lock()
+	exited := e.exited
+	m.mu.Unlock()
+	if !m.end(e) {
+		return
+	}
+	if exited {
+		m.tell(core.Exit{Element: e.id})
+	}
+	m.tell(core.Ended{Element: e.id, Reason: reason})
+}
+
+// maxRequests is how many requests of an element are served at a time.
+const maxRequests = 64
+
+// serve answers an element's requests until its connection ends.
+func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
+	m := e.member
+	m.mu.Lock()
+	e.conn = conn
+	gone := e.isGone
+	m.mu.Unlock()
+	if gone {
+		return
+	}
+	m.tell(core.Enter{Element: e.id})
+	_ = e.reply(proto.Done(tag, uint64(e.id), e.group, uint64(e.device.Kind), uint64(e.device.Number), uint64(m.program.Self)))
+	places := make(chan struct{}, maxRequests)
+	var all sync.WaitGroup
+	for {
+		f, err := proto.Read(in)
+		for _, file := range in.take() {
+			file.Close() // nobody asked for any
+		}
+		if err != nil {
+			break
+		}
+		if f.Op == proto.Exit {
+			m.mu.Lock()
+			e.exited = true
+			m.mu.Unlock()
+			all.Wait()
+			if e.id == 0 { // the program ends with it, when all has been printed
+				e.leave()
+				<-m.ended
+			}
+			_ = e.reply(proto.Done(f.Tag))
+			break
+		}
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			e.answer(f)
+		})
+	}
+	e.leave()
+	all.Wait()
+}
+
+// leave notes that an element's connection has ended. The process of one that has not said that
+// it is done is ended, and how it ended is the reason that others hear.
+func (e *element) leave() {
+	m := e.member
+	m.mu.Lock()
+	running := e.process != nil && !e.exited
+	m.mu.Unlock()
+	if running {
+		e.awaitCrash()
+		return
+	}
+	m.noteEnd(e, fmt.Sprintf("element %d ended its connection without ivmExit", e.id))
+}
+
+// reply sends an answer, with descriptors.
+func (e *element) reply(f *proto.Frame, files ...*os.File) error {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	return wire.SendFiles(e.conn, f.Append(nil), files...)
+}
+
+// answer does what an element asks for.
+func (e *element) answer(f *proto.Frame) {
+	r, file, err := e.handle(f)
+	switch {
+	case err != nil:
+		_ = e.reply(proto.Failed(f.Tag, failure(err)))
+	case file != nil:
+		defer file.Close()
+		r.Tag = f.Tag
+		_ = e.reply(r, file)
+	default:
+		r.Tag = f.Tag
+		_ = e.reply(r)
+	}
+}
+
+// ask asks the root, and waits for its answer.
+func (e *element) ask(event func(core.Caller) core.Event) (core.Answer, error) {
+	m := e.member
+	m.mu.Lock()
+	if m.why != nil {
+		defer m.mu.Unlock()
+		return core.Answer{}, m.why
+	}
+	m.tags++
+	caller := core.Caller{Element: e.id, Tag: m.tags}
+	c := make(chan core.Answer, 1)
+	m.answers[caller] = c
+	m.mu.Unlock()
+	m.tell(event(caller))
+	select {
+	case a := <-c:
+		if a.Failure != nil {
+			return a, a.Failure
+		}
+		return a, nil
+	case <-m.over:
+		return core.Answer{}, m.why
+	case <-e.gone:
+		m.mu.Lock()
+		delete(m.answers, caller)
+		m.mu.Unlock()
+		return core.Answer{}, &core.Failure{Code: core.Over, Text: "the element is no more"}
+	}
+}
+
+// handle does what a frame asks for, and returns the reply and a descriptor for it.
+func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
+	done := proto.Done(f.Tag)
+	var event func(core.Caller) core.Event
+	switch f.Op {
+	case proto.Create:
+		d := core.Device{Node: core.NodeID(int64(f.Args[0])), Kind: core.Kind(f.Args[1]), Number: int(int64(f.Args[2]))}
+		count := int(min(f.Args[3], core.MaxCreate+1))
+		a, err := e.ask(func(c core.Caller) core.Event { return core.Create{Caller: c, Device: d, Count: count} })
+		done.Tail = proto.AppendNumbers(nil, a.Values...)
+		return done, nil, err
+	case proto.Kill:
+		numbers, err := proto.Numbers(f.Tail)
+		if err != nil {
+			return nil, nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
+		}
+		var ids []core.ElementID
+		for _, n := range numbers {
+			ids = append(ids, core.ElementID(n))
+		}
+		event = func(c core.Caller) core.Event { return core.Kill{Caller: c, Elements: ids} }
+	case proto.SetMax:
+		event = func(c core.Caller) core.Event { return core.SetMax{Caller: c, Max: core.ElementID(f.Args[0])} }
+	case proto.Wait:
+		event = func(c core.Caller) core.Event { return core.Wait{Caller: c, For: core.ElementID(f.Args[0])} }
+	case proto.WaitAny:
+		event = func(c core.Caller) core.Event { return core.WaitAny{Caller: c} }
+	case proto.Signal:
+		event = func(c core.Caller) core.Event { return core.Signal{Caller: c} }
+	case proto.Barrier:
+		event = func(c core.Caller) core.Event { return core.Barrier{Caller: c} }
+	case proto.Free:
+		event = func(c core.Caller) core.Event { return core.Free{Caller: c, Name: string(f.Tail)} }
+	case proto.Nodes:
+		return e.nodes(done)
+	default:
+		return e.handleMemory(f)
+	}
+	a, err := e.ask(event)
+	if len(a.Values) > 0 { // whom WaitAny, or Wait, heard of: also one that died
+		done.Args[1] = a.Values[0]
+	}
+	if err != nil {
+		why := failure(err)
+		done.Args[0], done.Tail = uint64(why.Code), []byte(why.Text)
+	}
+	return done, nil, nil
+}
+
+// nodes says what the program's nodes have. Only the root knows; it is on every node's way.
+func (e *element) nodes(done *proto.Frame) (*proto.Frame, *os.File, error) {
+	r := e.member.root
+	if r == nil {
+		return nil, nil, &core.Failure{Code: core.Invalid, Text: "only elements on node 0 can ask what the nodes have"}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done.Tail, _ = json.Marshal(r.infos)
+	return done, nil, nil
+}

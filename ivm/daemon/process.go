@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"muster/ivm/core"
+)
+
+// Elements are processes, started by one thread, since the system ends them with the thread that
+// started them: they must not outlive the daemon.
+
+type startRequest struct {
+	cmd   *exec.Cmd
+	reply chan error
+}
+
+func (s *Service) startAll() {
+	runtime.LockOSThread()
+	for r := range s.starts {
+		r.reply <- r.cmd.Start()
+	}
+}
+
+// Variables that a process finds itself by.
+const (
+	variableElement = "MUSTER_IVM" // PROGRAM:ELEMENT:KEY
+	variableSocket  = "MUSTER_SOCKET"
+)
+
+// start starts the process of an element and tells the root what came of it.
+func (m *member) start(e core.Start, key string) {
+	x := m.element(e.Element)
+	if x == nil {
+		return
+	}
+	cmd, err := m.run(e, key)
+	if err != nil {
+		m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("%s cannot be started on node %d (%s): %v", m.program.Launch.Executable, m.program.Self, m.service.cfg.Name, err)})
+		return
+	}
+	m.mu.Lock()
+	x.process = cmd.Process
+	stopped := x.stopped
+	m.mu.Unlock()
+	if stopped {
+		x.kill()
+	}
+	m.tell(core.Started{Element: e.Element})
+	err = cmd.Wait()
+	m.mu.Lock()
+	x.process = nil
+	m.mu.Unlock()
+	m.noteEnd(x, describeEnd(x.id, err))
+}
+
+func describeEnd(id core.ElementID, err error) string {
+	if err == nil {
+		return fmt.Sprintf("element %d ended without ivmExit", id)
+	}
+	return fmt.Sprintf("element %d ended: %v", id, err)
+}
+
+func (m *member) run(e core.Start, key string) (*exec.Cmd, error) {
+	l := &m.program.Launch
+	cmd := &exec.Cmd{Path: l.Executable, Args: l.Args, Dir: l.Folder}
+	cmd.Env = environment(l.Environment, fmt.Sprintf("%s=%d:%d:%s", variableElement, m.program.ID, e.Element, key), variableSocket+"="+m.service.cfg.Socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: m.credential}
+	done, err := m.connectOutput(cmd, e.Element)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	r := &startRequest{cmd, make(chan error, 1)}
+	if !m.service.submit(r) {
+		return nil, fmt.Errorf("the node is shutting down")
+	}
+	return cmd, <-r.reply
+}
+
+// submit has the starting thread start a process, unless the service is closed.
+func (s *Service) submit(r *startRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.starts <- r
+	return true
+}
+
+// connectOutput lets an element write where the program's first one does: directly on its node,
+// through the root daemon elsewhere.
+func (m *member) connectOutput(cmd *exec.Cmd, id core.ElementID) (done func(), err error) {
+	if m.root != nil {
+		cmd.Stdout, cmd.Stderr = m.root.output[0], m.root.output[1]
+		return func() {}, nil
+	}
+	var ours, theirs []*os.File
+	for range 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			for _, f := range append(ours, theirs...) {
+				f.Close()
+			}
+			return nil, err
+		}
+		ours, theirs = append(ours, r), append(theirs, w)
+	}
+	cmd.Stdout, cmd.Stderr = theirs[0], theirs[1]
+	for stream, r := range ours {
+		m.outputs.Go(func() { m.forward(r, id, stream) })
+	}
+	return func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}, nil
+}
+
+// forward sends what an element writes to the root daemon.
+func (m *member) forward(r *os.File, id core.ElementID, stream int) {
+	defer r.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			m.toRoot.output(id, stream, buffer[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// kill ends an element's process and what it has started.
+func (e *element) kill() {
+	e.member.mu.Lock()
+	e.stopped = true
+	p := e.process
+	e.member.mu.Unlock()
+	if p != nil {
+		_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
+		_ = p.Kill()
+	}
+}
+
+// awaitCrash notes how the process of an element ended that has lost its connection. It is ended
+// if it has not done so.
+func (e *element) awaitCrash() {
+	select {
+	case <-e.gone: // start has told the root why
+	case <-time.After(crashTime):
+		e.member.noteEnd(e, fmt.Sprintf("element %d closed its connection and went on without ivmExit", e.id))
+	}
+}
+
+// crashTime is how long a process whose connection ended may take to end, too.
+const crashTime = time.Second

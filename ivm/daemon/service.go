@@ -1,0 +1,357 @@
+// Package daemon is IVM's part of the node daemon: elements of this machine come to it through the
+// node's socket, and the daemons of other nodes through the gateway.
+//
+// A program has a member on each of its nodes. The member of the node on which the program began
+// is also its root: it has the core.Root, which all requests that concern more than one node go to.
+// What it decides is sent to the members, over one connection to each, and performed there in
+// order. Copies of objects are memory without a name that elements map, too. They are compared and
+// sent straight from one member to another, over connections of which there are as many as there
+// are exchanges under way.
+//
+// Locks are taken in this order: root.mu, member.mu, object.life, object.mu. None is held while a
+// connection is read or written, but for object.life, which keeps an object's memory in place.
+//
+// The package knows neither devices nor the rest of the node.
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"muster/ivm/core"
+	"muster/ivm/proto"
+	"muster/wire"
+)
+
+// Config is what a service is told of its node.
+type Config struct {
+	Name    string
+	Socket  string            // where elements find the node
+	Address func() string     // where other nodes reach this one, HOST:PORT; "" if they cannot
+	Info    func() (int, int) // cores and GPUs
+	Memory  uint64            // the most that all objects on this node may take
+	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no certificate.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Account says as whom elements of a user of another node are started: nil as the daemon itself.
+	Account func(user string) (*syscall.Credential, error)
+	Log     *slog.Logger
+}
+
+// Who has connected to the node's socket.
+type Who struct {
+	Name string
+	// Credential is as whom elements are started: nil as the daemon itself.
+	Credential *syscall.Credential
+	// Refused is why none can be; "" if they can.
+	Refused string
+}
+
+// Service is a node's part of all programs.
+type Service struct {
+	cfg    Config
+	starts chan *startRequest
+	used   atomic.Int64 // bytes of objects
+
+	mu      sync.Mutex
+	members map[uint64]*member
+	closed  bool
+}
+
+// New makes a service.
+func New(cfg Config) *Service {
+	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}}
+	go s.startAll()
+	return s
+}
+
+// Close ends all programs.
+func (s *Service) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	var all []*member
+	for _, m := range s.members {
+		all = append(all, m)
+	}
+	s.mu.Unlock()
+	for _, m := range all {
+		m.finish("the node is shutting down")
+	}
+	close(s.starts)
+}
+
+func (s *Service) add(m *member) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return &core.Failure{Code: core.Refused, Text: "the node is shutting down"}
+	case s.members[m.program.ID] != nil:
+		return &core.Failure{Code: core.Invalid, Text: "the program has this node already: name each once (--nodes)"}
+	}
+	s.members[m.program.ID] = m
+	return nil
+}
+
+func (s *Service) remove(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, m.program.ID)
+}
+
+func (s *Service) member(id uint64) *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[id]
+}
+
+// joinTime is how long other nodes may take to join a program, and greetTime how long whoever
+// connects may take to say what it wants.
+const joinTime, greetTime = 10 * time.Second, 10 * time.Second
+
+// Element serves a connection of the node's socket to its end.
+func (s *Service) Element(conn *net.UnixConn, who Who) {
+	defer conn.Close()
+	if _, err := io.WriteString(conn, proto.Welcome); err != nil {
+		return
+	}
+	in := &fileReader{conn: conn}
+	_ = conn.SetReadDeadline(time.Now().Add(greetTime))
+	f, err := proto.Read(in)
+	files := in.take()
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	e, err := s.enter(f, files, who)
+	if err != nil {
+		_ = proto.Failed(f.Tag, failure(err)).Write(conn)
+		return
+	}
+	e.serve(conn, in, f.Tag)
+}
+
+// enter makes a connection an element's: of a new program, or of one that was started here.
+func (s *Service) enter(f *proto.Frame, files []*os.File, who Who) (*element, error) {
+	switch {
+	case f.Op != proto.Enter:
+		return nil, &core.Failure{Code: core.Invalid, Text: "the first call must be ivmEnter"}
+	case f.Args[1] != proto.Version:
+		return nil, &core.Failure{Code: core.Refused, Text: fmt.Sprintf("the program's library speaks version %d of IVM's protocol and the node version %d: use the library that came with the node", f.Args[1], proto.Version)}
+	case f.Args[0] != 0:
+		return s.enterStarted(f)
+	case who.Refused != "":
+		return nil, &core.Failure{Code: core.Refused, Text: who.Refused}
+	}
+	launch, err := proto.ParseLaunch(f.Tail)
+	if err != nil {
+		return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
+	}
+	if len(files) != 2 {
+		return nil, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("the element sent %d descriptors, not those of its output", len(files))}
+	}
+	return s.begin(launch, files, who)
+}
+
+// enterStarted finds the element that a process was started as.
+func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
+	m := s.member(f.Args[0])
+	if m == nil {
+		return nil, &core.Failure{Code: core.Over, Text: "the program is over"}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.elements[core.ElementID(f.Args[2])]
+	if e == nil || e.entered || e.key == "" || e.key != string(f.Tail) {
+		return nil, &core.Failure{Code: core.Refused, Text: "the process was not started as an element of this program, or has entered already"}
+	}
+	e.entered = true
+	return e, nil
+}
+
+// begin begins a program with its first element.
+func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*element, error) {
+	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address()}, Launch: *launch}
+	for _, address := range launch.Nodes {
+		if !s.isOwn(address) {
+			p.Nodes = append(p.Nodes, address)
+		}
+	}
+	switch {
+	case len(p.Nodes) > core.MaxNodes:
+		return nil, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("a program has at most %d nodes", core.MaxNodes)}
+	case len(p.Nodes) > 1 && (s.cfg.Dial == nil || s.cfg.Address() == ""):
+		return nil, &core.Failure{Code: core.Refused, Text: "this node cannot reach others, nor they it: start it with --listen and --tls-dir"}
+	}
+	m := newMember(s, p, who.Credential)
+	if err := m.becomeRoot(output); err != nil {
+		return nil, err
+	}
+	if err := s.add(m); err != nil {
+		m.root.close()
+		return nil, err
+	}
+	if err := m.root.joinAll(); err != nil {
+		m.finish("its nodes could not be reached")
+		return nil, err
+	}
+	e := &element{member: m, gone: make(chan struct{}), entered: true, device: core.Device{Kind: core.CPU}}
+	m.mu.Lock()
+	m.elements[0] = e
+	m.mu.Unlock()
+	return e, nil
+}
+
+// isOwn says whether an address is this node's: as it is reached, or by its name.
+func (s *Service) isOwn(address string) bool {
+	host, port, _ := net.SplitHostPort(address)
+	_, own, _ := net.SplitHostPort(s.cfg.Address())
+	return address == s.cfg.Address() || host == s.cfg.Name && port == own
+}
+
+func randomID() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:]) | 1 // 0 is none
+}
+
+// Peer serves a connection of another node's daemon, which has shown its certificate, to its end.
+func (s *Service) Peer(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(greetTime))
+	f, err := proto.Read(conn)
+	if err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	switch f.Op {
+	case proto.Join:
+		s.join(conn, f)
+	case proto.Data:
+		m := s.member(f.Args[0])
+		if m == nil || m.program.Key != string(f.Tail) || f.Args[1] != proto.Version {
+			_ = proto.Failed(f.Tag, &core.Failure{Code: core.Over, Text: "the program is over on that node"}).Write(conn)
+			return
+		}
+		if from := core.NodeID(f.Args[2]); int(from) < len(m.program.Nodes) && proto.Done(f.Tag).Write(conn) == nil {
+			m.serveData(conn, from)
+		}
+	}
+}
+
+// join makes this node one of a program's.
+func (s *Service) join(conn net.Conn, f *proto.Frame) {
+	m, err := s.joined(conn, f)
+	if err != nil {
+		s.cfg.Log.Info("a program of another node was refused", "error", err)
+		_ = proto.Failed(f.Tag, failure(err)).Write(conn)
+		return
+	}
+	r := proto.Done(f.Tag)
+	r.Tail = s.info()
+	if r.Write(conn) != nil {
+		m.finish("the root daemon is lost")
+		return
+	}
+	s.cfg.Log.Info("a program of another node may start elements here", "user", m.program.User, "program", m.program.Launch.Executable)
+	m.follow(conn)
+}
+
+func (s *Service) joined(conn net.Conn, f *proto.Frame) (*member, error) {
+	var p proto.Program
+	d := json.NewDecoder(bytes.NewReader(f.Tail))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
+	}
+	if f.Args[0] != proto.Version || p.ID == 0 || p.Key == "" || int(p.Self) < 1 || int(p.Self) >= len(p.Nodes) {
+		return nil, &core.Failure{Code: core.Invalid, Text: "the daemons of the nodes do not understand each other: use the same version of Muster on all"}
+	}
+	credential, err := s.cfg.Account(p.User)
+	if err != nil {
+		return nil, &core.Failure{Code: core.Refused, Text: err.Error()}
+	}
+	m := newMember(s, &p, credential)
+	m.toRoot = &remoteRoot{conn: conn}
+	return m, s.add(m)
+}
+
+// info is what the node has, for the root daemon.
+func (s *Service) info() []byte {
+	i := core.NodeInfo{Name: s.cfg.Name}
+	i.Cores, i.GPUs = s.cfg.Info()
+	b, _ := json.Marshal(i)
+	return b
+}
+
+// failure is an error as others are told it.
+func failure(err error) *core.Failure {
+	var f *core.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &core.Failure{Code: core.Refused, Text: err.Error()}
+}
+
+// fileReader reads from a socket and keeps the descriptors that come along.
+type fileReader struct {
+	conn  *net.UnixConn
+	files []*os.File
+}
+
+func (r *fileReader) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, files, err := wire.ReceiveFiles(r.conn, b)
+	r.files = append(r.files, files...)
+	if errors.Is(err, net.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// take is the descriptors that have come since.
+func (r *fileReader) take() []*os.File {
+	files := r.files
+	r.files = nil
+	return files
+}
+
+// environment is what an element is started with.
+func environment(of []string, set ...string) []string {
+	names := map[string]bool{}
+	for _, s := range set {
+		name, _, _ := strings.Cut(s, "=")
+		names[name] = true
+	}
+	kept := slices.DeleteFunc(slices.Clone(of), func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return names[name]
+	})
+	return append(kept, set...)
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"muster/ptx/simt/native"
 	"muster/ptx/simt/vec"
 )
 
@@ -50,6 +51,7 @@ type worker struct {
 	stats  Stats
 	teams  []*team // that have begun; the first runs
 	idle   []*team
+	views  map[*native.Code][]native.View
 	_      [64]byte // what workers count must not share a cache line
 }
 
@@ -125,6 +127,9 @@ func (k *Kernel) check(l *Launch) error {
 	l.Workers = max(l.Workers, 1)
 	if l.Width == 0 {
 		l.Width = maxWidth
+	}
+	if l.Engine == Auto {
+		l.Engine = autoEngine
 	}
 	if l.Stack == 0 {
 		l.Stack = DefaultStack
@@ -219,6 +224,7 @@ func (w *worker) run() (done bool, err error) {
 			err = f
 		}
 	}()
+	w.views = nil // what was mapped may be no more
 	for _, t := range w.teams {
 		t.resume()
 	}
@@ -399,7 +405,7 @@ func (p *Program) keep(teams []*team) {
 func (t *team) size() int {
 	n := len(t.bytes)
 	for _, g := range t.gangs {
-		n += 4*len(g.local) + g.width*(4*len(g.r32.form)+8*len(g.r64.form))
+		n += 4*len(g.local) + maxWidth*(4*len(g.r32.form)+8*len(g.r64.form))
 	}
 	return n
 }
@@ -497,11 +503,12 @@ func (t *team) newGang(width, first int) *gang {
 	return g
 }
 
-func slab[T any](n, width int) [][]T {
-	all := make([]T, n*width)
+// slab makes n slices of a width, one every pitch elements.
+func slab[T any](n, width, pitch int) [][]T {
+	all := make([]T, n*pitch)
 	s := make([][]T, n)
 	for i := range s {
-		s[i] = all[i*width:][:width:width]
+		s[i] = all[i*pitch:][:width:width]
 	}
 	return s
 }
@@ -536,6 +543,7 @@ func (t *team) begin(number uint64) {
 		for i := range t.x.image.perBlock {
 			t.x.image.perBlock[i].fill(g)
 		}
+		g.equip()
 		g.groups = append(g.groups[:0], group{lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
 		g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false

@@ -98,8 +98,17 @@ func runToEnd(_ *simt.Kernel, x *simt.Execution, _ simt.Memory) error {
 	return x.RunFor(1 << 24)
 }
 
-// runInParts stops the kernel now and then, ever later, saves it, and goes on from what was saved.
+// otherEngine returns the engine that a test goes on with.
+func otherEngine(e simt.Engine) simt.Engine {
+	if e == simt.Compile {
+		return simt.Interpret
+	}
+	return simt.Compile
+}
+
+// runInParts stops the kernel now and then, ever later, saves it, and goes on from what was saved with the other engine.
 func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error {
+	engine := simt.Interpret
 	for part := uint64(37); ; part += part / 8 {
 		err := x.RunFor(part)
 		if !errors.Is(err, simt.ErrStopped) {
@@ -109,7 +118,8 @@ func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) erro
 		if err != nil {
 			return err
 		}
-		if x, err = kernel.Resume(simt.Launch{Memory: memory}, state); err != nil {
+		engine = otherEngine(engine)
+		if x, err = kernel.Resume(simt.Launch{Memory: memory, Engine: engine}, state); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -285,6 +286,12 @@ func describeFlow(o *op, d *native.Op) {
 		d.Flow = native.FlowJump
 	case flowBranch:
 		d.Flow = native.FlowBranch
+	case flowBarrier:
+		if o.mode == barSync && o.cb == none && o.inst.guard < 0 {
+			d.Flow = native.FlowBarrier
+			return
+		}
+		fallthrough
 	default:
 		d.Flow = native.FlowOther
 		switch o.flow {
@@ -349,7 +356,6 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 				continue
 			}
 			reason, at := g.enter(w, code, pc, head)
-			g.publish(code, at)
 			pc, paid = at, reason == native.Interpret
 			switch reason {
 			case native.Finish:
@@ -359,8 +365,12 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 			case native.Loop:
 				return passage{passLoop, at, 0, at} // as far as it matters
 			case native.Partial:
+				first = at
+				if g.allLive() { // the others wait where they exit
+					continue
+				}
 				g.machine.surprise(func(k *native.Kernel) { k.Diverged[at] = true })
-				first, code = at, nil
+				code = nil
 				continue
 			case native.Exhausted:
 				first = at
@@ -440,27 +450,60 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Budget = int64(budget)
 	f.Mask = g.mask
 	f.ActiveChunks = g.activeChunks()
-	f.Full, f.Single = 0, 0
+	f.Live = g.awaited()
+	f.Full, f.Barriers = 0, 0
 	if g.allLive() {
 		f.Full = 1
 	}
-	limit := int64(loopBudget)
+	f.SplitLimit, f.WholeLimit = loopBudget, loopBudget
 	if len(g.groups) == 1 {
-		f.Single = 1
-		limit = loopAlone
+		f.WholeLimit = loopAlone
+		if len(g.team.gangs) == 1 {
+			f.Barriers = 1
+		}
 	}
 	if g.sync {
-		limit = -1
+		f.SplitLimit, f.WholeLimit = -1, -1
 	}
-	f.Spin, f.SpinLimit = int64(g.spin), limit
+	f.Spin, f.SpinLimit = int64(g.spin), f.WholeLimit
+	f.Lanes, f.LaneOps = uint64(g.count), 0
+	f.Waits[0] = native.Wait{At: -1, Bound: g.bound()}
 	f.Views = w.viewsOf(c)
 	reason, at := c.Run(f, pc, head)
 	g.spin = int(f.Spin)
 	used := budget - uint64(f.Budget)
 	w.budget -= used
 	w.stats.Instructions += used
-	w.stats.LaneOps += used * uint64(g.count)
+	w.stats.LaneOps += f.LaneOps
+	g.publish(c, at)
+	if waits := f.Waiting(); len(waits) > 0 {
+		g.separate(c, waits, f.Mask)
+	}
 	return reason, at
+}
+
+// bound returns the first place at which another group may have its turn, or
+// waits to be joined.
+func (g *gang) bound() int32 {
+	if g.favour > 0 {
+		return 0 // the caller counts basic blocks
+	}
+	bound := int32(math.MaxInt32)
+	for i := range g.groups {
+		if i != g.cur && g.groups[i].state != atBar {
+			bound = min(bound, g.groups[i].pc)
+		}
+	}
+	return bound
+}
+
+// separate makes groups of the lanes that compiled code has let wait.
+func (g *gang) separate(c *native.Code, waits []native.Wait, running mask) {
+	for i := range waits {
+		g.publish(c, waits[i].At)
+		g.split(waits[i].Mask, waits[i].At)
+	}
+	g.setMask(running)
 }
 
 // activeChunks returns a bit for each chunk with active lanes.
@@ -474,19 +517,27 @@ func (g *gang) activeChunks() uint64 {
 	return b
 }
 
-// allLive says whether all live lanes are in the running group, but those that
-// are about to exit: nobody will look at their registers.
+// allLive says whether the running group has all lanes that somebody may ask
+// about.
 func (g *gang) allLive() bool {
-	if g.full {
-		return true
+	rest := g.awaited()
+	rest = rest.without(&g.mask)
+	return rest.empty()
+}
+
+// awaited returns the live lanes but those of other groups that are about to
+// exit: nobody will look at their registers.
+func (g *gang) awaited() mask {
+	m := g.live
+	if len(g.groups) == 1 {
+		return m
 	}
-	all := g.mask
 	for i := range g.groups {
-		if in := &g.team.x.image.code[g.groups[i].pc]; in.flow == flowExit && in.guard < 0 {
-			all = all.or(&g.groups[i].lanes)
+		if in := &g.team.x.image.code[g.groups[i].pc]; i != g.cur && in.flow == flowExit && in.guard < 0 {
+			m = m.without(&g.groups[i].lanes)
 		}
 	}
-	return all.and(&g.live) == g.live
+	return m
 }
 
 // conform gives registers the forms that code expects at an instruction; false

@@ -291,7 +291,7 @@ func (a *analysis) behind(i int32, now []uint64) {
 	}
 	o := &a.Ops[i]
 	switch o.Flow {
-	case FlowNone:
+	case FlowNone, FlowBarrier:
 		merge(i + 1)
 	case FlowJump:
 		merge(o.Target)

@@ -19,6 +19,7 @@ const (
 	regForms32  = r12
 	regForms64  = r13
 	regPreds    = r14
+	regWait     = r15 // the last of the frame's Waits
 )
 
 // Of the vector registers, the first may hold the kernel's values; nan has the
@@ -43,12 +44,14 @@ const (
 type compiler struct {
 	assembler
 	analysis
-	code    *Code
-	heads   map[int32]*label
-	exits   map[exit]*label
-	order   []exit // in which they were asked for
-	entries []entry
-	first   int32 // of the basic block at hand
+	code          *Code
+	heads         map[int32]*label
+	exits         map[exit]*label
+	order         []exit // in which they were asked for
+	entries       []entry
+	arrivals      map[int32]*label
+	merge, remask label
+	first         int32 // of the basic block at hand
 	section
 	registers
 }
@@ -90,12 +93,13 @@ func Compile(k *Kernel) (code *Code, err error) {
 	if len(k.Ops) > maxOps {
 		return nil, errors.New("the kernel is too large to be compiled")
 	}
-	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, exits: map[exit]*label{}}
+	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, arrivals: map[int32]*label{}, exits: map[exit]*label{}}
 	c.code = &Code{
 		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: map[int32][]Value{}, full: make([]bool, len(k.Ops)),
 	}
 	c.findNeeded()
 	c.findKinds()
+	c.routines()
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
 		c.leave(c.order[i])
@@ -140,6 +144,8 @@ func (c *compiler) leave(e exit) {
 	}
 	c.store32(offAt, uint32(e.at))
 	c.store32(offReason, uint32(e.reason))
+	c.legacy(true, opSub, regWait, inReg(regFrame))
+	c.legacy(true, opStore, regWait, at(regFrame, offTop))
 	c.bytes(0xc3)
 }
 
@@ -165,6 +171,7 @@ func (c *compiler) enter(l *label) int32 {
 	} {
 		c.legacy(true, opMov, r[0], at(regFrame, r[1]))
 	}
+	c.legacy(true, opLea, regWait, at(regFrame, offWaits))
 	c.jump(l)
 	return offset
 }
@@ -202,6 +209,7 @@ func (c *compiler) instruction(s *step) {
 // registers that have no lanes.
 func (c *compiler) beginBlock(pc int32) {
 	c.first = pc
+	c.arrive(pc)
 	c.bind(c.head(pc))
 	c.entries = append(c.entries, entry{pc, true, c.head(pc)})
 	n := c.Ops[pc].End - pc + 1
@@ -212,6 +220,8 @@ func (c *compiler) beginBlock(pc int32) {
 	}
 	c.immediate(true, 5, at(regFrame, offBudget), n)
 	c.jumpIf(ccLess, c.exit(exit{reason: Exhausted, at: pc, undo: n}))
+	c.legacy(true, []byte{0x69}, rax, at(regFrame, offLanes), binary.LittleEndian.AppendUint32(nil, uint32(n))...) // imul
+	c.legacy(true, []byte{0x01}, rax, at(regFrame, offLaneOps))                                                    // add
 	c.open(pc, true)
 }
 
@@ -230,28 +240,138 @@ func (c *compiler) needsFull(pc int32) bool {
 
 // terminator emits the end of a basic block.
 func (c *compiler) terminator(s *step) {
+	finish := c.exit(exit{reason: Finish, at: s.index})
 	switch s.Flow {
 	case FlowJump:
 		c.goTo(s.Target)
-		return
 	case FlowBranch:
-		c.vex(coding{2, 1, 0, 0x6f}, true, 0, 0, at(regPreds, int(s.Op.Sources[0].Slot)*32)) // vmovdqu
-		c.vex(coding{1, 2, 0, 0x17}, true, 0, 0, at(regFrame, offMask))                      // vptest: the mask's lanes without, and with, the predicate
-		taken, passed := uint8(ccBelow), uint8(ccEqual)
-		if s.Negated {
-			taken, passed = passed, taken
-		}
-		var goes, stays label
-		c.jumpIf(taken, &goes)
-		c.jumpIf(passed, &stays)
-		c.jump(c.exit(exit{reason: Finish, at: s.index}))
-		c.bind(&goes)
-		c.goTo(s.Target)
-		c.bind(&stays)
+		c.branch(s, finish)
+	case FlowBarrier:
+		// If all are here, nobody waits.
+		c.immediate(true, 7, at(regFrame, offBarriers), 0)
+		c.jumpIf(ccEqual, finish)
+		c.immediate(true, 7, at(regFrame, offFull), 0)
+		c.jumpIf(ccEqual, finish)
+		c.immediate(false, 7, at(regWait, 0), -1)
+		c.jumpIf(ccNotEqual, finish)
 		c.goTo(s.index + 1)
-		return
+	default:
+		c.jump(finish)
 	}
-	c.jump(c.exit(exit{reason: Finish, at: s.index}))
+}
+
+// The instructions on masks of a gang.
+var (
+	vmovdqu      = coding{2, 1, 0, 0x6f}
+	vmovdquStore = coding{2, 1, 0, 0x7f}
+	vpand        = coding{1, 1, 0, 0xdb}
+	vpandn       = coding{1, 1, 0, 0xdf}
+	vpor         = coding{1, 1, 0, 0xeb}
+	vptest       = coding{1, 2, 0, 0x17}
+)
+
+// branch emits a branch. If lanes part, those that are further in the code wait
+// for the others there, as the interpreter has it; a barrier they may wait at
+// wherever it is.
+func (c *compiler) branch(s *step, finish *label) {
+	c.vex(vmovdqu, true, 0, 0, at(regPreds, int(s.Op.Sources[0].Slot)*32))
+	c.vex(vptest, true, 0, 0, at(regFrame, offMask)) // the mask's lanes without, and with, the predicate
+	taken, passed := uint8(ccBelow), uint8(ccEqual)
+	if s.Negated {
+		taken, passed = passed, taken
+	}
+	var goes, stays label
+	c.jumpIf(taken, &goes)
+	c.jumpIf(passed, &stays)
+	parked := c.Ops[s.Target].Flow == FlowBarrier
+	if s.Target > s.index || parked {
+		c.part(s.Target, !s.Negated, parked, finish)
+		c.jump(&stays)
+	} else {
+		c.part(s.index+1, s.Negated, false, finish)
+		c.jump(&goes)
+	}
+	c.bind(&goes)
+	c.goTo(s.Target)
+	c.bind(&stays)
+	c.goTo(s.index + 1)
+}
+
+// part lets the lanes in which the predicate in ymm0 holds, or does not, wait
+// at a basic block.
+func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
+	var same, done label
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	waiting, running := vpand, vpandn
+	if !holds {
+		waiting, running = running, waiting
+	}
+	c.vex(waiting, true, 2, 0, inReg(1))
+	c.vex(running, true, 3, 0, inReg(1))
+	c.immediate(false, 7, at(regWait, 0), wait)
+	c.jumpIf(ccEqual, &same)
+	c.legacy(false, opMov, rax, at(regWait, waitBound))
+	if !parked {
+		c.immediate(false, 7, inReg(rax), wait)
+		c.jumpIf(ccLess, finish)
+		c.set(rax, uint64(wait))
+	}
+	c.legacy(true, opLea, rdx, at(regFrame, offWaits+maxWaits*waitBytes))
+	c.legacy(true, opCmp, regWait, inReg(rdx))
+	c.jumpIf(ccAboveEqual, finish)
+	c.immediate(true, 0, inReg(regWait), int32(waitBytes))
+	c.set(rdx, uint64(wait))
+	c.legacy(false, opStore, rdx, at(regWait, 0))
+	c.legacy(false, opStore, rax, at(regWait, waitBound))
+	c.jump(&done)
+	c.bind(&same)
+	c.vex(vpor, true, 2, 2, at(regWait, waitMask))
+	c.bind(&done)
+	c.vex(vmovdquStore, true, 2, 0, at(regWait, waitMask))
+	c.vex(vmovdquStore, true, 3, 0, at(regFrame, offMask))
+	c.legacy(true, opMov, rax, at(regFrame, offSplitLimit))
+	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
+	c.call(&c.remask)
+}
+
+// call emits a jump to a routine that comes back by rdx.
+func (c *compiler) call(routine *label) {
+	var back label
+	c.bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
+	c.distance(&back)
+	c.jump(routine)
+	c.bind(&back)
+}
+
+// routines emits what compiled code calls: remask, after the mask has changed,
+// and merge, which lets the lanes that wait go on with those that run.
+func (c *compiler) routines() {
+	c.bind(&c.merge)
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	c.vex(vpor, true, 1, 1, at(regWait, waitMask))
+	c.vex(vmovdquStore, true, 1, 0, at(regFrame, offMask))
+	c.immediate(true, 5, inReg(regWait), int32(waitBytes))
+	c.immediate(false, 7, at(regWait, 0), -1)
+	c.jumpIf(ccNotEqual, &c.remask)
+	c.legacy(true, opMov, rax, at(regFrame, offWholeLimit))
+	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
+	c.bind(&c.remask)
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 1, inReg(1), masked{}) // vptestmw: chunks that have lanes
+	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
+	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.set(rax, 0)
+	c.vex(vptest, true, 1, 0, at(regFrame, offLive))
+	c.bytes(0x0f, 0x92, 0xc0) // setc al
+	c.legacy(true, opStore, rax, at(regFrame, offFull))
+	c.set(rax, 0)
+	for word := range 4 {
+		c.bytes(0xf3) // popcnt
+		c.legacy(true, []byte{0x0f, 0xb8}, rdi, at(regFrame, offMask+8*word))
+		c.legacy(true, opAdd, rax, inReg(rdi))
+	}
+	c.legacy(true, opStore, rax, at(regFrame, offLanes))
+	c.bytes(0xff, 0xe2) // jmp rdx
 }
 
 // goTo emits the way to another basic block.
@@ -267,9 +387,29 @@ func (c *compiler) goTo(next int32) {
 		c.jumpIf(ccGreater, c.exit(exit{reason: Loop, at: next}))
 		c.legacy(true, opStore, rax, at(regFrame, offSpin))
 	}
-	c.immediate(true, 7, at(regFrame, offSingle), 0)
-	c.jumpIf(ccEqual, c.exit(exit{reason: Next, at: next}))
-	c.jump(c.head(next))
+	c.jump(c.arrival(next))
+}
+
+// arrival returns the label of code that comes to a basic block from another.
+func (c *compiler) arrival(pc int32) *label {
+	if c.arrivals[pc] == nil {
+		c.arrivals[pc] = &label{}
+	}
+	return c.arrivals[pc]
+}
+
+// arrive emits what happens before a basic block that is come to from another:
+// lanes that wait there join in.
+func (c *compiler) arrive(pc int32) {
+	var joined label
+	c.bind(c.arrival(pc))
+	c.immediate(false, 7, at(regWait, 0), pc)
+	c.jumpIf(ccNotEqual, &joined)
+	c.call(&c.merge)
+	c.jump(c.arrival(pc)) // there may be more
+	c.bind(&joined)
+	c.immediate(false, 7, at(regWait, waitBound), pc)
+	c.jumpIf(ccLessEqual, c.exit(exit{reason: Next, at: pc}))
 }
 
 // section is the instructions of a basic block that are emitted together.

@@ -8,6 +8,23 @@ type View struct {
 	Ptr        unsafe.Pointer
 }
 
+// Wait is lanes that wait, at a basic block, for those that run; the first of a
+// frame's has no lanes. Where the lanes that run come to the same place, they
+// become one again; where they come to Bound or behind, the code returns.
+type Wait struct {
+	At, Bound int32
+	_         [24]byte
+	Mask      [4]uint64
+}
+
+// maxWaits is how often lanes may part before the caller must look after them.
+const maxWaits = 4
+
+// Waiting returns the lanes that wait after compiled code has returned.
+func (f *Frame) Waiting() []Wait {
+	return f.Waits[1 : 1+(f.Top-uint64(offWaits))/uint64(waitBytes)]
+}
+
 // Frame is what compiled code works on. The offsets of its fields are part of
 // the code.
 type Frame struct {
@@ -24,8 +41,14 @@ type Frame struct {
 	Chunks             uint64             // of the gang, rounded up to an even number
 	Budget             int64
 	Spin, SpinLimit    int64
-	Full               uint64 // not zero if no live lane is missing from Mask
-	Single             uint64 // not zero if code may go on after a basic block
+	WholeLimit         int64     // SpinLimit while no lanes wait
+	SplitLimit         int64     // while some do
+	Live               [4]uint64 // lanes without which a basic block that needs all cannot run
+	Full               uint64    // not zero if Mask has all of them
+	Barriers           uint64    // not zero if nobody else is to come to a barrier when the group is full and no lanes wait
+	Lanes, LaneOps     uint64    // lanes of Mask; instructions times lanes so far
+	Top                uint64    // where the last of Waits lies, from the begin of the frame
+	Waits              [maxWaits + 1]Wait
 	At                 uint32
 	Reason             Reason
 	pc                 uintptr // where to enter
@@ -50,9 +73,19 @@ const (
 	offSpin         = int(unsafe.Offsetof(Frame{}.Spin))
 	offSpinLimit    = int(unsafe.Offsetof(Frame{}.SpinLimit))
 	offFull         = int(unsafe.Offsetof(Frame{}.Full))
-	offSingle       = int(unsafe.Offsetof(Frame{}.Single))
+	offWholeLimit   = int(unsafe.Offsetof(Frame{}.WholeLimit))
+	offSplitLimit   = int(unsafe.Offsetof(Frame{}.SplitLimit))
+	offLive         = int(unsafe.Offsetof(Frame{}.Live))
+	offBarriers     = int(unsafe.Offsetof(Frame{}.Barriers))
+	offLanes        = int(unsafe.Offsetof(Frame{}.Lanes))
+	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
+	offTop          = int(unsafe.Offsetof(Frame{}.Top))
+	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))
 	offReason       = int(unsafe.Offsetof(Frame{}.Reason))
 
 	viewBytes = int(unsafe.Sizeof(View{}))
+	waitBytes = int(unsafe.Sizeof(Wait{}))
+	waitBound = int(unsafe.Offsetof(Wait{}.Bound))
+	waitMask  = int(unsafe.Offsetof(Wait{}.Mask))
 )

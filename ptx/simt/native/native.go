@@ -88,10 +88,11 @@ type Flow uint8
 // The flows. Those that may change which lanes run together are left to the
 // caller.
 const (
-	FlowNone   Flow = iota // it does not
-	FlowJump               // to Target
-	FlowBranch             // to Target where predicate A holds
-	FlowOther              // the caller knows; Successors says where it may lead
+	FlowNone    Flow = iota // it does not
+	FlowJump                // to Target
+	FlowBranch              // to Target where the first source, a predicate, holds
+	FlowBarrier             // wait for all threads of the block
+	FlowOther               // the caller knows; Successors says where it may lead
 )
 
 // Op is an instruction of a kernel.

@@ -20,7 +20,8 @@ import (
 func TestGPUPrograms(t *testing.T) {
 	for _, p := range gpuPrograms(t, "programs.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
-			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 			p.check(t, "width 32", simt.Launch{Width: 32}, runToEnd)
 			p.check(t, "stopped", simt.Launch{}, runInParts)
 		})
@@ -32,7 +33,8 @@ func TestGPUPrograms(t *testing.T) {
 func TestGPUForms(t *testing.T) {
 	for _, p := range gpuPrograms(t, "forms.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
-			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 		})
 	}
 }

@@ -508,11 +508,11 @@ func (g *gang) separate(c *native.Code, waits []native.Wait, running mask) {
 
 // activeChunks returns a bit for each chunk with active lanes.
 func (g *gang) activeChunks() uint64 {
+	const low = 0x7fff7fff7fff7fff // all bits of four chunks but the highest of each
 	var b uint64
-	for c := range g.chunks {
-		if g.mask.chunkBits(c) != 0 {
-			b |= 1 << c
-		}
+	for i, w := range g.mask {
+		w = (w&low + low | w) &^ low >> 15 // the lowest bit of each chunk that has lanes
+		b |= (w | w>>15 | w>>30 | w>>45) & 15 << (4 * i)
 	}
 	return b
 }
@@ -615,6 +615,6 @@ func (g *gang) learn(w *worker, pc int32) {
 	}
 	if v := c.View(pc); v >= 0 && g.region.ptr != nil {
 		w.viewsOf(c)
-		w.views[c][v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
+		w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
 	}
 }

@@ -37,8 +37,12 @@ func arrays[T regval](r *file[T]) (values, bases, forms unsafe.Pointer) {
 	return unsafe.Pointer(&r.values[0][0]), unsafe.Pointer(&r.bases[0][0]), unsafe.Pointer(&r.form[0])
 }
 
-// viewsOf returns the views of a worker for compiled code.
+// viewsOf returns the worker's views for compiled code, which become those of
+// the code that it runs.
 func (w *worker) viewsOf(c *native.Code) *native.View {
+	if w.last == c {
+		return &w.seen[0]
+	}
 	v := w.views[c]
 	if v == nil {
 		if w.views == nil {
@@ -47,5 +51,6 @@ func (w *worker) viewsOf(c *native.Code) *native.View {
 		v = make([]native.View, c.Views()+1)
 		w.views[c] = v
 	}
+	w.last, w.seen = c, v
 	return &v[0]
 }

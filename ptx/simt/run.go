@@ -52,7 +52,9 @@ type worker struct {
 	teams  []*team // that have begun; the first runs
 	idle   []*team
 	views  map[*native.Code][]native.View
-	_      [64]byte // what workers count must not share a cache line
+	last   *native.Code  // that was run
+	seen   []native.View // its views
+	_      [64]byte      // what workers count must not share a cache line
 }
 
 // team is what runs together: the blocks of a gang, or the gangs of a block.
@@ -224,7 +226,7 @@ func (w *worker) run() (done bool, err error) {
 			err = f
 		}
 	}()
-	w.views = nil // what was mapped may be no more
+	w.views, w.last, w.seen = nil, nil, nil // what was mapped may be no more
 	for _, t := range w.teams {
 		t.resume()
 	}

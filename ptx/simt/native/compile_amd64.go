@@ -95,7 +95,7 @@ func Compile(k *Kernel) (code *Code, err error) {
 	}
 	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, arrivals: map[int32]*label{}, exits: map[exit]*label{}}
 	c.code = &Code{
-		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: map[int32][]Value{}, full: make([]bool, len(k.Ops)),
+		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)),
 	}
 	c.findNeeded()
 	c.findKinds()
@@ -481,7 +481,7 @@ func (c *compiler) add(s *step) {
 // scalar says whether an instruction is done before the loop.
 func (s *step) scalar() bool {
 	if s.D.Class == Predicate {
-		return s.Guard < 0 && uniformCompare(s)
+		return comparesRegular(s)
 	}
 	return len(s.Writes) > 0 && s.kind.Form != Vector
 }

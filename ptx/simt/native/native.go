@@ -144,13 +144,13 @@ type Value struct {
 // Code is a compiled kernel.
 type Code struct {
 	text     *text
-	heads    []int32 // offset of the code of a basic block, by its first instruction; -1 for others
-	sections []int32 // offset of the code that begins at an instruction; -1 if none does
-	live     map[int32][]Value
-	views    []int32 // number of the view of a memory instruction, or -1
-	count    int     // of views
-	full     []bool  // basic blocks that need all live lanes, by their first instruction
-	compiled int     // instructions that run in compiled code
+	heads    []int32   // offset of the code of a basic block, by its first instruction; -1 for others
+	sections []int32   // offset of the code that begins at an instruction; -1 if none does
+	live     [][]Value // by instruction
+	views    []int32   // number of the view of a memory instruction, or -1
+	count    int       // of views
+	full     []bool    // basic blocks that need all live lanes, by their first instruction
+	compiled int       // instructions that run in compiled code
 }
 
 // Live returns the registers that are needed at an instruction where code

@@ -37,8 +37,10 @@ func (c *compiler) prepare(s *step) {
 		if s.scalar() {
 			c.loadUniform(s)
 		}
-	case s.D.Class == Predicate:
+	case s.D.Class == Predicate && c.uniformSources(s):
 		c.compareUniform(s)
+	case s.D.Class == Predicate:
+		c.compareChunked(s)
 	case c.uniformSources(s) && c.uniformly(s):
 		uniformOps[s.Name](c, s)
 	default:
@@ -170,12 +172,14 @@ func condition(name string) (cmp string, signed bool, bits string, ok bool) {
 	return "", false, "", false
 }
 
-func uniformCompare(s *step) bool {
-	if _, _, _, ok := condition(s.Name); !ok {
+// comparesRegular says whether an instruction compares integers that are
+// uniform or chunked.
+func comparesRegular(s *step) bool {
+	if _, _, _, ok := condition(s.Name); !ok || s.Guard >= 0 {
 		return false
 	}
 	for _, k := range s.sources {
-		if k.Form != Uniform {
+		if k.Form == Vector {
 			return false
 		}
 	}
@@ -195,8 +199,13 @@ func (c *compiler) compareUniform(s *step) {
 	c.legacy(wide, opMov, rdx, home(s.Op.Sources[0]))
 	c.set(rax, 0)
 	c.legacy(wide, opCmp, rdx, home(s.Op.Sources[1]))
-	c.bytes(0x0f, 0x90|cc, 0xc0)                                       // setcc al
-	c.legacy(true, []byte{0xf7}, 3, inReg(rax))                        // neg
+	c.bytes(0x0f, 0x90|cc, 0xc0)                // setcc al
+	c.legacy(true, []byte{0xf7}, 3, inReg(rax)) // neg
+	c.setAll(s)
+}
+
+// setAll gives all lanes of a predicate the answer in rax, 0 or -1.
+func (c *compiler) setAll(s *step) {
 	c.evex(coding{1, 2, 1, 0x7c}, ymm, zmmT0, 0, inReg(rax), masked{}) // vpbroadcastq
 	p := at(regPreds, int(s.D.Slot)*32)
 	if !s.Private {
@@ -207,6 +216,79 @@ func (c *compiler) compareUniform(s *step) {
 		return
 	}
 	c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT0, 0, p, masked{})
+}
+
+// compareChunked compares by the first and the last lane of each chunk: in
+// between the answer changes at most once, if nothing wraps around. Mostly it is
+// the same everywhere; else all lanes are compared.
+func (c *compiler) compareChunked(s *step) {
+	cmp, _, bits, _ := condition(s.Name)
+	op, how, _ := comparison(s.Name)
+	var mixed, none, done label
+	if bits == "32" && cmp != "eq" && cmp != "ne" {
+		for i, r := range s.Op.Sources {
+			first, last := zmmT0+i, zmmT2+i
+			c.chunkLoad(first, r, s.sources[i], 0)
+			stride := s.sources[i].Stride
+			if stride == 0 {
+				c.evex(vload64, zmm, last, 0, inReg(first), masked{})
+				continue
+			}
+			c.evex(vpaddd, zmm, last, first, c.word32(uint32(15*stride)), masked{})
+			wrong := byte(1)
+			if stride < 0 {
+				wrong = 6
+			}
+			c.evex(op, zmm, 5, last, inReg(first), masked{}, wrong)
+			c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5)) // kmovw
+			c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
+			c.jumpIf(ccNotEqual, &mixed)
+		}
+		c.evex(op, zmm, 5, zmmT0, inReg(zmmT1), masked{}, how)
+		c.evex(op, zmm, 6, zmmT2, inReg(zmmT3), masked{}, how)
+		c.legacy(true, opMov, rdi, at(regFrame, offActiveChunks))
+		c.vex(coding{0, 1, 0, 0x45}, true, 7, 5, inReg(6)) // korw
+		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
+		c.legacy(false, []byte{0x85}, rdi, inReg(rax)) // test
+		c.jumpIf(ccEqual, &none)
+		c.vex(coding{0, 1, 0, 0x41}, true, 7, 5, inReg(6)) // kandw
+		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
+		c.legacy(false, opAnd, rax, inReg(rdi))
+		c.legacy(false, opCmp, rax, inReg(rdi))
+		c.jumpIf(ccNotEqual, &mixed)
+		c.legacy(true, []byte{0xc7}, 0, inReg(rax), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&none)
+		c.set(rax, 0)
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&mixed)
+	}
+	c.rounds(func() { c.compareLanes(s, op, how) })
+	c.bind(&done)
+}
+
+// compareLanes compares the lanes of a round without keeping any.
+func (c *compiler) compareLanes(s *step, op coding, how byte) {
+	class := s.Op.Sources[0].Class
+	for part := range parts(class) {
+		for i, r := range s.Op.Sources {
+			k := s.sources[i]
+			if k.Form == Chunked {
+				c.expand(r, k, part, zmmT0+i)
+				continue
+			}
+			one := vpbroadcastd
+			if class == Bits64 {
+				one = vpbroadcastq
+			}
+			c.evex(one, zmm, zmmT0+i, 0, home(r), masked{})
+		}
+		c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+	}
+	c.gatherBits(class)
+	c.setPredicate(s)
 }
 
 // The common vector instructions.

@@ -355,13 +355,18 @@ func (c *compiler) compareVector(s *step) {
 	for part := range a {
 		c.evex(op, zmm, 4+part%4, a[part], c.operand(r[1], s.sources[1], part), masked{}, how)
 	}
-	if len(a) == 4 {
+	c.gatherBits(r[0].Class)
+	c.setPredicate(s)
+}
+
+// gatherBits gets the answers of a round's parts, in k4 to k7, into eax.
+func (c *compiler) gatherBits(class Class) {
+	if class == Bits64 {
 		c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
 		c.vex(coding{1, 1, 0, 0x4b}, true, 5, 7, inReg(6))
 	}
 	c.vex(coding{0, 1, 0, 0x4b}, true, 4, 5, inReg(4))    // kunpckwd
 	c.vex(coding{3, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovd
-	c.setPredicate(s)
 }
 
 // setPredicate stores a round's bits of a predicate, which are in eax.

@@ -165,6 +165,9 @@ func (ms *machines) find(g *gang) *machine {
 
 // compile makes the code, unless it is there already.
 func (m *machine) compile() {
+	if m.code.Load() != nil || m.refused.Load() {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.code.Load() != nil || m.refused.Load() {
@@ -543,7 +546,11 @@ func (g *gang) awaited() mask {
 // conform gives registers the forms that code expects at an instruction; false
 // if one cannot have it.
 func (g *gang) conform(c *native.Code, pc int32) bool {
+	alone := g.allLive()
 	for _, v := range c.Live(pc) {
+		if v.Idle && alone {
+			continue // whatever it has, nobody will see it
+		}
 		ok := false
 		if v.Class == native.Bits64 {
 			ok = conform(&g.r64, v.Slot, v.Kind)

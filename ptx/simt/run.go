@@ -237,6 +237,12 @@ func (w *worker) run() (done bool, err error) {
 		t := w.teams[0]
 		switch t.advance(w) {
 		case finished:
+			if len(w.teams) == 1 { // mostly the next one takes its place
+				if n, ok := w.claim(); ok {
+					t.begin(n)
+					continue
+				}
+			}
 			w.teams = slices.Delete(w.teams, 0, 1)
 			w.idle = append(w.idle, t)
 		case blocked:
@@ -252,11 +258,20 @@ func (w *worker) run() (done bool, err error) {
 	}
 }
 
-// admit begins the next team and puts it in front; false if there is none.
-func (w *worker) admit() bool {
+// claim returns the number of the next team; false if there is none.
+func (w *worker) claim() (uint64, bool) {
 	n := w.x.next.Add(1) - 1
 	if n >= w.x.teams {
 		w.x.next.Store(w.x.teams) // so that it never overflows
+		return 0, false
+	}
+	return n, true
+}
+
+// admit begins the next team and puts it in front; false if there is none.
+func (w *worker) admit() bool {
+	n, ok := w.claim()
+	if !ok {
 		return false
 	}
 	var t *team

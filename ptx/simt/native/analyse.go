@@ -11,7 +11,7 @@ type step struct {
 	sources []Kind // of Sources
 	kind    Kind   // of D, or of all Elements of a load
 	old     Kind   // of D before, if it has a guard
-	needed  bool   // D, or an element, is needed behind the section
+	anyNaN  bool   // nobody looks at the bits of its result if that is a NaN
 }
 
 // analysis is what is known of a kernel's registers.
@@ -334,8 +334,8 @@ func (a *analysis) values(pc int32, atHand bool) []Value {
 		if k.Form == unknown {
 			k.Form = Vector
 		}
-		if a.needed[pc][n>>6]>>(n&63)&1 != 0 || a.isCarried(r) && k.Form == Vector {
-			list = append(list, Value{r, k})
+		if idle := a.needed[pc][n>>6]>>(n&63)&1 == 0; !idle || a.isCarried(r) && k.Form == Vector {
+			list = append(list, Value{r, k, idle})
 		}
 	}
 	return list

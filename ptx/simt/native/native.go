@@ -139,6 +139,7 @@ type Kernel struct {
 type Value struct {
 	Ref
 	Kind Kind
+	Idle bool // no lane that comes this way reads it before it writes it
 }
 
 // Code is a compiled kernel.

@@ -48,6 +48,9 @@ func (c *compiler) loop(steps []*step, behind int32) {
 			c.lastly[r] = i
 		}
 	}
+	for i, s := range steps {
+		s.anyNaN = c.hidesNaN(steps, i)
+	}
 	c.evex(vpbroadcastd, zmm, zmmNaN, 0, unbroadcast(c.word32(0x7fffffff)), masked{})
 	c.rounds(func() {
 		for i, s := range steps {

@@ -4,6 +4,7 @@ package native
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 )
 
@@ -121,8 +122,36 @@ func float32Op(op coding, swap bool) func(*compiler, *step) {
 	}
 }
 
+// arithmetic32 are the instructions on f32 whose results do not depend on the
+// bits of a NaN among their sources.
+var arithmetic32 = map[string]bool{
+	"add.rn.f32": true, "sub.rn.f32": true, "mul.rn.f32": true, "div.rn.f32": true, "div.full.f32": true, "fma.rn.f32": true,
+	"sqrt.rn.f32": true, "sqrt.approx.f32": true, "rcp.rn.f32": true, "rcp.approx.f32": true, "rsqrt.approx.f32": true,
+}
+
+// hidesNaN says whether the bits of a NaN that an instruction computes are seen
+// by nobody: all that read it are arithmetic, and it ends with the loop.
+func (c *compiler) hidesNaN(steps []*step, i int) bool {
+	d := steps[i].D
+	if !arithmetic32[steps[i].Name] || steps[i].Guard >= 0 {
+		return false
+	}
+	for _, s := range steps[i+1:] {
+		if slices.Contains(s.Reads, d) && !arithmetic32[s.Name] && (!strings.HasPrefix(s.Name, "setp.") || !strings.HasSuffix(s.Name, ".f32")) {
+			return false
+		}
+		if slices.Contains(s.Writes, d) {
+			return s.Guard < 0
+		}
+	}
+	return !c.isNeeded(d, c.ending)
+}
+
 // canonical makes every NaN the canonical one.
 func (c *compiler) canonical(s *step, d []int) {
+	if s.anyNaN {
+		return
+	}
 	for _, reg := range d {
 		c.evex(coding{0, 1, 0, 0xc2}, zmm, 5, reg, inReg(reg), masked{}, 3) // vcmpunordps
 		c.evex(coding{1, 1, 0, 0x6f}, zmm, reg, 0, inReg(zmmNaN), masked{k: 5})

@@ -57,8 +57,8 @@ const maxLooks = 8
 // machine compiles a kernel for gangs that look alike.
 type machine struct {
 	code    atomic.Pointer[native.Code]
-	refused atomic.Bool // it cannot be compiled, or it does not pay
-	work    atomic.Uint64
+	refused atomic.Bool // it cannot be compiled
+	work    atomic.Uint64 // basic blocks that were interpreted before there was code
 
 	mu        sync.Mutex
 	kernel    *native.Kernel
@@ -73,9 +73,10 @@ const (
 	maxAttempts  = 64
 )
 
-// worthCompiling is how many instructions of gangs a kernel must have run
-// before it is compiled in the background.
-const worthCompiling = 20000
+// worthCompiling is how many basic blocks gangs must have interpreted before
+// their kernel is compiled in the background: some hundred microseconds of work,
+// which is about what compiling takes.
+const worthCompiling = 2500
 
 // look describes what compiled code takes for granted of a gang.
 func (g *gang) look() string {
@@ -266,7 +267,8 @@ func describe(o *op) native.Op {
 
 func describeAccess(o *op, d *native.Op) {
 	t := o.text.Type(0)
-	d.Size, d.Signed, d.Imm = t.Size(), t.Signed() && o.size != 2, o.imm
+	d.Size, d.Imm = t.Size(), o.imm
+	d.Signed = t.Signed() && (d.Size != 2 || o.size != 2) // as loadShort has it
 	switch o.space {
 	case ptx.GlobalSpace, ptx.ConstSpace, ptx.NoSpace:
 		d.Space = native.Global
@@ -433,7 +435,7 @@ func (g *gang) code(w *worker) *native.Code {
 	if c := m.code.Load(); c != nil {
 		return c
 	}
-	if !m.refused.Load() && m.work.Add(1) == worthCompiling/8 {
+	if !m.refused.Load() && m.work.Add(1) == worthCompiling {
 		go m.compile()
 	}
 	return nil

@@ -24,6 +24,7 @@ type analysis struct {
 
 	number map[Ref]int
 	refs   []Ref
+	fixed  []bool     // of refs: constants and predicates
 	needed [][]uint64 // a bit a register, by instruction, at its begin
 }
 
@@ -236,6 +237,8 @@ func (a *analysis) findNeeded() {
 		if _, known := a.number[r]; !known && r.Slot >= 0 {
 			a.number[r] = len(a.refs)
 			a.refs = append(a.refs, r)
+			_, isConstant := a.Constants[r]
+			a.fixed = append(a.fixed, isConstant || r.Class == Predicate)
 		}
 	}
 	for i := range a.Ops {
@@ -324,7 +327,8 @@ func (a *analysis) isNeeded(r Ref, pc int32) bool {
 func (a *analysis) values(pc int32, atHand bool) []Value {
 	var list []Value
 	for n, r := range a.refs {
-		if _, isConstant := a.Constants[r]; isConstant || r.Class == Predicate {
+		idle := a.needed[pc][n>>6]>>(n&63)&1 == 0
+		if a.fixed[n] || idle && !a.isCarried(r) {
 			continue
 		}
 		k := a.kindOf(r)
@@ -334,7 +338,7 @@ func (a *analysis) values(pc int32, atHand bool) []Value {
 		if k.Form == unknown {
 			k.Form = Vector
 		}
-		if idle := a.needed[pc][n>>6]>>(n&63)&1 == 0; !idle || a.isCarried(r) && k.Form == Vector {
+		if !idle || k.Form == Vector {
 			list = append(list, Value{r, k, idle})
 		}
 	}

@@ -2,14 +2,23 @@
 
 package native
 
+import (
+	"os"
+	"strings"
+)
+
 // Supported says whether this processor can run compiled code: it must have
 // AVX-512 with its common extensions (F, BW, DQ, VL), and the system must keep
-// its registers.
+// its registers. GODEBUG=cpu.avx512f=off makes it look like one without, as it
+// does for Go's own code.
 func Supported() bool { return supported }
 
 var supported = findSupport()
 
 func findSupport() bool {
+	if strings.Contains(os.Getenv("GODEBUG"), "cpu.avx512f=off") {
+		return false
+	}
 	if most, _, _, _ := cpuid(0, 0); most < 7 {
 		return false
 	}

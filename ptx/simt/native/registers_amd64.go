@@ -56,7 +56,8 @@ func (c *compiler) loop(steps []*step, behind int32) {
 		for i, s := range steps {
 			c.at = i
 			vectorOp(s)(c, s)
-			c.release()
+			c.release(s.Reads)
+			c.release(s.Writes)
 		}
 	})
 }
@@ -232,10 +233,10 @@ func (c *compiler) spill(h *held) {
 	h.dirty = false
 }
 
-// release frees what is not used any more.
-func (c *compiler) release() {
-	for _, h := range c.sorted() {
-		if c.nextUse(h.ref) < 0 {
+// release frees those of an instruction's registers that are not used any more.
+func (c *compiler) release(refs []Ref) {
+	for _, r := range refs {
+		if h := c.inUse[r]; h != nil && c.nextUse(r) < 0 {
 			c.drop(h)
 		}
 	}

@@ -69,14 +69,13 @@ func init() {
 		"mad.lo.b32": madOp(vpmulld, vpaddd), "mad.lo.b64": madOp(vpmullq, vpaddq),
 		"not.b32": constantOp(coding{1, 1, 0, 0xef}, 1<<32-1), "not.b64": constantOp(coding{1, 1, 1, 0xef}, 1<<64-1),
 		"neg.s32": negate(vpsubd), "neg.s64": negate(vpsubq),
-		"popc.b32": nil,
-		"mov.b32":  moveOp, "mov.b64": moveOp,
+		"mov.b32": moveOp, "mov.b64": moveOp,
 		"selp.b32": selectOp, "selp.b64": selectOp,
 		"cvt.s64.s32": widenOp(vpmovsxdq), "cvt.u64.s32": widenOp(vpmovsxdq), "cvt.u64.u32": widenOp(vpmovzxdq), "cvt.s64.u32": widenOp(vpmovzxdq),
 		"cvt.u32.u64": narrowOp, "cvt.s32.s64": narrowOp, "cvt.u32.s64": narrowOp, "cvt.s32.u64": narrowOp,
 		"mul.wide.s32": wideOp(vpmovsxdq, coding{1, 2, 1, 0x28}), "mul.wide.u32": wideOp(vpmovzxdq, coding{1, 1, 1, 0xf4}),
 		"mad.wide.s32": wideOp(vpmovsxdq, coding{1, 2, 1, 0x28}), "mad.wide.u32": wideOp(vpmovzxdq, coding{1, 1, 1, 0xf4}),
-		"and.pred": predicateOp, "or.pred": predicateOp, "xor.pred": predicateOp, "mov.pred": predicateOp,
+		"and.pred": predicateOp, "or.pred": predicateOp, "xor.pred": predicateOp, "mov.pred": predicateOp, "not.pred": predicateOp,
 
 		"add.rn.f32": float32Op(coding{0, 1, 0, 0x58}, both), "sub.rn.f32": float32Op(coding{0, 1, 0, 0x5c}, false),
 		"mul.rn.f32": float32Op(coding{0, 1, 0, 0x59}, both), "div.rn.f32": float32Op(coding{0, 1, 0, 0x5e}, false),
@@ -84,11 +83,14 @@ func init() {
 		"fma.rn.f32":   fma32, "sqrt.rn.f32": sqrt32, "sqrt.approx.f32": sqrt32, "rcp.rn.f32": reciprocal32, "rcp.approx.f32": reciprocal32, "rsqrt.approx.f32": rsqrt32,
 		"neg.f32": constantOp(coding{1, 1, 0, 0xef}, 1<<31), "abs.f32": constantOp(coding{1, 1, 0, 0xdb}, 1<<31-1),
 		"neg.f64": constantOp(coding{1, 1, 1, 0xef}, 1<<63), "abs.f64": constantOp(coding{1, 1, 1, 0xdb}, 1<<63-1),
+		"min.f32": extreme32(0x11, coding{1, 1, 0, 0xeb}), "max.f32": extreme32(0x1e, coding{1, 1, 0, 0xdb}),
+		"add.rn.ftz.f32": flushing(coding{0, 1, 0, 0x58}), "sub.rn.ftz.f32": flushing(coding{0, 1, 0, 0x5c}),
+		"mul.rn.ftz.f32": flushing(coding{0, 1, 0, 0x59}), "div.rn.ftz.f32": flushing(coding{0, 1, 0, 0x5e}), "div.full.ftz.f32": flushing(coding{0, 1, 0, 0x5e}),
+		"fma.rn.ftz.f32": flushing(coding{1, 2, 0, 0xa8}), "fma.rn.f64": fma64,
 		"add.rn.f64": binaryOp(coding{1, 1, 1, 0x58}, false), "sub.rn.f64": binaryOp(coding{1, 1, 1, 0x5c}, false),
 		"mul.rn.f64": binaryOp(coding{1, 1, 1, 0x59}, false), "div.rn.f64": binaryOp(coding{1, 1, 1, 0x5e}, false),
 		"cvt.rn.f32.s32": convert32(coding{0, 1, 0, 0x5b}), "cvt.rn.f32.u32": convert32(coding{3, 1, 0, 0x7a}),
 	}
-	delete(vectorOps, "popc.b32")
 }
 
 // binaryOp is one instruction of the processor; with swap the sources may
@@ -174,6 +176,74 @@ func fma32(c *compiler, s *step) {
 	}
 	c.canonical(s, d)
 	c.settle(s, s.D, d)
+}
+
+// fma64 gives the first NaN among its sources. The processor looks at its second
+// operand first, then at the one that it overwrites.
+func fma64(c *compiler, s *step) {
+	src := s.Op.Sources
+	a, b := c.get(src[0], s.sources[0]), c.get(src[1], s.sources[1])
+	d := c.fresh(s.D)
+	for part, reg := range d {
+		c.evex(vload64, zmm, reg, 0, inReg(b[part]), masked{})
+		c.evex(coding{1, 2, 1, 0xa8}, zmm, reg, a[part], c.operand(src[2], s.sources[2], part), masked{}) // vfmadd213pd
+	}
+	c.settle(s, s.D, d)
+}
+
+// flushSmall makes subnormal numbers in a register zeros of the same sign.
+func (c *compiler) flushSmall(reg int) {
+	c.evex(coding{2, 2, 0, 0x27}, zmm, 5, reg, c.word32(0x7f800000), masked{})  // vptestnmd
+	c.evex(coding{1, 1, 0, 0xdb}, zmm, reg, reg, c.word32(1<<31), masked{k: 5}) // vpandd
+}
+
+// flushing is arithmetic with .ftz: subnormal sources and results are zeros.
+func flushing(op coding) func(*compiler, *step) {
+	return func(c *compiler, s *step) {
+		var from [3][]int
+		for i, r := range s.Op.Sources {
+			from[i] = c.get(r, s.sources[i])
+		}
+		d := c.fresh(s.D)
+		for part, reg := range d {
+			for i := range s.Op.Sources {
+				c.evex(vload64, zmm, zmmT0+i, 0, inReg(from[i][part]), masked{})
+				c.flushSmall(zmmT0 + i)
+			}
+			if len(s.Op.Sources) == 3 {
+				c.evex(op, zmm, zmmT0, zmmT1, inReg(zmmT2), masked{}) // vfmadd213ps
+				c.evex(vload64, zmm, reg, 0, inReg(zmmT0), masked{})
+			} else {
+				c.evex(op, zmm, reg, zmmT0, inReg(zmmT1), masked{})
+			}
+		}
+		c.canonical(s, d)
+		for _, reg := range d {
+			c.flushSmall(reg)
+		}
+		c.settle(s, s.D, d)
+	}
+}
+
+// extreme32 is the minimum or maximum: the number if one source is a NaN, and
+// of two zeros the one with, or without, a sign.
+func extreme32(better byte, equal coding) func(*compiler, *step) {
+	return func(c *compiler, s *step) {
+		x, y := c.get(s.Op.Sources[0], s.sources[0]), c.get(s.Op.Sources[1], s.sources[1])
+		d := c.fresh(s.D)
+		compare := coding{0, 1, 0, 0xc2}
+		for part, reg := range d {
+			a, b := x[part], y[part]
+			c.evex(compare, zmm, 5, a, inReg(b), masked{}, better)
+			c.evex(coding{1, 2, 0, 0x64}, zmm, reg, b, inReg(a), masked{k: 5}) // vpblendmd
+			c.evex(compare, zmm, 5, a, inReg(b), masked{}, 0)
+			c.evex(equal, zmm, reg, a, inReg(b), masked{k: 5})
+			c.evex(compare, zmm, 5, b, inReg(b), masked{}, 3)
+			c.evex(coding{1, 1, 0, 0x6f}, zmm, reg, 0, inReg(a), masked{k: 5})
+		}
+		c.canonical(s, d)
+		c.settle(s, s.D, d)
+	}
 }
 
 func sqrt32(c *compiler, s *step) {
@@ -363,6 +433,8 @@ func comparison(name string) (op coding, how byte, ok bool) {
 	}
 	cmp, t, _ := strings.Cut(strings.TrimPrefix(name, "setp."), ".")
 	switch t {
+	case "s16", "u16", "b16":
+		return comparison("setp." + cmp + "." + t[:1] + "32")
 	case "f32":
 		op = coding{0, 1, 0, 0xc2}
 	case "f64":
@@ -381,10 +453,26 @@ func (c *compiler) compareVector(s *step) {
 	op, how, _ := comparison(s.Name)
 	r := s.Op.Sources
 	a := c.get(r[0], s.sources[0])
+	if strings.HasSuffix(s.Name, "16") {
+		c.compareHalves(s, op, how)
+		return
+	}
 	for part := range a {
 		c.evex(op, zmm, 4+part%4, a[part], c.operand(r[1], s.sources[1], part), masked{}, how)
 	}
 	c.gatherBits(r[0].Class)
+	c.setPredicate(s)
+}
+
+// compareHalves compares the lower 16 bits, which it makes the upper ones.
+func (c *compiler) compareHalves(s *step, op coding, how byte) {
+	for part := range 2 {
+		for i, r := range s.Op.Sources {
+			c.evex(vpsllvd, zmm, zmmT0+i, c.get(r, s.sources[i])[part], c.word32(16), masked{})
+		}
+		c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+	}
+	c.gatherBits(Bits32)
 	c.setPredicate(s)
 }
 

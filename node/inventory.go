@@ -45,7 +45,7 @@ const (
 // checkDevice refuses a description of a device that no file could have.
 func checkDevice(c Device) error {
 	switch {
-	case c.Kind == "cuda" && (c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0):
+	case c.Kind == "cuda" && (c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0 || c.Engine != ""):
 		return errors.New("a CUDA device has a number of the driver's and, if need be, a reserve; nothing else")
 	case c.Kind == "cuda":
 		return nil
@@ -63,6 +63,8 @@ func checkDevice(c Device) error {
 		return fmt.Errorf("rate must be a number of operations a second from 1e3 to 1e15, not %g", c.Rate)
 	case c.Workers < 1 || c.Workers > maxThreads:
 		return fmt.Errorf("workers must be a whole number from 1 to %d, not %d", maxThreads, c.Workers)
+	case c.Engine != "" && !slices.Contains(control.Engines, c.Engine):
+		return fmt.Errorf("engine must be one of %s, not %q", strings.Join(control.Engines, ", "), printable(c.Engine))
 	}
 	return nil
 }

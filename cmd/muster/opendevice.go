@@ -24,6 +24,7 @@ import (
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/worker"
+	"muster/ptx/simt"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -141,7 +142,15 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		o.Turns = turns
 	}
-	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, o)
+	p := soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}
+	if c.Engine != "" {
+		engine, ok := simt.ParseEngine(c.Engine)
+		if !ok {
+			return nil, fmt.Errorf("there is no engine %q: only %s", c.Engine, strings.Join(control.Engines, ", "))
+		}
+		p.Engine = engine
+	}
+	return soft.New(p, o)
 }
 
 // machineMemory is how much memory the machine has.

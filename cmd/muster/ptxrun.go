@@ -52,6 +52,7 @@ type ptxRunFlags struct {
 	args                []string
 	cooperative         bool
 	workers             int
+	engine              string
 	all, asJSON         bool
 }
 
@@ -80,6 +81,7 @@ func newPtxRun() *cobra.Command {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.stack, "stack", simt.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")
+	c.Flags().StringVar(&f.engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "processors to use; results of a kernel without races do not depend on it")
 	return c
 }
@@ -130,6 +132,11 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 // launch reads the flags that say how to run.
 func (f *ptxRunFlags) launch() (simt.Launch, error) {
 	l := simt.Launch{Shared: f.shared, Stack: f.stack, Workers: f.workers, Cooperative: f.cooperative}
+	engine, ok := simt.ParseEngine(f.engine)
+	if !ok {
+		return l, fmt.Errorf("there is no engine %q: --engine is one of interpret, compile and auto", f.engine)
+	}
+	l.Engine = engine
 	var err error
 	if l.Grid, err = parseDim("--grid", "blocks", f.grid); err != nil {
 		return l, err

@@ -29,6 +29,8 @@ type Profile struct {
 	// Workers is how many processors of the host run kernels; programs see as
 	// many multiprocessors.
 	Workers int
+	// Engine is what runs kernels.
+	Engine simt.Engine
 }
 
 // granule is what memory is mapped in, as on current GPUs.

@@ -60,7 +60,8 @@ NOTHING < workload/bundled # files, not jobs
 
 # Devices. The backends do not know each other.
 NOTHING < ptx, ptx/simt/vec
-ptx, ptx/simt/vec < ptx/simt
+NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no PTX and no lane kernel
+ptx, ptx/simt/vec, ptx/simt/native < ptx/simt
 model < device
 device < device/*
 NOTHING < device/fatbin

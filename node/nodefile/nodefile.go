@@ -490,12 +490,21 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 		strictyaml.Key("rate", d.Number("rate", rateLimits, isRate, &one.Rate)),
 		strictyaml.Key("copy_bandwidth", d.Bandwidth("copy_bandwidth", &bandwidth)),
 		strictyaml.Key("workers", d.Count("workers", 1, 1024, &one.Workers)),
+		strictyaml.Key("engine", strictyaml.Value(&d.File, "engine", &one.Engine, parseEngine)),
 	)
 	if err == nil && !given["memory"] {
 		err = d.Errorf(strictyaml.Start(n), "this software GPU has no memory: add memory: 1GiB")
 	}
 	one.Memory, one.CopyBandwidth = uint64(memory), uint64(bandwidth)
 	return one, err
+}
+
+// parseEngine reads the name of what runs kernels.
+func parseEngine(s string) (string, error) {
+	if !slices.Contains(control.Engines, s) {
+		return "", fmt.Errorf("must be one of %s, not %q", strings.Join(control.Engines, ", "), s)
+	}
+	return s, nil
 }
 
 // softDevice is a software GPU of which nothing was said. Workers is the
@@ -711,6 +720,10 @@ func softWord(text string) ([]node.Device, error) {
 			}
 		case "workers":
 			one.Workers, err = parseCount(value, 1024)
+		case "engine":
+			if one.Engine, err = parseEngine(value); err != nil {
+				err = fmt.Errorf("engine %w", err)
+			}
 		case "count":
 			count, err = parseCount(value, 16)
 		case "faults": // for tests, and not in the list below
@@ -718,7 +731,7 @@ func softWord(text string) ([]node.Device, error) {
 				err = fmt.Errorf("faults %w", err)
 			}
 		default:
-			keys := []string{"name", "memory", "speed", "rate", "copy_bandwidth", "workers", "count"}
+			keys := []string{"name", "memory", "speed", "rate", "copy_bandwidth", "workers", "engine", "count"}
 			err = fmt.Errorf("%q is no setting: it is one of %s", key, strings.Join(keys, ", "))
 		}
 		if err != nil {

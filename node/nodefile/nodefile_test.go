@@ -235,8 +235,10 @@ func TestDevices(t *testing.T) {
 		{"soft:speed=1", `error: device "soft:speed=1": it has no memory: write soft:memory=256M`},
 		{"soft:memory=1", `error: device "soft:memory=1": must be a multiple of 2MiB, not "1"`},
 		{"soft:memory=2M,speed=0", `error: device "soft:memory=2M,speed=0": speed must be above 0 and at most 1, not "0"`},
-		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, count`},
+		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, engine, count`},
 		{"soft:memory=2M,rate=1e9", "soft 2MiB 1 rate 1e+09 #0"},
+		{"soft:memory=2M,engine=compile", "soft 2MiB 1 compile #0"},
+		{"soft:memory=2M,engine=steam", `error: device "soft:memory=2M,engine=steam": engine must be one of auto, interpret, compile, not "steam"`},
 		{"soft:memory=2M,rate=7", `error: device "soft:memory=2M,rate=7": rate must be a number of operations a second, from 1e3 to 1e15, not "7"`},
 		{"soft:memory=2M,rate=NaN", `error: device "soft:memory=2M,rate=NaN": rate must be a number of operations a second, from 1e3 to 1e15, not "NaN"`},
 		{"soft:memory=2M,count=17", `error: device "soft:memory=2M,count=17": must be a whole number from 1 to 16, not "17"`},
@@ -253,6 +255,9 @@ func TestDevices(t *testing.T) {
 				rate := ""
 				if d.Rate > 0 {
 					rate = fmt.Sprintf(" rate %v", d.Rate)
+				}
+				if d.Engine != "" {
+					rate += " " + d.Engine
 				}
 				parts = append(parts, fmt.Sprintf("soft %dMiB %v%s #%d", d.Memory>>20, d.Speed, rate, d.Index))
 			} else {

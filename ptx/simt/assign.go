@@ -402,7 +402,8 @@ func liveness(ops []op, places map[int32]bool) map[int32][]reg {
 			}
 		})
 	}
-	f.needed = slab[uint64](len(f.begins), (len(f.all)+63)/64)
+	words := (len(f.all) + 63) / 64
+	f.needed = slab[uint64](len(f.begins), words, words)
 	for changed := true; changed; {
 		changed = false
 		for b := len(f.begins) - 1; b >= 0; b-- {

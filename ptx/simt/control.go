@@ -62,31 +62,27 @@ func (g *gang) advance(w *worker) outcome {
 				return o
 			}
 		}
-		grp := &g.groups[g.cur]
-		pc := grp.pc
+		pc := g.groups[g.cur].pc
 		for {
-			end := code[pc].end
-			n := uint64(end-pc) + 1
-			if n > w.budget || w.stop.Load() {
-				return g.step(w, pc, end)
+			p := g.traverse(w, pc)
+			if p.how == passStopped {
+				return g.step(w, p.first, code[p.first].end)
 			}
-			w.budget -= n
-			w.stats.Instructions += n
-			w.stats.LaneOps += n * uint64(g.count)
-			for i := pc; i < end; i++ {
-				in := &code[i]
-				in.run(g, in)
-			}
-			in := &code[end]
-			next, same := g.finish(in, end)
-			g.partial = false
-			if !same { // the groups changed
-				if in.back && g.loops() && g.yields() {
+			next, same := p.next, true
+			if p.how == passEnd {
+				in := &code[p.end]
+				next, same = g.finish(in, p.end)
+				g.learn(w, p.end)
+				if !same && in.back && g.loops() && g.yields() { // the groups changed
+					g.partial = false
 					return yielded
 				}
+			}
+			g.partial = false
+			if !same {
 				break
 			}
-			if next <= pc && g.loops() {
+			if p.how != passNext && next <= p.first && g.loops() {
 				g.groups[g.cur].pc = next
 				if g.yields() {
 					return yielded
@@ -94,8 +90,8 @@ func (g *gang) advance(w *worker) outcome {
 				break
 			}
 			pc = next
+			g.groups[g.cur].pc = pc
 			if len(g.groups) > 1 {
-				g.groups[g.cur].pc = pc
 				if g.favour > 0 {
 					g.favour--
 					if g.favour > 0 && !g.meets(pc) {
@@ -104,7 +100,6 @@ func (g *gang) advance(w *worker) outcome {
 				}
 				break
 			}
-			g.groups[g.cur].pc = pc
 		}
 	}
 }

@@ -42,11 +42,13 @@ type options struct {
 	moved    bool   // memory moves at every stop
 	saved    bool   // at every stop the state is saved and resumed over a copy of memory
 	flat     bool   // memory has no holes
+	engine   simt.Engine
+	changing bool // at every stop at which the state is saved, the other engine goes on
 }
 
 func (o options) String() string {
-	return fmt.Sprintf("width=%d,workers=%d,shuffled=%t,stop=%d,steady=%t,moved=%t,saved=%t,flat=%t",
-		o.width, o.workers, o.shuffled, o.stop, o.steady, o.moved, o.saved, o.flat)
+	return fmt.Sprintf("width=%d,workers=%d,shuffled=%t,stop=%d,steady=%t,moved=%t,saved=%t,flat=%t,engine=%v,changing=%t",
+		o.width, o.workers, o.shuffled, o.stop, o.steady, o.moved, o.saved, o.flat, o.engine, o.changing)
 }
 
 // gpu is what an entry runs on: one loaded module, memory, and random numbers.
@@ -190,7 +192,7 @@ func (g *gpu) try(s shape, kernel string, args ...any) error {
 		Grid: s.grid, Block: s.block, Shared: s.shared, Cooperative: s.cooperative,
 		Params: params, Memory: g.memory,
 		Print:   func(text []byte) { g.printed = append(g.printed, string(text)) },
-		Workers: g.options.workers, Width: g.options.width,
+		Workers: g.options.workers, Width: g.options.width, Engine: g.options.engine,
 	}
 	if g.options.shuffled {
 		order := g.chooser.Perm(int(s.grid.Count()))
@@ -229,6 +231,9 @@ func (g *gpu) execute(k *simt.Kernel, l simt.Launch) error {
 			}
 			g.restore()
 			l.Memory = g.memory
+			if g.options.changing {
+				l.Engine = otherEngine(l.Engine)
+			}
 			if x, err = k.Resume(l, state); err != nil {
 				return fmt.Errorf("resuming: %w", err)
 			}

@@ -25,12 +25,15 @@ func randomOptions(rng *rand.Rand) options {
 		o.moved = rng.IntN(2) == 0
 		o.saved = rng.IntN(2) == 0
 	}
+	o.engine = []simt.Engine{simt.Interpret, simt.Compile, simt.Compile}[rng.IntN(3)]
+	o.changing = rng.IntN(2) == 0
 	return o
 }
 
 // The same program under another gang width, number of workers, order of
 // blocks, points of preemption, memory that moves, a state that is saved and
-// resumed elsewhere, and memory with or without holes leaves the same memory.
+// resumed elsewhere, memory with or without holes, and the other engine leaves
+// the same memory.
 func TestCorpusMetamorphic(t *testing.T) {
 	rounds := 4
 	if testing.Short() {
@@ -45,7 +48,11 @@ func TestCorpusMetamorphic(t *testing.T) {
 				all = all[at%len(all):][:1]
 			}
 			for _, variant := range all {
-				want := e.play(t, variant, 0, options{})
+				want := e.play(t, variant, 0, options{engine: simt.Interpret})
+				compiled := e.play(t, variant, 0, options{engine: simt.Compile})
+				if err := compiled.differs(want); err != nil {
+					t.Fatalf("%s: compiled code does not leave what the interpreter does: %v", variant, err)
+				}
 				for range rounds {
 					o := randomOptions(rng)
 					t.Run(fmt.Sprintf("%s,%v", variant, o), func(t *testing.T) {
@@ -78,10 +85,10 @@ func TestStopAfterEveryFewInstructions(t *testing.T) {
 				if at > 0 && testing.Short() {
 					break
 				}
-				want := e.play(t, variant, 0, options{small: true})
+				want := e.play(t, variant, 0, options{small: true, engine: simt.Interpret})
 				for _, stop := range stops {
 					t.Run(fmt.Sprintf("%s,stop=%d", variant, stop), func(t *testing.T) {
-						got := e.play(t, variant, 0, options{small: true, workers: 2, stop: stop, steady: true, saved: true})
+						got := e.play(t, variant, 0, options{small: true, workers: 2, stop: stop, steady: true, saved: true, engine: simt.Compile, changing: true})
 						if err := got.differs(want); err != nil {
 							t.Fatalf("not the memory of a plain run: %v", err)
 						}

@@ -122,51 +122,55 @@ func cpuSeconds() float64 {
 }
 
 // BenchmarkEngine runs the corpus's kernels, as clang 19 compiles them, on one
-// worker and on two.
+// worker and on two, with each engine.
 func BenchmarkEngine(b *testing.B) {
 	for _, workers := range []int{1, 2} {
 		for _, w := range benchmarkWorks {
-			b.Run(fmt.Sprintf("workers=%d/%s", workers, w), func(b *testing.B) {
-				name := "../testdata/kernels/" + w.name + ".clang19.ptx"
-				text, err := os.ReadFile(name)
-				if err != nil {
-					b.Fatal(err)
-				}
-				module, err := ptx.Parse(name, string(text))
-				if err != nil {
-					b.Fatal(err)
-				}
-				program, err := simt.Load(name, module, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				memory, launches := engineWork(b, w)
-				var ops, instructions uint64
-				runs := 0
-				before := cpuSeconds()
-				w.reportRate(b, func() {
-					runs++
-					ops, instructions = 0, 0
-					for _, l := range launches {
-						l.launch.Memory, l.launch.Workers = memory, workers
-						x, err := program.Kernel(l.kernel).Start(l.launch)
-						if err != nil {
-							b.Fatal(err)
-						}
-						if err := x.Run(); err != nil {
-							b.Fatal(err)
-						}
-						ops += x.Stats().LaneOps
-						instructions += x.Stats().Instructions
-					}
-				})
-				perRun := (cpuSeconds() - before) / float64(runs)
-				b.ReportMetric(float64(ops)/perRun/1e9, "Glaneops/cpu-s")
-				b.ReportMetric(w.amount/perRun, w.unit[:len(w.unit)-1]+"cpu-s")
-				b.ReportMetric(perRun*1e9/float64(instructions), "cpu-ns/inst")
-			})
+			for _, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
+				b.Run(fmt.Sprintf("workers=%d/%s/%v", workers, w, engine), func(b *testing.B) { benchmarkEngine(b, w, workers, engine) })
+			}
 		}
 	}
+}
+
+func benchmarkEngine(b *testing.B, w benchmarkWork, workers int, engine simt.Engine) {
+	name := "../testdata/kernels/" + w.name + ".clang19.ptx"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	module, err := ptx.Parse(name, string(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	program, err := simt.Load(name, module, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	memory, launches := engineWork(b, w)
+	var ops, instructions uint64
+	runs := 0
+	before := cpuSeconds()
+	w.reportRate(b, func() {
+		runs++
+		ops, instructions = 0, 0
+		for _, l := range launches {
+			l.launch.Memory, l.launch.Workers, l.launch.Engine = memory, workers, engine
+			x, err := program.Kernel(l.kernel).Start(l.launch)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := x.Run(); err != nil {
+				b.Fatal(err)
+			}
+			ops += x.Stats().LaneOps
+			instructions += x.Stats().Instructions
+		}
+	})
+	perRun := (cpuSeconds() - before) / float64(runs)
+	b.ReportMetric(float64(ops)/perRun/1e9, "Glaneops/cpu-s")
+	b.ReportMetric(w.amount/perRun, w.unit[:len(w.unit)-1]+"cpu-s")
+	b.ReportMetric(perRun*1e9/float64(instructions), "cpu-ns/inst")
 }
 
 // BenchmarkLaunch is what a launch costs that does nothing.

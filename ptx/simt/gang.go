@@ -1,6 +1,10 @@
 package simt
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"muster/ptx/simt/native"
+)
 
 // chunk is the number of lanes that a compressed register describes with one
 // base value.
@@ -100,7 +104,7 @@ type file[T regval] struct {
 
 func newFile[T regval](slots, width int, expand func(d, base []T, stride T), compress func(base, a []T) (T, bool), blend func(d, s []T, mask []uint64)) file[T] {
 	r := file[T]{
-		values: slab[T](slots, width), bases: slab[T](slots, width/chunk), tiles: slab[T](slots, chunk), form: make([]form[T], slots),
+		values: slab[T](slots, width, maxWidth), bases: slab[T](slots, width/chunk, maxWidth/chunk), tiles: slab[T](slots, chunk, chunk), form: make([]form[T], slots),
 		widen: expand, compress: compress, blend: blend,
 	}
 	for i := range r.form {
@@ -294,6 +298,9 @@ type gang struct {
 	lanesOf  []mask   // block within the team -> lanes
 	threadOf []int32  // lane -> thread within its block, -1 for none
 	warp     int      // lanes of a warp: a power of two up to 32
+
+	machine *machine      // what compiles the kernel for gangs like this one; nil if nothing does
+	frame   *native.Frame // of compiled code
 }
 
 func (g *gang) setMask(m mask) {

@@ -20,7 +20,8 @@ import (
 func TestGPUPrograms(t *testing.T) {
 	for _, p := range gpuPrograms(t, "programs.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
-			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 			p.check(t, "width 32", simt.Launch{Width: 32}, runToEnd)
 			p.check(t, "stopped", simt.Launch{}, runInParts)
 		})
@@ -32,7 +33,8 @@ func TestGPUPrograms(t *testing.T) {
 func TestGPUForms(t *testing.T) {
 	for _, p := range gpuPrograms(t, "forms.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
-			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 		})
 	}
 }
@@ -98,8 +100,17 @@ func runToEnd(_ *simt.Kernel, x *simt.Execution, _ simt.Memory) error {
 	return x.RunFor(1 << 24)
 }
 
-// runInParts stops the kernel now and then, ever later, saves it, and goes on from what was saved.
+// otherEngine returns the engine that a test goes on with.
+func otherEngine(e simt.Engine) simt.Engine {
+	if e == simt.Compile {
+		return simt.Interpret
+	}
+	return simt.Compile
+}
+
+// runInParts stops the kernel now and then, ever later, saves it, and goes on from what was saved with the other engine.
 func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error {
+	engine := simt.Interpret
 	for part := uint64(37); ; part += part / 8 {
 		err := x.RunFor(part)
 		if !errors.Is(err, simt.ErrStopped) {
@@ -109,7 +120,8 @@ func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) erro
 		if err != nil {
 			return err
 		}
-		if x, err = kernel.Resume(simt.Launch{Memory: memory}, state); err != nil {
+		engine = otherEngine(engine)
+		if x, err = kernel.Resume(simt.Launch{Memory: memory, Engine: engine}, state); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/native"
 )
 
 // Code is made when a kernel is first launched: modules have thousands of
@@ -45,6 +46,8 @@ type image struct {
 	n32, n64  int // slots
 	np        int
 	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
+
+	machines machines
 }
 
 // instBytes is about what an instruction of an image takes.
@@ -76,19 +79,24 @@ func (p *Program) lowerAgain(u *unit) *section {
 
 // assembly is an image while it is put together.
 type assembly struct {
-	program  *Program
-	image    *image
-	sections []*section
-	begin    map[*unit]int32 // of sections in the code
-	shared   map[*ptx.Variable]int
-	slots    map[constant]int32
-	next     slotCount
-	frame    int32 // slots
-	link     int32
+	program   *Program
+	image     *image
+	sections  []*section
+	begin     map[*unit]int32 // of sections in the code
+	shared    map[*ptx.Variable]int
+	slots     map[constant]int32
+	next      slotCount
+	frame     int32 // slots
+	link      int32
+	ops       []native.Op // for the compiler, if described
+	described bool
 }
 
 // assemble makes the image of a kernel.
-func (p *Program) assemble(kernel *unit) *image {
+func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, false).image }
+
+// assembly is assemble, with a description of the instructions if it is wanted.
+func (p *Program) assembly(kernel *unit, described bool) *assembly {
 	seen := map[*unit]bool{}
 	units := p.closure(kernel, func(u *unit) bool {
 		isNew := !seen[u]
@@ -96,7 +104,7 @@ func (p *Program) assemble(kernel *unit) *image {
 		return isNew
 	})
 	a := &assembly{
-		program: p, image: &image{entries: map[uint64]int32{}},
+		program: p, image: &image{entries: map[uint64]int32{}}, described: described,
 		begin: map[*unit]int32{}, shared: map[*ptx.Variable]int{}, slots: map[constant]int32{},
 	}
 	size := int32(0)
@@ -112,7 +120,7 @@ func (p *Program) assemble(kernel *unit) *image {
 	layoutShared(units, a.shared)
 	a.image.code = make([]inst, 0, size)
 	a.place()
-	return a.image
+	return a
 }
 
 // layoutShared gives the static shared variables of functions their places, and
@@ -239,6 +247,9 @@ func (a *assembly) append(s *section, m *slotMap) {
 			o.targets[j] += begin
 		}
 		a.image.code = append(a.image.code, o.inst)
+		if a.described {
+			a.ops = append(a.ops, describe(&o))
+		}
 	}
 	for _, c := range s.calls {
 		enter, jump := &a.image.code[begin+c.enter], &a.image.code[begin+c.jump]
@@ -249,6 +260,9 @@ func (a *assembly) append(s *section, m *slotMap) {
 		enter.x = int32(c.callee.frame) // what it needs is checked on the way in
 		jump.target = a.begin[c.callee]
 		jump.back = jump.target <= begin+c.jump
+		if a.described {
+			a.ops[begin+c.jump].Target = jump.target
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import "muster/ptx"
 type inst struct {
 	run   func(*gang, *inst) // nil for those that end a basic block
 	k     any                // lane kernel, of a shape of package vec
+	name  string             // what the compiler knows it by: that of the lane kernel, or as in describe
 	d, d2 int32
 	a, b  int32
 	c, e  int32

@@ -30,7 +30,9 @@ func TestInstructions(t *testing.T) {
 		name   string
 		launch simt.Launch
 	}{
-		{"widest", simt.Launch{}},
+		{"widest", simt.Launch{Engine: simt.Interpret}},
+		{"compiled", simt.Launch{Engine: simt.Compile}},
+		{"compiled, width 32", simt.Launch{Engine: simt.Compile, Width: 32}},
 		{"width 32, two workers", simt.Launch{Width: 32, Workers: 2}},
 		{"width 64", simt.Launch{Width: 64}},
 	}
@@ -49,7 +51,7 @@ func TestInstructions(t *testing.T) {
 }
 
 // A kernel that is stopped after every few instructions, saved and continued
-// from its bytes comes to the same end.
+// from its bytes by the other engine comes to the same end.
 func TestInstructionsStopped(t *testing.T) {
 	for _, c := range instructionCases(t, "instructions") {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,6 +65,7 @@ func TestInstructionsStopped(t *testing.T) {
 					if err != nil {
 						return x, err
 					}
+					c.launch.Engine = otherEngine(c.launch.Engine)
 					x, err = c.resume(state)
 					if err != nil {
 						return x, err
@@ -436,7 +439,7 @@ func (m *testMemory) add(t *testing.T, base uint64, size int) []byte {
 }
 
 func (c *instructionCase) resume(state []byte) (*simt.Execution, error) {
-	return c.kernel.Resume(simt.Launch{Memory: c.launch.Memory, Print: c.launch.Print, Workers: c.launch.Workers}, state)
+	return c.kernel.Resume(simt.Launch{Memory: c.launch.Memory, Print: c.launch.Print, Workers: c.launch.Workers, Engine: c.launch.Engine}, state)
 }
 
 // run loads the file, lets drive run its kernel to the end and checks what came of it.

@@ -172,7 +172,7 @@ func (l *lowering) function(fn *lowFunction) {
 			}
 			fn.place(v)
 		}
-		l.emit(op{inst: inst{run: runCopy32, d: fn.link.id, a: l.link.id}, cd: bits32, ca: bits32, pure: true})
+		l.emit(op{inst: inst{run: runCopy32, name: "mov.b32", d: fn.link.id, a: l.link.id}, cd: bits32, ca: bits32, pure: true})
 	}
 	fn.start = make([]int32, len(f.Code)+1)
 	labelled := make([]bool, len(f.Code)+1)

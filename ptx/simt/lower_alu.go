@@ -44,7 +44,7 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 	if len(sources) != len(want)-1 || d.class != want[0] {
 		l.refuse("not supported with these operands")
 	}
-	o := op{inst: inst{run: arithmetic(k), k: k, d: d.id, affine: affines[name]}, cd: d.class, pure: true}
+	o := op{inst: inst{run: arithmetic(k), k: k, name: name, d: d.id, affine: affines[name]}, cd: d.class, pure: true}
 	ids := []*int32{&o.a, &o.b, &o.c, &o.e}
 	classes := []*class{&o.ca, &o.cb, &o.cc, &o.ce}
 	for i, s := range sources {
@@ -403,7 +403,7 @@ func (l *lowering) predicateLogic(in *ptx.Instruction) {
 	} else {
 		l.wants(in, 3)
 	}
-	o := op{inst: inst{run: run, b: -1}, cd: predicate, ca: predicate, pure: true}
+	o := op{inst: inst{run: run, name: in.Opcode + ".pred", b: -1}, cd: predicate, ca: predicate, pure: true}
 	o.d = l.dst(&in.Operands[0], ptx.Pred).id
 	a, inverted := l.pred(&in.Operands[1])
 	if inverted != (in.Opcode == "not") {
@@ -427,10 +427,10 @@ func (l *lowering) copyTo(d, a reg) {
 	case bits64:
 		run = runCopy64
 	case predicate:
-		l.emit(op{inst: inst{run: runPredCopy, d: d.id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true})
+		l.emit(op{inst: inst{run: runPredCopy, name: "mov.pred", d: d.id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true})
 		return
 	}
-	l.emit(op{inst: inst{run: run, d: d.id, a: a.id}, cd: d.class, ca: a.class, pure: true, copies: true})
+	l.emit(op{inst: inst{run: run, name: suffix("mov.b", d), d: d.id, a: a.id}, cd: d.class, ca: a.class, pure: true, copies: true})
 }
 
 // mov lowers copies, addresses, and packing and unpacking of vectors.
@@ -447,7 +447,7 @@ func (l *lowering) mov(in *ptx.Instruction) {
 	switch {
 	case t == ptx.Pred:
 		a, inverted := l.pred(s)
-		o := op{inst: inst{run: runPredCopy, d: l.dst(d, t).id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true}
+		o := op{inst: inst{run: runPredCopy, name: "mov.pred", d: l.dst(d, t).id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true}
 		if inverted {
 			o.mode = invertA
 		}
@@ -726,7 +726,7 @@ func (l *lowering) comparison(in *ptx.Instruction) (cmp, combine string, ftz boo
 // combine emits d = (inverted?)p op c.
 func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) {
 	if how == "" {
-		o := op{inst: inst{run: runPredCopy, d: d.id, a: p.id, b: -1}, cd: predicate, ca: predicate, pure: true}
+		o := op{inst: inst{run: runPredCopy, name: "mov.pred", d: d.id, a: p.id, b: -1}, cd: predicate, ca: predicate, pure: true}
 		if invert {
 			o.mode = invertA
 		}
@@ -734,7 +734,7 @@ func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) 
 		return
 	}
 	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor}
-	o := op{inst: inst{run: runs[how], d: d.id, a: p.id, b: c.id}, cd: predicate, ca: predicate, cb: predicate, pure: true}
+	o := op{inst: inst{run: runs[how], name: how + ".pred", d: d.id, a: p.id, b: c.id}, cd: predicate, ca: predicate, cb: predicate, pure: true}
 	if invert {
 		o.mode |= invertA
 	}
@@ -871,7 +871,7 @@ func (l *lowering) choose(d, a, b, p reg, not bool) {
 	if d.class == bits64 {
 		run = runSelect64
 	}
-	l.emit(op{inst: inst{run: run, d: d.id, a: a.id, b: b.id, c: p.id, negated: not}, cd: d.class, ca: d.class, cb: d.class, cc: predicate, pure: true})
+	l.emit(op{inst: inst{run: run, name: suffix("selp.b", d), d: d.id, a: a.id, b: b.id, c: p.id, negated: not}, cd: d.class, ca: d.class, cb: d.class, cc: predicate, pure: true})
 }
 
 func (l *lowering) selp(in *ptx.Instruction) {

@@ -154,7 +154,7 @@ func (l *lowering) load(in *ptx.Instruction) {
 			l.refuse("%s cannot be a destination", &d[i])
 		}
 	}
-	o := op{inst: inst{run: loads[memoryKey{t, c}], a: base.id, imm: offset, space: space, sync: sync}, ca: bits64, cl: c, listWritten: true}
+	o := op{inst: inst{run: loads[memoryKey{t, c}], name: "ld", a: base.id, imm: offset, space: space, sync: sync}, ca: bits64, cl: c, listWritten: true}
 	if o.run == nil {
 		l.refuse("loads of type .%v into such registers are not supported", t)
 	}
@@ -231,7 +231,7 @@ func (l *lowering) store(in *ptx.Instruction) {
 			c = l.register(s[i].Register, s[i].Component).class
 		}
 	}
-	o := op{inst: inst{run: stores[memoryKey{t, c}], space: space, sync: sync}, ca: bits64, cl: c}
+	o := op{inst: inst{run: stores[memoryKey{t, c}], name: "st", space: space, sync: sync}, ca: bits64, cl: c}
 	if o.run == nil {
 		l.refuse("stores of type .%v from such registers are not supported", t)
 	}

@@ -21,7 +21,7 @@ var (
 	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
 )
 
-// Random programs come to the same end whatever the width of a gang and wherever they are stopped.
+// Random programs come to the same end whatever the width of a gang, on both engines, and wherever they are stopped.
 func TestRandomPrograms(t *testing.T) {
 	count := *randomCount
 	if testing.Short() {
@@ -33,8 +33,10 @@ func TestRandomPrograms(t *testing.T) {
 		p := randomProgram(seed)
 		p.in = words
 		t.Run(p.Name, func(t *testing.T) {
-			p.CRC32 = p.results(t, "width 32", simt.Launch{Width: 32}, runToEnd)
-			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.CRC32 = p.results(t, "width 32", simt.Launch{Width: 32, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256, Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
+			p.check(t, "compiled, width 96", simt.Launch{Engine: simt.Compile, Width: 96}, runToEnd)
 			p.check(t, "stopped", simt.Launch{}, runInParts)
 		})
 		programs = append(programs, p)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"muster/ptx/simt/native"
 	"muster/ptx/simt/vec"
 )
 
@@ -50,7 +51,10 @@ type worker struct {
 	stats  Stats
 	teams  []*team // that have begun; the first runs
 	idle   []*team
-	_      [64]byte // what workers count must not share a cache line
+	views  map[*native.Code][]native.View
+	last   *native.Code  // that was run
+	seen   []native.View // its views
+	_      [64]byte      // what workers count must not share a cache line
 }
 
 // team is what runs together: the blocks of a gang, or the gangs of a block.
@@ -125,6 +129,9 @@ func (k *Kernel) check(l *Launch) error {
 	l.Workers = max(l.Workers, 1)
 	if l.Width == 0 {
 		l.Width = maxWidth
+	}
+	if l.Engine == Auto {
+		l.Engine = autoEngine
 	}
 	if l.Stack == 0 {
 		l.Stack = DefaultStack
@@ -219,6 +226,7 @@ func (w *worker) run() (done bool, err error) {
 			err = f
 		}
 	}()
+	w.views, w.last, w.seen = nil, nil, nil // what was mapped may be no more
 	for _, t := range w.teams {
 		t.resume()
 	}
@@ -229,6 +237,12 @@ func (w *worker) run() (done bool, err error) {
 		t := w.teams[0]
 		switch t.advance(w) {
 		case finished:
+			if len(w.teams) == 1 { // mostly the next one takes its place
+				if n, ok := w.claim(); ok {
+					t.begin(n)
+					continue
+				}
+			}
 			w.teams = slices.Delete(w.teams, 0, 1)
 			w.idle = append(w.idle, t)
 		case blocked:
@@ -244,11 +258,20 @@ func (w *worker) run() (done bool, err error) {
 	}
 }
 
-// admit begins the next team and puts it in front; false if there is none.
-func (w *worker) admit() bool {
+// claim returns the number of the next team; false if there is none.
+func (w *worker) claim() (uint64, bool) {
 	n := w.x.next.Add(1) - 1
 	if n >= w.x.teams {
 		w.x.next.Store(w.x.teams) // so that it never overflows
+		return 0, false
+	}
+	return n, true
+}
+
+// admit begins the next team and puts it in front; false if there is none.
+func (w *worker) admit() bool {
+	n, ok := w.claim()
+	if !ok {
 		return false
 	}
 	var t *team
@@ -399,7 +422,7 @@ func (p *Program) keep(teams []*team) {
 func (t *team) size() int {
 	n := len(t.bytes)
 	for _, g := range t.gangs {
-		n += 4*len(g.local) + g.width*(4*len(g.r32.form)+8*len(g.r64.form))
+		n += 4*len(g.local) + maxWidth*(4*len(g.r32.form)+8*len(g.r64.form))
 	}
 	return n
 }
@@ -497,11 +520,12 @@ func (t *team) newGang(width, first int) *gang {
 	return g
 }
 
-func slab[T any](n, width int) [][]T {
-	all := make([]T, n*width)
+// slab makes n slices of a width, one every pitch elements.
+func slab[T any](n, width, pitch int) [][]T {
+	all := make([]T, n*pitch)
 	s := make([][]T, n)
 	for i := range s {
-		s[i] = all[i*width:][:width:width]
+		s[i] = all[i*pitch:][:width:width]
 	}
 	return s
 }
@@ -536,6 +560,7 @@ func (t *team) begin(number uint64) {
 		for i := range t.x.image.perBlock {
 			t.x.image.perBlock[i].fill(g)
 		}
+		g.equip()
 		g.groups = append(g.groups[:0], group{lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
 		g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false

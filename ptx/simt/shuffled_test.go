@@ -429,7 +429,7 @@ func shuffledCase(t *testing.T, seed uint64) bool {
 		blocks := []int{1, 3, 8, 16, 20, 32, 33, 48, 64, 100, 128, 256, 257, 300, 512}
 		block := blocks[rng.IntN(len(blocks))]
 		grid := 1 + rng.IntN(max(1, 600/block))
-		want, err := shuffledRun(t, source, grid, block, true, seed, simt.Launch{Width: 32}, 1<<22)
+		want, err := shuffledRun(t, source, grid, block, true, seed, simt.Launch{Width: 32, Engine: simt.Interpret}, 1<<22)
 		if err != nil {
 			t.Fatalf("shuffled: %v\n%s", err, source)
 		}
@@ -440,10 +440,12 @@ func shuffledCase(t *testing.T, seed uint64) bool {
 			slice    uint64
 		}{
 			{"width 32", false, simt.Launch{Width: 32}, 1 << 22},
-			{"width 256", false, simt.Launch{}, 1 << 22},
+			{"width 256", false, simt.Launch{Engine: simt.Interpret}, 1 << 22},
+			{"compiled", false, simt.Launch{Engine: simt.Compile}, 1 << 22},
+			{"compiled, width 64", true, simt.Launch{Width: 64, Engine: simt.Compile}, 1 << 22},
 			{"width 128, two workers", false, simt.Launch{Width: 128, Workers: 2}, 1 << 22},
 			{"width 256, shuffled", true, simt.Launch{}, 1 << 22},
-			{"stopped", false, simt.Launch{}, 50 + rng.Uint64N(500)},
+			{"stopped", false, simt.Launch{Engine: simt.Compile}, 50 + rng.Uint64N(500)},
 		} {
 			got, err := shuffledRun(t, source, grid, block, way.shuffled, seed, way.launch, way.slice)
 			if err != nil {

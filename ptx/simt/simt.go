@@ -90,6 +90,8 @@ type Launch struct {
 	// Stack is the bytes a thread has for the frames of called functions;
 	// DefaultStack if 0.
 	Stack int
+	// Engine says what runs the kernel. Results do not depend on it.
+	Engine Engine
 	// Order, if set, says which block runs n-th; the blocks run in order if
 	// not. Results of a right kernel do not depend on it.
 	Order func(n uint64) uint64

@@ -134,6 +134,9 @@ type User struct {
 	Own int `json:"own,omitempty"`
 }
 
+// Engines are the names of what can run a soft device's kernels.
+var Engines = []string{"auto", "interpret", "compile"}
+
 // DeviceConfig says how to open a device.
 type DeviceConfig struct {
 	// Gone says that the device is not there: only its number is taken.
@@ -154,6 +157,9 @@ type DeviceConfig struct {
 	CopyBandwidth uint64 `json:"copy_bandwidth,omitempty"`
 	// Workers is how many threads run a soft device's kernels; 0 for its default.
 	Workers int `json:"workers,omitempty"`
+	// Engine is what runs a soft device's kernels: "auto", "interpret" or "compile"; ""
+	// for its default.
+	Engine string `json:"engine,omitempty"`
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
 	// number of the device, for remote that node's.
 	Index int `json:"index"`

@@ -1,0 +1,629 @@
+package simt
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"muster/ptx"
+	"muster/ptx/simt/native"
+)
+
+// Compiled code. A kernel is compiled for gangs that look alike: those whose
+// special registers have the same forms (see kindOf). What such a gang shares
+// is its machine. A gang enters compiled code at any instruction where there
+// is an entry, once its registers have the forms that the code expects; when
+// the code returns, the registers are in forms that the interpreter knows.
+
+// Engine says what runs a kernel.
+type Engine uint8
+
+// The engines.
+const (
+	Auto      Engine = iota // the interpreter, until a kernel has run for so long that compiling it pays
+	Interpret               // the interpreter
+	Compile                 // compiled code from the first instruction on, the interpreter for what cannot be compiled
+)
+
+// autoEngine is what Auto stands for; tests change it.
+var autoEngine = Auto
+
+var engineNames = [...]string{"auto", "interpret", "compile"}
+
+// String returns the name of the engine.
+func (e Engine) String() string { return engineNames[e] }
+
+// ParseEngine returns the engine with a name.
+func ParseEngine(name string) (Engine, bool) {
+	for e, n := range engineNames {
+		if n == name {
+			return Engine(e), true
+		}
+	}
+	return 0, false
+}
+
+// machines are what compiles an image, by the looks of gangs.
+type machines struct {
+	mu     sync.Mutex
+	byLook map[string]*machine
+}
+
+// maxLooks bounds how often a kernel is compiled for other shapes of blocks.
+const maxLooks = 8
+
+// machine compiles a kernel for gangs that look alike.
+type machine struct {
+	code    atomic.Pointer[native.Code]
+	refused atomic.Bool // it cannot be compiled
+	work    atomic.Uint64 // basic blocks that were interpreted before there was code
+
+	mu        sync.Mutex
+	kernel    *native.Kernel
+	surprises int // since it was compiled
+	attempts  int
+}
+
+// After so many surprises a kernel is compiled anew with what they showed, and
+// after so many attempts it is left to the interpreter where its guesses fail.
+const (
+	maxSurprises = 4
+	maxAttempts  = 64
+)
+
+// worthCompiling is how many basic blocks gangs must have interpreted before
+// their kernel is compiled in the background: some hundred microseconds of work,
+// which is about what compiling takes.
+const worthCompiling = 2500
+
+// look describes what compiled code takes for granted of a gang.
+func (g *gang) look() string {
+	var b strings.Builder
+	m := g.team.x.image
+	for _, list := range [][]constant{m.constants, m.perBlock} {
+		for i := range list {
+			c := &list[i]
+			if c.from == fromLiteral || c.from == fromParam {
+				continue
+			}
+			k := g.kindOf(c)
+			b.WriteByte('a' + byte(k.Form))
+			b.WriteString(strconv.FormatInt(k.Stride, 36))
+			b.WriteByte(' ')
+		}
+	}
+	if g.team.x.perGang > 1 {
+		b.WriteByte('+')
+	}
+	if g.team.x.stride < chunk && g.team.x.perGang > 1 {
+		b.WriteByte('-')
+	}
+	return b.String()
+}
+
+// kindOf returns the kind of a constant, and makes sure that the gang has it in
+// that form.
+func (g *gang) kindOf(c *constant) native.Kind {
+	if c.class == bits64 {
+		return constantKind(&g.r64, c.slot)
+	}
+	return constantKind(&g.r32, c.slot)
+}
+
+func constantKind[T regval](r *file[T], slot int32) native.Kind {
+	f := &r.form[slot]
+	switch {
+	case f.uniform():
+		return native.Kind{Form: native.Uniform}
+	case f.bits&regular != 0:
+		r.chunks(slot)
+		if T(0)-1 == T(1<<32-1) {
+			return native.Kind{Form: native.Chunked, Stride: int64(int32(f.stride))}
+		}
+		return native.Kind{Form: native.Chunked, Stride: int64(f.stride)}
+	}
+	r.expand(slot)
+	return native.Kind{Form: native.Vector}
+}
+
+// equip finds the machine for a gang that has been given its blocks.
+func (g *gang) equip() {
+	x := g.team.x
+	if x.launch.Engine == Interpret || !native.Supported() {
+		g.machine = nil
+		return
+	}
+	if g.machine == nil {
+		if g.machine = x.image.machines.find(g); g.machine == nil {
+			return
+		}
+	}
+	if g.frame == nil {
+		g.frame = g.newFrame()
+	}
+	if x.launch.Engine == Compile {
+		g.machine.compile()
+	}
+}
+
+// find returns the machine for a gang; nil if there are too many.
+func (ms *machines) find(g *gang) *machine {
+	key := g.look()
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.byLook[key]
+	if m == nil && len(ms.byLook) < maxLooks {
+		if ms.byLook == nil {
+			ms.byLook = map[string]*machine{}
+		}
+		m = &machine{kernel: g.describe()}
+		ms.byLook[key] = m
+	}
+	return m
+}
+
+// compile makes the code, unless it is there already.
+func (m *machine) compile() {
+	if m.code.Load() != nil || m.refused.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.code.Load() != nil || m.refused.Load() {
+		return
+	}
+	m.build()
+}
+
+// build makes the code with all that is known by now; the caller holds the lock.
+func (m *machine) build() {
+	m.attempts++
+	m.surprises = 0
+	code, err := native.Compile(m.kernel)
+	if err != nil || code.Compiled() == 0 {
+		m.refused.Store(true)
+		m.code.Store(nil)
+		return
+	}
+	m.code.Store(code)
+}
+
+// surprise notes that a guess was wrong: a register is not as regular as it
+// seemed, or lanes part before a basic block.
+func (m *machine) surprise(note func(k *native.Kernel)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.attempts >= maxAttempts {
+		return
+	}
+	note(m.kernel)
+	if m.surprises++; m.surprises >= maxSurprises {
+		m.build()
+	}
+}
+
+// describe returns the kernel as the compiler takes it.
+func (g *gang) describe() *native.Kernel {
+	x := g.team.x
+	a := x.kernel.program.assembly(x.kernel.unit, true)
+	k := &native.Kernel{
+		Ops: a.ops, Constants: map[native.Ref]native.Constant{},
+		Several: x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
+		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
+	}
+	for i := range k.Ops {
+		k.Ops[i].Head = i == 0 || k.Ops[i-1].End == int32(i-1)
+	}
+	m := x.image
+	for c, r := range m.carried {
+		k.Carried[c] = r
+	}
+	for _, list := range [][]constant{m.constants, m.perBlock} {
+		for i := range list {
+			c := &list[i]
+			k.Constants[refOf(c.class, c.slot)] = native.Constant{Kind: g.kindOf(c), Known: c.from == fromLiteral, Value: c.value}
+		}
+	}
+	return k
+}
+
+func refOf(c class, slot int32) native.Ref { return native.Ref{Class: native.Class(c), Slot: slot} }
+
+// describe returns an instruction as the compiler takes it. Its name stays
+// empty if it has to be interpreted.
+func describe(o *op) native.Op {
+	d := native.Op{Guard: o.inst.guard, GuardNot: o.guardNot, Negated: o.negated, Private: o.private, End: o.end, Target: o.target}
+	o.operands(func(c class, id *int32, written bool) {
+		if written {
+			d.Writes = append(d.Writes, refOf(c, *id))
+		} else {
+			d.Reads = append(d.Reads, refOf(c, *id))
+		}
+	})
+	describeFlow(o, &d)
+	for _, s := range []struct {
+		c  class
+		id int32
+	}{{o.ca, o.a}, {o.cb, o.b}, {o.cc, o.c}, {o.ce, o.e}} {
+		if s.c != none {
+			d.Sources = append(d.Sources, refOf(s.c, s.id))
+		}
+	}
+	if o.cd != none {
+		d.D = refOf(o.cd, o.d)
+	}
+	if o.flow != flowNone || o.sync || len(o.sources) > 0 || o.cd2 != none {
+		return d
+	}
+	d.Name = o.name
+	d.InvertA, d.InvertB = o.mode&invertA != 0, o.mode&invertB != 0
+	if o.name == "ld" || o.name == "st" {
+		describeAccess(o, &d)
+	}
+	return d
+}
+
+func describeAccess(o *op, d *native.Op) {
+	t := o.text.Type(0)
+	d.Size, d.Imm = t.Size(), o.imm
+	d.Signed = t.Signed() && (d.Size != 2 || o.size != 2) // as loadShort has it
+	switch o.space {
+	case ptx.GlobalSpace, ptx.ConstSpace, ptx.NoSpace:
+		d.Space = native.Global
+	case ptx.SharedSpace:
+		d.Space = native.Shared
+	}
+	for _, slot := range o.list {
+		d.Elements = append(d.Elements, refOf(o.cl, slot))
+		if o.name == "st" {
+			d.Sources = append(d.Sources, refOf(o.cl, slot))
+		}
+	}
+}
+
+func describeFlow(o *op, d *native.Op) {
+	next := []int32{o.end + 1} // it ends its basic block
+	switch o.flow {
+	case flowNone:
+	case flowJump:
+		d.Flow = native.FlowJump
+	case flowBranch:
+		d.Flow = native.FlowBranch
+	case flowBarrier:
+		if o.mode == barSync && o.cb == none && o.inst.guard < 0 {
+			d.Flow = native.FlowBarrier
+			return
+		}
+		fallthrough
+	default:
+		d.Flow = native.FlowOther
+		switch o.flow {
+		case flowTable:
+			d.Successors = append(d.Successors, o.targets...)
+		case flowCall, flowReturn:
+			d.Anywhere = true
+		case flowExit, flowTrap:
+		default:
+			d.Successors = next
+		}
+		if o.inst.guard >= 0 {
+			d.Successors = append(d.Successors, next...)
+		}
+	}
+}
+
+// passage is how a gang went through a basic block, or several.
+type passage struct {
+	how   passed
+	first int32 // where the basic block begins that was run last, or that is next if it stopped
+	end   int32 // its last instruction
+	next  int32
+}
+
+type passed uint8
+
+const (
+	passEnd     passed = iota // all but the last instruction of a basic block is done
+	passNext                  // all of it; next is where the group goes on
+	passLoop                  // the same, at the begin of a loop's next round, which is not counted yet
+	passStopped               // the budget is used up before it, or a stop was asked for
+)
+
+// isHead says whether a basic block begins at an instruction.
+func (m *image) isHead(pc int32) bool { return pc == 0 || m.code[pc-1].end == pc-1 }
+
+// blockAt returns the first instruction of the basic block around one.
+func (m *image) blockAt(pc int32) int32 {
+	for !m.isHead(pc) {
+		pc--
+	}
+	return pc
+}
+
+// traverse runs the group from pc to the end of a basic block, in compiled code
+// where there is some.
+func (g *gang) traverse(w *worker, pc int32) passage {
+	m := g.team.x.image
+	code := g.code(w)
+	first, paid := pc, false
+	if code != nil && !m.isHead(pc) {
+		if first = m.blockAt(pc); code.NeedsFull(first) && !g.allLive() {
+			code = nil
+		}
+	}
+	for {
+		end := m.code[pc].end
+		if head := !paid && first == pc; code != nil && (paid || head) && code.Enters(pc, head) {
+			if !g.conform(code, pc) {
+				code = nil
+				continue
+			}
+			reason, at := g.enter(w, code, pc, head)
+			pc, paid = at, reason == native.Interpret
+			switch reason {
+			case native.Finish:
+				return passage{passEnd, m.blockAt(at), at, 0}
+			case native.Next:
+				return passage{passNext, 0, 0, at}
+			case native.Loop:
+				return passage{passLoop, at, 0, at} // as far as it matters
+			case native.Partial:
+				first = at
+				if g.allLive() { // the others wait where they exit
+					continue
+				}
+				g.machine.surprise(func(k *native.Kernel) { k.Diverged[at] = true })
+				code = nil
+				continue
+			case native.Exhausted:
+				first = at
+				if n := uint64(m.code[at].end-at) + 1; n > w.budget || w.stop.Load() {
+					return passage{passStopped, at, 0, 0}
+				}
+				continue
+			}
+			first = m.blockAt(at)
+			end = m.code[pc].end
+		}
+		if !paid {
+			if !g.pay(w, pc, end) {
+				return passage{passStopped, pc, 0, 0}
+			}
+			paid = true
+			continue // code may begin here without having to be paid
+		}
+		if pc == end {
+			return passage{passEnd, first, end, 0}
+		}
+		in := &m.code[pc]
+		in.run(g, in)
+		if code != nil {
+			g.learn(w, pc)
+		} else {
+			for pc++; pc < end; pc++ {
+				in := &m.code[pc]
+				in.run(g, in)
+			}
+			return passage{passEnd, first, end, 0}
+		}
+		pc++
+	}
+}
+
+// pay takes the instructions up to the end of a basic block from the budget;
+// false if it does not suffice.
+func (g *gang) pay(w *worker, pc, end int32) bool {
+	n := uint64(end-pc) + 1
+	if n > w.budget || w.stop.Load() {
+		return false
+	}
+	w.budget -= n
+	w.stats.Instructions += n
+	w.stats.LaneOps += n * uint64(g.count)
+	return true
+}
+
+// code returns the compiled code for the gang, or nil. Where a kernel has run
+// for long without, it has it compiled.
+func (g *gang) code(w *worker) *native.Code {
+	m := g.machine
+	if m == nil {
+		return nil
+	}
+	if c := m.code.Load(); c != nil {
+		return c
+	}
+	if !m.refused.Load() && m.work.Add(1) == worthCompiling {
+		go m.compile()
+	}
+	return nil
+}
+
+// slice is how many instructions compiled code runs before it returns, so that
+// the collector and stops need not wait: some ten microseconds, mostly.
+const slice = 2048
+
+// enter runs compiled code and counts what it did.
+func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Reason, int32) {
+	f := g.frame
+	budget := uint64(0)
+	if !w.stop.Load() {
+		budget = min(w.budget, max(slice, uint64(g.team.x.image.code[pc].end-pc)+1))
+	}
+	f.Budget = int64(budget)
+	f.Mask = g.mask
+	f.ActiveChunks = g.activeChunks()
+	f.Live = g.awaited()
+	f.Full, f.Barriers = 0, 0
+	if g.allLive() {
+		f.Full = 1
+	}
+	f.SplitLimit, f.WholeLimit = loopBudget, loopBudget
+	if len(g.groups) == 1 {
+		f.WholeLimit = loopAlone
+		if len(g.team.gangs) == 1 {
+			f.Barriers = 1
+		}
+	}
+	if g.sync {
+		f.SplitLimit, f.WholeLimit = -1, -1
+	}
+	f.Spin, f.SpinLimit = int64(g.spin), f.WholeLimit
+	f.Lanes, f.LaneOps = uint64(g.count), 0
+	f.Waits[0] = native.Wait{At: -1, Bound: g.bound()}
+	f.Views = w.viewsOf(c)
+	reason, at := c.Run(f, pc, head)
+	g.spin = int(f.Spin)
+	used := budget - uint64(f.Budget)
+	w.budget -= used
+	w.stats.Instructions += used
+	w.stats.LaneOps += f.LaneOps
+	g.publish(c, at)
+	if waits := f.Waiting(); len(waits) > 0 {
+		g.separate(c, waits, f.Mask)
+	}
+	return reason, at
+}
+
+// bound returns the first place at which another group may have its turn, or
+// waits to be joined.
+func (g *gang) bound() int32 {
+	if g.favour > 0 {
+		return 0 // the caller counts basic blocks
+	}
+	bound := int32(math.MaxInt32)
+	for i := range g.groups {
+		if i != g.cur && g.groups[i].state != atBar {
+			bound = min(bound, g.groups[i].pc)
+		}
+	}
+	return bound
+}
+
+// separate makes groups of the lanes that compiled code has let wait.
+func (g *gang) separate(c *native.Code, waits []native.Wait, running mask) {
+	for i := range waits {
+		g.publish(c, waits[i].At)
+		g.split(waits[i].Mask, waits[i].At)
+	}
+	g.setMask(running)
+}
+
+// activeChunks returns a bit for each chunk with active lanes.
+func (g *gang) activeChunks() uint64 {
+	const low = 0x7fff7fff7fff7fff // all bits of four chunks but the highest of each
+	var b uint64
+	for i, w := range g.mask {
+		w = (w&low + low | w) &^ low >> 15 // the lowest bit of each chunk that has lanes
+		b |= (w | w>>15 | w>>30 | w>>45) & 15 << (4 * i)
+	}
+	return b
+}
+
+// allLive says whether the running group has all lanes that somebody may ask
+// about.
+func (g *gang) allLive() bool {
+	rest := g.awaited()
+	rest = rest.without(&g.mask)
+	return rest.empty()
+}
+
+// awaited returns the live lanes but those of other groups that are about to
+// exit: nobody will look at their registers.
+func (g *gang) awaited() mask {
+	m := g.live
+	if len(g.groups) == 1 {
+		return m
+	}
+	for i := range g.groups {
+		if in := &g.team.x.image.code[g.groups[i].pc]; i != g.cur && in.flow == flowExit && in.guard < 0 {
+			m = m.without(&g.groups[i].lanes)
+		}
+	}
+	return m
+}
+
+// conform gives registers the forms that code expects at an instruction; false
+// if one cannot have it.
+func (g *gang) conform(c *native.Code, pc int32) bool {
+	alone := g.allLive()
+	for _, v := range c.Live(pc) {
+		if v.Idle && alone {
+			continue // whatever it has, nobody will see it
+		}
+		ok := false
+		if v.Class == native.Bits64 {
+			ok = conform(&g.r64, v.Slot, v.Kind)
+		} else {
+			ok = conform(&g.r32, v.Slot, v.Kind)
+		}
+		if !ok {
+			g.machine.surprise(func(k *native.Kernel) { k.Irregular[v.Ref] = true })
+			return false
+		}
+	}
+	return true
+}
+
+func conform[T regval](r *file[T], slot int32, k native.Kind) bool {
+	f := &r.form[slot]
+	switch k.Form {
+	case native.Vector:
+		if f.bits != expanded {
+			r.expand(slot)
+			r.setExpanded(slot)
+		}
+		return true
+	case native.Uniform:
+		if !f.uniform() && (!r.regular(slot) || !f.uniform()) {
+			return false
+		}
+		r.setUniform(slot, f.base)
+		return true
+	}
+	if !r.regular(slot) || f.stride != T(k.Stride) {
+		return false
+	}
+	r.chunks(slot)
+	r.setCompressed(slot, f.stride)
+	return true
+}
+
+// publish says in which forms compiled code has left the registers.
+func (g *gang) publish(c *native.Code, pc int32) {
+	for _, v := range c.Live(pc) {
+		if v.Class == native.Bits64 {
+			publish(&g.r64, v.Slot, v.Kind)
+		} else {
+			publish(&g.r32, v.Slot, v.Kind)
+		}
+	}
+}
+
+func publish[T regval](r *file[T], slot int32, k native.Kind) {
+	switch k.Form {
+	case native.Vector:
+		r.setExpanded(slot)
+	case native.Uniform:
+		r.setUniform(slot, r.form[slot].base)
+	default:
+		r.setCompressed(slot, T(k.Stride))
+	}
+}
+
+// learn shows compiled code the memory that an instruction has just used.
+func (g *gang) learn(w *worker, pc int32) {
+	if g.machine == nil {
+		return
+	}
+	c := g.machine.code.Load()
+	if c == nil {
+		return
+	}
+	if v := c.View(pc); v >= 0 && g.region.ptr != nil {
+		w.viewsOf(c)
+		w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
+	}
+}

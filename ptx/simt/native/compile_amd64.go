@@ -1,0 +1,532 @@
+//go:build linux && amd64
+
+package native
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// The general registers while compiled code runs. The others are free.
+const (
+	regFrame    = rbx
+	regLane     = rcx // of the round, times 4
+	regChunk    = rsi // lane divided by 16
+	regValues32 = r8
+	regValues64 = r9
+	regBases32  = r10
+	regBases64  = r11
+	regForms32  = r12
+	regForms64  = r13
+	regPreds    = r14
+	regWait     = r15 // the last of the frame's Waits
+)
+
+// Of the vector registers, the first may hold the kernel's values; nan has the
+// canonical NaN of f32 while a section loops, the rest are scratch.
+const (
+	valueRegs = 27
+	zmmNaN    = 27
+	zmmT0     = 28
+	zmmT1     = 29
+	zmmT2     = 30
+	zmmT3     = 31
+)
+
+// Mask registers: k1 is the mask of the round's 32 lanes, k2 that of its second
+// half; the rest are scratch.
+const (
+	kMask = 1
+	kHigh = 2
+)
+
+// compiler turns a kernel into code.
+type compiler struct {
+	assembler
+	analysis
+	code          *Code
+	heads         map[int32]*label
+	exits         map[exit]*label
+	order         []exit // in which they were asked for
+	entries       []entry
+	arrivals      map[int32]*label
+	merge, remask label
+	first         int32 // of the basic block at hand
+	section
+	registers
+}
+
+// exit is where and why code returns.
+type exit struct {
+	reason Reason
+	at     int32
+	undo   int32 // instructions to take back from the budget
+}
+
+// entry is where code may be entered.
+type entry struct {
+	pc   int32
+	head bool
+	to   *label
+}
+
+// maxOps is how many instructions a kernel may have that is compiled.
+const maxOps = 20000
+
+// tooMany is thrown where the compiler cannot go on.
+type tooMany string
+
+// Compile makes code of a kernel.
+func Compile(k *Kernel) (code *Code, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case tooMany:
+			code, err = nil, errors.New(string(r))
+		default:
+			panic(r)
+		}
+	}()
+	if !Supported() {
+		return nil, errors.New("the processor has no AVX-512")
+	}
+	if len(k.Ops) > maxOps {
+		return nil, errors.New("the kernel is too large to be compiled")
+	}
+	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, arrivals: map[int32]*label{}, exits: map[exit]*label{}}
+	c.code = &Code{
+		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)),
+	}
+	c.findNeeded()
+	c.findKinds()
+	c.routines()
+	c.walk(c.instruction)
+	for i := 0; i < len(c.order); i++ {
+		c.leave(c.order[i])
+	}
+	for _, e := range c.entries {
+		if e.head {
+			c.code.heads[e.pc] = c.enter(e.to)
+		} else {
+			c.code.sections[e.pc] = c.enter(e.to)
+		}
+	}
+	text, err := newText(c.finish())
+	if err != nil {
+		return nil, err
+	}
+	c.code.text = text
+	return c.code, nil
+}
+
+func fill(n int, v int32) []int32 {
+	s := make([]int32, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+// exit returns the label of code that returns.
+func (c *compiler) exit(e exit) *label {
+	if l := c.exits[e]; l != nil {
+		return l
+	}
+	c.exits[e] = &label{}
+	c.order = append(c.order, e)
+	return c.exits[e]
+}
+
+func (c *compiler) leave(e exit) {
+	c.bind(c.exits[e])
+	if e.undo > 0 {
+		c.immediate(true, 0, at(regFrame, offBudget), e.undo)
+	}
+	c.store32(offAt, uint32(e.at))
+	c.store32(offReason, uint32(e.reason))
+	c.legacy(true, opSub, regWait, inReg(regFrame))
+	c.legacy(true, opStore, regWait, at(regFrame, offTop))
+	c.bytes(0xc3)
+}
+
+func (c *compiler) store32(offset int, v uint32) {
+	c.legacy(false, []byte{0xc7}, 0, at(regFrame, offset), binary.LittleEndian.AppendUint32(nil, v)...)
+}
+
+// head returns the label of a basic block.
+func (c *compiler) head(pc int32) *label {
+	if c.heads[pc] == nil {
+		c.heads[pc] = &label{}
+	}
+	return c.heads[pc]
+}
+
+// enter is where the caller comes in: it loads the registers and goes to a
+// label.
+func (c *compiler) enter(l *label) int32 {
+	offset := int32(len(c.assembler.code))
+	for _, r := range [...][2]int{
+		{regValues32, offValues32}, {regValues64, offValues64}, {regBases32, offBases32}, {regBases64, offBases64},
+		{regForms32, offForms32}, {regForms64, offForms64}, {regPreds, offPredicates},
+	} {
+		c.legacy(true, opMov, r[0], at(regFrame, r[1]))
+	}
+	c.legacy(true, opLea, regWait, at(regFrame, offWaits))
+	c.jump(l)
+	return offset
+}
+
+// instruction compiles an instruction in its turn.
+func (c *compiler) instruction(s *step) {
+	if s.Head {
+		c.beginBlock(s.index)
+	}
+	switch {
+	case s.Flow != FlowNone:
+		c.flush(s.index)
+		c.code.live[s.index] = c.values(s.index, true)
+		c.terminator(s)
+	case !c.can(s):
+		c.flush(s.index)
+		c.jump(c.exit(exit{reason: Interpret, at: s.index}))
+		c.code.live[s.index] = c.values(s.index, true)
+		if s.index < s.End {
+			c.open(s.index+1, false)
+		}
+	default:
+		c.add(s)
+	}
+	if s.Flow == FlowNone && s.index == s.End {
+		c.flush(s.index + 1)
+		if c.can(s) {
+			c.goTo(s.index + 1)
+		}
+	}
+}
+
+// beginBlock emits what a basic block begins with: it pays for its
+// instructions, and makes sure that all live lanes are there if it writes
+// registers that have no lanes.
+func (c *compiler) beginBlock(pc int32) {
+	c.first = pc
+	c.arrive(pc)
+	c.bind(c.head(pc))
+	c.entries = append(c.entries, entry{pc, true, c.head(pc)})
+	n := c.Ops[pc].End - pc + 1
+	if c.needsFull(pc) {
+		c.code.full[pc] = true
+		c.immediate(true, 7, at(regFrame, offFull), 0)
+		c.jumpIf(ccEqual, c.exit(exit{reason: Partial, at: pc}))
+	}
+	c.immediate(true, 5, at(regFrame, offBudget), n)
+	c.jumpIf(ccLess, c.exit(exit{reason: Exhausted, at: pc, undo: n}))
+	c.legacy(true, []byte{0x69}, rax, at(regFrame, offLanes), binary.LittleEndian.AppendUint32(nil, uint32(n))...) // imul
+	c.legacy(true, []byte{0x01}, rax, at(regFrame, offLaneOps))                                                    // add
+	c.open(pc, true)
+}
+
+// needsFull says whether a basic block writes a register as a whole that
+// carries a value to others.
+func (c *compiler) needsFull(pc int32) bool {
+	for i := pc; i <= c.Ops[pc].End; i++ {
+		for _, r := range c.Ops[i].Writes {
+			if r.Class != Predicate && c.isCarried(r) && c.carried[r].Form != Vector {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// terminator emits the end of a basic block.
+func (c *compiler) terminator(s *step) {
+	finish := c.exit(exit{reason: Finish, at: s.index})
+	switch s.Flow {
+	case FlowJump:
+		c.goTo(s.Target)
+	case FlowBranch:
+		c.branch(s, finish)
+	case FlowBarrier:
+		// If all are here, nobody waits.
+		c.immediate(true, 7, at(regFrame, offBarriers), 0)
+		c.jumpIf(ccEqual, finish)
+		c.immediate(true, 7, at(regFrame, offFull), 0)
+		c.jumpIf(ccEqual, finish)
+		c.immediate(false, 7, at(regWait, 0), -1)
+		c.jumpIf(ccNotEqual, finish)
+		c.goTo(s.index + 1)
+	default:
+		c.jump(finish)
+	}
+}
+
+// The instructions on masks of a gang.
+var (
+	vmovdqu      = coding{2, 1, 0, 0x6f}
+	vmovdquStore = coding{2, 1, 0, 0x7f}
+	vpand        = coding{1, 1, 0, 0xdb}
+	vpandn       = coding{1, 1, 0, 0xdf}
+	vpor         = coding{1, 1, 0, 0xeb}
+	vptest       = coding{1, 2, 0, 0x17}
+)
+
+// branch emits a branch. If lanes part, those that are further in the code wait
+// for the others there, as the interpreter has it; a barrier they may wait at
+// wherever it is.
+func (c *compiler) branch(s *step, finish *label) {
+	c.vex(vmovdqu, true, 0, 0, at(regPreds, int(s.Op.Sources[0].Slot)*32))
+	c.vex(vptest, true, 0, 0, at(regFrame, offMask)) // the mask's lanes without, and with, the predicate
+	taken, passed := uint8(ccBelow), uint8(ccEqual)
+	if s.Negated {
+		taken, passed = passed, taken
+	}
+	var goes, stays label
+	c.jumpIf(taken, &goes)
+	c.jumpIf(passed, &stays)
+	parked := c.Ops[s.Target].Flow == FlowBarrier
+	if s.Target > s.index || parked {
+		c.part(s.Target, !s.Negated, parked, finish)
+		c.jump(&stays)
+	} else {
+		c.part(s.index+1, s.Negated, false, finish)
+		c.jump(&goes)
+	}
+	c.bind(&goes)
+	c.goTo(s.Target)
+	c.bind(&stays)
+	c.goTo(s.index + 1)
+}
+
+// part lets the lanes in which the predicate in ymm0 holds, or does not, wait
+// at a basic block.
+func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
+	var same, done label
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	waiting, running := vpand, vpandn
+	if !holds {
+		waiting, running = running, waiting
+	}
+	c.vex(waiting, true, 2, 0, inReg(1))
+	c.vex(running, true, 3, 0, inReg(1))
+	c.immediate(false, 7, at(regWait, 0), wait)
+	c.jumpIf(ccEqual, &same)
+	c.legacy(false, opMov, rax, at(regWait, waitBound))
+	if !parked {
+		c.immediate(false, 7, inReg(rax), wait)
+		c.jumpIf(ccLess, finish)
+		c.set(rax, uint64(wait))
+	}
+	c.legacy(true, opLea, rdx, at(regFrame, offWaits+maxWaits*waitBytes))
+	c.legacy(true, opCmp, regWait, inReg(rdx))
+	c.jumpIf(ccAboveEqual, finish)
+	c.immediate(true, 0, inReg(regWait), int32(waitBytes))
+	c.set(rdx, uint64(wait))
+	c.legacy(false, opStore, rdx, at(regWait, 0))
+	c.legacy(false, opStore, rax, at(regWait, waitBound))
+	c.jump(&done)
+	c.bind(&same)
+	c.vex(vpor, true, 2, 2, at(regWait, waitMask))
+	c.bind(&done)
+	c.vex(vmovdquStore, true, 2, 0, at(regWait, waitMask))
+	c.vex(vmovdquStore, true, 3, 0, at(regFrame, offMask))
+	c.legacy(true, opMov, rax, at(regFrame, offSplitLimit))
+	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
+	c.call(&c.remask)
+}
+
+// call emits a jump to a routine that comes back by rdx.
+func (c *compiler) call(routine *label) {
+	var back label
+	c.bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
+	c.distance(&back)
+	c.jump(routine)
+	c.bind(&back)
+}
+
+// routines emits what compiled code calls: remask, after the mask has changed,
+// and merge, which lets the lanes that wait go on with those that run.
+func (c *compiler) routines() {
+	c.bind(&c.merge)
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	c.vex(vpor, true, 1, 1, at(regWait, waitMask))
+	c.vex(vmovdquStore, true, 1, 0, at(regFrame, offMask))
+	c.immediate(true, 5, inReg(regWait), int32(waitBytes))
+	c.immediate(false, 7, at(regWait, 0), -1)
+	c.jumpIf(ccNotEqual, &c.remask)
+	c.legacy(true, opMov, rax, at(regFrame, offWholeLimit))
+	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
+	c.bind(&c.remask)
+	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
+	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 1, inReg(1), masked{}) // vptestmw: chunks that have lanes
+	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
+	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.set(rax, 0)
+	c.vex(vptest, true, 1, 0, at(regFrame, offLive))
+	c.bytes(0x0f, 0x92, 0xc0) // setc al
+	c.legacy(true, opStore, rax, at(regFrame, offFull))
+	c.set(rax, 0)
+	for word := range 4 {
+		c.bytes(0xf3) // popcnt
+		c.legacy(true, []byte{0x0f, 0xb8}, rdi, at(regFrame, offMask+8*word))
+		c.legacy(true, opAdd, rax, inReg(rdi))
+	}
+	c.legacy(true, opStore, rax, at(regFrame, offLanes))
+	c.bytes(0xff, 0xe2) // jmp rdx
+}
+
+// goTo emits the way to another basic block.
+func (c *compiler) goTo(next int32) {
+	if int(next) >= len(c.Ops) {
+		c.jump(c.exit(exit{reason: Next, at: next}))
+		return
+	}
+	if next <= c.first {
+		c.legacy(true, opMov, rax, at(regFrame, offSpin))
+		c.immediate(true, 0, inReg(rax), 1)
+		c.legacy(true, opCmp, rax, at(regFrame, offSpinLimit))
+		c.jumpIf(ccGreater, c.exit(exit{reason: Loop, at: next}))
+		c.legacy(true, opStore, rax, at(regFrame, offSpin))
+	}
+	c.jump(c.arrival(next))
+}
+
+// arrival returns the label of code that comes to a basic block from another.
+func (c *compiler) arrival(pc int32) *label {
+	if c.arrivals[pc] == nil {
+		c.arrivals[pc] = &label{}
+	}
+	return c.arrivals[pc]
+}
+
+// arrive emits what happens before a basic block that is come to from another:
+// lanes that wait there join in.
+func (c *compiler) arrive(pc int32) {
+	var joined label
+	c.bind(c.arrival(pc))
+	c.immediate(false, 7, at(regWait, 0), pc)
+	c.jumpIf(ccNotEqual, &joined)
+	c.call(&c.merge)
+	c.jump(c.arrival(pc)) // there may be more
+	c.bind(&joined)
+	c.immediate(false, 7, at(regWait, waitBound), pc)
+	c.jumpIf(ccLessEqual, c.exit(exit{reason: Next, at: pc}))
+}
+
+// section is the instructions of a basic block that are emitted together.
+type section struct {
+	start   int32
+	before  []Value // registers at its start
+	scalar  []*step
+	vector  []*step
+	read    map[Ref]bool // before anything in the section wrote it
+	written map[Ref]bool
+	looked  map[Ref]bool // by the loop
+	touched map[Ref]bool // by the loop
+	spoilt  bool         // what comes before the loop has overwritten what the section has read
+	stores  bool
+	loads   bool
+}
+
+// open begins a section.
+func (c *compiler) open(pc int32, atHand bool) {
+	c.section = section{start: pc, read: map[Ref]bool{}, written: map[Ref]bool{}, looked: map[Ref]bool{}, touched: map[Ref]bool{}}
+	c.section.before = c.values(pc, atHand)
+}
+
+// add puts an instruction into the section, or into a new one where it would
+// see what later instructions do, or not see what earlier ones did.
+func (c *compiler) add(s *step) {
+	scalar := s.scalar()
+	fresh := false
+	if scalar {
+		for _, r := range s.Writes {
+			fresh = fresh || c.looked[r] || c.touched[r]
+		}
+		fresh = fresh || s.Name == "ld" && c.stores
+	} else {
+		// What the loop writes in its own form is elsewhere, but predicates are not.
+		fresh = s.isMemory() && s.sources[0].Form == Vector && c.touched[s.Op.Sources[0]]
+	}
+	fresh = fresh || s.checks() && c.spoilt
+	if fresh {
+		c.flush(s.index)
+		c.open(s.index, true)
+	}
+	for _, r := range s.Reads {
+		if !c.written[r] {
+			c.read[r] = true
+		}
+	}
+	for _, r := range s.Writes {
+		c.spoilt = c.spoilt || scalar && c.read[r]
+		c.written[r] = true
+	}
+	if scalar {
+		c.section.scalar = append(c.section.scalar, s)
+		return
+	}
+	for _, r := range s.Reads {
+		c.looked[r] = true
+	}
+	for _, r := range s.Writes {
+		c.touched[r] = true
+	}
+	c.stores = c.stores || s.Name == "st"
+	c.section.vector = append(c.section.vector, s)
+	if s.checks() { // before the loop
+		c.section.scalar = append(c.section.scalar, s)
+	}
+}
+
+// scalar says whether an instruction is done before the loop.
+func (s *step) scalar() bool {
+	if s.D.Class == Predicate {
+		return comparesRegular(s)
+	}
+	return len(s.Writes) > 0 && s.kind.Form != Vector
+}
+
+func (s *step) isMemory() bool { return s.Name == "ld" || s.Name == "st" }
+
+// checks says whether an instruction may fail.
+func (s *step) checks() bool { return s.isMemory() || s.widens() }
+
+// widens says whether an instruction takes a register with a stride for a
+// number, which must not wrap around along a chunk.
+func (s *step) widens() bool {
+	if s.kind.Form != Chunked {
+		return false
+	}
+	switch s.Name {
+	case "cvt.s64.s32", "cvt.u64.s32", "cvt.u64.u32", "cvt.s64.u32", "mul.wide.s32", "mul.wide.u32", "mad.wide.s32", "mad.wide.u32":
+		for i, k := range s.sources {
+			if s.Op.Sources[i].Class == Bits32 && k.Stride != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// flush emits the section; pc is the instruction behind it.
+func (c *compiler) flush(pc int32) {
+	sec := &c.section
+	if sec.start < 0 {
+		return
+	}
+	here := &label{}
+	c.bind(here)
+	c.code.live[sec.start] = sec.before
+	c.code.compiled += len(sec.vector)
+	for _, s := range sec.scalar {
+		if s.scalar() {
+			c.code.compiled++
+		}
+		c.prepare(s)
+	}
+	if len(sec.vector) > 0 {
+		c.loop(sec.vector, pc)
+	}
+	c.entries = append(c.entries, entry{sec.start, false, here})
+	sec.start = -1
+}

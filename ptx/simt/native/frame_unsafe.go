@@ -1,0 +1,91 @@
+package native
+
+import "unsafe"
+
+// View is a stretch of global memory as compiled code checks it.
+type View struct {
+	Base, Size uint64
+	Ptr        unsafe.Pointer
+}
+
+// Wait is lanes that wait, at a basic block, for those that run; the first of a
+// frame's has no lanes. Where the lanes that run come to the same place, they
+// become one again; where they come to Bound or behind, the code returns.
+type Wait struct {
+	At, Bound int32
+	_         [24]byte
+	Mask      [4]uint64
+}
+
+// maxWaits is how often lanes may part before the caller must look after them.
+const maxWaits = 4
+
+// Waiting returns the lanes that wait after compiled code has returned.
+func (f *Frame) Waiting() []Wait {
+	return f.Waits[1 : 1+(f.Top-uint64(offWaits))/uint64(waitBytes)]
+}
+
+// Frame is what compiled code works on. The offsets of its fields are part of
+// the code.
+type Frame struct {
+	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
+	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
+	Forms32, Forms64   unsafe.Pointer // a structure a register, of which base is the last field
+	Predicates         unsafe.Pointer // 32 bytes a register
+	Views              *View
+	Shared             unsafe.Pointer
+	SharedSize         uint64             // of a block
+	SharedOffset       [ChunkPitch]uint64 // of each chunk's block from Shared
+	Mask               [4]uint64          // lanes that run
+	ActiveChunks       uint64             // chunks with such lanes, a bit each
+	Chunks             uint64             // of the gang, rounded up to an even number
+	Budget             int64
+	Spin, SpinLimit    int64
+	WholeLimit         int64     // SpinLimit while no lanes wait
+	SplitLimit         int64     // while some do
+	Live               [4]uint64 // lanes without which a basic block that needs all cannot run
+	Full               uint64    // not zero if Mask has all of them
+	Barriers           uint64    // not zero if nobody else is to come to a barrier when the group is full and no lanes wait
+	Lanes, LaneOps     uint64    // lanes of Mask; instructions times lanes so far
+	Top                uint64    // where the last of Waits lies, from the begin of the frame
+	Waits              [maxWaits + 1]Wait
+	At                 uint32
+	Reason             Reason
+	pc                 uintptr // where to enter
+}
+
+const (
+	offValues32     = int(unsafe.Offsetof(Frame{}.Values32))
+	offValues64     = int(unsafe.Offsetof(Frame{}.Values64))
+	offBases32      = int(unsafe.Offsetof(Frame{}.Bases32))
+	offBases64      = int(unsafe.Offsetof(Frame{}.Bases64))
+	offForms32      = int(unsafe.Offsetof(Frame{}.Forms32))
+	offForms64      = int(unsafe.Offsetof(Frame{}.Forms64))
+	offPredicates   = int(unsafe.Offsetof(Frame{}.Predicates))
+	offViews        = int(unsafe.Offsetof(Frame{}.Views))
+	offShared       = int(unsafe.Offsetof(Frame{}.Shared))
+	offSharedSize   = int(unsafe.Offsetof(Frame{}.SharedSize))
+	offSharedOffset = int(unsafe.Offsetof(Frame{}.SharedOffset))
+	offMask         = int(unsafe.Offsetof(Frame{}.Mask))
+	offActiveChunks = int(unsafe.Offsetof(Frame{}.ActiveChunks))
+	offChunks       = int(unsafe.Offsetof(Frame{}.Chunks))
+	offBudget       = int(unsafe.Offsetof(Frame{}.Budget))
+	offSpin         = int(unsafe.Offsetof(Frame{}.Spin))
+	offSpinLimit    = int(unsafe.Offsetof(Frame{}.SpinLimit))
+	offFull         = int(unsafe.Offsetof(Frame{}.Full))
+	offWholeLimit   = int(unsafe.Offsetof(Frame{}.WholeLimit))
+	offSplitLimit   = int(unsafe.Offsetof(Frame{}.SplitLimit))
+	offLive         = int(unsafe.Offsetof(Frame{}.Live))
+	offBarriers     = int(unsafe.Offsetof(Frame{}.Barriers))
+	offLanes        = int(unsafe.Offsetof(Frame{}.Lanes))
+	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
+	offTop          = int(unsafe.Offsetof(Frame{}.Top))
+	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
+	offAt           = int(unsafe.Offsetof(Frame{}.At))
+	offReason       = int(unsafe.Offsetof(Frame{}.Reason))
+
+	viewBytes = int(unsafe.Sizeof(View{}))
+	waitBytes = int(unsafe.Sizeof(Wait{}))
+	waitBound = int(unsafe.Offsetof(Wait{}.Bound))
+	waitMask  = int(unsafe.Offsetof(Wait{}.Mask))
+)

@@ -1,0 +1,358 @@
+//go:build linux && amd64
+
+package native
+
+import "encoding/binary"
+
+// Loads and stores. What is checked before the loop is the address as a state
+// space counts it; the loop then reaches memory without looking.
+
+// bounds emits, for an access, the address of its view in rdx, what to add to
+// an address to get the offset in it in rdi, and one more than the largest
+// offset allowed in rax. It fails if there is none.
+func (c *compiler) bounds(s *step, more int64, span int64) {
+	c.set(rdi, uint64(s.Imm+more))
+	if s.Space == Global {
+		c.view(s)
+		c.legacy(true, opSub, rdi, at(rdx, 0))
+		c.legacy(true, opMov, rax, at(rdx, 8))
+	} else {
+		c.legacy(true, opMov, rax, at(regFrame, offSharedSize))
+	}
+	c.immediate(true, 5, inReg(rax), int32(span))
+	c.jumpIf(ccBelow, c.failed())
+}
+
+// view gets the address of an access's view into rdx.
+func (c *compiler) view(s *step) {
+	v := c.code.views[s.index]
+	if v < 0 {
+		v = int32(c.code.count)
+		c.code.count++
+		c.code.views[s.index] = v
+	}
+	c.legacy(true, opMov, rdx, at(regFrame, offViews))
+	if v > 0 {
+		c.immediate(true, 0, inReg(rdx), v*int32(viewBytes))
+	}
+}
+
+// bytesOf is how many bytes a lane reaches.
+func (s *step) bytesOf() int64 { return int64(s.Size * len(s.Elements)) }
+
+// checkMemory emits the check of an access.
+func (c *compiler) checkMemory(s *step) {
+	r, k := s.Op.Sources[0], s.sources[0]
+	n := s.bytesOf()
+	switch k.Form {
+	case Uniform:
+		c.bounds(s, 0, n)
+		c.legacy(true, opAdd, rdi, home(r))
+		c.legacy(true, opCmp, rdi, inReg(rax))
+		c.jumpIf(ccAbove, c.failed())
+		if n > 1 {
+			c.legacy(false, []byte{0xf7}, 0, inReg(rdi), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
+			c.jumpIf(ccNotEqual, c.failed())
+		}
+	case Chunked:
+		c.bounds(s, min(0, 15*k.Stride), max(k.Stride, -k.Stride)*15+n)
+		c.checkChunks(r, n)
+	default:
+		c.bounds(s, 0, n)
+		c.checkLanes(s, r, n)
+	}
+}
+
+// checkChunks compares the offsets of all active chunks.
+func (c *compiler) checkChunks(r Ref, n int64) {
+	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
+	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
+	for half := range 2 {
+		c.evex(vpaddq, zmm, zmmT2, zmmT1, bases(r, half), masked{})
+		c.evex(vpcmpuq, zmm, 4+half, zmmT2, inReg(zmmT0), masked{}, 6)
+		c.evex(vptestmq, zmm, 6+half, zmmT2, c.word64(uint64(n-1)), masked{})
+	}
+	c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
+	c.vex(coding{1, 1, 0, 0x4b}, true, 6, 7, inReg(6))
+	c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(6))    // korw
+	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovw
+	c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
+	c.jumpIf(ccNotEqual, c.failed())
+}
+
+// checkLanes compares the offsets of all active lanes.
+func (c *compiler) checkLanes(s *step, r Ref, n int64) {
+	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
+	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
+	c.vex(coding{0, 1, 0, 0x47}, true, 4, 4, inReg(4)) // kxorw: nothing failed yet
+	c.rounds(func() {
+		c.guardMask(s)
+		for part := range 4 {
+			k := c.quarter(kMask, part)
+			c.evex(vpaddq, zmm, zmmT2, zmmT1, lanes(r, part), masked{})
+			c.evex(vpcmpuq, zmm, 5, zmmT2, inReg(zmmT0), masked{k: k}, 6)
+			c.evex(vptestmq, zmm, 6, zmmT2, c.word64(uint64(n-1)), masked{k: k})
+			c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(5))
+			c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(6))
+		}
+	})
+	c.vex(coding{0, 1, 0, 0x98}, false, 4, 0, inReg(4)) // kortestw
+	c.jumpIf(ccNotEqual, c.failed())
+}
+
+// loadUniform loads what all lanes read from one place.
+func (c *compiler) loadUniform(s *step) {
+	// rdi has the offset.
+	if s.Space == Global {
+		c.legacy(true, opAdd, rdi, at(rdx, 16))
+	} else {
+		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+	}
+	for e, r := range s.Elements {
+		from := at(rdi, e*s.Size)
+		switch {
+		case s.Size == 1 && s.Signed:
+			c.legacy(false, opSx8, rax, from)
+		case s.Size == 1:
+			c.legacy(false, opZx8, rax, from)
+		case s.Size == 2 && s.Signed:
+			c.legacy(false, opSx16, rax, from)
+		case s.Size == 2:
+			c.legacy(false, opZx16, rax, from)
+		default:
+			c.legacy(s.Size == 8, opMov, rax, from)
+		}
+		k := Kind{Form: Uniform}
+		if c.isCarried(r) {
+			k = c.carried[r]
+		}
+		c.setUniform(r, k)
+	}
+}
+
+// supportedAccess says whether a load or store can be compiled: as many bytes
+// as the register has, or fewer one behind the other.
+func (c *compiler) supportedAccess(s *step) bool {
+	k := s.sources[0]
+	if s.Space != Global && (s.Space != Shared || c.NoShared) || len(s.Elements) == 0 {
+		return false
+	}
+	if s.Imm != int64(int32(s.Imm)) || s.Imm > 1<<30 || s.Imm < -1<<30 {
+		return false
+	}
+	class := Class(None)
+	for _, r := range s.Elements {
+		if r.Slot < 0 {
+			return false
+		}
+		if s.Name == "ld" && r == s.Op.Sources[0] && len(s.Elements) > 1 {
+			return false // the address would be lost on the way
+		}
+		class = r.Class
+	}
+	if s.Size == 8 && class != Bits64 || s.Size < 8 && class != Bits32 {
+		return false
+	}
+	if k.Form == Chunked && k.Stride%s.bytesOf() != 0 {
+		return false
+	}
+	if s.Size >= 4 {
+		return true
+	}
+	// Bytes and halves have no gather.
+	return len(s.Elements) == 1 && (k.Form == Uniform && s.scalar() || k.Form == Chunked && k.Stride == int64(s.Size))
+}
+
+// pointers emits the addresses that the two chunks of a round add their bases
+// to, in rax and rdi, with the bases if there are such.
+func (c *compiler) pointers(s *step) {
+	r, k := s.Op.Sources[0], s.sources[0]
+	if s.Space == Global {
+		c.view(s)
+		c.legacy(true, opMov, rax, at(rdx, 16))
+		c.legacy(true, opSub, rax, at(rdx, 0))
+		c.legacy(true, opMov, rdi, inReg(rax))
+	} else {
+		c.legacy(true, opMov, rax, at(regFrame, offShared))
+		c.legacy(true, opMov, rdi, inReg(rax))
+		c.legacy(true, opAdd, rax, indexed(regFrame, regChunk, 3, offSharedOffset))
+		c.legacy(true, opAdd, rdi, indexed(regFrame, regChunk, 3, offSharedOffset+8))
+	}
+	switch k.Form {
+	case Uniform:
+		c.legacy(true, opAdd, rax, home(r))
+		c.legacy(true, opAdd, rdi, home(r))
+	case Chunked:
+		c.legacy(true, opAdd, rax, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8))
+		c.legacy(true, opAdd, rdi, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8+8))
+	}
+}
+
+// strides is the constant vector of 16 lane numbers times a stride.
+func (c *compiler) strides(stride int64) place {
+	var b []byte
+	for l := range int64(16) {
+		b = binary.LittleEndian.AppendUint32(b, uint32(l*stride))
+	}
+	return c.constant(b)
+}
+
+// chunkBase is the register with the address of a part's chunk.
+func chunkBase(part, parts int) int {
+	if part < parts/2 {
+		return rax
+	}
+	return rdi
+}
+
+// loadVector emits a load in the loop.
+func (c *compiler) loadVector(s *step) {
+	k := s.sources[0]
+	var addresses []int
+	if k.Form == Vector {
+		addresses = c.get(s.Op.Sources[0], k)
+	}
+	guard := c.guardMask(s)
+	c.pointers(s)
+	for e, r := range s.Elements {
+		d := c.fresh(r)
+		offset := int(s.Imm) + e*s.Size
+		if r.Class == Bits64 {
+			c.load64(s, d, addresses, guard, offset)
+		} else {
+			c.load32(s, d, addresses, guard, offset)
+		}
+		c.settle(s, r, d)
+	}
+}
+
+func (c *compiler) load32(s *step, d, addresses []int, guard uint8, offset int) {
+	k := s.sources[0]
+	for part, reg := range d {
+		base := chunkBase(part, 2)
+		switch {
+		case k.Form == Vector:
+			for half := range 2 {
+				m := c.quarter(guard, part*2+half)
+				to := reg
+				if half == 1 {
+					to = zmmT0
+				}
+				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m))) // kmovw: the gather clears it
+				c.evex(coding{1, 2, 0, 0x91}, zmm, to, 0, vectorIndexed(base, addresses[part*2+half], 0, offset), masked{k: 7})
+			}
+			c.evex(coding{1, 3, 1, 0x3a}, zmm, reg, reg, inReg(zmmT0), masked{}, 1) // vinserti64x4
+		case k.Form == Uniform || k.Stride == 0:
+			c.evex(vpbroadcastd, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+		case s.Size < 4:
+			op := coding{1, 2, 0, 0x31} // vpmovzxbd
+			if s.Size == 2 {
+				op.op = 0x33
+			}
+			if s.Signed {
+				op.op -= 0x10
+			}
+			c.evex(op, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+		case k.Stride == 4:
+			c.evex(vload32, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+		default:
+			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
+			c.evex(coding{1, 2, 0, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+		}
+	}
+}
+
+func (c *compiler) load64(s *step, d, addresses []int, guard uint8, offset int) {
+	k := s.sources[0]
+	for part, reg := range d {
+		base := chunkBase(part, 4)
+		m := c.quarter(guard, part)
+		switch {
+		case k.Form == Vector:
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
+			c.evex(coding{1, 2, 1, 0x91}, zmm, reg, 0, vectorIndexed(base, addresses[part], 0, offset), masked{k: 7})
+		case k.Form == Uniform || k.Stride == 0:
+			c.evex(vpbroadcastq, zmm, reg, 0, at(base, offset), masked{m, true})
+		case k.Stride == 8:
+			c.evex(vload64, zmm, reg, 0, at(base, offset+part%2*64), masked{m, true})
+		default:
+			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
+			c.evex(coding{1, 2, 1, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), masked{k: 7})
+		}
+	}
+}
+
+// storeVector emits a store in the loop.
+func (c *compiler) storeVector(s *step) {
+	k := s.sources[0]
+	var addresses []int
+	if k.Form == Vector {
+		addresses = c.get(s.Op.Sources[0], k)
+	}
+	guard := c.guardMask(s)
+	for e, r := range s.Elements {
+		v := c.get(r, s.sources[1+e])
+		if e == 0 {
+			c.pointers(s)
+		}
+		offset := int(s.Imm) + e*s.Size
+		if r.Class == Bits64 {
+			c.store64(s, v, addresses, guard, offset)
+		} else {
+			c.storeOf32(s, v, addresses, guard, offset)
+		}
+	}
+}
+
+func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, offset int) {
+	k := s.sources[0]
+	for part, reg := range v {
+		base := chunkBase(part, 2)
+		switch {
+		case k.Form == Vector:
+			for half := range 2 {
+				from := reg
+				if half == 1 {
+					from = zmmT0
+					c.evex(coding{1, 3, 1, 0x3b}, zmm, reg, 0, inReg(from), masked{}, 1) // vextracti64x4
+				}
+				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.quarter(guard, part*2+half))))
+				c.evex(coding{1, 2, 0, 0xa1}, zmm, from, 0, vectorIndexed(base, addresses[part*2+half], 0, offset), masked{k: 7})
+			}
+		case s.Size < 4:
+			op := coding{2, 2, 0, 0x31} // vpmovdb
+			if s.Size == 2 {
+				op.op = 0x33
+			}
+			c.evex(op, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
+		case k.Form == Chunked && k.Stride == 4:
+			c.evex(vstore32, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
+		default: // also to one place, where the last lane wins
+			stride := k.Stride
+			c.evex(vload32, zmm, zmmT0, 0, c.strides(stride), masked{})
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
+			c.evex(coding{1, 2, 0, 0xa0}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+		}
+	}
+}
+
+func (c *compiler) store64(s *step, v, addresses []int, guard uint8, offset int) {
+	k := s.sources[0]
+	for part, reg := range v {
+		base := chunkBase(part, 4)
+		m := c.quarter(guard, part)
+		switch {
+		case k.Form == Vector:
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
+			c.evex(coding{1, 2, 1, 0xa1}, zmm, reg, 0, vectorIndexed(base, addresses[part], 0, offset), masked{k: 7})
+		case k.Form == Chunked && k.Stride == 8:
+			c.evex(vstore64, zmm, reg, 0, at(base, offset+part%2*64), masked{k: m})
+		default:
+			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
+			c.evex(coding{1, 2, 1, 0xa0}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), masked{k: 7})
+		}
+	}
+}

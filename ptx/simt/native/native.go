@@ -1,0 +1,201 @@
+// Package native turns the instructions of a lowered kernel into machine code
+// for amd64 processors with AVX-512, and runs it.
+//
+// It knows registers, lanes and stretches of memory, but no thread, no group
+// and no fault: package simt does all that is not plain computation. Where
+// there is something to decide, the machine code returns and says at which
+// instruction; the registers are then exactly as the interpreter of package
+// simt has them there, so that it can go on, and hand back later.
+//
+// # How a gang is computed
+//
+// A basic block is compiled as one or more sections. A section computes first
+// what is the same for many lanes, once, then loops over the gang, 32 lanes a
+// round: a warp, so that its lanes go in lock-step. All checks of a section
+// come before anything that it changes for good. So whatever fails in it, the
+// interpreter can do the section over from its begin, and reports the fault.
+//
+// Every register has a kind while compiled code runs (see Kind): the same value
+// in all lanes, a base a chunk of 16 lanes with a constant stride, or a value a
+// lane. These are the interpreter's own forms. The kinds are guessed from those
+// of the constants; where control flow proves a guess wrong, package simt has
+// the kernel compiled again without it.
+//
+// # What holds of the machine code
+//
+// It never writes where it is, calls nothing and uses no stack: pages are
+// written, then made executable and read-only (see code_unsafe.go). It returns
+// after Frame.Budget instructions at the latest, so that neither the collector
+// nor a preemption waits for it. All memory that it reaches is behind pointers
+// of Frame, which the caller keeps alive; what the kernel computes is compared
+// with the bounds of Frame before it is used as an address.
+package native
+
+// Class is the class of a register.
+type Class uint8
+
+// The classes.
+const (
+	None Class = iota
+	Bits32
+	Bits64
+	Predicate
+)
+
+// Ref names a register.
+type Ref struct {
+	Class Class
+	Slot  int32
+}
+
+// Form is how the lanes of a register relate.
+type Form uint8
+
+// The forms; unknown is for a register that nobody has written.
+const (
+	unknown Form = iota
+	Uniform      // one value: the base of its form
+	Chunked      // a base a chunk of 16 lanes, plus the lane in the chunk times Stride
+	Vector       // a value a lane
+)
+
+// Kind is what compiled code takes for granted of a register.
+type Kind struct {
+	Form   Form
+	Stride int64
+}
+
+// Constant is a register that no instruction writes.
+type Constant struct {
+	Kind  Kind
+	Known bool // it has Value in every launch
+	Value uint64
+}
+
+// Space is the memory that a load or store reaches.
+type Space uint8
+
+// The spaces.
+const (
+	NoSpace Space = iota // not compiled
+	Global
+	Shared
+)
+
+// Flow says how an instruction ends its basic block.
+type Flow uint8
+
+// The flows. Those that may change which lanes run together are left to the
+// caller.
+const (
+	FlowNone    Flow = iota // it does not
+	FlowJump                // to Target
+	FlowBranch              // to Target where the first source, a predicate, holds
+	FlowBarrier             // wait for all threads of the block
+	FlowOther               // the caller knows; Successors says where it may lead
+)
+
+// Op is an instruction of a kernel.
+type Op struct {
+	Name       string // of the lane kernel, or as in compile; empty if it cannot be compiled
+	D          Ref
+	Sources    []Ref
+	Elements   []Ref // of loads and stores; Slot is -1 for one that is not wanted
+	Reads      []Ref // all registers that it reads
+	Writes     []Ref // all registers that it writes
+	Guard      int32 // predicate, or -1: lanes without it keep what they have
+	GuardNot   bool
+	Negated    bool // the predicate among the sources counts inverted
+	InvertA    bool
+	InvertB    bool
+	Private    bool // nobody looks at the destination's lanes outside the mask
+	Space      Space
+	Imm        int64
+	Size       int // bytes of an element
+	Signed     bool
+	Flow       Flow
+	Target     int32
+	Successors []int32
+	Anywhere   bool  // it may lead to where all registers are needed
+	End        int32 // index of the last instruction of its basic block
+	Head       bool  // it is the first one
+}
+
+// Kernel is what to compile.
+type Kernel struct {
+	Ops       []Op
+	Constants map[Ref]Constant
+	Carried   [Predicate + 1][2]int32 // slots of each class that carry values between basic blocks: first, and behind the last
+	Several   bool                    // a gang has the threads of several blocks
+	NoShared  bool                    // the lanes of a chunk may have different shared memories
+
+	// What is known not to hold: registers that are not uniform or chunked, and
+	// basic blocks, by their first instruction, that run without all live lanes.
+	Irregular map[Ref]bool
+	Diverged  map[int32]bool
+}
+
+// Value is a register with its kind.
+type Value struct {
+	Ref
+	Kind Kind
+	Idle bool // no lane that comes this way reads it before it writes it
+}
+
+// Code is a compiled kernel.
+type Code struct {
+	text     *text
+	heads    []int32   // offset of the code of a basic block, by its first instruction; -1 for others
+	sections []int32   // offset of the code that begins at an instruction; -1 if none does
+	live     [][]Value // by instruction
+	views    []int32   // number of the view of a memory instruction, or -1
+	count    int       // of views
+	full     []bool    // basic blocks that need all live lanes, by their first instruction
+	compiled int       // instructions that run in compiled code
+}
+
+// Live returns the registers that are needed at an instruction where code
+// begins or ends, with the kinds that they have there.
+func (c *Code) Live(pc int32) []Value { return c.live[pc] }
+
+// Enters says whether code begins at an instruction: with the accounting of its
+// basic block (head), or without.
+func (c *Code) Enters(pc int32, head bool) bool {
+	if head {
+		return c.heads[pc] >= 0
+	}
+	return c.sections[pc] >= 0
+}
+
+// NeedsFull says whether a basic block needs all live lanes, given its first
+// instruction. The caller must look where it enters the block behind its begin.
+func (c *Code) NeedsFull(first int32) bool { return c.full[first] }
+
+// View returns which of Frame.Views an instruction uses, or -1.
+func (c *Code) View(pc int32) int32 { return c.views[pc] }
+
+// Views returns how many views the code uses.
+func (c *Code) Views() int { return c.count }
+
+// Compiled returns how many instructions the code does itself.
+func (c *Code) Compiled() int { return c.compiled }
+
+// Reason is why compiled code returned.
+type Reason uint32
+
+// The reasons. At is the instruction that they are about.
+const (
+	Interpret Reason = iota // the instruction must be interpreted; all before it are done
+	Finish                  // the instruction ends its basic block, and the caller must decide how; it is counted already
+	Next                    // a basic block is done, and the next begins there
+	Exhausted               // the budget does not suffice for the basic block that begins there
+	Loop                    // the basic block that begins there is a loop's next round, and the limit is reached
+	Partial                 // the basic block that begins there needs all live lanes
+)
+
+// The widths of a gang's arrays, in lanes and chunks, whatever the gang has.
+const (
+	Pitch       = 256
+	ChunkPitch  = Pitch / 16
+	WarpsOfGang = Pitch / 32
+)

@@ -1,0 +1,331 @@
+//go:build linux && amd64
+
+package native
+
+import "slices"
+
+// The vector registers within a section's loop. A value of 32 bits takes two of
+// them, one of 64 bits four: 32 lanes. Whatever does not fit goes to its place
+// in the gang's arrays, and is loaded again from there.
+
+// held is a register of the kernel that is in vector registers.
+type held struct {
+	ref   Ref
+	regs  []int
+	dirty bool // its place in memory has another value
+	last  int  // the instruction of the loop that used it last
+}
+
+// event is a use of a register by the loop's instruction at a position.
+type event struct {
+	at      int
+	written bool
+}
+
+type registers struct {
+	inUse  map[Ref]*held
+	taken  [valueRegs]bool
+	events map[Ref][]event
+	at     int // position in the loop
+	ending int32
+	lastly map[Ref]int // where the loop writes a register last
+}
+
+// loop emits the instructions that are done for the lanes of each warp.
+func (c *compiler) loop(steps []*step, behind int32) {
+	c.registers = registers{inUse: map[Ref]*held{}, events: map[Ref][]event{}, ending: behind, lastly: map[Ref]int{}}
+	for i, s := range steps {
+		for _, r := range s.Reads {
+			c.events[r] = append(c.events[r], event{i, false})
+		}
+		if s.Guard >= 0 {
+			for _, r := range s.Writes {
+				c.events[r] = append(c.events[r], event{i, false})
+			}
+		}
+		for _, r := range s.Writes {
+			c.events[r] = append(c.events[r], event{i, true})
+			c.lastly[r] = i
+		}
+	}
+	for i, s := range steps {
+		s.anyNaN = c.hidesNaN(steps, i)
+	}
+	c.evex(vpbroadcastd, zmm, zmmNaN, 0, unbroadcast(c.word32(0x7fffffff)), masked{})
+	c.rounds(func() {
+		for i, s := range steps {
+			c.at = i
+			vectorOp(s)(c, s)
+			c.release(s.Reads)
+			c.release(s.Writes)
+		}
+	})
+}
+
+// rounds emits a loop over the warps of a gang that have lanes to run. Its body
+// finds the mask of the 32 lanes in k1, and of the upper 16 in k2.
+func (c *compiler) rounds(body func()) {
+	var top, next label
+	c.legacy(false, opXor, regLane, inReg(regLane))
+	c.legacy(false, opXor, regChunk, inReg(regChunk))
+	c.bind(&top)
+	c.legacy(false, opMov, rax, indexed(regFrame, regChunk, 1, offMask))
+	c.legacy(false, []byte{0x85}, rax, inReg(rax)) // test
+	c.jumpIf(ccEqual, &next)
+	c.vex(coding{3, 1, 0, 0x92}, false, kMask, 0, inReg(rax)) // kmovd
+	c.shiftMask(kHigh, kMask, 16)
+	body()
+	c.bind(&next)
+	c.immediate(true, 0, inReg(regLane), 128)
+	c.immediate(true, 0, inReg(regChunk), 2)
+	c.legacy(true, opCmp, regChunk, at(regFrame, offChunks))
+	c.jumpIf(ccBelow, &top)
+}
+
+func (c *compiler) shiftMask(to, from, by uint8) {
+	c.vex(coding{1, 3, 0, 0x31}, false, int(to), 0, inReg(int(from)), by) // kshiftrd
+}
+
+// half returns a mask register with the bits of 16 lanes, given that of 32.
+func (c *compiler) half(k uint8, part int) uint8 {
+	switch {
+	case part == 0:
+		return k
+	case k == kMask:
+		return kHigh
+	}
+	c.shiftMask(7, k, 16)
+	return 7
+}
+
+// quarter returns a mask register with the bits of 8 lanes.
+func (c *compiler) quarter(k uint8, part int) uint8 {
+	if part == 0 {
+		return k
+	}
+	c.shiftMask(7, k, uint8(8*part))
+	return 7
+}
+
+// partMask is half or quarter, by the width of values.
+func (c *compiler) partMask(k uint8, class Class, part int) uint8 {
+	if class == Bits64 {
+		return c.quarter(k, part)
+	}
+	return c.half(k, part)
+}
+
+// predicate returns where a round's bits of a predicate lie.
+func predicate(slot int32) place { return indexed(regPreds, regChunk, 1, int(slot)*32) }
+
+// guardMask returns the mask register of the lanes in which an instruction
+// runs.
+func (c *compiler) guardMask(s *step) uint8 {
+	if s.Guard < 0 {
+		return kMask
+	}
+	c.vex(coding{1, 1, 1, 0x90}, false, 3, 0, predicate(s.Guard)) // kmovd
+	op := coding{1, 1, 1, 0x41}                                   // kandd
+	if s.GuardNot {
+		op.op = 0x42 // kandnd
+	}
+	c.vex(op, true, 3, 3, inReg(kMask))
+	return 3
+}
+
+// lanes returns where a part of a round's lanes lies in the gang's arrays.
+func lanes(r Ref, part int) place {
+	if r.Class == Bits64 {
+		return indexed(regValues64, regLane, 1, int(r.Slot)*Pitch*8+part*64)
+	}
+	return indexed(regValues32, regLane, 0, int(r.Slot)*Pitch*4+part*64)
+}
+
+func parts(class Class) int {
+	if class == Bits64 {
+		return 4
+	}
+	return 2
+}
+
+func unbroadcast(p place) place {
+	p.bcast = false
+	return p
+}
+
+// nextUse returns where the loop reads a register next, behind the position at
+// hand; -1 if it does not before it writes it.
+func (c *compiler) nextUse(r Ref) int {
+	list := c.events[r]
+	for len(list) > 0 && list[0].at <= c.at {
+		list = list[1:]
+	}
+	c.events[r] = list
+	if len(list) == 0 || list[0].written {
+		return -1
+	}
+	return list[0].at
+}
+
+// allocate finds vector registers, at the cost of what is needed last.
+func (c *compiler) allocate(n int) []int {
+	var regs []int
+	for r := 0; r < valueRegs && len(regs) < n; r++ {
+		if !c.taken[r] {
+			c.taken[r] = true
+			regs = append(regs, r)
+		}
+	}
+	for len(regs) < n {
+		c.evict()
+		regs = append(regs, c.allocate(n-len(regs))...)
+	}
+	return regs
+}
+
+// evict frees the registers of the value whose next use is farthest.
+func (c *compiler) evict() {
+	var worst *held
+	far := -1
+	for _, h := range c.sorted() {
+		if h.last == c.at {
+			continue
+		}
+		if next := c.nextUse(h.ref); next > far {
+			worst, far = h, next
+		}
+	}
+	if worst == nil {
+		panic(tooMany("an instruction needs more registers than there are"))
+	}
+	if worst.dirty {
+		c.spill(worst)
+	}
+	c.drop(worst)
+}
+
+// sorted returns what is held, always in the same order.
+func (c *compiler) sorted() []*held {
+	list := make([]*held, 0, len(c.inUse))
+	for _, h := range c.inUse {
+		list = append(list, h)
+	}
+	slices.SortFunc(list, func(x, y *held) int { return x.regs[0] - y.regs[0] })
+	return list
+}
+
+func (c *compiler) drop(h *held) {
+	for _, r := range h.regs {
+		c.taken[r] = false
+	}
+	delete(c.inUse, h.ref)
+}
+
+// spill stores a value's active lanes at its place.
+func (c *compiler) spill(h *held) {
+	op := vstore32
+	if h.ref.Class == Bits64 {
+		op = vstore64
+	}
+	for part, r := range h.regs {
+		c.evex(op, zmm, r, 0, lanes(h.ref, part), masked{k: c.partMask(kMask, h.ref.Class, part)})
+	}
+	h.dirty = false
+}
+
+// release frees those of an instruction's registers that are not used any more.
+func (c *compiler) release(refs []Ref) {
+	for _, r := range refs {
+		if h := c.inUse[r]; h != nil && c.nextUse(r) < 0 {
+			c.drop(h)
+		}
+	}
+}
+
+// get returns the vector registers that hold a source.
+func (c *compiler) get(r Ref, k Kind) []int {
+	if h := c.inUse[r]; h != nil {
+		h.last = c.at
+		return h.regs
+	}
+	h := &held{ref: r, last: c.at}
+	h.regs = c.allocate(parts(r.Class))
+	c.inUse[r] = h
+	load, one := vload32, vpbroadcastd
+	if r.Class == Bits64 {
+		load, one = vload64, vpbroadcastq
+	}
+	for part, reg := range h.regs {
+		switch k.Form {
+		case Uniform:
+			if part == 0 {
+				c.evex(one, zmm, reg, 0, home(r), masked{})
+			} else {
+				c.evex(vload64, zmm, reg, 0, inReg(h.regs[0]), masked{})
+			}
+		case Chunked:
+			c.expand(r, k, part, reg)
+		default:
+			c.evex(load, zmm, reg, 0, lanes(r, part), masked{})
+		}
+	}
+	return h.regs
+}
+
+// expand computes the lanes of a chunked register.
+func (c *compiler) expand(r Ref, k Kind, part, reg int) {
+	if r.Class == Bits32 {
+		c.evex(vpbroadcastd, zmm, reg, 0, indexed(regBases32, regChunk, 2, int(r.Slot)*ChunkPitch*4+part*4), masked{})
+		if k.Stride != 0 {
+			c.evex(vpaddd, zmm, reg, reg, c.strides(k.Stride), masked{})
+		}
+		return
+	}
+	c.evex(vpbroadcastq, zmm, reg, 0, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8+part/2*8), masked{})
+	if k.Stride != 0 {
+		c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part%2), masked{})
+	}
+}
+
+// operand returns a part of a source as the last operand of an instruction: in
+// a register, or in memory if it is not needed again.
+func (c *compiler) operand(r Ref, k Kind, part int) place {
+	if h := c.inUse[r]; h == nil {
+		switch {
+		case k.Form == Uniform:
+			p := home(r)
+			p.bcast = true
+			return p
+		case k.Form == Vector && c.nextUse(r) < 0:
+			return lanes(r, part)
+		}
+	}
+	return inReg(c.get(r, k)[part])
+}
+
+// fresh returns vector registers for a destination.
+func (c *compiler) fresh(r Ref) []int { return c.allocate(parts(r.Class)) }
+
+// settle ends an instruction that has computed a register: lanes without its
+// guard keep what they had, and what is needed behind the loop is stored.
+func (c *compiler) settle(s *step, r Ref, d []int) {
+	if s.Guard >= 0 {
+		old := c.get(r, s.old)
+		guard := c.guardMask(s)
+		blend := coding{1, 2, 0, 0x64} // vpblendmd
+		if r.Class == Bits64 {
+			blend.w = 1
+		}
+		for part, reg := range d {
+			c.evex(blend, zmm, reg, old[part], inReg(reg), masked{k: c.partMask(guard, r.Class, part)})
+		}
+	}
+	if h := c.inUse[r]; h != nil {
+		c.drop(h)
+	}
+	h := &held{ref: r, regs: d, dirty: true, last: c.at}
+	c.inUse[r] = h
+	if c.lastly[r] == c.at && c.isNeeded(r, c.ending) {
+		c.spill(h)
+	}
+}

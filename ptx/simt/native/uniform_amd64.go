@@ -1,0 +1,449 @@
+//go:build linux && amd64
+
+package native
+
+import "strings"
+
+// What comes before a section's loop: instructions on values that are the same
+// in all lanes, on general registers, and on bases of chunks, all of a gang in
+// one or two vectors; and the checks of everything that may fail.
+
+// home returns where a uniform register lies.
+func home(r Ref) place {
+	if r.Class == Bits64 {
+		return at(regForms64, int(r.Slot)*24+16)
+	}
+	return at(regForms32, int(r.Slot)*12+8)
+}
+
+// bases returns where the bases of chunks lie; part 1 is the second half of
+// those of 64 bits.
+func bases(r Ref, part int) place {
+	if r.Class == Bits64 {
+		return at(regBases64, int(r.Slot)*ChunkPitch*8+part*64)
+	}
+	return at(regBases32, int(r.Slot)*ChunkPitch*4)
+}
+
+// failed is where a section goes whose checks fail: the interpreter does it
+// over.
+func (c *compiler) failed() *label { return c.exit(exit{reason: Interpret, at: c.section.start}) }
+
+// prepare emits what an instruction needs before the loop.
+func (c *compiler) prepare(s *step) {
+	switch {
+	case s.isMemory():
+		c.checkMemory(s)
+		if s.scalar() {
+			c.loadUniform(s)
+		}
+	case s.D.Class == Predicate && c.uniformSources(s):
+		c.compareUniform(s)
+	case s.D.Class == Predicate:
+		c.compareChunked(s)
+	case c.uniformSources(s) && c.uniformly(s):
+		uniformOps[s.Name](c, s)
+	default:
+		c.chunkedOp(s)
+	}
+}
+
+func (c *compiler) uniformSources(s *step) bool {
+	for _, k := range s.sources {
+		if k.Form != Uniform {
+			return false
+		}
+	}
+	return true
+}
+
+// setUniform gives a register the value in rax: as a whole, or in all chunks.
+func (c *compiler) setUniform(r Ref, k Kind) {
+	switch {
+	case k.Form == Uniform:
+		c.legacy(r.Class == Bits64, opStore, rax, home(r))
+	case r.Class == Bits64:
+		c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
+		c.evex(vstore64, zmm, zmmT0, 0, bases(r, 0), masked{})
+		c.evex(vstore64, zmm, zmmT0, 0, bases(r, 1), masked{})
+	default:
+		c.evex(coding{1, 2, 0, 0x7c}, zmm, zmmT0, 0, inReg(rax), masked{})
+		c.evex(vstore32, zmm, zmmT0, 0, bases(r, 0), masked{})
+	}
+}
+
+func (s *step) wide() bool { return s.D.Class == Bits64 }
+
+// uniformOps are the instructions that are done on general registers where
+// all their sources are uniform.
+var uniformOps map[string]func(*compiler, *step)
+
+func init() {
+	uniformOps = map[string]func(*compiler, *step){
+		"mov.b32": uniformBinary(nil), "mov.b64": uniformBinary(nil),
+		"add.b32": uniformBinary(opAdd), "add.b64": uniformBinary(opAdd), "sub.b32": uniformBinary(opSub), "sub.b64": uniformBinary(opSub),
+		"and.b32": uniformBinary(opAnd), "and.b64": uniformBinary(opAnd), "or.b32": uniformBinary(opOr), "or.b64": uniformBinary(opOr),
+		"xor.b32": uniformBinary(opXor), "xor.b64": uniformBinary(opXor), "mul.lo.b32": uniformBinary(opMul), "mul.lo.b64": uniformBinary(opMul),
+		"mad.lo.b32": uniformMad, "mad.lo.b64": uniformMad,
+		"shl.b32": uniformShift(4), "shl.b64": uniformShift(4), "shr.u32": uniformShift(5), "shr.u64": uniformShift(5),
+		"shr.s32": uniformShift(7), "shr.s64": uniformShift(7),
+		"cvt.s64.s32": uniformExtend(opMovsx), "cvt.u64.s32": uniformExtend(opMovsx), "cvt.u64.u32": uniformExtend(opMov), "cvt.s64.u32": uniformExtend(opMov),
+		"cvt.u32.u64": uniformNarrow, "cvt.s32.s64": uniformNarrow, "cvt.u32.s64": uniformNarrow, "cvt.s32.u64": uniformNarrow,
+		"mul.wide.s32": uniformWide(opMovsx), "mul.wide.u32": uniformWide(opMov), "mad.wide.s32": uniformWide(opMovsx), "mad.wide.u32": uniformWide(opMov),
+	}
+}
+
+func uniformBinary(opcode []byte) func(*compiler, *step) {
+	return func(c *compiler, s *step) {
+		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+		if opcode != nil {
+			c.legacy(s.wide(), opcode, rax, home(s.Op.Sources[1]))
+		}
+		c.setUniform(s.D, s.kind)
+	}
+}
+
+func uniformMad(c *compiler, s *step) {
+	c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+	c.legacy(s.wide(), opMul, rax, home(s.Op.Sources[1]))
+	c.legacy(s.wide(), opAdd, rax, home(s.Op.Sources[2]))
+	c.setUniform(s.D, s.kind)
+}
+
+// uniformShift shifts by a literal; PTX clamps counts, the processor does not.
+func uniformShift(which int) func(*compiler, *step) {
+	return func(c *compiler, s *step) {
+		width := uint64(32)
+		if s.wide() {
+			width = 64
+		}
+		by := uint64(uint32(c.Constants[s.Op.Sources[1]].Value))
+		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+		switch {
+		case by < width:
+			c.shift(s.wide(), which, rax, uint8(by))
+		case which == 7:
+			c.shift(s.wide(), which, rax, uint8(width-1))
+		default:
+			c.set(rax, 0)
+		}
+		c.setUniform(s.D, s.kind)
+	}
+}
+
+func uniformExtend(opcode []byte) func(*compiler, *step) {
+	wide := &opcode[0] == &opMovsx[0]
+	return func(c *compiler, s *step) {
+		c.legacy(wide, opcode, rax, home(s.Op.Sources[0]))
+		c.setUniform(s.D, s.kind)
+	}
+}
+
+func uniformNarrow(c *compiler, s *step) {
+	c.legacy(false, opMov, rax, home(s.Op.Sources[0]))
+	c.setUniform(s.D, s.kind)
+}
+
+func uniformWide(opcode []byte) func(*compiler, *step) {
+	wide := &opcode[0] == &opMovsx[0]
+	return func(c *compiler, s *step) {
+		c.legacy(wide, opcode, rax, home(s.Op.Sources[0]))
+		c.legacy(wide, opcode, rdx, home(s.Op.Sources[1]))
+		c.legacy(true, opMul, rax, inReg(rdx))
+		if len(s.Op.Sources) == 3 {
+			c.legacy(true, opAdd, rax, home(s.Op.Sources[2]))
+		}
+		c.setUniform(s.D, s.kind)
+	}
+}
+
+// condition takes the name of a comparison of integers apart; ok is false for
+// others.
+func condition(name string) (cmp string, signed bool, bits string, ok bool) {
+	rest, found := strings.CutPrefix(name, "setp.")
+	cmp, t, found2 := strings.Cut(rest, ".")
+	if !found || !found2 || len(t) < 3 {
+		return "", false, "", false
+	}
+	switch t {
+	case "s32", "u32", "b32", "s64", "u64", "b64":
+		return cmp, t[0] == 's', t[1:], true
+	}
+	return "", false, "", false
+}
+
+// comparesRegular says whether an instruction compares integers that are
+// uniform or chunked.
+func comparesRegular(s *step) bool {
+	if _, _, _, ok := condition(s.Name); !ok || s.Guard >= 0 {
+		return false
+	}
+	for _, k := range s.sources {
+		if k.Form == Vector {
+			return false
+		}
+	}
+	return true
+}
+
+// compareUniform gives all lanes of a predicate one answer.
+func (c *compiler) compareUniform(s *step) {
+	cmp, signed, bits, _ := condition(s.Name)
+	wide := bits == "64"
+	cc := map[string]uint8{"eq": ccEqual, "ne": ccNotEqual, "lt": ccBelow, "le": ccBelowEqual, "gt": ccAbove, "ge": ccAboveEqual}[cmp]
+	if signed {
+		if other, ok := map[string]uint8{"lt": ccLess, "le": ccLessEqual, "gt": ccGreater, "ge": ccGreaterEqual}[cmp]; ok {
+			cc = other
+		}
+	}
+	c.legacy(wide, opMov, rdx, home(s.Op.Sources[0]))
+	c.set(rax, 0)
+	c.legacy(wide, opCmp, rdx, home(s.Op.Sources[1]))
+	c.bytes(0x0f, 0x90|cc, 0xc0)                // setcc al
+	c.legacy(true, []byte{0xf7}, 3, inReg(rax)) // neg
+	c.setAll(s)
+}
+
+// setAll gives all lanes of a predicate the answer in rax, 0 or -1.
+func (c *compiler) setAll(s *step) {
+	c.evex(coding{1, 2, 1, 0x7c}, ymm, zmmT0, 0, inReg(rax), masked{}) // vpbroadcastq
+	p := at(regPreds, int(s.D.Slot)*32)
+	if !s.Private {
+		c.evex(coding{2, 1, 1, 0x6f}, ymm, zmmT1, 0, at(regFrame, offMask), masked{})
+		// The mask chooses between the answer and what is there.
+		c.evex(coding{1, 3, 1, 0x25}, ymm, zmmT1, zmmT0, p, masked{}, 0xca) // vpternlogq: mask ? answer : old
+		c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT1, 0, p, masked{})
+		return
+	}
+	c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT0, 0, p, masked{})
+}
+
+// compareChunked compares by the first and the last lane of each chunk: in
+// between the answer changes at most once, if nothing wraps around. Mostly it is
+// the same everywhere; else all lanes are compared.
+func (c *compiler) compareChunked(s *step) {
+	cmp, _, bits, _ := condition(s.Name)
+	op, how, _ := comparison(s.Name)
+	var mixed, none, done label
+	if bits == "32" && cmp != "eq" && cmp != "ne" {
+		for i, r := range s.Op.Sources {
+			first, last := zmmT0+i, zmmT2+i
+			c.chunkLoad(first, r, s.sources[i], 0)
+			stride := s.sources[i].Stride
+			if stride == 0 {
+				c.evex(vload64, zmm, last, 0, inReg(first), masked{})
+				continue
+			}
+			c.evex(vpaddd, zmm, last, first, c.word32(uint32(15*stride)), masked{})
+			wrong := byte(1)
+			if stride < 0 {
+				wrong = 6
+			}
+			c.evex(op, zmm, 5, last, inReg(first), masked{}, wrong)
+			c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5)) // kmovw
+			c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
+			c.jumpIf(ccNotEqual, &mixed)
+		}
+		c.evex(op, zmm, 5, zmmT0, inReg(zmmT1), masked{}, how)
+		c.evex(op, zmm, 6, zmmT2, inReg(zmmT3), masked{}, how)
+		c.legacy(true, opMov, rdi, at(regFrame, offActiveChunks))
+		c.vex(coding{0, 1, 0, 0x45}, true, 7, 5, inReg(6)) // korw
+		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
+		c.legacy(false, []byte{0x85}, rdi, inReg(rax)) // test
+		c.jumpIf(ccEqual, &none)
+		c.vex(coding{0, 1, 0, 0x41}, true, 7, 5, inReg(6)) // kandw
+		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
+		c.legacy(false, opAnd, rax, inReg(rdi))
+		c.legacy(false, opCmp, rax, inReg(rdi))
+		c.jumpIf(ccNotEqual, &mixed)
+		c.legacy(true, []byte{0xc7}, 0, inReg(rax), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&none)
+		c.set(rax, 0)
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&mixed)
+	}
+	c.rounds(func() { c.compareLanes(s, op, how) })
+	c.bind(&done)
+}
+
+// compareLanes compares the lanes of a round without keeping any.
+func (c *compiler) compareLanes(s *step, op coding, how byte) {
+	class := s.Op.Sources[0].Class
+	for part := range parts(class) {
+		for i, r := range s.Op.Sources {
+			k := s.sources[i]
+			if k.Form == Chunked {
+				c.expand(r, k, part, zmmT0+i)
+				continue
+			}
+			one := vpbroadcastd
+			if class == Bits64 {
+				one = vpbroadcastq
+			}
+			c.evex(one, zmm, zmmT0+i, 0, home(r), masked{})
+		}
+		c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+	}
+	c.gatherBits(class)
+	c.setPredicate(s)
+}
+
+// The common vector instructions.
+var (
+	vpaddd       = coding{1, 1, 0, 0xfe}
+	vpaddq       = coding{1, 1, 1, 0xd4}
+	vpsubd       = coding{1, 1, 0, 0xfa}
+	vpsubq       = coding{1, 1, 1, 0xfb}
+	vpmulld      = coding{1, 2, 0, 0x40}
+	vpmullq      = coding{1, 2, 1, 0x40}
+	vload32      = coding{2, 1, 0, 0x6f}
+	vload64      = coding{2, 1, 1, 0x6f}
+	vstore32     = coding{2, 1, 0, 0x7f}
+	vstore64     = coding{2, 1, 1, 0x7f}
+	vpmovsxdq    = coding{1, 2, 0, 0x25}
+	vpmovzxdq    = coding{1, 2, 0, 0x35}
+	vpmovqd      = coding{2, 2, 0, 0x35}
+	vpbroadcastd = coding{1, 2, 0, 0x58}
+	vpbroadcastq = coding{1, 2, 1, 0x59}
+	fromGPR64    = coding{1, 2, 1, 0x7c}
+	vpsllvd      = coding{1, 2, 0, 0x47}
+	vpsllvq      = coding{1, 2, 1, 0x47}
+	vpcmpd       = coding{1, 3, 0, 0x1f}
+	vpcmpud      = coding{1, 3, 0, 0x1e}
+	vpcmpq       = coding{1, 3, 1, 0x1f}
+	vpcmpuq      = coding{1, 3, 1, 0x1e}
+	vptestmq     = coding{1, 2, 1, 0x27}
+)
+
+// spread is a uniform or chunked register as an operand of an instruction on
+// the bases of all chunks.
+func (c *compiler) spread(r Ref, k Kind, part int) place {
+	if k.Form == Uniform {
+		p := home(r)
+		p.bcast = true
+		return p
+	}
+	return bases(r, part)
+}
+
+// chunkLoad gets the bases of a source into a vector register.
+func (c *compiler) chunkLoad(reg int, r Ref, k Kind, part int) {
+	p := c.spread(r, k, part)
+	load, one := vload32, vpbroadcastd
+	if r.Class == Bits64 {
+		load, one = vload64, vpbroadcastq
+	}
+	if p.bcast {
+		p.bcast = false
+		c.evex(one, zmm, reg, 0, p, masked{})
+		return
+	}
+	c.evex(load, zmm, reg, 0, p, masked{})
+}
+
+// chunkedOp computes the bases of all chunks at once.
+func (c *compiler) chunkedOp(s *step) {
+	if s.widens() {
+		c.checkSteady(s)
+	}
+	parts, add, sub, mul := 1, vpaddd, vpsubd, vpmulld
+	if s.wide() {
+		parts, add, sub, mul = 2, vpaddq, vpsubq, vpmullq
+	}
+	src, k := s.Op.Sources, s.sources
+	// All parts are read before any is written: the destination may be a source.
+	for part := range parts {
+		d := zmmT0 + part
+		switch s.Name {
+		case "mov.b32", "mov.b64":
+			c.chunkLoad(d, src[0], k[0], part)
+		case "cvt.u32.u64", "cvt.s32.s64", "cvt.u32.s64", "cvt.s32.u64":
+			for half := range 2 {
+				c.chunkLoad(zmmT1, src[0], k[0], half)
+				c.evex(vpmovqd, zmm, zmmT1, 0, inReg(zmmT2+half), masked{})
+			}
+			c.evex(coding{1, 3, 1, 0x3a}, zmm, d, zmmT2, inReg(zmmT3), masked{}, 1) // vinserti64x4
+		case "cvt.s64.s32", "cvt.u64.s32", "cvt.u64.u32", "cvt.s64.u32":
+			c.chunkWiden(d, src[0], k[0], part, strings.HasSuffix(s.Name, "s32"))
+		case "add.b32", "add.b64":
+			c.chunkLoad(d, src[0], k[0], part)
+			c.evex(add, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+		case "sub.b32", "sub.b64":
+			c.chunkLoad(d, src[0], k[0], part)
+			c.evex(sub, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+		case "shl.b32", "shl.b64":
+			by, _ := c.literal(s, 1)
+			c.chunkLoad(d, src[0], k[0], part)
+			if s.wide() {
+				c.evex(vpsllvq, zmm, d, d, c.word64(uint64(by)), masked{})
+			} else {
+				c.evex(vpsllvd, zmm, d, d, c.word32(uint32(by)), masked{})
+			}
+		case "mul.lo.b32", "mul.lo.b64", "mad.lo.b32", "mad.lo.b64":
+			c.chunkLoad(d, src[0], k[0], part)
+			c.evex(mul, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+			if len(src) == 3 {
+				c.evex(add, zmm, d, d, c.spread(src[2], k[2], part), masked{})
+			}
+		default: // mul.wide and mad.wide
+			signed := strings.HasSuffix(s.Name, "s32")
+			c.chunkWiden(d, src[0], k[0], part, signed)
+			c.chunkWiden(zmmT2, src[1], k[1], part, signed)
+			c.evex(vpmullq, zmm, d, d, inReg(zmmT2), masked{})
+			if len(src) == 3 {
+				c.evex(vpaddq, zmm, d, d, c.spread(src[2], k[2], part), masked{})
+			}
+		}
+	}
+	for part := range parts {
+		store := vstore32
+		if s.wide() {
+			store = vstore64
+		}
+		c.evex(store, zmm, zmmT0+part, 0, bases(s.D, part), masked{})
+	}
+}
+
+// chunkWiden gets half of the bases of a 32-bit source as 64 bits.
+func (c *compiler) chunkWiden(reg int, r Ref, k Kind, part int, signed bool) {
+	op := vpmovzxdq
+	if signed {
+		op = vpmovsxdq
+	}
+	if k.Form == Uniform {
+		c.evex(vpbroadcastd, zmm, zmmT3, 0, home(r), masked{})
+		c.evex(op, zmm, reg, 0, inReg(zmmT3), masked{})
+		return
+	}
+	p := bases(r, 0)
+	p.disp += int32(part) * 32
+	c.evex(op, zmm, reg, 0, p, masked{})
+}
+
+// checkSteady makes sure that no active chunk of a source wraps around, as a
+// number with or without a sign.
+func (c *compiler) checkSteady(s *step) {
+	compare := vpcmpud
+	if strings.HasSuffix(s.Name, "s32") {
+		compare = vpcmpd
+	}
+	for i, r := range s.Op.Sources {
+		k := s.sources[i]
+		if r.Class != Bits32 || k.Stride == 0 {
+			continue
+		}
+		c.evex(vload32, zmm, zmmT0, 0, bases(r, 0), masked{})
+		c.evex(vpaddd, zmm, zmmT1, zmmT0, c.word32(uint32(15*k.Stride)), masked{})
+		wrong := byte(1) // the last lane is less than the first
+		if k.Stride < 0 {
+			wrong = 6
+		}
+		c.evex(compare, zmm, 5, zmmT1, inReg(zmmT0), masked{}, wrong)
+		c.vex(coding{3, 1, 0, 0x93}, false, rax, 0, inReg(5)) // kmovd
+		c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
+		c.jumpIf(ccNotEqual, c.failed())
+	}
+}

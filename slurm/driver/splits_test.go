@@ -61,7 +61,7 @@ func TestJobsShareNodes(t *testing.T) {
 			for range x.most + 1 {
 				w.submit(100, append(x.args, "-t2")...)
 			}
-			eventually(t, "as many run as fit", func() bool { s := d.Status(); return s.Running == x.most && s.Waiting == 1 })
+			eventually(t, "as many run as fit", func() bool { s := d.Status(); return s.Running == x.most && s.Waiting == 1 && len(w.ran()) >= x.most })
 			if n := d.Status().Counts; n.Recalled+n.Refused+n.Uneven+n.Wrong != 0 || len(w.ran()) != x.most {
 				t.Errorf("%+v; ran: %v", n, w.ran())
 			}

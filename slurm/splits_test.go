@@ -34,6 +34,7 @@ func TestUnevenSplits(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := slurm.New(slurm.Config{Settle: time.Nanosecond, Balanced: x.balanced}, p)
+			replays := record(t, c, "first-fit")
 			step := func() (placed int) {
 				f.now += time.Second
 				c.Observe(f.now, f.picture())
@@ -54,6 +55,7 @@ func TestUnevenSplits(t *testing.T) {
 			if got := step(); got != x.want {
 				t.Errorf("%d of %v have room beside it, want %d", got, x.next, x.want)
 			}
+			replays()
 		})
 	}
 }

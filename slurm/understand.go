@@ -76,6 +76,9 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 			r.Memory = f.MemoryPerNode
 		case f.MemoryPerCPU > 0:
 			r.Memory = f.MemoryPerCPU * int64(cpus)
+			if r.Exclusive { // Slurm counts all processors of the node
+				r.Memory = max(r.Memory, min(f.MemoryPerCPU*int64(c.largest), c.leastMem))
+			}
 		default:
 			r.Memory = c.leastMem // Slurm gives all of a node's
 		}

@@ -24,7 +24,7 @@ func TestSharesAreWhatSlurmGives(t *testing.T) {
 			d := drive(t, connect(t, c), driver.Config{Spec: "first-fit"})
 			shapes := [][]string{
 				{"-n5", "-N2"}, {"-n7", "-N3"}, {"-n10", "-N4"}, {"-n5", "-N4"}, {"-n5", "-c2", "-N2"}, {"-n5", "-c3", "-N3"}, {"-n9"}, {"-N2", "--ntasks-per-node=3"},
-				{"-n5", "-N2", "--mem=500"}, {"-n2", "--mem-per-cpu=200"}, {"-n2", "-N2", "--mem=2000"}, {"-n3", "-N2", "--exclusive"},
+				{"-n5", "-N2", "--mem=500"}, {"-n2", "--mem-per-cpu=200"}, {"-n2", "-N2", "--mem=2000"}, {"-n3", "-N2", "--exclusive"}, {"-n1", "--exclusive", "--mem-per-cpu=50"},
 			}
 			for _, shape := range shapes {
 				w.submit(0.6, append(shape, "-t1")...)
@@ -51,6 +51,7 @@ func TestJobsShareNodes(t *testing.T) {
 		"memory":            {"SelectTypeParameters=CR_Core_Memory", []string{"-n2", "--mem=5000"}, 3},
 		"memory by default": {"SelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=1000", []string{"-n2"}, 4},
 		"all memory":        {"SelectTypeParameters=CR_Core_Memory", []string{"-n2"}, 1}, // so does Slurm
+		"whole nodes":       {"SelectType=select/linear\nSelectTypeParameters=CR_Memory\nGresTypes=rgpu\nDefMemPerCPU=10", []string{"-n2"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			emulatetest.Need(t, release.Newest())

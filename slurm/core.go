@@ -862,7 +862,7 @@ func (c *Core) begin(st *policy.Start) {
 	c.enter(j, placing)
 	j.busy = true
 	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, As: change, Borrows: borrows}
-	if !st.Alloc.Parts[0].Exclusive {
+	if !st.Alloc.Parts[0].Exclusive && j.spec.Request.Nodes > 0 {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}
 	c.trim(j, st.Alloc)
@@ -917,7 +917,7 @@ func (c *Core) Why(id uint64) string {
 }
 
 func sameSpec(a, b *model.Job) bool {
-	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes &&
+	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes && a.Request.Cores == b.Request.Cores &&
 		a.Request.CoresPerNode == b.Request.CoresPerNode && a.Request.Memory == b.Request.Memory && a.Request.GPUs == b.Request.GPUs &&
 		a.Request.Exclusive == b.Request.Exclusive && a.Request.Contiguous == b.Request.Contiguous && slices.Equal(a.Request.NodeList, b.Request.NodeList)
 }

@@ -13,10 +13,50 @@ import (
 // wants as much to be free and takes less: 3 and 2, the first nodes in its order having one task more.
 // The book has what Slurm will give from the placement on.
 
-// trim gives back what Slurm will not take of an allocation that was just made for a job.
+//
+// A job that asks for more processors than a node has, and for nothing else of nodes, may have them
+// wherever they are free. Nothing is pinned then: on the nodes that it is given Slurm takes all that is
+// free of the first one in its order, then of the next, and leaves a task's worth to each of the rest.
+
+// spreads says whether a job that asks for processors alone may have them on any number of nodes. In
+// 24.11 such a job looks like one that asks for as many nodes as it needs at the least.
+func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
+	switch {
+	case c.largest == 0, f.CPUs <= c.largest, f.MinNodes > (f.CPUs+c.largest-1)/c.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:
+		return false
+	case r.Exclusive, r.Contiguous, f.Required != "", f.TasksPerNode > 0, borrower, max(1, f.CPUsPerTask)*f.Tasks != f.CPUs, c.threads > 1:
+		return false
+	case r.GPUs > 0, c.cfg.Memory && f.MemoryPerNode == 0: // memory goes by processors
+		return false
+	}
+	return true
+}
+
+// greedy changes what each node gives to a job that spreads to what Slurm will have it give: free is what
+// they have besides.
+func (c *Core) greedy(f *Job, parts []model.Part) bool {
+	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
+	per, rest := max(1, f.CPUsPerTask), f.CPUs
+	for i := range parts {
+		room := int(parts[i].Cores + c.plain.View().FreeCores(parts[i].Node))
+		give := min(room, rest-per*(len(parts)-1-i)) / per * per
+		if give < per {
+			return false
+		}
+		parts[i].Cores = int32(give)
+		rest -= give
+	}
+	return rest == 0
+}
+
+// trim makes the book have what Slurm will give of an allocation that was just made for a job.
 func (c *Core) trim(j *job, a *model.Allocation) {
 	parts := slices.Clone(a.Parts)
-	if !c.split(j, parts) {
+	if j.spec.Request.Nodes == 0 {
+		if !c.greedy(&j.fact, parts) {
+			return
+		}
+	} else if !c.split(j, parts) {
 		return
 	}
 	grants := c.grantsOf(j)
@@ -27,7 +67,7 @@ func (c *Core) trim(j *job, a *model.Allocation) {
 	}
 	before := j.number
 	if c.must(c.state.End(before)); !c.adoptWhole(j, parts, grants) {
-		panic("slurm: what was taken of nodes does not fit there when it is made less")
+		panic("slurm: what Slurm will take of nodes does not fit what is free there")
 	}
 	delete(c.numbered, before)
 	c.stepDue = true

@@ -59,3 +59,48 @@ func TestUnevenSplits(t *testing.T) {
 		})
 	}
 }
+
+// A job that asks for more processors than a node has, and for no number of nodes, has them wherever
+// they are free: what others leave of nodes is not lost, and the book has what Slurm takes where.
+func TestCoresAreSpread(t *testing.T) {
+	f := newFake(t, 1, 4, 4, 0)
+	c := newCore(t, "first-fit", false)
+	for range 3 {
+		f.submit("muster:req", 1, 3, time.Hour) // a processor of each of three nodes is left
+	}
+	f.steps(c, 6)
+	wide := f.submit("muster:req", 1, 7, time.Hour)
+	wide.MinNodes, wide.MaxNodes = 2, 7 // sbatch -n7
+	f.steps(c, 3)
+	if wide.State != "RUNNING" || len(wide.Uses) != 4 || c.Counts().Uneven != 0 {
+		t.Errorf("it is %s on %+v; %+v; %s", wide.State, wide.Uses, c.Counts(), c.Why(wide.ID))
+	}
+	exact := f.submit("muster:req", 2, 1, time.Hour)
+	exact.CPUs, exact.Tasks = 7, 7 // sbatch -N2 -n7
+	f.steps(c, 3)
+	if exact.State != "PENDING" {
+		t.Errorf("a job of two nodes is %s on %+v", exact.State, exact.Uses)
+	}
+}
+
+// The same when the driver dies after the placement.
+func TestSpreadJobsAreFound(t *testing.T) {
+	f := newFake(t, 1, 2, 4, 0)
+	c := newCore(t, "first-fit", false)
+	f.submit("muster:req", 1, 1, time.Hour)
+	f.steps(c, 6)
+	wide := f.submit("muster:req", 1, 7, time.Hour)
+	wide.MinNodes, wide.MaxNodes = 2, 7
+	c.Observe(f.now, f.picture())
+	c.Step(f.now)
+	f.perform(c, c.Take(), false) // Slurm has not started it
+	c = newCore(t, "first-fit", false)
+	for range 5 {
+		c.Observe(f.now, f.picture())
+		c.Step(f.now)
+		f.now += time.Second
+	}
+	if s := c.Status(10); s.Placed != 1 || s.Running != 1 || s.Counts.Recalled != 0 {
+		t.Errorf("%+v", s)
+	}
+}

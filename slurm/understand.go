@@ -38,6 +38,9 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	if err := c.addGPUs(j, &r); err != nil {
 		return nil, err
 	}
+	if c.spreads(f, &r, j.borrower) {
+		r.Nodes, r.CoresPerNode, r.Cores, r.CoresPerProcess = 0, 0, f.CPUs, max(1, f.CPUsPerTask)
+	}
 	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: c.class(f), Reservation: f.Reservation,
 		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()

@@ -18,8 +18,8 @@ import (
 // wherever they are free. Nothing is pinned then: on the nodes that it is given Slurm takes all that is
 // free of the first one in its order, then of the next, and leaves a task's worth to each of the rest.
 
-// spreads says whether a job that asks for processors alone may have them on any number of nodes. In
-// 24.11 such a job looks like one that asks for as many nodes as it needs at the least.
+// spreads says whether a job that asks for processors alone may have them on any number of nodes. Some
+// releases do not tell it from one that asks for as many as it needs at the least (TellsOpenNodes).
 func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
 	switch {
 	case c.largest == 0, f.CPUs <= c.largest, f.MinNodes > (f.CPUs+c.largest-1)/c.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:

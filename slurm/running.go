@@ -340,7 +340,7 @@ func (c *Core) placedSpread(j *job, spec *model.Job, a *model.Allocation) bool {
 	if !c.greedy(&j.fact, parts) || !c.adoptWhole(j, parts, a.Grants) {
 		return false
 	}
-	j.spec = spec
+	j.spec, j.spread = spec, true
 	c.count(j)
 	c.enter(j, placed)
 	return true

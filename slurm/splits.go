@@ -49,10 +49,47 @@ func (c *Core) greedy(f *Job, parts []model.Part) bool {
 	return rest == 0
 }
 
+// Slurm takes what is free for it, and a job that was placed and has not started has nothing yet: one that
+// spreads would take what is meant for the other, which then waits for long. So neither is placed on a node
+// of the other before that has started.
+
+// startsFirst names a node on which another job must start before this one is placed there; "" is none.
+func (c *Core) startsFirst(j *job, a *model.Allocation) string {
+	const some, spread = 1, 2
+	if c.open == nil {
+		c.open = map[int32]int{}
+		for _, o := range c.jobs {
+			if o.number < 0 || o.phase != placing && o.phase != placed {
+				continue
+			}
+			for _, p := range c.plain.Allocation(o.number).Parts {
+				c.open[p.Node] |= some
+				if o.spread {
+					c.open[p.Node] |= spread
+				}
+			}
+		}
+	}
+	j.spread = j.spec.Request.Nodes == 0 && j.before == nil // not one of its alternatives
+	mark := some
+	if j.spread {
+		mark |= spread
+	}
+	for i := range a.Parts {
+		if is := c.open[a.Parts[i].Node]; is&spread != 0 || is != 0 && j.spread {
+			return c.nodes[a.Parts[i].Node].Name
+		}
+	}
+	for i := range a.Parts {
+		c.open[a.Parts[i].Node] |= mark
+	}
+	return ""
+}
+
 // trim makes the book have what Slurm will give of an allocation that was just made for a job.
 func (c *Core) trim(j *job, a *model.Allocation) {
 	parts := slices.Clone(a.Parts)
-	if j.spec.Request.Nodes == 0 {
+	if j.spread {
 		if !c.greedy(&j.fact, parts) {
 			return
 		}

@@ -104,3 +104,43 @@ func TestSpreadJobsAreFound(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// What is meant for a job that was placed and has not started is not taken by one that spreads, nor the
+// other way round.
+func TestSpreadJobsWaitForOthersToStart(t *testing.T) {
+	for _, spreadFirst := range []bool{true, false} {
+		f := newFake(t, 1, 2, 4, 0)
+		c := newCore(t, "first-fit", false)
+		f.steps(c, 6)
+		wide := func() *fakeJob {
+			j := f.submit("muster:req", 1, 6, time.Hour)
+			j.MinNodes, j.MaxNodes = 2, 6
+			return j
+		}
+		small := func() *fakeJob { return f.submit("muster:req", 1, 2, time.Hour) }
+		first, second := wide, small
+		if !spreadFirst {
+			first, second = small, wide
+		}
+		look := func() int {
+			c.Observe(f.now, f.picture())
+			c.Step(f.now)
+			e := c.Take()
+			f.perform(c, e, false)
+			f.now += time.Second
+			return len(e.Places)
+		}
+		a := first()
+		if look() != 1 {
+			t.Fatal("the first is not placed")
+		}
+		b := second()
+		if look() != 0 || look() != 0 {
+			t.Errorf("the second is placed before the first has started: %s", c.Why(b.ID))
+		}
+		f.steps(c, 4)
+		if a.State != "RUNNING" || b.State != "RUNNING" || c.Counts().Recalled+c.Counts().Uneven != 0 {
+			t.Errorf("they are %s and %s; %+v; %s", a.State, b.State, c.Counts(), c.Why(b.ID))
+		}
+	}
+}

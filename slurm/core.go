@@ -190,6 +190,7 @@ type job struct {
 	// on. stopFor is for which job it was stopped.
 	halting, asleep, rousing bool
 	stopFor                  string
+	spread                   bool // its processors are wherever they are free
 }
 
 // Counts are what has happened.
@@ -237,8 +238,9 @@ type Core struct {
 	members  map[uint64]int // by array: its tasks that are jobs of their own
 	listing  uint64
 
-	preempts  bool // the policy lets suspended jobs go on
-	asleep    int  // how many it takes for suspended
+	preempts  bool          // the policy lets suspended jobs go on
+	asleep    int           // how many it takes for suspended
+	open      map[int32]int // in a step: nodes of jobs that have not started
 	uncrowdAt time.Duration
 	stepDue   bool
 	wake      time.Duration
@@ -812,6 +814,7 @@ func (c *Core) Step(now time.Duration) {
 	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
 		c.wake = plan.Wake + c.began
 	}
+	c.open = nil
 	for i := range plan.Starts {
 		if st := &plan.Starts[i]; st.Err == nil {
 			c.begin(st)
@@ -845,6 +848,12 @@ func (c *Core) begin(st *policy.Start) {
 	if st.Alternative > 0 {
 		change = c.choose(j, st.Alternative)
 	}
+	if node := c.startsFirst(j, st.Alloc); node != "" {
+		c.enter(j, placing)
+		c.withdraw(j)
+		j.why, j.until = fmt.Sprintf("a job that was placed on node %s has not started yet", node), c.now+500*time.Millisecond
+		return
+	}
 	borrows := c.borrowed(j, st.Alloc)
 	for _, list := range borrows {
 		for _, b := range list {
@@ -869,7 +878,7 @@ func (c *Core) begin(st *policy.Start) {
 	c.enter(j, placing)
 	j.busy = true
 	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, As: change, Borrows: borrows}
-	if !st.Alloc.Parts[0].Exclusive {
+	if !st.Alloc.Parts[0].Exclusive && !j.spread {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}
 	c.trim(j, st.Alloc)
@@ -924,7 +933,7 @@ func (c *Core) Why(id uint64) string {
 }
 
 func sameSpec(a, b *model.Job) bool {
-	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes &&
+	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes && a.Request.Cores == b.Request.Cores &&
 		a.Request.CoresPerNode == b.Request.CoresPerNode && a.Request.Memory == b.Request.Memory && a.Request.GPUs == b.Request.GPUs &&
 		a.Request.Exclusive == b.Request.Exclusive && a.Request.Contiguous == b.Request.Contiguous && slices.Equal(a.Request.NodeList, b.Request.NodeList)
 }

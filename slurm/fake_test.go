@@ -197,8 +197,24 @@ func (f *fake) start(j *fakeJob) {
 		j.Reason = "Resources"
 		return
 	}
-	for _, n := range on {
-		if f.free[n] < cpus || !f.up(n) {
+	give := make([]int, len(on))
+	for i := range give {
+		give[i] = cpus
+	}
+	if len(on) > 1 && j.MinCPUsPerNode <= 1 && j.Required != "" { // nothing is pinned: all that is free of the first, then of the next
+		slices.Sort(on)
+		rest := j.CPUs
+		for i, n := range on {
+			give[i] = max(1, min(f.free[n], rest-(len(on)-1-i)))
+			rest -= give[i]
+		}
+		if rest > 0 {
+			j.Reason = "Resources"
+			return
+		}
+	}
+	for i, n := range on {
+		if f.free[n] < give[i] || !f.up(n) {
 			j.Reason = "Resources"
 			if !f.up(n) {
 				j.Reason = "ReqNodeNotAvail"
@@ -208,9 +224,9 @@ func (f *fake) start(j *fakeJob) {
 	}
 	j.State, j.Reason, j.Started, j.end = "RUNNING", "None", f.now, f.now+j.run
 	j.Nodes = strings.Join(on, ",")
-	for _, n := range on {
-		f.free[n] -= cpus
-		j.Uses = append(j.Uses, slurm.Use{Node: n, CPUs: cpus})
+	for i, n := range on {
+		f.free[n] -= give[i]
+		j.Uses = append(j.Uses, slurm.Use{Node: n, CPUs: give[i]})
 	}
 }
 
@@ -309,6 +325,7 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 				f.t.Errorf("job %d is placed twice", j.ID)
 			}
 			j.Required, j.AdminComment, j.Held, j.Reason = strings.Join(p.Nodes, ","), p.Comment, false, "None"
+			j.MinNodes, j.MaxNodes, j.MinCPUsPerNode = len(p.Nodes), len(p.Nodes), p.CPUsPerNode
 		})
 	}
 	for _, r := range e.Recalls {

@@ -328,6 +328,9 @@ func (c *Core) findPlaced(j *job) {
 		a.Parts = append(a.Parts, p)
 	}
 	slices.SortFunc(a.Parts, func(a, b model.Part) int { return int(a.Node) - int(b.Node) })
+	if c.placedSpread(j, spec, a) {
+		return
+	}
 	id, err := c.state.Adopt(spec, 0, a, c.policyTime(c.now))
 	if err != nil {
 		c.recall(j, fmt.Sprintf("where it was placed there is no room: %v", err))
@@ -337,6 +340,26 @@ func (c *Core) findPlaced(j *job) {
 	c.numbered[id] = j
 	c.count(j)
 	c.enter(j, placed)
+}
+
+// placedSpread takes a job into the book that was placed with nothing pinned: its processors are
+// wherever they are free on its nodes.
+func (c *Core) placedSpread(j *job, spec *model.Job, a *model.Allocation) bool {
+	r := &spec.Request
+	if len(a.Parts) < 2 || r.Exclusive || r.GPUs > 0 || j.fact.TasksPerNode > 0 || r.Nodes > 0 && j.fact.MinCPUsPerNode >= r.CoresOnNode() {
+		return false
+	}
+	parts := slices.Clone(a.Parts)
+	for i := range parts {
+		parts[i].Cores = 0
+	}
+	if !c.greedy(&j.fact, parts) || !c.adoptWhole(j, parts, a.Grants) {
+		return false
+	}
+	j.spec, j.spread = spec, true
+	c.count(j)
+	c.enter(j, placed)
+	return true
 }
 
 // takeNodes brings the nodes up to date.

@@ -13,10 +13,87 @@ import (
 // wants as much to be free and takes less: 3 and 2, the first nodes in its order having one task more.
 // The book has what Slurm will give from the placement on.
 
-// trim gives back what Slurm will not take of an allocation that was just made for a job.
+//
+// A job that asks for more processors than a node has, and for nothing else of nodes, may have them
+// wherever they are free. Nothing is pinned then: on the nodes that it is given Slurm takes all that is
+// free of the first one in its order, then of the next, and leaves a task's worth to each of the rest.
+
+// spreads says whether a job that asks for processors alone may have them on any number of nodes. Some
+// releases do not tell it from one that asks for as many as it needs at the least (TellsOpenNodes).
+func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
+	switch {
+	case c.largest == 0, f.CPUs <= c.largest, f.MinNodes > (f.CPUs+c.largest-1)/c.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:
+		return false
+	case r.Exclusive, r.Contiguous, f.Required != "", f.TasksPerNode > 0, borrower, max(1, f.CPUsPerTask)*f.Tasks != f.CPUs, c.threads > 1:
+		return false
+	case r.GPUs > 0, c.cfg.Memory && f.MemoryPerNode == 0: // memory goes by processors
+		return false
+	}
+	return true
+}
+
+// greedy changes what each node gives to a job that spreads to what Slurm will have it give: free is what
+// they have besides.
+func (c *Core) greedy(f *Job, parts []model.Part) bool {
+	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
+	per, rest := max(1, f.CPUsPerTask), f.CPUs
+	for i := range parts {
+		room := int(parts[i].Cores + c.plain.View().FreeCores(parts[i].Node))
+		give := min(room, rest-per*(len(parts)-1-i)) / per * per
+		if give < per {
+			return false
+		}
+		parts[i].Cores = int32(give)
+		rest -= give
+	}
+	return rest == 0
+}
+
+// Slurm takes what is free for it, and a job that was placed and has not started has nothing yet: one that
+// spreads would take what is meant for the other, which then waits for long. So neither is placed on a node
+// of the other before that has started.
+
+// startsFirst names a node on which another job must start before this one is placed there; "" is none.
+func (c *Core) startsFirst(j *job, a *model.Allocation) string {
+	const some, spread = 1, 2
+	if c.open == nil {
+		c.open = map[int32]int{}
+		for _, o := range c.jobs {
+			if o.number < 0 || o.phase != placing && o.phase != placed {
+				continue
+			}
+			for _, p := range c.plain.Allocation(o.number).Parts {
+				c.open[p.Node] |= some
+				if o.spread {
+					c.open[p.Node] |= spread
+				}
+			}
+		}
+	}
+	j.spread = j.spec.Request.Nodes == 0 && j.before == nil // not one of its alternatives
+	mark := some
+	if j.spread {
+		mark |= spread
+	}
+	for i := range a.Parts {
+		if is := c.open[a.Parts[i].Node]; is&spread != 0 || is != 0 && j.spread {
+			return c.nodes[a.Parts[i].Node].Name
+		}
+	}
+	for i := range a.Parts {
+		c.open[a.Parts[i].Node] |= mark
+	}
+	return ""
+}
+
+// trim makes the book have what Slurm will give of an allocation that was just made for a job.
 func (c *Core) trim(j *job, a *model.Allocation) {
 	parts := slices.Clone(a.Parts)
-	if !c.split(j, parts) {
+	if j.spread {
+		if !c.greedy(&j.fact, parts) {
+			return
+		}
+	} else if !c.split(j, parts) {
 		return
 	}
 	grants := c.grantsOf(j)
@@ -27,7 +104,7 @@ func (c *Core) trim(j *job, a *model.Allocation) {
 	}
 	before := j.number
 	if c.must(c.state.End(before)); !c.adoptWhole(j, parts, grants) {
-		panic("slurm: what was taken of nodes does not fit there when it is made less")
+		panic("slurm: what Slurm will take of nodes does not fit what is free there")
 	}
 	delete(c.numbered, before)
 	c.stepDue = true

@@ -34,6 +34,7 @@ func TestUnevenSplits(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := slurm.New(slurm.Config{Settle: time.Nanosecond, Balanced: x.balanced}, p)
+			replays := record(t, c, "first-fit")
 			step := func() (placed int) {
 				f.now += time.Second
 				c.Observe(f.now, f.picture())
@@ -54,6 +55,92 @@ func TestUnevenSplits(t *testing.T) {
 			if got := step(); got != x.want {
 				t.Errorf("%d of %v have room beside it, want %d", got, x.next, x.want)
 			}
+			replays()
 		})
+	}
+}
+
+// A job that asks for more processors than a node has, and for no number of nodes, has them wherever
+// they are free: what others leave of nodes is not lost, and the book has what Slurm takes where.
+func TestCoresAreSpread(t *testing.T) {
+	f := newFake(t, 1, 4, 4, 0)
+	c := newCore(t, "first-fit", false)
+	for range 3 {
+		f.submit("muster:req", 1, 3, time.Hour) // a processor of each of three nodes is left
+	}
+	f.steps(c, 6)
+	wide := f.submit("muster:req", 1, 7, time.Hour)
+	wide.MinNodes, wide.MaxNodes = 2, 7 // sbatch -n7
+	f.steps(c, 3)
+	if wide.State != "RUNNING" || len(wide.Uses) != 4 || c.Counts().Uneven != 0 {
+		t.Errorf("it is %s on %+v; %+v; %s", wide.State, wide.Uses, c.Counts(), c.Why(wide.ID))
+	}
+	exact := f.submit("muster:req", 2, 1, time.Hour)
+	exact.CPUs, exact.Tasks = 7, 7 // sbatch -N2 -n7
+	f.steps(c, 3)
+	if exact.State != "PENDING" {
+		t.Errorf("a job of two nodes is %s on %+v", exact.State, exact.Uses)
+	}
+}
+
+// The same when the driver dies after the placement.
+func TestSpreadJobsAreFound(t *testing.T) {
+	f := newFake(t, 1, 2, 4, 0)
+	c := newCore(t, "first-fit", false)
+	f.submit("muster:req", 1, 1, time.Hour)
+	f.steps(c, 6)
+	wide := f.submit("muster:req", 1, 7, time.Hour)
+	wide.MinNodes, wide.MaxNodes = 2, 7
+	c.Observe(f.now, f.picture())
+	c.Step(f.now)
+	f.perform(c, c.Take(), false) // Slurm has not started it
+	c = newCore(t, "first-fit", false)
+	for range 5 {
+		c.Observe(f.now, f.picture())
+		c.Step(f.now)
+		f.now += time.Second
+	}
+	if s := c.Status(10); s.Placed != 1 || s.Running != 1 || s.Counts.Recalled != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is meant for a job that was placed and has not started is not taken by one that spreads, nor the
+// other way round.
+func TestSpreadJobsWaitForOthersToStart(t *testing.T) {
+	for _, spreadFirst := range []bool{true, false} {
+		f := newFake(t, 1, 2, 4, 0)
+		c := newCore(t, "first-fit", false)
+		f.steps(c, 6)
+		wide := func() *fakeJob {
+			j := f.submit("muster:req", 1, 6, time.Hour)
+			j.MinNodes, j.MaxNodes = 2, 6
+			return j
+		}
+		small := func() *fakeJob { return f.submit("muster:req", 1, 2, time.Hour) }
+		first, second := wide, small
+		if !spreadFirst {
+			first, second = small, wide
+		}
+		look := func() int {
+			c.Observe(f.now, f.picture())
+			c.Step(f.now)
+			e := c.Take()
+			f.perform(c, e, false)
+			f.now += time.Second
+			return len(e.Places)
+		}
+		a := first()
+		if look() != 1 {
+			t.Fatal("the first is not placed")
+		}
+		b := second()
+		if look() != 0 || look() != 0 {
+			t.Errorf("the second is placed before the first has started: %s", c.Why(b.ID))
+		}
+		f.steps(c, 4)
+		if a.State != "RUNNING" || b.State != "RUNNING" || c.Counts().Recalled+c.Counts().Uneven != 0 {
+			t.Errorf("they are %s and %s; %+v; %s", a.State, b.State, c.Counts(), c.Why(b.ID))
+		}
 	}
 }

@@ -1,12 +1,15 @@
 package slurm_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"muster/policy"
+	"muster/policy/catalog"
+	"muster/policy/history"
 	"muster/slurm"
 )
 
@@ -20,6 +23,19 @@ func (f *fake) steps(c *slurm.Core, rounds int) {
 	}
 }
 
+// record records what a policy is told and decides. What it returns plays that again.
+func record(t *testing.T, c *slurm.Core, spec string) (replays func()) {
+	t.Helper()
+	var text bytes.Buffer
+	c.Record(&text, history.Header{Policy: spec})
+	return func() {
+		t.Helper()
+		if r, err := history.Replay(&text, catalog.New); err != nil || r.Difference != nil || r.Steps == 0 {
+			t.Errorf("playing the record again: %+v, %v", r, err)
+		}
+	}
+}
+
 // A policy that stops jobs for others has them suspended, requeued and cancelled by Slurm, and
 // suspended ones go on when their place is free.
 func TestJobsMakeWay(t *testing.T) {
@@ -28,6 +44,7 @@ func TestJobsMakeWay(t *testing.T) {
 			f := newFake(t, 1, 1, 4, 0)
 			f.alone = true
 			c := newCore(t, "easy:preempt="+how+":qos=low<high", false)
+			replays := record(t, c, "easy:preempt="+how+":qos=low<high")
 			low := f.submit("muster:req", 1, 4, 30*time.Second)
 			low.QOS = "low"
 			f.steps(c, 6)
@@ -40,6 +57,7 @@ func TestJobsMakeWay(t *testing.T) {
 			if high.State != "RUNNING" || low.State != want {
 				t.Fatalf("%s, and the other %s", high.State, low.State)
 			}
+			replays()
 			if how == "suspend" {
 				s := c.Status(10).Jobs[0]
 				if s.State != "suspended" || s.Why != "it is suspended to make way for job 2, and goes on when its place is free" {

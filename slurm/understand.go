@@ -38,6 +38,9 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	if err := c.addGPUs(j, &r); err != nil {
 		return nil, err
 	}
+	if c.spreads(f, &r, j.borrower) {
+		r.Nodes, r.CoresPerNode, r.Cores, r.CoresPerProcess = 0, 0, f.CPUs, max(1, f.CPUsPerTask)
+	}
 	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: c.class(f), Reservation: f.Reservation,
 		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
 	return spec, spec.Validate()
@@ -76,6 +79,9 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 			r.Memory = f.MemoryPerNode
 		case f.MemoryPerCPU > 0:
 			r.Memory = f.MemoryPerCPU * int64(cpus)
+			if r.Exclusive { // Slurm counts all processors of the node
+				r.Memory = max(r.Memory, min(f.MemoryPerCPU*int64(c.largest), c.leastMem))
+			}
 		default:
 			r.Memory = c.leastMem // Slurm gives all of a node's
 		}

@@ -283,15 +283,23 @@ func options(j *model.Job) []string {
 	return list
 }
 
+// asDriven is what the driver makes of a job without -N: one node if that has enough cores, else any that
+// have some free or, where such a job cannot be told from others, as few as can hold it.
+func (l *liveLab) asDriven(r *model.Request) {
+	if r.Cores > nodeCores && l.release.TellsOpenNodes {
+		return
+	}
+	r.Nodes = (r.Cores + nodeCores - 1) / nodeCores
+	r.CoresPerNode, r.Cores = (r.Cores+r.Nodes-1)/r.Nodes, 0
+}
+
 // predict runs the same in the simulator. A job occupies its nodes for so much longer than it runs.
 func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start time.Duration) (numbers, error) {
 	list := slices.Clone(jobs)
 	for i := range list {
 		j := &list[i]
 		if m.policy != "" && j.Request.Nodes == 0 {
-			// The driver gives a job without -N whole nodes, as few as can hold it.
-			j.Request.Nodes, j.Request.CoresPerNode = (j.Request.Cores+nodeCores-1)/nodeCores, nodeCores
-			j.Request.Cores = 0
+			l.asDriven(&j.Request)
 		}
 		if m.policy != "" {
 			j.WallTime = time.Duration(float64(j.WallTime) / l.speed)
@@ -374,8 +382,8 @@ func (l *liveLab) notes() []string {
 		fmt.Sprintf("Time limits of Slurm are whole minutes: the jobs have those of the paper's time, so that Slurm knows which jobs are long, and takes all for %g times longer than they are. The driver is told limits in the right proportion. "+
 			"The simulator is told the same as each of them; it says that too long limits change Slurm's utilisation little, and make its waits and slowdowns about a tenth shorter.", l.speed),
 		fmt.Sprintf("Workloads of %g hours, the paper's are of 4: utilisation, fragmentation and spread can be compared, runtime, wait and slowdown only at 4.", l.hours),
-		"Muster's driver gives a job that asks for cores alone (-n) whole nodes, as few as can hold it: Slurm can be told which nodes, and not how many processors on each. Slurm's own scheduler, and the paper's plug-in inside it, fill gaps with such jobs. They are a third of workload V " +
-			"and none of II: on II all have the same freedom. The simulator has the same limit for them here.",
+		"Muster's driver gives a job that asks for cores alone (-n) one node if it has enough, and else cores wherever they are free, but with Slurm 24.11 as few nodes as can hold it: that release does not say whether a job asked for nodes. Such jobs are a third of workload V " +
+			"and none of II. The simulator has the same limits for them here.",
 		l.machineNote(),
 	}
 }

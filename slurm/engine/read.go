@@ -21,29 +21,36 @@ func noValue(n float64) bool {
 	return n < 0 || n == math.MaxUint32 || n == math.MaxUint32-1 || n >= math.MaxUint64-4096
 }
 
+// UnmarshalJSON is called some thirty times a job, so that plain numbers are read without a detour.
 func (n *number) UnmarshalJSON(b []byte) error {
-	var v any
-	if err := json.Unmarshal(b, &v); err != nil {
-		return err
-	}
 	*n = 0
-	switch v := v.(type) {
-	case float64:
-		if !noValue(v) {
-			*n = number(v)
+	f, given := 0.0, false
+	switch b[0] {
+	case '{':
+		var v struct {
+			Set, Infinite bool
+			Number        json.RawMessage
 		}
-	case string:
-		if f, err := strconv.ParseFloat(v, 64); err == nil && !noValue(f) {
-			*n = number(f)
+		if err := json.Unmarshal(b, &v); err != nil {
+			return err
 		}
-	case map[string]any:
-		set, _ := v["set"].(bool)
-		infinite, _ := v["infinite"].(bool)
-		if f, ok := v["number"].(float64); ok && set && !infinite && !noValue(f) {
-			*n = number(f)
+		if v.Set && !v.Infinite {
+			f, given = plainNumber(v.Number)
 		}
+	case '"':
+		f, given = plainNumber(b[1 : len(b)-1])
+	default:
+		f, given = plainNumber(b)
+	}
+	if given && !noValue(f) {
+		*n = number(f)
 	}
 	return nil
+}
+
+func plainNumber(b []byte) (float64, bool) {
+	f, err := strconv.ParseFloat(string(b), 64)
+	return f, err == nil && !math.IsNaN(f)
 }
 
 func (n number) int() int { return int(min(n, math.MaxInt32)) }

@@ -39,6 +39,9 @@ type Release struct {
 	// true the tasks are spread as evenly as can be, the first nodes having one more: 5 tasks on 2
 	// nodes are 3 and 2. Else every node gives MinCPUsNode, 3 and 3.
 	Balanced bool
+	// TellsOpenNodes is true where a waiting job without -N can be told from one that asks for as many
+	// nodes as that one needs at the least.
+	TellsOpenNodes bool
 	// LoadJobByStep is true where slurm_load_job of libslurm takes a slurm_step_id_t and a
 	// job's number is step_id.job_id; before, both are plain numbers. SPANK plug-ins ask
 	// SLURM_VERSION_NUMBER for it.
@@ -75,12 +78,13 @@ const HeldError = 2042
 
 var all = []*Release{
 	{
-		Name:        "22.05",
-		Suites:      []string{"bookworm"},
-		APIs:        []string{"v0.0.36", "v0.0.37", "v0.0.38"},
-		API:         "v0.0.38",
-		RESTPlugins: "openapi/v0.0.38",
-		Words:       Words{NodeList: "nodelist", NodeListText: true, EnvironmentTable: true, UnknownIsError: true, HeldIsError: true},
+		Name:           "22.05",
+		Suites:         []string{"bookworm"},
+		APIs:           []string{"v0.0.36", "v0.0.37", "v0.0.38"},
+		API:            "v0.0.38",
+		RESTPlugins:    "openapi/v0.0.38",
+		Words:          Words{NodeList: "nodelist", NodeListText: true, EnvironmentTable: true, UnknownIsError: true, HeldIsError: true},
+		TellsOpenNodes: true,
 	},
 	{
 		Name:        "24.11",
@@ -103,9 +107,10 @@ var all = []*Release{
 		RESTPlugins: "slurmctld",
 		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
 			WrappedNumbers: true, StateList: true},
-		CgroupConf:    "CgroupPlugin=disabled\n",
-		Balanced:      true,
-		LoadJobByStep: true,
+		CgroupConf:     "CgroupPlugin=disabled\n",
+		Balanced:       true,
+		TellsOpenNodes: true,
+		LoadJobByStep:  true,
 	},
 }
 

@@ -32,10 +32,12 @@ type member struct {
 	objects  map[uint64]*object
 	names    map[string]core.Object // that were asked for
 	lost     map[core.NodeID]string
-	answers  map[core.Caller]chan core.Answer
-	pools    map[core.NodeID]*pool
-	made     uint64 // objects
-	tags     uint64
+	// abandoned are mirrors that this node gave up, with the reason.
+	abandoned map[uint64]*core.Failure
+	answers   map[core.Caller]chan core.Answer
+	pools     map[core.NodeID]*pool
+	made      uint64 // objects
+	tags      uint64
 }
 
 // element is one of the program on this node.
@@ -59,7 +61,7 @@ func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *me
 	return &member{
 		service: s, program: p, credential: credential, over: make(chan struct{}), ended: make(chan struct{}),
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
-		lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
+		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
 	}
 }
 

@@ -21,7 +21,7 @@ func init() {
 			return err
 		}
 		for i := range s.Data {
-			s.Data[i] = 1
+			s.Data[i] = -1
 		}
 		for range 2 {
 			if err := s.Put(ctx, 0, len(s.Data)); !errors.Is(err, ivm.ErrLost) {

@@ -238,6 +238,19 @@ func TestALostRootIsAnErrorEverywhere(t *testing.T) {
 	}
 }
 
+// Whoever gives up a wait can still exit.
+func TestExitDoesNotWaitForWhatWasGivenUp(t *testing.T) {
+	ctx, e := begin(t, cluster(t, 1), "idle")
+	ids := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(0), 1))
+	check(t, e.Wait(ctx, ids[0]))
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := e.Wait(gone, ids[0]); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	check(t, e.Exit())
+}
+
 // What elements on other nodes print last comes out before the first element's Exit returns.
 func TestOutputOfOtherNodes(t *testing.T) {
 	for range 2 {

@@ -442,6 +442,10 @@ func (m *member) isOver() error {
 // data is a connection to another member.
 func (m *member) data(n core.NodeID) (*dataConn, error) {
 	m.mu.Lock()
+	if m.why != nil {
+		defer m.mu.Unlock()
+		return nil, m.why
+	}
 	reason, lost := m.lost[n]
 	p := m.pools[n]
 	if p == nil {

@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -111,7 +113,7 @@ func (m *member) perform(e core.Effect) {
 	case core.Start:
 		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
 		m.mu.Lock()
-		if over := m.why != nil; !over {
+		if m.why == nil {
 			m.elements[e.Element] = x
 		}
 		m.mu.Unlock()
@@ -170,7 +172,7 @@ func (m *member) finish(reason string) {
 	for _, o := range m.objects {
 		objects = append(objects, o.Object)
 	}
-	pools := m.pools
+	pools := slices.Collect(maps.Values(m.pools))
 	m.mu.Unlock()
 	for _, e := range elements {
 		m.end(e)
@@ -266,9 +268,9 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			m.mu.Lock()
 			e.exited = true
 			m.mu.Unlock()
+			e.leave() // which answers what it still waits for
 			all.Wait()
 			if e.id == 0 { // the program ends with it, when all has been printed
-				e.leave()
 				<-m.ended
 			}
 			_ = e.reply(proto.Done(f.Tag))

@@ -252,7 +252,6 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 	if gone {
 		return
 	}
-	m.tell(core.Enter{Element: e.id})
 	_ = e.reply(proto.Done(tag, uint64(e.id), e.group, uint64(e.device.Kind), uint64(e.device.Number), uint64(m.program.Self)))
 	places := make(chan struct{}, maxRequests)
 	var all sync.WaitGroup

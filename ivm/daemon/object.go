@@ -162,9 +162,6 @@ func (e *element) handleMemory(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		return e.malloc(string(f.Tail), f.Args[0])
 	case proto.Map:
 		return e.mapObject(string(f.Tail), f.Args[0], f.Args[1])
-	case proto.Unmap: // the memory stays for the next one that maps it
-		_, err := m.object(f.Args[0])
-		return proto.Done(f.Tag), nil, err
 	}
 	o, err := m.object(f.Args[0])
 	if err != nil {

@@ -74,7 +74,7 @@ func kinds[M any](all ...M) map[string]reflect.Type {
 	return byName
 }
 
-var events = kinds[core.Event](core.Enter{}, core.Exit{}, core.Ended{}, core.Started{}, core.StartFailed{}, core.Create{}, core.Kill{}, core.SetMax{},
+var events = kinds[core.Event](core.Exit{}, core.Ended{}, core.Started{}, core.StartFailed{}, core.Create{}, core.Kill{}, core.SetMax{},
 	core.Wait{}, core.WaitAny{}, core.Signal{}, core.Barrier{}, core.Malloc{}, core.Free{}, core.Lookup{})
 
 var effects = kinds[core.Effect](core.Answer{}, core.Start{}, core.Stop{}, core.Drop{}, core.Gone{}, core.Finish{})

@@ -282,6 +282,24 @@ func TestOutputOfOtherNodes(t *testing.T) {
 	}
 }
 
+func TestTheFirstNodeMayBeNamed(t *testing.T) {
+	nodes := cluster(t, 2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	self := must[string](t)(os.Executable())
+	e, err := ivm.EnterWith(ctx, ivm.Options{
+		Socket: nodes[0].socket.Addr().String(), Nodes: []string{nodes[1].port.Addr().String(), "n0", nodes[0].port.Addr().String()},
+		Executable: self, Args: []string{self}, Environment: []string{"A=1"},
+	})
+	check(t, err)
+	there, err := e.Nodes(ctx)
+	check(t, err)
+	if len(there) != 2 || there[0].Name != "n0" || there[1].Name != "n1" {
+		t.Errorf("the nodes are %v", there)
+	}
+	check(t, e.Exit())
+}
+
 func TestARefusalNamesTheNode(t *testing.T) {
 	nodes := cluster(t, 1)
 	self := must[string](t)(os.Executable())

@@ -14,7 +14,7 @@ import (
 // In a frame it is strings that end with a zero byte: nodes with commas between them, executable,
 // folder, number of arguments, the arguments, and the environment.
 type Launch struct {
-	Nodes              []string // other nodes, as HOST:PORT
+	Nodes              []string // as HOST or HOST:PORT; the program's first node may be among them
 	Executable, Folder string
 	Args, Environment  []string
 }

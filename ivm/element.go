@@ -72,7 +72,7 @@ func GPU(node, number int) Device {
 // Options say where a program begins, if it is not as the environment has it.
 type Options struct {
 	Socket string   // the node's
-	Nodes  []string // other nodes, as HOST:PORT
+	Nodes  []string // other nodes, as HOST or HOST:PORT
 	// Executable, Args and Environment are what elements are started with; nil for this process's.
 	Executable        string
 	Args, Environment []string

@@ -238,6 +238,19 @@ func TestALostRootIsAnErrorEverywhere(t *testing.T) {
 	}
 }
 
+// Whoever gives up a wait can still exit.
+func TestExitDoesNotWaitForWhatWasGivenUp(t *testing.T) {
+	ctx, e := begin(t, cluster(t, 1), "idle")
+	ids := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(0), 1))
+	check(t, e.Wait(ctx, ids[0]))
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := e.Wait(gone, ids[0]); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	check(t, e.Exit())
+}
+
 // What elements on other nodes print last comes out before the first element's Exit returns.
 func TestOutputOfOtherNodes(t *testing.T) {
 	for range 2 {
@@ -267,6 +280,24 @@ func TestOutputOfOtherNodes(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestTheFirstNodeMayBeNamed(t *testing.T) {
+	nodes := cluster(t, 2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	self := must[string](t)(os.Executable())
+	e, err := ivm.EnterWith(ctx, ivm.Options{
+		Socket: nodes[0].socket.Addr().String(), Nodes: []string{nodes[1].port.Addr().String(), "n0", nodes[0].port.Addr().String()},
+		Executable: self, Args: []string{self}, Environment: []string{"A=1"},
+	})
+	check(t, err)
+	there, err := e.Nodes(ctx)
+	check(t, err)
+	if len(there) != 2 || there[0].Name != "n0" || there[1].Name != "n1" {
+		t.Errorf("the nodes are %v", there)
+	}
+	check(t, e.Exit())
 }
 
 func TestARefusalNamesTheNode(t *testing.T) {

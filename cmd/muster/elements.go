@@ -36,7 +36,7 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		return nil, err
 	}
 	d := daemon.Config{
-		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: gatewayPort, Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
 		own, err := nodeTLS(cfg.Remote)
@@ -122,15 +122,13 @@ func (e *elements) account(name string) (*syscall.Credential, error) {
 	return agent.Credential(name)
 }
 
-// parseNodes completes what --nodes says.
+// parseNodes reads what --nodes says. The daemon knows the names that stand for itself, and completes
+// the others.
 func parseNodes(text string) (string, error) {
 	var nodes []string
 	for _, n := range strings.Split(text, ",") {
 		if n = strings.TrimSpace(n); n == "" {
 			return "", usageErrorf("--nodes %s: give names with commas between them, as gpu1,gpu2", text)
-		}
-		if _, _, err := net.SplitHostPort(n); err != nil {
-			n = net.JoinHostPort(n, gatewayPort)
 		}
 		nodes = append(nodes, n)
 	}

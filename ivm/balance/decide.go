@@ -34,6 +34,7 @@ type guided struct {
 	items   int     // that it has done
 	seconds float64 // that it took for them
 	has     int     // items that it does now
+	dead    bool
 }
 
 // Sizes of pieces. The first are small, as nothing is known; then each worker gets half of what it
@@ -79,9 +80,11 @@ func (g *Guide) size(worker, left int) int {
 	own := float64(w.items) / w.seconds
 	all := 0.0
 	for _, x := range g.workers {
-		if x.items > 0 && x.seconds > 0 {
+		switch {
+		case x.dead:
+		case x.items > 0 && x.seconds > 0:
 			all += float64(x.items) / x.seconds
-		} else {
+		default:
 			all += own // unknown: as fast as the one that asks
 		}
 	}
@@ -89,9 +92,5 @@ func (g *Guide) size(worker, left int) int {
 	return max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
 }
 
-// Lose takes back the piece of a worker that has died. It returns it: somebody must do it again.
-func (g *Guide) Lose(worker int) (items int) {
-	items = g.workers[worker].has
-	g.workers[worker] = guided{}
-	return items
-}
+// Lose forgets a worker that has died. Somebody else must do its piece again.
+func (g *Guide) Lose(worker int) { g.workers[worker] = guided{dead: true} }

@@ -31,7 +31,7 @@ enum { page = 4096, max_tail = 2 << 20, version = 1, with_file = 1 };
 
 enum op {
 	op_reply, op_enter, op_exit, op_create, op_kill, op_set_max, op_wait, op_wait_any, op_signal, op_barrier,
-	op_malloc, op_free, op_map, op_unmap, op_put, op_get, op_put_group, op_get_group,
+	op_malloc, op_free, op_map, op_put, op_get, op_put_group, op_get_group,
 };
 
 struct frame {

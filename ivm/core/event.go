@@ -75,8 +75,6 @@ type Event interface{ event() }
 
 // The events.
 type (
-	// Enter says that an element has registered.
-	Enter struct{ Element ElementID }
 	// Exit says that an element has said that it is done.
 	Exit struct{ Element ElementID }
 	// Ended says that an element's process has ended, or lost its connection. It is a crash if
@@ -147,7 +145,6 @@ type (
 	}
 )
 
-func (Enter) event()       {}
 func (Exit) event()        {}
 func (Ended) event()       {}
 func (Started) event()     {}

@@ -97,7 +97,6 @@ func (r *Root) Step(e Event) []Effect {
 
 func (r *Root) apply(e Event) {
 	switch e := e.(type) {
-	case Enter:
 	case Exit:
 		if x := r.find(e.Element); x != nil && !x.ended {
 			x.exited = true
@@ -174,8 +173,6 @@ func callerOf(e Event) (Caller, bool) {
 func (r *Root) Speaks(n NodeID, e Event) bool {
 	var id ElementID
 	switch e := e.(type) {
-	case Enter:
-		id = e.Element
 	case Exit:
 		id = e.Element
 	case Ended:

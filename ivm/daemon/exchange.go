@@ -146,7 +146,13 @@ func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error)
 		buffer = buffer[:1+len(f.Tail)] // what was read is there already
 		buffer[0] = byte(last)
 		return buffer, nil
-	}, func(block []byte) error { return take(block[1:], block[0] == 1) })
+	}, func(block []byte) error {
+		err := take(block[1:], block[0] == 1)
+		if err != nil {
+			c.Close() // nobody must go on reading
+		}
+		return err
+	})
 }
 
 // askFor sends the requests for pages.
@@ -165,13 +171,19 @@ func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
 	return nil
 }
 
-// put sends the master what has changed in a range.
+// put sends the master what has changed in a range. If the connection breaks, nobody knows what has
+// arrived: this node gives up its mirror then, rather than have it differ from what it believes.
 func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { c.leave(err == nil) }()
+	defer func() {
+		c.leave(err == nil)
+		if err != nil {
+			m.abandon(o, failure(err))
+		}
+	}()
 	frames := make(chan struct{}, unanswered)
 	sent := make(chan error, 1)
 	go func() {
@@ -430,6 +442,10 @@ func (m *member) isOver() error {
 // data is a connection to another member.
 func (m *member) data(n core.NodeID) (*dataConn, error) {
 	m.mu.Lock()
+	if m.why != nil {
+		defer m.mu.Unlock()
+		return nil, m.why
+	}
 	reason, lost := m.lost[n]
 	p := m.pools[n]
 	if p == nil {

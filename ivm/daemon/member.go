@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -32,10 +34,12 @@ type member struct {
 	objects  map[uint64]*object
 	names    map[string]core.Object // that were asked for
 	lost     map[core.NodeID]string
-	answers  map[core.Caller]chan core.Answer
-	pools    map[core.NodeID]*pool
-	made     uint64 // objects
-	tags     uint64
+	// abandoned are mirrors that this node gave up, with the reason.
+	abandoned map[uint64]*core.Failure
+	answers   map[core.Caller]chan core.Answer
+	pools     map[core.NodeID]*pool
+	made      uint64 // objects
+	tags      uint64
 }
 
 // element is one of the program on this node.
@@ -59,7 +63,7 @@ func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *me
 	return &member{
 		service: s, program: p, credential: credential, over: make(chan struct{}), ended: make(chan struct{}),
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
-		lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
+		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
 	}
 }
 
@@ -109,7 +113,7 @@ func (m *member) perform(e core.Effect) {
 	case core.Start:
 		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
 		m.mu.Lock()
-		if over := m.why != nil; !over {
+		if m.why == nil {
 			m.elements[e.Element] = x
 		}
 		m.mu.Unlock()
@@ -168,7 +172,7 @@ func (m *member) finish(reason string) {
 	for _, o := range m.objects {
 		objects = append(objects, o.Object)
 	}
-	pools := m.pools
+	pools := slices.Collect(maps.Values(m.pools))
 	m.mu.Unlock()
 	for _, e := range elements {
 		m.end(e)
@@ -248,7 +252,6 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 	if gone {
 		return
 	}
-	m.tell(core.Enter{Element: e.id})
 	_ = e.reply(proto.Done(tag, uint64(e.id), e.group, uint64(e.device.Kind), uint64(e.device.Number), uint64(m.program.Self)))
 	places := make(chan struct{}, maxRequests)
 	var all sync.WaitGroup
@@ -264,9 +267,9 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			m.mu.Lock()
 			e.exited = true
 			m.mu.Unlock()
+			e.leave() // which answers what it still waits for
 			all.Wait()
 			if e.id == 0 { // the program ends with it, when all has been printed
-				e.leave()
 				<-m.ended
 			}
 			_ = e.reply(proto.Done(f.Tag))

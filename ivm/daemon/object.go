@@ -120,6 +120,14 @@ func (m *member) drop(is core.Object, why *core.Failure) {
 	}()
 }
 
+// abandon gives up this node's mirror of an object, for good.
+func (m *member) abandon(o *object, why *core.Failure) {
+	m.mu.Lock()
+	m.abandoned[o.Number] = why
+	m.mu.Unlock()
+	m.drop(o.Object, why)
+}
+
 // markGone tells elements that have an object's memory that it is no more.
 func markGone(page []byte, code core.Code) {
 	binary.LittleEndian.PutUint32(page, uint32(code))
@@ -133,6 +141,9 @@ func (m *member) object(number uint64) (*object, error) {
 	}
 	if m.why != nil {
 		return nil, m.why
+	}
+	if why := m.abandoned[number]; why != nil {
+		return nil, why
 	}
 	if reason, lost := m.lost[core.NodeID(number>>objectNode)]; lost {
 		return nil, lostMaster(core.NodeID(number>>objectNode), reason)
@@ -151,9 +162,6 @@ func (e *element) handleMemory(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		return e.malloc(string(f.Tail), f.Args[0])
 	case proto.Map:
 		return e.mapObject(string(f.Tail), f.Args[0], f.Args[1])
-	case proto.Unmap: // the memory stays for the next one that maps it
-		_, err := m.object(f.Args[0])
-		return proto.Done(f.Tag), nil, err
 	}
 	o, err := m.object(f.Args[0])
 	if err != nil {
@@ -287,6 +295,8 @@ func (m *member) copyOf(is core.Object) (*object, error) {
 	switch reason, lost := m.lost[is.Master]; {
 	case m.why != nil:
 		return nil, m.why
+	case m.abandoned[is.Number] != nil:
+		return nil, m.abandoned[is.Number]
 	case lost:
 		return nil, lostMaster(is.Master, reason)
 	case is.Master == m.program.Self:

@@ -170,10 +170,14 @@ func (r *root) hear(n core.NodeID, f *proto.Frame) error {
 // they end them then.
 func (r *root) close() {
 	r.mu.Lock()
-	for _, q := range r.nodes {
-		if q != nil {
-			q.close()
+	for n, q := range r.nodes {
+		if q == nil {
+			continue
 		}
+		if n > 0 && r.member.why != nil { // whoever has heard it already does nothing
+			q.put(core.Finish{Reason: r.member.why.Text})
+		}
+		q.close()
 	}
 	links := r.links
 	r.mu.Unlock()

@@ -43,6 +43,7 @@ type Config struct {
 	Name    string
 	Socket  string            // where elements find the node
 	Address func() string     // where other nodes reach this one, HOST:PORT; "" if they cannot
+	Port    string            // of nodes that are named without one
 	Info    func() (int, int) // cores and GPUs
 	Memory  uint64            // the most that all objects on this node may take
 	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no certificate.
@@ -195,8 +196,8 @@ func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
 // begin begins a program with its first element.
 func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*element, error) {
 	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address()}, Launch: *launch}
-	for _, address := range launch.Nodes {
-		if !s.isOwn(address) {
+	for _, name := range launch.Nodes {
+		if address := s.addressOf(name); address != p.Nodes[0] {
 			p.Nodes = append(p.Nodes, address)
 		}
 	}
@@ -225,11 +226,19 @@ func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*elem
 	return e, nil
 }
 
-// isOwn says whether an address is this node's: as it is reached, or by its name.
-func (s *Service) isOwn(address string) bool {
-	host, port, _ := net.SplitHostPort(address)
-	_, own, _ := net.SplitHostPort(s.cfg.Address())
-	return address == s.cfg.Address() || host == s.cfg.Name && port == own
+// addressOf is where a node is reached that is named as HOST or HOST:PORT: this one's own address if
+// it is this one's name, or that with its port.
+func (s *Service) addressOf(name string) string {
+	own := s.cfg.Address()
+	host, port, err := net.SplitHostPort(name)
+	_, ownPort, _ := net.SplitHostPort(own)
+	switch {
+	case name == s.cfg.Name || err == nil && host == s.cfg.Name && port == ownPort:
+		return own
+	case err != nil:
+		return net.JoinHostPort(name, s.cfg.Port)
+	}
+	return name
 }
 
 func randomID() uint64 {

@@ -14,7 +14,7 @@ import (
 // In a frame it is strings that end with a zero byte: nodes with commas between them, executable,
 // folder, number of arguments, the arguments, and the environment.
 type Launch struct {
-	Nodes              []string // other nodes, as HOST:PORT
+	Nodes              []string // as HOST or HOST:PORT; the program's first node may be among them
 	Executable, Folder string
 	Args, Environment  []string
 }
@@ -74,7 +74,7 @@ func kinds[M any](all ...M) map[string]reflect.Type {
 	return byName
 }
 
-var events = kinds[core.Event](core.Enter{}, core.Exit{}, core.Ended{}, core.Started{}, core.StartFailed{}, core.Create{}, core.Kill{}, core.SetMax{},
+var events = kinds[core.Event](core.Exit{}, core.Ended{}, core.Started{}, core.StartFailed{}, core.Create{}, core.Kill{}, core.SetMax{},
 	core.Wait{}, core.WaitAny{}, core.Signal{}, core.Barrier{}, core.Malloc{}, core.Free{}, core.Lookup{})
 
 var effects = kinds[core.Effect](core.Answer{}, core.Start{}, core.Stop{}, core.Drop{}, core.Gone{}, core.Finish{})

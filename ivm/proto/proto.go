@@ -39,7 +39,7 @@ type Op uint32
 // What elements say. Arguments are in the order in which they are named; names are in the tail.
 const (
 	Reply Op = iota
-	Enter    // tag of the process in $MUSTER_IVM, version; tail: Launch, with descriptors of stdout and stderr, or the element's key. Reply: element, group, kind, GPU, node
+	Enter    // program (0: a new one), version, element; tail: Launch, with descriptors of stdout and stderr, or the element's key. Reply: element, group, kind, GPU, node
 	Exit
 	Create // node, kind, number, count. Reply's tail: u64 elements
 	Kill   // tail: u64 elements
@@ -51,7 +51,6 @@ const (
 	Malloc   // size; tail: name. Reply: object, size, with a descriptor
 	Free     // tail: name
 	Map      // offset, length (0: all); tail: name. Reply: object, size, with a descriptor
-	Unmap    // object
 	Put      // object, offset, length. Reply: bytes that moved
 	Get      // likewise
 	PutGroup // object; tail: u64 offset, u64 length of each range

@@ -1,0 +1,63 @@
+package ivm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	"muster/ivm"
+)
+
+const cutValues = 1 << 17
+
+func init() {
+	// A put whose connection breaks is lost, and so is the mirror: a second put must not say that
+	// all is well, since it would send what has changed since the first one only.
+	scenarios["cut"] = func(ctx context.Context, e *ivm.Element) error {
+		s, err := ivm.Map[int64](ctx, e, "values")
+		if err != nil {
+			return err
+		}
+		for i := range s.Data {
+			s.Data[i] = -1
+		}
+		for range 2 {
+			if err := s.Put(ctx, 0, len(s.Data)); !errors.Is(err, ivm.ErrLost) {
+				return fmt.Errorf("a put that cannot have arrived says %v", err)
+			}
+		}
+		if _, err := ivm.Map[int64](ctx, e, "values"); !errors.Is(err, ivm.ErrLost) {
+			return fmt.Errorf("mapping it again says %v", err)
+		}
+		return nil
+	}
+}
+
+// cutConn breaks when more than a few blocks of data were written.
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	if c.left -= len(b); c.left < 0 {
+		c.Close()
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+func TestAPutThatBreaksIsNotForgotten(t *testing.T) {
+	nodes := clusterOver(t, 2, func(c net.Conn, server bool) net.Conn {
+		if server {
+			return c
+		}
+		return &cutConn{c, 300 << 10}
+	})
+	ctx, e := begin(t, nodes, "cut")
+	must[*ivm.Slice[int64]](t)(ivm.Malloc[int64](ctx, e, "values", cutValues))
+	ids := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(1), 1))
+	check(t, e.Wait(ctx, ids[0]))
+}

@@ -161,6 +161,7 @@ func (c *campaign) hurry() {
 // killDaemon kills one of Slurm's daemons and starts it again.
 func (c *campaign) killDaemon(name string) {
 	c.Helper()
+	c.note("the daemon " + name)
 	err := c.slurm.Kill(name)
 	c.pause()
 	if err := errors.Join(err, c.slurm.Restart(name)); err != nil {
@@ -184,18 +185,32 @@ func (c *campaign) killController() {
 func (c *campaign) killREST()   { c.killDaemon("slurmrestd") }
 func (c *campaign) killSlurmd() { c.killDaemon(fmt.Sprintf("n%d", 1+c.random.IntN(8))) }
 
-// killNode ends all that runs on a node.
+// note says what is killed when, for those who look for the reason of a failure.
+func (c *campaign) note(what string) {
+	c.Logf("%s: %s is killed", time.Now().UTC().Format("15:04:05.000"), what)
+}
+
+// killNode ends all that runs on a node, for long enough that Slurm notices: of one that is back sooner Slurm
+// 22.05 believes that its jobs run until their time is up.
 func (c *campaign) killNode() {
 	c.Helper()
 	name := fmt.Sprintf("n%d", 1+c.random.IntN(5))
-	err := c.slurm.KillNode(name)
+	c.note("node " + name)
+	if err := c.slurm.KillNode(name); err != nil {
+		c.Fatal(name, err)
+	}
+	c.eventually("Slurm notices that the node has failed", func() bool {
+		_, err := c.try("scontrol", "update", "NodeName="+name, "State=DOWN", "Reason=killed")
+		return err == nil
+	})
 	c.pause()
-	if err := errors.Join(err, c.slurm.Restart(name)); err != nil {
+	if err := c.slurm.Restart(name); err != nil {
 		c.Fatal(name, err)
 	}
 }
 
 func (c *campaign) killDriverAgain() {
+	c.note("the driver")
 	c.killDriver()
 	c.pause()
 	c.drive()
@@ -204,6 +219,7 @@ func (c *campaign) killDriverAgain() {
 func (c *campaign) killLender() {
 	c.Helper()
 	name := fmt.Sprintf("n%d", 6+c.random.IntN(3))
+	c.note("the lender " + name)
 	c.killed[name] = true
 	c.lenders[name].kill()
 	c.pause()

@@ -39,9 +39,9 @@ type campaign struct {
 	jobs   []*campaignJob
 	// lent are all lenders that there were: a node has one after the other.
 	lent []namedLender
-	// killed are the lenders that were killed, and forgetful says that slurmctld was.
-	killed    map[string]bool
-	forgetful bool
+	// killed are the lenders that were killed, and forgot when slurmctld was.
+	killed map[string]bool
+	forgot []time.Time
 }
 
 type namedLender struct {
@@ -173,12 +173,12 @@ func (c *campaign) killDaemon(name string) {
 // are lost to Slurm itself, so that this waits for it to write.
 func (c *campaign) killController() {
 	c.Helper()
-	c.forgetful = true
 	submitted := time.Now()
 	c.eventually("slurmctld has written down all jobs", func() bool {
 		info, err := os.Stat(filepath.Join(c.slurm.Folder, "state", "job_state"))
 		return err == nil && info.ModTime().After(submitted)
 	})
+	c.forgot = append(c.forgot, time.Now())
 	c.killDaemon("slurmctld")
 }
 
@@ -228,7 +228,7 @@ func (c *campaign) killLender() {
 }
 
 // checkJobs looks whether some job is lost: each has computed what it was to, unless a lender of its GPUs was
-// killed.
+// killed, or slurmctld before it had told the node.
 func (c *campaign) checkJobs() {
 	c.Helper()
 	for _, j := range c.jobs {
@@ -237,11 +237,20 @@ func (c *campaign) checkJobs() {
 			continue
 		}
 		state := c.state(j.id)
-		if state == "FAILED" && c.hadKilledLender(string(text)) {
+		if state == "FAILED" && c.hadKilledLender(string(text)) || state == "TIMEOUT" && len(text) == 0 && c.neverLaunched(j.id) {
 			continue
 		}
 		c.Errorf("job %s is %s: %s\n%s", j.id, state, text, c.must("scontrol", "show", "job", j.id))
 	}
+}
+
+// neverLaunched says whether slurmctld was killed when it had just started a job: it may have written down that
+// it had, and not told the node. Slurm then believes that the job runs until its time is up.
+func (c *campaign) neverLaunched(id string) bool {
+	_, rest, _ := strings.Cut(c.must("scontrol", "show", "job", id), " StartTime=")
+	text, _, _ := strings.Cut(rest, " ")
+	start, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
+	return err == nil && slices.ContainsFunc(c.forgot, func(at time.Time) bool { return at.Sub(start).Abs() < 2*time.Second })
 }
 
 // hadKilledLender says whether a job had a GPU of a node whose lender was killed, or could not have it.

@@ -247,10 +247,15 @@ func (c *campaign) checkJobs() {
 // neverLaunched says whether slurmctld was killed when it had just started a job: it may have written down that
 // it had, and not told the node. Slurm then believes that the job runs until its time is up.
 func (c *campaign) neverLaunched(id string) bool {
-	_, rest, _ := strings.Cut(c.must("scontrol", "show", "job", id), " StartTime=")
-	text, _, _ := strings.Cut(rest, " ")
-	start, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
-	return err == nil && slices.ContainsFunc(c.forgot, func(at time.Time) bool { return at.Sub(start).Abs() < 2*time.Second })
+	command := c.slurm.Command("squeue", "-h", "-j", id, "-t", "all", "-o", "%S")
+	command.Env = append(os.Environ(), "SLURM_TIME_FORMAT=%s")
+	out, err := command.Output()
+	seconds, err2 := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err := errors.Join(err, err2); err != nil {
+		c.Fatalf("when job %s was started: %v", id, err)
+	}
+	start := time.Unix(seconds, 0)
+	return slices.ContainsFunc(c.forgot, func(at time.Time) bool { return at.Sub(start).Abs() < 2*time.Second })
 }
 
 // hadKilledLender says whether a job had a GPU of a node whose lender was killed, or could not have it.

@@ -39,9 +39,9 @@ type campaign struct {
 	jobs   []*campaignJob
 	// lent are all lenders that there were: a node has one after the other.
 	lent []namedLender
-	// killed are the lenders that were killed, and forgetful says that slurmctld was.
-	killed    map[string]bool
-	forgetful bool
+	// killed are the lenders that were killed, and forgot when slurmctld was.
+	killed map[string]bool
+	forgot []time.Time
 }
 
 type namedLender struct {
@@ -161,6 +161,7 @@ func (c *campaign) hurry() {
 // killDaemon kills one of Slurm's daemons and starts it again.
 func (c *campaign) killDaemon(name string) {
 	c.Helper()
+	c.note("the daemon " + name)
 	err := c.slurm.Kill(name)
 	c.pause()
 	if err := errors.Join(err, c.slurm.Restart(name)); err != nil {
@@ -172,30 +173,44 @@ func (c *campaign) killDaemon(name string) {
 // are lost to Slurm itself, so that this waits for it to write.
 func (c *campaign) killController() {
 	c.Helper()
-	c.forgetful = true
 	submitted := time.Now()
 	c.eventually("slurmctld has written down all jobs", func() bool {
 		info, err := os.Stat(filepath.Join(c.slurm.Folder, "state", "job_state"))
 		return err == nil && info.ModTime().After(submitted)
 	})
+	c.forgot = append(c.forgot, time.Now())
 	c.killDaemon("slurmctld")
 }
 
 func (c *campaign) killREST()   { c.killDaemon("slurmrestd") }
 func (c *campaign) killSlurmd() { c.killDaemon(fmt.Sprintf("n%d", 1+c.random.IntN(8))) }
 
-// killNode ends all that runs on a node.
+// note says what is killed when, for those who look for the reason of a failure.
+func (c *campaign) note(what string) {
+	c.Logf("%s: %s is killed", time.Now().UTC().Format("15:04:05.000"), what)
+}
+
+// killNode ends all that runs on a node, for long enough that Slurm notices: of one that is back sooner Slurm
+// 22.05 believes that its jobs run until their time is up.
 func (c *campaign) killNode() {
 	c.Helper()
 	name := fmt.Sprintf("n%d", 1+c.random.IntN(5))
-	err := c.slurm.KillNode(name)
+	c.note("node " + name)
+	if err := c.slurm.KillNode(name); err != nil {
+		c.Fatal(name, err)
+	}
+	c.eventually("Slurm notices that the node has failed", func() bool {
+		_, err := c.try("scontrol", "update", "NodeName="+name, "State=DOWN", "Reason=killed")
+		return err == nil
+	})
 	c.pause()
-	if err := errors.Join(err, c.slurm.Restart(name)); err != nil {
+	if err := c.slurm.Restart(name); err != nil {
 		c.Fatal(name, err)
 	}
 }
 
 func (c *campaign) killDriverAgain() {
+	c.note("the driver")
 	c.killDriver()
 	c.pause()
 	c.drive()
@@ -204,6 +219,7 @@ func (c *campaign) killDriverAgain() {
 func (c *campaign) killLender() {
 	c.Helper()
 	name := fmt.Sprintf("n%d", 6+c.random.IntN(3))
+	c.note("the lender " + name)
 	c.killed[name] = true
 	c.lenders[name].kill()
 	c.pause()
@@ -212,7 +228,7 @@ func (c *campaign) killLender() {
 }
 
 // checkJobs looks whether some job is lost: each has computed what it was to, unless a lender of its GPUs was
-// killed.
+// killed, or slurmctld before it had told the node.
 func (c *campaign) checkJobs() {
 	c.Helper()
 	for _, j := range c.jobs {
@@ -221,11 +237,25 @@ func (c *campaign) checkJobs() {
 			continue
 		}
 		state := c.state(j.id)
-		if state == "FAILED" && c.hadKilledLender(string(text)) {
+		if state == "FAILED" && c.hadKilledLender(string(text)) || state == "TIMEOUT" && len(text) == 0 && c.neverLaunched(j.id) {
 			continue
 		}
 		c.Errorf("job %s is %s: %s\n%s", j.id, state, text, c.must("scontrol", "show", "job", j.id))
 	}
+}
+
+// neverLaunched says whether slurmctld was killed when it had just started a job: it may have written down that
+// it had, and not told the node. Slurm then believes that the job runs until its time is up.
+func (c *campaign) neverLaunched(id string) bool {
+	command := c.slurm.Command("squeue", "-h", "-j", id, "-t", "all", "-o", "%S")
+	command.Env = append(os.Environ(), "SLURM_TIME_FORMAT=%s")
+	out, err := command.Output()
+	seconds, err2 := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err := errors.Join(err, err2); err != nil {
+		c.Fatalf("when job %s was started: %v", id, err)
+	}
+	start := time.Unix(seconds, 0)
+	return slices.ContainsFunc(c.forgot, func(at time.Time) bool { return at.Sub(start).Abs() < 2*time.Second })
 }
 
 // hadKilledLender says whether a job had a GPU of a node whose lender was killed, or could not have it.

@@ -604,6 +604,22 @@ static void look(const job_info_t *job)
 		refuse("the job asks for %ld GPUs and Muster has not given it any: was it released by hand? submit it again, or ask an administrator", said.gpus);
 }
 
+// load_patiently asks slurmctld about a job that needs GPUs until it answers: one that is killed while it is
+// asked is started again. Slurm's own patience is for one that cannot be reached at all.
+static int load_patiently(uint32_t id, job_info_msg_t **jobs)
+{
+	long end = milliseconds() + (asked.gpus ? wait_seconds * 1000L : 0);
+	while (load_job(id, jobs) || !*jobs || !(*jobs)->record_count) {
+		if (*jobs)
+			slurm_free_job_info_msg(*jobs);
+		*jobs = NULL;
+		if (errno == ESLURM_INVALID_JOB_ID || milliseconds() >= end)
+			return -1;
+		poll(NULL, 0, 200);
+	}
+	return 0;
+}
+
 // ask asks slurmctld for the job's comment. It is done before slurmstepd puts root's rights aside:
 // while it does so it holds a lock that every message to slurmctld needs.
 static void ask(spank_t sp)
@@ -614,7 +630,7 @@ static void ask(spank_t sp)
 		return;
 	if (spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step == SLURM_EXTERN_CONT)
 		return; // it has no programs
-	if (load_job(id, &jobs) || !jobs || !jobs->record_count) {
+	if (load_patiently(id, &jobs)) {
 		if (asked.gpus)
 			refuse("slurmctld does not say which GPUs the job was given: %s", slurm_strerror(errno));
 	} else {
@@ -622,9 +638,8 @@ static void ask(spank_t sp)
 			snprintf(batch_host, sizeof batch_host, "%s", jobs->job_array[0].batch_host);
 		job_tasks = jobs->job_array[0].num_tasks;
 		look(&jobs->job_array[0]);
-	}
-	if (jobs)
 		slurm_free_job_info_msg(jobs);
+	}
 }
 
 int slurm_spank_init_post_opt(spank_t sp, int count, char **arguments)

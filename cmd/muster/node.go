@@ -38,7 +38,7 @@ else (the values are the defaults where there are some):
     - cuda: all                   # or the driver's numbers: [0, 1]
       reserve: 1GiB               # memory that Muster leaves alone
       faults: /tmp/rules          # for tests only: the device fails by these rules (docs/chaos.md)
-    - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4}
+    - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4, engine: auto}
                                   # and rate: 2e8, operations a second whatever the machine does
     - soft: {memory: 2GiB}        # no two devices may be given the same name
       count: 2                    # so many like this, without a name

@@ -57,7 +57,7 @@ const maxLooks = 8
 // machine compiles a kernel for gangs that look alike.
 type machine struct {
 	code    atomic.Pointer[native.Code]
-	refused atomic.Bool // it cannot be compiled
+	refused atomic.Bool   // it cannot be compiled
 	work    atomic.Uint64 // basic blocks that were interpreted before there was code
 
 	mu        sync.Mutex

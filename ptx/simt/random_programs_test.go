@@ -46,6 +46,25 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
+// Many more random programs come to the same end on both engines; the seeds
+// are others than those of TestRandomPrograms.
+func TestRandomEngines(t *testing.T) {
+	count := 10 * *randomCount
+	if testing.Short() {
+		count /= 20
+	}
+	words := randomWords()
+	for n := range uint64(count) {
+		p := randomProgram(1<<32 + n)
+		p.in = words
+		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
+		p.check(t, p.Name+", compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
+		if t.Failed() {
+			t.Fatalf("program %d of %d:\n%s", n, count, p.Source)
+		}
+	}
+}
+
 func writePrograms(t *testing.T, path string, content gpuFile) {
 	var packed bytes.Buffer
 	zipped := gzip.NewWriter(&packed)

@@ -287,7 +287,7 @@ func (a *assembler) evex(c coding, length uint8, reg, second int, p place, m mas
 	a.bytes(imm...)
 }
 
-// vector is a memory operand whose index is a vector register.
+// vectorIndexed is a memory operand whose index is a vector register.
 func vectorIndexed(base, index int, scale uint8, disp int) place {
 	p := indexed(base, index, scale|0x80, disp)
 	return p

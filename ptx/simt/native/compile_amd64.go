@@ -424,7 +424,6 @@ type section struct {
 	touched map[Ref]bool // by the loop
 	spoilt  bool         // what comes before the loop has overwritten what the section has read
 	stores  bool
-	loads   bool
 }
 
 // open begins a section.

@@ -195,7 +195,6 @@ const (
 
 // The widths of a gang's arrays, in lanes and chunks, whatever the gang has.
 const (
-	Pitch       = 256
-	ChunkPitch  = Pitch / 16
-	WarpsOfGang = Pitch / 32
+	Pitch      = 256
+	ChunkPitch = Pitch / 16
 )

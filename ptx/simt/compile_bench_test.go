@@ -1,0 +1,45 @@
+package simt
+
+import (
+	"os"
+	"testing"
+
+	"muster/ptx"
+	"muster/ptx/simt/native"
+)
+
+// nowhere is a memory in which nothing is mapped.
+type nowhere struct{}
+
+func (nowhere) Find(uint64) (Region, bool) { return Region{}, false }
+
+// BenchmarkCompile is what machine code costs, for a kernel of 218 instructions.
+func BenchmarkCompile(b *testing.B) {
+	const name = "../testdata/kernels/needleman.clang19.ptx"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	module, err := ptx.Parse(name, string(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	program, err := Load(name, module, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	k := program.Kernels()[0]
+	x, err := k.Start(Launch{Grid: Dim{16, 1, 1}, Block: Dim{16, 1, 1}, Params: make([]byte, k.ParamSize), Memory: nowhere{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := x.newTeam()
+	t.begin(0)
+	kernel := t.gangs[0].describe()
+	for b.Loop() {
+		if _, err := native.Compile(kernel); err != nil {
+			b.Skip(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(kernel.Ops)), "us/inst")
+}

@@ -488,7 +488,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 // programs have pinned memory.
 func (c *Context) long() span {
 	g := c.guest.Shared.Geometry()
-	return span{g.Staging + g.Bounce, min(g.Pinned, 16<<20)}
+	return span{g.Staging + g.Bounce, client.Long}
 }
 
 // Synchronise waits for all work that was submitted before.

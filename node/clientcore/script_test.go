@@ -20,8 +20,9 @@ import (
 // Scripts are text: an event, ----, the operations that came of it, and an empty
 // line. Only record anew what you understand. Numbers may end in M (2^20).
 //
-//	client DEVICES [puts] [limited] [guest] [defer]   begin with so many devices of 64M, whose contexts take 1M;
-//	                                limited: the client may allocate 8M; guest: it is another node
+//	client DEVICES [puts] [limited] [guest] [far] [defer]   begin with so many devices of 64M, whose contexts take 1M;
+//	                                limited: the client may allocate 8M; guest: it is another node;
+//	                                far: the first device is another node's
 //	alloc OFFSET SIZE               messages of the client; offsets are in its arena, or "nowhere".
 //	chunks OFFSET SIZE | unchunk OFFSET SIZE   a guest's memory
 //	place MODULE ADDRESS            where a guest's module v0 is to be
@@ -359,6 +360,9 @@ func (s *script) begin(words []string) {
 			Puts: len(words) > 1 && words[1] == "puts"})
 	}
 	c.Reserves, c.Guest = slices.Contains(words, "reserves"), slices.Contains(words, "guest")
+	if slices.Contains(words, "far") {
+		c.Devices[0].Far = true
+	}
 	if slices.Contains(words, "limited") {
 		c.Limit, c.LimitBy = 8*scriptMiB, "raise it with --memory"
 	}

@@ -137,6 +137,9 @@ func (l *lender) open(t testing.TB, number int) *Device {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a while")
+	}
 	l := newLender(t, nil)
 	opened := 0
 	open := func(t *testing.T) device.Device {

@@ -122,7 +122,7 @@ func TestNodeWithoutDevicesOfItsOwn(t *testing.T) {
 	n.launch(made("small"), "sums").right()
 	var several []*program // they do not fit at the same time
 	for range 3 {
-		several = append(several, n.launch(example(t, "weave"), "--size", "1024k", "--repeat", "5"))
+		several = append(several, n.launch(example(t, "weave"), "--size", "512k", "--repeat", "5"))
 	}
 	for _, p := range several {
 		p.right()

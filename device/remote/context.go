@@ -252,15 +252,12 @@ type outcome struct {
 	err    error
 }
 
-// ask sends a call. What is read of the answer must be copied in taken, which may be nil.
-func (c *Context) ask(m wire.Message, out span, taken func(result int32)) (*outcome, error) {
+// ask sends a call, and does not wait for its answer.
+func (c *Context) ask(m wire.Message, out span) (*outcome, error) {
 	o := &outcome{c: c, what: m.Op().String(), done: make(chan struct{})}
 	err := c.start(m, out, func(a client.Answer) {
 		o.result, o.err = a.Result, a.Err
 		o.body = append(o.body, a.Body...)
-		if taken != nil && a.Err == nil {
-			taken(a.Result)
-		}
 		close(o.done)
 	})
 	return o, err
@@ -290,7 +287,7 @@ func (o *outcome) wait(reply interface{ Decode([]byte) error }) (int32, error) {
 
 // call sends a call and waits for its answer.
 func (c *Context) call(m wire.Message, reply interface{ Decode([]byte) error }) (int32, error) {
-	o, err := c.ask(m, span{}, nil)
+	o, err := c.ask(m, span{})
 	if err != nil {
 		return 0, err
 	}
@@ -357,7 +354,7 @@ func (c *Context) fetchPrint() bool {
 	}
 	var text []byte
 	var reply wire.PrintFetchReply
-	o, err := c.ask(&wire.PrintFetch{}, span{at, wire.BounceBuffer}, nil)
+	o, err := c.ask(&wire.PrintFetch{}, span{at, wire.BounceBuffer})
 	if err == nil {
 		<-o.done
 		err = o.err
@@ -467,7 +464,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 	c.loads.Lock()
 	defer c.loads.Unlock()
 	long := c.long()
-	o, err := c.ask(m, long, nil)
+	o, err := c.ask(m, long)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,6 @@ var (
 // lender is a real node with its gateway.
 type lender struct {
 	address string
-	socket  string
 	stop    func() // hangs up on all
 }
 
@@ -98,7 +97,7 @@ func newLender(t testing.TB, change func(*node.Config)) *lender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lender{address: listener.Addr().String(), socket: cfg.Socket.Address}
+	l := &lender{address: listener.Addr().String()}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	background(t, func(all context.Context) error {

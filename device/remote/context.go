@@ -35,6 +35,7 @@ type Context struct {
 	last    atomic.Uint32  // number that was given to a stream, a module or a function
 	cookies atomic.Uint64
 	fences  atomic.Uint64
+	bulk    bulk
 
 	memory memory
 	bounce chan uint64 // free buffers for data on their way back, by their offset
@@ -64,6 +65,7 @@ func newContext(d *Device, config device.Config, guest *client.Direct) *Context 
 		dev: d, config: config, guest: guest, over: make(chan struct{}), streams: map[*stream]bool{},
 		functions: map[uint64]func(){}, textures: map[textureID]bool{}, memory: memory{arena: config.Arena, granules: map[uint64]bool{}},
 	}
+	c.bulk.init()
 	g := guest.Shared.Geometry()
 	c.bounce = make(chan uint64, g.Bounce/wire.BounceBuffer)
 	for at := uint64(0); at < g.Bounce; at += wire.BounceBuffer {
@@ -189,6 +191,7 @@ func (c *Context) post(m wire.Message) error {
 	if c.closed.Load() {
 		return c.ended()
 	}
+	c.bulk.small()
 	if err := c.guest.Producer.Post(m); err != nil {
 		return c.gone(err)
 	}
@@ -249,15 +252,12 @@ type outcome struct {
 	err    error
 }
 
-// ask sends a call. What is read of the answer must be copied in taken, which may be nil.
-func (c *Context) ask(m wire.Message, out span, taken func(result int32)) (*outcome, error) {
+// ask sends a call, and does not wait for its answer.
+func (c *Context) ask(m wire.Message, out span) (*outcome, error) {
 	o := &outcome{c: c, what: m.Op().String(), done: make(chan struct{})}
 	err := c.start(m, out, func(a client.Answer) {
 		o.result, o.err = a.Result, a.Err
 		o.body = append(o.body, a.Body...)
-		if taken != nil && a.Err == nil {
-			taken(a.Result)
-		}
 		close(o.done)
 	})
 	return o, err
@@ -287,7 +287,7 @@ func (o *outcome) wait(reply interface{ Decode([]byte) error }) (int32, error) {
 
 // call sends a call and waits for its answer.
 func (c *Context) call(m wire.Message, reply interface{ Decode([]byte) error }) (int32, error) {
-	o, err := c.ask(m, span{}, nil)
+	o, err := c.ask(m, span{})
 	if err != nil {
 		return 0, err
 	}
@@ -354,7 +354,7 @@ func (c *Context) fetchPrint() bool {
 	}
 	var text []byte
 	var reply wire.PrintFetchReply
-	o, err := c.ask(&wire.PrintFetch{}, span{at, wire.BounceBuffer}, nil)
+	o, err := c.ask(&wire.PrintFetch{}, span{at, wire.BounceBuffer})
 	if err == nil {
 		<-o.done
 		err = o.err
@@ -464,7 +464,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 	c.loads.Lock()
 	defer c.loads.Unlock()
 	long := c.long()
-	o, err := c.ask(m, long, nil)
+	o, err := c.ask(m, long)
 	if err != nil {
 		return nil, err
 	}
@@ -485,7 +485,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 // programs have pinned memory.
 func (c *Context) long() span {
 	g := c.guest.Shared.Geometry()
-	return span{g.Staging + g.Bounce, min(g.Pinned, 16<<20)}
+	return span{g.Staging + g.Bounce, client.Long}
 }
 
 // Synchronise waits for all work that was submitted before.

@@ -111,7 +111,7 @@ func (m *module) loaded(places []device.Global) error {
 	replies := make([]wire.ModuleGlobalReply, len(variables))
 	asked := make([]*outcome, len(variables))
 	for i, name := range variables { // one after the other on their way, and one wait for all
-		if asked[i], err = m.c.ask(&wire.ModuleGlobal{Module: m.id, Name: name}, span{}, nil); err != nil {
+		if asked[i], err = m.c.ask(&wire.ModuleGlobal{Module: m.id, Name: name}, span{}); err != nil {
 			return err
 		}
 	}

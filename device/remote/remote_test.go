@@ -56,7 +56,6 @@ var (
 // lender is a real node with its gateway.
 type lender struct {
 	address string
-	socket  string
 	stop    func() // hangs up on all
 }
 
@@ -98,7 +97,7 @@ func newLender(t testing.TB, change func(*node.Config)) *lender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lender{address: listener.Addr().String(), socket: cfg.Socket.Address}
+	l := &lender{address: listener.Addr().String()}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	background(t, func(all context.Context) error {
@@ -137,6 +136,9 @@ func (l *lender) open(t testing.TB, number int) *Device {
 }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a while")
+	}
 	l := newLender(t, nil)
 	opened := 0
 	open := func(t *testing.T) device.Device {

@@ -81,6 +81,23 @@ func TestLenderDies(t *testing.T) {
 	}
 }
 
+// A program whose node has nothing but the device of a lender waits for the lender to come back.
+func TestLenderComesBack(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	lend := func(address string) *theNode {
+		return w.start("--devices", "soft:memory=32M", "--listen", address, "--tls-dir", certs)
+	}
+	lender := lend("127.0.0.1:0")
+	n := w.start("--devices", "remote:"+lender.gateway+",name=lent,tls="+user)
+	p := n.launch(example(t, "weave"), "--size", "4k", "--repeat", "200")
+	n.computes(0, 5)
+	lender.killWith()
+	n.eventually("the device is lost", func() bool { return n.logged("a device is lost", "name") == "lent" })
+	lend(lender.gateway)
+	p.right()
+}
+
 // killWith kills the daemon and its workers, as the end of a machine does.
 func (n *theNode) killWith() {
 	n.Helper()
@@ -105,7 +122,7 @@ func TestNodeWithoutDevicesOfItsOwn(t *testing.T) {
 	n.launch(made("small"), "sums").right()
 	var several []*program // they do not fit at the same time
 	for range 3 {
-		several = append(several, n.launch(example(t, "weave"), "--size", "1024k", "--repeat", "5"))
+		several = append(several, n.launch(example(t, "weave"), "--size", "512k", "--repeat", "5"))
 	}
 	for _, p := range several {
 		p.right()

@@ -156,15 +156,21 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 }
 
 // anyDevice says why no device can be opened, if that is so: without any there is
-// nothing to serve the client with.
+// nothing to serve the client with. A client that was served before waits for a device of another
+// node: that node may come back.
 func (w *worker) anyDevice() error {
 	var all error
+	waits := false
 	for i := range w.devices {
 		_, err := w.device(i)
 		if err == nil {
 			return nil
 		}
+		waits = waits || w.serve.Resume && w.serve.Devices[i].Lender != (control.Lender{})
 		all = errors.Join(all, err)
+	}
+	if waits {
+		return nil
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -92,6 +93,9 @@ func (r *relay) connectDirect(ctx context.Context, attach wire.Attach) (*Direct,
 	}
 	ring.Close()
 	arena.Close()
+	if err := r.bound(); err != nil {
+		return nil, odd(err)
+	}
 	d := &Direct{Welcome: said.welcome, Devices: said.devices, Attached: *attached, Shared: r.shared, Producer: wire.NewProducer(r.shared),
 		relay: r, free: make(chan int, slots), over: make(chan struct{}), given: map[uint32]func(Answer){}}
 	for slot := range slots {
@@ -109,6 +113,22 @@ func (r *relay) connectDirect(ctx context.Context, attach wire.Attach) (*Direct,
 		d.end()
 	}()
 	return d, nil
+}
+
+// Long is how much of what programs have as pinned memory a Direct uses, for answers that fit
+// in no other buffer.
+const Long = 16 << 20
+
+// bound refuses memory of other sizes than nodes have, and keeps the node from filling more of
+// it than is asked for: each page that it fills is memory of this machine.
+func (r *relay) bound() error {
+	g := r.shared.Geometry()
+	const most = 64 << 20
+	if g.Ring > most || g.Staging > most || g.Bounce > most || g.Bounce < 2*wire.BounceBuffer || g.Pinned < Long {
+		return fmt.Errorf("memory of these sizes: %+v", g)
+	}
+	r.most = g.Staging + g.Bounce + Long
+	return nil
 }
 
 // Start sends a call. The answer is handed to done, by the goroutine that receives: done must

@@ -157,6 +157,7 @@ type relay struct {
 	awaited  awaited
 	bulk     *bulk
 	answers  func(f *wire.Frame) // takes the answers instead of the program's slots; nil: they go there
+	most     uint64              // the node may fill no more of the arena than up to here; 0: all of it
 	heard    chan struct{}       // closed when nothing more is received
 
 	mu       sync.Mutex
@@ -608,6 +609,9 @@ func (r *relay) receive() string {
 			data, err := r.shared.Data(f.Offset, f.Bytes+f.Length)
 			if err == nil && f.Offset < r.shared.Geometry().Staging {
 				err = errors.New("data for staging memory")
+			}
+			if end := f.Offset + f.Bytes + f.Length; err == nil && r.most > 0 && end > r.most {
+				err = fmt.Errorf("data at %d, where nobody has asked for any", end)
 			}
 			if err == nil && f.Kind == wire.FrameAway {
 				if err := r.bulk.lanes.Receive(data); err != nil {

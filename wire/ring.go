@@ -451,8 +451,6 @@ func (p *Producer) SendData(h Header, body, data []byte) error {
 // SendFilled is SendData for n bytes that fill puts where they belong. If fill
 // fails, nothing is sent.
 func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte) error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	size := p.s.geometry.Staging
 	switch {
 	case n > size/2:
@@ -460,11 +458,9 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 	case HeaderSize+len(body) > MaxMessage:
 		return fmt.Errorf("%v of %d bytes is too long", h.Op, HeaderSize+len(body))
 	}
-	at := p.staging
-	if at%size+n > size {
-		at += size - at%size
-	}
-	if err := p.until(func() bool { return at+n-atomic.LoadUint64(p.s.u64(atStagingHead)) <= size }); err != nil {
+	at, err := p.stage(n)
+	defer p.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	h.Data, h.Length, h.Release = at%size, n, at+n
@@ -473,6 +469,28 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 	}
 	p.staging = at + n
 	return p.send(h, body, nil)
+}
+
+// stage waits for staging memory and returns where it is, with the lock held. It waits
+// without the lock: others have messages to send that need no such memory.
+func (p *Producer) stage(n uint64) (at uint64, err error) {
+	size := p.s.geometry.Staging
+	for {
+		p.mu.Lock()
+		if at = p.staging; at%size+n > size {
+			at += size - at%size
+		}
+		// Others may have used, and had back, what comes after it while this one waits.
+		room := func() bool { return int64(at+n-atomic.LoadUint64(p.s.u64(atStagingHead))) <= int64(size) }
+		if room() {
+			return at, nil
+		}
+		p.mu.Unlock()
+		if err := p.until(room); err != nil {
+			p.mu.Lock()
+			return at, err
+		}
+	}
 }
 
 // Pending is a call that was sent.

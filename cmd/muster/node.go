@@ -41,6 +41,7 @@ else (the values are the defaults where there are some):
                                   # and rate: 2e8, operations a second whatever the machine does
     - soft: {memory: 2GiB}        # no two devices may be given the same name
       count: 2                    # so many like this, without a name
+    - remote: {address: "gpu1:9421", device: 0, tls: /etc/muster/user-me}   # a GPU that another node lends (docs/lent-devices.md)
   vgpus: 4                        # programs that a device serves at a time
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit
@@ -157,7 +158,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
 	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
 	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
-	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all, or none in a cluster or with --peers")
+	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all or remote:HOST:PORT,tls=FOLDER, or none in a cluster or with --peers")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")

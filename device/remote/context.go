@@ -35,6 +35,7 @@ type Context struct {
 	last    atomic.Uint32  // number that was given to a stream, a module or a function
 	cookies atomic.Uint64
 	fences  atomic.Uint64
+	bulk    bulk
 
 	memory memory
 	bounce chan uint64 // free buffers for data on their way back, by their offset
@@ -64,6 +65,7 @@ func newContext(d *Device, config device.Config, guest *client.Direct) *Context 
 		dev: d, config: config, guest: guest, over: make(chan struct{}), streams: map[*stream]bool{},
 		functions: map[uint64]func(){}, textures: map[textureID]bool{}, memory: memory{arena: config.Arena, granules: map[uint64]bool{}},
 	}
+	c.bulk.init()
 	g := guest.Shared.Geometry()
 	c.bounce = make(chan uint64, g.Bounce/wire.BounceBuffer)
 	for at := uint64(0); at < g.Bounce; at += wire.BounceBuffer {
@@ -189,6 +191,7 @@ func (c *Context) post(m wire.Message) error {
 	if c.closed.Load() {
 		return c.ended()
 	}
+	c.bulk.small()
 	if err := c.guest.Producer.Post(m); err != nil {
 		return c.gone(err)
 	}
@@ -485,7 +488,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 // programs have pinned memory.
 func (c *Context) long() span {
 	g := c.guest.Shared.Geometry()
-	return span{g.Staging + g.Bounce, min(g.Pinned, 16<<20)}
+	return span{g.Staging + g.Bounce, client.Long}
 }
 
 // Synchronise waits for all work that was submitted before.

@@ -256,14 +256,11 @@ func (s *stream) sendBytes(dst uint64, src []byte) error {
 	if len(src) <= inline {
 		return s.c.post(&wire.CopyInline{Dst: dst, Stream: s.id, Data: src})
 	}
-	for len(src) > 0 {
-		n := min(len(src), wire.MaxPiece)
-		if err := s.c.postData(&wire.CopyIn{Dst: dst, Stream: s.id}, src[:n]); err != nil {
-			return err
-		}
-		dst, src = dst+uint64(n), src[n:]
+	if len(src) > wire.MaxPiece {
+		return s.sendLong(dst, src)
 	}
-	return nil
+	s.c.bulk.small()
+	return s.c.postData(&wire.CopyIn{Dst: dst, Stream: s.id}, src)
 }
 
 // CopyOut copies from the device to the host.
@@ -285,12 +282,13 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	if len(dst) <= wire.BounceBuffer {
 		select {
 		case at := <-s.c.bounce: // no need to wait for one
-			there.pieces.Store(1)
-			return s.submit(job{send: func() error { return s.fetchPiece(dst, src, at, there) }}, false)
+			there.left.Store(int64(len(dst)))
+			s.c.bulk.small()
+			return s.submit(job{send: func() error { return s.fetchPiece(dst, src, at, there, nil) }}, false)
 		default:
 		}
 	}
-	there.pieces.Store(int64(len(dst)+wire.BounceBuffer-1) / wire.BounceBuffer)
+	there.left.Store(int64(len(dst)))
 	return s.submit(job{send: func() error { return s.fetchPieces(dst, src, there) }}, true)
 }
 
@@ -305,20 +303,28 @@ func (s *stream) hazard(f *future) {
 // arrival is a copy on its way to the host.
 type arrival struct {
 	landed *future
-	pieces atomic.Int64 // that are not there yet
+	left   atomic.Int64 // bytes that are not there yet
 }
 
 // fetchPieces asks for all of a copy, in pieces.
 func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 	for len(dst) > 0 {
 		n := min(len(dst), wire.BounceBuffer)
+		var leave func()
+		if s.c.bulk.narrow() {
+			n = min(n, narrowPiece)
+			if !s.c.enter() {
+				return s.c.ended()
+			}
+			leave = s.c.bulk.leave
+		}
 		var at uint64
 		select {
 		case at = <-s.c.bounce:
 		case <-s.c.over:
 			return s.c.ended()
 		}
-		if err := s.fetchPiece(dst[:n], src, at, there); err != nil {
+		if err := s.fetchPiece(dst[:n], src, at, there, leave); err != nil {
 			return err
 		}
 		dst, src = dst[n:], src+uint64(n)
@@ -326,8 +332,9 @@ func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 	return nil
 }
 
-// fetchPiece asks for one piece, by a buffer.
-func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival) error {
+// fetchPiece asks for one piece, by a buffer. Leave, if it is not nil, is called when it is
+// there.
+func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival, leave func()) error {
 	c := s.c
 	return c.startFetch(&wire.CopyOut{Src: src, Stream: s.id}, span{at, uint64(len(dst))}, func(a client.Answer) {
 		if a.Err == nil && a.Result == resultSuccess {
@@ -339,11 +346,14 @@ func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival) error {
 			}
 		}
 		c.bounce <- at
+		if leave != nil {
+			leave()
+		}
 		if a.Err == nil && a.Result != resultSuccess {
 			go c.failed("a copy from the device", a.Result)
 			return
 		}
-		if a.Err == nil && there.pieces.Add(-1) == 0 {
+		if a.Err == nil && there.left.Add(-int64(len(dst))) == 0 {
 			close(there.landed.done)
 		}
 	})

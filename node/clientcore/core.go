@@ -37,6 +37,8 @@ type Device struct {
 	// Puts says that the device can load a module with its variables at given
 	// addresses: what was loaded and unloaded before does not matter there.
 	Puts bool
+	// Far says that the device is another node's: kernels there reach no memory of this machine.
+	Far bool `json:",omitempty"`
 }
 
 // Core is one client. Nothing but its methods changes it, and one goroutine uses

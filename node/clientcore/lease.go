@@ -203,7 +203,7 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case !l.Held:
 		l.Wanting = true
-		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.Modules.Pinned})
+		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.only()})
 		return false, nil
 	case bytes <= l.Memory:
 		return true, nil
@@ -222,6 +222,22 @@ func (c *Core) leased(n need) (bool, error) {
 		c.say(control.Grow{Memory: bytes})
 	}
 	return false, nil
+}
+
+// only is the device that the client must have; -1 for any. One whose kernels reach memory of
+// this machine, the program's or that of several programs, must not go to another node: it
+// stays where it is or, if it is nowhere, goes to the first device that is here.
+func (c *Core) only() int {
+	if c.Modules.Pinned >= 0 || len(c.Mapped)+len(c.Shared) == 0 || !slices.ContainsFunc(c.config.Devices, func(d Device) bool { return d.Far }) {
+		return c.Modules.Pinned
+	}
+	near := -1
+	for i, d := range c.config.Devices {
+		if x := c.anyContext(); !d.Far && d.Memory > 0 && (near < 0 || x != nil && x.Place == d.Place) {
+			near = i
+		}
+	}
+	return near
 }
 
 // open has a context opened at the lease's device, with the client's modules in

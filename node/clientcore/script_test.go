@@ -20,9 +20,12 @@ import (
 // Scripts are text: an event, ----, the operations that came of it, and an empty
 // line. Only record anew what you understand. Numbers may end in M (2^20).
 //
-//	client DEVICES [puts] [limited] [defer]   begin with so many devices of 64M, whose contexts take 1M;
-//	                                limited: the client may allocate 8M
+//	client DEVICES [puts] [limited] [guest] [far] [defer]   begin with so many devices of 64M, whose contexts take 1M;
+//	                                limited: the client may allocate 8M; guest: it is another node;
+//	                                far: the first device is another node's
 //	alloc OFFSET SIZE               messages of the client; offsets are in its arena, or "nowhere".
+//	chunks OFFSET SIZE | unchunk OFFSET SIZE   a guest's memory
+//	place MODULE ADDRESS            where a guest's module v0 is to be
 //	free OFFSET                     Calls are answered in slot 1
 //	in OFFSET SIZE [STREAM]
 //	out OFFSET SIZE [STREAM]
@@ -167,6 +170,12 @@ func (s *script) event(words []string) ([]Op, error) {
 			return s.call(&wire.MemAlloc{Size: arg(2)})
 		}
 		return s.call(&wire.MemAlloc{Addr: at(1), Size: arg(2)})
+	case "chunks":
+		return s.call(&wire.MemMap{Addr: at(1), Size: arg(2)})
+	case "unchunk":
+		return s.send(&wire.MemUnmap{Addr: at(1), Size: arg(2)}, wire.Header{Slot: -1}, nil)
+	case "place":
+		return s.send(&wire.ModulePlace{Module: uint32(arg(1))}, wire.Header{Slot: -1}, placesOf(device.Global{Name: "v0", Address: arg(2), Size: 4}))
 	case "free":
 		return s.send(&wire.MemFree{Addr: at(1)}, wire.Header{Slot: -1}, nil)
 	case "map":
@@ -350,7 +359,10 @@ func (s *script) begin(words []string) {
 		c.Devices = append(c.Devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("gpu", i), Memory: 64 * scriptMiB, ContextCost: scriptMiB,
 			Puts: len(words) > 1 && words[1] == "puts"})
 	}
-	c.Reserves = slices.Contains(words, "reserves")
+	c.Reserves, c.Guest = slices.Contains(words, "reserves"), slices.Contains(words, "guest")
+	if slices.Contains(words, "far") {
+		c.Devices[0].Far = true
+	}
 	if slices.Contains(words, "limited") {
 		c.Limit, c.LimitBy = 8*scriptMiB, "raise it with --memory"
 	}

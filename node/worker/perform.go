@@ -449,7 +449,16 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	lent := w.stage
 	w.stage = nil // freed when the copy is done, or the context has ended
 	w.staging.lend(lent, g)
-	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
+	return w.block(func() error { return notify(on, func() { w.staging.free(lent) }) })
+}
+
+// notify has f called when a stream has done what it was given. Later work need not wait for f,
+// but does where the device has no other way.
+func notify(on device.Stream, f func()) error {
+	if n, ok := on.(device.Notifier); ok {
+		return n.Notify(f)
+	}
+	return on.Call(f)
 }
 
 func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {

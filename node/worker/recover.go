@@ -213,7 +213,7 @@ func (w *worker) givenLater(on device.Stream) error {
 		return err
 	}
 	e := w.entry
-	return w.block(func() error { return on.Call(func() { w.journal.Mark(e, journal.Done) }) })
+	return w.block(func() error { return notify(on, func() { w.journal.Mark(e, journal.Done) }) })
 }
 
 // refused notes that the message was refused. One that was not when it was handled

@@ -1,0 +1,84 @@
+package node
+
+import (
+	"errors"
+	"testing"
+
+	"muster/device"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// A guest says where its addresses lie, within bounds; programs do not.
+func TestGuestsChooseTheirAddresses(t *testing.T) {
+	const chunk = deviceGranule
+	for _, c := range []struct {
+		guest      uint32
+		base, size uint64
+		ok         bool
+	}{
+		{0, 0, 0, true},
+		{1, 0, 0, true},
+		{1, arenaBase, chunk, true},
+		{1, arenaBase + 15*maxArena, maxArena, true},
+		{0, arenaBase, chunk, false},
+		{1, arenaBase, 0, false},
+		{1, arenaBase, chunk + 1, false},
+		{1, arenaBase + 1, chunk, false},
+		{1, arenaBase - chunk, 2 * chunk, false},
+		{1, 0, chunk, false},
+		{1, arenaBase, 2 * maxArena, false},
+		{1, arenaBase + (maxDevices-1)*maxArena, maxArena + chunk, false},
+		{1, arenaBase + maxDevices*maxArena, chunk, false},
+		{1, 1<<64 - chunk, chunk, false},
+		{1, 1<<64 - chunk, 2 * chunk, false},
+	} {
+		a, err := arenaFor(&wire.Hello{Guest: c.guest}, &wire.Attach{ArenaBase: c.base, ArenaSize: c.size}, 1<<30)
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if want := (device.Arena{Base: c.base, Size: c.size}); c.ok && c.size > 0 && a != want {
+			t.Errorf("%+v: %+v", c, a)
+		}
+	}
+}
+
+// Guests are shown the node's own devices one by one, and never those that it has of others: so
+// nobody's work goes round in circles.
+func TestGuestsAreNotPassedOn(t *testing.T) {
+	info := func(name string) device.Info {
+		return device.Info{Name: name, Memory: 64 << 20, ContextCost: 1 << 20, Granularity: deviceGranule, Speed: 0.5, Attributes: map[int]int{10: 32, 999: 7}}
+	}
+	entry := func(name, kind string, here bool) stocked {
+		return stocked{Device: Device{DeviceConfig: control.DeviceConfig{Kind: kind, Name: name}}, info: info(name), here: here}
+	}
+	stock := &inventory{entries: []stocked{entry("a", "soft", true), entry("b", KindRemote, true), entry("c", "soft", false), entry("d", "soft", true)}}
+	d := &daemon{}
+	d.cfg.Name = "lender"
+	cfg := Default()
+	cfg.Swap.Size = 1 << 40
+	d.settings.Store(&cfg)
+	o, err := d.offersGuests(stock, 0, UserLimits{Memory: 32 << 20}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.devices) != 2 || o.devices[0].Name != "a" || o.devices[1].Name != "d" || o.numbers[1] != 3 || o.memory[0] != 32<<20 {
+		t.Errorf("guests are shown %+v, %v, %v", o.devices, o.numbers, o.memory)
+	}
+	only := &inventory{entries: []stocked{entry("b", KindRemote, true)}}
+	var refused *wire.Refused
+	if _, err := d.offersGuests(only, 0, UserLimits{}, nil); !errors.As(err, &refused) || refused.Result != resultNoDevice {
+		t.Errorf("a node with nothing of its own: %v", err)
+	}
+	g := &granted{ID: "j", Devices: []grantedDevice{{Device: 1}}}
+	if _, err := d.offersGuests(stock, 0, UserLimits{}, g); !errors.As(err, &refused) {
+		t.Errorf("a grant of what is not the node's: %v", err)
+	}
+	c := &client{guest: guestOf(3)}
+	if !c.keepsOff(0) || c.keepsOff(3) || c.guest.pins(0) != 3 || *c.guest.file() != 3 {
+		t.Errorf("the guest of device 3 is not kept there: %+v", c.guest)
+	}
+	if (&client{}).keepsOff(0) || (guest{}).file() != nil || (guest{}).pins(5) != 5 {
+		t.Error("a program is taken for a guest")
+	}
+}

@@ -17,7 +17,7 @@ type PeerView struct {
 	Heard bool // it has said how it is
 	Age   Time // and how long ago
 	Self  bool
-	Holds int  // slots of its that this node holds
+	Holds int // slots of its that this node holds
 }
 
 // LoanView is a ticket that the node holds.

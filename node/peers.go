@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -112,7 +113,7 @@ func (d *daemon) askPeer(l *peerLink) {
 			return
 		}
 		next, err := d.exchange(ctx, l)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errShuttingDown) {
 			return
 		}
 		if err != nil {

@@ -204,7 +204,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 		return nil, "", err
 	}
 	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft gives this one a software GPU)", nil
+		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft:memory=1G gives this one a software GPU)", nil
 	}
 	memory, err := machineMemory()
 	if err != nil {

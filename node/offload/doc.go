@@ -15,7 +15,7 @@
 //
 // # Exchange
 //
-// A node asks each of its peers regularly (Say), and more often while it waits or holds a
+// A node asks each of its peers regularly (Says), and more often while it waits or holds a
 // ticket of that peer. A question has the number of slots that the borrower wants, 0 as a
 // rule, and the tickets of this lender that the borrower holds. The answer has the lender's
 // load, a ticket or none, and the tickets that the lender wants back. A node has no more than

@@ -17,8 +17,7 @@ type PeerView struct {
 	Heard bool // it has said how it is
 	Age   Time // and how long ago
 	Self  bool
-	Holds int  // slots of its that this node holds
-	Rests Time // it is not asked for slots for so long
+	Holds int // slots of its that this node holds
 }
 
 // LoanView is a ticket that the node holds.
@@ -57,7 +56,7 @@ func (c *Core) View(now Time) View {
 }
 
 func (c *Core) viewPeer(p *peer) PeerView {
-	v := PeerView{ID: p.id, Load: p.load, Self: p.self, Rests: max(0, p.refusal.until-c.now)}
+	v := PeerView{ID: p.id, Load: p.load, Self: p.self}
 	if v.Heard = p.heard != never; v.Heard {
 		v.Age = c.now - p.heard
 	}

@@ -433,12 +433,14 @@ func TestRequestsAreStrict(t *testing.T) {
 	const noRequest = `a request is one JSON object, as {"request":"status"}`
 	for _, c := range []struct{ request, want string }{
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
-		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, grant-admit, grant-limit, grant-revoke, grants, monitor, move, restore, revive, status, stop`},
+		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":"monitor","memory":-1}`, `the request cannot be read: cannot unmarshal number -1 into Go struct field .memory of type uint64`},
 		{`{"request":"monitor","device":0}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":7}        `, noRequest},
 		{`{"request":"status"`, noRequest},
+		{`{"request":"peer","question":{"version":1,"node":"n","slots":1}}`, `only the node's gateway asks for other nodes`},
+		{`{"request":"peer","question":{"slots":1,"more":2}}`, `the request cannot be read: unknown field "more"`},
 		{`{"request":"device-drain"}`, `there is no device "": muster device list names those there are`},
 		{`{"request":"device-drain","device":"Bog"}`, `there is no device "Bog": did you mean "Big"?`},
 		{`{"request":"device-drain","device":"#2"}`, `there is no device #2: give one of #0 to #1`},

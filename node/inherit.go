@@ -198,7 +198,7 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 		if !ok {
 			c = Device{was.Config, was.Reserve}
 		}
-		e := stocked{Device: c, info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
+		e := stocked{Device: c, ticket: c.Lender.Ticket, info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
 		if ok || used[i] && was.Here {
 			info, err := d.examine(c)
 			switch {

@@ -121,20 +121,34 @@ func TestOffload(t *testing.T) {
 	p.b.idle()
 }
 
-// A lender that is killed costs its guests a recovery.
+// A lender that is killed costs its guests a recovery, wherever they were with it.
 func TestLenderIsKilled(t *testing.T) {
-	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms"}, []string{"--devices", ratedGPU})
-	programs := endless(p.a, 4)
-	p.eventually("two programs are served there", func() bool {
-		_, there, all := p.places()
-		return there == 2 && all
-	})
-	p.b.kill()
-	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
-	p.a.goOn()
-	for _, one := range programs {
-		one.right()
+	for name, when := range map[string]func(p *pair) bool{
+		"when programs are sent there": func(p *pair) bool { _, there, _ := p.places(); return there > 0 },
+		"while they compute there":     func(p *pair) bool { return p.guestsCompute() == 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms"}, []string{"--devices", ratedGPU})
+			programs := endless(p.a, 4)
+			p.eventually(name, func() bool { return when(p) })
+			p.b.kill()
+			p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+			p.a.goOn()
+			for _, one := range programs {
+				one.right()
+			}
+		})
 	}
+}
+
+// guestsCompute is how many guests of node b have run kernels.
+func (p *pair) guestsCompute() (n int) {
+	for _, g := range p.guests() {
+		if g.Kernels > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // A program that runs elsewhere comes home when a device here is idle, once that has cost it as much

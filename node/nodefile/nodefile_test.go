@@ -55,6 +55,8 @@ http: 127.0.0.1:9420
 listen: ":9421"
 tls: {cert: node.pem, key: node.key, ca: ca.pem}
 token: SECRET
+peers: [n2, "n3:19421", 10.0.0.7, "[fe80::1]:9421"]
+offload: {mode: borrow, above: 3, keep: 1}
 record: {file: decisions.jsonl, limit: 64MiB}
 connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1m, silence: 30s}
 `
@@ -82,6 +84,7 @@ func TestRead(t *testing.T) {
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50}, "1001": {Clients: 1}}},
 		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
+		Offload:     node.Offload{Peers: []string{"n2:9421", "n3:19421", "10.0.0.7:9421", "[fe80::1]:9421"}, Mode: node.OffloadBorrow, Above: 3, Keep: 1},
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
 		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
 		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
@@ -184,6 +187,11 @@ func TestReadErrors(t *testing.T) {
 		{"allow any among others", "allow: [alice, any]\n", `f:1:16: any stands for itself, not in a list of users`},
 		{"allow nobody", "allow: [\"\"]\n", `f:1:9: the name of a user must`},
 		{"connections", "connections: {users: 3}\n", `"users" is no key of connections: did you mean user?`},
+		{"peers that are no list", "peers: n2\n", `f:1:8: peers must be a list of nodes, as [n2, n3:9421], not`},
+		{"a peer with a path", "peers: [n2/x]\n", `f:1:9: a peer is a node's HOST or HOST:PORT, as n2 or 10.0.0.7:9421, not "n2/x"`},
+		{"a peer's port", "peers: ['n2:0']\n", `f:1:9: a peer is a node's HOST or HOST:PORT, as n2 or 10.0.0.7:9421, not "n2:0"`},
+		{"offload", "offload: maybe\n", `offload can be auto, borrow, lend or off, not "maybe"`},
+		{"offload's threshold", "offload: {above: 0}\n", `f:1:18: above: must be a whole number from 1 to 1048576, not "0"`},
 		{"a head without an address", "head: {spool: /var/spool/muster}\n", `f:1:7: head needs an address: write address: HOST, or unix:@muster-head`},
 		{"a head's memory", "head: {address: h, memory: lots}\n", `f:1:28: memory: `},
 		{"no connections", "connections: {user: 0}\n", `f:1:21: user: must be a whole number from 1 to 1048576, not "0"`},

@@ -66,17 +66,26 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 	return nil
 }
 
+// lender makes the loss of a device of it that a device which was borrowed cannot be opened: the lender
+// has died meanwhile, or knows no more of the ticket. The program has nothing to do with that.
+func (w *worker) lender(at vmm.Place, err error) error {
+	if w.serve.Devices[at.Index()].Lender.Ticket == "" {
+		return err
+	}
+	return &device.Fault{Kind: device.DeviceLost, Detail: err.Error()}
+}
+
 // openGPU opens a context with the client's modules in it.
 func (w *worker) openGPU(o *clientcore.Op) error {
 	d, err := w.device(o.Place.Index())
 	if err != nil {
-		return err
+		return w.lender(o.Place, err)
 	}
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
-		return w.unserved(err)
+		return w.lender(o.Place, w.unserved(err))
 	}
 	// Copies go straight between the device and what the program shares. Pinned
 	// memory of the program's is not pinned here: it may be large and unused.

@@ -1,10 +1,12 @@
 package gremm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"muster/exp"
@@ -355,13 +357,20 @@ func each(runs []liveRun, f func(workload string, p policy, runs []liveRun)) {
 	}
 }
 
+// quieter is the half of the runs that were disturbed least.
+func quieter(runs []liveRun) []liveRun {
+	sorted := slices.Clone(runs)
+	slices.SortStableFunc(sorted, func(a, b liveRun) int { return cmp.Compare(a.Late, b.Late) })
+	return sorted[:(len(sorted)+1)/2]
+}
+
 // off is by how much the prediction of a number is off, in parts of what was measured.
 func (c *liveColumn) off(r *liveRun) float64 { return c.of(&r.Predicted)/c.of(&r.Real) - 1 }
 
 // good counts the runs whose prediction is within goodPrediction, and says by how much the worst is off.
-func (m *liveMeasured) good(c *liveColumn) (good int, worst float64) {
-	for i := range m.Runs {
-		by := math.Abs(c.off(&m.Runs[i]))
+func good(runs []liveRun, c *liveColumn) (good int, worst float64) {
+	for i := range runs {
+		by := math.Abs(c.off(&runs[i]))
 		if worst = max(worst, by); by <= goodPrediction {
 			good++
 		}

@@ -158,7 +158,7 @@ func TestLiveLayout(t *testing.T) {
 	}
 }
 
-// recordedLive is what `muster reproduce gremm --live --runs 3 --save FILE` measured.
+// recordedLive is what `muster reproduce gremm --live --runs 2 --save FILE` measured.
 const recordedLive = "testdata/live.json"
 
 // What the recorded runs say of the statements is what docs/papers.md says.

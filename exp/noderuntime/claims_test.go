@@ -9,7 +9,7 @@ import (
 )
 
 // recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured, before there were
-// figures of two nodes; recordedCluster is of `--figure 3-12,3-13,3-21 --runs 3 --patience 1m` alone.
+// figures of two nodes; recordedCluster is of `--figure 3-12,3-13,3-21 --runs 3 --patience 90s` alone.
 const (
 	recorded        = "testdata/measured.json"
 	recordedCluster = "testdata/cluster.json"

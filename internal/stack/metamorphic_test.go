@@ -150,7 +150,7 @@ func newStorm(w *world, r *rand.Rand) *storm {
 		devices = append(devices, fmt.Sprintf("soft:name=%s,memory=%dM,speed=%s,workers=1,faults=%s", name, 2*(8+r.IntN(5)), pick("1", "1", "0.5"), s.writeRules(w, name)))
 	}
 	s.args = []string{"--devices", strings.Join(devices, ";"), "--vgpus", pick("1", "2", "4"), "--policy", pick("fcfs", "sjf", "credit"),
-		"--max-idle", pick("1ms", "10ms"), "--migrate", pick("auto", "off"), "--warm", pick("0", "2"), "--defer=" + pick("true", "false"),
+		"--max-idle", pick("1ms", "10ms"), "--migrate", pick("auto", "off"), "--warm", pick("0", "2"), "--defer=" + pick("true", "false"), "--mapping", pick("off", "ar:alpha=1:beta=1"),
 		"--orphan-grace", "1m", "--state", filepath.Join(w.T.TempDir(), "state")}
 	if r.IntN(2) == 0 {
 		s.args = append(s.args, "--swap-dir", w.T.TempDir())

@@ -158,7 +158,7 @@ func (c *Core) forgetFurther(p vmm.Place) {
 			e.Live, e.Pending = false, false
 		}
 	}
-	c.mapping.forget(p.Index())
+	c.mapping.stale()
 }
 
 // isFurther says whether a context is not the one at home.

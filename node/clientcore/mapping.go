@@ -106,8 +106,13 @@ func (m *mapped) stale() {
 	}
 }
 
-// forget drops the launches of a device that was left.
-func (m *mapped) forget(int) { m.stale() }
+// leased says that the client has another lease: what was decided for the message at hand was
+// decided for other devices.
+func (m *mapped) leased() {
+	if m != nil {
+		m.mapper, m.choice = nil, chosen{}
+	}
+}
 
 // refuses notes that a device does not take a module: its kernels run elsewhere.
 func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device, serial}] = true }
@@ -377,6 +382,9 @@ func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, erro
 // took notes that a launch was given to its device, and returns the number by which Ran tells
 // when it ran.
 func (m *mapped) took(c *Core) uint64 {
+	if m.choice.device >= len(m.rows) || m.rows[m.choice.device] < 0 {
+		return 0 // the devices have changed since it was decided
+	}
 	row := m.rows[m.choice.device]
 	call := m.call
 	call.Resident = nil

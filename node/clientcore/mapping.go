@@ -334,12 +334,26 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 }
 
 // free is the device that takes a call of the queue which all share: the one that has been idle
-// for longest or, where none is, the one with the fewest calls.
+// for longest or, where none is, the one with the fewest calls. Of very many it looks at some.
 func (m *mapped) free() int32 {
-	best := int32(0)
-	for row := int32(1); int(row) < len(m.devices); row++ {
-		a, b := m.view.Table.Queued(row), m.view.Table.Queued(best)
-		if a < b || a == 0 && b == 0 && m.idle[row] < m.idle[best] {
+	const most = 64
+	if idle := m.view.Table.Idle(); len(idle) > 0 {
+		best := idle[0]
+		for _, row := range idle[1:min(len(idle), most)] {
+			if m.idle[row] < m.idle[best] || m.idle[row] == m.idle[best] && row < best {
+				best = row
+			}
+		}
+		return best
+	}
+	n := int32(len(m.devices))
+	first := int32(0)
+	if n > most {
+		first = m.chance.Int32N(n)
+	}
+	best := first
+	for i := range min(n, most) {
+		if row := (first + i) % n; m.view.Table.Queued(row) < m.view.Table.Queued(best) {
 			best = row
 		}
 	}

@@ -238,7 +238,7 @@ func BenchmarkDecision(b *testing.B) {
 					if err := c.choose(f, 1, used); err != nil {
 						b.Fatal(err)
 					}
-					ended[0] = KernelEnd{Ticket: m.took(&Core{mapping: m}), Device: m.choice.device, Took: 1000}
+					ended[0] = KernelEnd{Ticket: m.took(c), Device: m.choice.device, Took: 1000}
 					c.Ran(c.Now, ended)
 				}
 			})

@@ -73,6 +73,10 @@ type Device struct {
 	Busy     int     `json:"busy"`      // clients with work under way
 	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
+	// MappedKernels ran here for programs that are at home on another device, and MappedIn is how many
+	// bytes were copied here for them, since the daemon began.
+	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
+	MappedIn      uint64 `json:"mapped_in,omitempty"`
 }
 
 // Changed answers a request that changed something: how the device is now, with its

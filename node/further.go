@@ -40,6 +40,12 @@ type ranOn struct {
 	moved uint64 // bytes that were copied there for it
 }
 
+func (r ranOn) plus(m control.RanFurther) ranOn {
+	r.Usage = plus(r.Usage, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
+	r.moved = min(r.moved+min(m.Moved, maxCount), maxCount)
+	return r
+}
+
 // mapperOf is the mapper of a program: the one that it asks for, or the node's.
 func (d *daemon) mapperOf(asked string) (string, error) {
 	spec := asked
@@ -160,10 +166,7 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	if c.ran == nil {
 		c.ran = map[vgpu.DeviceID]ranOn{}
 	}
-	sum := c.ran[id]
-	sum.Usage = plus(sum.Usage, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
-	sum.moved = min(sum.moved+min(m.Moved, maxCount), maxCount)
-	c.ran[id] = sum
+	c.ran[id], d.mapped[id] = c.ran[id].plus(m), d.mapped[id].plus(m)
 	if l := c.loans[id]; l != nil && uint64(l.id) == m.Loan {
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}

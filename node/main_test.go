@@ -109,6 +109,8 @@ func testWorker() error {
 					_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 				}
 				release()
+			case control.RevokeFurther:
+				_ = conn.Send(control.ReleasedFurther{Device: m.Device, Loan: m.Loan})
 			case control.Watch:
 				if stops.Load() {
 					_ = conn.Send(control.Idle{For: time.Hour})

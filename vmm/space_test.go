@@ -292,3 +292,40 @@ func TestJoined(t *testing.T) {
 		t.Errorf("a snapshot has forgotten it: %v", err)
 	}
 }
+
+// Shares says how much of some memory each device has, of what was written.
+func TestShares(t *testing.T) {
+	const chunk = 1 << 20
+	s, err := New(Config{Arena: Range{0, 16 * chunk}, Chunk: chunk, Devices: Devices(3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := Range{0, chunk + 10}, Range{chunk + 10, chunk} // they share a chunk
+	for _, r := range []Range{a, b} {
+		if err := s.Alloc(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shares := func() string {
+		list, written := s.Shares([]Range{a, b}, nil)
+		return fmt.Sprint(list, " of ", written>>20)
+	}
+	steps := []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { return nil }, "[] of 0"},
+		{func() error { _, err := s.HostWrite(a); return err }, "[] of 2"},
+		{func() error { _, err := s.Prepare(Device(1), []Range{a}, 16*chunk); return err }, "[{dev1 2097152}] of 2"},
+		{func() error { _, err := s.Prepare(Device(2), []Range{a, b}, 16*chunk); return err }, "[{dev1 2097152} {dev2 2097152}] of 2"},
+		{func() error { s.Launched(Device(2), []Range{b}); return nil }, "[{dev1 1048576} {dev2 3145728}] of 3"},
+	}
+	for i, step := range steps {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := shares(); got != step.want {
+			t.Errorf("step %d: %s, should be %s", i, got, step.want)
+		}
+	}
+}

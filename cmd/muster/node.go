@@ -53,6 +53,7 @@ else (the values are the defaults where there are some):
   mps: auto                       # kernels of several programs run on a GPU at once, by NVIDIA's MPS, where it can be had; on: or the node
                                   # does not start; off: they take turns on it, as the driver has it (docs/mps.md)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
+  mapping: off                    # or a mapper, as ag or probe: which device runs a program's next kernel (docs/mapping.md)
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them
   recover: on                     # programs outlive their workers and lost devices; off: they end with them

@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -144,6 +145,7 @@ func clientTable(s *status.Node, long bool) *report.Table {
 					device += " at " + lender
 				}
 			}
+			device += furtherOf(c)
 		}
 		state := c.State
 		if c.Parked {
@@ -168,6 +170,18 @@ func clientTable(s *status.Node, long bool) *report.Table {
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// furtherOf names the devices on which a client's kernels run beside that of its lease, with how
+// many did: +1 (20).
+func furtherOf(c status.Client) string {
+	var b strings.Builder
+	for _, f := range c.Further {
+		if f.Lent || f.Kernels > 0 {
+			fmt.Fprintf(&b, " +%d (%d)", f.Device, f.Kernels)
+		}
+	}
+	return b.String()
 }
 
 // shareOf is the part of a GPU's multiprocessors that a client may use.

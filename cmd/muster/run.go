@@ -48,6 +48,10 @@ show each other that they know the token, which does not travel. Both must say s
 node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEVICE_COUNT
 and $RCUDA_DEVICE_0 and so on tell it where they are.
 
+--mapping NAME has a mapper decide for each kernel which of the node's devices runs it, so
+that a program which sees one device uses several (docs/mapping.md); --explain N says of the
+first N launches why. --gpus N shows the program so many devices.
+
 --class latency is for programs that answer requests: while one of them has work on a GPU,
 those of class batch launch no kernels there. Your administrator says who may be of that
 class (docs/sharing.md). --weight is the program's part of the time where programs that do

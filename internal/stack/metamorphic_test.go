@@ -152,6 +152,9 @@ func newStorm(w *world, r *rand.Rand) *storm {
 	s.args = []string{"--devices", strings.Join(devices, ";"), "--vgpus", pick("1", "2", "4"), "--policy", pick("fcfs", "sjf", "credit"),
 		"--max-idle", pick("1ms", "10ms"), "--migrate", pick("auto", "off"), "--warm", pick("0", "2"), "--defer=" + pick("true", "false"),
 		"--orphan-grace", "1m", "--state", filepath.Join(w.T.TempDir(), "state")}
+	if len(devices) == 2 { // kernels run wherever chance has it
+		s.args = append(s.args, "--mapping", "ar:alpha=1:beta=1")
+	}
 	if r.IntN(2) == 0 {
 		s.args = append(s.args, "--swap-dir", w.T.TempDir())
 	}

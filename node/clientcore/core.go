@@ -73,8 +73,9 @@ type Core struct {
 
 	housed bool // a context was open in this process
 
-	moving  uint64  // bytes that the move under way brings to devices
-	mapping *mapped // nil: all launches run on the device of the lease
+	moving    uint64  // bytes that the move under way brings to devices
+	furtherAt []int   // where in Further a device was found last
+	mapping   *mapped // nil: all launches run on the device of the lease
 }
 
 // Message is what the client sent.

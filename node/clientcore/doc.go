@@ -65,6 +65,10 @@
 //     revocation waits while functions of the program's are under way.
 //   - Loss of a device: the context is forgotten without a word to it. If it had
 //     the only copy of anything, that is a fault; otherwise the client goes on.
+//   - Further devices (Config.Mapping): a mapper decides for each launch which of the devices that
+//     the client has runs it. That of the lease is home; others are lent for as long as nobody
+//     else needs them (further.go). The directory brings what the kernel uses, and streams that
+//     go on at another place wait there for where they were (mapping.go, moveStream).
 //   - A device that comes (AddDevice) has the next number, or that of one which is
 //     gone; nothing of the client's is there.
 //   - Fault: every context is closed, every later call answers with the fault's

@@ -35,8 +35,17 @@ const askAgain = time.Second
 
 // further returns the loan of a device; nil if there is none and none was asked for.
 func (c *Core) further(device int) *Further {
+	if device < len(c.furtherAt) {
+		if i := c.furtherAt[device]; i < len(c.Further) && c.Further[i].Device == device {
+			return &c.Further[i]
+		}
+	}
 	for i := range c.Further {
 		if c.Further[i].Device == device {
+			for len(c.furtherAt) <= device {
+				c.furtherAt = append(c.furtherAt, 0)
+			}
+			c.furtherAt[device] = i
 			return &c.Further[i]
 		}
 	}
@@ -158,7 +167,7 @@ func (c *Core) forgetFurther(p vmm.Place) {
 			e.Live, e.Pending = false, false
 		}
 	}
-	c.mapping.forget(p.Index())
+	c.mapping.stale()
 }
 
 // isFurther says whether a context is not the one at home.

@@ -55,6 +55,8 @@ func (c *Core) granted(g control.Grant) {
 		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
 		if had.Held {
 			l.Began, l.Moved = had.Began, had.Moved
+		} else {
+			c.mapping.leased()
 		}
 	case g.Lease > l.Number:
 		l.Number = g.Lease

@@ -106,8 +106,13 @@ func (m *mapped) stale() {
 	}
 }
 
-// forget drops the launches of a device that was left.
-func (m *mapped) forget(int) { m.stale() }
+// leased says that the client has another lease: what was decided for the message at hand was
+// decided for other devices.
+func (m *mapped) leased() {
+	if m != nil {
+		m.mapper, m.choice = nil, chosen{}
+	}
+}
 
 // refuses notes that a device does not take a module: its kernels run elsewhere.
 func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device, serial}] = true }
@@ -329,12 +334,26 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 }
 
 // free is the device that takes a call of the queue which all share: the one that has been idle
-// for longest or, where none is, the one with the fewest calls.
+// for longest or, where none is, the one with the fewest calls. Of very many it looks at some.
 func (m *mapped) free() int32 {
-	best := int32(0)
-	for row := int32(1); int(row) < len(m.devices); row++ {
-		a, b := m.view.Table.Queued(row), m.view.Table.Queued(best)
-		if a < b || a == 0 && b == 0 && m.idle[row] < m.idle[best] {
+	const most = 64
+	if idle := m.view.Table.Idle(); len(idle) > 0 {
+		best := idle[0]
+		for _, row := range idle[1:min(len(idle), most)] {
+			if m.idle[row] < m.idle[best] || m.idle[row] == m.idle[best] && row < best {
+				best = row
+			}
+		}
+		return best
+	}
+	n := int32(len(m.devices))
+	first := int32(0)
+	if n > most {
+		first = m.chance.Int32N(n)
+	}
+	best := first
+	for i := range min(n, most) {
+		if row := (first + i) % n; m.view.Table.Queued(row) < m.view.Table.Queued(best) {
 			best = row
 		}
 	}
@@ -377,6 +396,9 @@ func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, erro
 // took notes that a launch was given to its device, and returns the number by which Ran tells
 // when it ran.
 func (m *mapped) took(c *Core) uint64 {
+	if m.choice.device >= len(m.rows) || m.rows[m.choice.device] < 0 {
+		return 0 // the devices have changed since it was decided
+	}
 	row := m.rows[m.choice.device]
 	call := m.call
 	call.Resident = nil

@@ -161,7 +161,7 @@ type Op struct {
 	What     int
 	Params   []byte
 	Plan     vmm.Plan
-	Now      bool // a Move does not wait for what runs
+	Now      bool   // a Move does not wait for what runs
 	Ticket   uint64 // Launch: Ran is to tell when it ran; 0: nobody wants to know
 
 	Message control.ToDaemon

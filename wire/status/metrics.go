@@ -174,6 +174,8 @@ func (m *Metrics) writeDevices(w io.Writer) {
 		{"muster_device_vgpus", "gauge", "Virtual GPUs on the device.", func(d Device) float64 { return float64(d.Slots) }},
 		{"muster_device_assigned", "gauge", "Virtual GPUs that clients have.", func(d Device) float64 { return float64(d.Assigned) }},
 		{"muster_device_busy_seconds_total", "counter", "Time of kernels on the device.", func(d Device) float64 { return d.BusyTime }},
+		{"muster_device_mapped_kernels_total", "counter", "Kernels that ran on the device for programs that are at home on another.", func(d Device) float64 { return float64(d.MappedKernels) }},
+		{"muster_device_mapped_in_bytes_total", "counter", "Bytes that were copied to the device for those.", func(d Device) float64 { return float64(d.MappedIn) }},
 	} {
 		metric(w, v.name, v.kind, v.help)
 		for i, device := range m.Node.Devices {

@@ -101,6 +101,10 @@ type Device struct {
 	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
 	Lender   string  `json:"lender,omitempty"` // the node that lends it; "" if it is the node's own
+	// MappedKernels ran here for programs that are at home on another device, and MappedIn is how many
+	// bytes were copied here for them, since the daemon began.
+	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
+	MappedIn      uint64 `json:"mapped_in,omitempty"`
 }
 
 // Changed answers a request that changed something: how the device is now, with its

@@ -1,0 +1,247 @@
+package clientcore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"muster/device"
+	"muster/internal/seeds"
+	"muster/mapping"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+const (
+	mappedChunk = 1 << 20
+	mappedBase  = 1 << 32
+)
+
+// spread is a client with several devices, whose kernels read what their first parameter points to
+// and write what the second one does.
+func spread(t testing.TB, spec string, devices, allocations int) *Core {
+	t.Helper()
+	config := Config{Arena: vmm.Range{Addr: mappedBase, Size: 1 << 30}, Chunk: mappedChunk, Mapping: spec}
+	for i := range devices {
+		config.Devices = append(config.Devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("device ", i), Memory: 1 << 30, Puts: true})
+	}
+	c, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Committed = 1 << 40
+	c.Lease = Lease{Held: true, Memory: 1 << 30, Number: 1, Began: true}
+	c.Contexts, c.Made = []*Context{{Place: vmm.Device(0), Number: 1}}, 1
+	for i := 1; i < devices; i++ {
+		c.Further = append(c.Further, Further{Device: i, Number: uint64(i), Memory: 1 << 30})
+	}
+	c.Modules.All[1] = &Module{Loaded: true, Placed: true}
+	c.Modules.enterTest()
+	c.Modules.Functions[1] = Function{Module: 1, Info: device.FunctionInfo{Name: "k", ParamSize: 16, Touches: &device.Touches{
+		Accesses: []device.Access{{Words: []int{0}}, {Words: []int{1}, Writes: true}},
+	}}}
+	for i := range allocations {
+		post(t, c, &wire.MemAlloc{Addr: mappedBase + uint64(i)*mappedChunk, Size: mappedChunk})
+	}
+	return c
+}
+
+// enterTest has the journal list the module that was put there by hand.
+func (m *Modules) enterTest() {
+	m.know(mappedChunk)
+	m.enter(Entry{Module: 1})
+}
+
+// post has a core handle a message, whose operations all end well, and returns those that moved memory.
+func post(t testing.TB, c *Core, m wire.Message) (moves []vmm.Plan, at vmm.Place) {
+	t.Helper()
+	ops, err := c.Message(c.Now+1, Message{Header: wire.Header{Op: m.Op(), Slot: -1}, Body: m.Append(nil)})
+	for err == nil && len(ops) > 0 {
+		last := ops[len(ops)-1]
+		for i := range ops {
+			switch ops[i].Kind {
+			case Move:
+				moves = append(moves, ops[i].Plan)
+			case Launch:
+				at = ops[i].Place
+			}
+		}
+		if !last.Kind.Asks() {
+			break
+		}
+		ops, err = c.Outcome(c.Now+1, &last, Outcome{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return moves, at
+}
+
+func launchOf(in, out uint64) *wire.Launch {
+	params := binary.LittleEndian.AppendUint64(nil, mappedBase+in*mappedChunk)
+	params = binary.LittleEndian.AppendUint64(params, mappedBase+out*mappedChunk)
+	return &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: params}
+}
+
+// What is copied for a launch is what the device lacks of what the kernel uses, and nothing else: a
+// model of who has which chunk says the same.
+func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
+	seed, _ := seeds.First(t)
+	r := rand.New(rand.NewPCG(seed, 1))
+	const allocations = 12
+	for _, spec := range []string{"ar:alpha=1:beta=1", "gr", "ag", "probe"} {
+		c := spread(t, spec, 4, allocations)
+		var valid [allocations]map[vmm.Place]bool // nil: never written
+		devices := map[vmm.Place]int{}
+		for n := range 2000 {
+			in, out := r.Uint64N(allocations), r.Uint64N(allocations)
+			moves, at := post(t, c, launchOf(in, out))
+			devices[at]++
+			needed := uint64(0)
+			for _, a := range []uint64{in, out} {
+				if valid[a] != nil && !valid[a][at] {
+					needed += mappedChunk
+					valid[a][at], valid[a][vmm.Host] = true, true
+				}
+			}
+			moved := uint64(0)
+			for _, plan := range moves {
+				moved += plan.Bytes(vmm.CopyIn)
+			}
+			d, _ := c.Decided()
+			if moved != needed || d.Moves != needed {
+				t.Fatalf("%s, launch %d: %d bytes were moved, %d announced and %d needed", spec, n, moved, d.Moves, needed)
+			}
+			valid[out] = map[vmm.Place]bool{at: true}
+			if f := c.mapping.flights[c.mapping.rows[at.Index()]]; len(f) > 3 { // some end
+				c.Ran(c.Now, []KernelEnd{{Ticket: f[0].ticket, Device: at.Index(), Took: 1000}})
+			}
+		}
+		if len(devices) != 4 {
+			t.Errorf("%s: kernels ran on %v", spec, devices)
+		}
+	}
+}
+
+// A kernel of which is not known what it uses runs where the lease is, with all memory; so does one
+// whose parameter points to no allocation.
+func TestUnknownKernelsStayAtHome(t *testing.T) {
+	c := spread(t, "ar:alpha=1:beta=1", 3, 4)
+	c.Modules.Functions[2] = Function{Module: 1, Info: device.FunctionInfo{Name: "follows", ParamSize: 16}}
+	for range 20 {
+		post(t, c, launchOf(0, 1))
+		unknown := launchOf(2, 3)
+		unknown.Function = 2
+		_, at := post(t, c, unknown)
+		if d, _ := c.Decided(); at != vmm.Device(0) || d.Why == "" || !c.space.AllResident(at) {
+			t.Fatalf("it runs at %v: %+v", at, d)
+		}
+		if _, at := post(t, c, launchOf(1000, 1)); at != vmm.Device(0) {
+			t.Fatalf("a kernel with a wild pointer runs at %v", at)
+		}
+	}
+}
+
+// A further device that is wanted back is left, with what only it has, before the next launch.
+func TestFurtherDevicesGoBack(t *testing.T) {
+	c := spread(t, "gr", 2, 2)
+	for i := range uint64(4) { // on both
+		post(t, c, launchOf(i%2, i%2))
+	}
+	if len(c.Contexts) != 2 {
+		t.Fatalf("%d contexts", len(c.Contexts))
+	}
+	ops, err := c.Control(c.Now+1, control.RevokeFurther{Device: 1, Loan: 1})
+	if err != nil || len(ops) != 1 || ops[0].Kind != Leave || ops[0].Place != vmm.Device(1) || ops[0].Plan.Bytes(vmm.CopyOut) == 0 {
+		t.Fatalf("%v %v", ops, err)
+	}
+	left := ops[0]
+	ops, err = c.Outcome(c.Now+1, &left, Outcome{})
+	released := false
+	for i := range ops {
+		if m, ok := ops[i].Message.(control.ReleasedFurther); ok && m.Loan == 1 {
+			released = true
+		}
+	}
+	if err != nil || !released || len(c.Contexts) != 1 {
+		t.Fatalf("%v %v: %d contexts", ops, err, len(c.Contexts))
+	}
+	if _, at := post(t, c, launchOf(1, 1)); at != vmm.Device(0) {
+		t.Errorf("a kernel runs at %v", at)
+	}
+}
+
+// BenchmarkMappedLaunch is what a launch costs the core, with its memory in place.
+func BenchmarkMappedLaunch(b *testing.B) {
+	for _, spec := range []string{"off", "st", "gr", "ag", "ar", "probe"} {
+		b.Run(spec, func(b *testing.B) {
+			c := spread(b, spec, 4, 8)
+			body := launchOf(0, 1).Append(nil)
+			m := Message{Header: wire.Header{Op: wire.OpLaunch, Slot: -1}, Body: body}
+			for range 8 {
+				post(b, c, launchOf(0, 1))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				ops, err := c.Message(c.Now+1, m)
+				if err != nil || ops[len(ops)-1].Kind.Asks() {
+					post(b, c, launchOf(0, 1))
+					continue
+				}
+				if o := &ops[len(ops)-1]; o.Ticket > 0 {
+					c.Ran(c.Now, []KernelEnd{{Ticket: o.Ticket, Device: o.Place.Index(), Took: 1000}})
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDecision is a decision and the keeping of its table, of so many devices, all of which have
+// some kernels before them.
+func BenchmarkDecision(b *testing.B) {
+	for _, devices := range []int{72, 10_000} {
+		for _, spec := range []string{"st", "gr", "ag", "ag:group=24", "ar:group=24", "probe"} {
+			b.Run(fmt.Sprint(spec, "/", devices), func(b *testing.B) {
+				m, err := newMapped(spec)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := &Core{mapping: m}
+				for i := range devices {
+					c.config.Devices = append(c.config.Devices, Device{Place: vmm.Device(i)})
+					if i > 0 {
+						c.Further = append(c.Further, Further{Device: i, Number: uint64(i)})
+					}
+				}
+				c.space, err = vmm.New(vmm.Config{Arena: vmm.Range{Addr: mappedBase, Size: 1 << 30}, Chunk: mappedChunk, Devices: vmm.Devices(4)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := c.space.Alloc(vmm.Range{Addr: mappedBase, Size: 8 * mappedChunk}); err != nil {
+					b.Fatal(err)
+				}
+				if err := m.renew(c); err != nil {
+					b.Fatal(err)
+				}
+				for row := range devices {
+					for range 2 {
+						m.view.Table.Assign(&mapping.Call{Node: int32(devices)}, int32(row))
+					}
+				}
+				f := &Function{Module: 1, Info: device.FunctionInfo{Name: "k"}}
+				used := []vmm.Range{{Addr: mappedBase, Size: 8 * mappedChunk}}
+				ended := make([]KernelEnd, 1)
+				for b.Loop() {
+					c.Now += 1000
+					if err := c.choose(f, 1, used); err != nil {
+						b.Fatal(err)
+					}
+					ended[0] = KernelEnd{Ticket: m.took(c), Device: m.choice.device, Took: 1000}
+					c.Ran(c.Now, ended)
+				}
+			})
+		}
+	}
+}

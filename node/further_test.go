@@ -1,0 +1,85 @@
+package node
+
+import (
+	"testing"
+
+	"muster/wire/status"
+)
+
+// furtherOf is what a node says of the first client's further devices.
+func furtherOf(t *testing.T, f *fixture) []status.Further {
+	s := statusOf(t, f)
+	if len(s.Clients) == 0 {
+		return nil
+	}
+	return s.Clients[0].Further
+}
+
+// A program whose launches are mapped is lent a further device while nobody needs it, and gives it
+// back to the first program that does, though both are busy.
+func TestFurtherDevicesAreLentWhileNobodyNeedsThem(t *testing.T) {
+	cfg := testConfig()
+	cfg.VGPUs, cfg.Quantum = 1, 0
+	f := run(t, cfg)
+	h := hello()
+	h.Mapping = "gr"
+	a, err := connect(f.socket, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.leave)
+	a.synchronise(t) // it has device 0
+	a.says(t, `{"kind":"want_further","message":{"device":1,"memory":1048576}}`)
+	eventually(t, "device 1 is lent", func() bool { all := furtherOf(t, f); return len(all) == 1 && all[0].Lent && all[0].Device == 1 })
+	a.says(t, `{"kind":"ran_further","message":{"device":1,"loan":2,"kernels":4,"busy":1000000000,"moved":77}}`)
+	eventually(t, "what ran there is told", func() bool {
+		s := statusOf(t, f)
+		all := s.Clients[0].Further
+		return len(all) == 1 && all[0].Kernels == 4 && all[0].Moved == 77 && s.Clients[0].Kernels == 7 && s.Devices[1].BusyTime == 1 && len(s.Clients) == 1
+	})
+	b := mustConnect(t, f)
+	b.synchronise(t) // it has device 1
+	eventually(t, "device 1 is another one's", func() bool {
+		s := statusOf(t, f)
+		return len(s.Clients) == 2 && !s.Clients[0].Further[0].Lent && s.Clients[1].Device != nil && *s.Clients[1].Device == 1
+	})
+	// While it has that, nothing is lent.
+	a.says(t, `{"kind":"want_further","message":{"device":1,"memory":1048576}}`)
+	a.says(t, `{"kind":"pong","message":{"number":0}}`) // which ends it, once all before is done
+	eventually(t, "the client has ended", func() bool { return len(statusOf(t, f).Clients) == 1 })
+	s := statusOf(t, f)
+	if ended := s.Ended[len(s.Ended)-1]; s.Devices[1].Assigned != 1 || ended.Further[0].Lent {
+		t.Errorf("a device is lent that another program has: %+v", ended)
+	}
+}
+
+// A worker whose client is not mapped has no further devices to speak of, and a program cannot name
+// a mapper that there is not.
+func TestFurtherDevicesAreOfMappedPrograms(t *testing.T) {
+	f := run(t, testConfig())
+	p := mustConnect(t, f)
+	p.says(t, `{"kind":"want_further","message":{"device":1,"memory":1}}`)
+	eventually(t, "the client has ended", func() bool { return len(statusOf(t, f).Clients) == 0 })
+	h := hello()
+	h.Mapping = "nonsense"
+	if q, err := connect(f.socket, h, 0); err == nil {
+		q.leave()
+		t.Error("a program has a mapper that there is not")
+	}
+}
+
+// A program that asks for three devices on a node with two sees three.
+func TestProgramsSeeAsManyDevicesAsTheyAskFor(t *testing.T) {
+	f := run(t, testConfig())
+	h := hello()
+	h.Gpus = 3
+	p, err := connect(f.socket, h, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.leave()
+	if len(p.devices) != 3 {
+		t.Errorf("it sees %d", len(p.devices))
+	}
+	p.synchronise(t)
+}

@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"muster/device/soft"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// busyPTX has a kernel that computes for n rounds, and adds what comes of it to the first word at p.
+const busyPTX = `
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry busy(.param .u64 p, .param .u32 n)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<5>;
+	.reg .b64 %d<2>;
+	ld.param.u64 %d1, [p];
+	ld.param.u32 %r1, [n];
+	ld.global.u32 %r2, [%d1];
+	mov.u32 %r3, 0;
+AGAIN:
+	mad.lo.u32 %r2, %r2, 1664525, 1013904223;
+	add.u32 %r3, %r3, 1;
+	setp.lt.u32 %p1, %r3, %r1;
+	@%p1 bra AGAIN;
+	st.global.u32 [%d1], %r2;
+	ret;
+}
+`
+
+// computed is what the kernel leaves of a word.
+func computed(word uint32, rounds int) uint32 {
+	for range rounds {
+		word = word*1664525 + 1013904223
+	}
+	return word
+}
+
+// spreadClient is a program with streams, each with memory of its own, on equal devices.
+func spreadClient(t testing.TB, mapping string, devices, streams int, rate float64) (c *client, function uint32, memory []uint64) {
+	o := options{mapping: mapping}
+	for i := range devices {
+		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: 64 * mib, Speed: 1, Rate: rate, Workers: 1})
+	}
+	c = newClient(t, o)
+	function = c.load(1, []byte(busyPTX), "busy")
+	for i := range streams {
+		c.post(&wire.StreamCreate{Stream: uint32(i + 1), Flags: nonBlocking})
+		memory = append(memory, c.alloc(4))
+		c.in(memory[i], binary.LittleEndian.AppendUint32(nil, uint32(i)))
+	}
+	return c, function, memory
+}
+
+func (c *client) busy(function, stream uint32, at uint64, rounds int) {
+	c.post(&wire.Launch{Function: function, Stream: stream, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: params(at, rounds)})
+}
+
+// Independent kernels of two streams run on two devices, and leave what they leave on one.
+func TestTwoStreamsOnTwoDevices(t *testing.T) {
+	c, function, memory := spreadClient(t, "gr", 2, 2, 0)
+	const rounds = 3
+	launches := 0
+	for ; said[control.RanFurther](c) == 0 && launches < 100_000; launches++ { // until the device that was asked for has come
+		for i, at := range memory {
+			c.busy(function, uint32(i+1), at, rounds)
+		}
+		if launches%40 == 0 {
+			c.must(&wire.Synchronise{}, nil)
+		}
+	}
+	c.must(&wire.Synchronise{}, nil)
+	for i, at := range memory {
+		want := computed(uint32(i), rounds*launches)
+		if got := binary.LittleEndian.Uint32(c.out(at, 4)); got != want {
+			t.Errorf("stream %d left %#x, and should have left %#x", i+1, got, want)
+		}
+	}
+	if ran := hear[control.RanFurther](c, 1); ran.Device != 1 || ran.Kernels == 0 {
+		t.Errorf("%+v", ran)
+	}
+}
+
+// A fault on any device is the program's, whatever waits for it on others; after a reset all is well.
+func TestFaultsOnFurtherDevices(t *testing.T) {
+	c, function, memory := spreadClient(t, "ar:alpha=1:beta=1", 3, 2, 0)
+	bad := uint64(testBase + 512*mib)
+	for round := range 5 {
+		for i := range 12 {
+			c.busy(function, uint32(1+i%2), memory[i%2], 2)
+		}
+		c.post(&wire.EventCreate{Event: 7})
+		c.post(&wire.EventRecord{Event: 7, Stream: 1})
+		c.post(&wire.StreamWait{Stream: 2, Event: 7})
+		c.busy(function, 2, memory[1], 2)
+		c.busy(function, 1, bad, 2)
+		if r := c.call(&wire.Synchronise{}, nil); r != illegalAddress {
+			t.Fatalf("round %d: a wild kernel is answered with %d", round, r)
+		}
+		c.must(&wire.Reset{}, nil)
+		for i := range memory {
+			c.post(&wire.StreamCreate{Stream: uint32(i + 1), Flags: nonBlocking})
+			c.must(&wire.MemAlloc{Addr: memory[i], Size: 4}, nil)
+			c.in(memory[i], []byte{1, 0, 0, 0})
+		}
+		function = c.load(uint32(round+2), []byte(busyPTX), "busy")
+	}
+}
+
+// BenchmarkTwoDevices is how much longer independent kernels of two streams take on one of two equal
+// devices than on both. Kernels take as long as the devices' rate says, whatever the machine does.
+func BenchmarkTwoDevices(b *testing.B) {
+	took := func(mapping string) time.Duration {
+		c, function, memory := spreadClient(b, mapping, 2, 2, 2e6)
+		run := func(launches int) {
+			for range launches {
+				for i, at := range memory {
+					c.busy(function, uint32(i+1), at, 20_000)
+				}
+			}
+			c.must(&wire.Synchronise{}, nil)
+		}
+		for n := 0; mapping != "st" && said[control.RanFurther](c) == 0 && n < 100; n++ { // until both have contexts
+			run(1)
+		}
+		run(2)
+		began := time.Now()
+		run(20)
+		return time.Since(began)
+	}
+	for _, mapping := range []string{"gr", "ag", "ar", "probe"} {
+		b.Run(mapping, func(b *testing.B) {
+			var one, two time.Duration
+			for b.Loop() {
+				one += took("st")
+				two += took(mapping)
+			}
+			b.ReportMetric(float64(one)/float64(two), "times-as-fast")
+		})
+	}
+}

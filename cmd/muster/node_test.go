@@ -63,7 +63,7 @@ func TestConfigurationInHelp(t *testing.T) {
 	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {
 		t.Errorf("%v in\n%s", err, text)
 	}
-	if len(cfg.Devices) != 5 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
+	if len(cfg.Devices) != 5 || len(cfg.Offload.Peers) != 2 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
 		t.Errorf("%+v", cfg)
 	}
 	cfg = node.Default()

@@ -86,7 +86,7 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
 	c.loans[id], d.loans[l.id] = l, l
-	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight})
+	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight, Further: true})
 	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 

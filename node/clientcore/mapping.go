@@ -18,6 +18,7 @@ import (
 type mapped struct {
 	spec   string
 	mapper mapping.Mapper // nil: the devices have changed
+	home   bool           // the mapper sends nothing elsewhere: no other device is asked for
 	layout mapping.Layout
 	view   mapping.View
 	call   mapping.Call
@@ -96,7 +97,7 @@ func newMapped(spec string) (*mapped, error) {
 	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
 		spec += ":locality=yes" // the directory knows where data are
 	}
-	return &mapped{spec: spec, chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, refused: map[refusedAt]bool{}}, nil
+	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, refused: map[refusedAt]bool{}}, nil
 }
 
 // stale says that the devices which the client may use have changed.
@@ -268,8 +269,10 @@ func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, 
 			return launching{waits: !ok}, err
 		}
 	}
-	c.wantFurther(c.bytes(need{all: true}))
 	m := c.mapping
+	if !m.home {
+		c.wantFurther(c.bytes(need{all: true}))
+	}
 	if d := m.choice.device; !m.choice.decided || d != c.Lease.Device && !c.further(d).lent() {
 		if err := c.choose(f, number, used); err != nil {
 			return launching{}, err

@@ -121,6 +121,9 @@ func (c *Core) seat(x *client, d *device, memory uint64) {
 	}
 	d.slots[x.slot] = x
 	d.bound++
+	if x.further {
+		d.visitors++
+	}
 	d.used += x.taken()
 	x.user.slots += x.slotCount()
 	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0

@@ -51,6 +51,7 @@ type device struct {
 	used        int64     // bytes taken by slots and keepers
 	claimed     int64     // bytes promised to claims
 	claims      int       // slots promised to claims
+	visitors    int       // of those in slots, the ones whose home is elsewhere
 	reservedFor *client
 	supply      supply
 	field       field // of the step that fieldOf counts
@@ -91,11 +92,11 @@ func (d *device) state() DeviceState {
 	return DeviceDrained
 }
 
-// load is how many clients the device has or is promised to, with those of its parts.
+// load is how many clients have their home on the device or are promised it, with those of its parts.
 func (d *device) load() int {
-	load := d.bound + d.claims
+	load := d.bound - d.visitors + d.claims
 	for _, p := range d.parts {
-		load += p.bound + p.claims
+		load += p.bound - p.visitors + p.claims
 	}
 	return load
 }
@@ -107,6 +108,7 @@ type client struct {
 	weight int
 	// priority goes before the policy: more is served first.
 	priority int
+	further  bool // it stands for a further device of another client
 	state    State
 
 	want   Want
@@ -413,6 +415,9 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 
 // vacate frees a slot, and forgets those that are too many.
 func (d *device) vacate(slot int) {
+	if d.slots[slot].further {
+		d.visitors--
+	}
 	d.slots[slot] = nil
 	d.bound--
 	for n := len(d.slots); n > d.Slots && d.slots[n-1] == nil; n-- {

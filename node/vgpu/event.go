@@ -59,6 +59,9 @@ type Attach struct {
 	// Priority goes before the policy: clients with more are served first, until others have
 	// waited too long.
 	Priority int `json:"priority,omitempty"`
+	// Further says that it stands for a further device of a client whose home is elsewhere. It
+	// takes its slot and memory, but does not make the device look busy to those that seek a home.
+	Further bool `json:"further,omitempty"`
 }
 
 func (e Attach) apply(c *Core) bool {
@@ -69,6 +72,7 @@ func (e Attach) apply(c *Core) bool {
 	if x == nil {
 		return c.deny(e.Client, NoGrant)
 	}
+	x.further = e.Further
 	c.rank(x, e.Priority)
 	return true
 }

@@ -52,6 +52,40 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
+// Further devices of clients that are at home elsewhere do not make a device look busy: the next
+// client finds its home there.
+func TestHomesAreChosenBesideVisitors(t *testing.T) {
+	gpu := Device{Name: "gpu", Slots: 8, Memory: 100}
+	core, err := New(Config{Devices: []Device{gpu, gpu, gpu}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := ClientID(100)
+	for home := range DeviceID(3) {
+		id := ClientID(home + 1)
+		core.Step(0, Attach{Client: id, User: "ann"})
+		granted := core.Step(0, Want{Client: id, Need: 1, Pinned: AnyDevice})
+		if len(granted) != 1 || granted[0].Kind != Grant || granted[0].Device != home {
+			t.Fatalf("client %d: %v", id, granted)
+		}
+		for other := range DeviceID(3) {
+			if other != home {
+				next++
+				core.Step(0, Attach{Client: next, User: "ann", Further: true})
+				core.Step(0, Want{Client: next, Need: 1, Pinned: other})
+			}
+		}
+	}
+	for id := ClientID(1); id <= next; id++ {
+		core.Step(0, Detach{Client: id})
+	}
+	for _, d := range core.all {
+		if d.load() != 0 || d.visitors != 0 || d.bound != 0 {
+			t.Errorf("device %d has load %d with %d visitors when all are gone", d.id, d.load(), d.visitors)
+		}
+	}
+}
+
 func TestPolicyNames(t *testing.T) {
 	for _, p := range []Policy{FCFS, SJF, Credit} {
 		if got, err := ParsePolicy(p.String()); got != p || err != nil {

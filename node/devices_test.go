@@ -456,7 +456,7 @@ func TestRequestsAreStrict(t *testing.T) {
 	const noRequest = `a request is one JSON object, as {"request":"status"}`
 	for _, c := range []struct{ request, want string }{
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
-		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
+		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, end, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":"monitor","memory":-1}`, `the request cannot be read: cannot unmarshal number -1 into Go struct field .memory of type uint64`},
 		{`{"request":"monitor","device":0}`, `the request cannot be read: unknown field "device"`},

@@ -414,7 +414,7 @@ func (b *bridge) watch() {
 func (b *bridge) write() {
 	defer b.conn.Close()
 	out, err := b.box.serve()
-	if err != nil {
+	if err != nil && !errors.Is(err, lanes.ErrClosed) { // lanes end without the connection
 		b.over(unsent(err))
 		return
 	}

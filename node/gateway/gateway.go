@@ -228,10 +228,10 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	}
 	switch protocol {
 	case wire.LaneProtocol:
-		g.serveLane(conn, unknown)
+		g.serveLane(conn, unknown, stop)
 		return
 	case borrow.Protocol: // agreed on with TLS only
-		g.servePeer(conn.(*tls.Conn), unknown, log)
+		g.servePeer(ctx, conn.(*tls.Conn), unknown, log)
 		return
 	}
 	if serve := g.Nodes[protocolOf(conn)]; serve != nil {

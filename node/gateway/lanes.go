@@ -23,8 +23,9 @@ func (g *Gateway) dismissLanes(b *bridge) {
 }
 
 // serveLane serves a connection that brings bulk data of a client, who has told it the key
-// that only the client was told.
-func (g *Gateway) serveLane(conn link, unknown *door.Place) {
+// that only the client was told. Once it is the client's, it ends with the client's bridge, which
+// says why: not with the gateway, which unhurried no longer hurries it.
+func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() bool) {
 	var key wire.LaneKey
 	if _, err := io.ReadFull(conn, key[:]); err != nil {
 		return
@@ -52,6 +53,7 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place) {
 	if b.lanes.Join(lane) != nil {
 		return
 	}
+	unhurried()
 	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Write([]byte{1}); err != nil {
 		b.over("")

@@ -117,7 +117,7 @@ func (b *outbox) serve() (*bufio.Writer, error) {
 			return b.out, nil
 		}
 	}
-	return nil, b.err
+	return b.out, b.err
 }
 
 // end lets nobody wait any more.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -24,7 +25,7 @@ const (
 )
 
 // servePeer answers the questions of another node until it hangs up, or is silent for too long.
-func (g *Gateway) servePeer(conn *tls.Conn, unknown *door.Place, log *slog.Logger) {
+func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.Place, log *slog.Logger) {
 	cert, err := nodeOf(conn)
 	if err != nil {
 		refusePeer(conn, err)
@@ -42,6 +43,9 @@ func (g *Gateway) servePeer(conn *tls.Conn, unknown *door.Place, log *slog.Logge
 	in := bufio.NewReaderSize(conn, borrow.MaxLine)
 	for {
 		_ = conn.SetDeadline(time.Now().Add(g.Limits.Idle))
+		if ctx.Err() != nil { // whose end set a deadline that was over
+			return
+		}
 		line, err := in.ReadSlice('\n')
 		if err != nil {
 			return

@@ -161,6 +161,7 @@ func testReason(t *testing.T, operations int32) {
 	var result int32
 	for result == success {
 		result = c.call(&wire.Synchronise{}, nil)
+		v.launch(0) // what was launched before may be kept already, and not be launched again
 	}
 	if result != illegalAddress {
 		t.Fatalf("answered %d", result)

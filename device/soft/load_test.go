@@ -75,6 +75,9 @@ func allocated(f func()) uint64 {
 // Four times the kernels cost about four times as much: with the square of
 // them, it would be sixteen times.
 func TestLoadingGrowsWithTheModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("memory is counted without the race detector")
+	}
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)
 	s := newStream(t, c)
@@ -105,6 +108,9 @@ func heap() int64 {
 // what they know of it: descriptions of its kernels, and handles that are of no
 // use any more.
 func TestUnloadedModulesAreForgotten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("memory is counted without the race detector")
+	}
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)
 	s := newStream(t, c)

@@ -44,6 +44,9 @@ func elementCluster(t *testing.T) (near, far *theNode) {
 }
 
 func TestElementsOfProgramsInC(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	near, far := elementCluster(t)
 	way := []string{"--socket", near.socket, "--nodes", far.gateway}
 	for _, c := range []struct {

@@ -61,6 +61,9 @@ func memoryGroup() (folder, limit string) {
 // loses its worker and is told; the one beside it goes on. With recovery its memory
 // outlives its worker, and killing that does not help: docs/node.md says so.
 func TestMemoryExhausted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, what := range []string{"memory", "pinned"} {
 		t.Run(what, func(t *testing.T) {
 			// The system may end a second worker in the moment in which the first is still giving

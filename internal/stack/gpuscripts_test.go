@@ -65,6 +65,9 @@ const (
 )
 
 func TestGPUBench(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	const bench = `echo '{"name": "launch", "unit": "us", "median": 1.5, "least": 1, "most": 2}'` + "\n"
 	for _, c := range []struct {
 		name, bench, muster string

@@ -55,6 +55,9 @@ func TestWordsMoveAndAreRebuilt(t *testing.T) {
 
 // Streams of programs on other machines have words of the device, too.
 func TestWordsElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)

@@ -586,6 +586,9 @@ func TestWholeClientGoesOnElsewhere(t *testing.T) {
 // A worker that dies after a restore leaves what was restored; one that dies while it
 // restores leaves what was there before, at whichever operation that is.
 func TestWorkerDiesAroundARestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, dir := range []string{"", t.TempDir()} {
 		t.Run(fmt.Sprintf("in a file=%v", dir != ""), func(t *testing.T) {
 			c := newClient(t, options{swapDir: dir, identity: "me", recovers: true})

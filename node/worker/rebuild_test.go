@@ -218,6 +218,9 @@ func (c *client) fetch(n uint64) string {
 // What kernels print is fetched once, wherever the worker dies: before the base or
 // after it, fetched in part, and in the middle of a fetch.
 func TestPrintedTextOutlivesTheWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, c := range []struct {
 		name  string
 		steps string // p: a kernel prints, f: four bytes are fetched, b: a base is made, k: the worker dies
@@ -314,6 +317,9 @@ func TestVariablesStayWhereTheyWere(t *testing.T) {
 // same, with what the variables contained, and its program goes on with the addresses that it
 // knows: whether it is rebuilt from a base, from messages, or from both, and again.
 func TestVariablesMayLieElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, folds := range []int{0, 1, 2} { // before the load, before the second launch, never
 		var kill trigger
 		var elsewhere atomic.Int32

@@ -254,6 +254,9 @@ func everywhere(t *testing.T, test func(t *testing.T, dir string)) {
 // What is written after a base goes to the other side: all of a chunk, a part of it,
 // and parts of several.
 func TestBaseIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, c := range []struct {
 		name  string
 		at, n int

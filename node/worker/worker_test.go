@@ -216,6 +216,9 @@ func TestProtocolErrorsEndTheClient(t *testing.T) {
 // loaded before the last one goes, so that the journal of a device that cannot put
 // variables at given addresses would keep them all.
 func TestModulesInTurnLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("memory is counted without the race detector")
+	}
 	c := newClient(t, options{})
 	addr := c.alloc(4096)
 	image := append([]byte(countingPTX), []byte("\n//"+strings.Repeat("x", 4*mib-len(countingPTX)))...)

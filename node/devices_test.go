@@ -66,7 +66,7 @@ func (a *adding) end(t *testing.T) {
 	a.stop.Store(true)
 	select {
 	case <-a.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the program does not end")
 	}
 	if a.err != nil {
@@ -435,7 +435,7 @@ func say(t *testing.T, socket string, text []byte) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = conn.Write(text)
 	_ = conn.CloseWrite()
 	answer, _ := io.ReadAll(io.LimitReader(conn, 1<<20))

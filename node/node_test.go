@@ -289,7 +289,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		return conn
 	}
 	greet := func() *net.UnixConn {

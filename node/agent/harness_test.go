@@ -84,7 +84,7 @@ type head struct {
 	process *exec.Cmd
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func newHead(t testing.TB) *head {
 	t.Helper()

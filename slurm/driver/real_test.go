@@ -52,7 +52,7 @@ func output(t testing.TB, c *exec.Cmd) string {
 // eventually polls until it is true: Slurm tells nobody when something has happened.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	within(t, 30*time.Second, what, is)
+	within(t, 2*time.Minute, what, is)
 }
 
 // within is eventually with a patience of its own.

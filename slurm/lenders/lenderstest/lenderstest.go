@@ -53,7 +53,7 @@ func (n *Node) Say(m agent.ToHead) {
 // Hear reads a message.
 func (n *Node) Hear() agent.ToAgent {
 	n.t.Helper()
-	_ = n.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = n.SetReadDeadline(time.Now().Add(time.Minute))
 	m, err := agent.ReadToAgent(n)
 	if err != nil {
 		n.t.Fatal(err)

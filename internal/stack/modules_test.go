@@ -44,11 +44,25 @@ func TestManyModules(t *testing.T) {
 	if len(one) != 12 {
 		t.Fatalf("%d kinds of calls: %v", len(one), one)
 	}
-	for name, took := range one {
-		ratio := float64(four[name]) / float64(took)
-		t.Logf("%-12s %8v each of %d, %8v each of %d: %.1f times as long", name, took/few, few, four[name]/(4*few), 4*few, ratio)
-		if ratio > 10 && four[name] > 50*time.Millisecond {
-			t.Errorf("%s: 4 times as many take %.1f times as long", name, ratio)
+	// What other processes of a busy machine took is not counted: each kind of call has several
+	// tries, of which the fastest is taken.
+	for try := 0; ; try++ {
+		var slow []string
+		for name, took := range one {
+			ratio := float64(four[name]) / float64(took)
+			t.Logf("%-12s %8v each of %d, %8v each of %d: %.1f times as long", name, took/few, few, four[name]/(4*few), 4*few, ratio)
+			if ratio > 10 && four[name] > 50*time.Millisecond {
+				slow = append(slow, fmt.Sprintf("%s: 4 times as many take %.1f times as long", name, ratio))
+			}
+		}
+		if len(slow) == 0 {
+			return
+		}
+		if try == 5 {
+			t.Fatal(strings.Join(slow, "; "))
+		}
+		for name, took := range phases(t, node, 4*few, 1) {
+			four[name] = min(four[name], took)
 		}
 	}
 }

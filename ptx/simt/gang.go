@@ -293,6 +293,7 @@ type gang struct {
 	region   view     // the stretch of global memory that was used last
 	reach    access   // of the memory instruction at hand
 	texels   []texel  // of the texture instruction at hand
+	matrices matrices // of the matrix instruction at hand
 	local    []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf  []int32  // lane -> block within the team
 	lanesOf  []mask   // block within the team -> lanes

@@ -26,6 +26,7 @@ type op struct {
 	inst
 	cd, cd2, ca, cb, cc, ce class // of the operands; none if not used
 	cl                      class // of the list
+	cs                      class // of the sources
 	lists                   []reg // of saves: registers of all classes
 	listWritten             bool
 	pure                    bool // may be dropped if nobody uses its result

@@ -236,6 +236,10 @@ func (l *lowering) saves(fn *lowFunction) {
 var barModes = map[string]uint8{"sync": barSync, "arrive": barArrive, "popc": barPopc, "and": barAnd, "or": barOr}
 
 func (l *lowering) bar(in *ptx.Instruction) {
+	if in.Has("cluster") {
+		l.clusterBarrier(in)
+		return
+	}
 	if in.Has("warp") {
 		if len(in.Operands) != 1 {
 			l.refuse("one operand is wanted")

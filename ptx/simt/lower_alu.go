@@ -28,7 +28,7 @@ func init() {
 		"applypriority": (*lowering).hint, "pmevent": (*lowering).hint, "griddepcontrol": (*lowering).hint,
 		"cp": (*lowering).copyAsync, "lop3": (*lowering).lop3, "min": (*lowering).extreme, "max": (*lowering).extreme,
 		"movmatrix": (*lowering).moveMatrix, "stmatrix": (*lowering).storeMatrix, "ldmatrix": (*lowering).loadMatrix,
-		"mma": (*lowering).mma, "wmma": (*lowering).wmma,
+		"mma": (*lowering).mma, "wmma": (*lowering).wmma, "wgmma": (*lowering).wgmma,
 		"mbarrier": (*lowering).mbarrier, "mapa": (*lowering).mapAddress, "getctarank": (*lowering).blockRank,
 		"tex": (*lowering).tex, "tld4": (*lowering).tex, "suld": (*lowering).surface, "sust": (*lowering).surface,
 		"txq": (*lowering).textureQuery, "suq": (*lowering).textureQuery,

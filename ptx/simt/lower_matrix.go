@@ -177,6 +177,7 @@ func (l *lowering) mma(in *ptx.Instruction) {
 var (
 	productKinds sync.Map // of tensor.Product
 	tileKinds    sync.Map // the same of wmma
+	groupKinds   sync.Map // and of wgmma
 )
 
 func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matrixProduct {
@@ -366,4 +367,96 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	base, offset := l.address(at)
 	o.a, o.imm = base.id, offset
 	l.wholeWarp(o)
+}
+
+// groupShapes are the depths of wgmma, by the type of A; it has 64 rows, and up to 256
+// columns.
+var groupShapes = map[ptx.Type]int{ptx.F16: 16, ptx.BF16: 16, ptx.TF32: 8, ptx.E4M3: 32, ptx.E5M2: 32, ptx.S8: 32, ptx.U8: 32}
+
+// wgmma lowers the instructions of warpgroups. Those that order and wait for products
+// have nothing to do.
+func (l *lowering) wgmma(in *ptx.Instruction) {
+	if len(in.Modifiers) < 3 || !in.Has("sync") || !in.Has("aligned") {
+		l.refuse("this form is not supported")
+	}
+	switch in.Modifiers[0] {
+	case "fence", "commit_group", "wait_group":
+		l.only(in, "fence", "commit_group", "wait_group", "sync", "aligned")
+		l.emit(op{inst: inst{run: runNothing}})
+	case "mma_async":
+		l.groupProduct(in)
+	default:
+		l.refuse("this form is not supported")
+	}
+}
+
+func (l *lowering) groupProduct(in *ptx.Instruction) {
+	if len(in.Types) != 3 || groupShapes[in.Types[1]] == 0 {
+		l.refuse("these types are not supported")
+	}
+	d, a, b := in.Types[0], in.Types[1], in.Types[2]
+	l.productTypes(d, a, b, d)
+	p := tensor.Product{M: WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
+	p.Short = a == ptx.E4M3 || a == ptx.E5M2
+	shape := ""
+	for n := 8; n <= 256; n += 8 {
+		if name := fmt.Sprintf("m64n%dk%d", n, p.K); in.Has(name) {
+			p.N, shape = n, name
+		}
+	}
+	if p.N == 0 || p.Saturate && p.A.Float() || !p.A.Float() && p.N > 32 && p.N%16 != 0 {
+		l.refuse("this size is not supported with these types")
+	}
+	l.only(in, "mma_async", "sync", "aligned", "satfinite", shape)
+	k := &groupProduct{matrixProduct: *kept(&groupKinds, p, func() *matrixProduct {
+		c := wideSums(p.C, p.N)
+		return &matrixProduct{p, left(p.A, p.M, p.K), &fragment{format: p.B, rows: p.K, cols: p.N, byColumns: true}, c, c}
+	})}
+	ops := in.Operands
+	inMemory := len(ops) > 1 && ops[1].Kind != ptx.VectorOperand
+	want := 4
+	if p.A.Float() {
+		want += 2
+	}
+	if transposable := a == ptx.F16 || a == ptx.BF16; transposable {
+		want++
+		if inMemory {
+			want++
+		}
+	}
+	l.wants(in, want)
+	o := op{inst: inst{run: runGroupProduct, k: k, a: -1}, cb: bits64, cc: predicate}
+	if inMemory {
+		o.a, o.ca = l.src(&ops[1], ptx.B64).id, bits64
+	} else {
+		l.read(&o, &ops[1], k.a.registers, ptx.B32)
+	}
+	o.b = l.src(&ops[2], ptx.B64).id
+	adds, not := l.pred(&ops[3])
+	o.c, o.negated = adds.id, not
+	flags := []*bool{&k.negateA, &k.negateB, &k.byColumnsA, &k.byColumnsB}
+	if !inMemory {
+		flags = []*bool{&k.negateA, &k.negateB, &k.byColumnsB}
+	}
+	for i, flag := range flags[:want-4] {
+		v, ok := ops[4+i].Literal.Int()
+		scale := i < 2
+		if ops[4+i].Kind != ptx.ImmediateOperand || !ok || scale && v != 1 && v != -1 || !scale && v != 0 && v != 1 {
+			l.refuse("operand %s is not supported here", &ops[4+i])
+		}
+		*flag = v == -1 || !scale && v == 1
+	}
+	l.read(&o, &ops[0], k.c.registers, ptx.B32)
+	l.written(&o, &ops[0], k.d.registers, ptx.B32)
+	l.wholeWarp(o)
+}
+
+// wideSums is the fragment of the 16 rows of C and D that a warp of wgmma has: those
+// of mma, one right of the other.
+func wideSums(f tensor.Format, cols int) *fragment {
+	part := sums(f, 16, 8)
+	return newFragment(f, 16, cols, part.registers*cols/8, false, func(r, lane, e int) (int, int) {
+		n := int(part.register(r%part.registers, lane)[e])
+		return n / 8, n%8 + r/part.registers*8
+	})
 }

@@ -21,7 +21,8 @@ import (
 // Of floats of at most 19 bits, products are exact. Up to Group products and
 // the element of C, or what was there before, are added at a time: all are
 // brought to the largest exponent among them, where a product's exponent is the
-// sum of those of its factors, and cut off there behind Width bits of fraction.
+// sum of those of its factors, and cut off there behind 25 bits of fraction. With
+// Short, which wgmma has for floats of 8 bits, these are 32 products and 13 bits.
 // The sum of these is exact. It is cut off to an f32, and rounded to nearest to
 // an f16. Zeros have no exponent. Subnormal numbers count in full, in and out.
 // Too large a sum is infinite, and a sum of nothing but zeros is +0. A NaN that
@@ -37,14 +38,15 @@ type Product struct {
 	C, D     Format // F16, F32, F64 or S32
 	Saturate bool
 	And      bool // of bits: those count that both have, else those in which they differ
+	Short    bool
 }
 
 // The sums of a tensor core of Hopper.
 const (
-	Width = 25 // bits of fraction that are kept when numbers are aligned
-	// largestGroup is how many products are added at a time: 16 of 16 bits each. Those
-	// of TF32 are half as many.
-	largestGroup = 16
+	width, shortWidth = 25, 13 // bits of fraction that are kept when numbers are aligned
+	// group is how many products are added at a time: 16 of 16 bits each. Those of TF32
+	// are half as many.
+	group, shortGroup = 16, 32
 )
 
 // The NaN that comes out.
@@ -55,10 +57,21 @@ const (
 
 // Group returns how many products are added at a time.
 func (p *Product) Group() int {
-	if p.A == TF32 {
-		return min(p.K, largestGroup/2)
+	switch {
+	case p.Short:
+		return min(p.K, shortGroup)
+	case p.A == TF32:
+		return min(p.K, group/2)
 	}
-	return min(p.K, largestGroup)
+	return min(p.K, group)
+}
+
+// Width returns how many bits of fraction are kept when numbers are aligned.
+func (p *Product) Width() int {
+	if p.Short {
+		return shortWidth
+	}
+	return width
 }
 
 // Unit multiplies. It holds nothing but room to work in.
@@ -136,9 +149,9 @@ func values(f Format, all []uint64, room []int32) []int32 {
 
 // floats computes products of floats of few bits.
 func (u *Unit) floats(p *Product, d, c []uint64) {
-	group := p.Group()
-	// what a product is shifted by to have Width bits of fraction
-	scale := Width - formats[p.A].fraction - formats[p.B].fraction
+	group, width := p.Group(), p.Width()
+	// what a product is shifted by to have so many bits of fraction
+	scale := width - formats[p.A].fraction - formats[p.B].fraction
 	for m := range p.M {
 		row := u.a[m*p.K:][:p.K]
 		for n := range p.N {
@@ -157,7 +170,7 @@ func (u *Unit) floats(p *Product, d, c []uint64) {
 						continue
 					}
 				}
-				value = p.round(dot(x, y, acc, scale, Width-formats[from].fraction))
+				value = p.round(dot(x, y, acc, scale, width-formats[from].fraction))
 			}
 			d[m*p.N+n] = value
 		}
@@ -184,21 +197,21 @@ func decodeAll(f Format, all []uint64, row int, room []number, strange []bool) (
 // nothing is an exponent below all others.
 const nothing = math.MinInt32 / 2
 
-// dot adds products and an accumulator: sum * 2^(exponent-Width).
+// dot adds products and an accumulator: sum * 2^(exponent-width).
 func dot(a, b []number, acc number, scale, accScale int) (sum int64, exponent int32) {
 	b = b[:len(a)]
 	exponent = nothing
 	if acc.significand != 0 {
 		exponent = acc.exponent
 	}
-	var products [largestGroup]int64
-	var exponents [largestGroup]int32
+	var products [shortGroup]int64
+	var exponents [shortGroup]int32
 	for k := range a {
 		product := int64(a[k].significand) * int64(b[k].significand)
-		products[k&(largestGroup-1)], exponents[k&(largestGroup-1)] = product, nothing
+		products[k&(shortGroup-1)], exponents[k&(shortGroup-1)] = product, nothing
 		if product != 0 {
 			e := a[k].exponent + b[k].exponent
-			exponents[k&(largestGroup-1)] = e
+			exponents[k&(shortGroup-1)] = e
 			exponent = max(exponent, e)
 		}
 	}
@@ -206,10 +219,10 @@ func dot(a, b []number, acc number, scale, accScale int) (sum int64, exponent in
 		return 0, 0
 	}
 	if acc.significand != 0 {
-		sum = cut(int64(acc.significand)<<accScale, exponent-acc.exponent)
+		sum = cut(int64(acc.significand)<<max(accScale, 0), exponent-acc.exponent+int32(max(-accScale, 0)))
 	}
 	for k := range a {
-		sum += cut(products[k&(largestGroup-1)]<<scale, exponent-exponents[k&(largestGroup-1)])
+		sum += cut(products[k&(shortGroup-1)]<<scale, exponent-exponents[k&(shortGroup-1)])
 	}
 	return sum, exponent
 }
@@ -221,21 +234,21 @@ func cut(x int64, by int32) int64 {
 	return x >> by
 }
 
-// round makes sum * 2^(exponent-Width) an element of D.
+// round makes sum * 2^(exponent-width) an element of D.
 func (p *Product) round(sum int64, exponent int32) uint64 {
 	if sum == 0 {
 		return 0
 	}
-	d := &formats[p.D]
+	d, width := &formats[p.D], int32(p.Width())
 	sign, size := uint64(0), uint64(sum)
 	if sum < 0 {
 		sign, size = 1<<(d.exponent+d.fraction), uint64(-sum)
 	}
 	bias := int32(1)<<(d.exponent-1) - 1
 	// The exponent of its highest bit, and that of the lowest bit that remains.
-	top := exponent - Width + int32(bits.Len64(size)) - 1
+	top := exponent - width + int32(bits.Len64(size)) - 1
 	low := max(top, 1-bias) - int32(d.fraction)
-	by := low - (exponent - Width)
+	by := low - (exponent - width)
 	if by <= 0 {
 		size <<= uint(-by)
 	} else {

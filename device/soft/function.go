@@ -78,7 +78,7 @@ func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	return each - taken, nil
 }
 
-// Clusters are nothing that a software GPU has.
+// Clusters of several blocks are nothing that a software GPU has.
 func (f *function) Clusters(device.Launch) (clusters, blocks int, err error) {
 	return 0, 0, fmt.Errorf("clusters of blocks: %w", device.ErrNotSupported)
 }
@@ -133,6 +133,9 @@ func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, erro
 	c := f.module.c
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
 		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
+	}
+	if n := l.Cluster.Count(); n > 1 {
+		return nil, fmt.Errorf("clusters of %d blocks: %w", n, device.ErrNotSupported)
 	}
 	launch := c.launch()
 	launch.Grid, launch.Block, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), l.Cooperative

@@ -59,9 +59,9 @@ model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
 
 # Devices. The backends do not know each other.
-NOTHING < ptx, ptx/simt/vec
+NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor
 NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no PTX and no lane kernel
-ptx, ptx/simt/vec, ptx/simt/native < ptx/simt
+ptx, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
 model < device
 device < device/*
 NOTHING < device/fatbin

@@ -28,7 +28,7 @@ func (o *op) operands(f func(c class, id *int32, written bool)) {
 		f(predicate, &o.inst.guard, false)
 	}
 	for i := range o.sources {
-		f(bits32, &o.sources[i], false)
+		f(o.cs, &o.sources[i], false)
 	}
 	if o.cl != none {
 		for i := range o.list {

@@ -5,8 +5,11 @@ import (
 	"math/bits"
 )
 
-// barriers is how many a block has.
-const barriers = 16
+// barriers is how many a block has; one more is that of its cluster.
+const (
+	barriers       = 16
+	clusterBarrier = barriers
+)
 
 // barrier is the state of one barrier of a block.
 type barrier struct {
@@ -23,6 +26,8 @@ const (
 	barPopc
 	barAnd
 	barOr
+	clusterArrive // of the cluster's barrier: it has no operands
+	clusterWait
 )
 
 // barrier makes the running group wait for the threads of its blocks.
@@ -30,6 +35,12 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
 		return at + 1, true // everybody is here
+	}
+	switch in.mode {
+	case clusterArrive:
+		return g.arriveInCluster(at)
+	case clusterWait:
+		return g.waitInCluster(at)
 	}
 	// The number may be in a register, and not the same in all lanes.
 	var numbers uint32
@@ -55,6 +66,40 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	}
 	for ; numbers != 0; numbers &= numbers - 1 {
 		t.release(bits.TrailingZeros32(numbers))
+	}
+	return 0, false
+}
+
+// arriveInCluster counts the running group among those that have arrived at the
+// barrier of their cluster. They go on.
+func (g *gang) arriveInCluster(at int32) (int32, bool) {
+	t := g.team
+	t.arrivals = true
+	g.arrived = g.arrived.or(&g.mask)
+	for b := range t.live {
+		m := g.lanesOf[b].and(&g.mask)
+		t.bars[b][clusterBarrier].arrived += m.count()
+	}
+	g.groups[g.cur].pc = at + 1
+	t.release(clusterBarrier)
+	return 0, false
+}
+
+// waitInCluster lets those lanes of the running group wait whose arrival others
+// have not followed yet.
+func (g *gang) waitInCluster(at int32) (int32, bool) {
+	waits := g.arrived.and(&g.mask)
+	if waits.empty() {
+		return at + 1, true
+	}
+	cur := &g.groups[g.cur]
+	parked := group{pc: at, state: atBar, bar: clusterBarrier, lanes: waits, stamp: cur.stamp}
+	if rest := g.mask.without(&waits); !rest.empty() {
+		cur.lanes, cur.pc = rest, at+1
+		g.groups = append(g.groups, parked)
+	} else {
+		*cur = parked
+		g.favour = 0
 	}
 	return 0, false
 }
@@ -130,6 +175,9 @@ func (t *team) release(number int) {
 		for _, b := range done {
 			mine = mine.or(&g.lanesOf[b])
 		}
+		if number == clusterBarrier {
+			g.arrived = g.arrived.without(&mine)
+		}
 		for i := range g.groups {
 			grp := &g.groups[i]
 			if grp.state != atBar || int(grp.bar) != number {
@@ -195,7 +243,7 @@ func (t *team) leave(g *gang, m mask) {
 	if !t.arrivals {
 		return
 	}
-	for n := range barriers {
+	for n := range barriers + 1 {
 		for b := range t.live {
 			if t.bars[b][n].arrived > 0 {
 				t.release(n)

@@ -271,9 +271,10 @@ type gang struct {
 	cc   mask // the carry flag of add.cc and its like; after sub.cc it says that nothing was borrowed
 	bits mask // scratch of kernels that write bits
 
-	live   mask // lanes that have a thread which has not exited
-	groups []group
-	cur    int // index of the group that runs
+	arrived mask // lanes that are at the barrier of their cluster and whose phase is not over
+	live    mask // lanes that have a thread which has not exited
+	groups  []group
+	cur     int // index of the group that runs
 
 	// Of the running group:
 	mask   mask
@@ -293,6 +294,7 @@ type gang struct {
 	region   view     // the stretch of global memory that was used last
 	reach    access   // of the memory instruction at hand
 	texels   []texel  // of the texture instruction at hand
+	matrices matrices // of the matrix instruction at hand
 	local    []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf  []int32  // lane -> block within the team
 	lanesOf  []mask   // block within the team -> lanes

@@ -15,7 +15,7 @@ type inst struct {
 	imm   int64
 	x, y  int32   // numbers of the instruction's own
 	list  []int32 // the elements of a vector; -1 for one not wanted
-	// sources are 32-bit registers that are read, beside a, b, c and e
+	// sources are registers of one width that are read, beside a, b, c and e
 	sources []int32
 
 	affine  func(*gang, *inst) bool // what to do with strides

@@ -15,7 +15,7 @@ type blockLimit struct {
 	required Dim // the only one, if not zero
 }
 
-// blockSize reads .maxntid and .reqntid.
+// blockSize reads .maxntid and .reqntid. Clusters have one block.
 func (l *lowering) blockSize(f *ptx.Function) {
 	var most, required *ptx.Directive
 	for i := range f.Directives {
@@ -24,6 +24,10 @@ func (l *lowering) blockSize(f *ptx.Function) {
 			most = d
 		case "reqntid":
 			required = d
+		case "reqnctapercluster":
+			if size := l.sides(d); size.Count() != 1 {
+				l.fail(d.Pos, ".reqnctapercluster %v: clusters of several blocks are not supported", size)
+			}
 		}
 	}
 	if most != nil {

@@ -26,6 +26,7 @@ type op struct {
 	inst
 	cd, cd2, ca, cb, cc, ce class // of the operands; none if not used
 	cl                      class // of the list
+	cs                      class // of the sources
 	lists                   []reg // of saves: registers of all classes
 	listWritten             bool
 	pure                    bool // may be dropped if nobody uses its result
@@ -359,8 +360,8 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 
 // pred returns a predicate operand and whether it counts inverted.
 func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
-	if o.Kind == ptx.ImmediateOperand {
-		v, _ := o.Literal.Int()
+	if explicit := o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster"; explicit || o.Kind == ptx.ImmediateOperand {
+		v, _ := o.Literal.Int() // no launch chooses clusters
 		r := l.fresh(predicate)
 		l.emit(op{inst: inst{run: runPredConst, d: r.id, imm: v}, cd: predicate, pure: true})
 		return r, false
@@ -376,14 +377,21 @@ var specials = map[string]source{
 	"%ctaid.x": ctaidX, "%ctaid.y": ctaidY, "%ctaid.z": ctaidZ, "%nctaid.x": nctaidX, "%nctaid.y": nctaidY, "%nctaid.z": nctaidZ,
 	"%laneid": laneID, "%warpid": warpID, "%nwarpid": nwarpID,
 	"%lanemask_eq": laneMaskEq, "%lanemask_le": laneMaskLe, "%lanemask_lt": laneMaskLt, "%lanemask_ge": laneMaskGe, "%lanemask_gt": laneMaskGt,
+	"%clusterid.x": ctaidX, "%clusterid.y": ctaidY, "%clusterid.z": ctaidZ, "%nclusterid.x": nctaidX, "%nclusterid.y": nctaidY, "%nclusterid.z": nctaidZ,
 	"%dynamic_smem_size": dynamicShared, "%total_smem_size": totalShared, "WARP_SZ": warpSize,
 }
 
 // zeroSpecials read as 0 of so many bits: there is one multiprocessor, one
-// grid, and no environment.
+// grid, one block to a cluster, and no environment.
 var zeroSpecials = map[string]class{
 	"%tid.w": bits32, "%ctaid.w": bits32, "%smid": bits32, "%gridid": bits64, "%reserved_smem_offset_begin": bits32,
 	"%reserved_smem_offset_end": bits32, "%reserved_smem_offset_cap": bits32,
+	"%cluster_ctaid.x": bits32, "%cluster_ctaid.y": bits32, "%cluster_ctaid.z": bits32, "%cluster_ctaid.w": bits32, "%cluster_ctarank": bits32, "%clusterid.w": bits32,
+}
+
+// oneSpecials read as 1.
+var oneSpecials = []string{
+	"%nsmid", "%ntid.w", "%nctaid.w", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z", "%cluster_nctaid.w", "%cluster_nctarank", "%nclusterid.w",
 }
 
 var clocks = map[string]class{
@@ -414,7 +422,7 @@ func (l *lowering) special(o *ptx.Operand, want class) reg {
 		if want == bits32 {
 			r = l.literal(bits32, 0) // %gridid may be read as 32 bits
 		}
-	case name == "%nsmid" || name == "%ntid.w" || name == "%nctaid.w":
+	case slices.Contains(oneSpecials, name):
 		r = l.literal(bits32, 1)
 	case len(name) > 7 && name[:7] == "%envreg":
 		r = l.literal(bits32, 0)

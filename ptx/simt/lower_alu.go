@@ -27,7 +27,9 @@ func init() {
 		"prefetch": (*lowering).hint, "prefetchu": (*lowering).hint, "discard": (*lowering).hint,
 		"applypriority": (*lowering).hint, "pmevent": (*lowering).hint, "griddepcontrol": (*lowering).hint,
 		"cp": (*lowering).copyAsync, "lop3": (*lowering).lop3, "min": (*lowering).extreme, "max": (*lowering).extreme,
-		"movmatrix": (*lowering).moveMatrix, "stmatrix": (*lowering).storeMatrix,
+		"movmatrix": (*lowering).moveMatrix, "stmatrix": (*lowering).storeMatrix, "ldmatrix": (*lowering).loadMatrix,
+		"mma": (*lowering).mma, "wmma": (*lowering).wmma, "wgmma": (*lowering).wgmma,
+		"mbarrier": (*lowering).mbarrier, "mapa": (*lowering).mapAddress, "getctarank": (*lowering).blockRank,
 		"tex": (*lowering).tex, "tld4": (*lowering).tex, "suld": (*lowering).surface, "sust": (*lowering).surface,
 		"txq": (*lowering).textureQuery, "suq": (*lowering).textureQuery,
 		"setmaxnreg": (*lowering).setMaxRegisters, "multimem": (*lowering).multicast, "createpolicy": (*lowering).createPolicy,
@@ -229,6 +231,10 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 		l.predicateLogic(in)
 		return
 	}
+	if in.Type(0) == ptx.F32X2 {
+		l.pairs(in)
+		return
+	}
 	name := l.kernelName(in)
 	k := vec.Kernel(name)
 	if k == nil {
@@ -273,6 +279,35 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 		return
 	}
 	l.do(name, d, sources...)
+}
+
+// pairs lowers arithmetic on two f32 in a register of 64 bits.
+func (l *lowering) pairs(in *ptx.Instruction) {
+	sources := map[string]int{"add": 2, "sub": 2, "mul": 2, "fma": 3}[in.Opcode]
+	if sources == 0 || len(in.Types) != 1 || in.Has("sat") || in.Has("relu") || in.Has("cc") {
+		l.refuse("this combination is not supported")
+	}
+	l.wants(in, sources+1)
+	name := strings.TrimSuffix(l.kernelName(in), "x2")
+	var halves [2][]reg
+	for i := range sources {
+		a := l.src(&in.Operands[i+1], ptx.B64)
+		low, high, shifted := l.fresh(bits32), l.fresh(bits32), l.fresh(bits64)
+		l.do("cvt.u32.u64", low, a)
+		l.do("shr.u64", shifted, a, l.literal(bits32, 32))
+		l.do("cvt.u32.u64", high, shifted)
+		halves[0], halves[1] = append(halves[0], low), append(halves[1], high)
+	}
+	var wide [2]reg
+	for i := range wide {
+		result := l.fresh(bits32)
+		wide[i] = l.fresh(bits64)
+		l.do(name, result, halves[i]...)
+		l.do("cvt.u64.u32", wide[i], result)
+	}
+	upper := l.fresh(bits64)
+	l.do("shl.b64", upper, wide[1], l.literal(bits32, 32))
+	l.do("or.b64", l.dst(&in.Operands[0], ptx.B64), wide[0], upper)
 }
 
 // lop3 may give a predicate besides: whether the result is not zero, combined
@@ -606,7 +641,7 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	name := "cvt"
-	may := []string{"rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "relu"}
+	may := []string{"rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "satfinite", "relu"}
 	for _, m := range in.Modifiers {
 		if ptx.TypeOf(m) == ptx.NoType && !slices.Contains(may, m) {
 			l.refuse("modifier .%s is not supported", m)

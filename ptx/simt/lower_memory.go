@@ -22,9 +22,6 @@ func (l *lowering) checkAccess(in *ptx.Instruction) (fence, sync bool) {
 		switch {
 		case ptx.TypeOf(m) != ptx.NoType:
 		case ptx.SpaceOf(m) != ptx.NoSpace:
-			if strings.HasPrefix(m, "shared::cluster") {
-				l.refuse("clusters are not supported")
-			}
 		case slices.Contains(accessHints, m):
 			fence = fence || m == "acquire" || m == "release" || m == "acq_rel"
 			sync = sync || slices.Contains(orderedHints, m)
@@ -209,6 +206,14 @@ func (l *lowering) loadParam(d []ptx.Operand, t ptx.Type, at int) {
 }
 
 func (l *lowering) store(in *ptx.Instruction) {
+	switch {
+	case in.Has("async"):
+		l.storeAsync(in)
+		return
+	case in.Has("bulk"):
+		l.storeBulk(in)
+		return
+	}
 	fence, sync := l.checkAccess(in)
 	t := in.Type(0)
 	if len(in.Operands) < 2 {
@@ -308,9 +313,6 @@ func (l *lowering) atom(in *ptx.Instruction) {
 		switch {
 		case ptx.TypeOf(m) != ptx.NoType:
 		case ptx.SpaceOf(m) != ptx.NoSpace:
-			if strings.HasPrefix(m, "shared::cluster") {
-				l.refuse("clusters are not supported")
-			}
 		case m == "noftz" || slices.Contains([]string{"relaxed", "cta", "cluster", "gpu", "sys"}, m):
 		case m == "acquire" || m == "release" || m == "acq_rel":
 			fence = true
@@ -371,11 +373,6 @@ func (l *lowering) atom(in *ptx.Instruction) {
 }
 
 func (l *lowering) fence(in *ptx.Instruction) {
-	for _, m := range in.Modifiers {
-		if strings.HasPrefix(m, "mbarrier_init") || strings.HasPrefix(m, "proxy") {
-			l.refuse("modifier .%s is not supported", m)
-		}
-	}
 	l.emit(op{inst: inst{run: runFence}})
 }
 
@@ -396,7 +393,14 @@ func (l *lowering) hint(in *ptx.Instruction) { l.emit(op{inst: inst{run: runNoth
 // at once, so groups of copies are always complete.
 func (l *lowering) copyAsync(in *ptx.Instruction) {
 	m := in.Modifiers
-	if len(m) < 2 || m[0] != "async" {
+	switch {
+	case in.Has("bulk"):
+		l.copyBulk(in)
+		return
+	case in.Has("mbarrier"):
+		l.copyArrives(in)
+		return
+	case len(m) < 2 || m[0] != "async":
 		l.refuse("this instruction is not supported")
 	}
 	if m[1] == "commit_group" || m[1] == "wait_group" || m[1] == "wait_all" {
@@ -430,13 +434,8 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 	if in.Has("cg") && size != 16 {
 		l.refuse("with .cg the size must be 16")
 	}
-	to, toOffset := l.address(&ops[0])
+	to := l.place(&ops[0])
 	from, fromOffset := l.address(&ops[1])
-	if toOffset != 0 {
-		sum := l.fresh(bits64)
-		l.do("add.b64", sum, to, l.literal(bits64, uint64(toOffset)))
-		to = sum
-	}
 	o := op{inst: inst{run: runCopyAsync, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
 	if len(ops) == 4 {
 		o.c, o.cc = l.copiedBytes(&ops[3], uint64(size)).id, bits32

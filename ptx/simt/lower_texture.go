@@ -140,7 +140,7 @@ func (l *lowering) tex(in *ptx.Instruction) {
 			sources = append(sources, l.src(&all[j], in.Types[1]).id)
 		}
 	}
-	o := op{inst: inst{run: runTexture, k: &x, a: handle.id, sources: sources}, ca: bits64}
+	o := op{inst: inst{run: runTexture, k: &x, a: handle.id, sources: sources}, ca: bits64, cs: bits32}
 	l.texels(&o, &in.Operands[0], in.Types[0], 4)
 	l.emit(o)
 }
@@ -177,7 +177,7 @@ func (l *lowering) surface(in *ptx.Instruction) {
 		place, value = value, place
 	}
 	handle, sources := l.coordinates(place, x.geometry, ptx.S32)
-	o := op{inst: inst{run: runSurfaceLoad, k: &x, a: handle.id, sources: sources}, ca: bits64, cl: classOf(t)}
+	o := op{inst: inst{run: runSurfaceLoad, k: &x, a: handle.id, sources: sources}, ca: bits64, cs: bits32, cl: classOf(t)}
 	if t == ptx.B8 {
 		o.cl = bits32
 	}
@@ -233,7 +233,7 @@ func (l *lowering) textureQuery(in *ptx.Instruction) {
 		l.wants(in, 2)
 	}
 	d, handle := l.dst(&in.Operands[0], ptx.B32), l.textureHandle(&in.Operands[1])
-	l.emit(op{inst: inst{run: runTextureQuery, k: &x, a: handle.id, list: []int32{d.id}, sources: sources}, ca: bits64, cl: bits32, listWritten: true})
+	l.emit(op{inst: inst{run: runTextureQuery, k: &x, a: handle.id, list: []int32{d.id}, sources: sources}, ca: bits64, cs: bits32, cl: bits32, listWritten: true})
 }
 
 // texture returns the texture of a lane's handle, or stops the kernel.

@@ -76,6 +76,24 @@ func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local 
 	return view{}, addr, false
 }
 
+// stretch returns n bytes of memory at a multiple of 16 for a lane, or stops the
+// kernel with a fault. They are not in local memory.
+func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {
+	at := *in
+	at.space = space
+	v, within, local := g.place(&at, lane, addr)
+	switch p := v.span(within, max(n, 1)); {
+	case local || p == nil:
+		g.fault(in, lane, IllegalAddress, addr, "")
+	case within%bulkUnit != 0:
+		g.fault(in, lane, MisalignedAddress, addr, "")
+	default:
+		g.checkWritable(in, lane, v, addr)
+		return unsafe.Slice((*byte)(p), n)
+	}
+	return nil
+}
+
 // window tells which state space a generic address is in, and its address
 // there; NoSpace if in none.
 func window(addr uint64) (ptx.Space, uint64) {

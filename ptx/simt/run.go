@@ -67,7 +67,7 @@ type team struct {
 	yields int      // of gangs, since the team did
 	blocks []uint64 // numbers in the grid
 	live   []int    // threads that have not exited, a block
-	bars   [][barriers]barrier
+	bars   [][barriers + 1]barrier
 	// arrivals says whether bars may hold anything.
 	arrivals bool
 	passing  []int // scratch of release
@@ -472,7 +472,7 @@ func (p *Program) dropTeams(m *image) {
 // newTeam makes the gangs of a team and fills in what is the same for all
 // teams of the launch.
 func (x *Execution) newTeam() *team {
-	t := &team{x: x, live: make([]int, x.perGang), bars: make([][barriers]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
+	t := &team{x: x, live: make([]int, x.perGang), bars: make([][barriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
 	size := x.sharedBytes()
 	each := round(size, 16)
 	t.bytes = aligned(each * x.perGang)
@@ -537,6 +537,9 @@ func (t *team) begin(number uint64) {
 	clear(t.bytes)
 	if t.arrivals {
 		clear(t.bars)
+		for _, g := range t.gangs {
+			g.arrived = mask{}
+		}
 		t.arrivals = false
 	}
 	for b := range t.live {

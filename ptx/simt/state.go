@@ -13,7 +13,7 @@ import (
 
 const (
 	stateMagic   = "muster.simt"
-	stateVersion = 3
+	stateVersion = 4
 )
 
 // Save returns the state of an execution that is not running.
@@ -168,6 +168,7 @@ func (e *encoder) team(t *team) {
 func (e *encoder) gang(g *gang) {
 	e.mask(&g.live)
 	e.mask(&g.cc)
+	e.mask(&g.arrived)
 	e.u32(uint32(g.cur))
 	e.u32(uint32(g.favour))
 	e.u32(uint32(g.spin))
@@ -344,6 +345,7 @@ func (d *decoder) gang(g *gang) {
 	}
 	g.live = inside(d.mask())
 	g.cc = d.mask()
+	g.arrived = inside(d.mask())
 	g.cur, g.favour, g.spin, g.rounds = d.number(maxWidth+1), d.number(1<<30), d.number(1<<30), d.number(1<<30)
 	g.stamp, g.ticks = d.u64(), d.u64()
 	g.sync, g.partial = d.bool(), d.bool()
@@ -355,7 +357,7 @@ func (d *decoder) gang(g *gang) {
 		grp.state, grp.bar = groupState(state&0xff), uint8(state>>8)
 		grp.lanes, grp.stamp = inside(d.mask()), d.u64()
 		waits := map[groupState]flow{atBar: flowBarrier, atWarp: flowWarp, atWarpBar: flowWarpWait}[grp.state]
-		if grp.state > atWarpBar || grp.bar >= barriers || grp.lanes.empty() || grp.state != ready && m.code[grp.pc].flow != waits {
+		if grp.state > atWarpBar || grp.bar > clusterBarrier || grp.lanes.empty() || grp.state != ready && m.code[grp.pc].flow != waits {
 			d.fail("the state contradicts itself")
 		}
 		g.groups = append(g.groups, grp)

@@ -84,6 +84,16 @@ func (t *tracer) flow(in *ptx.Instruction) bool {
 		return false
 	case "ld", "ldu":
 		return len(in.Operands) >= 2 && t.load(in)
+	case "ldmatrix":
+		t.put(in.Operands[0], loaded(in))
+		return true
+	case "wmma":
+		if in.Has("load") {
+			t.put(in.Operands[0], loaded(in))
+		}
+		if in.Has("load") || in.Has("store") {
+			return true
+		}
 	case "atom":
 		t.put(in.Operands[0], loaded(in))
 		return true
@@ -95,7 +105,7 @@ func (t *tracer) flow(in *ptx.Instruction) bool {
 	}
 	var from origin
 	for _, o := range in.Operands[1:] {
-		if hasAddress(o) && in.Opcode != "wmma" && in.Opcode != "ldmatrix" {
+		if hasAddress(o) {
 			return in.Opcode == "cp" // which has no destination among the registers
 		}
 		from |= t.of(o)

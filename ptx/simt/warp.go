@@ -32,9 +32,6 @@ const (
 	reduxNaN
 )
 
-// transposed is the mode of stmatrix.trans.
-const transposed = 1
-
 // warpBits returns the bits of the warp that starts at a lane.
 func (g *gang) warpBits(m *mask, base int) uint32 {
 	return uint32(m[base>>6] >> (base & 63) & (1<<g.warp - 1))
@@ -310,65 +307,4 @@ func before(a, b uint32) bool {
 		return a > b
 	}
 	return a < b
-}
-
-// A matrix of 8 by 8 halves lies in a register of each lane of a warp: lane 4r+c
-// holds the elements 2c and 2c+1 of row r, the first in its low half.
-const (
-	matrixSide = 8
-	rowLanes   = matrixSide / 2 // that hold a row
-)
-
-// matrixLane returns the lane that holds an element, and where in its register.
-func matrixLane(row, column int) (lane, shift int) { return row*rowLanes + column/2, column % 2 * 16 }
-
-// runMoveMatrix: d is the transpose of a.
-func runMoveMatrix(g *gang, in *inst) {
-	var d [maxWidth]uint32
-	g.eachWarp(func(base int, active uint32) {
-		for rest := active; rest != 0; rest &= rest - 1 {
-			lane := bits.TrailingZeros32(rest)
-			for half := range 2 {
-				from, shift := matrixLane(lane%rowLanes*2+half, lane/rowLanes)
-				if from < g.warp { // else no such thread, and what it holds is not defined
-					d[base+lane] |= g.r32.lane(in.a, base+from) >> shift & 0xffff << (16 * half)
-				}
-			}
-		}
-	})
-	g.writeLanes32(in, in.d, &d)
-}
-
-// runStoreMatrix: list: a matrix a register; lane 8k+r has in a + imm the
-// address of row r of matrix k. Transposed, the matrix's columns are stored as
-// rows. Of threads that are missing nothing is stored.
-func runStoreMatrix(g *gang, in *inst) {
-	g.eachWarp(func(base int, active uint32) {
-		for k, slot := range in.list {
-			for row := range matrixSide {
-				at := k*matrixSide + row
-				if active>>at&1 == 0 {
-					continue
-				}
-				addr := g.r64.lane(in.a, base+at) + uint64(in.imm)
-				if addr%(2*matrixSide) != 0 {
-					g.fault(in, base+at, MisalignedAddress, addr, "")
-				}
-				g.storeRow(in, base, active, slot, row, base+at, addr)
-			}
-		}
-	})
-}
-
-// storeRow stores a row of a matrix for the lane that gives its address.
-func (g *gang) storeRow(in *inst, base int, active uint32, slot int32, row, lane int, addr uint64) {
-	for column := range matrixSide {
-		from, shift := matrixLane(row, column)
-		if in.mode == transposed {
-			from, shift = matrixLane(column, row)
-		}
-		if active>>from&1 != 0 {
-			storeLane(g, in, lane, addr+uint64(2*column), uint16(g.r32.lane(slot, base+from)>>shift))
-		}
-	}
 }

@@ -1,0 +1,273 @@
+package simt
+
+import (
+	"slices"
+
+	"muster/ptx"
+)
+
+// place lowers an operand in brackets to a register that holds the address.
+func (l *lowering) place(o *ptx.Operand) reg {
+	base, offset := l.address(o)
+	if offset == 0 {
+		return base
+	}
+	sum := l.fresh(bits64)
+	l.do("add.b64", sum, base, l.literal(bits64, uint64(offset)))
+	return sum
+}
+
+// barrierWords are the modifiers of mbarrier that change nothing here.
+var barrierWords = []string{"shared", "shared::cta", "shared::cluster", "b64", "relaxed", "acquire", "release", "cta", "cluster"}
+
+// mbarrier lowers the instructions on mbarrier objects.
+func (l *lowering) mbarrier(in *ptx.Instruction) {
+	if len(in.Modifiers) == 0 {
+		l.refuse("this form is not supported")
+	}
+	what, own := in.Modifiers[0], []string{}
+	switch what {
+	case "arrive", "arrive_drop":
+		own = []string{"expect_tx", "noComplete"}
+	case "test_wait", "try_wait":
+		own = []string{"parity"}
+	}
+	l.only(in, append(append(own, what), barrierWords...)...)
+	if in.Type(0) != ptx.B64 || len(in.Types) != 1 {
+		l.refuse("this form is not supported")
+	}
+	o := op{inst: inst{run: runMbarrier, space: in.Space(), b: -1, c: -1, d: -1}, ca: bits64}
+	ops := in.Operands
+	number := func(at int) {
+		if at < len(ops) {
+			o.b, o.cb = l.src(&ops[at], ptx.U32).id, bits32
+		}
+	}
+	at := 0 // where the address is
+	switch what {
+	case "init":
+		l.wants(in, 2)
+		o.mode = mbarrierInit
+		number(1)
+	case "inval":
+		l.wants(in, 1)
+		o.mode = mbarrierInvalidate
+	case "expect_tx", "complete_tx":
+		l.wants(in, 2)
+		if o.mode = mbarrierExpect; what == "complete_tx" {
+			o.mode = mbarrierComplete
+		}
+		number(1)
+	case "arrive", "arrive_drop":
+		at = l.lowerArrival(in, &o, what == "arrive_drop")
+		number(at + 1)
+	case "test_wait", "try_wait":
+		at = 1
+		l.lowerWait(in, &o, what == "try_wait")
+	case "pending_count":
+		l.wants(in, 2)
+		d, a := l.dst(&ops[0], ptx.U32), l.src(&ops[1], ptx.B64)
+		l.emit(op{inst: inst{run: runPendingCount, d: d.id, a: a.id}, cd: bits32, ca: bits64, pure: true})
+		return
+	default:
+		l.refuse("this form is not supported")
+	}
+	base, offset := l.address(&ops[at])
+	o.a, o.imm = base.id, offset
+	l.emit(o)
+}
+
+// lowerArrival looks at the result and the flags of an arrival; it returns which
+// operand is the address.
+func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
+	o.mode = mbarrierArrive
+	if drop {
+		o.mode |= arriveDropping
+	}
+	ops, at := in.Operands, 0
+	if len(ops) > 0 && ops[0].Kind != ptx.AddressOperand {
+		at = 1
+		if ops[0].Kind != ptx.SinkOperand {
+			o.d, o.cd = l.dst(&ops[0], ptx.B64).id, bits64
+		}
+	}
+	least, most := at+1, at+2
+	if in.Has("expect_tx") {
+		o.mode |= arriveExpecting
+		least++
+	}
+	if in.Has("noComplete") {
+		least++
+	}
+	if len(ops) < least || len(ops) > most {
+		l.refuse("%d operands are not supported", len(ops))
+	}
+	return at
+}
+
+// lowerWait looks at the result and the phase of a wait. One that may suspend the
+// thread never does so here: it answers at once.
+func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
+	ops := in.Operands
+	if n := len(ops); n != 3 && !(mayTakeTime && n == 4) {
+		l.refuse("%d operands are not supported", n)
+	}
+	if len(ops) == 4 {
+		l.src(&ops[3], ptx.U32) // for how long
+	}
+	o.d, o.cd = l.dst(&ops[0], ptx.Pred).id, predicate
+	if in.Has("parity") {
+		o.mode = mbarrierParity
+		o.b, o.cb = l.src(&ops[2], ptx.U32).id, bits32
+		return
+	}
+	o.mode = mbarrierTest
+	o.c, o.cc = l.src(&ops[2], ptx.B64).id, bits64
+}
+
+// copyArrives lowers cp.async.mbarrier.arrive: the thread arrives when its copies
+// are done, which they are. Without .noinc another arrival is expected before, so
+// that nothing changes.
+func (l *lowering) copyArrives(in *ptx.Instruction) {
+	l.only(in, "async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
+	l.wants(in, 1)
+	if !in.Has("arrive") || in.Type(0) != ptx.B64 {
+		l.refuse("this form is not supported")
+	}
+	base, offset := l.address(&in.Operands[0])
+	if !in.Has("noinc") {
+		l.emit(op{inst: inst{run: runNothing}})
+		return
+	}
+	l.emit(op{inst: inst{run: runMbarrier, mode: mbarrierArrive, space: in.Space(), a: base.id, imm: offset, b: -1, c: -1, d: -1}, ca: bits64})
+}
+
+// copyBulk lowers cp.async.bulk and cp.reduce.async.bulk.
+func (l *lowering) copyBulk(in *ptx.Instruction) {
+	if in.Has("commit_group") || in.Has("wait_group") || in.Has("prefetch") {
+		l.only(in, "async", "bulk", "commit_group", "wait_group", "read", "prefetch", "L2", "global", "L2::cache_hint")
+		l.emit(op{inst: inst{run: runNothing}})
+		return
+	}
+	if in.Has("tensor") {
+		l.refuse("copies of tensors are not supported")
+	}
+	k := &bulkCopy{}
+	var spaces []ptx.Space
+	for _, m := range in.Modifiers {
+		if s := ptx.SpaceOf(m); s != ptx.NoSpace {
+			spaces = append(spaces, s)
+		}
+	}
+	l.only(in, "async", "reduce", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes", "bulk_group", "L2::cache_hint",
+		"add", "min", "max", "inc", "dec", "and", "or", "xor", "noftz")
+	toBarrier := in.Has("mbarrier::complete_tx::bytes")
+	if len(spaces) != 2 || spaces[0] == spaces[1] && spaces[0] == ptx.GlobalSpace || toBarrier == in.Has("bulk_group") || toBarrier != (spaces[0] == ptx.SharedSpace) {
+		l.refuse("this form is not supported")
+	}
+	k.to, k.from = spaces[0], spaces[1]
+	if in.Has("reduce") {
+		l.reduction(in, k)
+	} else if len(in.Types) > 0 {
+		l.refuse("this form is not supported")
+	}
+	want := 3
+	if toBarrier {
+		want++
+	}
+	if in.Has("L2::cache_hint") {
+		want++
+	}
+	l.wants(in, want)
+	ops := in.Operands
+	to, size := l.place(&ops[0]), l.src(&ops[2], ptx.U32)
+	base, offset := l.address(&ops[1])
+	o := op{inst: inst{run: runBulkCopy, k: k, a: base.id, imm: offset, b: to.id, c: size.id, e: -1}, ca: bits64, cb: bits64, cc: bits32}
+	if toBarrier {
+		o.e, o.ce = l.place(&ops[3]).id, bits64
+	}
+	l.emit(o)
+}
+
+// reduction finds the operation of cp.reduce.async.bulk.
+func (l *lowering) reduction(in *ptx.Instruction, k *bulkCopy) {
+	operation := ""
+	for _, m := range in.Modifiers {
+		if slices.Contains([]string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}, m) {
+			operation = m
+		}
+	}
+	t := in.Type(0)
+	op, ok := atomicOps[operation+"."+t.String()]
+	if !ok || len(in.Types) != 1 {
+		l.refuse("this operation is not supported")
+	}
+	k.reduce, k.size = op, uint64(t.Size())
+}
+
+// storeBulk lowers st.bulk, which writes zeros.
+func (l *lowering) storeBulk(in *ptx.Instruction) {
+	l.only(in, "bulk", "weak", "shared", "shared::cta")
+	l.wants(in, 3)
+	zero, ok := in.Operands[2].Literal.Int()
+	if in.Operands[2].Kind != ptx.ImmediateOperand || !ok || zero != 0 {
+		l.refuse("only zeros can be stored")
+	}
+	size := l.src(&in.Operands[1], ptx.U64)
+	base, offset := l.address(&in.Operands[0])
+	l.emit(op{inst: inst{run: runBulkZero, space: in.Space(), a: base.id, imm: offset, b: size.id}, ca: bits64, cb: bits64})
+}
+
+// storeAsync lowers st.async: a store that tells an mbarrier.
+func (l *lowering) storeAsync(in *ptx.Instruction) {
+	l.only(in, "async", "weak", "shared::cluster", "mbarrier::complete_tx::bytes", "v2", "v4")
+	l.wants(in, 3)
+	t := in.Type(0)
+	if !in.Has("mbarrier::complete_tx::bytes") || len(in.Types) != 1 || t.Bits() != 32 && t.Bits() != 64 {
+		l.refuse("this form is not supported")
+	}
+	o := op{inst: inst{run: runStoreAsync[uint32, uint32], space: ptx.SharedSpace, size: uint8(t.Size())}, ca: bits64, cb: bits64, cl: classOf(t)}
+	if t.Bits() == 64 {
+		o.run = runStoreAsync[uint64, uint64]
+	}
+	values := l.elements(&in.Operands[1])
+	if len(values) != in.Vector() {
+		l.refuse("%d values where %d are wanted", len(values), in.Vector())
+	}
+	for i := range values {
+		o.list = append(o.list, l.src(&values[i], t).id)
+	}
+	o.b = l.place(&in.Operands[2]).id
+	base, offset := l.address(&in.Operands[0])
+	o.a, o.imm = base.id, offset
+	l.emit(o)
+}
+
+// mapAddress lowers mapa. A block is a cluster of its own, so that its shared memory
+// is all of the cluster's.
+func (l *lowering) mapAddress(in *ptx.Instruction) {
+	l.only(in, "shared::cluster")
+	l.wants(in, 3)
+	t := in.Type(0)
+	if t != ptx.U32 && t != ptx.U64 {
+		l.refuse("this form is not supported")
+	}
+	l.src(&in.Operands[2], ptx.U32) // the rank, of which there is one
+	l.copyTo(l.dst(&in.Operands[0], t), l.src(&in.Operands[1], t))
+}
+
+// blockRank lowers getctarank.
+func (l *lowering) blockRank(in *ptx.Instruction) {
+	l.only(in, "shared::cluster")
+	l.wants(in, 2)
+	l.src(&in.Operands[1], in.Type(0))
+	l.copyTo(l.dst(&in.Operands[0], ptx.U32), l.literal(bits32, 0))
+}
+
+// clusterBarrier lowers barrier.cluster.
+func (l *lowering) clusterBarrier(in *ptx.Instruction) {
+	l.only(in, "cluster", "arrive", "wait", "aligned", "release", "relaxed", "acquire")
+	l.wants(in, 0)
+	mode := l.one(in, map[string]uint8{"arrive": clusterArrive, "wait": clusterWait})
+	l.emit(op{inst: inst{flow: flowBarrier, mode: mode, b: -1, c: -1, d: -1}})
+}

@@ -1,0 +1,462 @@
+package simt
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"muster/ptx"
+	"muster/ptx/simt/tensor"
+)
+
+// moveMatrix lowers movmatrix: the transpose of a matrix of 8 by 8 halves that
+// the lanes of a warp hold.
+func (l *lowering) moveMatrix(in *ptx.Instruction) {
+	if in.Name() != "movmatrix.sync.aligned.m8n8.trans.b16" {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 2)
+	a, d := l.src(&in.Operands[1], ptx.B32), l.dst(&in.Operands[0], ptx.B32)
+	l.wholeWarp(op{inst: inst{run: runMoveMatrix, d: d.id, a: a.id}, cd: bits32, ca: bits32})
+}
+
+// storeMatrix lowers stmatrix of one, two or four matrices of 8 by 8 halves.
+func (l *lowering) storeMatrix(in *ptx.Instruction) {
+	l.only(in, "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta")
+	count := int(l.one(in, map[string]uint8{"x1": 1, "x2": 2, "x4": 4}))
+	if !in.Has("sync") || !in.Has("aligned") || !in.Has("m8n8") || len(in.Types) != 1 || in.Type(0) != ptx.B16 {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 2)
+	values := l.elements(&in.Operands[1])
+	if len(values) != count {
+		l.refuse("%d values where %d are wanted", len(values), count)
+	}
+	o := op{inst: inst{run: runStoreMatrix, space: in.Space()}, ca: bits64, cl: bits32}
+	if in.Has("trans") {
+		o.mode = transposed
+	}
+	for i := range values {
+		o.list = append(o.list, l.src(&values[i], ptx.B32).id)
+	}
+	base, offset := l.address(&in.Operands[0])
+	o.a, o.imm = base.id, offset
+	l.wholeWarp(o)
+}
+
+// loadMatrix lowers ldmatrix of one, two or four matrices of 8 by 8 halves.
+func (l *lowering) loadMatrix(in *ptx.Instruction) {
+	l.only(in, "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta")
+	count := int(l.one(in, map[string]uint8{"x1": 1, "x2": 2, "x4": 4}))
+	if !in.Has("sync") || !in.Has("aligned") || !in.Has("m8n8") || len(in.Types) != 1 || in.Type(0) != ptx.B16 {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 2)
+	o := op{inst: inst{run: runLoadMatrix, space: in.Space()}, ca: bits64}
+	if in.Has("trans") {
+		o.mode = transposed
+	}
+	l.written(&o, &in.Operands[0], count, ptx.B32)
+	base, offset := l.address(&in.Operands[1])
+	o.a, o.imm = base.id, offset
+	l.wholeWarp(o)
+}
+
+// written makes the registers of a vector the list that an instruction writes.
+func (l *lowering) written(o *op, v *ptx.Operand, want int, t ptx.Type) {
+	all := l.elements(v)
+	if len(all) != want {
+		l.refuse("%d destinations where %d are wanted", len(all), want)
+	}
+	for i := range all {
+		if all[i].Kind == ptx.SinkOperand {
+			o.list = append(o.list, -1)
+			continue
+		}
+		o.list = append(o.list, l.dst(&all[i], t).id)
+	}
+	o.cl, o.listWritten = classOf(t), true
+}
+
+// read adds the registers of a vector to those that an instruction reads.
+func (l *lowering) read(o *op, v *ptx.Operand, want int, t ptx.Type) {
+	all := l.elements(v)
+	if len(all) != want {
+		l.refuse("%d values where %d are wanted", len(all), want)
+	}
+	for i := range all {
+		o.sources = append(o.sources, l.src(&all[i], t).id)
+	}
+	o.cs = classOf(t)
+}
+
+var tensorFormats = map[ptx.Type]tensor.Format{
+	ptx.F16: tensor.F16, ptx.BF16: tensor.BF16, ptx.TF32: tensor.TF32, ptx.F32: tensor.F32, ptx.F64: tensor.F64, ptx.S32: tensor.S32,
+	ptx.S8: tensor.S8, ptx.U8: tensor.U8, ptx.S4: tensor.S4, ptx.U4: tensor.U4, ptx.B1: tensor.B1, ptx.E4M3: tensor.E4M3, ptx.E5M2: tensor.E5M2,
+}
+
+// productShapes are the sizes of mma, by the type of A.
+var productShapes = map[ptx.Type]string{
+	ptx.F16: "m16n8k8 m16n8k16", ptx.BF16: "m16n8k8 m16n8k16", ptx.TF32: "m16n8k4 m16n8k8", ptx.F64: "m8n8k4 m16n8k4 m16n8k8 m16n8k16",
+	ptx.S8: "m8n8k16 m16n8k16 m16n8k32", ptx.U8: "m8n8k16 m16n8k16 m16n8k32", ptx.S4: "m8n8k32 m16n8k32 m16n8k64", ptx.U4: "m8n8k32 m16n8k32 m16n8k64",
+	ptx.B1: "m8n8k128 m16n8k128 m16n8k256", ptx.E4M3: "m16n8k16 m16n8k32", ptx.E5M2: "m16n8k16 m16n8k32",
+}
+
+// tileShapes are those of wmma.
+var tileShapes = map[ptx.Type]string{
+	ptx.F16: "m16n16k16 m8n32k16 m32n8k16", ptx.BF16: "m16n16k16 m8n32k16 m32n8k16", ptx.TF32: "m16n16k8", ptx.F64: "m8n8k4",
+	ptx.S8: "m16n16k16 m8n32k16 m32n8k16", ptx.U8: "m16n16k16 m8n32k16 m32n8k16", ptx.S4: "m8n8k32", ptx.U4: "m8n8k32", ptx.B1: "m8n8k128",
+}
+
+// shape returns the sizes that an instruction names, one of those in words.
+func (l *lowering) shape(in *ptx.Instruction, known string) (m, n, k int) {
+	for _, x := range strings.Fields(known) {
+		if in.Has(x) {
+			fmt.Sscanf(x, "m%dn%dk%d", &m, &n, &k)
+			return m, n, k
+		}
+	}
+	l.refuse("this size is not supported with these types")
+	return 0, 0, 0
+}
+
+// productTypes checks that factors and sums go together.
+func (l *lowering) productTypes(d, a, b, c ptx.Type) {
+	same := func(all ...ptx.Type) bool { return slices.Contains(all, a) && slices.Contains(all, b) }
+	sums := []ptx.Type{ptx.F32}
+	switch {
+	case a == ptx.F16 && b == a, same(ptx.E4M3, ptx.E5M2):
+		sums = append(sums, ptx.F16)
+	case (a == ptx.BF16 || a == ptx.TF32) && b == a:
+	case a == ptx.F64 && b == a:
+		sums = []ptx.Type{ptx.F64}
+	case same(ptx.S8, ptx.U8), same(ptx.S4, ptx.U4), same(ptx.B1):
+		sums = []ptx.Type{ptx.S32}
+	default:
+		l.refuse("matrices of .%v and .%v are not supported", a, b)
+	}
+	if !slices.Contains(sums, d) || !slices.Contains(sums, c) {
+		l.refuse("sums of .%v and .%v are not supported with matrices of .%v", d, c, a)
+	}
+}
+
+// product makes what is known of a product without its fragments.
+func (l *lowering) product(in *ptx.Instruction, d, a, b, c ptx.Type, shapes map[ptx.Type]string) tensor.Product {
+	l.productTypes(d, a, b, c)
+	p := tensor.Product{A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[c], D: tensorFormats[d]}
+	p.M, p.N, p.K = l.shape(in, shapes[a])
+	p.Saturate, p.And = in.Has("satfinite"), in.Has("and")
+	if p.Saturate && (p.A.Float() || a == ptx.B1) {
+		l.refuse("modifier .satfinite is not supported with .%v", a)
+	}
+	if a == ptx.B1 {
+		l.one(in, map[string]uint8{"xor": 0, "and": 1})
+	}
+	if bits := a == ptx.B1; bits != in.Has("popc") || !bits && (in.Has("xor") || in.Has("and")) {
+		l.refuse("this form is not supported")
+	}
+	return p
+}
+
+// mma lowers mma: a product of matrices that a warp holds.
+func (l *lowering) mma(in *ptx.Instruction) {
+	l.only(in, append([]string{"sync", "aligned", "row", "col", "satfinite", "xor", "and", "popc", "rn"}, strings.Fields(productShapes[in.Type(1)])...)...)
+	if len(in.Types) != 4 || !in.Has("sync") || !in.Has("aligned") || !in.Has("row") || !in.Has("col") || in.Has("rn") && in.Type(1) != ptx.F64 {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 4)
+	p := l.product(in, in.Types[0], in.Types[1], in.Types[2], in.Types[3], productShapes)
+	l.multiply(in, kept(&productKinds, p, func() *matrixProduct {
+		return &matrixProduct{p, left(p.A, p.M, p.K), right(p.B, p.K, p.N), sums(p.C, p.M, p.N), sums(p.D, p.M, p.N)}
+	}))
+}
+
+// productKinds are the products that programs have used: a kernel has many of one
+// kind, and there are not many kinds.
+var (
+	productKinds sync.Map // of tensor.Product
+	tileKinds    sync.Map // the same of wmma
+	groupKinds   sync.Map // and of wgmma
+)
+
+func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matrixProduct {
+	if k, ok := kinds.Load(p); ok {
+		return k.(*matrixProduct)
+	}
+	k, _ := kinds.LoadOrStore(p, build())
+	return k.(*matrixProduct)
+}
+
+// The fragments of mma. A group of four lanes has a row of A, C and D, and a
+// column of B; further registers have the row eight below, and then what is
+// right of these.
+
+// left is the fragment of A, and of sums of which two share a register.
+func left(f tensor.Format, rows, cols int) *fragment {
+	each := max(1, 32/f.Bits())
+	return newFragment(f, rows, cols, rows*cols/(WarpSize*each), false, func(r, lane, e int) (int, int) {
+		below := 0
+		if rows == 16 {
+			r, below = r/2, r%2*8
+		}
+		return lane/4 + below, r*4*each + lane%4*each + e
+	})
+}
+
+// right is the fragment of B, whose elements are numbered column by column.
+func right(f tensor.Format, rows, cols int) *fragment {
+	each := max(1, 32/f.Bits())
+	return newFragment(f, rows, cols, rows*cols/(WarpSize*each), true, func(r, lane, e int) (int, int) {
+		return r*4*each + lane%4*each + e, lane / 4
+	})
+}
+
+// sums is the fragment of C and D.
+func sums(f tensor.Format, rows, cols int) *fragment {
+	if f == tensor.F16 {
+		return left(f, rows, cols)
+	}
+	return newFragment(f, rows, cols, rows*cols/WarpSize, false, func(r, lane, _ int) (int, int) {
+		return lane/4 + r/2*8, lane%4*2 + r%2
+	})
+}
+
+// multiply emits a product with the operands d, a, b and c.
+func (l *lowering) multiply(in *ptx.Instruction, k *matrixProduct) {
+	o := op{inst: inst{run: runProduct[uint32], k: k}}
+	t := ptx.B32
+	if k.A == tensor.F64 {
+		o.run, t = runProduct[uint64], ptx.B64
+	}
+	for i, f := range []*fragment{k.a, k.b, k.c} {
+		l.read(&o, &in.Operands[i+1], f.registers, t)
+	}
+	l.written(&o, &in.Operands[0], k.d.registers, t)
+	l.wholeWarp(o)
+}
+
+// wmma lowers wmma.load, wmma.mma and wmma.store. Which thread holds what is
+// left open by PTX: here the elements lie in the threads one behind the other,
+// row by row, B column by column, and twice where there are twice as many places.
+func (l *lowering) wmma(in *ptx.Instruction) {
+	if len(in.Modifiers) < 2 || !in.Has("sync") || !in.Has("aligned") {
+		l.refuse("this form is not supported")
+	}
+	what := in.Modifiers[0]
+	which := ""
+	if what == "load" || what == "store" {
+		which = in.Modifiers[1]
+	}
+	switch what + which {
+	case "mma":
+		l.multiplyTiles(in)
+	case "loada", "loadb", "loadc", "stored":
+		l.moveTile(in, which)
+	default:
+		l.refuse("this form is not supported")
+	}
+}
+
+func tile(f tensor.Format, rows, cols int, byColumns bool) *fragment {
+	each := max(1, 32/f.Bits())
+	return tileOf(f, rows, cols, rows*cols/(WarpSize*each), byColumns)
+}
+
+// factorTile is the fragment of A or B. Those of f16 have eight registers, whatever their size.
+func factorTile(f tensor.Format, rows, cols int, byColumns bool) *fragment {
+	if f == tensor.F16 {
+		return tileOf(f, rows, cols, 8, byColumns)
+	}
+	return tile(f, rows, cols, byColumns)
+}
+
+func tileOf(f tensor.Format, rows, cols, registers int, byColumns bool) *fragment {
+	each := max(1, 32/f.Bits())
+	return newFragment(f, rows, cols, registers, byColumns, func(r, lane, e int) (int, int) {
+		n := ((lane*registers+r)*each + e) % (rows * cols)
+		if byColumns {
+			return n % rows, n / rows
+		}
+		return n / cols, n % cols
+	})
+}
+
+func (l *lowering) multiplyTiles(in *ptx.Instruction) {
+	types := in.Types
+	if len(types) == 2 {
+		types = []ptx.Type{types[0], ptx.F16, ptx.F16, types[1]}
+	}
+	if len(types) != 4 {
+		l.refuse("this form is not supported")
+	}
+	l.only(in, append([]string{"mma", "sync", "aligned", "row", "col", "satfinite", "xor", "and", "popc", "rn"}, strings.Fields(tileShapes[types[1]])...)...)
+	l.wants(in, 4)
+	if in.Has("rn") && types[1] != ptx.F64 {
+		l.refuse("this form is not supported")
+	}
+	p := l.product(in, types[0], types[1], types[2], types[3], tileShapes)
+	l.multiply(in, kept(&tileKinds, p, func() *matrixProduct {
+		return &matrixProduct{p, factorTile(p.A, p.M, p.K, false), factorTile(p.B, p.K, p.N, true), tile(p.C, p.M, p.N, false), tile(p.D, p.M, p.N, false)}
+	}))
+}
+
+// moveTile lowers wmma.load and wmma.store.
+func (l *lowering) moveTile(in *ptx.Instruction, which string) {
+	if len(in.Types) != 1 {
+		l.refuse("this form is not supported")
+	}
+	t := in.Types[0]
+	factors := []ptx.Type{t} // whose sizes are allowed
+	switch sum := which == "c" || which == "d"; {
+	case sum && t == ptx.F32:
+		factors = []ptx.Type{ptx.F16, ptx.TF32}
+	case sum && t == ptx.S32:
+		factors = []ptx.Type{ptx.S8, ptx.S4, ptx.B1}
+	case sum && t != ptx.F16 && t != ptx.F64, !sum && tileShapes[t] == "":
+		l.refuse("type .%v is not supported", t)
+	}
+	known := ""
+	for _, f := range factors {
+		known += tileShapes[f] + " "
+	}
+	l.only(in, append([]string{"load", "store", "a", "b", "c", "d", "sync", "aligned", "row", "col", "shared", "shared::cta", "global"}, strings.Fields(known)...)...)
+	m, n, k := l.shape(in, known)
+	f := tensorFormats[t]
+	access := &fragmentAccess{byColumns: l.one(in, map[string]uint8{"row": 0, "col": 1}) == 1}
+	switch which {
+	case "a":
+		access.fragment = factorTile(f, m, k, false)
+	case "b":
+		access.fragment = factorTile(f, k, n, true)
+	default:
+		access.fragment = tile(f, m, n, false)
+	}
+	if f.Bits() < 8 && access.byColumns != (which == "b") {
+		l.refuse("matrices of .%v lie row by row, as B column by column", t)
+	}
+	if n := len(in.Operands); n != 2 && n != 3 {
+		l.refuse("%d operands are not supported", n)
+	}
+	o := op{inst: inst{k: access, b: -1, x: int32(access.cols), space: in.Space()}, ca: bits64}
+	if access.byColumns {
+		o.x = int32(access.rows)
+	}
+	rt := ptx.B32
+	if t == ptx.F64 {
+		rt = ptx.B64
+	}
+	at := &in.Operands[1]
+	if which == "d" {
+		at = &in.Operands[0]
+		o.run = runStoreFragment[uint32]
+		if t == ptx.F64 {
+			o.run = runStoreFragment[uint64]
+		}
+		l.read(&o, &in.Operands[1], access.registers, rt)
+	} else {
+		o.run = runLoadFragment[uint32]
+		if t == ptx.F64 {
+			o.run = runLoadFragment[uint64]
+		}
+		l.written(&o, &in.Operands[0], access.registers, rt)
+	}
+	if len(in.Operands) == 3 {
+		o.b, o.cb = l.src(&in.Operands[2], ptx.U32).id, bits32
+	}
+	base, offset := l.address(at)
+	o.a, o.imm = base.id, offset
+	l.wholeWarp(o)
+}
+
+// groupShapes are the depths of wgmma, by the type of A; it has 64 rows, and up to 256
+// columns.
+var groupShapes = map[ptx.Type]int{ptx.F16: 16, ptx.BF16: 16, ptx.TF32: 8, ptx.E4M3: 32, ptx.E5M2: 32, ptx.S8: 32, ptx.U8: 32}
+
+// wgmma lowers the instructions of warpgroups. Those that order and wait for products
+// have nothing to do.
+func (l *lowering) wgmma(in *ptx.Instruction) {
+	if len(in.Modifiers) < 3 || !in.Has("sync") || !in.Has("aligned") {
+		l.refuse("this form is not supported")
+	}
+	switch in.Modifiers[0] {
+	case "fence", "commit_group", "wait_group":
+		l.only(in, "fence", "commit_group", "wait_group", "sync", "aligned")
+		l.emit(op{inst: inst{run: runNothing}})
+	case "mma_async":
+		l.groupProduct(in)
+	default:
+		l.refuse("this form is not supported")
+	}
+}
+
+func (l *lowering) groupProduct(in *ptx.Instruction) {
+	if len(in.Types) != 3 || groupShapes[in.Types[1]] == 0 {
+		l.refuse("these types are not supported")
+	}
+	d, a, b := in.Types[0], in.Types[1], in.Types[2]
+	l.productTypes(d, a, b, d)
+	p := tensor.Product{M: WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
+	p.Short = a == ptx.E4M3 || a == ptx.E5M2
+	shape := ""
+	for n := 8; n <= 256; n += 8 {
+		if name := fmt.Sprintf("m64n%dk%d", n, p.K); in.Has(name) {
+			p.N, shape = n, name
+		}
+	}
+	if p.N == 0 || p.Saturate && p.A.Float() || !p.A.Float() && p.N > 32 && p.N%16 != 0 {
+		l.refuse("this size is not supported with these types")
+	}
+	l.only(in, "mma_async", "sync", "aligned", "satfinite", shape)
+	k := &groupProduct{matrixProduct: *kept(&groupKinds, p, func() *matrixProduct {
+		c := wideSums(p.C, p.N)
+		return &matrixProduct{p, left(p.A, p.M, p.K), &fragment{format: p.B, rows: p.K, cols: p.N, byColumns: true}, c, c}
+	})}
+	ops := in.Operands
+	inMemory := len(ops) > 1 && ops[1].Kind != ptx.VectorOperand
+	want := 4
+	if p.A.Float() {
+		want += 2
+	}
+	if transposable := a == ptx.F16 || a == ptx.BF16; transposable {
+		want++
+		if inMemory {
+			want++
+		}
+	}
+	l.wants(in, want)
+	o := op{inst: inst{run: runGroupProduct, k: k, a: -1}, cb: bits64, cc: predicate}
+	if inMemory {
+		o.a, o.ca = l.src(&ops[1], ptx.B64).id, bits64
+	} else {
+		l.read(&o, &ops[1], k.a.registers, ptx.B32)
+	}
+	o.b = l.src(&ops[2], ptx.B64).id
+	adds, not := l.pred(&ops[3])
+	o.c, o.negated = adds.id, not
+	flags := []*bool{&k.negateA, &k.negateB, &k.byColumnsA, &k.byColumnsB}
+	if !inMemory {
+		flags = []*bool{&k.negateA, &k.negateB, &k.byColumnsB}
+	}
+	for i, flag := range flags[:want-4] {
+		v, ok := ops[4+i].Literal.Int()
+		scale := i < 2
+		if ops[4+i].Kind != ptx.ImmediateOperand || !ok || scale && v != 1 && v != -1 || !scale && v != 0 && v != 1 {
+			l.refuse("operand %s is not supported here", &ops[4+i])
+		}
+		*flag = v == -1 || !scale && v == 1
+	}
+	l.read(&o, &ops[0], k.c.registers, ptx.B32)
+	l.written(&o, &ops[0], k.d.registers, ptx.B32)
+	l.wholeWarp(o)
+}
+
+// wideSums is the fragment of the 16 rows of C and D that a warp of wgmma has: those
+// of mma, one right of the other.
+func wideSums(f tensor.Format, cols int) *fragment {
+	part := sums(f, 16, 8)
+	return newFragment(f, 16, cols, part.registers*cols/8, false, func(r, lane, e int) (int, int) {
+		n := int(part.register(r%part.registers, lane)[e])
+		return n / 8, n%8 + r/part.registers*8
+	})
+}

@@ -29,6 +29,9 @@ const (
 func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
+		if t.check != nil {
+			t.x.check.passes(t)
+		}
 		return at + 1, true // everybody is here
 	}
 	// The number may be in a register, and not the same in all lanes.
@@ -156,6 +159,9 @@ func (t *team) release(number int) {
 	}
 	for _, b := range done {
 		t.bars[b][number] = barrier{}
+		if t.check != nil {
+			t.check[b].pass(number)
+		}
 	}
 }
 

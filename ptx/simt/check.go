@@ -159,7 +159,7 @@ type Checker struct {
 	areas  []*area    // by address
 	last   *area      // that was found last
 	room   int        // bytes of shadow memory that are left
-	launch uint32     // number of the latest launch
+	nextID uint32     // of a block
 	seen   map[defectKey]int
 	keys   []defectKey // in the order in which they were found
 	first  map[defectKey]string
@@ -189,7 +189,7 @@ func NewChecker(c Checks, shadow int, report func(*Defect)) *Checker {
 	if shadow == 0 {
 		shadow = DefaultShadow
 	}
-	return &Checker{checks: c, report: report, room: shadow, seen: map[defectKey]int{}, first: map[defectKey]string{}}
+	return &Checker{checks: c, report: report, room: shadow, nextID: 1, seen: map[defectKey]int{}, first: map[defectKey]string{}}
 }
 
 // area is a stretch of global memory that was allocated as a whole.

@@ -131,22 +131,33 @@ func isAddress(o ptx.Operand) bool { return o.Kind == ptx.AddressOperand }
 // launchCheck is a checker's view of one launch.
 type launchCheck struct {
 	*Checker
-	x      *Execution
-	code   *checkedImage
-	number uint32 // of the launch
-	race   bool   // while there are numbers for blocks
-	ids    []blockID
-	now    uint32 // counts publications
+	x     *Execution
+	code  *checkedImage
+	race  bool   // while there are numbers for blocks
+	first uint32 // number of the launch's first block
+	most  int    // numbers that it may use
+	floor record // what was used in this launch has records from here on
+	ids   []blockID
+	now   uint32 // counts publications
 
-	me      []record // of the lanes of the instruction at hand
-	unknown bool     // some instruction may write shared memory, and that is not followed
+	sharedBytes uint64 // of a block
+	unknown     bool   // some instruction may write shared memory, and that is not followed
 }
 
 func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.launch++
-	l := &launchCheck{Checker: c, x: x, code: code, number: c.launch, race: c.checks.Race, ids: make([]blockID, 1), me: make([]record, maxWidth)}
+	l := &launchCheck{Checker: c, x: x, code: code, race: c.checks.Race}
+	const spare = 1024 // for blocks whose clocks run over
+	l.most = int(min(x.launch.Grid.Count(), maxBlockIDs-spare-1)) + spare
+	if int(c.nextID)+l.most > maxBlockIDs {
+		c.forgetUses()
+		c.nextID = 1
+	}
+	l.first = c.nextID
+	c.nextID += uint32(l.most)
+	l.floor = record(l.first) << blockShift
+	l.sharedBytes = uint64(x.sharedBytes())
 	for _, in := range code.unknown {
 		c.note("kernel %s: what %s does to memory is not followed (line %d): reads of shared memory are not checked for initialisation", x.kernel.Name, in.Name(), in.Pos.Line)
 		l.unknown = true
@@ -159,15 +170,36 @@ func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
 
 // newID returns the number that records name a block by.
 func (l *launchCheck) newID(number uint64) uint32 {
-	if len(l.ids) > maxBlockIDs {
+	if len(l.ids) == l.most {
 		if l.race {
-			l.note("kernel %s: blocks after the first %d were not checked for races", l.x.kernel.Name, maxBlockIDs)
+			l.note("kernel %s: blocks after the first %d were not checked for races", l.x.kernel.Name, l.most)
 		}
 		l.race = false
-		return maxBlockIDs
+		return l.first + uint32(l.most) - 1
 	}
 	l.ids = append(l.ids, blockID{number: number})
-	return uint32(len(l.ids) - 1)
+	return l.first + uint32(len(l.ids)) - 1
+}
+
+// id returns what a number of a block stands for; nil if it is none of this
+// launch's.
+func (l *launchCheck) id(n uint32) *blockID {
+	if i := n - l.first; i < uint32(len(l.ids)) {
+		return &l.ids[i]
+	}
+	return nil
+}
+
+// forgetUses drops all records.
+func (c *Checker) forgetUses() {
+	for _, a := range c.areas {
+		for _, p := range a.pages {
+			if p != nil && p.uses != nil {
+				c.room += p.uses.bytes()
+				p.uses = nil
+			}
+		}
+	}
 }
 
 // teamBegins makes the state of a team's blocks.
@@ -264,8 +296,7 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	case touchFence:
 		l.eachActiveWarp(g, (*blockCheck).fence)
 	case touchLoad, touchStore, touchAtomic:
-		l.names(g, number)
-		v := glance{l: l, g: g, in: in, site: s, a: g.access(in), reads: s.touch != touchStore, writes: s.touch != touchLoad}
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: s.touch != touchStore, writes: s.touch != touchLoad}
 		v.all()
 		if s.sync {
 			l.eachActiveWarp(g, func(b *blockCheck, w int) {
@@ -278,16 +309,14 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 			})
 		}
 	case touchCopy:
-		l.names(g, number)
-		from := glance{l: l, g: g, in: in, site: s, a: g.access(in), reads: true, silent: in.c >= 0}
+		from := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: true, silent: in.c >= 0}
 		from.all()
-		to := glance{l: l, g: g, in: in, site: s, writes: true}
+		to := glance{l: l, g: g, in: in, number: record(number), site: s, writes: true}
 		for lane := range l.lanes(g) {
 			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.b, lane))
 		}
 	case touchMatrix:
-		l.names(g, number)
-		v := glance{l: l, g: g, in: in, site: s, a: g.access(in), writes: true}
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), writes: true}
 		for lane := range l.lanes(g) {
 			if lane%g.warp < matrixSide*len(in.list) {
 				v.one(lane)
@@ -309,29 +338,12 @@ func (l *launchCheck) lanes(g *gang) func(yield func(int) bool) {
 	}
 }
 
-// names makes the records of the lanes for an instruction.
-func (l *launchCheck) names(g *gang, number int) {
-	if !l.race {
-		return
-	}
-	for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
-		if g.warpBits(&g.mask, base) == 0 {
-			continue
-		}
-		b, thread := g.team.check[g.blockOf[base]], int(g.threadOf[base])
-		r := record(b.id)<<blockShift | record(thread)<<threadShift | record(b.clock[thread/WarpSize])<<clockShift | record(number)
-		for lane := base; lane < base+g.warp; lane++ {
-			l.me[lane] = r
-			r += 1 << threadShift
-		}
-	}
-}
-
 // glance is the checker's look at an instruction of a gang that uses memory.
 type glance struct {
 	l      *launchCheck
 	g      *gang
 	in     *inst
+	number record
 	site   *site
 	a      *access
 	reads  bool
@@ -369,6 +381,16 @@ func (v *glance) all() {
 			return
 		}
 	}
+	if v.in.space == ptx.SharedSpace && n == 4 && v.l.race {
+		for w, m := range g.mask {
+			for ; m != 0; m &= m - 1 {
+				if lane := w<<6 + bits.TrailingZeros64(m); !v.word(lane, a.at(lane)) {
+					v.one(lane)
+				}
+			}
+		}
+		return
+	}
 	for lane := range v.l.lanes(g) {
 		v.one(lane)
 	}
@@ -377,21 +399,74 @@ func (v *glance) all() {
 // ends looks at the first and the last chunk of lanes that all do the same in
 // each chunk: of those that only read, two threads suffice for a word.
 func (v *glance) ends() {
-	for lane := range chunk {
-		v.one(lane)
-	}
-	for lane := v.g.width - chunk; lane < v.g.width; lane++ {
-		v.one(lane)
+	for _, c := range [2]int{0, v.g.width - chunk} {
+		if v.a.step == v.site.size {
+			v.row(c, c+chunk, v.a.at(c))
+			continue
+		}
+		for lane := c; lane < c+chunk; lane++ {
+			v.one(lane)
+		}
 	}
 }
 
-// broadcasts looks at two lanes of each chunk whose lanes read one address.
+// broadcasts looks at two lanes of each chunk whose lanes read one address, or at
+// two of the gang if it is the same for all.
 func (v *glance) broadcasts() {
+	if v.a.linear {
+		v.one(0)
+		v.one(v.g.width - 1)
+		return
+	}
 	v.a.chunks()
 	for c := range v.g.chunks {
-		v.one(c * chunk)
-		v.one(c*chunk + chunk - 1)
+		first := c * chunk
+		if v.in.space != ptx.SharedSpace || v.site.size != 4 || !v.l.race || !v.word(first, v.a.at(first)) || !v.word(first+chunk-1, v.a.at(first+chunk-1)) {
+			v.one(first)
+			v.one(first + chunk - 1)
+		}
 	}
+}
+
+// word looks at a lane's access to a word of shared memory if there is nothing
+// special about it; false if the long way is to be taken.
+func (v *glance) word(lane int, addr uint64) bool {
+	b := v.g.team.check[v.g.blockOf[lane]]
+	if addr+4 > v.l.sharedBytes || addr%4 != 0 {
+		return false
+	}
+	p := b.shared[addr/pageBytes]
+	if p == nil || p.uses == nil || p.uses.shift != 2 {
+		return false
+	}
+	if v.l.checks.Init && !p.full {
+		bits, shift := &p.init[addr%pageBytes/64], addr%64
+		if v.reads && *bits>>shift&15 != 15 {
+			return false
+		}
+		if v.writes {
+			*bits |= 15 << shift
+		}
+	}
+	u, i := p.uses, addr%pageBytes/4
+	me, floor := v.me(b, lane), b.settled
+	w, r := u.write[i], u.read[i]
+	switch {
+	case v.writes && w < floor && r < floor:
+		u.write[i] = me
+	case !v.writes && w < floor && r < floor:
+		u.read[i], u.reread[i] = me, 0
+	case !v.writes && w < floor && (u.reread[i]^me)&(blockMask|clockMask) == 0:
+	default:
+		v.use(b, me, floor, lane, ptx.SharedSpace, addr, u, int(i))
+	}
+	return true
+}
+
+// me returns the record of a lane's access.
+func (v *glance) me(b *blockCheck, lane int) record {
+	thread := int(v.g.threadOf[lane])
+	return record(b.id)<<blockShift | record(b.clock[thread/WarpSize])<<clockShift | record(thread)<<threadShift | v.number
 }
 
 // one looks at the access of one lane.
@@ -421,7 +496,7 @@ func (v *glance) lane(lane int, space ptx.Space, addr uint64) {
 		v.localLane(lane, addr)
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[lane]]
-		if size := uint64(v.l.x.sharedBytes()); addr < size && size-addr >= n {
+		if size := v.l.sharedBytes; addr < size && size-addr >= n {
 			v.stretch(b, lane, space, addr, b.sharedPage(addr), b.sharedPage(addr+n-1))
 		}
 	case ptx.GlobalSpace:
@@ -456,19 +531,8 @@ func (v *glance) stretch(b *blockCheck, lane int, space ptx.Space, addr uint64, 
 
 // part looks at the bytes of a lane in a page.
 func (v *glance) part(b *blockCheck, lane int, space ptx.Space, addr uint64, p *page, from, n int) {
-	if v.l.checks.Init {
-		if v.reads && !p.full {
-			if at := p.unwritten(from, n); at >= 0 {
-				v.uninitialised(lane, space, addr+uint64(at-from))
-				p.write(from, n) // told once
-			}
-		}
-		if v.writes && !p.full {
-			p.write(from, n)
-			if from+n == pageBytes {
-				p.settle()
-			}
-		}
+	if v.l.checks.Init && !p.full {
+		v.initPart(lane, space, addr, p, from, n)
 	}
 	if !v.l.race {
 		return
@@ -477,40 +541,65 @@ func (v *glance) part(b *blockCheck, lane int, space ptx.Space, addr uint64, p *
 	if u == nil {
 		return
 	}
-	me, w := v.l.me[lane], int(v.g.threadOf[lane])/WarpSize
+	me, floor := v.me(b, lane), v.floor(b, space)
 	for i, end := from>>u.shift, (from+n-1)>>u.shift; i <= end; i++ {
-		v.use(b, w, me, lane, space, addr&^(pageBytes-1)|uint64(i)<<u.shift, u, i)
+		v.use(b, me, floor, lane, space, addr&^(pageBytes-1)|uint64(i)<<u.shift, u, i)
+	}
+	p.used = me | ^blockMask
+}
+
+func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from, n int) {
+	if v.reads {
+		if at := p.unwritten(from, n); at >= 0 {
+			v.uninitialised(lane, space, addr+uint64(at-from))
+			p.write(from, n) // told once
+		}
+	}
+	if v.writes {
+		p.write(from, n)
+		if from+n == pageBytes {
+			p.settle()
+		}
 	}
 }
 
+// floor returns the least record that says anything about an access: those
+// below are of other launches or blocks, or of what all are ordered behind.
+func (v *glance) floor(b *blockCheck, space ptx.Space) record {
+	if space == ptx.SharedSpace {
+		return b.settled
+	}
+	return v.l.floor
+}
+
 // use looks at a lane's use of a word, or of a byte, and notes it.
-func (v *glance) use(b *blockCheck, w int, me record, lane int, space ptx.Space, addr uint64, u *uses, i int) {
-	last := u.write[i]
-	if last != 0 && (last^me)&whoMask != 0 && !v.harmless(last, b, w) {
-		v.conflict(lane, space, addr, last, true, int(1)<<u.shift)
+func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space, addr uint64, u *uses, i int) {
+	if last := u.write[i]; last >= floor && (last^me)&whoMask != 0 && !v.harmless(last, b, me.warp()) {
+		v.conflict(lane, space, addr, me, last, true, int(1)<<u.shift)
 	}
 	first, second := u.read[i], u.reread[i]
 	if v.writes {
-		if first != 0 && (first^me)&whoMask != 0 && !v.harmless(first, b, w) {
-			v.conflict(lane, space, addr, first, false, int(1)<<u.shift)
-		} else if second != 0 && (second^me)&whoMask != 0 && !v.harmless(second, b, w) {
-			v.conflict(lane, space, addr, second, false, int(1)<<u.shift)
+		if first >= floor && (first^me)&whoMask != 0 && !v.harmless(first, b, me.warp()) {
+			v.conflict(lane, space, addr, me, first, false, int(1)<<u.shift)
+		} else if second >= floor && (second^me)&whoMask != 0 && !v.harmless(second, b, me.warp()) {
+			v.conflict(lane, space, addr, me, second, false, int(1)<<u.shift)
 		}
 		u.write[i] = me
-		if first != 0 {
+		if first >= floor {
 			u.read[i], u.reread[i] = 0, 0
 		}
 		return
 	}
-	const now = record(1<<64 - 1<<blockShift | maxClock<<clockShift) // the block and the clock
 	switch {
-	case first == 0 || (first^me)&whoMask == 0:
+	case first < floor:
+		u.read[i], u.reread[i] = me, 0
+	case (first^me)&whoMask == 0:
 		u.read[i] = me
-	case second != 0 && (first^me)&now == 0 && (second^me)&now == 0:
-		// Two others have read it just now.
-	case b.ordered(first, w):
+	case (second^me)&(blockMask|clockMask) == 0:
+		// Somebody else has read it just now, beside the first.
+	case b.ordered(first, me.warp()):
 		u.read[i] = me
-		if second != 0 && (second^me)&whoMask == 0 {
+		if (second^me)&whoMask == 0 {
 			u.reread[i] = 0
 		}
 	default:
@@ -542,7 +631,7 @@ func (v *glance) row(first, end int, addr uint64) {
 	switch space {
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[first]]
-		size := uint64(v.l.x.sharedBytes())
+		size := v.l.sharedBytes
 		if addr < size && size-addr >= bytes && addr&(v.site.bytes-1) == 0 {
 			shadow = b.sharedPage
 		}
@@ -589,22 +678,49 @@ func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *page
 	if u == nil {
 		return
 	}
+	p.used = record(v.g.team.check[v.g.blockOf[end-1]].id)<<blockShift | ^blockMask
+	if n == 4 && u.shift == 2 {
+		v.rowOfWords(first, end, space, addr, u, from/4)
+		return
+	}
 	entries := n >> u.shift
 	i := from >> u.shift
 	page := addr &^ (pageBytes - 1)
 	for lane := first; lane < end; lane++ {
-		me := v.l.me[lane]
+		b := v.g.team.check[v.g.blockOf[lane]]
+		me, floor := v.me(b, lane), v.floor(b, space)
 		for range entries {
-			switch {
-			case u.write[i]|u.read[i]|u.reread[i] == 0 && v.writes:
-				u.write[i] = me
-			case u.write[i]|u.read[i] == 0:
-				u.read[i] = me
-			default:
-				v.use(v.g.team.check[v.g.blockOf[lane]], int(v.g.threadOf[lane])/WarpSize, me, lane, space, page|uint64(i)<<u.shift, u, i)
-			}
+			v.use(b, me, floor, lane, space, page|uint64(i)<<u.shift, u, i)
 			i++
 		}
+	}
+}
+
+// rowOfWords is for lanes that use a word each, from the i-th of a page on.
+func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *uses, i int) {
+	n := end - first
+	write, read, reread := u.write[i:i+n], u.read[i:i+n], u.reread[i:i+n]
+	for first < end { // a warp of a block at a time
+		b := v.g.team.check[v.g.blockOf[first]]
+		me, floor := v.me(b, first), v.floor(b, space)
+		k := min(end-first, v.g.warp-first%v.g.warp)
+		for j := range k {
+			w, r := write[j], read[j]
+			switch {
+			case v.writes && w < floor && r < floor:
+				write[j] = me
+			case !v.writes && w < floor && r < floor:
+				read[j], reread[j] = me, 0
+			case !v.writes && w < floor && (reread[j]^me)&(blockMask|clockMask) == 0:
+			default:
+				v.use(b, me, floor, first+j, space, addr+4*uint64(j), u, i+j)
+			}
+			me += 1 << threadShift
+		}
+		first += k
+		i += k
+		addr += 4 * uint64(k)
+		write, read, reread = write[k:], read[k:], reread[k:]
 	}
 }
 
@@ -620,12 +736,8 @@ func (l *launchCheck) usesOf(p *page, space ptx.Space, bytewise bool) *uses {
 		if space != ptx.SharedSpace && !l.makeRoom(3*8*pageBytes>>shift) {
 			return nil
 		}
-		p.uses, p.launch = newUses(shift), l.number
+		p.uses = newUses(shift)
 		return p.uses
-	}
-	if p.launch != l.number {
-		p.launch = l.number
-		u.clear()
 	}
 	if bytewise && u.shift != 0 {
 		if space != ptx.SharedSpace && !l.makeRoom(3*8*(pageBytes-pageWords)) {
@@ -656,7 +768,7 @@ func (l *launchCheck) reclaim() bool {
 	before := l.room
 	for _, a := range l.areas {
 		for _, p := range a.pages {
-			if p != nil && p.uses != nil && p.launch != l.number {
+			if p != nil && p.uses != nil && p.used < l.floor {
 				l.room += p.uses.bytes()
 				p.uses = nil
 			}
@@ -769,14 +881,14 @@ func (v *glance) outside(lane int, addr uint64) {
 }
 
 // conflict reports a race with an earlier use.
-func (v *glance) conflict(lane int, space ptx.Space, addr uint64, earlier record, wrote bool, size int) {
+func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier record, wrote bool, size int) {
 	other := &v.l.code.sites[earlier.site()]
-	if v.writes && wrote && v.sameValue(lane, space, addr, earlier) {
+	if v.writes && wrote && v.sameValue(lane, space, addr, me, earlier) {
 		return
 	}
 	v.l.add(defectKey{kind: Race, space: space, deed: v.site.text, other: other.text}, func() *Defect {
 		d := v.deed(lane)
-		o := Deed{Block: split(v.l.ids[earlier.block()].number, v.l.x.launch.Grid), Thread: split(uint64(earlier.thread()), v.l.x.launch.Block), What: "read"}
+		o := Deed{Block: split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: split(uint64(earlier.thread()), v.l.x.launch.Block), What: "read"}
 		if wrote {
 			o.What = "write"
 		}
@@ -798,7 +910,7 @@ func why(d, o *Deed) string {
 
 // sameValue says whether a write puts there what the earlier one did, so that it
 // does not matter which comes last.
-func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, earlier record) bool {
+func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier record) bool {
 	if v.site.touch != touchStore {
 		return false
 	}
@@ -814,7 +926,7 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, earlier recor
 		return false
 	}
 	value := v.g.register(v.in, element, lane)
-	if v.l.me[lane]&^whoMask == earlier&^whoMask { // the same instruction, maybe just now
+	if me&^whoMask == earlier&^whoMask { // the same instruction, maybe just now
 		if peer := v.peer(earlier); peer >= 0 && v.a.at(peer) == v.a.at(lane) {
 			return v.g.register(v.in, element, peer) == value
 		}
@@ -826,7 +938,7 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, earlier recor
 // peer returns the lane of the same gang that a record is of, or -1.
 func (v *glance) peer(r record) int {
 	for other := range v.l.lanes(v.g) {
-		if v.l.me[other]&whoMask == r&whoMask {
+		if b := v.g.team.check[v.g.blockOf[other]]; b.id == r.block() && int(v.g.threadOf[other]) == r.thread() {
 			return other
 		}
 	}

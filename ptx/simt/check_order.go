@@ -46,6 +46,7 @@ type blockCheck struct {
 	first    uint32 // the first of its ids
 	warps    int
 	clock    know
+	settled  record // what this block did is ordered for all of its warps if its record is below
 	seen     [MaxThreads / WarpSize]know
 	fenced   [MaxThreads / WarpSize]know
 	observed [MaxThreads / WarpSize]uint32
@@ -76,6 +77,7 @@ func (b *blockCheck) begin(number uint64) {
 	}
 	b.id = b.launch.newID(number)
 	b.first = b.id
+	b.settled = record(b.id) << blockShift
 }
 
 // advance moves the clock of a warp on.
@@ -90,7 +92,7 @@ func (b *blockCheck) advance(w int) {
 // counts as ordered.
 func (b *blockCheck) renew() {
 	first := b.first
-	number, observed, shared := b.launch.ids[b.id].number, b.observed, b.shared
+	number, observed, shared := b.launch.id(b.id).number, b.observed, b.shared
 	b.shared = nil
 	b.begin(number)
 	b.first, b.observed, b.shared = first, observed, shared
@@ -106,13 +108,16 @@ func (b *blockCheck) ordered(r record, w int) bool {
 		return true
 	case id < b.id && id >= b.first:
 		return true
+	case b.launch.id(id) == nil: // of another launch
+		return true
 	}
 	seen := b.observed[w]
 	if seen == 0 {
 		return false
 	}
-	for i := range b.launch.ids[id].published {
-		p := &b.launch.ids[id].published[i]
+	published := b.launch.id(id).published
+	for i := range published {
+		p := &published[i]
 		if p.time > seen {
 			break
 		}
@@ -151,6 +156,21 @@ func (b *blockCheck) pass(number int) {
 		}
 	}
 	*bar = barCheck{}
+	b.settle()
+}
+
+// settle finds out what is ordered for all warps.
+func (b *blockCheck) settle() {
+	least := b.clock[0]
+	for w := range b.warps {
+		least = min(least, b.clock[w])
+		for other := range b.warps {
+			if other != w {
+				least = min(least, b.seen[w][other])
+			}
+		}
+	}
+	b.settled = record(b.id)<<blockShift | record(least)<<clockShift
 }
 
 // fence notes a fence of a warp.
@@ -169,7 +189,7 @@ func (b *blockCheck) publish(w int) {
 	if b.fenced[w] == (know{}) {
 		return
 	}
-	id := &b.launch.ids[b.id]
+	id := b.launch.id(b.id)
 	if n := len(id.published); n > 0 && id.published[n-1].behind == b.fenced[w] {
 		return // it has told that before
 	}

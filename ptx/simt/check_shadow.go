@@ -14,10 +14,10 @@ const (
 
 // page is the shadow of a page of memory.
 type page struct {
-	init   [pageBytes / 64]uint64
-	full   bool // all of init is set
-	uses   *uses
-	launch uint32 // that uses is about
+	init [pageBytes / 64]uint64
+	full bool // all of init is set
+	uses *uses
+	used record // not below the records in uses
 }
 
 // uses is who used the words or bytes of a page: the last that wrote, and two
@@ -39,12 +39,6 @@ func (u *uses) bytes() int {
 		return 0
 	}
 	return 3 * 8 * len(u.write)
-}
-
-func (u *uses) clear() {
-	clear(u.write)
-	clear(u.read)
-	clear(u.reread)
 }
 
 // split returns the same, byte by byte.
@@ -111,26 +105,25 @@ func (p *page) unwritten(from, n int) int {
 }
 
 // forget makes a page of shared memory as it is before a block.
-func (p *page) forget() {
-	p.init, p.full = [pageBytes / 64]uint64{}, false
-	if p.uses != nil {
-		p.uses.clear()
-	}
-}
+func (p *page) forget() { p.init, p.full = [pageBytes / 64]uint64{}, false }
 
 // record is who used a word, when, and at which instruction: the number of the
-// block in this launch (22 bits), the thread (10), the clock of its warp (16)
-// and the instruction (16). 0 is nobody.
+// block (22 bits), the clock of its warp (16), the thread (10) and the
+// instruction (16). Numbers of blocks grow from launch to launch, so that a
+// record below those of a launch says nothing about it.
 type record uint64
 
 const (
-	threadShift = 32
-	clockShift  = 16
+	threadShift = 16
+	clockShift  = 26
 	blockShift  = 42
-	whoMask     = record(1<<64 - 1<<threadShift) // block and thread
 	maxSites    = 1<<16 - 1
 	maxClock    = 1<<16 - 1
 	maxBlockIDs = 1<<22 - 1
+
+	blockMask = record(1<<64 - 1<<blockShift)
+	clockMask = record(maxClock << clockShift)
+	whoMask   = blockMask | (MaxThreads-1)<<threadShift
 )
 
 func (r record) block() uint32 { return uint32(r >> blockShift) }

@@ -584,7 +584,9 @@ func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space,
 		} else if second >= floor && (second^me)&whoMask != 0 && !v.harmless(second, b, me.warp()) {
 			v.conflict(lane, space, addr, me, second, false, int(1)<<u.shift)
 		}
-		u.write[i] = me
+		if last := u.write[i]; !v.site.sync || (last^me)&(whoMask|clockMask) != 0 || v.l.code.sites[last.site()].sync {
+			u.write[i] = me // else the thread's own plain write before this atomic tells more
+		}
 		if first >= floor {
 			u.read[i], u.reread[i] = 0, 0
 		}

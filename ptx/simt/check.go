@@ -131,6 +131,9 @@ func (d *Defect) String() string {
 	return b.String()
 }
 
+// SpaceName returns "global", "shared" or "local".
+func (d *Defect) SpaceName() string { return spaceName(d.Space) }
+
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

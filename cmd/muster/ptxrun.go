@@ -41,6 +41,12 @@ told on standard error. A fault (a bad address, a trap, threads that wait for ea
 other) ends the run with status 1 and says which thread did it, at which line of
 the PTX; nothing is printed or written of the buffers then.
 
+--check race,init,memory looks at every access to memory: for two threads that use the
+same bytes with nothing that orders them, for reads of what nobody has written (out
+buffers count as that: make them inout to read their zeros), and for addresses outside
+every buffer. What is found is told on standard error, and the exit status is that of
+--error-exitcode. The kernel runs on one processor then, about ten times slower.
+
 --json prints one document instead: what ran, the counts, what was printed and
 the buffers with all their elements. Numbers that JSON has no form for are the
 strings "nan", "inf" and "-inf"; elements of b types are strings, too.`
@@ -53,6 +59,8 @@ type ptxRunFlags struct {
 	cooperative         bool
 	workers             int
 	engine              string
+	check               string
+	errorStatus         int
 	all, asJSON         bool
 }
 
@@ -82,6 +90,8 @@ func newPtxRun() *cobra.Command {
 	c.Flags().BoolVar(&f.cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.stack, "stack", simt.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")
 	c.Flags().StringVar(&f.engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
+	c.Flags().StringVar(&f.check, "check", "", "look for these `defects`: race, init and memory with commas between, or all (docs/debugging.md)")
+	c.Flags().IntVar(&f.errorStatus, "error-exitcode", 1, "exit with this `status` if --check finds a defect; 0: as without --check")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "processors to use; results of a kernel without races do not depend on it")
 	return c
 }
@@ -327,6 +337,11 @@ func (f *ptxRunFlags) execute(c *cobra.Command, r *kernelRun) error {
 		bar.Done()      // two would write to one terminal
 		out.Write(text) // its error is told by Flush
 	}
+	checker, defects, err := f.checker(c, r, bar.Done)
+	if err != nil {
+		return err
+	}
+	r.launch.Check = checker
 	x, err := r.program.Kernel(r.function.Name).Start(r.launch)
 	if err != nil {
 		return usageErrorf("%v", err)
@@ -348,8 +363,13 @@ func (f *ptxRunFlags) execute(c *cobra.Command, r *kernelRun) error {
 	if err == nil {
 		err = r.writeFiles(c.ErrOrStderr())
 	}
+	if checker != nil && !f.asJSON {
+		writeSummary(c.ErrOrStderr(), checker)
+	}
 	if f.asJSON {
-		return errors.Join(printJSON(c, r.document(x.Stats(), seconds, printed.String(), fault)), err)
+		doc := r.document(x.Stats(), seconds, printed.String(), fault)
+		doc.Defects = defectsJSON(*defects)
+		return errors.Join(printJSON(c, doc), err, f.status(checker))
 	}
 	if err != nil {
 		return err
@@ -359,7 +379,7 @@ func (f *ptxRunFlags) execute(c *cobra.Command, r *kernelRun) error {
 	}
 	ops := float64(x.Stats().LaneOps)
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s lane operations in %.3g s\n", r.function.Name, report.Number(ops), seconds)
-	return nil
+	return f.status(checker)
 }
 
 // slice is how many instructions of gangs a worker runs between two looks at
@@ -471,6 +491,7 @@ type ptxRunJSON struct {
 	Printed      string          `json:"printed"`
 	Fault        *ptxFaultJSON   `json:"fault"`
 	Buffers      []ptxBufferJSON `json:"buffers"`
+	Defects      []ptxDefectJSON `json:"defects,omitempty"` // of --check
 }
 
 type ptxFaultJSON struct {

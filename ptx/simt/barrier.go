@@ -34,6 +34,9 @@ const (
 func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
+		if t.check != nil {
+			t.x.check.passes(t)
+		}
 		return at + 1, true // everybody is here
 	}
 	switch in.mode {
@@ -204,6 +207,9 @@ func (t *team) release(number int) {
 	}
 	for _, b := range done {
 		t.bars[b][number] = barrier{}
+		if t.check != nil {
+			t.check[b].pass(number)
+		}
 	}
 }
 

@@ -237,6 +237,9 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 	if in.guard >= 0 && in.flow > flowBranch {
 		return g.finishGuarded(in, at)
 	}
+	if g.team.check != nil {
+		g.team.x.check.synchronises(g, in)
+	}
 	switch in.flow {
 	case flowNone, flowNext:
 		if in.run != nil {

@@ -43,6 +43,7 @@ type options struct {
 	saved    bool   // at every stop the state is saved and resumed over a copy of memory
 	flat     bool   // memory has no holes
 	engine   simt.Engine
+	checked  bool // a checker looks, and must find nothing
 	changing bool // at every stop at which the state is saved, the other engine goes on
 }
 
@@ -62,6 +63,7 @@ type gpu struct {
 	chooser  *rand.Rand // for what the options leave open, apart from the data
 	printed  []string
 	launched map[string]bool
+	checker  *simt.Checker // nil if nobody looks
 }
 
 // image is a loaded corpus file.
@@ -136,8 +138,14 @@ func newGPU(t *testing.T, file, variant, label string, seed uint64, o options) *
 	for _, size := range im.sizes {
 		g.memory.reserve(size)
 	}
+	if o.checked {
+		g.checker = simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { t.Errorf("a defect where there is none: %v", d) })
+	}
 	for _, v := range im.program.Globals() {
 		copy(g.memory.at(v.Address, len(v.Data)), v.Data)
+		if g.checker != nil {
+			g.checker.Allocate(v.Address, uint64(len(v.Data)), v.Name, true)
+		}
 	}
 	return g
 }
@@ -192,7 +200,7 @@ func (g *gpu) try(s shape, kernel string, args ...any) error {
 		Grid: s.grid, Block: s.block, Shared: s.shared, Cooperative: s.cooperative,
 		Params: params, Memory: g.memory,
 		Print:   func(text []byte) { g.printed = append(g.printed, string(text)) },
-		Workers: g.options.workers, Width: g.options.width, Engine: g.options.engine,
+		Workers: g.options.workers, Width: g.options.width, Engine: g.options.engine, Check: g.checker,
 	}
 	if g.options.shuffled {
 		order := g.chooser.Perm(int(s.grid.Count()))

@@ -157,7 +157,11 @@ func sizeOf[T number]() int { return int(unsafe.Sizeof(*new(T))) }
 
 // alloc makes room for n numbers, not written yet.
 func alloc[T number](g *gpu, n int) array[T] {
-	return array[T]{g.memory.reserve(n * sizeOf[T]()), n}
+	a := array[T]{g.memory.reserve(n * sizeOf[T]()), n}
+	if g.checker != nil {
+		g.checker.Allocate(a.addr, uint64(n*sizeOf[T]()), fmt.Sprintf("%T", a), false)
+	}
+	return a
 }
 
 // put makes an array that holds the values.
@@ -171,7 +175,12 @@ func put[T number](g *gpu, values []T) array[T] {
 func zero[T number](g *gpu, n int) array[T] { return put(g, make([]T, n)) }
 
 // write stores values at the start of an array.
-func write[T number](g *gpu, a array[T], values []T) { copy(view(g, a), values) }
+func write[T number](g *gpu, a array[T], values []T) {
+	copy(view(g, a), values)
+	if g.checker != nil {
+		g.checker.Written(a.addr, uint64(len(values)*sizeOf[T]()))
+	}
+}
 
 // read returns a copy of an array's contents.
 func read[T number](g *gpu, a array[T]) []T { return slices.Clone(view(g, a)) }

@@ -284,22 +284,23 @@ type gang struct {
 	count  int  // of its lanes
 	lo, hi int  // first and end, rounded to multiples of chunk
 
-	spin     int // how long the running group has kept others waiting
-	rounds   int // how often a group has given way since the gang did
-	sync     bool
-	favour   int // blocks that a favoured group may still run
-	stamp    uint64
-	ticks    uint64   // of clock registers
-	partial  bool     // the running group stands inside a basic block
-	region   view     // the stretch of global memory that was used last
-	reach    access   // of the memory instruction at hand
-	texels   []texel  // of the texture instruction at hand
-	matrices matrices // of the matrix instruction at hand
-	local    []uint32 // interleaved: word w of lane l at w*width+l
-	blockOf  []int32  // lane -> block within the team
-	lanesOf  []mask   // block within the team -> lanes
-	threadOf []int32  // lane -> thread within its block, -1 for none
-	warp     int      // lanes of a warp: a power of two up to 32
+	spin      int // how long the running group has kept others waiting
+	rounds    int // how often a group has given way since the gang did
+	sync      bool
+	favour    int // blocks that a favoured group may still run
+	stamp     uint64
+	ticks     uint64   // of clock registers
+	partial   bool     // the running group stands inside a basic block
+	region    view     // the stretch of global memory that was used last
+	reach     access   // of the memory instruction at hand
+	texels    []texel  // of the texture instruction at hand
+	matrices  matrices // of the matrix instruction at hand
+	localInit []uint8  // for a checker: which bytes of a word of local were written
+	local     []uint32 // interleaved: word w of lane l at w*width+l
+	blockOf   []int32  // lane -> block within the team
+	lanesOf   []mask   // block within the team -> lanes
+	threadOf  []int32  // lane -> thread within its block, -1 for none
+	warp      int      // lanes of a warp: a power of two up to 32
 
 	machine *machine      // what compiles the kernel for gangs like this one; nil if nothing does
 	frame   *native.Frame // of compiled code

@@ -2,6 +2,7 @@ package simt
 
 import (
 	"slices"
+	"sync"
 
 	"muster/ptx"
 	"muster/ptx/simt/native"
@@ -48,6 +49,9 @@ type image struct {
 	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
 
 	machines machines
+
+	checkedOnce sync.Once
+	checkedCode *checkedImage // with the calls of a checker
 }
 
 // instBytes is about what an instruction of an image takes.

@@ -27,6 +27,8 @@ type inst struct {
 	mode    uint8 // of shuffles, votes, atomics and so on
 	sync    bool  // volatile or ordered: a loop with it probably waits
 	negated bool  // the predicate that is read counts inverted
+	touch   touch // what a checker has to know of it
+	wide    bool  // the registers of list have 64 bits
 
 	guard    int32 // predicate slot, or -1
 	guardNot bool

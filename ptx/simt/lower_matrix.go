@@ -33,7 +33,7 @@ func (l *lowering) storeMatrix(in *ptx.Instruction) {
 	if len(values) != count {
 		l.refuse("%d values where %d are wanted", len(values), count)
 	}
-	o := op{inst: inst{run: runStoreMatrix, space: in.Space()}, ca: bits64, cl: bits32}
+	o := op{inst: inst{run: runStoreMatrix, touch: touchMatrix, space: in.Space()}, ca: bits64, cl: bits32}
 	if in.Has("trans") {
 		o.mode = transposed
 	}

@@ -151,7 +151,7 @@ func (l *lowering) load(in *ptx.Instruction) {
 			l.refuse("%s cannot be a destination", &d[i])
 		}
 	}
-	o := op{inst: inst{run: loads[memoryKey{t, c}], name: "ld", a: base.id, imm: offset, space: space, sync: sync}, ca: bits64, cl: c, listWritten: true}
+	o := op{inst: inst{run: loads[memoryKey{t, c}], name: "ld", a: base.id, imm: offset, space: space, sync: sync, touch: touchLoad, wide: c == bits64}, ca: bits64, cl: c, listWritten: true}
 	if o.run == nil {
 		l.refuse("loads of type .%v into such registers are not supported", t)
 	}
@@ -175,7 +175,7 @@ func (l *lowering) load(in *ptx.Instruction) {
 		l.do("and.b32", r, r, l.literal(bits32, 0xffff))
 	}
 	if fence {
-		l.emit(op{inst: inst{run: runFence}})
+		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
 	}
 }
 
@@ -236,7 +236,7 @@ func (l *lowering) store(in *ptx.Instruction) {
 			c = l.register(s[i].Register, s[i].Component).class
 		}
 	}
-	o := op{inst: inst{run: stores[memoryKey{t, c}], name: "st", space: space, sync: sync}, ca: bits64, cl: c}
+	o := op{inst: inst{run: stores[memoryKey{t, c}], name: "st", space: space, sync: sync, touch: touchStore, wide: c == bits64}, ca: bits64, cl: c}
 	if o.run == nil {
 		l.refuse("stores of type .%v from such registers are not supported", t)
 	}
@@ -265,7 +265,7 @@ func (l *lowering) store(in *ptx.Instruction) {
 	base, offset := l.address(to)
 	o.a, o.imm = base.id, offset
 	if fence {
-		l.emit(op{inst: inst{run: runFence}})
+		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
 	}
 	l.emit(o)
 }
@@ -340,7 +340,7 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if space != ptx.NoSpace && space != ptx.GlobalSpace && space != ptx.SharedSpace {
 		l.refuse("state space .%v is not supported", space)
 	}
-	o := op{inst: inst{run: runAtomic, k: k, d: -1, c: -1, size: uint8(t.Size()), space: space}}
+	o := op{inst: inst{run: runAtomic, touch: touchAtomic, k: k, d: -1, c: -1, size: uint8(t.Size()), space: space}}
 	if in.Opcode == "atom" {
 		if len(ops) == 0 {
 			l.refuse("operands are missing")
@@ -367,13 +367,13 @@ func (l *lowering) atom(in *ptx.Instruction) {
 		o.c, o.cc = c.id, c.class
 	}
 	if fence {
-		l.emit(op{inst: inst{run: runFence}})
+		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
 	}
 	l.emit(o)
 }
 
 func (l *lowering) fence(in *ptx.Instruction) {
-	l.emit(op{inst: inst{run: runFence}})
+	l.emit(op{inst: inst{run: runFence, touch: touchFence}})
 }
 
 func (l *lowering) isSpace(in *ptx.Instruction) {
@@ -436,7 +436,7 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 	}
 	to := l.place(&ops[0])
 	from, fromOffset := l.address(&ops[1])
-	o := op{inst: inst{run: runCopyAsync, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
+	o := op{inst: inst{run: runCopyAsync, touch: touchCopy, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
 	if len(ops) == 4 {
 		o.c, o.cc = l.copiedBytes(&ops[3], uint64(size)).id, bits32
 	}

@@ -31,6 +31,7 @@ type Execution struct {
 	stop    atomic.Bool
 	print   sync.Mutex
 	workers []*worker
+	check   *launchCheck // nil if nobody looks
 	fault   error
 }
 
@@ -72,7 +73,8 @@ type team struct {
 	arrivals bool
 	passing  []int // scratch of release
 	shared   []view
-	bytes    []byte // of all shared memory
+	bytes    []byte        // of all shared memory
+	check    []*blockCheck // of its blocks, if a checker looks
 }
 
 // maxResident is how many teams a worker keeps that wait in loops. It bounds
@@ -85,6 +87,10 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 		return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
 	}
 	x := &Execution{kernel: k, image: k.prepare(), launch: l, memory: l.Memory}
+	if l.Check != nil {
+		code := k.checked(x.image)
+		x.image, x.check = code.image, l.Check.begin(x, code)
+	}
 	x.localBytes = uint64(k.Local)
 	if k.Recursive {
 		x.localBytes += uint64(l.Stack)
@@ -127,6 +133,9 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, MaxLocal-k.Local)
 	}
 	l.Workers = max(l.Workers, 1)
+	if l.Check != nil {
+		l.Workers, l.Engine = 1, Interpret
+	}
 	if l.Width == 0 {
 		l.Width = maxWidth
 	}
@@ -166,6 +175,10 @@ func (x *Execution) Run() error { return x.RunFor(^uint64(0)) }
 func (x *Execution) RunFor(n uint64) error {
 	if x.fault != nil {
 		return x.fault
+	}
+	if x.check != nil {
+		x.check.mu.Lock()
+		defer x.check.mu.Unlock()
 	}
 	var wg sync.WaitGroup
 	faults := make([]error, len(x.workers))
@@ -354,6 +367,9 @@ func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail str
 		f.Pos, f.Line = in.text.Pos, in.text.String()
 	}
 	f.Block, f.Thread = g.position(lane)
+	if t.x.check != nil {
+		t.x.check.faulted(g, in, lane, f)
+	}
 	panic(f)
 }
 
@@ -570,6 +586,9 @@ func (t *team) begin(number uint64) {
 		g.forget()
 		g.region = view{}
 	}
+	if t.x.check != nil {
+		t.x.check.teamBegins(t)
+	}
 }
 
 // forget makes registers zero again that a block may read before it writes
@@ -588,6 +607,9 @@ func (g *gang) forget() {
 
 // resume prepares a team to go on after Run returned.
 func (t *team) resume() {
+	if t.x.check != nil && t.check == nil {
+		t.x.check.teamResumes(t)
+	}
 	for _, g := range t.gangs {
 		g.region = view{}
 		if g.partial {

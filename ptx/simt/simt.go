@@ -92,6 +92,9 @@ type Launch struct {
 	Stack int
 	// Engine says what runs the kernel. Results do not depend on it.
 	Engine Engine
+	// Check, if set, looks at every access to memory. The kernel is then run by
+	// one worker, in the interpreter.
+	Check *Checker
 	// Order, if set, says which block runs n-th; the blocks run in order if
 	// not. Results of a right kernel do not depend on it.
 	Order func(n uint64) uint64

@@ -1,0 +1,993 @@
+package simt
+
+import (
+	"fmt"
+	"math/bits"
+	"path"
+	"slices"
+
+	"muster/ptx"
+)
+
+// touch says what an instruction does to memory, as far as a checker follows it.
+type touch uint8
+
+const (
+	touchNothing touch = iota
+	touchLoad          // list: size bytes each
+	touchStore
+	touchAtomic
+	touchCopy   // cp.async
+	touchMatrix // stmatrix: rows of 16 bytes
+	touchFence
+	touchOther // memory that is not followed
+)
+
+// site is an instruction that a checker follows.
+type site struct {
+	text    *ptx.Instruction
+	touch   touch
+	bytes   uint64 // of an element
+	size    uint64 // of all elements
+	sync    bool   // atomic, volatile or ordered: it does not race with its like
+	returns bool   // an atomic whose result is wanted
+	swaps   bool   // compare-and-swap
+	blind   bool   // an atomic for which it does not matter what was there
+}
+
+// checkedImage is a kernel's code with the calls of the checker in it.
+type checkedImage struct {
+	image     *image
+	sites     []site // from 1 on
+	unknown   []*ptx.Instruction
+	variables []sharedVariable
+}
+
+// sharedVariable is where a static variable in shared memory lies.
+type sharedVariable struct {
+	name     string
+	at, size int
+}
+
+// checked returns the code with the calls of the checker, which it makes once.
+func (k *Kernel) checked(m *image) *checkedImage {
+	m.checkedOnce.Do(func() { m.checkedCode = k.insertChecks(m) })
+	return m.checkedCode
+}
+
+func (k *Kernel) insertChecks(m *image) *checkedImage {
+	c := &checkedImage{sites: make([]site, 1), image: &image{
+		code: slices.Clone(m.code), entries: m.entries, constants: m.constants, perBlock: m.perBlock,
+		n32: m.n32, n64: m.n64, np: m.np, carried: m.carried,
+	}}
+	for i := range c.image.code {
+		in := &c.image.code[i]
+		s := siteOf(in)
+		if s.touch == touchOther {
+			c.unknown = append(c.unknown, in.text)
+		}
+		if s.touch == touchNothing || s.touch == touchOther || len(c.sites) > maxSites {
+			continue
+		}
+		number := len(c.sites)
+		c.sites = append(c.sites, s)
+		run := &in.run
+		if in.inner != nil {
+			run = &in.inner
+		}
+		plain := *run
+		*run = func(g *gang, in *inst) {
+			g.team.x.check.follow(g, in, number)
+			plain(g, in)
+		}
+	}
+	places := map[*ptx.Variable]int{}
+	seen := map[*unit]bool{}
+	layoutShared(k.program.closure(k.unit, func(u *unit) bool {
+		isNew := !seen[u]
+		seen[u] = true
+		return isNew
+	}), places)
+	for v, at := range places {
+		c.variables = append(c.variables, sharedVariable{v.Name, at, v.Size()})
+	}
+	slices.SortFunc(c.variables, func(a, b sharedVariable) int { return a.at - b.at })
+	return c
+}
+
+// siteOf says what a checker has to know of an instruction.
+func siteOf(in *inst) site {
+	s := site{text: in.text, touch: in.touch, sync: in.sync}
+	switch in.touch {
+	case touchLoad, touchStore:
+		s.bytes = uint64(in.text.Type(0).Size())
+		s.size = s.bytes * uint64(len(in.list))
+		if in.space == ptx.ConstSpace || in.text.Space() == ptx.ParamSpace { // parameters are the compiler's business
+			s.touch = touchNothing
+		}
+	case touchAtomic:
+		s.bytes, s.size, s.sync, s.returns = uint64(in.size), uint64(in.size), true, in.d >= 0
+		s.blind, s.swaps = in.text.Has("exch"), in.text.Has("cas")
+	case touchCopy:
+		s.bytes, s.size = uint64(in.size), uint64(in.size)
+	case touchMatrix:
+		s.bytes, s.size = 2*matrixSide, 2*matrixSide
+	case touchNothing:
+		if in.text == nil || in.run == nil {
+			break
+		}
+		switch in.text.Opcode {
+		case "ldmatrix", "stmatrix", "wmma", "wgmma", "mbarrier", "st.async", "red.async", "multimem", "cp":
+			if in.name == "" && (in.text.Opcode != "cp" || in.text.Has("bulk")) && slices.ContainsFunc(in.text.Operands, isAddress) {
+				s.touch = touchOther
+			}
+		}
+	}
+	return s
+}
+
+func isAddress(o ptx.Operand) bool { return o.Kind == ptx.AddressOperand }
+
+// launchCheck is a checker's view of one launch.
+type launchCheck struct {
+	*Checker
+	x     *Execution
+	code  *checkedImage
+	race  bool   // while there are numbers for blocks
+	first uint32 // number of the launch's first block
+	most  int    // numbers that it may use
+	floor record // what was used in this launch has records from here on
+	ids   []blockID
+	now   uint32 // counts publications
+
+	sharedBytes uint64 // of a block
+	unknown     bool   // some instruction may write shared memory, and that is not followed
+}
+
+func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &launchCheck{Checker: c, x: x, code: code, race: c.checks.Race}
+	const spare = 1024 // for blocks whose clocks run over
+	l.most = int(min(x.launch.Grid.Count(), maxBlockIDs-spare-1)) + spare
+	if int(c.nextID)+l.most > maxBlockIDs {
+		c.forgetUses()
+		c.nextID = 1
+	}
+	l.first = c.nextID
+	c.nextID += uint32(l.most)
+	l.floor = record(l.first) << blockShift
+	l.sharedBytes = uint64(x.sharedBytes())
+	for _, in := range code.unknown {
+		c.note("kernel %s: what %s does to memory is not followed (line %d): reads of shared memory are not checked for initialisation", x.kernel.Name, in.Name(), in.Pos.Line)
+		l.unknown = true
+	}
+	if len(code.sites) > maxSites {
+		c.note("kernel %s has more than %d instructions that reach memory: the others are not checked", x.kernel.Name, maxSites)
+	}
+	return l
+}
+
+// newID returns the number that records name a block by.
+func (l *launchCheck) newID(number uint64) uint32 {
+	if len(l.ids) == l.most {
+		if l.race {
+			l.note("kernel %s: blocks after the first %d were not checked for races", l.x.kernel.Name, l.most)
+		}
+		l.race = false
+		return l.first + uint32(l.most) - 1
+	}
+	l.ids = append(l.ids, blockID{number: number})
+	return l.first + uint32(len(l.ids)) - 1
+}
+
+// id returns what a number of a block stands for; nil if it is none of this
+// launch's.
+func (l *launchCheck) id(n uint32) *blockID {
+	if i := n - l.first; i < uint32(len(l.ids)) {
+		return &l.ids[i]
+	}
+	return nil
+}
+
+// forgetUses drops all records.
+func (c *Checker) forgetUses() {
+	for _, a := range c.areas {
+		for _, p := range a.pages {
+			if p != nil && p.uses != nil {
+				c.room += p.uses.bytes()
+				p.uses = nil
+			}
+		}
+	}
+}
+
+// teamBegins makes the state of a team's blocks.
+func (l *launchCheck) teamBegins(t *team) {
+	if t.check == nil || t.check[0].launch != l {
+		t.check = make([]*blockCheck, len(t.live))
+		for b := range t.check {
+			t.check[b] = &blockCheck{launch: l, warps: (int(l.x.launch.Block.Count()) + WarpSize - 1) / WarpSize, shared: make([]*page, (l.x.sharedBytes()+pageBytes-1)/pageBytes)}
+		}
+	}
+	for b := range t.check {
+		if t.live[b] > 0 {
+			t.check[b].begin(t.blocks[b])
+		}
+	}
+	if l.checks.Init {
+		for _, g := range t.gangs {
+			if len(g.local) == 0 {
+				continue
+			}
+			if len(g.localInit) != len(g.local) {
+				g.localInit = make([]uint8, len(g.local))
+			} else {
+				clear(g.localInit)
+			}
+		}
+	}
+}
+
+// teamResumes makes the state of a team that began elsewhere: all that it did
+// there counts as ordered, and all its memory as written.
+func (l *launchCheck) teamResumes(t *team) {
+	l.teamBegins(t)
+	for _, b := range t.check {
+		for i := range b.shared {
+			b.shared[i] = &page{}
+			b.shared[i].write(0, pageBytes)
+		}
+	}
+	for _, g := range t.gangs {
+		for i := range g.localInit {
+			g.localInit[i] = 15
+		}
+	}
+}
+
+// eachActiveWarp calls f for every warp of the running group, in the order of
+// lanes, with its block.
+func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
+	for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
+		if m := g.warpBits(&g.mask, base); m != 0 {
+			lane := base + bits.TrailingZeros32(m)
+			f(g.team.check[g.blockOf[lane]], int(g.threadOf[lane])/WarpSize)
+		}
+	}
+}
+
+// synchronises notes that the running group comes to an instruction that makes
+// threads wait for each other.
+func (l *launchCheck) synchronises(g *gang, in *inst) {
+	switch in.flow {
+	case flowWarp, flowWarpWait:
+		l.eachActiveWarp(g, (*blockCheck).advance)
+	case flowBarrier:
+		for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
+			m := g.warpBits(&g.mask, base)
+			for ; m != 0; m &= m - 1 {
+				lane := base + bits.TrailingZeros32(m)
+				number := g.r32.lane(in.a, lane)
+				if number < barriers {
+					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/WarpSize, number, in.mode != barArrive)
+				}
+				if g.r32.form[in.a].uniform() {
+					break // the others of the warp come to the same one
+				}
+			}
+		}
+	}
+}
+
+// passes notes that all threads of a team pass a barrier at once.
+func (l *launchCheck) passes(t *team) {
+	for b := range t.check {
+		for n := range barriers {
+			t.check[b].pass(n)
+		}
+	}
+}
+
+// follow is called before an instruction that the checker follows.
+func (l *launchCheck) follow(g *gang, in *inst, number int) {
+	s := &l.code.sites[number]
+	switch s.touch {
+	case touchFence:
+		l.eachActiveWarp(g, (*blockCheck).fence)
+	case touchLoad, touchStore, touchAtomic:
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: s.touch != touchStore, writes: s.touch != touchLoad}
+		v.all()
+		if s.sync {
+			l.eachActiveWarp(g, func(b *blockCheck, w int) {
+				if v.reads && (s.touch == touchLoad || s.returns) {
+					b.observe(w)
+				}
+				if v.writes {
+					b.publish(w)
+				}
+			})
+		}
+	case touchCopy:
+		from := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: true, silent: in.c >= 0}
+		from.all()
+		to := glance{l: l, g: g, in: in, number: record(number), site: s, writes: true}
+		for lane := range l.lanes(g) {
+			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.b, lane))
+		}
+	case touchMatrix:
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), writes: true}
+		for lane := range l.lanes(g) {
+			if lane%g.warp < matrixSide*len(in.list) {
+				v.one(lane)
+			}
+		}
+	}
+}
+
+// lanes goes through the lanes of the running group.
+func (l *launchCheck) lanes(g *gang) func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		for w, b := range g.mask {
+			for ; b != 0; b &= b - 1 {
+				if !yield(w<<6 + bits.TrailingZeros64(b)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// glance is the checker's look at an instruction of a gang that uses memory.
+type glance struct {
+	l      *launchCheck
+	g      *gang
+	in     *inst
+	number record
+	site   *site
+	a      *access
+	reads  bool
+	writes bool
+	silent bool // lanes may read less than it seems: what is not there is none of the checker's business
+}
+
+// all looks at the accesses of all lanes.
+func (v *glance) all() {
+	g, a := v.g, v.a
+	n := v.site.size
+	if a.space == ptx.LocalSpace && v.in.space == ptx.LocalSpace {
+		v.local()
+		return
+	}
+	if v.in.space != ptx.NoSpace && n >= 4 && g.team.x.perGang == 1 || v.in.space == ptx.GlobalSpace && n >= 4 {
+		switch {
+		case a.linear && a.step == n && g.solid():
+			v.row(g.first, g.end, a.at(g.first))
+			return
+		}
+		if !v.writes && a.periodic && g.complete() && g.width > 2*chunk {
+			v.ends()
+			return
+		}
+		if !v.writes && a.regular && a.step == 0 && g.complete() {
+			v.broadcasts()
+			return
+		}
+		if a.regular && a.step == n && g.complete() {
+			a.chunks()
+			for c := range g.chunks {
+				v.row(c*chunk, (c+1)*chunk, a.at(c*chunk))
+			}
+			return
+		}
+	}
+	if v.in.space == ptx.SharedSpace && n == 4 && v.l.race {
+		for w, m := range g.mask {
+			for ; m != 0; m &= m - 1 {
+				if lane := w<<6 + bits.TrailingZeros64(m); !v.word(lane, a.at(lane)) {
+					v.one(lane)
+				}
+			}
+		}
+		return
+	}
+	for lane := range v.l.lanes(g) {
+		v.one(lane)
+	}
+}
+
+// ends looks at the first and the last chunk of lanes that all do the same in
+// each chunk: of those that only read, two threads suffice for a word.
+func (v *glance) ends() {
+	for _, c := range [2]int{0, v.g.width - chunk} {
+		if v.a.step == v.site.size {
+			v.row(c, c+chunk, v.a.at(c))
+			continue
+		}
+		for lane := c; lane < c+chunk; lane++ {
+			v.one(lane)
+		}
+	}
+}
+
+// broadcasts looks at two lanes of each chunk whose lanes read one address, or at
+// two of the gang if it is the same for all.
+func (v *glance) broadcasts() {
+	if v.a.linear {
+		v.one(0)
+		v.one(v.g.width - 1)
+		return
+	}
+	v.a.chunks()
+	for c := range v.g.chunks {
+		first := c * chunk
+		if v.in.space != ptx.SharedSpace || v.site.size != 4 || !v.l.race || !v.word(first, v.a.at(first)) || !v.word(first+chunk-1, v.a.at(first+chunk-1)) {
+			v.one(first)
+			v.one(first + chunk - 1)
+		}
+	}
+}
+
+// word looks at a lane's access to a word of shared memory if there is nothing
+// special about it; false if the long way is to be taken.
+func (v *glance) word(lane int, addr uint64) bool {
+	b := v.g.team.check[v.g.blockOf[lane]]
+	if addr+4 > v.l.sharedBytes || addr%4 != 0 {
+		return false
+	}
+	p := b.shared[addr/pageBytes]
+	if p == nil || p.uses == nil || p.uses.shift != 2 {
+		return false
+	}
+	if v.l.checks.Init && !p.full {
+		bits, shift := &p.init[addr%pageBytes/64], addr%64
+		if v.reads && *bits>>shift&15 != 15 {
+			return false
+		}
+		if v.writes {
+			*bits |= 15 << shift
+		}
+	}
+	u, i := p.uses, addr%pageBytes/4
+	me, floor := v.me(b, lane), b.settled
+	w, r := u.write[i], u.read[i]
+	switch {
+	case v.writes && w < floor && r < floor:
+		u.write[i] = me
+	case !v.writes && w < floor && r < floor:
+		u.read[i], u.reread[i] = me, 0
+	case !v.writes && w < floor && (u.reread[i]^me)&(blockMask|clockMask) == 0:
+	default:
+		v.use(b, me, floor, lane, ptx.SharedSpace, addr, u, int(i))
+	}
+	return true
+}
+
+// me returns the record of a lane's access.
+func (v *glance) me(b *blockCheck, lane int) record {
+	thread := int(v.g.threadOf[lane])
+	return record(b.id)<<blockShift | record(b.clock[thread/WarpSize])<<clockShift | record(thread)<<threadShift | v.number
+}
+
+// one looks at the access of one lane.
+func (v *glance) one(lane int) {
+	space, addr := v.in.space, v.a.at(lane)
+	if space == ptx.NoSpace {
+		space, addr = window(addr)
+	}
+	v.lane(lane, space, addr)
+}
+
+// local looks at accesses to the threads' own memories.
+func (v *glance) local() {
+	for lane := range v.l.lanes(v.g) {
+		v.lane(lane, ptx.LocalSpace, v.a.at(lane))
+	}
+}
+
+// lane looks at one lane's access at an address of a state space.
+func (v *glance) lane(lane int, space ptx.Space, addr uint64) {
+	n := v.site.size
+	if addr&(v.site.bytes-1) != 0 {
+		return // a fault, when it is run
+	}
+	switch space {
+	case ptx.LocalSpace:
+		v.localLane(lane, addr)
+	case ptx.SharedSpace:
+		b := v.g.team.check[v.g.blockOf[lane]]
+		if size := v.l.sharedBytes; addr < size && size-addr >= n {
+			v.stretch(b, lane, space, addr, b.sharedPage(addr), b.sharedPage(addr+n-1))
+		}
+	case ptx.GlobalSpace:
+		a := v.l.find(addr)
+		if a == nil || addr-a.base+n > a.size {
+			v.outside(lane, addr)
+			return
+		}
+		v.stretch(v.g.team.check[v.g.blockOf[lane]], lane, space, addr, v.l.page(a, addr), v.l.page(a, addr+n-1))
+	}
+}
+
+func (b *blockCheck) sharedPage(addr uint64) *page {
+	slot := &b.shared[addr/pageBytes]
+	if *slot == nil {
+		*slot = &page{}
+	}
+	return *slot
+}
+
+// stretch looks at the bytes of a lane, which lie in one page or in two.
+func (v *glance) stretch(b *blockCheck, lane int, space ptx.Space, addr uint64, p, q *page) {
+	n := int(v.site.size)
+	from := int(addr % pageBytes)
+	if p != q {
+		v.part(b, lane, space, addr, p, from, pageBytes-from)
+		v.part(b, lane, space, addr+pageBytes-uint64(from), q, 0, n-(pageBytes-from))
+		return
+	}
+	v.part(b, lane, space, addr, p, from, n)
+}
+
+// part looks at the bytes of a lane in a page.
+func (v *glance) part(b *blockCheck, lane int, space ptx.Space, addr uint64, p *page, from, n int) {
+	if v.l.checks.Init && !p.full {
+		v.initPart(lane, space, addr, p, from, n)
+	}
+	if !v.l.race {
+		return
+	}
+	u := v.l.usesOf(p, space, n < 4 || from%4 != 0)
+	if u == nil {
+		return
+	}
+	me, floor := v.me(b, lane), v.floor(b, space)
+	for i, end := from>>u.shift, (from+n-1)>>u.shift; i <= end; i++ {
+		v.use(b, me, floor, lane, space, addr&^(pageBytes-1)|uint64(i)<<u.shift, u, i)
+	}
+	p.used = me | ^blockMask
+}
+
+func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from, n int) {
+	if v.reads {
+		if at := p.unwritten(from, n); at >= 0 {
+			v.uninitialised(lane, space, addr+uint64(at-from))
+			p.write(from, n) // told once
+		}
+	}
+	if v.writes {
+		p.write(from, n)
+		if from+n == pageBytes {
+			p.settle()
+		}
+	}
+}
+
+// floor returns the least record that says anything about an access: those
+// below are of other launches or blocks, or of what all are ordered behind.
+func (v *glance) floor(b *blockCheck, space ptx.Space) record {
+	if space == ptx.SharedSpace {
+		return b.settled
+	}
+	return v.l.floor
+}
+
+// use looks at a lane's use of a word, or of a byte, and notes it.
+func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space, addr uint64, u *uses, i int) {
+	if last := u.write[i]; last >= floor && (last^me)&whoMask != 0 && !v.harmless(last, b, me.warp()) {
+		v.conflict(lane, space, addr, me, last, true, int(1)<<u.shift)
+	}
+	first, second := u.read[i], u.reread[i]
+	if v.writes {
+		if first >= floor && (first^me)&whoMask != 0 && !v.harmless(first, b, me.warp()) {
+			v.conflict(lane, space, addr, me, first, false, int(1)<<u.shift)
+		} else if second >= floor && (second^me)&whoMask != 0 && !v.harmless(second, b, me.warp()) {
+			v.conflict(lane, space, addr, me, second, false, int(1)<<u.shift)
+		}
+		if last := u.write[i]; !v.site.sync || (last^me)&(whoMask|clockMask) != 0 || v.l.code.sites[last.site()].sync {
+			u.write[i] = me // else the thread's own plain write before this atomic tells more
+		}
+		if first >= floor {
+			u.read[i], u.reread[i] = 0, 0
+		}
+		return
+	}
+	switch {
+	case first < floor:
+		u.read[i], u.reread[i] = me, 0
+	case (first^me)&whoMask == 0:
+		u.read[i] = me
+	case (second^me)&(blockMask|clockMask) == 0:
+		// Somebody else has read it just now, beside the first.
+	case b.ordered(first, me.warp()):
+		u.read[i] = me
+		if (second^me)&whoMask == 0 {
+			u.reread[i] = 0
+		}
+	default:
+		u.reread[i] = me
+	}
+}
+
+// harmless says whether nothing is wrong with a use after an earlier one by
+// another thread, one of the two being a write.
+func (v *glance) harmless(earlier record, b *blockCheck, w int) bool {
+	other := &v.l.code.sites[earlier.site()]
+	switch {
+	case b.ordered(earlier, w) || v.site.sync && other.sync:
+		return true
+	case v.site.touch == touchLoad && other.swaps || v.site.swaps && other.touch == touchLoad:
+		// The loop of CUDA's guide reads what it then replaces with
+		// compare-and-swap, which finds out if the value was an old one.
+		return true
+	}
+	return false
+}
+
+// row looks at lanes that use memory one behind the other.
+func (v *glance) row(first, end int, addr uint64) {
+	n := v.site.size
+	bytes := uint64(end-first) * n
+	var shadow func(addr uint64) *page
+	space := v.in.space
+	switch space {
+	case ptx.SharedSpace:
+		b := v.g.team.check[v.g.blockOf[first]]
+		size := v.l.sharedBytes
+		if addr < size && size-addr >= bytes && addr&(v.site.bytes-1) == 0 {
+			shadow = b.sharedPage
+		}
+	case ptx.GlobalSpace:
+		a := v.l.find(addr)
+		if a != nil && addr-a.base+bytes <= a.size && addr&(v.site.bytes-1) == 0 {
+			shadow = func(addr uint64) *page { return v.l.page(a, addr) }
+		}
+	}
+	if shadow == nil || addr%n != 0 || addr%4 != 0 {
+		for lane := first; lane < end; lane++ {
+			v.one(lane)
+		}
+		return
+	}
+	for first < end {
+		p, from := shadow(addr), int(addr%pageBytes)
+		lanes := min(end-first, (pageBytes-from)/int(n))
+		v.rowInPage(first, first+lanes, space, addr, p, from)
+		first += lanes
+		addr += uint64(lanes) * n
+	}
+}
+
+func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *page, from int) {
+	n := int(v.site.size)
+	if v.l.checks.Init && !p.full {
+		if v.reads && p.unwritten(from, (end-first)*n) >= 0 {
+			for lane := first; lane < end; lane++ {
+				if at := p.unwritten(from+(lane-first)*n, n); at >= 0 {
+					v.uninitialised(lane, space, addr&^(pageBytes-1)+uint64(at))
+				}
+			}
+			p.write(from, (end-first)*n)
+		}
+		if v.writes {
+			p.write(from, (end-first)*n)
+		}
+	}
+	if !v.l.race {
+		return
+	}
+	u := v.l.usesOf(p, space, false)
+	if u == nil {
+		return
+	}
+	p.used = record(v.g.team.check[v.g.blockOf[end-1]].id)<<blockShift | ^blockMask
+	if n == 4 && u.shift == 2 {
+		v.rowOfWords(first, end, space, addr, u, from/4)
+		return
+	}
+	entries := n >> u.shift
+	i := from >> u.shift
+	page := addr &^ (pageBytes - 1)
+	for lane := first; lane < end; lane++ {
+		b := v.g.team.check[v.g.blockOf[lane]]
+		me, floor := v.me(b, lane), v.floor(b, space)
+		for range entries {
+			v.use(b, me, floor, lane, space, page|uint64(i)<<u.shift, u, i)
+			i++
+		}
+	}
+}
+
+// rowOfWords is for lanes that use a word each, from the i-th of a page on.
+func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *uses, i int) {
+	n := end - first
+	write, read, reread := u.write[i:i+n], u.read[i:i+n], u.reread[i:i+n]
+	for first < end { // a warp of a block at a time
+		b := v.g.team.check[v.g.blockOf[first]]
+		me, floor := v.me(b, first), v.floor(b, space)
+		k := min(end-first, v.g.warp-first%v.g.warp)
+		for j := range k {
+			w, r := write[j], read[j]
+			switch {
+			case v.writes && w < floor && r < floor:
+				write[j] = me
+			case !v.writes && w < floor && r < floor:
+				read[j], reread[j] = me, 0
+			case !v.writes && w < floor && (reread[j]^me)&(blockMask|clockMask) == 0:
+			default:
+				v.use(b, me, floor, first+j, space, addr+4*uint64(j), u, i+j)
+			}
+			me += 1 << threadShift
+		}
+		first += k
+		i += k
+		addr += 4 * uint64(k)
+		write, read, reread = write[k:], read[k:], reread[k:]
+	}
+}
+
+// usesOf returns who used a page in this launch, byte by byte if that is wanted;
+// nil if there is no room to note it.
+func (l *launchCheck) usesOf(p *page, space ptx.Space, bytewise bool) *uses {
+	u := p.uses
+	if u == nil {
+		shift := uint(2)
+		if bytewise {
+			shift = 0
+		}
+		if space != ptx.SharedSpace && !l.makeRoom(3*8*pageBytes>>shift) {
+			return nil
+		}
+		p.uses = newUses(shift)
+		return p.uses
+	}
+	if bytewise && u.shift != 0 {
+		if space != ptx.SharedSpace && !l.makeRoom(3*8*(pageBytes-pageWords)) {
+			return nil
+		}
+		p.uses = u.split()
+		return p.uses
+	}
+	return u
+}
+
+// makeRoom takes shadow memory, from pages that this launch has not used if
+// need be; false if there is not enough.
+func (l *launchCheck) makeRoom(n int) bool {
+	if l.room < n && !l.reclaim() {
+		return false
+	}
+	if l.room < n {
+		l.note("kernel %s: there was no shadow memory left to check all of its memory for races", l.x.kernel.Name)
+		return false
+	}
+	l.room -= n
+	return true
+}
+
+// reclaim frees what is known of earlier launches; false if there was nothing.
+func (l *launchCheck) reclaim() bool {
+	before := l.room
+	for _, a := range l.areas {
+		for _, p := range a.pages {
+			if p != nil && p.uses != nil && p.used < l.floor {
+				l.room += p.uses.bytes()
+				p.uses = nil
+			}
+		}
+	}
+	if l.room == before {
+		l.note("kernel %s: there was no shadow memory left to check all of its memory for races", l.x.kernel.Name)
+	}
+	return l.room > before
+}
+
+// localLane looks at an access to a thread's own memory, which only needs to be
+// written before it is read.
+func (v *glance) localLane(lane int, addr uint64) {
+	init := v.g.localInit
+	if init == nil || addr >= v.l.x.localBytes || v.l.x.localBytes-addr < v.site.size {
+		return
+	}
+	if v.reads {
+		for e := uint64(0); e < v.site.size; e += v.site.bytes {
+			// Compilers copy structures with the padding between their fields,
+			// so a value counts as written if any byte of it is.
+			written := false
+			for i := addr + e; i < addr+e+v.site.bytes; i++ {
+				written = written || init[int(i/4)*v.g.width+lane]>>(i%4)&1 != 0
+			}
+			if !written {
+				v.uninitialised(lane, ptx.LocalSpace, addr+e)
+				break
+			}
+		}
+	}
+	if v.writes {
+		v.l.writeLocal(v.g, lane, addr, v.site.size)
+	}
+}
+
+// writeLocal marks bytes of a thread's own memory as written.
+func (l *launchCheck) writeLocal(g *gang, lane int, addr, n uint64) {
+	if g.localInit == nil || addr >= l.x.localBytes || l.x.localBytes-addr < n {
+		return
+	}
+	for i := addr; i < addr+n; i++ {
+		g.localInit[int(i/4)*g.width+lane] |= 1 << (i % 4)
+	}
+}
+
+// deed describes an access of a lane.
+func (v *glance) deed(lane int) Deed {
+	block, thread := v.g.position(lane)
+	d := Deed{Block: block, Thread: thread, What: "read"}
+	if v.writes {
+		d.What = "write"
+	}
+	v.l.place(&d, v.site)
+	return d
+}
+
+// place fills in which instruction a deed is.
+func (l *launchCheck) place(d *Deed, s *site) {
+	if s.touch == touchAtomic {
+		d.What = "atomic access"
+	}
+	d.Line, d.Instruction, d.Source = s.text.Pos.Line, s.text.String(), l.x.kernel.program.sourceOf(s.text)
+}
+
+// memory says what an address belongs to.
+func (l *launchCheck) memory(space ptx.Space, addr uint64) string {
+	switch space {
+	case ptx.GlobalSpace:
+		return l.describe(addr)
+	case ptx.SharedSpace:
+		for _, s := range l.code.variables {
+			if addr-uint64(s.at) < uint64(s.size) {
+				return fmt.Sprintf("byte %d of %s (%s)", addr-uint64(s.at), s.name, counted(s.size, "byte"))
+			}
+		}
+		return "dynamic shared memory"
+	}
+	return ""
+}
+
+func (v *glance) uninitialised(lane int, space ptx.Space, addr uint64) {
+	if !v.l.checks.Init || v.silent || v.site.blind || space == ptx.SharedSpace && v.l.unknown {
+		return
+	}
+	v.l.add(defectKey{kind: Uninitialised, space: space, deed: v.site.text}, func() *Defect {
+		d := v.deed(lane)
+		d.What = "read"
+		return &Defect{Kind: Uninitialised, Kernel: v.l.x.kernel.Name, Deed: d, Space: space, Address: addr, Size: int(v.site.bytes), Memory: v.l.memory(space, addr)}
+	})
+}
+
+// outside reports an access to mapped memory that is in no allocation; what is
+// not mapped is a fault when it is run.
+func (v *glance) outside(lane int, addr uint64) {
+	if !v.l.checks.Memory || v.silent {
+		return
+	}
+	if _, mapped := v.g.globalView(addr); !mapped {
+		return
+	}
+	v.l.add(defectKey{kind: OutOfBounds, space: ptx.GlobalSpace, deed: v.site.text}, func() *Defect {
+		at := addr
+		if a := v.l.find(addr); a != nil { // it begins inside
+			at = a.base + a.size
+		}
+		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.GlobalSpace, Address: addr, Size: int(v.site.size), Memory: v.l.describe(at)}
+	})
+}
+
+// conflict reports a race with an earlier use.
+func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier record, wrote bool, size int) {
+	other := &v.l.code.sites[earlier.site()]
+	if v.writes && wrote && v.sameValue(lane, space, addr, me, earlier) {
+		return
+	}
+	v.l.add(defectKey{kind: Race, space: space, deed: v.site.text, other: other.text}, func() *Defect {
+		d := v.deed(lane)
+		o := Deed{Block: split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: split(uint64(earlier.thread()), v.l.x.launch.Block), What: "read"}
+		if wrote {
+			o.What = "write"
+		}
+		v.l.place(&o, other)
+		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o)}
+	})
+}
+
+// why says what would order two accesses.
+func why(d, o *Deed) string {
+	switch {
+	case d.Block != o.Block:
+		return "blocks run in any order: use atomics, or two kernels"
+	case d.Thread.Y == o.Thread.Y && d.Thread.Z == o.Thread.Z && d.Thread.X/WarpSize == o.Thread.X/WarpSize:
+		return "nothing orders them: no barrier and no __syncwarp() is between"
+	}
+	return "nothing orders them: no barrier is between"
+}
+
+// sameValue says whether a write puts there what the earlier one did, so that it
+// does not matter which comes last.
+func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier record) bool {
+	if v.site.touch != touchStore {
+		return false
+	}
+	at := v.a.at(lane)
+	if v.in.space == ptx.NoSpace {
+		_, at = window(at)
+	}
+	element := int((addr - at) / v.site.bytes)
+	if addr < at { // a word of which the lane writes a part
+		element = 0
+	}
+	if element >= len(v.in.list) {
+		return false
+	}
+	value := v.g.register(v.in, element, lane)
+	if me&^whoMask == earlier&^whoMask { // the same instruction, maybe just now
+		if peer := v.peer(earlier); peer >= 0 && v.a.at(peer) == v.a.at(lane) {
+			return v.g.register(v.in, element, peer) == value
+		}
+	}
+	memory, ok := v.g.peek(lane, space, at+uint64(element)*v.site.bytes, v.site.bytes)
+	return ok && memory == value
+}
+
+// peer returns the lane of the same gang that a record is of, or -1.
+func (v *glance) peer(r record) int {
+	for other := range v.l.lanes(v.g) {
+		if b := v.g.team.check[v.g.blockOf[other]]; b.id == r.block() && int(v.g.threadOf[other]) == r.thread() {
+			return other
+		}
+	}
+	return -1
+}
+
+// sourceOf returns file and line that an instruction comes from, or "".
+func (p *Program) sourceOf(in *ptx.Instruction) string {
+	if in.Loc == nil || in.Loc.Line == 0 {
+		return ""
+	}
+	for _, item := range p.module.Items {
+		if f, ok := item.(*ptx.File); ok && f.Number == in.Loc.File {
+			return fmt.Sprintf("%s:%d", path.Base(f.Name), in.Loc.Line)
+		}
+	}
+	return ""
+}
+
+// faulted reports an access that ends the kernel.
+func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
+	if !l.checks.Memory || in.text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
+		return
+	}
+	kind := OutOfBounds
+	if f.Kind == MisalignedAddress {
+		kind = Misaligned
+	}
+	space := in.space
+	if space == ptx.NoSpace {
+		space, _ = window(f.Address)
+	}
+	s := siteOf(in)
+	l.add(defectKey{kind: kind, space: space, deed: in.text}, func() *Defect {
+		d := &Defect{Kind: kind, Kernel: f.Kernel, Deed: Deed{Block: f.Block, Thread: f.Thread, What: "read"}, Space: space, Address: f.Address, Size: int(max(1, s.size)), Why: "the kernel ends here"}
+		if in.touch == touchStore || in.touch == touchMatrix {
+			d.Deed.What = "write"
+		}
+		l.place(&d.Deed, &s)
+		switch space {
+		case ptx.GlobalSpace:
+			d.Memory = l.describe(f.Address)
+		case ptx.SharedSpace:
+			d.Memory = fmt.Sprintf("the block has %s", counted(l.x.sharedBytes(), "byte"))
+		case ptx.LocalSpace:
+			d.Memory = fmt.Sprintf("the thread has %s", counted(int(l.x.localBytes), "byte"))
+		}
+		return d
+	})
+}

@@ -1,0 +1,64 @@
+package simt_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// BenchmarkCheck runs the corpus's kernels on one worker, in the interpreter,
+// with a checker that looks for everything and without one, and reports how many
+// times as long the checker makes them take, by processor time.
+func BenchmarkCheck(b *testing.B) {
+	for _, w := range benchmarkWorks {
+		b.Run(w.String(), func(b *testing.B) { benchmarkCheck(b, w) })
+	}
+}
+
+func benchmarkCheck(b *testing.B, w benchmarkWork) {
+	name := "../testdata/kernels/" + w.name + ".clang19.ptx"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	module, err := ptx.Parse(name, string(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	program, err := simt.Load(name, module, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	memory, launches := engineWork(b, w)
+	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { b.Error(d) })
+	checker.Allocate(benchBase, uint64(len(memory.bytes)), "memory", true)
+	run := func(c *simt.Checker) float64 {
+		before := cpuSeconds()
+		for _, l := range launches {
+			l.launch.Memory, l.launch.Engine, l.launch.Check = memory, simt.Interpret, c
+			x, err := program.Kernel(l.kernel).Start(l.launch)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := x.Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return cpuSeconds() - before
+	}
+	run(nil)
+	run(checker)
+	var plain, checked float64
+	for b.Loop() {
+		plain += run(nil)
+		checked += run(checker)
+	}
+	b.ReportMetric(checked/plain, "times")
+	b.ReportMetric(checked/float64(b.N)*1e3, "checked-ms")
+	if found := checker.Found(); found != 0 {
+		b.Error(fmt.Sprint(found), "defects where there are none")
+	}
+}

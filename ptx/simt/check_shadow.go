@@ -1,0 +1,133 @@
+package simt
+
+import "math/bits"
+
+// Shadow memory: what a checker knows of each byte, in pages of 4 KiB. Which
+// bytes were written is a bit a byte. Who used them in the running launch is
+// three records for each word of 4 bytes, or for each byte in pages where a
+// thread has used less than a word.
+
+const (
+	pageBytes = 4096
+	pageWords = pageBytes / 4
+)
+
+// page is the shadow of a page of memory.
+type page struct {
+	init [pageBytes / 64]uint64
+	full bool // all of init is set
+	uses *uses
+	used record // not below the records in uses
+}
+
+// uses is who used the words or bytes of a page: the last that wrote, and two
+// different ones that have read since. Two suffice to find a write that comes
+// without order after reads, since one of them is not the writer.
+type uses struct {
+	shift               uint // 2: an entry a word; 0: a byte
+	write, read, reread []record
+}
+
+func newUses(shift uint) *uses {
+	n := pageBytes >> shift
+	all := make([]record, 3*n)
+	return &uses{shift: shift, write: all[:n:n], read: all[n : 2*n : 2*n], reread: all[2*n:]}
+}
+
+func (u *uses) bytes() int {
+	if u == nil {
+		return 0
+	}
+	return 3 * 8 * len(u.write)
+}
+
+// split returns the same, byte by byte.
+func (u *uses) split() *uses {
+	s := newUses(0)
+	for i := range pageBytes {
+		s.write[i], s.read[i], s.reread[i] = u.write[i/4], u.read[i/4], u.reread[i/4]
+	}
+	return s
+}
+
+func (p *page) bytes() int {
+	if p == nil {
+		return 0
+	}
+	return pageBytes/8 + 64 + p.uses.bytes()
+}
+
+// write marks bytes as written.
+func (p *page) write(from, n int) {
+	if p.full {
+		return
+	}
+	for i, end := from, from+n; i < end; {
+		k := min(64-i%64, end-i)
+		p.init[i/64] |= (1<<k - 1) << (i % 64)
+		if k == 64 {
+			p.init[i/64] = ^uint64(0)
+		}
+		i += k
+	}
+	if n >= 64 {
+		p.settle()
+	}
+}
+
+// settle finds out whether all of a page is written.
+func (p *page) settle() {
+	for _, b := range p.init {
+		if b != ^uint64(0) {
+			return
+		}
+	}
+	p.full = true
+}
+
+// unwritten returns the first of n bytes that nobody wrote, or -1.
+func (p *page) unwritten(from, n int) int {
+	if p.full {
+		return -1
+	}
+	for i, end := from, from+n; i < end; {
+		k := min(64-i%64, end-i)
+		m := uint64(1<<k - 1)
+		if k == 64 {
+			m = ^uint64(0)
+		}
+		if missing := ^(p.init[i/64] >> (i % 64)) & m; missing != 0 {
+			return i + bits.TrailingZeros64(missing)
+		}
+		i += k
+	}
+	return -1
+}
+
+// forget makes a page of shared memory as it is before a block.
+func (p *page) forget() { p.init, p.full = [pageBytes / 64]uint64{}, false }
+
+// record is who used a word, when, and at which instruction: the number of the
+// block (22 bits), the clock of its warp (16), the thread (10) and the
+// instruction (16). Numbers of blocks grow from launch to launch, so that a
+// record below those of a launch says nothing about it.
+type record uint64
+
+const (
+	threadShift = 16
+	clockShift  = 26
+	blockShift  = 42
+	maxSites    = 1<<16 - 1
+	maxClock    = 1<<16 - 1
+	maxBlockIDs = 1<<22 - 1
+
+	blockMask = record(1<<64 - 1<<blockShift)
+	clockMask = record(maxClock << clockShift)
+	whoMask   = blockMask | (MaxThreads-1)<<threadShift
+)
+
+func (r record) block() uint32 { return uint32(r >> blockShift) }
+func (r record) thread() int   { return int(r >> threadShift & (MaxThreads - 1)) }
+func (r record) warp() int     { return r.thread() / WarpSize }
+func (r record) clock() uint16 { return uint16(r >> clockShift) }
+func (r record) site() int     { return int(r & maxSites) }

@@ -1,0 +1,156 @@
+package simt_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// The checker finds nothing wrong with the corpus, and changes nothing.
+func TestCorpusChecked(t *testing.T) { runCorpus(t, options{checked: true, small: true}) }
+
+// defect is a kernel of testdata/defects: what is wrong with it, and where.
+type defect struct {
+	name, text, find  string
+	grid, block       simt.Dim
+	dynamic, written  bool
+	line, earlierLine int
+}
+
+// readDefect reads a file, whose first lines say what to do with it.
+func readDefect(t *testing.T, path string) defect {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := defect{name: strings.TrimSuffix(filepath.Base(path), ".ptx"), text: string(text), grid: simt.Dim{X: 1, Y: 1, Z: 1}, block: simt.Dim{X: 1, Y: 1, Z: 1}}
+	lines := bufio.NewScanner(strings.NewReader(d.text))
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		if rest, ok := strings.CutPrefix(line, "// find: "); ok {
+			d.find = rest
+		}
+		if rest, ok := strings.CutPrefix(line, "// launch: "); ok {
+			d.dynamic = strings.Contains(rest, "dynamic")
+			var block string
+			if _, err := fmt.Sscanf(rest, "grid %d block %s", &d.grid.X, &block); err != nil {
+				t.Fatalf("%s: %q: %v", path, line, err)
+			}
+			if _, err := fmt.Sscanf(block, "%d,%d", &d.block.X, &d.block.Y); err != nil {
+				fmt.Sscan(block, &d.block.X)
+			}
+		}
+		d.written = d.written || line == "// memory: written"
+		if strings.Contains(line, "the defect") {
+			d.line = n
+		}
+		if strings.Contains(line, "the earlier one") || strings.Contains(line, "the defect // the earlier one") {
+			d.earlierLine = n
+		}
+	}
+	if d.find == "" || d.line == 0 {
+		t.Fatalf("%s does not say what is wrong with it", path)
+	}
+	return d
+}
+
+// defectMemory has a buffer of 1024 bytes with memory before and behind it.
+type defectMemory struct{ bytes []byte }
+
+const defectBase, bufferAt, bufferSize = uint64(1) << 40, 512, 1024
+
+func (m *defectMemory) Find(addr uint64) (simt.Region, bool) {
+	if addr-defectBase >= uint64(len(m.bytes)) {
+		return simt.Region{}, false
+	}
+	return simt.Region{Base: defectBase, Bytes: m.bytes}, true
+}
+
+// check runs the kernel and returns what was found.
+func (d *defect) check(t *testing.T, checks simt.Checks, width int) []*simt.Defect {
+	t.Helper()
+	module, err := ptx.Parse(d.name+".ptx", d.text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := simt.Load(d.name+".ptx", module, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []*simt.Defect
+	checker := simt.NewChecker(checks, 0, func(d *simt.Defect) { found = append(found, d) })
+	checker.Allocate(defectBase+bufferAt, bufferSize, "buffer", d.written)
+	checker.Allocate(defectBase+bufferAt+bufferSize+16, 64, "the next buffer", true)
+	l := simt.Launch{
+		Grid: d.grid, Block: d.block, Memory: &defectMemory{make([]byte, 4096)}, Check: checker, Width: width,
+		Params: binary.LittleEndian.AppendUint64(nil, defectBase+bufferAt),
+	}
+	if d.dynamic {
+		l.Shared = 1024
+	}
+	x, err := program.Kernel(d.name).Start(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fault *simt.Fault
+	if err := x.Run(); err != nil && !errors.As(err, &fault) {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Every seeded defect is found, at its line and with the line of the access that
+// it collides with, and nothing is reported elsewhere. What is read too early may
+// also be reported as not written: with narrow gangs one warp runs after the other.
+func TestSeededDefects(t *testing.T) {
+	files, err := filepath.Glob("testdata/defects/*.ptx")
+	if err != nil || len(files) < 50 {
+		t.Fatalf("%d kernels with defects, %v", len(files), err)
+	}
+	kinds := map[string]simt.DefectKind{"race": simt.Race, "init": simt.Uninitialised, "memory": simt.OutOfBounds, "misaligned": simt.Misaligned}
+	for _, file := range files {
+		d := readDefect(t, file)
+		t.Run(d.name, func(t *testing.T) {
+			checks := simt.Checks{Race: true, Init: true, Memory: true}
+			for _, width := range []int{256, 32} {
+				found := d.check(t, checks, width)
+				i := slices.IndexFunc(found, func(f *simt.Defect) bool { return d.is(f, kinds[d.find]) })
+				if i < 0 {
+					t.Errorf("width %d: %s at lines %d and %d is not found, but %v", width, d.find, d.line, d.earlierLine, found)
+					continue
+				}
+				f := found[i]
+				if want := d.name + ".cu:"; !strings.HasPrefix(f.Deed.Source, want) || f.Other != nil && !strings.HasPrefix(f.Other.Source, want) {
+					t.Errorf("the source line is missing: %v", f)
+				}
+				for _, f := range found {
+					if f.Kind != kinds[d.find] && (f.Kind != simt.Uninitialised || f.Deed.Line != d.line) {
+						t.Errorf("width %d: there is no such defect: %v", width, f)
+					}
+				}
+			}
+		})
+	}
+}
+
+// is says whether a report is that of the seeded defect. Which of two accesses
+// without order comes first is not said.
+func (d *defect) is(f *simt.Defect, kind simt.DefectKind) bool {
+	if f.Kind != kind {
+		return false
+	}
+	if f.Other == nil {
+		return f.Deed.Line == d.line
+	}
+	return f.Deed.Line == d.line && f.Other.Line == d.earlierLine || f.Deed.Line == d.earlierLine && f.Other.Line == d.line
+}

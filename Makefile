@@ -46,9 +46,9 @@ bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
 # What programs with elements link, and its header beside it: -Ibin/include -Lbin/lib -lmuster-ivm.
-bin/lib/libmuster-ivm.so: ivm/c/ivm.c ivm/c/ivm.h
+bin/lib/libmuster-ivm.so: $(wildcard ivm/c/*.c ivm/c/*.h)
 	@echo "  build $@"; mkdir -p bin/lib bin/include
-	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $< -ldl
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $(filter %.c,$^) -ldl
 	$(Q)cp ivm/c/ivm.h bin/include/ivm.h
 
 # Where make install puts things: below PREFIX, all of it below DESTDIR if that is set. The units of

@@ -15,7 +15,8 @@ var buildElements = sync.OnceValue(func() error {
 	flags := []string{"-I../../ivm/c", "-Wl,--no-as-needed", made("lib/libmuster-ivm.so")}
 	return errors.Join(
 		command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared",
-			"-Wl,-soname,libmuster-ivm.so", "-Wl,-z,defs", "-o", made("lib/libmuster-ivm.so"), "../../ivm/c/ivm.c", "-ldl"),
+			"-Wl,-soname,libmuster-ivm.so", "-Wl,-z,defs", "-o", made("lib/libmuster-ivm.so"), "../../ivm/c/ivm.c", "../../ivm/c/balance.c", "-ldl"),
+		compileAs(made("balanced"), "balanced", made("lib"), flags...),
 		compileAs(made("elements"), "elements", made("lib"), flags...),
 		compileAs(made("vectoradd"), "../../../examples/ivm/vectoradd/vectoradd", made("lib"), flags...),
 		command("go", "build", "-buildvcs=false", "-o", made("dmm"), "../../examples/ivm/dmm"))
@@ -54,6 +55,10 @@ func TestElementsOfProgramsInC(t *testing.T) {
 		{"elements", "told: element 4 ended: signal: segmentation fault\n", []string{"crash"}},
 		{"vectoradd", "PASS\n", []string{"0"}},
 		{"vectoradd", "PASS\n", []string{"1"}}, // on the other node's GPU
+		{"balanced", "on 4 devices\nPASS\n", []string{"async"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"spawning"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"monitoring"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"guided"}},
 		{"dmm", "PASS 128 x 128 in 16 tiles on 2 nodes", []string{"128", "4"}},
 	} {
 		if got := near.launchWith(way, made(c.path), c.args...).right(); !strings.Contains(got, c.want) {

@@ -385,8 +385,8 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		event = func(c core.Caller) core.Event { return core.Barrier{Caller: c} }
 	case proto.Free:
 		event = func(c core.Caller) core.Event { return core.Free{Caller: c, Name: string(f.Tail)} }
-	case proto.Nodes:
-		return e.nodes(done)
+	case proto.Nodes, proto.Devices:
+		return e.nodes(done, f.Op)
 	default:
 		return e.handleMemory(f)
 	}
@@ -402,13 +402,19 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 }
 
 // nodes says what the program's nodes have. Only the root knows; it is on every node's way.
-func (e *element) nodes(done *proto.Frame) (*proto.Frame, *os.File, error) {
+func (e *element) nodes(done *proto.Frame, op proto.Op) (*proto.Frame, *os.File, error) {
 	r := e.member.root
 	if r == nil {
 		return nil, nil, &core.Failure{Code: core.Invalid, Text: "only elements on node 0 can ask what the nodes have"}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	done.Tail, _ = json.Marshal(r.infos)
+	if op == proto.Nodes {
+		done.Tail, _ = json.Marshal(r.infos)
+		return done, nil, nil
+	}
+	for _, i := range r.infos {
+		done.Tail = proto.AppendNumbers(done.Tail, uint64(i.Cores), uint64(i.GPUs))
+	}
 	return done, nil, nil
 }

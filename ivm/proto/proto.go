@@ -55,7 +55,8 @@ const (
 	Get      // likewise
 	PutGroup // object; tail: u64 offset, u64 length of each range
 	GetGroup
-	Nodes // Reply's tail: JSON of []core.NodeInfo
+	Nodes   // Reply's tail: JSON of []core.NodeInfo
+	Devices // Reply's tail: u64 cores, u64 GPUs of each node
 )
 
 // What daemons say.

@@ -828,18 +828,20 @@ static int end_get(void *memory, size_t size)
 	return code;
 }
 
-static int synchronise(enum op op, void *memory, size_t size)
+static int synchronise(enum op op, void *memory, size_t size, bool all)
 {
 	struct frame f;
 	bool on_gpu;
 	int code = begin_exchange(op, memory, &size, &f, &on_gpu);
+	f.args[3] = all;
 	if (code == IVM_OK)
 		code = call(&f, NULL, NULL, NULL);
 	return code == IVM_OK && on_gpu && op == op_get ? end_get(memory, size) : code;
 }
 
-EXPORT int ivmSyncPut(void *memory, size_t size) { return synchronise(op_put, memory, size); }
-EXPORT int ivmSyncGet(void *memory, size_t size) { return synchronise(op_get, memory, size); }
+EXPORT int ivmSyncPut(void *memory, size_t size) { return synchronise(op_put, memory, size, false); }
+EXPORT int ivmSyncOverwrite(void *memory, size_t size) { return synchronise(op_put, memory, size, true); }
+EXPORT int ivmSyncGet(void *memory, size_t size) { return synchronise(op_get, memory, size, false); }
 
 /* --- asynchronous forms --------------------------------------------------------- */
 

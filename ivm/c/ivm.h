@@ -85,6 +85,9 @@ int ivmGetDevs(int type, ivm_device *devices, int most, int *count);
 void *ivmHost(const void *memory);      /* the node's copy of an element on a GPU; NULL if it is none */
 const char *ivmLastError(void);         /* of this thread */
 
+/* Put of all bytes, also of those that have not changed here: others may have put something else. */
+int ivmSyncOverwrite(void *memory, size_t size);
+
 /* Put and get while the caller computes. The memory must not change, and after a get not be used,
  * before the request was waited for. Each is waited for once; Test says whether that would be at
  * once. An element on a GPU copies between the device and the node's copy in AsyncPut and AsyncWait. */

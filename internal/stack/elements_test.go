@@ -1,12 +1,18 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"muster/internal/seeds"
 	"muster/node/gateway"
 )
 
@@ -22,9 +28,8 @@ var buildElements = sync.OnceValue(func() error {
 		command("go", "build", "-buildvcs=false", "-o", made("dmm"), "../../examples/ivm/dmm"))
 })
 
-// elementCluster is two nodes with a GPU each, over TLS; the second starts elements of the first's
-// programs.
-func elementCluster(t *testing.T) (near, far *theNode) {
+// elementNodes starts nodes with a GPU each, over TLS, of one authority.
+func elementNodes(t *testing.T) (start func(name string, more ...string) *theNode) {
 	t.Helper()
 	if err := buildElements(); err != nil {
 		t.Fatal(err)
@@ -38,10 +43,16 @@ func elementCluster(t *testing.T) (near, far *theNode) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	node := func(name string, more ...string) *theNode {
+	return func(name string, more ...string) *theNode {
 		return w.start(append([]string{"--name", name, "--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", dir + "/node-127.0.0.1"}, more...)...)
 	}
-	return node("near"), node("far", "--ivm")
+}
+
+// elementCluster is two nodes, of which the second starts elements of the first's programs.
+func elementCluster(t *testing.T) (near, far *theNode) {
+	t.Helper()
+	start := elementNodes(t)
+	return start("near"), start("far", "--ivm")
 }
 
 func TestElementsOfProgramsInC(t *testing.T) {
@@ -82,5 +93,45 @@ func TestANodeDoesNotStartElementsOfOthersUnasked(t *testing.T) {
 	p := near.launchWith([]string{"--socket", far.socket, "--nodes", near.gateway}, made("dmm"))
 	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node near starts no elements of programs that began elsewhere") {
 		t.Errorf("%d %s", code, p.output)
+	}
+}
+
+// elements are the processes of elements that were created, on all nodes.
+func (w *world) elements() (found []int) {
+	for _, pid := range w.processes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && bytes.Contains(text, []byte("\x00MUSTER_IVM=")) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// Up to three of six elements and one of three nodes are killed while a program runs whose work is
+// divided by Guided: it ends, and its result is right. make soak has many rounds of it.
+func TestAStormOfDeathsChangesNoResult(t *testing.T) {
+	seed, _ := seeds.First(t)
+	rounds := 1
+	if os.Getenv("MUSTER_IVM_ALL") != "" {
+		rounds = 200
+	}
+	rng := rand.New(rand.NewPCG(seed, 21))
+	start := elementNodes(t)
+	near, far := start("near"), start("far", "--ivm")
+	for round := range rounds {
+		third := start("third", "--ivm")
+		p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway + "," + third.gateway}, made("balanced"), "storm")
+		p.says("on 6 devices")
+		for i := range 4 {
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // so that it hits at any place
+			if elements := near.elements(); i == 2 {
+				third.kill()
+			} else if len(elements) > 0 {
+				_ = syscall.Kill(elements[rng.IntN(len(elements))], syscall.SIGKILL)
+			}
+		}
+		if got := p.right(); !strings.HasSuffix(got, "PASS\n") {
+			t.Fatalf("round %d: the program said %q", round, got)
+		}
 	}
 }

@@ -40,7 +40,7 @@ static int count(long from, long to)
 	for (long i = 0; i < to - from; i++)
 		here[i] = is("storm") ? 3 * (from + i) + 1 : here[i] + 1;
 	if (is("storm"))
-		nanosleep(&(struct timespec){.tv_nsec = (to - from) * 200000}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (to - from) * 1000000}, NULL);
 	return ivmSyncPut(counts + from, (size_t)(to - from) * sizeof *counts);
 }
 

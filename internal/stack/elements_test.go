@@ -52,7 +52,7 @@ func elementNodes(t *testing.T) (start func(name string, more ...string) *theNod
 func elementCluster(t *testing.T) (near, far *theNode) {
 	t.Helper()
 	start := elementNodes(t)
-	return start("near"), start("far", "--ivm")
+	return start("near"), start("far", "--ivm", "--ivm-root")
 }
 
 func TestElementsOfProgramsInC(t *testing.T) {
@@ -117,9 +117,9 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(seed, 21))
 	start := elementNodes(t)
-	near, far := start("near"), start("far", "--ivm")
+	near, far := start("near"), start("far", "--ivm", "--ivm-root")
 	for round := range rounds {
-		third := start("third", "--ivm")
+		third := start("third", "--ivm", "--ivm-root")
 		p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway + "," + third.gateway}, made("balanced"), "storm")
 		p.says("on 6 devices")
 		for i := range 4 {

@@ -138,9 +138,13 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 // block begins with a byte that says whether it is the last of a request.
 func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
 	requests := (pages + segmentPages - 1) / segmentPages
+	replies := requests * (segmentPages/proto.BlockPages + 1) // at most: the master may lie
 	return ahead(func(buffer []byte) ([]byte, error) {
 		if requests == 0 {
 			return nil, nil
+		}
+		if replies--; replies < 0 {
+			return nil, errors.New("the master does not stop sending pages")
 		}
 		buffer = roomFor(buffer, pages)
 		f, err := proto.ReadInto(c.in, buffer[1:cap(buffer)])

@@ -67,6 +67,16 @@ func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *me
 	}
 }
 
+// living is how many elements there are now. The caller holds mu.
+func (m *member) living() (n int) {
+	for _, e := range m.elements {
+		if !e.isGone {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *member) element(id core.ElementID) *element {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,10 +123,15 @@ func (m *member) perform(e core.Effect) {
 	case core.Start:
 		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
 		m.mu.Lock()
-		if m.why == nil {
+		full := m.living() >= maxElements || m.elements[e.Element] != nil
+		if m.why == nil && !full {
 			m.elements[e.Element] = x
 		}
 		m.mu.Unlock()
+		if full {
+			m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("node %s has %d elements of the program, as many as it may, or this one already", m.service.cfg.Name, maxElements)})
+			return
+		}
 		go m.start(e, x.key)
 	case core.Stop:
 		if x := m.element(e.Element); x != nil {

@@ -172,6 +172,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.private {
 		return runPrivately(c, path, args, environment)
 	}
+	if f.nodes != "" && f.socket == "" { // elements are the node's, also in a job that has a socket of its own for GPUs
+		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
+	}
 	socket := socketOf(f.socket)
 	err = f.findNode(c, socket)
 	switch {

@@ -76,13 +76,14 @@ static void talk(ivm_device device)
 {
 	long *v;
 	ivm_pe child;
-	MUST(ivmMalloc("v", &v, items * sizeof *v));
+	MUST(ivmMalloc("v", &v, (items + 1) * sizeof *v));
 	MUST(ivmCreatePEs(device, 1, &child));
 	MUST(ivmWait(child)); /* it has put */
 	for (long i = 0; i < items; i++)
 		must((int)v[i], (int)i, "a value that was put asynchronously");
 	for (long i = 0; i < items; i++)
 		v[i] = -i;
+	v[items] = 1; /* signals alone do not do: a child hears those that came before it, too */
 	MUST(ivmSignal());
 	MUST(ivmWait(child)); /* it has got, while another thread of it waits */
 	MUST(ivmSignal());
@@ -117,7 +118,10 @@ static int exchange(void)
 	FAILS(ivmAsyncTest(r[0], &done), IVM_ERROR_INVALID);
 	FAILS(ivmAsyncGet(&other, 1, &r[0]), IVM_ERROR_INVALID);
 	MUST(ivmSignal());
-	MUST(ivmWait(0));
+	while (here[items] == 0) {
+		MUST(ivmWait(0));
+		MUST(ivmSyncGet(v + items, sizeof *v));
+	}
 	pthread_create(&other, NULL, listen, NULL); /* this thread's calls do not wait for that one's */
 	for (int i = many - 1; i >= 0; i--)
 		MUST(ivmAsyncGet(v + i * (items / many), items / many * sizeof *v, &r[i]));

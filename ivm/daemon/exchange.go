@@ -53,6 +53,7 @@ func (m *member) exchange(o *object, r core.Range, how way) (moved uint64, err e
 	}
 	defer done()
 	defer o.lock(r)()
+	defer func() { m.note(how, moved) }()
 	if how == get {
 		return m.get(o, r, o.mirror.Update, true)
 	}
@@ -83,7 +84,8 @@ func (m *member) fill(o *object, r core.Range) error {
 		return nil
 	}
 	take := func(_ core.Range, page int, version uint32, data []byte) { o.mirror.Fill(page, version, data) }
-	_, err = m.get(o, missing, take, false)
+	moved, err := m.get(o, missing, take, false)
+	m.note(get, moved)
 	return err
 }
 

@@ -27,6 +27,7 @@ type member struct {
 	over       chan struct{} // closed when the program is
 	ended      chan struct{} // closed when nothing of it is left here
 	outputs    sync.WaitGroup
+	moved      traffic
 
 	mu       sync.Mutex
 	why      *core.Failure // it is over; nil before

@@ -68,10 +68,12 @@ type Service struct {
 	cfg    Config
 	starts chan *startRequest
 	used   atomic.Int64 // bytes of objects
+	total  traffic      // of all programs
 
 	mu      sync.Mutex
 	members map[uint64]*member
 	closed  bool
+	had     bool // a program
 }
 
 // New makes a service.
@@ -112,6 +114,7 @@ func (s *Service) add(m *member) error {
 		return &core.Failure{Code: core.Invalid, Text: "the program has this node already: name each once (--nodes)"}
 	}
 	s.members[m.program.ID] = m
+	s.had = true
 	return nil
 }
 

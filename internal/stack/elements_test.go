@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,6 +83,9 @@ func TestANodeThatIsKilledIsAnErrorForTheOthers(t *testing.T) {
 	near, far := elementCluster(t)
 	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("elements"), "hang")
 	p.says("all have put")
+	if is := far.status().IVM; is == nil || len(is.Programs) != 1 || len(is.Programs[0].Elements) != 2 || is.Programs[0].Mirrors == 0 || is.GotBytes == 0 || is.PutBytes == 0 {
+		t.Errorf("the node says of its elements %+v", is)
+	}
 	far.kill()
 	if got := p.right(); !strings.Contains(got, "told: node 1 is lost") {
 		t.Errorf("the program said %q", got)
@@ -133,5 +137,31 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 		if got := p.right(); !strings.HasSuffix(got, "PASS\n") {
 			t.Fatalf("round %d: the program said %q", round, got)
 		}
+	}
+}
+
+// A program with elements on all nodes of a job of the head, some of them on GPUs.
+func TestElementsInAJob(t *testing.T) {
+	if err := buildElements(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRealCluster(t, "--ivm", "--ivm-root")
+	out := filepath.Join(r.dir, "job.out")
+	_, err := r.muster("submit", "--wait", "-N3", "-n3", "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")
+	if text, _ := os.ReadFile(out); err != nil || string(text) != "on 6 devices\nPASS\n" {
+		t.Errorf("the job wrote %q, %v", text, err)
+	}
+}
+
+// Whoever is root elsewhere is not root here, unless the node says so.
+func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must be root's")
+	}
+	start := elementNodes(t)
+	near, far := start("near"), start("far", "--ivm")
+	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("dmm"))
+	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node far starts no elements of root") {
+		t.Errorf("%d %s", code, p.output)
 	}
 }

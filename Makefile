@@ -46,9 +46,9 @@ bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
 # What programs with elements link, and its header beside it: -Ibin/include -Lbin/lib -lmuster-ivm.
-bin/lib/libmuster-ivm.so: ivm/c/ivm.c ivm/c/ivm.h
+bin/lib/libmuster-ivm.so: $(wildcard ivm/c/*.c ivm/c/*.h)
 	@echo "  build $@"; mkdir -p bin/lib bin/include
-	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $< -ldl
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libmuster-ivm.so -Wl,-z,defs -o $@ $(filter %.c,$^) -ldl
 	$(Q)cp ivm/c/ivm.h bin/include/ivm.h
 
 # Where make install puts things: below PREFIX, all of it below DESTDIR if that is set. The units of
@@ -197,6 +197,7 @@ soak: ## 10,000 faults against running nodes and 1,000 against clusters, more th
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
 	MUSTER_BETWEEN_ALL=1 go test ./internal/stack -run 'Between|SameResults' -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
+	MUSTER_IVM_ALL=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SLURM_ALL=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -timeout 24h
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000

@@ -189,29 +189,30 @@ func (s *Slice[T]) rangeOf(from, to int) (Range, error) {
 	return Range{Offset: uint64(s.first+from) * size, Length: uint64(to-from) * size}, nil
 }
 
-func (s *Slice[T]) sync(ctx context.Context, call string, op proto.Op, from, to int) (moved uint64, err error) {
+func (s *Slice[T]) sync(ctx context.Context, call string, op proto.Op, from, to int, all uint64) error {
 	r, err := s.rangeOf(from, to)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	a, err := s.element.call(ctx, call, proto.Frame{Op: op, Args: [6]uint64{s.mapping.number, r.Offset, r.Length}})
-	if err != nil {
-		return 0, err
-	}
-	return a.Args[1], nil
+	_, err = s.element.call(ctx, call, proto.Frame{Op: op, Args: [6]uint64{s.mapping.number, r.Offset, r.Length, all}})
+	return err
 }
 
 // Put writes what has changed in values from to to, less one, of this node's mirror to the master
 // (SyncPut). It has no effect on the master's node.
 func (s *Slice[T]) Put(ctx context.Context, from, to int) error {
-	_, err := s.sync(ctx, "SyncPut", proto.Put, from, to)
-	return err
+	return s.sync(ctx, "SyncPut", proto.Put, from, to, 0)
+}
+
+// Overwrite is Put of all these values, also of those that have not changed here: an element that
+// stores what its mirror had already, while others put something else, means it so.
+func (s *Slice[T]) Overwrite(ctx context.Context, from, to int) error {
+	return s.sync(ctx, "Overwrite", proto.Put, from, to, 1)
 }
 
 // Get reads what differs in these values from the master into this node's mirror (SyncGet).
 func (s *Slice[T]) Get(ctx context.Context, from, to int) error {
-	_, err := s.sync(ctx, "SyncGet", proto.Get, from, to)
-	return err
+	return s.sync(ctx, "SyncGet", proto.Get, from, to, 0)
 }
 
 // PutAsync is Put while the caller goes on. The values must not change before the result is there.

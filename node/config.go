@@ -145,6 +145,7 @@ type Remote struct {
 	Token         string
 	Plain         bool // programs may come without TLS
 	IVM           bool // elements of programs that began on other nodes are started here
+	IVMRoot       bool // also those of root
 }
 
 // Head is the cluster that the node belongs to. The daemon has no use for it: the agent

@@ -13,6 +13,7 @@ import (
 	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
 // Options are the daemon's surroundings.
@@ -59,6 +60,8 @@ type Service struct {
 	Serve func(conn *net.UnixConn, who Peer)
 	// Stop ends all of them; it is called when the daemon ends.
 	Stop func()
+	// Status adds what there is to tell to the node's status; it must not wait for anything. nil: nothing.
+	Status func(*status.Node)
 }
 
 // Peer is who is at the other end of a connection, as the system says.

@@ -154,6 +154,7 @@ func changedSettings(a, b *Config) []string {
 		{"token", func(c *Config) any { return c.Remote.Token }},
 		{"plain", func(c *Config) any { return c.Remote.Plain }},
 		{"ivm", func(c *Config) any { return c.Remote.IVM }},
+		{"ivm_root", func(c *Config) any { return c.Remote.IVMRoot }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
 		{"peers", func(c *Config) any { return c.Offload.Peers }},

@@ -33,6 +33,11 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		s.MPS.Faults = d.sharedFaults
 	}
 	d.picturePeers(&s)
+	for _, service := range d.opts.Services {
+		if service.Status != nil {
+			service.Status(&s)
+		}
+	}
 	stock := d.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.entries[i]

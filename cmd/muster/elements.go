@@ -1,23 +1,30 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"muster/client"
+	"muster/head/api"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/agent"
+	"muster/report"
+	"muster/wire/status"
 )
 
 // elements is the node's part of programs with elements (IVM).
@@ -55,8 +62,9 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 // service is what elements of this machine talk to.
 func (e *elements) service() node.Service {
 	return node.Service{
-		Serve: func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
-		Stop:  e.part.Close,
+		Serve:  func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
+		Stop:   e.part.Close,
+		Status: func(s *status.Node) { s.IVM = e.part.Status() },
 	}
 }
 
@@ -116,21 +124,101 @@ func (e *elements) account(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("node %s has no user %s: every node must know a program's user by the same name", e.cfg.Name, name)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err == nil && uid == 0 && !e.cfg.Remote.IVMRoot {
+		return nil, fmt.Errorf("node %s starts no elements of root that other nodes ask for: start the program as another user, or the node with --ivm-root (ivm_root: true)", e.cfg.Name)
+	}
 	if err != nil || !e.cfg.Allows(uint32(uid), name) {
 		return nil, fmt.Errorf("user %s may not use node %s (allow: in its configuration)", name, e.cfg.Name)
 	}
 	return agent.Credential(name)
 }
 
+// jobWord stands for the nodes of the job, or of the Slurm allocation, that a program runs in.
+const jobWord = "job"
+
 // parseNodes reads what --nodes says. The daemon knows the names that stand for itself, and completes
 // the others.
-func parseNodes(text string) (string, error) {
+func parseNodes(ctx context.Context, text string, getenv func(string) string) (string, error) {
+	if text == jobWord {
+		return jobNodes(ctx, getenv)
+	}
 	var nodes []string
 	for _, n := range strings.Split(text, ",") {
 		if n = strings.TrimSpace(n); n == "" {
-			return "", usageErrorf("--nodes %s: give names with commas between them, as gpu1,gpu2", text)
+			return "", usageErrorf("--nodes %s: give names with commas between them, as gpu1,gpu2, or %s inside a job", text, jobWord)
 		}
 		nodes = append(nodes, n)
 	}
 	return strings.Join(nodes, ","), nil
+}
+
+// jobNodes is the nodes of the job. The head knows where they are reached; those of Slurm are reached
+// by their names.
+func jobNodes(ctx context.Context, getenv func(string) string) (string, error) {
+	list := cmp.Or(getenv("MUSTER_JOB_NODELIST"), getenv("SLURM_JOB_NODELIST"))
+	if list == "" {
+		return "", usageErrorf("--nodes %s: this is no job, whose nodes were in $MUSTER_JOB_NODELIST or $SLURM_JOB_NODELIST: name the nodes, as gpu1,gpu2", jobWord)
+	}
+	names, err := nodeNames([]string{list})
+	if err != nil || len(names) == 1 || getenv("MUSTER_JOB_ID") == "" {
+		return strings.Join(names, ","), err
+	}
+	h, err := new(askFlags).open()
+	if err != nil {
+		return "", fmt.Errorf("--nodes %s: the head is asked where the nodes are: %w", jobWord, err)
+	}
+	known, err := h.Nodes(ctx)
+	if err != nil {
+		return "", fmt.Errorf("--nodes %s: the head is asked where the nodes are: %w", jobWord, err)
+	}
+	for i, name := range names {
+		if at := slices.IndexFunc(known, func(n api.Node) bool { return n.Name == name }); at >= 0 && known[at].Gateway != "" {
+			names[i] = known[at].Gateway
+		}
+	}
+	return strings.Join(names, ","), nil
+}
+
+// elementTable lists the programs with elements that a node has; nil if there are none.
+func elementTable(s *status.Node) *report.Table {
+	if s.IVM == nil || len(s.IVM.Programs) == 0 {
+		return nil
+	}
+	t := &report.Table{Columns: columns("<ELEMENTS OF", "<USER", "<NODE", "<ELEMENTS", ">MASTERS", ">MIRRORS", ">PUT", ">GOT")}
+	for _, p := range s.IVM.Programs {
+		t.Rows = append(t.Rows, []string{
+			filepath.Base(p.Program), p.User, fmt.Sprintf("%d of %d", p.Number, p.Nodes), elementWords(p.Elements),
+			fmt.Sprintf("%d (%s)", p.Masters, briefSize(p.MasterBytes)), fmt.Sprintf("%d (%s)", p.Mirrors, briefSize(p.MirrorBytes)),
+			briefSize(p.PutBytes), briefSize(p.GotBytes),
+		})
+	}
+	return t
+}
+
+// elementWords names the first elements, and where they are: 1, 2, 4 gpu0 and 7 more.
+func elementWords(all []status.IVMElement) string {
+	const most = 6
+	var words []string
+	for _, e := range all[:min(most, len(all))] {
+		word := fmt.Sprint(e.Element)
+		if e.GPU != nil {
+			word += fmt.Sprintf(" gpu%d", *e.GPU)
+		}
+		words = append(words, word)
+	}
+	text := orDash(strings.Join(words, ", "))
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// writeElementTable writes the table of programs with elements below another, if there are any.
+func writeElementTable(w io.Writer, s *status.Node) error {
+	t := elementTable(s)
+	if t == nil {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return t.WriteText(w)
 }

@@ -78,6 +78,7 @@ else (the values are the defaults where there are some):
   plain: false                    # true: whoever knows the token may come without TLS, for trusted networks
   ivm: false                      # true: elements of programs that began on other nodes of the same authority are started here, as
                                   # their users (docs/ivm.md)
+  ivm_root: false                 # true: also those of root: whoever is root on such a node is root here then
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
   peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); see docs/offload.md
@@ -133,7 +134,7 @@ type nodeFlags struct {
 	state, quantum, mps, mapping         string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
-	plain, ivm                           bool
+	plain, ivm, ivmRoot                  bool
 	peers, offload                       string
 	level                                string
 }
@@ -189,6 +190,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421")
 	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
 	flags.BoolVar(&f.ivm, "ivm", false, "start elements of programs that began on other nodes of the same authority")
+	flags.BoolVar(&f.ivmRoot, "ivm-root", false, "with --ivm: also those of root, who is root here then")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
@@ -278,6 +280,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"peers", func() (err error) { cfg.Offload.Peers, err = nodefile.Peers(f.peers); return err }},
 		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
 		{"ivm", func() error { cfg.Remote.IVM = f.ivm; return nil }},
+		{"ivm-root", func() error { cfg.Remote.IVMRoot = f.ivmRoot; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},

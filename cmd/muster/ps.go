@@ -58,7 +58,10 @@ place. GPU counts kernels as they run, told each quarter of a second.` + whereHe
 				return printJSON(c, s)
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return clientTable(s, long).WriteText(c.OutOrStdout())
+			if err := clientTable(s, long).WriteText(c.OutOrStdout()); err != nil {
+				return err
+			}
+			return writeElementTable(c.OutOrStdout(), s)
 		},
 	}
 	f.add(c)

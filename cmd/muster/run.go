@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -60,7 +61,8 @@ multiprocessors at most, where programs run at the same time (mps).
 
 --nodes lets the program's elements (ivm.h, package ivm; docs/ivm.md) be on other nodes, too: as
 HOST or HOST:PORT with commas between them. Node 0 is this machine's, which may be named as well,
-and the others are 1, 2 and so on, as they are named. They must let it (ivm: true).
+and the others are 1, 2 and so on, as they are named. They must let it (ivm: true). Inside a job of
+the head, or a Slurm allocation, --nodes job stands for its nodes.
 
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
@@ -130,7 +132,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
 	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
 	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
-	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+")")
+	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
@@ -169,6 +171,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	}
 	if f.private {
 		return runPrivately(c, path, args, environment)
+	}
+	if f.nodes != "" && f.socket == "" { // elements are the node's, also in a job that has a socket of its own for GPUs
+		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
 	}
 	socket := socketOf(f.socket)
 	err = f.findNode(c, socket)
@@ -341,7 +346,7 @@ func (f *runFlags) environment() ([]string, error) {
 		environment = set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
 	}
 	if f.nodes != "" {
-		nodes, err := parseNodes(f.nodes)
+		nodes, err := parseNodes(context.Background(), f.nodes, os.Getenv)
 		if err != nil {
 			return nil, err
 		}

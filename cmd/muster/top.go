@@ -196,7 +196,10 @@ func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return clientTable(s, false).WriteText(w)
+	if err := clientTable(s, false).WriteText(w); err != nil {
+		return err
+	}
+	return writeElementTable(w, s)
 }
 
 // writeHeading says in a line how a node is, and what is wrong with it.

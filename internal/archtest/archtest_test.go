@@ -145,7 +145,7 @@ wire, internal/door < client < ivm
 # IVM: what decides, what is said, the part in the node daemon, which knows neither devices nor the rest of the node, and what divides work.
 NOTHING < ivm/core
 ivm/core, internal/strictjson < ivm/proto
-ivm/core, ivm/proto, wire < ivm/daemon
+ivm/core, ivm/proto, wire, wire/status < ivm/daemon
 ivm/core, ivm/proto < ivm
 ivm < ivm/balance
 ivm, ivm/balance < examples/ivm/dmm # programs, as users write them

@@ -1,12 +1,19 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"muster/internal/seeds"
 	"muster/node/gateway"
 )
 
@@ -15,15 +22,15 @@ var buildElements = sync.OnceValue(func() error {
 	flags := []string{"-I../../ivm/c", "-Wl,--no-as-needed", made("lib/libmuster-ivm.so")}
 	return errors.Join(
 		command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared",
-			"-Wl,-soname,libmuster-ivm.so", "-Wl,-z,defs", "-o", made("lib/libmuster-ivm.so"), "../../ivm/c/ivm.c", "-ldl"),
+			"-Wl,-soname,libmuster-ivm.so", "-Wl,-z,defs", "-o", made("lib/libmuster-ivm.so"), "../../ivm/c/ivm.c", "../../ivm/c/balance.c", "-ldl"),
+		compileAs(made("balanced"), "balanced", made("lib"), flags...),
 		compileAs(made("elements"), "elements", made("lib"), flags...),
 		compileAs(made("vectoradd"), "../../../examples/ivm/vectoradd/vectoradd", made("lib"), flags...),
 		command("go", "build", "-buildvcs=false", "-o", made("dmm"), "../../examples/ivm/dmm"))
 })
 
-// elementCluster is two nodes with a GPU each, over TLS; the second starts elements of the first's
-// programs.
-func elementCluster(t *testing.T) (near, far *theNode) {
+// elementNodes starts nodes with a GPU each, over TLS, of one authority.
+func elementNodes(t *testing.T) (start func(name string, more ...string) *theNode) {
 	t.Helper()
 	if err := buildElements(); err != nil {
 		t.Fatal(err)
@@ -37,10 +44,16 @@ func elementCluster(t *testing.T) (near, far *theNode) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	node := func(name string, more ...string) *theNode {
+	return func(name string, more ...string) *theNode {
 		return w.start(append([]string{"--name", name, "--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", dir + "/node-127.0.0.1"}, more...)...)
 	}
-	return node("near"), node("far", "--ivm")
+}
+
+// elementCluster is two nodes, of which the second starts elements of the first's programs.
+func elementCluster(t *testing.T) (near, far *theNode) {
+	t.Helper()
+	start := elementNodes(t)
+	return start("near"), start("far", "--ivm", "--ivm-root")
 }
 
 func TestElementsOfProgramsInC(t *testing.T) {
@@ -57,6 +70,10 @@ func TestElementsOfProgramsInC(t *testing.T) {
 		{"elements", "told: element 4 ended: signal: segmentation fault\n", []string{"crash"}},
 		{"vectoradd", "PASS\n", []string{"0"}},
 		{"vectoradd", "PASS\n", []string{"1"}}, // on the other node's GPU
+		{"balanced", "on 4 devices\nPASS\n", []string{"async"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"spawning"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"monitoring"}},
+		{"balanced", "on 4 devices\nPASS\n", []string{"guided"}},
 		{"dmm", "PASS 128 x 128 in 16 tiles on 2 nodes", []string{"128", "4"}},
 	} {
 		if got := near.launchWith(way, made(c.path), c.args...).right(); !strings.Contains(got, c.want) {
@@ -69,6 +86,9 @@ func TestANodeThatIsKilledIsAnErrorForTheOthers(t *testing.T) {
 	near, far := elementCluster(t)
 	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("elements"), "hang")
 	p.says("all have put")
+	if is := far.status().IVM; is == nil || len(is.Programs) != 1 || len(is.Programs[0].Elements) != 2 || is.Programs[0].Mirrors == 0 || is.GotBytes == 0 || is.PutBytes == 0 {
+		t.Errorf("the node says of its elements %+v", is)
+	}
 	far.kill()
 	if got := p.right(); !strings.Contains(got, "told: node 1 is lost") {
 		t.Errorf("the program said %q", got)
@@ -79,6 +99,72 @@ func TestANodeDoesNotStartElementsOfOthersUnasked(t *testing.T) {
 	near, far := elementCluster(t)
 	p := near.launchWith([]string{"--socket", far.socket, "--nodes", near.gateway}, made("dmm"))
 	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node near starts no elements of programs that began elsewhere") {
+		t.Errorf("%d %s", code, p.output)
+	}
+}
+
+// elements are the processes of elements that were created, on all nodes.
+func (w *world) elements() (found []int) {
+	for _, pid := range w.processes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && bytes.Contains(text, []byte("\x00MUSTER_IVM=")) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// Up to three of six elements and one of three nodes are killed while a program runs whose work is
+// divided by Guided: it ends, and its result is right. make soak has many rounds of it.
+func TestAStormOfDeathsChangesNoResult(t *testing.T) {
+	seed, _ := seeds.First(t)
+	rounds := 1
+	if os.Getenv("MUSTER_IVM_ALL") != "" {
+		rounds = 200
+	}
+	rng := rand.New(rand.NewPCG(seed, 21))
+	start := elementNodes(t)
+	near, far := start("near"), start("far", "--ivm", "--ivm-root")
+	for round := range rounds {
+		third := start("third", "--ivm", "--ivm-root")
+		p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway + "," + third.gateway}, made("balanced"), "storm")
+		p.says("on 6 devices")
+		for i := range 4 {
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // so that it hits at any place
+			if elements := near.elements(); i == 2 {
+				third.kill()
+			} else if len(elements) > 0 {
+				_ = syscall.Kill(elements[rng.IntN(len(elements))], syscall.SIGKILL)
+			}
+		}
+		if got := p.right(); !strings.HasSuffix(got, "PASS\n") {
+			t.Fatalf("round %d: the program said %q", round, got)
+		}
+	}
+}
+
+// A program with elements on all nodes of a job of the head, some of them on GPUs.
+func TestElementsInAJob(t *testing.T) {
+	if err := buildElements(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRealCluster(t, "--ivm", "--ivm-root")
+	out := filepath.Join(r.dir, "job.out")
+	_, err := r.muster("submit", "--wait", "-N3", "-n3", "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")
+	if text, _ := os.ReadFile(out); err != nil || string(text) != "on 6 devices\nPASS\n" {
+		t.Errorf("the job wrote %q, %v", text, err)
+	}
+}
+
+// Whoever is root elsewhere is not root here, unless the node says so.
+func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must be root's")
+	}
+	start := elementNodes(t)
+	near, far := start("near"), start("far", "--ivm")
+	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("dmm"))
+	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node far starts no elements of root") {
 		t.Errorf("%d %s", code, p.output)
 	}
 }

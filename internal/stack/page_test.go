@@ -90,8 +90,9 @@ func anyPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// startRealCluster starts a head and its nodes, and waits until they know each other.
-func startRealCluster(t *testing.T) *realCluster {
+// startRealCluster starts a head and its nodes, with more options, and waits until they know each
+// other.
+func startRealCluster(t *testing.T, more ...string) *realCluster {
 	t.Helper()
 	r := &realCluster{t: t, dir: t.TempDir()}
 	authority, _, err := gateway.OpenAuthority(filepath.Join(r.dir, "certs"), time.Now())
@@ -110,8 +111,8 @@ func startRealCluster(t *testing.T) *realCluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.launch("node", "--name", m.name, "--devices", m.devices, "--socket", socket+"-"+m.name, "--state", filepath.Join(r.dir, m.name), "--spool", filepath.Join(r.dir, m.name+"-spool"),
-			"--listen", anyPort(t), "--tls-dir", folder, "--head", port)
+		r.launch(append([]string{"node", "--name", m.name, "--devices", m.devices, "--socket", socket + "-" + m.name, "--state", filepath.Join(r.dir, m.name), "--spool", filepath.Join(r.dir, m.name+"-spool"),
+			"--listen", anyPort(t), "--tls-dir", folder, "--head", port}, more...)...)
 	}
 	for late := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // asking again, as a user does
 		var nodes api.Nodes

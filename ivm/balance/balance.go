@@ -129,7 +129,7 @@ func (m Monitoring) Root(ctx context.Context, e *ivm.Element) error {
 		grow := m.Devices
 		if i > 0 {
 			grow = nil
-			for _, j := range Grow(reported(times.Data, ids), m.Threshold) {
+			for _, j := range Grow(times.Data[1:1+len(ids)], m.Threshold) {
 				grow = append(grow, devices[j])
 			}
 		}
@@ -143,7 +143,8 @@ func (m Monitoring) Root(ctx context.Context, e *ivm.Element) error {
 			}
 			ids, devices = append(ids, made...), append(devices, d)
 		}
-		if err := announce(ctx, e, p, newPlan(int64(i+1), 0, len(ids))); err != nil {
+		before := int(ids[0]) - 1 // elements, of work that was divided before
+		if err := announce(ctx, e, p, newPlan(int64(i+1), before, len(ids))); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -156,14 +157,6 @@ func (m Monitoring) Root(ctx context.Context, e *ivm.Element) error {
 		return err
 	}
 	return finish(ctx, e, ids)
-}
-
-func reported(times []float64, ids []ivm.ID) []float64 {
-	var of []float64
-	for _, id := range ids {
-		of = append(of, times[id])
-	}
-	return of
 }
 
 // announce makes a plan known to all nodes, and lets the children go on.
@@ -193,19 +186,25 @@ func (m Monitoring) Child(ctx context.Context, e *ivm.Element, step func(iterati
 		return err
 	}
 	return follow(ctx, e, 0, func(p plan) error {
-		if int64(e.ID()) > p.To {
+		mine := int64(e.ID()) - p.From
+		if mine > p.To {
 			return nil // it is the plan of an iteration before this element came
 		}
 		begun := time.Now()
-		if err := step(int(p.Number-1), int(e.ID()-1), int(p.To)); err != nil {
+		if err := step(int(p.Number-1), int(mine-1), int(p.To)); err != nil {
 			return err
 		}
-		times.Data[e.ID()] = time.Since(begun).Seconds()
-		if err := times.Put(ctx, int(e.ID()), int(e.ID())+1); err != nil {
-			return err
-		}
-		return e.Signal(ctx)
+		return report(ctx, e, times, int(mine), time.Since(begun))
 	})
+}
+
+// report says how long a child took, and that it is done.
+func report(ctx context.Context, e *ivm.Element, times *ivm.Slice[float64], at int, took time.Duration) error {
+	times.Data[at] = took.Seconds()
+	if err := times.Put(ctx, at, at+1); err != nil {
+		return err
+	}
+	return e.Signal(ctx)
 }
 
 // follow calls do for each new plan at a place of the object, until the root says that it is over.
@@ -255,6 +254,10 @@ func (g Guided) Root(ctx context.Context, e *ivm.Element) error {
 	r := &guidedRoot{Guided: g, guide: NewGuide(g.Items, n), plans: plans, times: times, worker: map[ivm.ID]int{}}
 	for i, d := range g.Devices {
 		ids, err := e.CreatePEs(ctx, d, 1)
+		if errors.Is(err, ivm.ErrLost) {
+			r.guide.Lose(i)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -304,7 +307,7 @@ func (r *guidedRoot) run(ctx context.Context, e *ivm.Element) error {
 		case err != nil:
 			return err
 		case ours:
-			if err := r.give(ctx, e, id, r.times.Data[id], idle); err != nil {
+			if err := r.give(ctx, e, id, r.times.Data[r.slot(id)], idle); err != nil {
 				return err
 			}
 		}
@@ -329,6 +332,9 @@ func (r *guidedRoot) lose(id ivm.ID, idle map[ivm.ID]bool) {
 	delete(idle, id)
 }
 
+// slot is where an element finds its plans, and writes its times.
+func (r *guidedRoot) slot(id ivm.ID) int { return int(id) % len(r.plans.Data) }
+
 // give gives an element its next piece, or notes that it has none.
 func (r *guidedRoot) give(ctx context.Context, e *ivm.Element, id ivm.ID, seconds float64, idle map[ivm.ID]bool) error {
 	from, to, ok := r.guide.Next(r.worker[id], seconds)
@@ -343,8 +349,7 @@ func (r *guidedRoot) give(ctx context.Context, e *ivm.Element, id ivm.ID, second
 	}
 	r.number++
 	r.piece[id] = [2]int{from, to}
-	at := int(id) % len(r.plans.Data)
-	r.plans.Data[at] = newPlan(r.number, from, to)
+	r.plans.Data[r.slot(id)] = newPlan(r.number, from, to)
 	return e.Signal(ctx)
 }
 
@@ -354,15 +359,12 @@ func (g Guided) Child(ctx context.Context, e *ivm.Element, do func(from, to int)
 	if err != nil {
 		return err
 	}
-	return follow(ctx, e, int(e.ID())%(len(g.Devices)+1), func(p plan) error {
+	slot := int(e.ID()) % (len(g.Devices) + 1)
+	return follow(ctx, e, slot, func(p plan) error {
 		begun := time.Now()
 		if err := do(int(p.From), int(p.To)); err != nil {
 			return err
 		}
-		times.Data[e.ID()] = time.Since(begun).Seconds()
-		if err := times.Put(ctx, int(e.ID()), int(e.ID())+1); err != nil {
-			return err
-		}
-		return e.Signal(ctx)
+		return report(ctx, e, times, slot, time.Since(begun))
 	})
 }

@@ -1,7 +1,11 @@
 /* The element's part of IVM in C. The protocol is that of package muster/ivm/proto: see there.
  *
- * One connection, one lock: a call sends its frame and waits for the reply. An element on a GPU has
- * a device buffer of each object that it maps, which is a mirror of the node's copy as that is of
+ * One connection for all threads: a call sends its frame and waits for the reply with the same tag.
+ * Of the threads that wait, one reads, and hands the others theirs. Locks are taken in this order:
+ * lock (what is mapped, and the GPU), sending, talk (who waits). None is held while a reply is read,
+ * and lock is not held during a call.
+ *
+ * An element on a GPU has a device buffer of each object that it maps, which is a mirror of the node's copy as that is of
  * the master: put compares the buffer with a twin and writes the bytes that differ to the node's
  * copy, get copies that into the buffer. CUDA is found at run time, so that elements on CPUs need
  * none. */
@@ -9,11 +13,13 @@
 #define _GNU_SOURCE
 #endif
 #include "ivm.h"
+#include "internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,13 +31,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 enum { page = 4096, max_tail = 2 << 20, version = 1, with_file = 1 };
 
 enum op {
 	op_reply, op_enter, op_exit, op_create, op_kill, op_set_max, op_wait, op_wait_any, op_signal, op_barrier,
-	op_malloc, op_free, op_map, op_put, op_get, op_put_group, op_get_group,
+	op_malloc, op_free, op_map, op_put, op_get, op_put_group, op_get_group, op_nodes, op_devices,
 };
 
 struct frame {
@@ -66,13 +70,13 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = -1;
-static uint64_t my_id, my_group, my_kind, my_gpu, my_node, last_tag;
+static uint64_t my_id, my_group, my_kind, my_gpu, my_node;
 static struct mapping *mappings;
 
 static __thread char last_error[512];
 static __thread int last_created;
 
-static int fail(int code, const char *format, ...)
+int ivm_fail(int code, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -126,42 +130,142 @@ static bool read_all(void *bytes, size_t n, int *file)
 	return true;
 }
 
-static int broken(void)
+/* request is one that was sent, and its reply when that is there. */
+struct request {
+	struct request *next;  /* without a reply */
+	struct request *later; /* asynchronous, and nobody has waited for it */
+	uint64_t tag;
+	bool done, lost;       /* lost: the connection ended first */
+	struct frame reply;
+	char *text;            /* the reply's tail, with a zero behind it */
+	int file;              /* that came with it, or -1 */
+	void *memory;          /* of an asynchronous get of an element on a GPU: what goes to the device then */
+	size_t size;
+};
+
+/* Asynchronous requests without a reply, at most: as many as the daemon serves at a time. */
+enum { max_unanswered = 64 };
+
+static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER, talk = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
+static struct request *waiting, *started;
+static uint64_t last_tag;
+static bool reading, over = true;
+
+/* broken tells all who wait that there is nobody to answer. The descriptor stays until the element
+ * exits: another thread may be reading it. The caller holds talk. */
+static void broken(void)
 {
 	if (connection >= 0)
-		close(connection);
-	connection = -1;
-	return fail(IVM_ERROR_OVER, "the node has ended the connection: the program is over, or its node is");
+		shutdown(connection, SHUT_RDWR);
+	over = true;
+	for (; waiting; waiting = waiting->next)
+		waiting->done = waiting->lost = true;
+	pthread_cond_broadcast(&arrived);
+}
+
+static int is_over(void)
+{
+	return ivm_fail(IVM_ERROR_OVER, connection < 0 ? "the element has not entered, or has exited" : "the node has ended the connection: the program is over, or its node is");
+}
+
+/* deliver gives a reply to whoever waits for it. The caller holds talk. */
+static void deliver(const struct frame *f, char *text, int file)
+{
+	for (struct request **at = &waiting; *at; at = &(*at)->next) {
+		struct request *r = *at;
+		if (r->tag != f->tag)
+			continue;
+		*at = r->next;
+		r->reply = *f, r->text = text, r->file = file, r->done = true;
+		return;
+	}
+	free(text);
+	if (file >= 0)
+		close(file);
+}
+
+/* read_one reads a reply and delivers it. The caller holds talk, which is free meanwhile. */
+static void read_one(void)
+{
+	struct frame f;
+	char *text = NULL;
+	int file = -1;
+	reading = true;
+	pthread_mutex_unlock(&talk);
+	bool good = read_all(&f, sizeof f, &file) && f.op == op_reply && f.length <= max_tail && (text = malloc(f.length + 1)) && read_all(text, f.length, NULL);
+	pthread_mutex_lock(&talk);
+	reading = false;
+	if (good) {
+		text[f.length] = 0;
+		deliver(&f, text, file);
+	} else {
+		free(text);
+		if (file >= 0)
+			close(file);
+		broken();
+	}
+	pthread_cond_broadcast(&arrived);
+}
+
+/* read_or_wait lets one thread read, and the others wait for it. The caller holds talk. */
+static void read_or_wait(void)
+{
+	if (reading)
+		pthread_cond_wait(&arrived, &talk);
+	else
+		read_one();
+}
+
+/* submit sends a request. It is waited for, or not if it fails. */
+static int submit(struct request *r, struct frame *f, const void *tail)
+{
+	pthread_mutex_lock(&sending);
+	pthread_mutex_lock(&talk);
+	if (over) {
+		pthread_mutex_unlock(&talk);
+		pthread_mutex_unlock(&sending);
+		return is_over();
+	}
+	r->file = -1;
+	r->tag = f->tag = ++last_tag;
+	r->next = waiting;
+	waiting = r;
+	pthread_mutex_unlock(&talk);
+	bool sent = write_all(f, sizeof *f) && (f->length == 0 || write_all(tail, f->length));
+	pthread_mutex_unlock(&sending);
+	if (!sent) { /* whoever waits is told */
+		pthread_mutex_lock(&talk);
+		broken();
+		pthread_mutex_unlock(&talk);
+	}
+	return IVM_OK;
 }
 
 /* call sends a frame and waits for the reply, whose tail, if it is wanted, the caller frees. */
 static int call(struct frame *f, const void *tail, int *file, char **answer)
 {
-	if (connection < 0)
-		return fail(IVM_ERROR_OVER, "the element has not entered, or the program is over");
-	f->tag = ++last_tag;
-	if (!write_all(f, sizeof *f) || (f->length > 0 && !write_all(tail, f->length)))
-		return broken();
-	int got = -1;
-	if (!read_all(f, sizeof *f, &got) || f->op != op_reply || f->tag != last_tag || f->length > max_tail)
-		return broken();
-	char *text = malloc(f->length + 1);
-	if (!text || !read_all(text, f->length, NULL)) {
-		free(text);
-		return broken();
-	}
-	text[f->length] = 0;
-	int code = f->args[0];
-	if (code != 0)
-		fail(code, "%s", text);
+	struct request r = {0};
+	int code = submit(&r, f, tail);
+	if (code != IVM_OK)
+		return code;
+	pthread_mutex_lock(&talk);
+	while (!r.done)
+		read_or_wait();
+	pthread_mutex_unlock(&talk);
+	if (r.lost)
+		return is_over();
+	*f = r.reply;
+	if ((code = f->args[0]) != 0)
+		ivm_fail(code, "%s", r.text);
 	if (answer && code == 0)
-		*answer = text;
+		*answer = r.text;
 	else
-		free(text);
+		free(r.text);
 	if (file && code == 0)
-		*file = got;
-	else if (got >= 0)
-		close(got);
+		*file = r.file;
+	else if (r.file >= 0)
+		close(r.file);
 	return code;
 }
 
@@ -169,10 +273,7 @@ static int call(struct frame *f, const void *tail, int *file, char **answer)
 static int ask(enum op op, uint64_t a, uint64_t b, uint64_t c, const void *tail, size_t length)
 {
 	struct frame f = {.op = op, .length = length, .args = {a, b, c}};
-	pthread_mutex_lock(&lock);
-	int code = call(&f, tail, NULL, NULL);
-	pthread_mutex_unlock(&lock);
-	return code;
+	return call(&f, tail, NULL, NULL);
 }
 
 /* --- entering ------------------------------------------------------------------- */
@@ -206,12 +307,24 @@ static char *whole_file(const char *path, size_t *n)
 	return NULL;
 }
 
+/* hang_up ends the connection of an element that has not entered, or exits. */
+static int hang_up(void)
+{
+	pthread_mutex_lock(&talk);
+	if (connection >= 0)
+		close(connection);
+	connection = -1;
+	over = true;
+	pthread_mutex_unlock(&talk);
+	return ivm_fail(IVM_ERROR_OVER, "the node has ended the connection: the program is over, or its node is");
+}
+
 static int connect_to(const char *socket_name)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	size_t n = strlen(socket_name);
 	if (n >= sizeof address.sun_path)
-		return fail(IVM_ERROR_INVALID, "the socket's name is too long: %s", socket_name);
+		return ivm_fail(IVM_ERROR_INVALID, "the socket's name is too long: %s", socket_name);
 	memcpy(address.sun_path, socket_name, n);
 	socklen_t length = offsetof(struct sockaddr_un, sun_path) + n + 1;
 	if (socket_name[0] == '@') {
@@ -220,7 +333,7 @@ static int connect_to(const char *socket_name)
 	}
 	connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (connection < 0 || connect(connection, (struct sockaddr *)&address, length) != 0) {
-		int code = fail(IVM_ERROR_REFUSED, "no node answers at %s (start one with muster node): %s", socket_name, strerror(errno));
+		int code = ivm_fail(IVM_ERROR_REFUSED, "no node answers at %s (start one with muster node): %s", socket_name, strerror(errno));
 		if (connection >= 0)
 			close(connection);
 		connection = -1;
@@ -229,8 +342,8 @@ static int connect_to(const char *socket_name)
 	const char greeting[] = "{\"request\":\"ivm\"}\n", welcome[] = "{}\n";
 	char said[sizeof welcome] = "";
 	if (!write_all(greeting, sizeof greeting - 1) || !read_all(said, sizeof welcome - 1, NULL) || strcmp(said, welcome) != 0) {
-		broken();
-		return fail(IVM_ERROR_REFUSED, "the node at %s takes no elements: is it of the same version?", socket_name);
+		hang_up();
+		return ivm_fail(IVM_ERROR_REFUSED, "the node at %s takes no elements: is it of the same version?", socket_name);
 	}
 	return IVM_OK;
 }
@@ -286,7 +399,7 @@ static int enter(void)
 	const char *socket_name = getenv("MUSTER_SOCKET"), *mine = getenv("MUSTER_IVM");
 	struct frame f = {.op = op_enter, .args = {0, version}};
 	if (connection >= 0)
-		return fail(IVM_ERROR_INVALID, "the element has entered already");
+		return ivm_fail(IVM_ERROR_INVALID, "the element has entered already");
 	int code = connect_to(socket_name && *socket_name ? socket_name : "@muster");
 	if (code != IVM_OK)
 		return code;
@@ -294,14 +407,14 @@ static int enter(void)
 		unsigned long long program, id;
 		int key = 0;
 		if (sscanf(mine, "%llu:%llu:%n", &program, &id, &key) != 2 || key == 0) {
-			broken();
-			return fail(IVM_ERROR_INVALID, "MUSTER_IVM is %s: start the program with muster run", mine);
+			hang_up();
+			return ivm_fail(IVM_ERROR_INVALID, "MUSTER_IVM is %s: start the program with muster run", mine);
 		}
 		f.args[0] = program;
 		f.args[2] = id;
 		f.length = strlen(mine + key);
 		if (!write_all(&f, sizeof f) || !write_all(mine + key, f.length))
-			return broken();
+			return hang_up();
 	} else {
 		size_t n = 0;
 		char *tail = launch(&n);
@@ -309,15 +422,16 @@ static int enter(void)
 		bool sent = tail && n <= max_tail && send_launch(&f, tail);
 		free(tail);
 		if (!sent)
-			return broken();
+			return hang_up();
 	}
 	char text[512] = "";
 	if (!read_all(&f, sizeof f, NULL) || f.length >= sizeof text || !read_all(text, f.length, NULL))
-		return broken();
+		return hang_up();
 	if (f.args[0] != 0) {
-		broken();
-		return fail(f.args[0], "%s", text);
+		hang_up();
+		return ivm_fail(f.args[0], "%s", text);
 	}
+	over = false;
 	my_id = f.args[1], my_group = f.args[2], my_kind = f.args[3], my_gpu = f.args[4], my_node = f.args[5];
 	return my_kind == IVM_GPU ? open_gpu() : IVM_OK;
 }
@@ -332,12 +446,12 @@ EXPORT int ivmEnter(void)
 
 EXPORT int ivmExit(void)
 {
-	struct frame f = {.op = op_exit};
+	int code = ask(op_exit, 0, 0, 0, NULL, 0);
 	pthread_mutex_lock(&lock);
-	int code = call(&f, NULL, NULL, NULL);
-	if (connection >= 0)
-		close(connection);
-	connection = -1;
+	char why[sizeof last_error];
+	memcpy(why, last_error, sizeof why); /* hanging up is no error then */
+	hang_up();
+	memcpy(last_error, why, sizeof why);
 	pthread_mutex_unlock(&lock);
 	return code;
 }
@@ -347,7 +461,7 @@ EXPORT int ivmExit(void)
 EXPORT int ivmCreateDev(int node, int type, ivm_device *device)
 {
 	if (!device || (type != IVM_CPU && type != IVM_GPU && type < IVM_GPU_0))
-		return fail(IVM_ERROR_INVALID, "there is no type %d of devices", type);
+		return ivm_fail(IVM_ERROR_INVALID, "there is no type %d of devices", type);
 	*device = (ivm_device){node, type};
 	return IVM_OK;
 }
@@ -367,10 +481,8 @@ EXPORT int ivmCreatePEs(ivm_device device, int count, ivm_pe *elements)
 	char *made = NULL;
 	last_created = 0;
 	if (count < 1)
-		return fail(IVM_ERROR_INVALID, "%d elements cannot be created", count);
-	pthread_mutex_lock(&lock);
+		return ivm_fail(IVM_ERROR_INVALID, "%d elements cannot be created", count);
 	int code = call(&f, NULL, NULL, &made);
-	pthread_mutex_unlock(&lock);
 	if (code == IVM_OK) {
 		last_created = f.length / sizeof(ivm_pe);
 		if (elements)
@@ -384,18 +496,43 @@ EXPORT int ivmKillPEs(ivm_device device, int count, const ivm_pe *elements)
 {
 	(void)device; /* their numbers say where they are */
 	if (count < 1 || !elements)
-		return fail(IVM_ERROR_INVALID, "no element is named");
+		return ivm_fail(IVM_ERROR_INVALID, "no element is named");
 	return ask(op_kill, 0, 0, 0, elements, count * sizeof *elements);
 }
 
-static int entered(void) { return connection >= 0 ? IVM_OK : fail(IVM_ERROR_OVER, "the element has not entered, or the program is over"); }
+static int entered(void) { return connection >= 0 ? IVM_OK : is_over(); }
 
 EXPORT int ivmGetMyId(int *id) { *id = my_id; return entered(); }
 EXPORT int ivmGetMyGroupId(int *group) { *group = my_group; return entered(); }
 EXPORT int ivmGetMyDevType(int *type) { *type = my_kind; return entered(); }
 EXPORT int ivmGetMyNode(int *node) { *node = my_node; return entered(); }
 
-EXPORT int ivmSetMaxPesId(int most) { return most < 0 ? fail(IVM_ERROR_INVALID, "no element has number %d", most) : ask(op_set_max, most, 0, 0, NULL, 0); }
+EXPORT int ivmGetMyDev(ivm_device *device)
+{
+	*device = (ivm_device){my_node, my_kind == IVM_GPU ? IVM_GPU_N((int)my_gpu) : IVM_CPU};
+	return entered();
+}
+
+EXPORT int ivmGetDevs(int type, ivm_device *devices, int most, int *count)
+{
+	struct frame f = {.op = op_devices};
+	char *numbers = NULL; /* cores and GPUs of each node */
+	if ((type != IVM_CPU && type != IVM_GPU) || !count || (most > 0 && !devices))
+		return ivm_fail(IVM_ERROR_INVALID, "devices of type %d, or where they go, make no sense", type);
+	int code = call(&f, NULL, NULL, &numbers);
+	*count = 0;
+	for (size_t node = 0; code == IVM_OK && node < f.length / 16; node++) {
+		uint64_t there[2];
+		memcpy(there, numbers + 16 * node, sizeof there);
+		for (uint64_t i = 0; i < (type == IVM_CPU ? 1 : there[1]); i++, ++*count)
+			if (*count < most)
+				devices[*count] = (ivm_device){node, type == IVM_CPU ? IVM_CPU : IVM_GPU_N((int)i)};
+	}
+	free(numbers);
+	return code;
+}
+
+EXPORT int ivmSetMaxPesId(int most) { return most < 0 ? ivm_fail(IVM_ERROR_INVALID, "no element has number %d", most) : ask(op_set_max, most, 0, 0, NULL, 0); }
 EXPORT int ivmWait(ivm_pe element) { return ask(op_wait, element, 0, 0, NULL, 0); }
 EXPORT int ivmSignal(void) { return ask(op_signal, 0, 0, 0, NULL, 0); }
 EXPORT int ivmBarrier(void) { return ask(op_barrier, 0, 0, 0, NULL, 0); }
@@ -403,9 +540,7 @@ EXPORT int ivmBarrier(void) { return ask(op_barrier, 0, 0, 0, NULL, 0); }
 EXPORT int ivmWaitAny(ivm_pe *element)
 {
 	struct frame f = {.op = op_wait_any};
-	pthread_mutex_lock(&lock);
 	int code = call(&f, NULL, NULL, NULL);
-	pthread_mutex_unlock(&lock);
 	if (element && (code == IVM_OK || code == IVM_ERROR_DEAD))
 		*element = f.args[1];
 	return code;
@@ -413,13 +548,13 @@ EXPORT int ivmWaitAny(ivm_pe *element)
 
 /* --- GPUs ----------------------------------------------------------------------- */
 
-static int cuda_failed(int result, const char *what) { return fail(IVM_ERROR_CUDA, "%s failed on the element's GPU: CUDA error %d", what, result); }
+static int cuda_failed(int result, const char *what) { return ivm_fail(IVM_ERROR_CUDA, "%s failed on the element's GPU: CUDA error %d", what, result); }
 
 static int open_gpu(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 	if (!library)
-		return fail(IVM_ERROR_CUDA, "an element on a GPU needs libcuda.so.1 (muster run sets where it is): %s", dlerror());
+		return ivm_fail(IVM_ERROR_CUDA, "an element on a GPU needs libcuda.so.1 (muster run sets where it is): %s", dlerror());
 	struct {
 		const char *name;
 		void *to;
@@ -431,7 +566,7 @@ static int open_gpu(void)
 	for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
 		void *f = dlsym(library, functions[i].name);
 		if (!f)
-			return fail(IVM_ERROR_CUDA, "libcuda.so.1 has no %s", functions[i].name);
+			return ivm_fail(IVM_ERROR_CUDA, "libcuda.so.1 has no %s", functions[i].name);
 		memcpy(functions[i].to, &f, sizeof f);
 	}
 	int device, result = cuda.init(0);
@@ -465,7 +600,7 @@ static int from_device(struct mapping *m, uint64_t from, uint64_t n)
 	char *host = m->host + m->offset, *now = malloc(n < piece ? n : piece);
 	void *before;
 	if (!now)
-		return fail(IVM_ERROR_NO_MEMORY, "there is no memory to compare the device's with");
+		return ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory to compare the device's with");
 	int result = cuda.push(cuda.context);
 	for (uint64_t end = from + n; result == 0 && from < end;) {
 		uint64_t part = end - from < piece ? end - from : piece;
@@ -544,7 +679,7 @@ static int take(const char *name, const struct frame *f, int file, uint64_t offs
 	struct mapping *m = calloc(1, sizeof *m);
 	if (!m || file < 0) {
 		free(m);
-		return fail(IVM_ERROR_REFUSED, "the node sent no memory for object %s", name);
+		return ivm_fail(IVM_ERROR_REFUSED, "the node sent no memory for object %s", name);
 	}
 	m->number = f->args[1], m->size = f->args[2];
 	m->offset = offset;
@@ -555,7 +690,7 @@ static int take(const char *name, const struct frame *f, int file, uint64_t offs
 	if (!m->name || m->host == MAP_FAILED) {
 		m->host = NULL;
 		forget(m);
-		return fail(IVM_ERROR_NO_MEMORY, "mapping object %s: %s", name, strerror(errno));
+		return ivm_fail(IVM_ERROR_NO_MEMORY, "mapping object %s: %s", name, strerror(errno));
 	}
 	m->memory = m->host + offset;
 	int code = IVM_OK;
@@ -569,7 +704,7 @@ static int take(const char *name, const struct frame *f, int file, uint64_t offs
 		if (result == 0)
 			result = cuda.pop(&before);
 		m->memory = (char *)(uintptr_t)buffer;
-		code = !m->twin ? fail(IVM_ERROR_NO_MEMORY, "there is no memory for a twin") : result != 0 ? cuda_failed(result, "allocating memory") : to_device(m, 0, m->length);
+		code = !m->twin ? ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory for a twin") : result != 0 ? cuda_failed(result, "allocating memory") : to_device(m, 0, m->length);
 	}
 	if (code != IVM_OK) {
 		forget(m);
@@ -584,14 +719,18 @@ static int take(const char *name, const struct frame *f, int file, uint64_t offs
 static int obtain(enum op op, const char *name, void *pointer, uint64_t offset, uint64_t length)
 {
 	if (!name || !pointer)
-		return fail(IVM_ERROR_INVALID, "an object's name, or where its address goes, is missing");
+		return ivm_fail(IVM_ERROR_INVALID, "an object's name, or where its address goes, is missing");
 	pthread_mutex_lock(&lock);
 	struct mapping *m = op == op_map ? known(name, offset, length) : NULL;
 	int code = IVM_OK, file = -1;
 	if (!m) {
 		struct frame f = {.op = op, .length = strlen(name), .args = {op == op_map ? offset : length, length}};
+		pthread_mutex_unlock(&lock);
 		code = call(&f, name, &file, NULL);
-		if (code == IVM_OK)
+		pthread_mutex_lock(&lock);
+		if (code == IVM_OK && op == op_map && (m = known(name, offset, length)))
+			close(file); /* another thread has mapped it meanwhile */
+		else if (code == IVM_OK)
 			code = take(name, &f, file, offset, length, &m);
 	}
 	if (code == IVM_OK)
@@ -612,7 +751,7 @@ EXPORT int ivmMap(const char *name, void *pointer, size_t size)
 	uint64_t there = find(memory, NULL)->size;
 	pthread_mutex_unlock(&lock);
 	if (there < size)
-		return fail(IVM_ERROR_INVALID, "object %s has %llu bytes, less than %zu", name, (unsigned long long)there, size);
+		return ivm_fail(IVM_ERROR_INVALID, "object %s has %llu bytes, less than %zu", name, (unsigned long long)there, size);
 	memcpy(pointer, &memory, sizeof memory);
 	return IVM_OK;
 }
@@ -620,11 +759,11 @@ EXPORT int ivmMap(const char *name, void *pointer, size_t size)
 EXPORT int ivmMapSubset(const char *name, void *pointer, size_t offset, size_t size)
 {
 	if (size == 0)
-		return fail(IVM_ERROR_INVALID, "no bytes of object %s are named", name);
+		return ivm_fail(IVM_ERROR_INVALID, "no bytes of object %s are named", name);
 	return obtain(op_map, name, pointer, offset, size);
 }
 
-static int not_mapped(const void *memory) { return fail(IVM_ERROR_INVALID, "no object is mapped at %p", memory); }
+static int not_mapped(const void *memory) { return ivm_fail(IVM_ERROR_INVALID, "no object is mapped at %p", memory); }
 
 EXPORT int ivmUnmap(void *memory)
 {
@@ -640,15 +779,13 @@ EXPORT int ivmFree(void *memory)
 {
 	pthread_mutex_lock(&lock);
 	struct mapping *m = find(memory, NULL);
-	int code = IVM_OK;
-	if (m) {
-		struct frame f = {.op = op_free, .length = strlen(m->name)};
-		code = call(&f, m->name, NULL, NULL);
-		if (code == IVM_OK)
-			forget(m);
-	}
+	char *name = m ? strdup(m->name) : NULL;
 	pthread_mutex_unlock(&lock);
-	return m ? code : not_mapped(memory);
+	if (!name)
+		return not_mapped(memory);
+	int code = ask(op_free, 0, 0, 0, name, strlen(name));
+	free(name);
+	return code == IVM_OK ? ivmUnmap(memory) : code;
 }
 
 EXPORT void *ivmHost(const void *memory)
@@ -660,51 +797,154 @@ EXPORT void *ivmHost(const void *memory)
 	return m ? m->host + offset : NULL;
 }
 
-/* synchronise puts or gets bytes. Those beyond the object are left out: Listing 5-1 names some. */
-static int synchronise(enum op op, void *memory, size_t size)
+/* begin_exchange makes the frame of a put or get of bytes. Those beyond the object are left out:
+ * Listing 5-1 names some. What kernels changed is in the node's copy then. */
+static int begin_exchange(enum op op, void *memory, size_t *size, struct frame *f, bool *on_gpu)
 {
 	uint64_t offset;
 	pthread_mutex_lock(&lock);
 	struct mapping *m = find(memory, &offset);
 	int code = m ? IVM_OK : not_mapped(memory);
-	if (m && size > m->offset + m->length - offset)
-		size = m->offset + m->length - offset;
-	if (code == IVM_OK && m->twin && op == op_put)
-		code = from_device(m, offset - m->offset, size);
-	if (code == IVM_OK) {
-		struct frame f = {.op = op, .args = {m->number, offset, size}};
-		code = call(&f, NULL, NULL, NULL);
+	if (m && *size > m->offset + m->length - offset)
+		*size = m->offset + m->length - offset;
+	if (m && m->twin && op == op_put)
+		code = from_device(m, offset - m->offset, *size);
+	if (m) {
+		*f = (struct frame){.op = op, .args = {m->number, offset, *size}};
+		*on_gpu = m->twin;
 	}
-	if (code == IVM_OK && m->twin && op == op_get)
-		code = to_device(m, offset - m->offset, size);
 	pthread_mutex_unlock(&lock);
 	return code;
 }
 
-EXPORT int ivmSyncPut(void *memory, size_t size) { return synchronise(op_put, memory, size); }
-EXPORT int ivmSyncGet(void *memory, size_t size) { return synchronise(op_get, memory, size); }
+/* end_get brings what an element on a GPU got to the device, if it is still mapped. */
+static int end_get(void *memory, size_t size)
+{
+	uint64_t offset;
+	pthread_mutex_lock(&lock);
+	struct mapping *m = find(memory, &offset);
+	int code = m && m->twin ? to_device(m, offset - m->offset, size) : IVM_OK;
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+static int synchronise(enum op op, void *memory, size_t size, bool all)
+{
+	struct frame f;
+	bool on_gpu;
+	int code = begin_exchange(op, memory, &size, &f, &on_gpu);
+	f.args[3] = all;
+	if (code == IVM_OK)
+		code = call(&f, NULL, NULL, NULL);
+	return code == IVM_OK && on_gpu && op == op_get ? end_get(memory, size) : code;
+}
+
+EXPORT int ivmSyncPut(void *memory, size_t size) { return synchronise(op_put, memory, size, false); }
+EXPORT int ivmSyncOverwrite(void *memory, size_t size) { return synchronise(op_put, memory, size, true); }
+EXPORT int ivmSyncGet(void *memory, size_t size) { return synchronise(op_get, memory, size, false); }
+
+/* --- asynchronous forms --------------------------------------------------------- */
+
+/* unanswered counts the asynchronous requests that have no reply. The caller holds talk. */
+static int unanswered(void)
+{
+	int n = 0;
+	for (struct request *r = started; r; r = r->later)
+		n += !r->done;
+	return n;
+}
+
+static int start(enum op op, void *memory, size_t size, ivm_request *request)
+{
+	struct frame f;
+	bool on_gpu;
+	struct request *r = request ? calloc(1, sizeof *r) : NULL;
+	if (!r)
+		return request ? ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory for a request") : ivm_fail(IVM_ERROR_INVALID, "it is not said where the request goes");
+	int code = begin_exchange(op, memory, &size, &f, &on_gpu);
+	if (code == IVM_OK && on_gpu && op == op_get)
+		r->memory = memory, r->size = size;
+	pthread_mutex_lock(&talk);
+	while (code == IVM_OK && !over && unanswered() >= max_unanswered)
+		read_or_wait();
+	pthread_mutex_unlock(&talk);
+	if (code == IVM_OK)
+		code = submit(r, &f, NULL);
+	if (code != IVM_OK) {
+		free(r);
+		return code;
+	}
+	pthread_mutex_lock(&talk);
+	r->later = started;
+	started = r;
+	pthread_mutex_unlock(&talk);
+	*request = r->tag;
+	return IVM_OK;
+}
+
+EXPORT int ivmAsyncPut(void *memory, size_t size, ivm_request *request) { return start(op_put, memory, size, request); }
+EXPORT int ivmAsyncGet(void *memory, size_t size, ivm_request *request) { return start(op_get, memory, size, request); }
+
+/* place is where a request is in the list; one that is not there at the end. The caller holds talk. */
+static struct request **place(ivm_request request)
+{
+	struct request **at = &started;
+	while (*at && (*at)->tag != request)
+		at = &(*at)->later;
+	return at;
+}
+
+EXPORT int ivmAsyncTest(ivm_request request, int *done)
+{
+	pthread_mutex_lock(&talk);
+	struct pollfd readable = {.fd = connection, .events = POLLIN};
+	while (*place(request) && !(*place(request))->done && !reading && !over && poll(&readable, 1, 0) > 0)
+		read_one();
+	struct request *r = *place(request);
+	if (r && done)
+		*done = r->done;
+	pthread_mutex_unlock(&talk);
+	return r ? IVM_OK : ivm_fail(IVM_ERROR_INVALID, "there is no request %llu, or it was waited for", (unsigned long long)request);
+}
+
+EXPORT int ivmAsyncWait(ivm_request request)
+{
+	pthread_mutex_lock(&talk);
+	struct request **at = place(request), *r = *at;
+	if (r)
+		*at = r->later; /* nobody else waits for it */
+	while (r && !r->done)
+		read_or_wait();
+	pthread_mutex_unlock(&talk);
+	if (!r)
+		return ivm_fail(IVM_ERROR_INVALID, "there is no request %llu, or it was waited for", (unsigned long long)request);
+	int code = r->lost ? is_over() : (int)r->reply.args[0];
+	if (!r->lost && code != IVM_OK)
+		ivm_fail(code, "%s", r->text);
+	if (code == IVM_OK && r->memory)
+		code = end_get(r->memory, r->size);
+	if (!r->lost && r->file >= 0)
+		close(r->file);
+	free(r->text);
+	free(r);
+	return code;
+}
+
+/* --- groups --------------------------------------------------------------------- */
 
 /* synchronise_group does one object after the other. The caller's own device buffer takes part. */
 static int synchronise_group(enum op op, void *const *memory, const size_t *sizes, int count)
 {
-	int code = count > 0 && memory && sizes ? IVM_OK : fail(IVM_ERROR_INVALID, "no memory is named");
-	pthread_mutex_lock(&lock);
+	int code = count > 0 && memory && sizes ? IVM_OK : ivm_fail(IVM_ERROR_INVALID, "no memory is named");
 	for (int i = 0; code == IVM_OK && i < count; i++) {
-		uint64_t range[2];
-		struct mapping *m = find(memory[i], &range[0]);
-		if (!m) {
-			code = not_mapped(memory[i]);
-			break;
-		}
-		uint64_t most = m->offset + m->length - range[0];
-		range[1] = sizes[i] < most ? sizes[i] : most;
-		if (m->twin)
-			code = from_device(m, range[0] - m->offset, range[1]);
-		struct frame f = {.op = op, .length = sizeof range, .args = {m->number}};
+		struct frame f;
+		size_t size = sizes[i];
+		bool on_gpu;
+		code = begin_exchange(op_put, memory[i], &size, &f, &on_gpu);
+		uint64_t range[] = {f.args[1], size};
 		if (code == IVM_OK)
-			code = call(&f, range, NULL, NULL);
+			code = ask(op, f.args[0], 0, 0, range, sizeof range);
 	}
-	pthread_mutex_unlock(&lock);
 	return code;
 }
 

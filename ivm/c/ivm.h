@@ -2,8 +2,7 @@
  * Link with -lmuster-ivm; docs/ivm.md has the memory model and a tutorial.
  *
  * The names are those of the paper's 21 calls; those marked as additions are ours. All return
- * IVM_OK or an error; ivmLastError() says it in words. Calls of several threads are done one after
- * the other. Pointers of an element on a GPU are device pointers, for kernels; ivmHost() is the
+ * IVM_OK or an error; ivmLastError() says it in words. Threads may call at the same time. Pointers of an element on a GPU are device pointers, for kernels; ivmHost() is the
  * node's copy of the same bytes. */
 #ifndef MUSTER_IVM_H
 #define MUSTER_IVM_H
@@ -43,6 +42,7 @@ typedef struct ivm_device {
 } ivm_device;
 
 typedef uint64_t ivm_pe;
+typedef uint64_t ivm_request;
 
 /* Initialisation and finalisation */
 int ivmEnter(void);
@@ -78,8 +78,45 @@ int ivmCreated(void);                   /* elements that the last ivmCreatePEs o
 int ivmWaitAny(ivm_pe *element);        /* the next signal or end of any other element */
 int ivmBarrier(void);                   /* of the caller's group: those that one call created */
 int ivmGetMyNode(int *node);
+int ivmGetMyDev(ivm_device *device);
+/* All GPUs (IVM_GPU), or the CPUs of each node (IVM_CPU): COUNT of them, of which at most MOST are
+ * written. On node 0 only. */
+int ivmGetDevs(int type, ivm_device *devices, int most, int *count);
 void *ivmHost(const void *memory);      /* the node's copy of an element on a GPU; NULL if it is none */
 const char *ivmLastError(void);         /* of this thread */
+
+/* Put of all bytes, also of those that have not changed here: others may have put something else. */
+int ivmSyncOverwrite(void *memory, size_t size);
+
+/* Put and get while the caller computes. The memory must not change, and after a get not be used,
+ * before the request was waited for. Each is waited for once; Test says whether that would be at
+ * once. An element on a GPU copies between the device and the node's copy in AsyncPut and AsyncWait. */
+int ivmAsyncPut(void *memory, size_t size, ivm_request *request);
+int ivmAsyncGet(void *memory, size_t size, ivm_request *request);
+int ivmAsyncTest(ivm_request request, int *done);
+int ivmAsyncWait(ivm_request request);
+
+/* Load balancing. The first element calls a Root, all others the Child of the same name, and no
+ * other elements are created meanwhile. Functions of the program return 0, or an error with which
+ * Child, or Root, returns. Children put their own results.
+ *
+ * Spawning (DS-LB): an element computes one portion, has the next element created on its device,
+ * and puts. EACH, if there is one, is called before each iteration, and after the last one. */
+int ivmSpawningRoot(const ivm_device *devices, int count, int portions, int iterations, int (*each)(int iteration, void *context), void *context);
+int ivmSpawningChild(int portions, int (*compute)(int portion, void *context), int (*put)(int portion, void *context), void *context);
+
+/* Monitoring (OM-LB): after each iteration devices whose time is below THRESHOLD times the least get
+ * one more element, up to MOST. */
+int ivmMonitoringRoot(const ivm_device *devices, int count, int iterations, double threshold, int most);
+int ivmMonitoringChild(int (*step)(int iteration, int part, int parts, void *context), void *context);
+
+/* Guided (ours): one element a device does pieces of ITEMS, as large as its measured speed says. If
+ * an element dies, others do its piece. */
+int ivmGuidedRoot(const ivm_device *devices, int count, long items);
+int ivmGuidedChild(int (*work)(long from, long to, void *context), void *context);
+
+/* The items of one of several equal parts. */
+void ivmShare(long items, int part, int parts, long *from, long *to);
 
 #ifdef __cplusplus
 }

@@ -39,14 +39,14 @@ func newCluster(nodes int, size uint64, masters ...int) *cluster {
 	return c
 }
 
-// clone is a deep copy.
-func (c *cluster) clone() *cluster {
-	to := newCluster(len(c.copies), c.size, c.masters...)
-	for n, row := range c.copies {
+// assign makes the cluster equal to another one of its shape, of whose pages only the first bytes
+// are used.
+func (c *cluster) assign(from *cluster, bytes int) {
+	for n, row := range from.copies {
 		for o, x := range row {
-			y := to.copies[n][o]
-			copy(y.mem, x.mem)
-			copy(y.base, x.base)
+			y := c.copies[n][o]
+			copy(y.mem[:bytes], x.mem)
+			copy(y.base[:bytes], x.base)
 			if x.master != nil {
 				copy(y.master.versions, x.master.versions)
 			} else {
@@ -54,7 +54,6 @@ func (c *cluster) clone() *cluster {
 			}
 		}
 	}
-	return to
 }
 
 // a put or get, in the steps in which it happens: begin on the caller's node, serve at the

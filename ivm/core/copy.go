@@ -216,15 +216,39 @@ func (m *Mirror) Changes(r Range, page int, p *Patch) (changed bool) {
 	if m.versions[page] == 0 || bytes.Equal(mem[from:to], twin[from:to]) {
 		return false
 	}
-	// Elements may go on writing: what is sent is what the twin gets.
-	p.begin(page, m.versions[page])
-	copy(p.data[from:to], mem[from:to])
+	m.snapshot(page, from, to, p)
 	p.compare(twin, from, to)
-	copy(twin[from:to], p.data[from:to])
+	m.sent(page, from, to, p)
+	return true
+}
+
+// All is all bytes of r on a page as a patch, also those that have not changed: the master gets them
+// whatever it has. The patch is good until it is used again.
+func (m *Mirror) All(r Range, page int, p *Patch) (mapped bool) {
+	if m.versions[page] == 0 {
+		return false
+	}
+	from, to := r.within(page)
+	m.snapshot(page, from, to, p)
+	for i := from; i < to; i++ {
+		p.mask[i/64] |= 1 << (i % 64)
+	}
+	m.sent(page, from, to, p)
+	return true
+}
+
+// snapshot begins a patch. Elements may go on writing: what is sent is what the twin gets.
+func (m *Mirror) snapshot(page, from, to int, p *Patch) {
+	p.begin(page, m.versions[page])
+	copy(p.data[from:to], pageOf(m.mem, page)[from:to])
+}
+
+// sent notes what a patch puts.
+func (m *Mirror) sent(page, from, to int, p *Patch) {
+	copy(pageOf(m.twin, page)[from:to], p.data[from:to])
 	if p.isWhole() {
 		p.whole = p.data[:]
 	}
-	return true
 }
 
 // Confirm takes the version that a page has at the master after a put; 0 if the mirror lacks what

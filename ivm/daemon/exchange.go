@@ -32,9 +32,18 @@ func (o *object) lock(r core.Range) (unlock func()) {
 	}
 }
 
+// way is what an exchange does with a range of this node's mirror.
+type way int
+
+const (
+	get       way = iota
+	put           // what has changed goes to the master
+	overwrite     // all of it does
+)
+
 // exchange puts a range of this node's mirror to the master, or gets it from there. Where the
 // master is, it has no effect.
-func (m *member) exchange(o *object, r core.Range, put bool) (moved uint64, err error) {
+func (m *member) exchange(o *object, r core.Range, how way) (moved uint64, err error) {
 	if o.mirror == nil {
 		return 0, nil
 	}
@@ -44,7 +53,8 @@ func (m *member) exchange(o *object, r core.Range, put bool) (moved uint64, err 
 	}
 	defer done()
 	defer o.lock(r)()
-	if !put {
+	defer func() { m.note(how, moved) }()
+	if how == get {
 		return m.get(o, r, o.mirror.Update, true)
 	}
 	o.mu.Lock()
@@ -53,7 +63,10 @@ func (m *member) exchange(o *object, r core.Range, put bool) (moved uint64, err 
 	if some {
 		return 0, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("bytes %d to %d of the object are not mapped: map what is put", missing.Offset, missing.End())}
 	}
-	return m.put(o, r)
+	if how == overwrite {
+		return m.put(o, r, o.mirror.All)
+	}
+	return m.put(o, r, o.mirror.Changes)
 }
 
 // fill fetches the pages of a range that were never fetched.
@@ -71,7 +84,8 @@ func (m *member) fill(o *object, r core.Range) error {
 		return nil
 	}
 	take := func(_ core.Range, page int, version uint32, data []byte) { o.mirror.Fill(page, version, data) }
-	_, err = m.get(o, missing, take, false)
+	moved, err := m.get(o, missing, take, false)
+	m.note(get, moved)
 	return err
 }
 
@@ -126,9 +140,13 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 // block begins with a byte that says whether it is the last of a request.
 func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
 	requests := (pages + segmentPages - 1) / segmentPages
+	replies := requests * (segmentPages/proto.BlockPages + 1) // at most: the master may lie
 	return ahead(func(buffer []byte) ([]byte, error) {
 		if requests == 0 {
 			return nil, nil
+		}
+		if replies--; replies < 0 {
+			return nil, errors.New("the master does not stop sending pages")
 		}
 		buffer = roomFor(buffer, pages)
 		f, err := proto.ReadInto(c.in, buffer[1:cap(buffer)])
@@ -171,9 +189,9 @@ func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
 	return nil
 }
 
-// put sends the master what has changed in a range. If the connection breaks, nobody knows what has
+// put sends the master patches of the pages of a range. If the connection breaks, nobody knows what has
 // arrived: this node gives up its mirror then, rather than have it differ from what it believes.
-func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
+func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
 		return 0, err
@@ -187,7 +205,7 @@ func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
 	frames := make(chan struct{}, unanswered)
 	sent := make(chan error, 1)
 	go func() {
-		n, err := c.sendChanges(o, r, frames)
+		n, err := c.sendPatches(o, r, of, frames)
 		moved = n
 		close(frames)
 		sent <- err
@@ -212,8 +230,11 @@ func (m *member) put(o *object, r core.Range) (moved uint64, err error) {
 	return moved, m.broken(o.Master, <-sent)
 }
 
-// sendChanges sends what has changed in a range, and says so for each frame.
-func (c *dataConn) sendChanges(o *object, r core.Range, frames chan<- struct{}) (moved uint64, err error) {
+// patches makes the patch of a page of a range, if there is one. It is called with the object's mu.
+type patches func(r core.Range, page int, p *core.Patch) bool
+
+// sendPatches sends the patches of a range, and says so for each frame.
+func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<- struct{}) (moved uint64, err error) {
 	next, count := r.Pages()
 	end := next + count
 	var p core.Patch
@@ -222,7 +243,7 @@ func (c *dataConn) sendChanges(o *object, r core.Range, frames chan<- struct{}) 
 		empty := len(buffer)
 		for ; next < end && len(buffer) < blockBytes; next++ {
 			o.mu.Lock()
-			if o.mirror.Changes(r, next, &p) {
+			if of(r, next, &p) {
 				buffer = p.Append(buffer)
 			}
 			o.mu.Unlock()
@@ -355,12 +376,16 @@ func (m *member) syncMirror(f *proto.Frame) (moved uint64, err error) {
 	if err != nil || o.mirror == nil {
 		return 0, err
 	}
+	how := get
+	if f.Args[1] == 1 {
+		how = put
+	}
 	for _, r := range ranges {
 		o.mu.Lock()
 		parts := o.mirror.Mapped(r)
 		o.mu.Unlock()
 		for _, part := range parts {
-			n, err := m.exchange(o, part, f.Args[1] == 1)
+			n, err := m.exchange(o, part, how)
 			if moved += n; err != nil {
 				return moved, err
 			}

@@ -27,6 +27,7 @@ type member struct {
 	over       chan struct{} // closed when the program is
 	ended      chan struct{} // closed when nothing of it is left here
 	outputs    sync.WaitGroup
+	moved      traffic
 
 	mu       sync.Mutex
 	why      *core.Failure // it is over; nil before
@@ -65,6 +66,16 @@ func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *me
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
 		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
 	}
+}
+
+// living is how many elements there are now. The caller holds mu.
+func (m *member) living() (n int) {
+	for _, e := range m.elements {
+		if !e.isGone {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *member) element(id core.ElementID) *element {
@@ -113,10 +124,15 @@ func (m *member) perform(e core.Effect) {
 	case core.Start:
 		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
 		m.mu.Lock()
-		if m.why == nil {
+		full := m.living() >= maxElements || m.elements[e.Element] != nil
+		if m.why == nil && !full {
 			m.elements[e.Element] = x
 		}
 		m.mu.Unlock()
+		if full {
+			m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("node %s has %d elements of the program, as many as it may, or this one already", m.service.cfg.Name, maxElements)})
+			return
+		}
 		go m.start(e, x.key)
 	case core.Stop:
 		if x := m.element(e.Element); x != nil {
@@ -385,8 +401,8 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		event = func(c core.Caller) core.Event { return core.Barrier{Caller: c} }
 	case proto.Free:
 		event = func(c core.Caller) core.Event { return core.Free{Caller: c, Name: string(f.Tail)} }
-	case proto.Nodes:
-		return e.nodes(done)
+	case proto.Nodes, proto.Devices:
+		return e.nodes(done, f.Op)
 	default:
 		return e.handleMemory(f)
 	}
@@ -402,13 +418,19 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 }
 
 // nodes says what the program's nodes have. Only the root knows; it is on every node's way.
-func (e *element) nodes(done *proto.Frame) (*proto.Frame, *os.File, error) {
+func (e *element) nodes(done *proto.Frame, op proto.Op) (*proto.Frame, *os.File, error) {
 	r := e.member.root
 	if r == nil {
 		return nil, nil, &core.Failure{Code: core.Invalid, Text: "only elements on node 0 can ask what the nodes have"}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	done.Tail, _ = json.Marshal(r.infos)
+	if op == proto.Nodes {
+		done.Tail, _ = json.Marshal(r.infos)
+		return done, nil, nil
+	}
+	for _, i := range r.infos {
+		done.Tail = proto.AppendNumbers(done.Tail, uint64(i.Cores), uint64(i.GPUs))
+	}
 	return done, nil, nil
 }

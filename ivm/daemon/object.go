@@ -174,7 +174,11 @@ func (e *element) handleMemory(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		if !ok {
 			return nil, nil, outside(o, f.Args[1])
 		}
-		moved, err = m.exchange(o, r, f.Op == proto.Put)
+		how := get
+		if f.Op == proto.Put {
+			how = put + way(f.Args[3]&1)
+		}
+		moved, err = m.exchange(o, r, how)
 	case proto.PutGroup, proto.GetGroup:
 		var ranges []core.Range
 		if ranges, err = clipped(o, f.Tail); err == nil {

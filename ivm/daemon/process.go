@@ -50,6 +50,7 @@ func (m *member) start(e core.Start, key string) {
 	if stopped {
 		x.kill()
 	}
+	m.service.total.started.Add(1)
 	m.tell(core.Started{Element: e.Element})
 	err = cmd.Wait()
 	m.mu.Lock()

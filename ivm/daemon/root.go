@@ -40,7 +40,7 @@ func (m *member) becomeRoot(output []*os.File) error {
 		r.output[i] = os.NewFile(uintptr(copied), "output")
 	}
 	m.root, m.toRoot = r, localRoot{r}
-	r.nodes[0] = newQueue(func(v any) error { m.perform(v.(core.Effect)); return nil })
+	r.nodes[0] = newQueue(func(v any) error { m.perform(v.(core.Effect)); return nil }, func() { m.finish("the node is overloaded") })
 	_ = json.Unmarshal(m.service.info(), &r.infos[0])
 	r.step(core.Joined{Node: 0, Info: r.infos[0]})
 	return nil
@@ -119,7 +119,7 @@ func (r *root) join(ctx context.Context, n core.NodeID) error {
 	r.infos[n], r.links[n] = info, conn
 	r.nodes[n] = newQueue(func(v any) error {
 		return (&proto.Frame{Op: proto.FromRoot, Tail: proto.Encode(v)}).Write(conn)
-	})
+	}, func() { conn.Close() })
 	r.mu.Unlock()
 	r.step(core.Joined{Node: n, Info: info})
 	r.listening.Go(func() { r.listen(n, conn) })
@@ -234,10 +234,14 @@ type queue struct {
 	change *sync.Cond
 	list   []any
 	closed bool
+	full   func() // called when too much waits
 }
 
-func newQueue(do func(any) error) *queue {
-	q := &queue{}
+// maxQueued is how many effects may wait for a node. One that takes none any more is given up.
+const maxQueued = 1 << 18
+
+func newQueue(do func(any) error, full func()) *queue {
+	q := &queue{full: full}
 	q.change = sync.NewCond(&q.mu)
 	go q.run(do)
 	return q
@@ -246,10 +250,16 @@ func newQueue(do func(any) error) *queue {
 func (q *queue) put(v any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.list = append(q.list, v)
-		q.change.Signal()
+	if q.closed {
+		return
 	}
+	if len(q.list) >= maxQueued {
+		q.list, q.closed = nil, true
+		go q.full()
+	} else {
+		q.list = append(q.list, v)
+	}
+	q.change.Signal()
 }
 
 // close ends the queue when all was done.

@@ -18,6 +18,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -67,10 +68,12 @@ type Service struct {
 	cfg    Config
 	starts chan *startRequest
 	used   atomic.Int64 // bytes of objects
+	total  traffic      // of all programs
 
 	mu      sync.Mutex
 	members map[uint64]*member
 	closed  bool
+	had     bool // a program
 }
 
 // New makes a service.
@@ -105,10 +108,13 @@ func (s *Service) add(m *member) error {
 	switch {
 	case s.closed:
 		return &core.Failure{Code: core.Refused, Text: "the node is shutting down"}
+	case len(s.members) >= maxPrograms:
+		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("the node has %d programs with elements, as many as it may", maxPrograms)}
 	case s.members[m.program.ID] != nil:
 		return &core.Failure{Code: core.Invalid, Text: "the program has this node already: name each once (--nodes)"}
 	}
 	s.members[m.program.ID] = m
+	s.had = true
 	return nil
 }
 
@@ -123,6 +129,10 @@ func (s *Service) member(id uint64) *member {
 	defer s.mu.Unlock()
 	return s.members[id]
 }
+
+// maxPrograms is how many programs a node takes part in at a time, and maxElements how many elements
+// of one program it has at a time: a root daemon on another node may ask for anything.
+const maxPrograms, maxElements = 1024, 4096
 
 // joinTime is how long other nodes may take to join a program, and greetTime how long whoever
 // connects may take to say what it wants.
@@ -186,7 +196,7 @@ func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.elements[core.ElementID(f.Args[2])]
-	if e == nil || e.entered || e.key == "" || e.key != string(f.Tail) {
+	if e == nil || e.entered || e.key == "" || subtle.ConstantTimeCompare([]byte(e.key), f.Tail) != 1 {
 		return nil, &core.Failure{Code: core.Refused, Text: "the process was not started as an element of this program, or has entered already"}
 	}
 	e.entered = true
@@ -262,11 +272,11 @@ func (s *Service) Peer(ctx context.Context, conn net.Conn) {
 		s.join(conn, f)
 	case proto.Data:
 		m := s.member(f.Args[0])
-		if m == nil || m.program.Key != string(f.Tail) || f.Args[1] != proto.Version {
+		if m == nil || subtle.ConstantTimeCompare([]byte(m.program.Key), f.Tail) != 1 || f.Args[1] != proto.Version {
 			_ = proto.Failed(f.Tag, &core.Failure{Code: core.Over, Text: "the program is over on that node"}).Write(conn)
 			return
 		}
-		if from := core.NodeID(f.Args[2]); int(from) < len(m.program.Nodes) && proto.Done(f.Tag).Write(conn) == nil {
+		if from := core.NodeID(f.Args[2]); f.Args[2] < uint64(len(m.program.Nodes)) && proto.Done(f.Tag).Write(conn) == nil {
 			m.serveData(conn, from)
 		}
 	}
@@ -297,7 +307,7 @@ func (s *Service) joined(conn net.Conn, f *proto.Frame) (*member, error) {
 	if err := d.Decode(&p); err != nil {
 		return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
 	}
-	if f.Args[0] != proto.Version || p.ID == 0 || p.Key == "" || int(p.Self) < 1 || int(p.Self) >= len(p.Nodes) {
+	if f.Args[0] != proto.Version || p.ID == 0 || p.Key == "" || int(p.Self) < 1 || int(p.Self) >= len(p.Nodes) || len(p.Nodes) > core.MaxNodes {
 		return nil, &core.Failure{Code: core.Invalid, Text: "the daemons of the nodes do not understand each other: use the same version of Muster on all"}
 	}
 	credential, err := s.cfg.Account(p.User)

@@ -51,11 +51,12 @@ const (
 	Malloc   // size; tail: name. Reply: object, size, with a descriptor
 	Free     // tail: name
 	Map      // offset, length (0: all); tail: name. Reply: object, size, with a descriptor
-	Put      // object, offset, length. Reply: bytes that moved
-	Get      // likewise
+	Put      // object, offset, length, 1: also what has not changed. Reply: bytes that moved
+	Get      // object, offset, length. Reply: bytes that moved
 	PutGroup // object; tail: u64 offset, u64 length of each range
 	GetGroup
-	Nodes // Reply's tail: JSON of []core.NodeInfo
+	Nodes   // Reply's tail: JSON of []core.NodeInfo
+	Devices // Reply's tail: u64 cores, u64 GPUs of each node
 )
 
 // What daemons say.

@@ -3,6 +3,7 @@ package proto
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 
 	"muster/ivm/core"
@@ -67,5 +68,37 @@ func FuzzTails(f *testing.F) {
 		_, _ = DecodeEvent(b)
 		_, _ = DecodeEffect(b)
 		_, _ = Read(bytes.NewReader(b))
+	})
+}
+
+// A node that says anything of its elements hurts neither the root nor the elements of others.
+func FuzzLyingNode(f *testing.F) {
+	for _, e := range []core.Event{core.Started{Element: 1}, core.StartFailed{Element: 1, Reason: "no"}, core.Exit{Element: 1}, core.Ended{Element: 1},
+		core.Create{Caller: core.Caller{Element: 1, Tag: 2}, Device: core.Device{Node: core.Any, Kind: 9, Number: -7}, Count: 3},
+		core.Kill{Caller: core.Caller{Element: 1}, Elements: []core.ElementID{1, 1}}, core.Malloc{Caller: core.Caller{Element: 1}, Name: "A", Size: 1 << 63, Object: 5},
+		core.Wait{Caller: core.Caller{Element: 1}, For: 0}, core.Barrier{Caller: core.Caller{Element: 1}}, core.Free{Caller: core.Caller{Element: 1}, Name: "A"}} {
+		f.Add(append(append(Encode(core.Started{Element: 1}), '\n'), Encode(e)...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := core.NewRoot(2)
+		for n := range core.NodeID(2) {
+			r.Step(core.Joined{Node: n, Info: core.NodeInfo{Cores: 2}})
+		}
+		r.Step(core.Create{Caller: core.Caller{Tag: 1}, Device: core.Device{Node: 1}, Count: 1})
+		for line := range bytes.Lines(b) {
+			e, err := DecodeEvent(bytes.TrimSuffix(line, []byte("\n")))
+			if err == nil && r.Speaks(1, e) {
+				if k, kills := e.(core.Kill); kills && slices.Contains(k.Elements, 0) {
+					continue // whoever is in a program may end it
+				}
+				r.Step(e)
+			}
+		}
+		for _, e := range r.Step(core.Signal{Caller: core.Caller{Tag: 2}}) {
+			if a, ok := e.(core.Answer); ok && a.To.Element == 0 && a.Failure == nil {
+				return
+			}
+		}
+		t.Error("the first element is not answered any more")
 	})
 }

@@ -89,6 +89,9 @@ func taskEnvironment(f *taskFile, who *account) *environment {
 	e.both("NODEID", task.Part)
 	e.set("SLURMD_NODENAME", f.Node)
 	e.set("MUSTER_NODENAME", f.Node)
+	if f.Socket != "" { // MUSTER_SOCKET is where the task has its GPUs
+		e.set("MUSTER_NODE_SOCKET", f.Socket)
+	}
 	e.both("NTASKS", spec.All)
 	e.both("NPROCS", spec.All)
 	if spec.CoresPerProcess > 0 {

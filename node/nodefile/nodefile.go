@@ -100,6 +100,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
 		strictyaml.Key("plain", d.Bool("plain", &c.Remote.Plain)),
 		strictyaml.Key("ivm", d.Bool("ivm", &c.Remote.IVM)),
+		strictyaml.Key("ivm_root", d.Bool("ivm_root", &c.Remote.IVMRoot)),
 		strictyaml.Key("head", func(n strictyaml.Node) error { return d.head(n, &c.Head) }),
 		strictyaml.Key("peers", func(n strictyaml.Node) error { return d.peers(n, &c.Offload) }),
 		strictyaml.Key("offload", func(n strictyaml.Node) error { return d.offload(n, &c.Offload) }),

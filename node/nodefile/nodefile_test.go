@@ -56,6 +56,7 @@ listen: ":9421"
 tls: {cert: node.pem, key: node.key, ca: ca.pem}
 token: SECRET
 ivm: true
+ivm_root: true
 peers: [n2, "n3:19421", 10.0.0.7, "[fe80::1]:9421"]
 offload: {mode: borrow, above: 3, keep: 1}
 record: {file: decisions.jsonl, limit: 64MiB}
@@ -87,7 +88,7 @@ func TestRead(t *testing.T) {
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Offload:     node.Offload{Peers: []string{"n2:9421", "n3:19421", "10.0.0.7:9421", "[fe80::1]:9421"}, Mode: node.OffloadBorrow, Above: 3, Keep: 1},
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
-		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true},
+		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true, IVMRoot: true},
 		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
 	}
 	if !reflect.DeepEqual(cfg, want) {

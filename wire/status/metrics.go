@@ -117,6 +117,7 @@ func (m *Metrics) WriteText(w io.Writer) {
 		fmt.Fprintf(w, "%s %s\n", v.name, number(v.value))
 	}
 	m.writeMPS(w)
+	m.writeIVM(w)
 	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
 	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
 		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])
@@ -147,6 +148,36 @@ func (m *Metrics) writeMPS(w io.Writer) {
 	fmt.Fprintf(w, "muster_mps_restarts_total %d\n", mps.Restarts)
 	metric(w, "muster_mps_faults_total", "counter", "Faults that all programs of a device saw.")
 	fmt.Fprintf(w, "muster_mps_faults_total %d\n", mps.Faults)
+}
+
+// writeIVM writes what programs with elements have here, where there were any.
+func (m *Metrics) writeIVM(w io.Writer) {
+	ivm := m.Node.IVM
+	if ivm == nil {
+		return
+	}
+	elements, masters, mirrors := 0, 0, 0
+	for _, p := range ivm.Programs {
+		elements, masters, mirrors = elements+len(p.Elements), masters+p.Masters, mirrors+p.Mirrors
+	}
+	metric(w, "muster_ivm_objects", "gauge", "Objects of programs with elements, by what the node has of them.")
+	fmt.Fprintf(w, "muster_ivm_objects{copy=\"master\"} %d\nmuster_ivm_objects{copy=\"mirror\"} %d\n", masters, mirrors)
+	for _, v := range []struct {
+		name, kind, help string
+		value            uint64
+	}{
+		{"muster_ivm_programs", "gauge", "Programs with elements that have this node.", uint64(len(ivm.Programs))},
+		{"muster_ivm_elements", "gauge", "Elements on this node.", uint64(elements)},
+		{"muster_ivm_memory_bytes", "gauge", "Memory of objects.", ivm.Memory},
+		{"muster_ivm_elements_total", "counter", "Elements that were started.", ivm.Started},
+		{"muster_ivm_puts_total", "counter", "Puts of mirrors on this node.", ivm.Puts},
+		{"muster_ivm_gets_total", "counter", "Gets of mirrors on this node.", ivm.Gets},
+		{"muster_ivm_put_bytes_total", "counter", "Bytes that puts sent to other nodes.", ivm.PutBytes},
+		{"muster_ivm_got_bytes_total", "counter", "Bytes that gets and maps brought from other nodes.", ivm.GotBytes},
+	} {
+		metric(w, v.name, v.kind, v.help)
+		fmt.Fprintf(w, "%s %d\n", v.name, v.value)
+	}
 }
 
 func (m *Metrics) writeStates(w io.Writer) {

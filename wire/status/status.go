@@ -21,6 +21,44 @@ type Node struct {
 	// this one.
 	Peers []Peer `json:"peers,omitempty"`
 	Lent  []Lent `json:"lent,omitempty"`
+	// IVM is the node's part of programs with elements; nil if it never had any.
+	IVM *IVM `json:"ivm,omitempty"`
+}
+
+// IVM is what a node does for programs with elements (docs/ivm.md).
+type IVM struct {
+	Programs []IVMProgram `json:"programs"`
+	Memory   uint64       `json:"memory"` // of objects here
+	// Since the node began: elements that were started, puts and gets of mirrors here, and the bytes
+	// that they moved to other nodes and from them.
+	Started  uint64 `json:"started"`
+	Puts     uint64 `json:"puts"`
+	Gets     uint64 `json:"gets"`
+	PutBytes uint64 `json:"put_bytes"`
+	GotBytes uint64 `json:"got_bytes"`
+}
+
+// IVMProgram is a program that has this node.
+type IVMProgram struct {
+	Program  string       `json:"program"`
+	User     string       `json:"user"`
+	Number   int          `json:"number"` // of this node, in the program
+	Nodes    int          `json:"nodes"`
+	Elements []IVMElement `json:"elements"`
+	// Masters and mirrors are objects here.
+	Masters     int    `json:"masters"`
+	Mirrors     int    `json:"mirrors"`
+	MasterBytes uint64 `json:"master_bytes"`
+	MirrorBytes uint64 `json:"mirror_bytes"`
+	PutBytes    uint64 `json:"put_bytes"`
+	GotBytes    uint64 `json:"got_bytes"`
+}
+
+// IVMElement is an element on this node.
+type IVMElement struct {
+	Element uint64 `json:"element"`
+	GPU     *int   `json:"gpu,omitempty"` // nil on CPUs
+	Pid     int    `json:"pid,omitempty"` // 0 of the one that the program began with, which the node did not start
 }
 
 // Peer is another node, as this one knows it.

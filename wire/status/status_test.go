@@ -86,6 +86,10 @@ func TestMetrics(t *testing.T) {
 				{Name: "Out", State: "removed", Memory: 1 << 20},
 			},
 			Clients: []Client{{State: "unqueued"}},
+			IVM: &IVM{
+				Programs: []IVMProgram{{Program: "/bin/p", Elements: []IVMElement{{Element: 1}, {Element: 2}}, Masters: 3, Mirrors: 4}},
+				Memory:   5 << 20, Started: 6, Puts: 7, Gets: 8, PutBytes: 9, GotBytes: 10,
+			},
 		},
 		States:  []string{"unqueued", "ready", "assigned", "waiting", "failed"},
 		Clients: 13, Refused: 13, Kernels: 1<<60 + 3, BusyTime: 1.5, Grants: 2, Denials: 9, Faults: 10, Swaps: 4, SwapIn: 7, SwapOut: 8, CopiedIn: 5, CopiedOut: 6,

@@ -1,0 +1,442 @@
+/* The load balancers of muster/ivm/balance in C: see there for what they do and why. What Guided and
+ * Monitoring decide is at the top, without elements and without a clock; a test holds it to what the
+ * Go side decides. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "ivm.h"
+#include "internal.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --- what is decided ------------------------------------------------------------- */
+
+EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
+{
+	*from = (long)((__int128)items * part / parts);
+	*to = (long)((__int128)items * (part + 1) / parts);
+}
+
+/* grows says whether the device of an element gets one more. */
+static bool grows(double time, double least, double threshold) { return time < threshold * least || time == least; }
+
+struct worker {
+	long items;     /* that it has done */
+	double seconds; /* that it took for them */
+	long has;       /* items that it does now */
+	bool dead;
+};
+
+struct guide {
+	long items, given;
+	int count;
+	struct worker *workers;
+};
+
+/* size is how many items a worker's next piece has. */
+static long size(const struct guide *g, int worker, long left)
+{
+	enum { first_part = 256, rest_part = 2, least_part = 64 };
+	const struct worker *w = &g->workers[worker];
+	if (w->items == 0 || w->seconds <= 0)
+		return g->items / g->count / first_part;
+	double own = (double)w->items / w->seconds, all = 0;
+	for (int i = 0; i < g->count; i++) {
+		const struct worker *x = &g->workers[i];
+		if (!x->dead) /* one that is unknown is as fast as the one that asks */
+			all += x->items > 0 && x->seconds > 0 ? (double)x->items / x->seconds : own;
+	}
+	double share = own / all;
+	long rest = (long)((double)left * share / rest_part), least = (long)((double)g->items * share / least_part);
+	return rest > least ? rest : least;
+}
+
+/* next takes in that a worker has done its piece, and gives it the next. */
+static bool next(struct guide *g, int worker, double seconds, long *from, long *to)
+{
+	struct worker *w = &g->workers[worker];
+	if (w->has > 0)
+		w->items += w->has, w->seconds += seconds, w->has = 0;
+	long left = g->items - g->given;
+	if (left == 0)
+		return false;
+	long n = size(g, worker, left);
+	n = n < 1 ? 1 : n > left ? left : n;
+	*from = g->given;
+	*to = g->given += n;
+	w->has = n;
+	return true;
+}
+
+static int no_memory(void) { return ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory to divide the work with"); }
+
+/* --- what the root tells its children ------------------------------------------- */
+
+static const char plan_name[] = "balance.plan", times_name[] = "balance.times";
+
+/* plan is of an iteration (From: the element before the first, To: how many there are), or a piece of
+ * an element. A child may look while the root writes: the sum tells whether all of it is there. */
+struct plan {
+	int64_t number; /* counts plans; -1 ends the child */
+	int64_t from, to, sum;
+};
+
+static int64_t sum(const struct plan *p)
+{
+	return (int64_t)((uint64_t)p->number * 0x100000001 ^ (uint64_t)p->from * 0x3b9aca07 ^ (uint64_t)p->to * 0x5deece66d ^ 0x2545f4914f6cdd1d);
+}
+
+static void write_plan(struct plan *at, int64_t number, int64_t from, int64_t to)
+{
+	struct plan p = {number, from, to, 0};
+	p.sum = sum(&p);
+	for (size_t i = 0; i < sizeof p / 8; i++)
+		__atomic_store_n((int64_t *)at + i, ((int64_t *)&p)[i], __ATOMIC_RELAXED);
+}
+
+static struct plan read_plan(const struct plan *at)
+{
+	struct plan p;
+	for (size_t i = 0; i < sizeof p / 8; i++)
+		((int64_t *)&p)[i] = __atomic_load_n((const int64_t *)at + i, __ATOMIC_RELAXED);
+	return p;
+}
+
+/* announce makes a plan known to all nodes, and lets the children go on. */
+static int announce(struct plan *plans, size_t count)
+{
+	void *memory = plans;
+	size_t bytes = count * sizeof *plans;
+	int code = ivmSyncPutGroup(&memory, &bytes, 1);
+	return code == IVM_OK ? ivmSignal() : code;
+}
+
+/* boards are the two objects. Times is behind how many slots there are. */
+struct boards {
+	struct plan *plans;
+	double *times;
+};
+
+static int make_boards(struct boards *b, size_t plans, size_t times)
+{
+	int code = ivmMalloc(plan_name, &b->plans, plans * sizeof *b->plans);
+	if (code == IVM_OK)
+		code = ivmMalloc(times_name, &b->times, (times + 1) * sizeof *b->times);
+	if (code == IVM_OK)
+		b->times++[0] = (double)times;
+	return code;
+}
+
+static int free_boards(struct boards *b)
+{
+	int code = ivmFree(b->plans), other = ivmFree(b->times - 1);
+	return code != IVM_OK ? code : other;
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* follower is a child. What it maps may be on a device: it looks at the node's copy. */
+struct follower {
+	void *plans, *times; /* as mapped */
+	int id, slots;
+};
+
+static int map_boards(struct follower *f)
+{
+	int code = ivmMap(plan_name, &f->plans, 0);
+	if (code == IVM_OK)
+		code = ivmMap(times_name, &f->times, 0);
+	if (code == IVM_OK)
+		code = ivmGetMyId(&f->id);
+	if (code == IVM_OK)
+		f->slots = (int)*(double *)ivmHost(f->times);
+	return code;
+}
+
+/* report says how long the child took, and that it is done. */
+static int report(struct follower *f, int slot, double seconds)
+{
+	size_t at = (1 + (size_t)slot) * sizeof(double);
+	*(double *)((char *)ivmHost(f->times) + at) = seconds;
+	int code = ivmSyncPut((char *)f->times + at, sizeof seconds);
+	return code == IVM_OK ? ivmSignal() : code;
+}
+
+/* await waits for a plan that the child has not seen. */
+static int await(struct follower *f, int slot, int64_t last, struct plan *p)
+{
+	char *mapped = (char *)f->plans + (size_t)slot * sizeof *p;
+	for (;;) {
+		int code = ivmSyncGet(mapped, sizeof *p);
+		if (code != IVM_OK)
+			return code;
+		*p = read_plan(ivmHost(mapped));
+		if (p->sum == sum(p) && p->number != last)
+			return IVM_OK;
+		if ((code = ivmWait(0)) != IVM_OK)
+			return code;
+	}
+}
+
+/* await_all waits for a signal, or the end, of each element. */
+static int await_all(const ivm_pe *ids, int count)
+{
+	int code = IVM_OK;
+	for (int i = 0; code == IVM_OK && i < count; i++)
+		code = ivmWait(ids[i]);
+	return code;
+}
+
+/* --- Spawning -------------------------------------------------------------------- */
+
+EXPORT int ivmSpawningRoot(const ivm_device *devices, int count, int portions, int iterations, int (*each)(int, void *), void *context)
+{
+	if (portions < 1 || count < 1 || !devices)
+		return ivm_fail(IVM_ERROR_INVALID, "%d portions on %d devices: there must be one of each", portions, count);
+	int code = IVM_OK;
+	bool *done = calloc((size_t)portions, sizeof *done);
+	if (!done)
+		return no_memory();
+	for (int i = 0; code == IVM_OK && i < iterations; i++) {
+		if (each && (code = each(i, context)) != 0)
+			break;
+		code = ivmSetMaxPesId(portions * (i + 1));
+		for (int d = 0; code == IVM_OK && d < count; d++) {
+			ivm_pe made;
+			code = ivmCreatePEs(devices[d], 1, &made);
+		}
+		memset(done, 0, (size_t)portions * sizeof *done);
+		for (int left = portions; code == IVM_OK && left > 0;) { /* ends of those before are heard, too */
+			ivm_pe id;
+			if ((code = ivmWaitAny(&id)) != IVM_OK || id <= (ivm_pe)portions * (ivm_pe)i)
+				continue;
+			bool *this = &done[(id - 1) % (ivm_pe)portions];
+			left -= !*this;
+			*this = true;
+		}
+	}
+	free(done);
+	return code == IVM_OK && each ? each(iterations, context) : code;
+}
+
+EXPORT int ivmSpawningChild(int portions, int (*compute)(int, void *), int (*put)(int, void *), void *context)
+{
+	int id;
+	ivm_device own;
+	ivm_pe made;
+	int code = ivmGetMyId(&id);
+	if (code == IVM_OK)
+		code = ivmGetMyDev(&own);
+	if (code == IVM_OK)
+		code = compute((id - 1) % portions, context);
+	if (code == IVM_OK)
+		code = ivmCreatePEs(own, 1, &made); /* no effect if all are given out */
+	if (code == IVM_OK && put)
+		code = put((id - 1) % portions, context);
+	return code == IVM_OK ? ivmSignal() : code;
+}
+
+/* --- Monitoring ------------------------------------------------------------------ */
+
+/* grow creates elements: one a device first, then where it is fast. */
+static int grow(const ivm_device *devices, int count, int most, double threshold, const double *times, ivm_pe *ids, ivm_device *of, int *have)
+{
+	int there = *have;
+	double least = 0;
+	for (int i = 0; i < there; i++)
+		if (i == 0 || times[i + 1] < least)
+			least = times[i + 1];
+	for (int i = 0; i < (there == 0 ? count : there) && *have < most; i++) {
+		if (there > 0 && !grows(times[i + 1], least, threshold))
+			continue;
+		of[*have] = there == 0 ? devices[i] : of[i];
+		int code = ivmCreatePEs(of[*have], 1, &ids[*have]);
+		if (code != IVM_OK)
+			return code;
+		*have += ivmCreated();
+	}
+	return IVM_OK;
+}
+
+EXPORT int ivmMonitoringRoot(const ivm_device *devices, int count, int iterations, double threshold, int most)
+{
+	struct boards b;
+	int have = 0;
+	if (count < 1 || most < 1 || !devices)
+		return ivm_fail(IVM_ERROR_INVALID, "at most %d elements on %d devices: there must be one of each", most, count);
+	ivm_pe *ids = calloc((size_t)most, sizeof *ids);
+	ivm_device *of = calloc((size_t)most, sizeof *of);
+	int code = ids && of ? make_boards(&b, 1, (size_t)most + 1) : no_memory();
+	for (int i = 0; code == IVM_OK && i < iterations; i++) {
+		if ((code = grow(devices, count, most, threshold, b.times, ids, of, &have)) != IVM_OK)
+			break;
+		write_plan(b.plans, i + 1, (int64_t)ids[0] - 1, have);
+		if ((code = announce(b.plans, 1)) == IVM_OK)
+			code = await_all(ids, have);
+	}
+	if (code == IVM_OK) {
+		write_plan(b.plans, -1, 0, 0);
+		code = announce(b.plans, 1);
+	}
+	if (code == IVM_OK && (code = await_all(ids, have)) == IVM_OK)
+		code = free_boards(&b);
+	free(ids);
+	free(of);
+	return code;
+}
+
+EXPORT int ivmMonitoringChild(int (*step)(int, int, int, void *), void *context)
+{
+	struct follower f;
+	struct plan p = {0};
+	int code = map_boards(&f);
+	while (code == IVM_OK) {
+		if ((code = await(&f, 0, p.number, &p)) != IVM_OK || p.number < 0)
+			return code;
+		int64_t mine = f.id - p.from;
+		if (mine > p.to)
+			continue; /* it is the plan of an iteration before this element came */
+		double begun = now();
+		if ((code = step((int)p.number - 1, (int)mine - 1, (int)p.to, context)) == IVM_OK)
+			code = report(&f, (int)mine, now() - begun);
+	}
+	return code;
+}
+
+/* --- Guided ---------------------------------------------------------------------- */
+
+/* leader is Guided's root. A worker is a device's place in the list, whose element has a piece, or
+ * none if from is to. */
+struct leader {
+	struct guide guide;
+	struct boards boards;
+	struct piece {
+		ivm_pe id;
+		long from, to;
+	} *workers;
+	struct piece *again; /* of elements that died */
+	int left;            /* of those */
+	int64_t number;
+};
+
+static int slot_of(const struct leader *l, ivm_pe id) { return (int)(id % (ivm_pe)(l->guide.count + 1)); }
+
+/* give gives an element its next piece, or none if there is none. */
+static int give(struct leader *l, int worker, double seconds)
+{
+	struct piece *w = &l->workers[worker];
+	w->from = w->to = 0;
+	if (!next(&l->guide, worker, seconds, &w->from, &w->to)) {
+		if (l->left == 0)
+			return IVM_OK;
+		l->left--;
+		w->from = l->again[l->left].from, w->to = l->again[l->left].to;
+	}
+	write_plan(&l->boards.plans[slot_of(l, w->id)], ++l->number, w->from, w->to);
+	return ivmSignal();
+}
+
+/* lose takes back what an element had that has died, and gives it to those that have nothing. */
+static int lose(struct leader *l, int worker)
+{
+	struct piece *w = &l->workers[worker];
+	if (w->from < w->to)
+		l->again[l->left++] = *w;
+	l->guide.workers[worker] = (struct worker){.dead = true};
+	w->from = w->to = 0;
+	int code = IVM_OK;
+	for (int i = 0; code == IVM_OK && i < l->guide.count; i++)
+		if (!l->guide.workers[i].dead && l->workers[i].from == l->workers[i].to)
+			code = give(l, i, 0);
+	return code;
+}
+
+/* lead hands out all items. */
+static int lead(struct leader *l)
+{
+	int code = IVM_OK;
+	for (int i = 0; code == IVM_OK && i < l->guide.count; i++)
+		if (!l->guide.workers[i].dead)
+			code = give(l, i, 0);
+	for (;;) {
+		bool busy = false;
+		for (int i = 0; i < l->guide.count; i++)
+			busy = busy || l->workers[i].from < l->workers[i].to;
+		if (code != IVM_OK || !busy)
+			break;
+		ivm_pe id;
+		code = ivmWaitAny(&id);
+		int worker = 0;
+		while (worker < l->guide.count && l->workers[worker].id != id)
+			worker++;
+		if (code != IVM_OK && code != IVM_ERROR_DEAD)
+			break;
+		if (worker < l->guide.count && !l->guide.workers[worker].dead)
+			code = code == IVM_OK ? give(l, worker, l->boards.times[slot_of(l, id)]) : lose(l, worker);
+		else
+			code = IVM_OK; /* it is none of ours */
+	}
+	if (code == IVM_OK && (l->left > 0 || l->guide.given < l->guide.items))
+		return ivm_fail(IVM_ERROR_DEAD, "all elements have died, and not all items are done");
+	return code;
+}
+
+/* dismiss ends the children. One that has died meanwhile has done its work. */
+static int dismiss(struct leader *l)
+{
+	for (int i = 0; i <= l->guide.count; i++)
+		write_plan(&l->boards.plans[i], -1, 0, 0);
+	int code = announce(l->boards.plans, (size_t)l->guide.count + 1);
+	for (int i = 0; code == IVM_OK && i < l->guide.count; i++) {
+		if (!l->guide.workers[i].dead && (code = ivmWait(l->workers[i].id)) == IVM_ERROR_DEAD)
+			code = IVM_OK;
+	}
+	return code == IVM_OK ? free_boards(&l->boards) : code;
+}
+
+EXPORT int ivmGuidedRoot(const ivm_device *devices, int count, long items)
+{
+	if (count < 1 || items < 0 || !devices)
+		return ivm_fail(IVM_ERROR_INVALID, "%ld items on %d devices make no sense", items, count);
+	struct leader l = {.guide = {.items = items, .count = count}};
+	l.guide.workers = calloc((size_t)count, sizeof *l.guide.workers);
+	l.workers = calloc((size_t)count, sizeof *l.workers);
+	l.again = calloc((size_t)count, sizeof *l.again);
+	int code = l.guide.workers && l.workers && l.again ? make_boards(&l.boards, (size_t)count + 1, (size_t)count + 1) : no_memory();
+	for (int i = 0; code == IVM_OK && i < count; i++) {
+		code = ivmCreatePEs(devices[i], 1, &l.workers[i].id);
+		l.guide.workers[i].dead = ivmCreated() == 0; /* beyond the greatest number, or its node is lost */
+		if (code == IVM_ERROR_LOST)
+			code = IVM_OK;
+	}
+	if (code == IVM_OK && (code = lead(&l)) == IVM_OK)
+		code = dismiss(&l);
+	free(l.guide.workers);
+	free(l.workers);
+	free(l.again);
+	return code;
+}
+
+EXPORT int ivmGuidedChild(int (*work)(long, long, void *), void *context)
+{
+	struct follower f;
+	struct plan p = {0};
+	int code = map_boards(&f);
+	while (code == IVM_OK) {
+		int slot = f.id % f.slots;
+		if ((code = await(&f, slot, p.number, &p)) != IVM_OK || p.number < 0)
+			return code;
+		double begun = now();
+		if ((code = work((long)p.from, (long)p.to, context)) == IVM_OK)
+			code = report(&f, slot, now() - begun);
+	}
+	return code;
+}

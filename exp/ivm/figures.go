@@ -57,16 +57,16 @@ func (a *app) guided() string     { return a.key + "_guided" }
 func (a *app) base() string { return a.mpi(smallest) }
 
 func (a *app) runMPI(key string, size, n int) measurement {
-	return measurement{key, command{mpi: n, program: "mpi-" + a.key, args: a.sized(size)}}
+	return measurement{key, command{on: eachApart, mpi: n, program: "mpi-" + a.key, args: a.sized(size)}}
 }
 
 func (a *app) runSpawn(key string, size, n int, more ...string) measurement {
 	args := append(a.sized(size), "--way", "spawn", "--portions", fmt.Sprint(n))
-	return measurement{key, command{program: "ivm-" + a.key, args: append(args, more...)}}
+	return measurement{key, command{on: together, program: "ivm-" + a.key, args: append(args, more...)}}
 }
 
 func (a *app) runGuided(key string, size int) measurement {
-	return measurement{key, command{program: "ivm-" + a.key, args: append(a.sized(size), "--way", "guided")}}
+	return measurement{key, command{on: together, program: "ivm-" + a.key, args: append(a.sized(size), "--way", "guided")}}
 }
 
 const partSpawning = "Fig. 5-5: NBODY, DMM and NW with DS-LB, and with our own balancer, beside MPI"

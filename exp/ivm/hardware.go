@@ -54,15 +54,6 @@ func bound() float64 {
 	return sum / (least * float64(len(speeds())))
 }
 
-// perHost is how many GPUs each host has, as the programs are told.
-func perHost() string {
-	var words []string
-	for _, h := range hosts {
-		words = append(words, fmt.Sprint(len(h)))
-	}
-	return strings.Join(words, ",")
-}
-
 // devices is what a node is told to stand for cards, of which a C2050 does rate operations a second.
 func devices(cards []card, rate float64) string {
 	var list []string

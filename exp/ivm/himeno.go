@@ -35,9 +35,9 @@ var monitoringFigure = figure{name: "5-6", part: partMonitoring,
 			args := []string{"--size", fmt.Sprint(z / planeScale), "--width", fmt.Sprint(planeWidth), "--repeat", fmt.Sprint(iterations)}
 			elements := func(way string) []string { return append(slices.Clone(args), "--way", way) }
 			plan = append(plan,
-				measurement{gridKey(z, byMPI), command{mpi: smallest, program: "mpi-himeno", args: args}},
-				measurement{gridKey(z, byMonitor), command{program: "ivm-himeno", args: elements("monitor")}},
-				measurement{gridKey(z, byWeighing), command{program: "ivm-himeno", args: elements("guided")}})
+				measurement{gridKey(z, byMPI), command{on: eachApart, mpi: smallest, program: "mpi-himeno", args: args}},
+				measurement{gridKey(z, byMonitor), command{on: eachApart, program: "ivm-himeno", args: elements("monitor")}},
+				measurement{gridKey(z, byWeighing), command{on: together, program: "ivm-himeno", args: elements("guided")}})
 		}
 		return plan
 	},

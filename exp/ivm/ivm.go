@@ -74,7 +74,7 @@ type lab struct {
 	mpiexec  string
 	m        *measured
 	patience time.Duration
-	up       *living
+	up       map[setting]*living // the clusters that are up
 }
 
 const (
@@ -113,7 +113,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // prepare reads the flags and finds the tools, before anything is measured.
 func prepare(ctx context.Context, o exp.Options) (*lab, error) {
-	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(1)), patience: defaultPatience}
+	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(1)), patience: defaultPatience, up: map[setting]*living{}}
 	if err := bench.Savable(o.Flags["save"]); err != nil {
 		return nil, err
 	}
@@ -147,12 +147,10 @@ func (l *lab) measure(o exp.Options) error {
 			l.m.Figures = append(l.m.Figures, f.name)
 		}
 	}
-	var err error
-	if l.up, err = startCluster(l.ctx, l.tools, l.mpiexec, rate*float64(l.m.Scale)/defaultScale); err != nil {
-		return err
+	err := l.measureAll(planOf(chosen), o.Progress)
+	for _, c := range l.up {
+		c.stop()
 	}
-	err = l.measureAll(planOf(chosen), o.Progress)
-	l.up.stop()
 	if err != nil && l.ctx.Err() != nil && l.m.keep(chosen) {
 		return nil
 	}
@@ -172,14 +170,37 @@ func planOf(chosen []figure) []measurement {
 	return plan
 }
 
+// cluster gives a cluster, which stays up for others that want it. A small program runs on a new one before anything is
+// measured: nodes that have just come up are busy with themselves.
+func (l *lab) cluster(s setting) (*living, error) {
+	if c := l.up[s]; c != nil {
+		return c, nil
+	}
+	c, err := startCluster(l.ctx, l.tools, l.mpiexec, s, rate*float64(l.m.Scale)/defaultScale)
+	if err != nil {
+		return nil, err
+	}
+	l.up[s] = c
+	first := command{program: "ivm-nw", args: []string{"--size", "90", "--way", "guided"}}
+	if s.apart {
+		first = command{mpi: smallest, program: "mpi-nw", args: []string{"--size", "90"}}
+	}
+	_, err = c.run(l.ctx, first)
+	return c, err
+}
+
 func (l *lab) measureAll(plan []measurement, progress func(done, total int64)) error {
 	done := 0
 	for _, seed := range l.m.Seeds {
 		for _, one := range plan {
+			up, err := l.cluster(one.on)
+			if err != nil {
+				return err
+			}
 			c := one.command
 			c.args = append(slices.Clone(c.args), "--seed", fmt.Sprint(seed))
 			out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
-				out, err := l.up.run(l.ctx, c)
+				out, err := up.run(l.ctx, c)
 				return out, out.Late, err
 			})
 			if err != nil {

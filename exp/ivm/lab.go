@@ -38,14 +38,53 @@ type outcome struct {
 
 // command is a program to run.
 type command struct {
+	on      setting
 	mpi     int // processes; 0 for a program with elements
 	program string
 	args    []string
 }
 
-// living is the cluster: three nodes.
+// setting is a cluster as a measurement wants it.
+type setting struct {
+	// apart makes each GPU a node of its own. A node chooses the GPU of a program itself, so that is how processes of MPI, and
+	// elements that share a GPU with others, are bound to the one that they are meant for. Otherwise there are three
+	// nodes, one a host, and a GPU has one element at a time: what ends on a GPU is followed there.
+	apart bool
+	// faster is how many times as fast all GPUs are.
+	faster float64
+}
+
+var (
+	together  = setting{faster: 1}
+	eachApart = setting{apart: true, faster: 1}
+)
+
+// part is what is a node: GPUs of a host.
+type part struct {
+	name  string
+	host  int
+	cards []card
+}
+
+func (s setting) parts() []part {
+	var list []part
+	for h, cards := range hosts {
+		if !s.apart {
+			list = append(list, part{hostNames[h], h, cards})
+			continue
+		}
+		for g := range cards {
+			list = append(list, part{fmt.Sprintf("%s-%d", hostNames[h], g), h, cards[g : g+1]})
+		}
+	}
+	return list
+}
+
+// living is a cluster that is up.
 type living struct {
 	bench.Daemons
+	setting
+	nodes     []part
 	dir       string
 	sockets   []string
 	addresses []string
@@ -58,13 +97,13 @@ const (
 )
 
 // startCluster starts the nodes, whose GPUs do rate operations a second for each of a C2050's speed.
-func startCluster(ctx context.Context, t bench.Tools, mpiexec string, rate float64) (*living, error) {
+func startCluster(ctx context.Context, t bench.Tools, mpiexec string, s setting, rate float64) (*living, error) {
 	dir, err := os.MkdirTemp("", "muster-"+name+"-")
 	if err != nil {
 		return nil, err
 	}
-	l := &living{Daemons: bench.Daemons{Tools: t}, dir: dir, mpiexec: mpiexec}
-	if err := l.start(ctx, rate); err != nil {
+	l := &living{Daemons: bench.Daemons{Tools: t}, setting: s, nodes: s.parts(), dir: dir, mpiexec: mpiexec}
+	if err := l.start(ctx, rate*s.faster); err != nil {
 		l.stop()
 		return nil, fmt.Errorf("%w\n%s", err, l.Logs())
 	}
@@ -81,7 +120,11 @@ func (l *living) start(ctx context.Context, rate float64) error {
 	if err != nil {
 		return err
 	}
-	for i, cards := range hosts {
+	vgpus, warm := "1", "3"
+	if l.apart {
+		vgpus, warm = "32", "1"
+	}
+	for _, n := range l.nodes {
 		address, err := end.FreePort()
 		if err != nil {
 			return err
@@ -89,8 +132,8 @@ func (l *living) start(ctx context.Context, rate float64) error {
 		socket := fmt.Sprintf("@muster-%s-%s", name, rand.Text()[:8])
 		l.sockets, l.addresses = append(l.sockets, socket), append(l.addresses, address)
 		// No copies for recovery, and no worker is killed for being late: neither is scaled.
-		if err := l.Launch(hostNames[i], "node", "--child", "--allow", "own", "--name", strings.ToLower(hostNames[i]), "--socket", socket, "--state", filepath.Join(l.dir, fmt.Sprint(i)),
-			"--listen", address, "--tls-dir", certificate, "--ivm", "--devices", devices(cards, rate), "--vgpus", "32", "--warm", "3", "--recover", "off", "--migrate", "off",
+		if err := l.Launch(n.name, "node", "--child", "--allow", "own", "--name", strings.ToLower(n.name), "--socket", socket, "--state", filepath.Join(l.dir, n.name),
+			"--listen", address, "--tls-dir", certificate, "--ivm", "--devices", devices(n.cards, rate), "--vgpus", vgpus, "--warm", warm, "--recover", "off", "--migrate", "off",
 			"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
 			return err
 		}
@@ -101,7 +144,7 @@ func (l *living) start(ctx context.Context, rate float64) error {
 // await waits until all nodes answer.
 func (l *living) await(ctx context.Context) error {
 	late := time.Now().Add(patienceUp)
-	for i := 0; i < len(hosts); {
+	for i := 0; i < len(l.nodes); {
 		conn, err := net.Dial("unix", l.sockets[i])
 		if err == nil {
 			conn.Close()
@@ -113,7 +156,7 @@ func (l *living) await(ctx context.Context) error {
 			continue
 		}
 		if time.Now().After(late) {
-			return fmt.Errorf("%s did not come up: %w", hostNames[i], err)
+			return fmt.Errorf("%s did not come up: %w", l.nodes[i].name, err)
 		}
 		if err := errors.Join(l.Lost(), bench.Pause(ctx, 20*time.Millisecond)); err != nil {
 			return err
@@ -131,26 +174,39 @@ func (l *living) stop() {
 func (l *living) words(c command) []string {
 	path := filepath.Join(l.Tools.Programs, c.program)
 	if c.mpi == 0 {
-		words := []string{l.Tools.Muster, "run", "--socket", l.sockets[0], "--nodes", strings.Join(l.addresses[1:], ","), "--", path, "--gpus", perHost()}
+		words := []string{l.Tools.Muster, "run", "--socket", l.sockets[0], "--nodes", strings.Join(l.addresses[1:], ","), "--", path, "--gpus", gpusOf(l.nodes)}
 		return append(words, c.args...)
-	}
-	type place struct{ host, gpu int }
-	var places []place
-	for h, cards := range hosts {
-		for g := range cards {
-			places = append(places, place{h, g})
-		}
 	}
 	words := []string{l.mpiexec}
 	for r := range c.mpi {
 		if r > 0 {
 			words = append(words, ":")
 		}
-		at := places[r%len(places)]
-		words = append(words, "-n", "1", "-env", "MUSTER_SOCKET", l.sockets[at.host], path, "--patient", "--device", fmt.Sprint(at.gpu))
+		words = append(words, "-n", "1", "-env", "MUSTER_SOCKET", l.sockets[r%len(l.nodes)], path, "--patient")
 		words = append(words, c.args...)
 	}
 	return words
+}
+
+// gpusOf is how many GPUs each node has, as the programs are told.
+func gpusOf(nodes []part) string {
+	var words []string
+	for _, n := range nodes {
+		words = append(words, fmt.Sprint(len(n.cards)))
+	}
+	return strings.Join(words, ",")
+}
+
+// byHost adds up what nodes did to what hosts did.
+func (l *living) byHost(nodes []int64) []int64 {
+	if nodes == nil {
+		return nil
+	}
+	all := make([]int64, len(hosts))
+	for i, n := range nodes {
+		all[l.nodes[i].host] += n
+	}
+	return all
 }
 
 // run runs a program to its end.
@@ -173,8 +229,15 @@ func (l *living) run(ctx context.Context, c command) (outcome, error) {
 		return outcome{}, fmt.Errorf("%s %s: %w\n%s", c.program, strings.Join(c.args, " "), errors.Join(context.Cause(ctx), l.Lost(), err), text)
 	}
 	out, err := parse(string(text), began)
+	if err == nil && max(len(out.Work), len(out.Hosts)) > len(l.nodes) {
+		err = fmt.Errorf("%s speaks of nodes that are not there:\n%s", c.program, text)
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Work, out.Hosts = l.byHost(out.Work), l.byHost(out.Hosts)
 	out.Late, out.Traffic = late, l.traffic()-before
-	return out, err
+	return out, nil
 }
 
 // parse reads the lines that programs print for whoever measures.
@@ -228,9 +291,9 @@ func whole(numbers []float64) []int64 {
 // node goes through shared memory, and through connections on which daemons receive messages, which the system counts elsewhere.
 func (l *living) traffic() int64 {
 	sum := int64(0)
-	for _, n := range hostNames[1:] {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", l.Process(n)))
-		if err != nil {
+	for _, n := range l.nodes {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", l.Process(n.name)))
+		if err != nil || n.host == 0 {
 			continue
 		}
 		for line := range strings.Lines(string(text)) {

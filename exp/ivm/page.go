@@ -21,10 +21,12 @@ func notes(m *measured) []string {
 			"Speeds are cores x clock of Table 5-2, for all programs alike. Together they are %.2f times nine of the slowest: no division can be more times as fast as an even one.", bound()),
 		fmt.Sprintf("Sizes are such that %d of the paper's seconds take one (--scale): its NBODY and DMM take more than 700 s with MPI, NW 30.3 s; here all three take about as long. An element takes as long to create as it does: that is not scaled, so that DS-LB pays more for it than "+
 			"it would with the paper's times.", m.Scale),
+		"A node of Muster chooses the GPU of a program itself. Elements run on three nodes, one a host, whose GPUs have one client at a time: an element that ends on a GPU is followed there. Processes of MPI, and elements of OM-LB, several of which share a GPU, run on nine nodes of one GPU each, " +
+			"which binds them as the paper's are bound.",
 		"MPI is MPICH with one process a GPU, dealt out in turn; its processes sleep while they wait (--patient), since on two processors polling would be measured instead. They talk through shared memory, elements of different nodes through TLS: the network is to MPI's advantage.",
 		"NBODY makes one time step. HIMENO's coefficients are constants, not arrays; the stencil is the benchmark's. OM-LB follows the listing: elements faster than twice the least time get one more on their GPU, up to four a GPU on average.",
 		"Ours is one element a GPU that takes pieces by its measured speed (docs/ivm.md); for HIMENO, whose elements keep their planes, it divides the planes by the speeds that were measured, again where that saves more than a tenth.",
-		"Traffic is what the daemons of Host-II and Host-III read and write; the matrices are on Host-I.",
+		fmt.Sprintf("Traffic is what the daemons of Host-II and Host-III read and write, less the same for matrices of hardly anything; the matrices are on Host-I. For it they are %d x %d, and the GPUs %d times as fast.", trafficSize, trafficSize, trafficFast),
 	}
 	if m.Missing != "" {
 		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")

@@ -186,11 +186,12 @@ tryexamples:
 	@if $(MAKE) -C examples/cuda tools; then $(MAKE) examples; \
 	else echo "the tests that run the examples are skipped" >&2; fi
 
-examples: ## bin/examples: CUDA programs to run; examples/README.md
+examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA programs to run; examples/README.md
 	@$(MAKE) -C examples/cuda tools
 	@$(MAKE) -q -C examples/cuda || { echo "  build bin/examples" && $(MAKE) -C examples/cuda; }
 	@$(MAKE) -C examples/mpi tools
 	@$(MAKE) -C examples/mpi
+	@$(MAKE) -q -C examples/ivm || $(MAKE) -C examples/ivm
 
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)

@@ -29,7 +29,7 @@ seeds, half of its 95 % confidence interval, the least and the most, and the rat
 of ours to the paper's. Inputs that the authors did not publish are generated from
 what they did publish; the notes say so, and say what differs and why. The same
 seed and number of runs give the same output, byte for byte, on every machine, but
-for experiments that measure time (noderuntime, clusterscheduler, and all with --live).
+for experiments that measure time (noderuntime, clusterscheduler, ivm, and all with --live).
 
 rgpu and aucsched run on a real Slurm with --live: a private one, with nodes emulated
 on this machine (muster help slurm emulate), against Slurm's own scheduler, beside

@@ -7,6 +7,7 @@ import (
 	"muster/exp/clusterscheduler"
 	"muster/exp/fgd"
 	"muster/exp/gremm"
+	"muster/exp/ivm"
 	"muster/exp/noderuntime"
 	"muster/exp/rgpu"
 	"muster/exp/tsubame"
@@ -21,4 +22,5 @@ var Experiments = []exp.Experiment{
 	gremm.Experiment,
 	noderuntime.Experiment,
 	clusterscheduler.Experiment,
+	ivm.Experiment,
 }

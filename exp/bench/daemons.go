@@ -81,3 +81,13 @@ func (l *Daemons) Logs() string {
 	}
 	return strings.TrimSpace(all.String())
 }
+
+// Process is the number of a daemon's process; 0 if there is none of that name.
+func (l *Daemons) Process(name string) int {
+	for _, d := range l.list {
+		if d.name == name {
+			return d.cmd.Process.Pid
+		}
+	}
+	return 0
+}

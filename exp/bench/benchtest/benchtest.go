@@ -78,3 +78,12 @@ func Tools(t *testing.T, programs ...string) bench.Tools {
 	}
 	return found
 }
+
+// WithElements adds the library of programs with elements to tools.
+func WithElements(t *testing.T, tools bench.Tools) {
+	t.Helper()
+	err := command("gcc", "-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libmuster-ivm.so", "-o", filepath.Join(tools.Lib, "libmuster-ivm.so"), "../../ivm/c/ivm.c", "-ldl")
+	if err != nil {
+		t.Fatal(err)
+	}
+}

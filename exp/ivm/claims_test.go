@@ -1,0 +1,59 @@
+package ivm
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"muster/exp"
+)
+
+// recorded is what `muster reproduce ivm --runs 3 --save FILE` measured.
+const recorded = "testdata/measured.json"
+
+func recordedRuns(t *testing.T) *measured {
+	t.Helper()
+	m, err := load(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// What the recorded measurements say of the paper's statements is what docs/papers.md says, and whatever does not
+// come out as in the paper has a cause there.
+func TestClaims(t *testing.T) {
+	m := recordedRuns(t)
+	docs, err := os.ReadFile("../../docs/papers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range claims() {
+		v, because := c.judge(m)
+		if v == exp.Unknown {
+			t.Errorf("%s: the recorded measurements do not tell", c.id)
+			continue
+		}
+		if v != exp.Confirmed && c.cause == "" {
+			t.Errorf("%s is %s (%s), and no cause is said", c.id, v, because)
+		}
+		if line := fmt.Sprintf("| %s | %s | %s | %s |\n", v, c.where, c.says, because); !strings.Contains(string(docs), line) {
+			t.Errorf("docs/papers.md does not have the line\n%s", line)
+		}
+		if v != exp.Confirmed && !strings.Contains(string(docs), c.cause) {
+			t.Errorf("docs/papers.md does not say why %s is %s: %s", c.id, v, c.cause)
+		}
+	}
+}
+
+// The record has all figures, and makes a result that can be shown.
+func TestTheRecordIsComplete(t *testing.T) {
+	m := recordedRuns(t)
+	if len(m.Figures) != len(figures()) || m.Missing != "" {
+		t.Errorf("figures %v, missing %q", m.Figures, m.Missing)
+	}
+	if err := result(m).Check(); err != nil {
+		t.Error(err)
+	}
+}

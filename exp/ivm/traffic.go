@@ -1,0 +1,143 @@
+package ivm
+
+import (
+	"fmt"
+
+	"muster/exp"
+)
+
+const partTraffic = "Section 5.5.2: what DMM moves between nodes"
+
+// trafficCounts are the numbers of tiles: 4 x 4 to 8 x 8.
+var trafficCounts = []int{16, 36, 64}
+
+// The matrices of these runs are twice as large each way as those of Fig. 5-5, so that data are most of what moves, and
+// the GPUs as many times faster as that is more work.
+const (
+	trafficSize = 432
+	trafficFast = 8
+)
+
+// trafficKey is a run of DMM: subset, whole, or control, with matrices of hardly anything.
+func trafficKey(what string, tiles int) string { return fmt.Sprintf("dmm_traffic_%s_%d", what, tiles) }
+
+var trafficFigure = figure{name: "traffic", part: partTraffic,
+	plan: func() []measurement {
+		var plan []measurement
+		add := func(what string, size, n int, more ...string) {
+			one := appOf("dmm").runSpawn(trafficKey(what, n), size, n, more...)
+			one.on.faster = trafficFast
+			plan = append(plan, one)
+		}
+		for _, n := range trafficCounts {
+			add("subset", trafficSize, n)
+			add("whole", trafficSize, n, "--whole")
+			add("control", appOf("dmm").small, n)
+		}
+		return plan
+	},
+	show: func(m *measured) shown {
+		var s shown
+		for _, n := range trafficCounts {
+			s.rows = append(s.rows,
+				row(partTraffic, trafficKey("subset_mb", n), "MB", megabytes(m.moved("subset", n))).Noting("%d elements map the rows and columns that they need, and a node keeps them", n),
+				row(partTraffic, trafficKey("whole_mb", n), "MB", megabytes(m.moved("whole", n))).Noting("%d elements map both matrices whole, and a node keeps them", n),
+				row(partTraffic, trafficKey("apart_mb", n), "MB", megabytes(apart(m, n))).Noting("computed: what %d elements, where they were, would move if nodes kept nothing", n),
+				row(partTraffic, trafficKey("saved", n), "%", saved(m, n)).Noting("subset against apart: keeping what others of the node have mapped"))
+		}
+		s.rows[3] = s.rows[3].Against(paperSavedLeast)
+		s.rows[len(s.rows)-1] = s.rows[len(s.rows)-1].Against(paperSavedMost)
+		return s
+	},
+}
+
+// What the paper saves with 4 x 4 and with 8 x 8 tiles, in per cent.
+const (
+	paperSavedLeast = 33
+	paperSavedMost  = 65
+)
+
+// moved is what a run moved, less what the same elements move for hardly any data: their creation, and what they say.
+func (m *measured) moved(what string, tiles int) []float64 {
+	traffic := func(o *outcome) float64 { return float64(o.Traffic) }
+	all, control := m.values(trafficKey(what, tiles), traffic), m.values(trafficKey("control", tiles), traffic)
+	for i := range all {
+		all[i] = max(0, all[i]-control[i])
+	}
+	return all
+}
+
+func megabytes(bytes []float64) []float64 {
+	all := make([]float64, len(bytes))
+	for i, b := range bytes {
+		all[i] = b / 1e6
+	}
+	return all
+}
+
+// apart is what elements on other nodes than the first, where the matrices are, would move if each fetched its rows and
+// columns for itself. Results move once in any case.
+func apart(m *measured, tiles int) []float64 {
+	n, side := float64(trafficSize), 1.0
+	for side*side < float64(tiles) {
+		side++
+	}
+	return m.values(trafficKey("subset", tiles), func(o *outcome) float64 {
+		remote := 0.0
+		for _, done := range o.Work[1:] {
+			remote += float64(done)
+		}
+		return remote * 4 * (2*n*n/side + n*n/float64(tiles))
+	})
+}
+
+// saved is by how many per cent what moves is less than apart.
+func saved(m *measured, tiles int) []float64 {
+	moved, all := m.moved("subset", tiles), apart(m, tiles)
+	list := make([]float64, len(moved))
+	for i := range moved {
+		list[i] = 100 * (1 - moved[i]/all[i])
+	}
+	return list
+}
+
+const partModel = "The cost model: what a schedule in virtual time says of the same runs"
+
+// predicted is how long DS-LB takes by the model: whichever GPU is free first takes the next portion, and each portion costs
+// its part of the work and a creation. Both come from the run with one element a GPU, in which the slowest GPU decides.
+func predicted(m *measured, a *app, n int) float64 {
+	first, created := median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
+	all := speeds()
+	work := (first - created) * float64(len(all)) // on a C2050, alone
+	free := make([]float64, len(all))
+	last := 0.0
+	for range n {
+		next := 0
+		for i := range free {
+			if free[i] < free[next] {
+				next = i
+			}
+		}
+		free[next] += created + work/float64(n)/all[next]
+		last = max(last, free[next])
+	}
+	return last
+}
+
+func (m *measured) created(key string) float64 {
+	return median(m.values(key, func(o *outcome) float64 { return o.Created }))
+}
+
+func modelRows(m *measured) []exp.Row {
+	var rows []exp.Row
+	for _, a := range apps {
+		if !m.has(a.spawn(smallest)) {
+			continue
+		}
+		for _, n := range counts[1:] {
+			p, is := predicted(m, a, n), median(m.seconds(a.spawn(n)))
+			rows = append(rows, exp.Over(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", []float64{100 * (p/is - 1)}).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
+		}
+	}
+	return rows
+}

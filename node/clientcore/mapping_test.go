@@ -125,6 +125,31 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 	}
 }
 
+// Kernels are mapped by the bandwidth that each link had: one whose memory is at home goes to the device
+// of another node only if its link is fast enough for what waits at home.
+func TestLinksAreMeasured(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		c := spread(t, "ag", 2, 2)
+		c.config.Devices[1].Far, c.config.Devices[1].Link = true, "lender"
+		took := Time(mappedChunk) * 1e9 / (1 << 20) // 1 MiB/s
+		if fast {
+			took /= 10_000
+		}
+		c.mapping.moved(c, []Leg{{Place: vmm.Device(0), Bytes: mappedChunk, Took: 1000}, {Place: vmm.Device(1), Bytes: mappedChunk, Took: took}})
+		post(t, c, launchOf(0, 0)) // what it leaves is at home, for ties go to the first device
+		kernel := Time(20e6)
+		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: 0, Took: kernel}})
+		for range 3 { // they wait at home for 60 ms
+			c.mapping.took(c)
+		}
+		_, at := post(t, c, launchOf(0, 0))
+		if want := map[bool]int{false: 0, true: 1}[fast]; at.Index() != want {
+			d, _ := c.Decided()
+			t.Errorf("with a fast link %v the kernel runs on device %d: %+v, links %v", fast, at.Index(), d, c.mapping.layout.Links)
+		}
+	}
+}
+
 // A kernel of which is not known what it uses runs where the lease is, with all memory; so does one
 // whose parameter points to no allocation.
 func TestUnknownKernelsStayAtHome(t *testing.T) {

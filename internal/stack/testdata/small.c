@@ -133,6 +133,43 @@ static void keep(unsigned count) {
 	free(words);
 }
 
+// Computes in several streams at once, each with a piece of memory that it shares with none, until
+// standard input ends.
+static void spread(unsigned streams, unsigned count) {
+	enum { piece = 2 << 20 };
+	CUstream on[16];
+	CUdeviceptr p[16];
+	unsigned *words = malloc(4ul * count), rounds = 0;
+	char byte;
+	NEED(streams <= 16 && count <= piece / 4);
+	for (unsigned i = 0; i < streams; i++) {
+		CHECK(cuStreamCreate(&on[i], CU_STREAM_NON_BLOCKING));
+		CHECK(cuMemAlloc(&p[i], piece));
+		CHECK(cuMemsetD32Async(p[i], i, count, on[i]));
+	}
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	while (read(0, &byte, 1) != 0) {
+		rounds++;
+		for (unsigned i = 0; i < streams; i++) {
+			unsigned v = i + 1;
+			void *args[] = {&p[i], &count, &v};
+			CHECK(cuLaunchKernel(add, (count + 127) / 128, 1, 1, 128, 1, 1, 0, on[i], args, NULL));
+		}
+		if (rounds % 8 == 0)
+			CHECK(cuCtxSynchronize());
+	}
+	for (unsigned i = 0; i < streams; i++) {
+		CHECK(cuMemcpyDtoHAsync(words, p[i], 4ul * count, on[i]));
+		CHECK(cuStreamSynchronize(on[i]));
+		for (unsigned j = 0; j < count; j++)
+			if (words[j] != i + rounds * (i + 1)) {
+				fprintf(stderr, "stream %u: word %u is %u after %u rounds\n", i, j, words[j], rounds);
+				exit(1);
+			}
+	}
+	free(words);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "sums";
 	unsigned long n = argc > 2 ? strtoul(argv[2], NULL, 0) : 1000;
@@ -181,6 +218,8 @@ int main(int argc, char **argv) {
 		fcntl(0, F_SETFL, O_NONBLOCK);
 		while (read(0, &byte, 1) != 0)
 			sums((unsigned)n, (unsigned)m);
+	} else if (strcmp(what, "spread") == 0) {
+		spread((unsigned)n, (unsigned)m);
 	} else if (strcmp(what, "endless") == 0) { // until somebody ends it
 		for (;;)
 			sums((unsigned)n, 3);

@@ -174,7 +174,7 @@ func (d *daemon) askOnce(ctx context.Context, l *peerLink, say offload.Question)
 	conn := l.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	_ = conn.SetDeadline(time.Now().Add(answerTime))
-	q := borrow.Question{Version: borrow.Version, Node: d.cfg.Name, Slots: say.Slots}
+	q := borrow.Question{Version: borrow.Version, Node: d.cfg.Name, Slots: say.Slots, Apart: say.Apart}
 	for _, id := range say.Holds {
 		q.Holds = append(q.Holds, string(id))
 	}
@@ -204,7 +204,7 @@ func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.
 		b.core.IsSelf(id)
 		return askLongest
 	}
-	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting}}
+	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting, Idle: a.Idle}}
 	if t := a.Ticket; t != nil {
 		said.Ticket = offload.Ticket{ID: offload.TicketID(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 	}
@@ -244,14 +244,14 @@ func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 // lendTo answers a borrower. The loop calls it.
 func (d *daemon) lendTo(q borrow.Question) borrow.Answer {
 	b := d.borrowing
-	say := offload.Question{Slots: q.Slots}
+	say := offload.Question{Slots: q.Slots, Apart: q.Apart}
 	for _, id := range q.Holds {
 		say.Holds = append(say.Holds, offload.TicketID(id))
 	}
 	d.lookAround() // what is lent must be free now
 	answer, effects := b.core.Asked(d.now(), offload.NodeID(q.Node), say, offload.TicketID(grant.NewCredential()))
 	d.offloads(effects)
-	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting}
+	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting, Idle: answer.Load.Idle}
 	if t := answer.Ticket; t.ID != "" {
 		reply.Ticket = &borrow.Ticket{ID: string(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 		d.log.Info("virtual GPUs are lent", "to", q.Node, "device", t.Device, "slots", t.Slots)

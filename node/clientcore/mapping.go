@@ -452,6 +452,7 @@ func (m *mapped) took(c *Core) uint64 {
 	}
 	if f := c.further(m.choice.device); f != nil && f.Number > 0 {
 		f.Kernels++
+		f.Last, f.Vain = c.Now, 0
 	}
 	return m.ticket
 }

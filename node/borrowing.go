@@ -64,7 +64,7 @@ func newBorrowing(cfg *Config) (*borrowing, error) {
 	for _, address := range cfg.Offload.Peers {
 		id := offload.PeerID(address)
 		ids = append(ids, id)
-		b.links[id] = &peerLink{id: id, kick: make(chan struct{}, 1)}
+		b.links[id] = newPeerLink(id)
 	}
 	core.Peers(0, ids)
 	return b, nil
@@ -225,9 +225,11 @@ func (d *daemon) offloads(effects []offload.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case offload.Ask:
-			select {
-			case b.links[e.Peer].kick <- struct{}{}:
-			default:
+			if l := b.links[e.Peer]; l != nil {
+				select {
+				case l.kick <- struct{}{}:
+				default:
+				}
 			}
 		case offload.Use:
 			d.use(e)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"muster/node/offload"
@@ -17,6 +18,7 @@ import (
 // Offload says how the node shares virtual GPUs with others.
 type Offload struct {
 	Peers []string // gateways of other nodes, HOST:PORT, from which virtual GPUs are borrowed
+	Head  bool     // the cluster's head tells of others (Options.Peers)
 	Mode  OffloadMode
 	Above int // so many programs must wait before virtual GPUs are borrowed; 0 for the default
 	Keep  int // free virtual GPUs that are not lent
@@ -48,7 +50,7 @@ func ParseOffload(name string) (OffloadMode, error) {
 
 // borrows says whether a node may use virtual GPUs of others.
 func (o *Offload) borrows() bool {
-	return len(o.Peers) > 0 && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
+	return (len(o.Peers) > 0 || o.Head) && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
 }
 
 // lends says whether a node lets others use its virtual GPUs. One that serves only programs with
@@ -72,6 +74,7 @@ const (
 type peerLink struct {
 	id   offload.PeerID
 	kick chan struct{}
+	stop chan struct{} // closed when the peer is none any more
 	conn net.Conn
 	in   *bufio.Reader
 }
@@ -84,6 +87,55 @@ func (d *daemon) askPeers() {
 	for _, l := range d.borrowing.links {
 		d.handlers.Go(func() { d.askPeer(l) })
 	}
+	if from := d.opts.Peers; d.cfg.Offload.Head && from != nil {
+		d.handlers.Go(func() {
+			for {
+				select {
+				case gateways := <-from:
+					d.do(func() { d.peersAre(gateways) })
+				case <-d.ended:
+					return
+				}
+			}
+		})
+	}
+}
+
+// newPeerLink is a link to a peer that nobody asks yet.
+func newPeerLink(id offload.PeerID) *peerLink {
+	return &peerLink{id: id, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+}
+
+// peersAre takes the head's word of which nodes there are, beside those of the configuration. A peer
+// that is not named any more is asked for as long as the node holds a ticket of its. The loop calls
+// it.
+func (d *daemon) peersAre(gateways []string) {
+	b := d.borrowing
+	if b == nil || d.draining {
+		return
+	}
+	var ids []offload.PeerID
+	for _, address := range append(slices.Clone(d.cfg.Offload.Peers), gateways...) {
+		if _, _, err := net.SplitHostPort(address); err == nil && len(ids) < maxPeers {
+			ids = append(ids, offload.PeerID(address))
+		}
+	}
+	for _, id := range ids {
+		if b.links[id] == nil {
+			l := newPeerLink(id)
+			b.links[id] = l
+			d.handlers.Go(func() { d.askPeer(l) })
+		}
+	}
+	effects := b.core.Peers(d.now(), ids)
+	for id, l := range b.links {
+		if !slices.Contains(ids, id) && !b.core.Holds(id) {
+			close(l.stop)
+			delete(b.links, id)
+			delete(b.names, id)
+		}
+	}
+	d.offloads(effects)
 }
 
 // askPeer asks a peer again and again.
@@ -94,6 +146,8 @@ func (d *daemon) askPeer(l *peerLink) {
 	go func() {
 		select {
 		case <-d.ended:
+			cancel()
+		case <-l.stop:
 			cancel()
 		case <-ctx.Done():
 		}

@@ -156,7 +156,7 @@ func changedSettings(a, b *Config) []string {
 		{"ivm", func(c *Config) any { return c.Remote.IVM }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
-		{"peers", func(c *Config) any { return c.Offload.Peers }},
+		{"peers", func(c *Config) any { return [2]any{c.Offload.Peers, c.Offload.Head} }},
 		{"offload", func(c *Config) any { return [3]any{c.Offload.Mode, c.Offload.Above, c.Offload.Keep} }},
 		{"connections", func(c *Config) any { return c.Connections }},
 	} {

@@ -186,7 +186,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
 	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
-	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421")
+	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421; head: those of which the cluster's head tells")
 	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
 	flags.BoolVar(&f.ivm, "ivm", false, "start elements of programs that began on other nodes of the same authority")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
@@ -234,7 +234,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	}
 	var note string
 	var err error
-	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0)
+	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0 || cfg.Offload.Head)
 	return cfg, note, err
 }
 
@@ -275,7 +275,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
 		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
-		{"peers", func() (err error) { cfg.Offload.Peers, err = nodefile.Peers(f.peers); return err }},
+		{"peers", func() (err error) { cfg.Offload.Peers, cfg.Offload.Head, err = nodefile.Peers(f.peers); return err }},
 		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
 		{"ivm", func() error { cfg.Remote.IVM = f.ivm; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
@@ -347,7 +347,11 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 	opts.Ready = func() { close(ready) }
 	if cfg.Head.Address != "" {
 		opts.Agent = true
-		end, wrong := serveAgent(cfg, log, ready, stop)
+		var peers func([]string)
+		if cfg.Offload.Head {
+			opts.Peers, peers = latestPeers()
+		}
+		end, wrong := serveAgent(cfg, peers, log, ready, stop)
 		if wrong != nil {
 			return wrong
 		}

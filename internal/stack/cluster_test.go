@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"muster/node/gateway"
 )
 
 // newTrio starts three nodes with a GPU each: a borrows of b and c.
@@ -83,4 +86,52 @@ func TestMappingToLentDevices(t *testing.T) {
 	one.right()
 	n.idle()
 	lender.idle()
+}
+
+// Nodes of a cluster know each other by its head: what waits on one runs on another, which no
+// configuration names. The head tells nobody of nodes that others cannot reach.
+func TestPeersOfTheHead(t *testing.T) {
+	w := newWorld(t)
+	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+	authority, _, err := gateway.OpenAuthority(p.certs, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := authority.Head([]string{"localhost", "127.0.0.1"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, state := anyPort(t), t.TempDir()
+	head := w.execute(made("muster"), "head", "--policy", "easy", "--socket", fmt.Sprintf("@%s-head", filepath.Base(state)+filepath.Base(p.certs)+port), "--listen", port, "--tls-dir", folder, "--state", filepath.Join(state, "head"))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the head's log:\n%s", head.output)
+		}
+	})
+	join := func(name, listen string) *theNode {
+		if _, err := authority.Node([]string{name, "127.0.0.1"}, 1); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--head", port, "--spool", filepath.Join(state, name), "--peers", "head"}
+		if listen != "" {
+			args = append(args, "--listen", listen)
+		}
+		return p.node(name, args...)
+	}
+	p.a = join("na", "")
+	p.b = join("nb", anyPort(t))
+	p.eventually("the node knows the other", func() bool {
+		s := p.a.status()
+		return len(s.Peers) == 1 && s.Peers[0].Node == "nb"
+	})
+	if peers := p.b.status().Peers; len(peers) > 0 {
+		t.Errorf("a node that cannot be reached is a peer: %+v", peers)
+	}
+	programs := endless(p.a, 4)
+	p.eventually("two programs compute there", func() bool { _, there, all := p.places(); return there == 2 && all })
+	p.a.goOn()
+	for _, one := range programs {
+		one.right()
+	}
+	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 })
 }

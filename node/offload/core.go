@@ -91,6 +91,9 @@ func (c *Core) Peers(now Time, ids []PeerID) []Effect {
 	c.advance(now)
 	known := c.peers
 	c.peers = nil
+	for _, l := range c.borrowed { // of one that was not named for a while
+		known = append(known, l.peer)
+	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		i := slices.IndexFunc(known, func(p *peer) bool { return p.id == id })
 		if i < 0 {
@@ -100,6 +103,11 @@ func (c *Core) Peers(now Time, ids []PeerID) []Effect {
 		c.peers = append(c.peers, known[i])
 	}
 	return c.decide()
+}
+
+// Holds says whether the node holds a ticket of a peer.
+func (c *Core) Holds(id PeerID) bool {
+	return slices.ContainsFunc(c.borrowed, func(l *loan) bool { return l.peer.id == id })
 }
 
 // Local says how the node is now; clients says how many are on the device of each ticket.

@@ -286,7 +286,10 @@ func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 	}
 	var reply borrow.Answer
 	err := d.inLoop(func() error {
-		if d.borrowing == nil {
+		switch {
+		case d.cfg.Grants == GrantsRequired && r.Question.Node != d.cfg.Name:
+			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", d.cfg.Name)
+		case d.borrowing == nil:
 			return fmt.Errorf("node %s lends nothing (offload: off)", d.cfg.Name)
 		}
 		reply = d.lendTo(r.Question)

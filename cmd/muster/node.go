@@ -80,7 +80,8 @@ else (the values are the defaults where there are some):
                                   # their users (docs/ivm.md)
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
-  peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); see docs/offload.md
+  peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); head: those of
+                                  # which the cluster's head tells; see docs/offload.md
   offload: auto                   # borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither; or
                                   # {mode: auto, above: 1, keep: 0}: how many programs must wait, and free virtual GPUs that are not lent
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)

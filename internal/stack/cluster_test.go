@@ -9,8 +9,8 @@ import (
 	"muster/node/gateway"
 )
 
-// newTrio starts three nodes with a GPU each: a borrows of b and c.
-func newTrio(t *testing.T) (p *pair, c *theNode) {
+// newTrio starts three nodes: a has these devices and borrows of b and c, which have a GPU each.
+func newTrio(t *testing.T, devices string) (p *pair, c *theNode) {
 	w := newWorld(t)
 	p = &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
 	for _, name := range []string{"na", "nb", "nc"} {
@@ -18,7 +18,7 @@ func newTrio(t *testing.T) (p *pair, c *theNode) {
 	}
 	p.b = p.lender("127.0.0.1:0", "--devices", ratedGPU)
 	c = p.node("nc", "--listen", "127.0.0.1:0", "--devices", ratedGPU)
-	p.a = p.node("na", "--devices", ratedGPU, "--peers", p.b.gateway+","+c.gateway)
+	p.a = p.node("na", "--devices", devices, "--peers", p.b.gateway+","+c.gateway)
 	return p, c
 }
 
@@ -43,7 +43,7 @@ func (n *theNode) ranAt() map[string]uint64 {
 // and on those of two others, which are lent while they are idle. When one of the lenders dies, the
 // program goes on.
 func TestOneDeviceIsACluster(t *testing.T) {
-	p, c := newTrio(t)
+	p, c := newTrio(t, ratedGPU)
 	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
 	p.eventually("kernels run on three nodes", func() bool {
 		ran := p.a.ranAt()
@@ -57,9 +57,21 @@ func TestOneDeviceIsACluster(t *testing.T) {
 	c.idle()
 }
 
+// A node without devices has programs mapped to those of several others: its lenders tell what kernels use.
+func TestMappingOnANodeWithoutDevices(t *testing.T) {
+	p, _ := newTrio(t, "none")
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
+	p.eventually("kernels run on two nodes", func() bool {
+		ran := p.a.ranAt()
+		return ran["nb"] > 5 || ran["nc"] > 5
+	})
+	p.a.goOn()
+	one.right()
+}
+
 // A program that asks for three GPUs on a node with one gets three, of three nodes.
 func TestThreeGPUsOnANodeWithOne(t *testing.T) {
-	p, c := newTrio(t)
+	p, c := newTrio(t, ratedGPU)
 	one := p.launchWith([]string{"--socket", p.a.socket, "--gpus", "3"}, made("small"), "several", "3", "1024")
 	p.eventually("its devices are those of three nodes", func() bool {
 		s, at := p.a.status(), map[string]int{}

@@ -62,7 +62,7 @@ func TestNodesAsk(t *testing.T) {
 	conn := w.asNode(t, nil)
 	in := bufio.NewReader(conn)
 	for i := range 3 {
-		fmt.Fprintf(conn, "{\"version\":1,\"node\":\"localhost\",\"slots\":%d}\n", i)
+		fmt.Fprintf(conn, "{\"version\":2,\"node\":\"localhost\",\"slots\":%d}\n", i)
 		line, err := in.ReadString('\n')
 		if err != nil || strings.TrimSpace(line) != reply {
 			t.Fatalf("got %q, %v", line, err)

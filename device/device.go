@@ -291,6 +291,55 @@ type Access struct {
 	Writes bool
 }
 
+// touchedWords is how many words of parameters can be written down as bits, and touchWrites the bit
+// of an access that writes.
+const (
+	touchedWords = 60
+	touchWrites  = 1 << 63
+)
+
+// Words is what a kernel touches as a number for each access: a bit for each word of the parameters, and the
+// highest one if it writes. It is false if that is not known, or cannot be written so.
+func (t *Touches) Words() (words []uint64, ok bool) {
+	if t == nil {
+		return nil, false
+	}
+	for _, a := range t.Accesses {
+		w := uint64(0)
+		if a.Writes {
+			w = touchWrites
+		}
+		for _, n := range a.Words {
+			if n < 0 || n >= touchedWords {
+				return nil, false
+			}
+			w |= 1 << n
+		}
+		words = append(words, w)
+	}
+	return words, true
+}
+
+// TouchesOf reads what Words has written, of a kernel with so many bytes of parameters; nil if it
+// cannot be that.
+func TouchesOf(words []uint64, params int) *Touches {
+	t := &Touches{}
+	for _, w := range words {
+		a := Access{Writes: w&touchWrites != 0}
+		for n := range 64 {
+			switch {
+			case w&(1<<n) == 0 || n == 63:
+			case n >= touchedWords || 8*n+8 > params:
+				return nil
+			default:
+				a.Words = append(a.Words, n)
+			}
+		}
+		t.Accesses = append(t.Accesses, a)
+	}
+	return t
+}
+
 // Param is where a parameter lies in Launch.Params.
 type Param struct{ Offset, Size int }
 

@@ -233,6 +233,9 @@ func (l *liar) hello() agent.Hello {
 func (l *liar) message() agent.ToHead {
 	switch l.rng.IntN(6) {
 	case 0:
+		if l.rng.IntN(4) == 0 {
+			return agent.AskPeers{}
+		}
 		return agent.Inventory{Devices: l.devices()}
 	case 1:
 		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}

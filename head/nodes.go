@@ -371,9 +371,24 @@ func (c *Core) said(s Session, m agent.ToHead) {
 	case agent.Inventory:
 		c.inventory(n, m.Devices)
 		c.touchNode(n)
+	case agent.AskPeers:
+		c.send(n, agent.Peers{Gateways: c.peersOf(n)}, 0)
 	case agent.Hello:
 		c.effects.HangUps = append(c.effects.HangUps, s) // it has greeted already
 	}
+}
+
+// peersOf are the gateways of the nodes of which a node may borrow virtual GPUs: those that come after
+// it, going round. So each is asked by as many others as any other is.
+func (c *Core) peersOf(n *node) (gateways []string) {
+	own := slices.Index(c.nodes, n)
+	for i := 1; i < len(c.nodes) && len(gateways) < agent.MaxPeers; i++ {
+		o := c.nodes[(own+i)%len(c.nodes)]
+		if o.session != 0 && !o.removed && !o.drained && o.gateway != "" && o.gateway != n.gateway && !slices.Contains(gateways, o.gateway) {
+			gateways = append(gateways, o.gateway)
+		}
+	}
+	return gateways
 }
 
 // hungUp: an agent is away. It keeps what it has, and nothing new goes there.

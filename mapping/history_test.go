@@ -238,3 +238,26 @@ func TestWideWindows(t *testing.T) {
 		t.Errorf("the last place is %d, want 2,999,999,999", got)
 	}
 }
+
+// A device whose run times are forgotten counts as one that has run nothing: by the mean of the others.
+func TestForget(t *testing.T) {
+	l := &Layout{NodeOf: []int32{0, 1}, First: []int32{0, 1, 2}, Cores: []int32{1, 1}, Speed: []float64{1, 1}, Owner: []int32{0, 0}, Critical: []bool{false}}
+	table := NewTable(l, 3)
+	for d, times := range [][]time.Duration{{10, 20}, {1000, 2000, 3000, 4000}} {
+		for _, took := range times {
+			c := &Call{Node: int32(d)}
+			table.Finish(c, int32(d), table.Assign(c, int32(d)), took)
+		}
+	}
+	if got := table.Mean(1); got != 3000 {
+		t.Fatalf("the mean is %v", got)
+	}
+	table.Forget(1)
+	if got := table.Mean(1); got != 15 {
+		t.Errorf("a device whose times were forgotten has mean %v", got)
+	}
+	table.Forget(0)
+	if got := table.Mean(1); got != 0 {
+		t.Errorf("where nothing is known the mean is %v", got)
+	}
+}

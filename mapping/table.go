@@ -179,6 +179,20 @@ func (t *Table) remember(d int32, ran time.Duration) {
 	t.loads[d].bound()
 }
 
+// Forget forgets how long kernels took on a device, because that was long ago: it counts as one that has
+// run nothing yet.
+func (t *Table) Forget(d int32) {
+	dev := &t.devices[d]
+	for i := range t.window {
+		slot := &t.recent[int(d)*t.window+i]
+		t.ran.take(*slot)
+		*slot = 0
+	}
+	t.runs -= int64(dev.seen)
+	dev.next, dev.seen, dev.sum = 0, 0, 0
+	t.loads[d].mean = unknown
+}
+
 // place is where the next run time of a device goes. Many devices with long windows
 // have more places than 32 bits count.
 func (t *Table) place(d int32) int { return int(d)*t.window + t.devices[d].next }

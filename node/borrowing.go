@@ -64,7 +64,7 @@ func newBorrowing(cfg *Config) (*borrowing, error) {
 	for _, address := range cfg.Offload.Peers {
 		id := offload.PeerID(address)
 		ids = append(ids, id)
-		b.links[id] = &peerLink{id: id, kick: make(chan struct{}, 1)}
+		b.links[id] = newPeerLink(id)
 	}
 	core.Peers(0, ids)
 	return b, nil
@@ -123,6 +123,7 @@ func (d *daemon) lookAround() {
 			is.Pending++
 		}
 	}
+	is.Wishes = d.wishes(&view)
 	clients := map[offload.TicketID]int{}
 	for id, l := range b.loans {
 		if l.device != anyNumber {
@@ -131,6 +132,60 @@ func (d *daemon) lookAround() {
 	}
 	b.local = is
 	d.offloads(b.core.Local(d.now(), is, clients))
+}
+
+// together is one program on one device.
+type together struct {
+	pid    int32
+	device vgpu.DeviceID
+}
+
+// wishes is how many devices more programs would use if they could have them to themselves. A program
+// that sees several devices, of which two are the same one, would use another. One whose launches
+// are mapped would use one more while it launches kernels and has sent some to each device that it
+// was lent: so it gets one after the other, and no more than serve it.
+func (d *daemon) wishes(view *vgpu.View) (wishes int) {
+	met := map[together]bool{}
+	for i := range view.Clients {
+		v := &view.Clients[i]
+		c := d.clients[v.ID]
+		if c == nil || c.ending || c.isGuest() || c.under.granted != nil || v.State != vgpu.Assigned {
+			continue
+		}
+		if at := (together{c.peer.pid, v.Device}); c.shownMany && c.pinned == vgpu.AnyDevice {
+			if met[at] {
+				wishes++
+			}
+			met[at] = true
+		}
+		if kernels := v.Kernels + c.further().Kernels; kernels != c.kernels {
+			c.kernels, c.launched = kernels, d.now()
+		}
+		if c.wishesFurther(d.now()) {
+			wishes++
+		}
+	}
+	return wishes
+}
+
+// stillLaunches is for how long a client counts as one that launches kernels after it was seen to.
+const stillLaunches = 2 * time.Second
+
+// maxFurther is how many devices a mapped client has beside its own at most, before the node borrows
+// no more for it.
+const maxFurther = 15
+
+// wishesFurther says whether a mapped client would use another device.
+func (c *client) wishesFurther(now time.Duration) bool {
+	if c.mapping == "" || c.mapping == "st" || c.kernels == 0 || now-c.launched > stillLaunches || len(c.loans) >= maxFurther {
+		return false
+	}
+	for _, l := range c.loans {
+		if !l.ran {
+			return false
+		}
+	}
+	return true
 }
 
 // ownDevices are those of the node's own that take programs.
@@ -170,9 +225,11 @@ func (d *daemon) offloads(effects []offload.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case offload.Ask:
-			select {
-			case b.links[e.Peer].kick <- struct{}{}:
-			default:
+			if l := b.links[e.Peer]; l != nil {
+				select {
+				case l.kick <- struct{}{}:
+				default:
+				}
 			}
 		case offload.Use:
 			d.use(e)

@@ -208,6 +208,8 @@ func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0 && c.Head.Address == "" && !c.Offload.borrows():
 		return errors.New("the node has no devices, serves no cluster and borrows of no peers: add some to its configuration")
+	case c.Offload.Head && c.Head.Address == "":
+		return errors.New("the node's peers are those of which the head tells (peers: head), and it has no head: give its address (head), or a list of nodes")
 	case len(c.Offload.Peers) > maxPeers:
 		return fmt.Errorf("the node has %d peers: it asks at most %d", len(c.Offload.Peers), maxPeers)
 	case c.Offload.Above < 0 || c.Offload.Keep < 0:

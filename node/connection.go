@@ -296,7 +296,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	}
 	memory := offered.memory[attach.Device]
 	c := &client{
-		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained))},
+		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.devices) > 1},
 		peer:     who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
 		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,

@@ -24,6 +24,7 @@ type loan struct {
 	client  *client
 	device  vgpu.DeviceID
 	granted bool
+	ran     bool // a kernel has run there
 }
 
 // mappings is what a client has of further devices.
@@ -32,6 +33,10 @@ type mappings struct {
 	explain int    // so many decisions are told to the program's user
 	loans   map[vgpu.DeviceID]*loan
 	ran     map[vgpu.DeviceID]ranOn // kernels that ran on further devices
+
+	shownMany bool          // its program was shown several devices
+	kernels   uint64        // that it had launched when it was last looked at
+	launched  time.Duration // when it was last seen to launch some
 }
 
 // ranOn is what ran on a further device.
@@ -168,6 +173,7 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	}
 	c.ran[id], d.mapped[id] = c.ran[id].plus(m), d.mapped[id].plus(m)
 	if l := c.loans[id]; l != nil && uint64(l.id) == m.Loan {
+		l.ran = l.ran || m.Kernels > 0
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
 }

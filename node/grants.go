@@ -138,6 +138,9 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 		who.user = d.stranger(name)
 	}
 	if hello.Grant == "" {
+		if d.live().Grants == GrantsRequired && hello.Guest != 0 {
+			return nil, refuse(resultNotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
+		}
 		if d.live().Grants == GrantsRequired {
 			return nil, refuse(resultNotPermitted, "this node serves only programs that were granted its devices (grants: required): submit the program as a job, or have the administrator make a grant (muster grant)")
 		}

@@ -101,6 +101,7 @@ func (d *daemon) checkWorkers() {
 	if !due {
 		return
 	}
+	d.checkLenders(fair)
 	for _, c := range d.clients {
 		if c.worker == nil || c.ending {
 			continue

@@ -37,6 +37,7 @@ type state struct {
 	borrowing  *borrowing    // nil: the node has to do with no other
 
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
+	greetings  map[vgpu.DeviceID]*greeting
 	mapped     map[vgpu.DeviceID]ranOn // what ran on devices as further ones, of all clients
 	afterwards []vgpu.Event            // that effects lead to
 	stepping   bool                    // effects are being performed
@@ -53,7 +54,7 @@ type state struct {
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, mapped: map[vgpu.DeviceID]ranOn{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }

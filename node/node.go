@@ -41,6 +41,9 @@ type Options struct {
 	// DialPeer reaches the gateway of another node, for questions of this one (wire/borrow); nil
 	// if the node borrows nothing.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// Peers has the gateways of other nodes whenever the head of the cluster tells of them; nil if none
+	// does.
+	Peers <-chan []string
 	// Authority vouches for other nodes to workers that use their devices, in PEM form.
 	Authority string
 	// Agent says that the same process is also the node's agent, and so may admit and

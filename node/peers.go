@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"muster/node/offload"
@@ -17,6 +18,7 @@ import (
 // Offload says how the node shares virtual GPUs with others.
 type Offload struct {
 	Peers []string // gateways of other nodes, HOST:PORT, from which virtual GPUs are borrowed
+	Head  bool     // the cluster's head tells of others (Options.Peers)
 	Mode  OffloadMode
 	Above int // so many programs must wait before virtual GPUs are borrowed; 0 for the default
 	Keep  int // free virtual GPUs that are not lent
@@ -48,7 +50,7 @@ func ParseOffload(name string) (OffloadMode, error) {
 
 // borrows says whether a node may use virtual GPUs of others.
 func (o *Offload) borrows() bool {
-	return len(o.Peers) > 0 && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
+	return (len(o.Peers) > 0 || o.Head) && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
 }
 
 // lends says whether a node lets others use its virtual GPUs. One that serves only programs with
@@ -72,6 +74,7 @@ const (
 type peerLink struct {
 	id   offload.PeerID
 	kick chan struct{}
+	stop chan struct{} // closed when the peer is none any more
 	conn net.Conn
 	in   *bufio.Reader
 }
@@ -84,6 +87,55 @@ func (d *daemon) askPeers() {
 	for _, l := range d.borrowing.links {
 		d.handlers.Go(func() { d.askPeer(l) })
 	}
+	if from := d.opts.Peers; d.cfg.Offload.Head && from != nil {
+		d.handlers.Go(func() {
+			for {
+				select {
+				case gateways := <-from:
+					d.do(func() { d.peersAre(gateways) })
+				case <-d.ended:
+					return
+				}
+			}
+		})
+	}
+}
+
+// newPeerLink is a link to a peer that nobody asks yet.
+func newPeerLink(id offload.PeerID) *peerLink {
+	return &peerLink{id: id, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+}
+
+// peersAre takes the head's word of which nodes there are, beside those of the configuration. A peer
+// that is not named any more is asked for as long as the node holds a ticket of its. The loop calls
+// it.
+func (d *daemon) peersAre(gateways []string) {
+	b := d.borrowing
+	if b == nil || d.draining {
+		return
+	}
+	var ids []offload.PeerID
+	for _, address := range append(slices.Clone(d.cfg.Offload.Peers), gateways...) {
+		if _, _, err := net.SplitHostPort(address); err == nil && len(ids) < maxPeers {
+			ids = append(ids, offload.PeerID(address))
+		}
+	}
+	for _, id := range ids {
+		if b.links[id] == nil {
+			l := newPeerLink(id)
+			b.links[id] = l
+			d.handlers.Go(func() { d.askPeer(l) })
+		}
+	}
+	effects := b.core.Peers(d.now(), ids)
+	for id, l := range b.links {
+		if !slices.Contains(ids, id) && !b.core.Holds(id) {
+			close(l.stop)
+			delete(b.links, id)
+			delete(b.names, id)
+		}
+	}
+	d.offloads(effects)
 }
 
 // askPeer asks a peer again and again.
@@ -94,6 +146,8 @@ func (d *daemon) askPeer(l *peerLink) {
 	go func() {
 		select {
 		case <-d.ended:
+			cancel()
+		case <-l.stop:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -174,7 +228,7 @@ func (d *daemon) askOnce(ctx context.Context, l *peerLink, say offload.Question)
 	conn := l.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	_ = conn.SetDeadline(time.Now().Add(answerTime))
-	q := borrow.Question{Version: borrow.Version, Node: d.cfg.Name, Slots: say.Slots}
+	q := borrow.Question{Version: borrow.Version, Node: d.cfg.Name, Slots: say.Slots, Apart: say.Apart}
 	for _, id := range say.Holds {
 		q.Holds = append(q.Holds, string(id))
 	}
@@ -204,7 +258,7 @@ func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.
 		b.core.IsSelf(id)
 		return askLongest
 	}
-	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting}}
+	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting, Idle: a.Idle}}
 	if t := a.Ticket; t != nil {
 		said.Ticket = offload.Ticket{ID: offload.TicketID(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 	}
@@ -232,7 +286,10 @@ func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 	}
 	var reply borrow.Answer
 	err := d.inLoop(func() error {
-		if d.borrowing == nil {
+		switch {
+		case d.cfg.Grants == GrantsRequired && r.Question.Node != d.cfg.Name:
+			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", d.cfg.Name)
+		case d.borrowing == nil:
 			return fmt.Errorf("node %s lends nothing (offload: off)", d.cfg.Name)
 		}
 		reply = d.lendTo(r.Question)
@@ -244,14 +301,14 @@ func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 // lendTo answers a borrower. The loop calls it.
 func (d *daemon) lendTo(q borrow.Question) borrow.Answer {
 	b := d.borrowing
-	say := offload.Question{Slots: q.Slots}
+	say := offload.Question{Slots: q.Slots, Apart: q.Apart}
 	for _, id := range q.Holds {
 		say.Holds = append(say.Holds, offload.TicketID(id))
 	}
 	d.lookAround() // what is lent must be free now
 	answer, effects := b.core.Asked(d.now(), offload.NodeID(q.Node), say, offload.TicketID(grant.NewCredential()))
 	d.offloads(effects)
-	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting}
+	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting, Idle: answer.Load.Idle}
 	if t := answer.Ticket; t.ID != "" {
 		reply.Ticket = &borrow.Ticket{ID: string(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 		d.log.Info("virtual GPUs are lent", "to", q.Node, "device", t.Device, "slots", t.Slots)

@@ -157,7 +157,7 @@ func changedSettings(a, b *Config) []string {
 		{"ivm_root", func(c *Config) any { return c.Remote.IVMRoot }},
 		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
-		{"peers", func(c *Config) any { return c.Offload.Peers }},
+		{"peers", func(c *Config) any { return [2]any{c.Offload.Peers, c.Offload.Head} }},
 		{"offload", func(c *Config) any { return [3]any{c.Offload.Mode, c.Offload.Above, c.Offload.Keep} }},
 		{"connections", func(c *Config) any { return c.Connections }},
 	} {

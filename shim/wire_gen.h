@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x19a68150u
+#define WIRE_SCHEMA 0x3b0e9968u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -37,39 +37,40 @@ enum wire_op {
 	WIRE_FUNCTION_OCCUPANCY = 28,
 	WIRE_FUNCTION_SHARED = 29,
 	WIRE_FUNCTION_CLUSTERS = 30,
-	WIRE_LAUNCH = 31,
-	WIRE_LIMIT = 32,
-	WIRE_DRIVER_ASK = 33,
-	WIRE_MODULE_LOG = 34,
-	WIRE_MODULE_LINK = 35,
-	WIRE_MODULE_FETCH = 36,
-	WIRE_MODULE_PLACE = 37,
-	WIRE_STREAM_CREATE = 38,
-	WIRE_STREAM_DESTROY = 39,
-	WIRE_STREAM_QUERY = 40,
-	WIRE_STREAM_SYNCHRONISE = 41,
-	WIRE_STREAM_WAIT = 42,
-	WIRE_EVENT_CREATE = 43,
-	WIRE_EVENT_DESTROY = 44,
-	WIRE_EVENT_RECORD = 45,
-	WIRE_EVENT_QUERY = 46,
-	WIRE_EVENT_SYNCHRONISE = 47,
-	WIRE_EVENT_ELAPSED = 48,
-	WIRE_SYNCHRONISE = 49,
-	WIRE_HOST_FUNCTION = 50,
-	WIRE_HOST_NEXT = 51,
-	WIRE_HOST_DONE = 52,
-	WIRE_HOST_STOP = 53,
-	WIRE_PRINT_FETCH = 54,
-	WIRE_SYNC_POINT = 55,
-	WIRE_RESET = 56,
-	WIRE_TEXTURE_CREATE = 57,
-	WIRE_TEXTURE_DESTROY = 58,
-	WIRE_STREAM_WRITE = 59,
-	WIRE_STREAM_AWAIT = 60,
-	WIRE_MEM_SHARE = 61,
-	WIRE_MEM_IMPORT = 62,
-	WIRE_TRACE_READ = 63,
+	WIRE_FUNCTION_TOUCHES = 31,
+	WIRE_LAUNCH = 32,
+	WIRE_LIMIT = 33,
+	WIRE_DRIVER_ASK = 34,
+	WIRE_MODULE_LOG = 35,
+	WIRE_MODULE_LINK = 36,
+	WIRE_MODULE_FETCH = 37,
+	WIRE_MODULE_PLACE = 38,
+	WIRE_STREAM_CREATE = 39,
+	WIRE_STREAM_DESTROY = 40,
+	WIRE_STREAM_QUERY = 41,
+	WIRE_STREAM_SYNCHRONISE = 42,
+	WIRE_STREAM_WAIT = 43,
+	WIRE_EVENT_CREATE = 44,
+	WIRE_EVENT_DESTROY = 45,
+	WIRE_EVENT_RECORD = 46,
+	WIRE_EVENT_QUERY = 47,
+	WIRE_EVENT_SYNCHRONISE = 48,
+	WIRE_EVENT_ELAPSED = 49,
+	WIRE_SYNCHRONISE = 50,
+	WIRE_HOST_FUNCTION = 51,
+	WIRE_HOST_NEXT = 52,
+	WIRE_HOST_DONE = 53,
+	WIRE_HOST_STOP = 54,
+	WIRE_PRINT_FETCH = 55,
+	WIRE_SYNC_POINT = 56,
+	WIRE_RESET = 57,
+	WIRE_TEXTURE_CREATE = 58,
+	WIRE_TEXTURE_DESTROY = 59,
+	WIRE_STREAM_WRITE = 60,
+	WIRE_STREAM_AWAIT = 61,
+	WIRE_MEM_SHARE = 62,
+	WIRE_MEM_IMPORT = 63,
+	WIRE_TRACE_READ = 64,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -848,6 +849,32 @@ struct wire_function_clusters_reply {
 static inline bool wire_function_clusters_reply_get(struct wire_reader *r, struct wire_function_clusters_reply *m) {
 	wire_get(r, &m->clusters, 4);
 	wire_get(r, &m->blocks, 4);
+	return wire_end(r);
+}
+
+struct wire_function_touches {
+	uint32_t function;
+};
+
+static inline size_t wire_function_touches_size(const struct wire_function_touches *m) {
+	(void)m;
+	return 4;
+}
+
+static inline uint8_t *wire_function_touches_put(uint8_t *p, const struct wire_function_touches *m) {
+	(void)m;
+	p = wire_put(p, &m->function, 4);
+	return p;
+}
+
+struct wire_function_touches_reply {
+	uint32_t known;
+	uint32_t accesses;
+};
+
+static inline bool wire_function_touches_reply_get(struct wire_reader *r, struct wire_function_touches_reply *m) {
+	wire_get(r, &m->known, 4);
+	wire_get(r, &m->accesses, 4);
 	return wire_end(r);
 }
 

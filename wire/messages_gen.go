@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x19a68150
+const Schema uint32 = 0x3b0e9968
 
 // The kinds of messages.
 const (
@@ -37,39 +37,40 @@ const (
 	OpFunctionOccupancy Op = 28
 	OpFunctionShared    Op = 29
 	OpFunctionClusters  Op = 30
-	OpLaunch            Op = 31
-	OpLimit             Op = 32
-	OpDriverAsk         Op = 33
-	OpModuleLog         Op = 34
-	OpModuleLink        Op = 35
-	OpModuleFetch       Op = 36
-	OpModulePlace       Op = 37
-	OpStreamCreate      Op = 38
-	OpStreamDestroy     Op = 39
-	OpStreamQuery       Op = 40
-	OpStreamSynchronise Op = 41
-	OpStreamWait        Op = 42
-	OpEventCreate       Op = 43
-	OpEventDestroy      Op = 44
-	OpEventRecord       Op = 45
-	OpEventQuery        Op = 46
-	OpEventSynchronise  Op = 47
-	OpEventElapsed      Op = 48
-	OpSynchronise       Op = 49
-	OpHostFunction      Op = 50
-	OpHostNext          Op = 51
-	OpHostDone          Op = 52
-	OpHostStop          Op = 53
-	OpPrintFetch        Op = 54
-	OpSyncPoint         Op = 55
-	OpReset             Op = 56
-	OpTextureCreate     Op = 57
-	OpTextureDestroy    Op = 58
-	OpStreamWrite       Op = 59
-	OpStreamAwait       Op = 60
-	OpMemShare          Op = 61
-	OpMemImport         Op = 62
-	OpTraceRead         Op = 63
+	OpFunctionTouches   Op = 31
+	OpLaunch            Op = 32
+	OpLimit             Op = 33
+	OpDriverAsk         Op = 34
+	OpModuleLog         Op = 35
+	OpModuleLink        Op = 36
+	OpModuleFetch       Op = 37
+	OpModulePlace       Op = 38
+	OpStreamCreate      Op = 39
+	OpStreamDestroy     Op = 40
+	OpStreamQuery       Op = 41
+	OpStreamSynchronise Op = 42
+	OpStreamWait        Op = 43
+	OpEventCreate       Op = 44
+	OpEventDestroy      Op = 45
+	OpEventRecord       Op = 46
+	OpEventQuery        Op = 47
+	OpEventSynchronise  Op = 48
+	OpEventElapsed      Op = 49
+	OpSynchronise       Op = 50
+	OpHostFunction      Op = 51
+	OpHostNext          Op = 52
+	OpHostDone          Op = 53
+	OpHostStop          Op = 54
+	OpPrintFetch        Op = 55
+	OpSyncPoint         Op = 56
+	OpReset             Op = 57
+	OpTextureCreate     Op = 58
+	OpTextureDestroy    Op = 59
+	OpStreamWrite       Op = 60
+	OpStreamAwait       Op = 61
+	OpMemShare          Op = 62
+	OpMemImport         Op = 63
+	OpTraceRead         Op = 64
 )
 
 var opTable = [...]opInfo{
@@ -103,6 +104,7 @@ var opTable = [...]opInfo{
 	OpFunctionOccupancy: {name: "function_occupancy", call: true},
 	OpFunctionShared:    {name: "function_shared", call: true},
 	OpFunctionClusters:  {name: "function_clusters", call: true},
+	OpFunctionTouches:   {name: "function_touches", call: true, data: DataOut},
 	OpLaunch:            {name: "launch"},
 	OpLimit:             {name: "limit"},
 	OpDriverAsk:         {name: "driver_ask", call: true, data: DataOut},
@@ -150,6 +152,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		var r ModuleFunctionReply
 		if r.Decode(reply) == nil {
 			return 8 * uint64(r.Params), true
+		}
+	case OpFunctionTouches:
+		var r FunctionTouchesReply
+		if r.Decode(reply) == nil {
+			return 8 * uint64(r.Accesses), true
 		}
 	case OpDriverAsk:
 		var r DriverAskReply
@@ -1222,6 +1229,48 @@ func (m *FunctionClustersReply) Decode(b []byte) error {
 	m.Clusters = r.u32()
 	m.Blocks = r.u32()
 	return r.end("FunctionClustersReply")
+}
+
+// FunctionTouches is described in messages.txt.
+type FunctionTouches struct {
+	Function uint32
+}
+
+// Append adds the message's bytes.
+func (m *FunctionTouches) Append(b []byte) []byte {
+	b = appendU32(b, m.Function)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionTouches) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Function = r.u32()
+	return r.end("FunctionTouches")
+}
+
+// Op returns the message's kind.
+func (m *FunctionTouches) Op() Op { return OpFunctionTouches }
+
+// FunctionTouchesReply is described in messages.txt.
+type FunctionTouchesReply struct {
+	Known    uint32
+	Accesses uint32
+}
+
+// Append adds the message's bytes.
+func (m *FunctionTouchesReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Known)
+	b = appendU32(b, m.Accesses)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionTouchesReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Known = r.u32()
+	m.Accesses = r.u32()
+	return r.end("FunctionTouchesReply")
 }
 
 // Launch is described in messages.txt.

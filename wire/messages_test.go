@@ -28,7 +28,7 @@ func allMessages() []Message {
 		&Hello{}, &Welcome{}, &Device{}, &Attach{}, &Attached{}, &Refused{},
 		&MemAlloc{}, &MemFree{}, &MemNest{}, &CopyInline{}, &CopyIn{}, &CopyOut{}, &CopyWithin{},
 		&CopyIn2D{}, &CopyOut2D{}, &CopyWithin2D{}, &Fill{}, &HostMap{}, &HostUnmap{}, &MemMap{}, &MemUnmap{},
-		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &Launch{}, &Limit{}, &DriverAsk{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{}, &ModulePlace{},
+		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &FunctionTouches{}, &Launch{}, &Limit{}, &DriverAsk{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{}, &ModulePlace{},
 		&StreamCreate{}, &StreamDestroy{}, &StreamQuery{}, &StreamSynchronise{}, &StreamWait{},
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
@@ -41,7 +41,7 @@ func allMessages() []Message {
 func allReplies() map[string]body {
 	return map[string]body{
 		"module_load": &ModuleLoadReply{}, "module_names": &ModuleNamesReply{}, "module_function": &ModuleFunctionReply{},
-		"module_global": &ModuleGlobalReply{}, "function_occupancy": &FunctionOccupancyReply{}, "function_shared": &FunctionSharedReply{}, "function_clusters": &FunctionClustersReply{}, "event_elapsed": &EventElapsedReply{},
+		"module_global": &ModuleGlobalReply{}, "function_occupancy": &FunctionOccupancyReply{}, "function_shared": &FunctionSharedReply{}, "function_clusters": &FunctionClustersReply{}, "function_touches": &FunctionTouchesReply{}, "event_elapsed": &EventElapsedReply{},
 		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "module_link": &ModuleLinkReply{}, "module_fetch": &ModuleFetchReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{}, "mem_share": &MemShareReply{}, "trace_read": &TraceReadReply{},
 	}
 }
@@ -399,7 +399,7 @@ func TestAttributes(t *testing.T) {
 	for what, want := range map[string]string{
 		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset trace_read",
 		"in":            " copy_in copy_in_2d module_data module_place",
-		"out":           " copy_out copy_out_2d module_names module_function driver_ask module_log module_fetch print_fetch trace_read",
+		"out":           " copy_out copy_out_2d module_names module_function function_touches driver_ask module_log module_fetch print_fetch trace_read",
 	} {
 		if lists[what] != want {
 			t.Errorf("%s:%s\nwant%s", what, lists[what], want)

@@ -19,7 +19,7 @@ import (
 // serveAgent runs the agent of a node beside its daemon, from when that is ready. When
 // the agent cannot go on it calls failed, and end says why. What it has started goes on
 // without it.
-func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed func()) (end func() error, err error) {
+func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <-chan struct{}, failed func()) (end func() error, err error) {
 	to, err := headOf(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("the head (--head): %w", err)
@@ -27,7 +27,7 @@ func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed
 	socket := cfg.Socket.Address
 	a := agent.Config{
 		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
-		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Log: log,
+		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
 		Status:     func(context.Context) (*status.Node, error) { return node.Ask(socket) },
@@ -56,6 +56,19 @@ func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed
 		ended <- err
 	}()
 	return func() error { cancel(); return <-ended }, nil
+}
+
+// latestPeers hands what the head tells of other nodes to the daemon, which may come to it later: only
+// the last word counts.
+func latestPeers() (<-chan []string, func([]string)) {
+	latest := make(chan []string, 1)
+	return latest, func(gateways []string) { // one goroutine calls it
+		select {
+		case <-latest:
+		default:
+		}
+		latest <- gateways
+	}
 }
 
 // headOf is where a node's head is, and what the node shows it.

@@ -81,7 +81,8 @@ else (the values are the defaults where there are some):
   ivm_root: false                 # true: also those of root: whoever is root on such a node is root here then
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
                                   # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
-  peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); see docs/offload.md
+  peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); head: those of
+                                  # which the cluster's head tells; see docs/offload.md
   offload: auto                   # borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither; or
                                   # {mode: auto, above: 1, keep: 0}: how many programs must wait, and free virtual GPUs that are not lent
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
@@ -187,7 +188,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
 	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
-	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421")
+	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421; head: those of which the cluster's head tells")
 	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
 	flags.BoolVar(&f.ivm, "ivm", false, "start elements of programs that began on other nodes of the same authority")
 	flags.BoolVar(&f.ivmRoot, "ivm-root", false, "with --ivm: also those of root, who is root here then")
@@ -236,7 +237,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	}
 	var note string
 	var err error
-	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0)
+	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0 || cfg.Offload.Head)
 	return cfg, note, err
 }
 
@@ -277,7 +278,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
 		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
-		{"peers", func() (err error) { cfg.Offload.Peers, err = nodefile.Peers(f.peers); return err }},
+		{"peers", func() (err error) { cfg.Offload.Peers, cfg.Offload.Head, err = nodefile.Peers(f.peers); return err }},
 		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
 		{"ivm", func() error { cfg.Remote.IVM = f.ivm; return nil }},
 		{"ivm-root", func() error { cfg.Remote.IVMRoot = f.ivmRoot; return nil }},
@@ -350,7 +351,11 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 	opts.Ready = func() { close(ready) }
 	if cfg.Head.Address != "" {
 		opts.Agent = true
-		end, wrong := serveAgent(cfg, log, ready, stop)
+		var peers func([]string)
+		if cfg.Offload.Head {
+			opts.Peers, peers = latestPeers()
+		}
+		end, wrong := serveAgent(cfg, peers, log, ready, stop)
 		if wrong != nil {
 			return wrong
 		}

@@ -88,7 +88,7 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 // asks nobody.
 func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn, error), authority string, err error) {
 	r := cfg.Remote
-	if len(cfg.Offload.Peers) == 0 || cfg.Offload.Mode == node.OffloadOff {
+	if len(cfg.Offload.Peers) == 0 && !cfg.Offload.Head || cfg.Offload.Mode == node.OffloadOff {
 		return nil, "", nil
 	}
 	if r.Cert == "" || r.Key == "" || r.CA == "" {

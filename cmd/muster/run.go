@@ -50,8 +50,10 @@ node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEV
 and $RCUDA_DEVICE_0 and so on tell it where they are.
 
 --mapping NAME has a mapper decide for each kernel which of the node's devices runs it, so
-that a program which sees one device uses several (docs/mapping.md); --explain N says of the
-first N launches why. --gpus N shows the program so many devices.
+that a program which sees one device uses several, those that its peers lend too
+(docs/mapping.md); --explain N says of the first N launches why. --gpus N shows the program so
+many devices: those that the node has not are borrowed of its peers while nobody uses them
+there (docs/offload.md), and where nobody lends, some of the N are the same GPU.
 
 --class latency is for programs that answer requests: while one of them has work on a GPU,
 those of class batch launch no kernels there. Your administrator says who may be of that
@@ -179,6 +181,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	err = f.findNode(c, socket)
 	switch {
 	case err == nil:
+		f.tellSharing(c, socket)
 		err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
 		return exitStatus(126)
@@ -261,6 +264,46 @@ func servesPrograms(socket string) error {
 		err = fmt.Errorf("the node at %s %w", socket, errDraining)
 	}
 	return err
+}
+
+// tellSharing says so if the node has fewer devices than the program is to see, and nobody to borrow
+// others of: then several of the program's devices are the same one.
+func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
+	if f.gpus <= 1 {
+		return
+	}
+	s, err := node.Ask(socket)
+	if err != nil {
+		return // the program will hear of it
+	}
+	if why := sharing(s, f.gpus); why != "" {
+		fmt.Fprintf(c.ErrOrStderr(), "muster: %s\n", why)
+	}
+}
+
+// sharing is why a program with so many devices has some of them twice; "" if it need not.
+func sharing(s *status.Node, gpus int) string {
+	own, free := 0, 0
+	for i := range s.Devices {
+		if d := &s.Devices[i]; d.State == "up" && !d.Borrowed {
+			own++
+		}
+	}
+	for i := range s.Peers {
+		if p := &s.Peers[i]; !p.Self && p.Heard >= 0 && p.Free > 0 {
+			free++
+		}
+	}
+	has := fmt.Sprintf("the program sees %d devices, and the node has %d", gpus, own)
+	switch {
+	case own >= gpus || own+free >= gpus:
+		return ""
+	case free > 0:
+		return fmt.Sprintf("%s and %d of its peers can lend one now: some are the same GPU until others lend", has, free)
+	case len(s.Peers) > 0:
+		return has + " and its peers have none to lend at present (muster peers): some are the same GPU until one lends"
+	}
+	return has + " and no peers to borrow of (docs/offload.md): some are the same GPU"
 }
 
 // socketOf is where the node is: as the flag says, or the environment, or the

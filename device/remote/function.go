@@ -56,6 +56,9 @@ func (m *module) Function(name string) (device.Function, error) {
 		m.c.end(lost(err.Error()))
 		return nil, m.c.ended()
 	}
+	if f.info.Touches, err = f.touches(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if known := m.known[name]; known != nil { // another goroutine asked too
@@ -63,6 +66,24 @@ func (m *module) Function(name string) (device.Function, error) {
 	}
 	m.known[name] = f
 	return f, nil
+}
+
+// touches asks what memory the kernel uses; nil if the lender does not know.
+func (f *function) touches() (*device.Touches, error) {
+	const most = 1024 // accesses: whoever tells of more is not believed
+	var reply wire.FunctionTouchesReply
+	said, err := f.module.c.fetch("what kernel "+f.info.Name+" uses", &wire.FunctionTouches{Function: f.id}, &reply, func() uint64 { return 8 * min(uint64(reply.Accesses), most+1) })
+	if err != nil {
+		return nil, err
+	}
+	if reply.Known == 0 || reply.Accesses > most {
+		return nil, nil
+	}
+	var words []uint64
+	for ; len(said) >= 8; said = said[8:] {
+		words = append(words, binary.LittleEndian.Uint64(said))
+	}
+	return device.TouchesOf(words, f.info.ParamSize), nil
 }
 
 // functionInfo is what the lender says of a kernel, if it can be.

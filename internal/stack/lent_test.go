@@ -98,20 +98,25 @@ func TestLenderComesBack(t *testing.T) {
 	p.right()
 }
 
+// withWorkers are the daemon and its workers.
+func (n *theNode) withWorkers() []int {
+	n.Helper()
+	parent := fmt.Sprintf("PPid:\t%d\n", n.cmd.Process.Pid)
+	all := []int{n.cmd.Process.Pid}
+	for _, pid := range n.processes() {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(text), parent) {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
 // killWith kills the daemon and its workers, as the end of a machine does.
 func (n *theNode) killWith() {
 	n.Helper()
-	parent := fmt.Sprintf("PPid:\t%d\n", n.cmd.Process.Pid)
-	var workers []int
-	for _, pid := range n.processes() {
-		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(text), parent) {
-			workers = append(workers, pid)
-		}
-	}
+	all := n.withWorkers()
 	n.kill()
-	for _, pid := range workers {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
+	signalAll(all[1:], syscall.SIGKILL)
 }
 
 // Nodes without devices of their own run programs on those that others lend.

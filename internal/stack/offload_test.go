@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -255,4 +256,74 @@ func TestOffloadHalvesTheWork(t *testing.T) {
 		})
 	}
 	t.Logf("%.2f times as fast with offload", wall["off"].Seconds()/wall["auto"].Seconds())
+}
+
+// A lender that is stopped answers nothing and ends no connection. It costs its guests a recovery, as
+// one that dies does; when it goes on, it is free.
+func TestLenderIsFrozen(t *testing.T) {
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--worker-timeout", "2s"}, []string{"--devices", ratedGPU})
+	programs := endless(p.a, 4)
+	p.eventually("two programs compute there", func() bool { return p.guestsCompute() == 2 })
+	frozen := p.b.withWorkers()
+	signalAll(frozen, syscall.SIGSTOP)
+	t.Cleanup(func() { signalAll(frozen, syscall.SIGCONT) }) // it is ended with the test, which it must hear
+	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+	p.a.goOn()
+	signalAll(frozen, syscall.SIGCONT)
+	for _, one := range programs {
+		one.right()
+	}
+	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 })
+	p.b.idle()
+}
+
+func signalAll(pids []int, signal syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, signal)
+	}
+}
+
+// A borrower whose daemon is followed by another while its programs are elsewhere: the programs go on, and
+// what the first daemon borrowed is given back.
+func TestBorrowerIsRestarted(t *testing.T) {
+	for _, how := range []string{"handover", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t)
+			p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+			w.muster("cert", p.certs, "--host", "na,127.0.0.1")
+			w.muster("cert", p.certs, "--host", "nb,127.0.0.1")
+			p.b = p.lender("127.0.0.1:0", "--devices", ratedGPU)
+			args := []string{"--name", "na", "--tls-dir", filepath.Join(p.certs, "node-na"), "--state", filepath.Join(t.TempDir(), "na"),
+				"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--orphan-grace", "1m", "--peers", p.b.gateway}
+			p.a = w.start(args...)
+			programs := endless(p.a, 4)
+			p.eventually("two programs compute there", func() bool { return p.guestsCompute() == 2 })
+			before := p.guests()
+			if how == "handover" {
+				w.muster("node", "stop", "--handover", "--socket", p.a.socket)
+				<-p.a.exited
+				p.a.killed = true
+			} else {
+				p.a.kill()
+			}
+			p.a = p.a.again(args...)
+			p.a.back(programs)
+			p.eventually("what was borrowed before is given back", func() bool {
+				for _, g := range p.guests() {
+					for _, was := range before {
+						if g.ID == was.ID {
+							return false
+						}
+					}
+				}
+				return true
+			})
+			p.a.goOn()
+			for _, one := range programs {
+				one.right()
+			}
+			p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 })
+			p.b.idle()
+		})
+	}
 }

@@ -47,6 +47,9 @@ type Config struct {
 	Status func(context.Context) (*status.Node, error)
 	// Grants is where grants of the node's devices are served. nil is nowhere.
 	Grants Grants
+	// Peers is told the gateways of other nodes of which this one may borrow virtual GPUs, whenever
+	// the head says. nil is not told, and the head is not asked.
+	Peers func(gateways []string)
 	// Supervisor is the command to which "supervise" and a task's folder are added; nil
 	// is this program's hidden command task.
 	Supervisor []string
@@ -139,11 +142,17 @@ func machineMemory() (int64, error) {
 	return 0, errors.New("the system does not say how much memory there is")
 }
 
-// DevicesOf is what the head is told of a node's devices.
+// DevicesOf is what the head is told of a node's devices, by their numbers. What the node has borrowed
+// for a while is not the cluster's to give to jobs: it is not there, or, where a device of the node's
+// own has a later number, it takes nobody.
 func DevicesOf(n *status.Node) []wire.Device {
-	list := make([]wire.Device, 0, len(n.Devices))
-	for _, d := range n.Devices {
-		list = append(list, wire.Device{Name: d.Name, Memory: max(1, int64(d.Memory)), Speed: max(1e-9, d.Speed), Up: d.State == "up" && !n.Draining})
+	devices := n.Devices
+	for len(devices) > 0 && devices[len(devices)-1].Borrowed {
+		devices = devices[:len(devices)-1]
+	}
+	list := make([]wire.Device, 0, len(devices))
+	for _, d := range devices {
+		list = append(list, wire.Device{Name: d.Name, Memory: max(1, int64(d.Memory)), Speed: max(1e-9, d.Speed), Up: d.State == "up" && !n.Draining && !d.Borrowed})
 	}
 	return list
 }

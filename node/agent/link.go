@@ -15,6 +15,8 @@ const (
 	firstPause   = 100 * time.Millisecond // between two attempts to reach the head
 	longestPause = 30 * time.Second
 	greetTime    = 30 * time.Second // for the head to answer Hello
+	firstPeers   = time.Second      // between two questions for peers, at first
+	peersTime    = 16 * time.Second // and at last
 	maxUnsent    = 64 << 20         // bytes that a head may leave unread
 )
 
@@ -143,8 +145,30 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool) {
 			return welcome
 		}
 		if w, ok := m.(wire.Welcome); ok {
+			if !welcome && a.cfg.Peers != nil {
+				writer.Go(func() { a.askPeers(ended) })
+			}
 			welcome, silence = true, 2*w.Silence
 		}
+		if peers, ok := m.(wire.Peers); ok {
+			if a.cfg.Peers != nil {
+				a.cfg.Peers(peers.Gateways)
+			}
+			continue
+		}
 		a.post(ctx, agentcore.Heard{Message: m})
+	}
+}
+
+// askPeers asks the head which nodes there are, at once and now and then, until the connection ends.
+// Until then, and while the head is away, those of the last answer count.
+func (a *agent) askPeers(ended <-chan struct{}) {
+	for pause := firstPeers; ; pause = min(2*pause, peersTime) { // nodes are often started together
+		a.link.send(wire.AskPeers{})
+		select {
+		case <-time.After(pause):
+		case <-ended:
+			return
+		}
 	}
 }

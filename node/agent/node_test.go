@@ -265,3 +265,40 @@ func TestSilence(t *testing.T) {
 	h.send(wire.Refused{Reason: "not now"})
 	h.welcome()
 }
+
+// What a node has borrowed is not told to the head as the node's; the numbers of its own devices stay.
+func TestBorrowedDevicesAreNotTheClusters(t *testing.T) {
+	own := status.Device{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}
+	borrowed := own
+	borrowed.Borrowed = true
+	for _, c := range []struct {
+		devices []status.Device
+		want    []bool
+	}{
+		{[]status.Device{own, borrowed, borrowed}, []bool{true}},
+		{[]status.Device{own, borrowed, own, borrowed}, []bool{true, false, true}},
+		{[]status.Device{borrowed}, nil},
+	} {
+		got := DevicesOf(&status.Node{Devices: c.devices})
+		if !slices.EqualFunc(got, c.want, func(d wire.Device, up bool) bool { return d.Up == up }) {
+			t.Errorf("%+v is told as %+v", c.devices, got)
+		}
+	}
+}
+
+// An agent that is to know peers asks the head for them and hands its answer on.
+func TestPeers(t *testing.T) {
+	h := newHead(t)
+	heard := make(chan []string, 16)
+	h.run(func(c *Config) { c.Peers = func(gateways []string) { heard <- gateways } })
+	for {
+		if _, asks := h.next().(wire.AskPeers); asks {
+			break
+		}
+	}
+	want := []string{"n2:9421", "n3:9421"}
+	h.send(wire.Peers{Gateways: want})
+	if got := <-heard; !slices.Equal(got, want) {
+		t.Errorf("the agent heard of %v", got)
+	}
+}

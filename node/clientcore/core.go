@@ -46,6 +46,9 @@ type Device struct {
 	Speed float64 `json:",omitempty"`
 	// Far says that the device is another node's: kernels there reach no memory of this machine.
 	Far bool `json:",omitempty"`
+	// Link names the way to the device, which others of that name share; "" for devices of this
+	// machine.
+	Link string `json:",omitempty"`
 }
 
 // Core is one client. Nothing but its methods changes it, and one goroutine uses
@@ -73,7 +76,6 @@ type Core struct {
 
 	housed bool // a context was open in this process
 
-	moving    uint64  // bytes that the move under way brings to devices
 	furtherAt []int   // where in Further a device was found last
 	mapping   *mapped // nil: all launches run on the device of the lease
 }
@@ -372,8 +374,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 	case MakeTextures:
 		c.madeTextures(o)
 	case Move, Share:
-		c.mapping.moved(c.moving, o.Copied)
-		c.moving = 0
+		c.mapping.moved(c, o.Legs)
 		if o.Err != nil { // the directory has no way back from a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}

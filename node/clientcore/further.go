@@ -23,6 +23,8 @@ type Further struct {
 	Asked   bool   // a question is not answered
 	Leaving bool   // the daemon wants it back
 	NotBy   Time   // nobody asks for it before that time
+	Last    Time   // when a kernel was last given to it, or it was lent
+	Vain    int    // how often in a row it was lent for nothing
 
 	Kernels int           // launched there since the daemon was told
 	Ran     time.Duration // how long they ran
@@ -30,8 +32,14 @@ type Further struct {
 }
 
 // askAgain is how long the core waits before it asks again for a device that it did not get, or
-// that it had to give back.
-const askAgain = time.Second
+// that it had to give back. A device of another node to which the mapper sent nothing for
+// unusedFor goes back to those who could use it; each time in a row that this happens the core waits
+// twice as long, up to maxVain times.
+const (
+	askAgain  = time.Second
+	unusedFor = 5 * time.Second
+	maxVain   = 6
+)
 
 // further returns the loan of a device; nil if there is none and none was asked for.
 func (c *Core) further(device int) *Further {
@@ -68,6 +76,10 @@ func (c *Core) wantFurther(bytes uint64) {
 			c.Further = append(c.Further, Further{Device: i})
 			f = &c.Further[len(c.Further)-1]
 		}
+		if d.Far && f.lent() && c.Now-f.Last >= unusedFor {
+			f.Leaving, f.Vain = true, min(f.Vain+1, maxVain)
+			c.mapping.stale()
+		}
 		if f.Asked || f.Leaving || c.Now < f.NotBy || f.Number > 0 && f.Memory >= bytes {
 			continue
 		}
@@ -84,6 +96,9 @@ func (c *Core) grantedFurther(m control.GrantFurther) {
 		return
 	}
 	f.Asked = false
+	if f.Number == 0 {
+		f.Last = c.Now
+	}
 	f.Number, f.Memory = m.Loan, m.Memory
 	c.mapping.stale()
 }
@@ -133,7 +148,7 @@ func (c *Core) giveUp(f *Further) {
 	if f.Number > 0 {
 		c.say(control.ReleasedFurther{Device: f.Device, Loan: f.Number})
 	}
-	*f = Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain}
+	*f = Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain}
 	c.mapping.stale()
 }
 

@@ -140,3 +140,27 @@ func decodePlaces(data []byte) ([]device.Global, error) {
 	}
 	return globals, nil
 }
+
+// functionTouches tells a guest what memory a kernel uses, as far as the device knows: its own node may
+// then run the kernel elsewhere.
+func (c *Core) functionTouches(m *Message, d *wire.FunctionTouches) (bool, error) {
+	if err := c.asGuest(); err != nil {
+		return true, err
+	}
+	f, ok := c.Modules.Functions[d.Function]
+	if !ok {
+		return true, fmt.Errorf("function %d: %w", d.Function, ErrProtocol)
+	}
+	words, known := f.Info.Touches.Words()
+	if !known || uint64(len(words)) > m.Header.Length/8 {
+		c.reply(m.Header.Slot, success, (&wire.FunctionTouchesReply{}).Append(nil))
+		return true, nil
+	}
+	var data []byte
+	for _, w := range words {
+		data = binary.LittleEndian.AppendUint64(data, w)
+	}
+	c.write(m, data)
+	c.reply(m.Header.Slot, success, (&wire.FunctionTouchesReply{Known: 1, Accesses: uint32(len(words))}).Append(nil))
+	return true, nil
+}

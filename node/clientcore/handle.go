@@ -36,10 +36,10 @@ func (c *Core) dispatch(m *Message) (bool, error) {
 	return handlers[m.Header.Op](c, m)
 }
 
-var handlers [72]handler
+var handlers [73]handler
 
 func init() {
-	handlers = [72]handler{
+	handlers = [73]handler{
 		wire.OpMemAlloc:          decoding((*Core).memAlloc),
 		wire.OpMemFree:           decoding((*Core).memFree),
 		wire.OpMemNest:           decoding((*Core).memNest),
@@ -64,6 +64,7 @@ func init() {
 		wire.OpFunctionOccupancy: decoding((*Core).functionOccupancy),
 		wire.OpFunctionShared:    decoding((*Core).functionShared),
 		wire.OpFunctionClusters:  decoding((*Core).functionClusters),
+		wire.OpFunctionTouches:   decoding((*Core).functionTouches),
 		wire.OpDriverAsk:         decoding((*Core).driverAsk),
 		wire.OpLaunch:            decoding((*Core).launch),
 		wire.OpModuleLog:         decoding((*Core).moduleLog),

@@ -298,7 +298,6 @@ func (c *Core) drop(err error) {
 func (c *Core) move(plan vmm.Plan) {
 	c.stats.SwapIn += plan.Bytes(vmm.CopyIn)
 	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
-	c.moving = plan.Bytes(vmm.CopyIn)
 	c.ask(Op{Kind: Move, Plan: plan})
 }
 

@@ -31,8 +31,9 @@ type mapped struct {
 	ticket  uint64
 
 	kernels map[kernelName]int32
-	rate    float64 // bytes a second that moves had lately; 0 if there was none
+	rates   map[string]float64 // bytes a second that moves had lately, by link
 	refused map[refusedAt]bool
+	aged    Time // when what is known of far devices was last looked at for its age
 
 	choice chosen
 	last   Decision
@@ -81,9 +82,17 @@ type Decision struct {
 // window is how many run times of a device count (k in the paper).
 const window = 10
 
-// unmeasured is the bandwidth of moves before there was any: that of one way through a host's
-// memory, in bytes a second.
-const unmeasured = 4 << 30
+// outdated is for how long the run times of a device of another node count: other programs there
+// come and go, and all that is known of them is how long kernels took beside them.
+const outdated = 10 * time.Second
+
+// The bandwidth of moves before there was any, in bytes a second: that of one way through a host's
+// memory, and that of a slow network. A link that is thought too slow is measured when enough
+// kernels wait to make up for it; one that is thought too fast costs the program a long move.
+const (
+	unmeasured    = 4 << 30
+	unmeasuredFar = 117 << 20
+)
 
 // newMapped makes the mapper that a setting names; nil for none.
 func newMapped(spec string) (*mapped, error) {
@@ -97,7 +106,7 @@ func newMapped(spec string) (*mapped, error) {
 	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
 		spec += ":locality=yes" // the directory knows where data are
 	}
-	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, refused: map[refusedAt]bool{}}, nil
+	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}}, nil
 }
 
 // stale says that the devices which the client may use have changed.
@@ -133,12 +142,13 @@ func (m *mapped) renew(c *Core) error {
 	// Each device is a node of its own, and the program another: data travel between all of them.
 	m.layout = mapping.Layout{
 		NodeOf: make([]int32, n), First: make([]int32, n+2), Cores: make([]int32, n+1), Speed: make([]float64, n),
-		Owner: make([]int32, n+1), Critical: []bool{false}, Bandwidth: m.bandwidth(),
+		Owner: make([]int32, n+1), Critical: []bool{false}, Links: make([]int64, n+1), // the program's own has no limit
 	}
 	for row, device := range m.devices {
 		m.rows[device] = int32(row)
 		m.layout.NodeOf[row], m.layout.First[row] = int32(row), int32(row)
 		m.layout.Speed[row] = c.config.Devices[device].speed()
+		m.layout.Links[row] = m.bandwidth(c.config.Devices[device].Link)
 	}
 	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
 	mapper, err := mapping.New(m.spec, &m.layout)
@@ -153,27 +163,53 @@ func (m *mapped) renew(c *Core) error {
 	return nil
 }
 
-// bandwidth is that of moves, in bytes a second.
-func (m *mapped) bandwidth() int64 {
-	if m.rate == 0 {
-		return unmeasured
+// bandwidth is that of moves over a link, in bytes a second.
+func (m *mapped) bandwidth(link string) int64 {
+	if rate := m.rates[link]; rate > 0 {
+		return max(1, int64(rate))
 	}
-	return max(1, int64(m.rate))
+	if link != "" {
+		return unmeasuredFar
+	}
+	return unmeasured
 }
 
-// moved notes how long a move took. The table is made anew when that is far from what mappers
-// count on.
-func (m *mapped) moved(bytes uint64, took time.Duration) {
-	if m == nil || bytes == 0 || took <= 0 {
+// moved notes how long a move took on each link. The table is made anew when that is far from what
+// mappers count on.
+func (m *mapped) moved(c *Core, legs []Leg) {
+	if m == nil {
 		return
 	}
-	rate := float64(bytes) / took.Seconds()
-	if m.rate == 0 {
-		m.rate = rate
+	for _, leg := range legs {
+		if leg.Bytes == 0 || leg.Took <= 0 {
+			continue
+		}
+		device := leg.Place.Index()
+		link := c.config.Devices[device].Link
+		rate := float64(leg.Bytes) / leg.Took.Seconds()
+		if before := m.rates[link]; before > 0 {
+			rate = before + (rate-before)/8
+		}
+		m.rates[link] = rate
+		if m.mapper == nil || device >= len(m.rows) || m.rows[device] < 0 {
+			continue
+		}
+		if was := float64(m.layout.Links[m.rows[device]]); rate > 2*was || rate < was/2 {
+			m.stale()
+		}
 	}
-	m.rate += (rate - m.rate) / 8
-	if now, was := float64(m.bandwidth()), float64(m.layout.Bandwidth); now > 2*was || now < was/2 {
-		m.stale()
+}
+
+// age forgets how long kernels took on far devices that have had none for a while.
+func (m *mapped) age(c *Core) {
+	if c.Now-m.aged < outdated/10 {
+		return
+	}
+	m.aged = c.Now
+	for row, device := range m.devices {
+		if c.config.Devices[device].Far && len(m.flights[row]) == 0 && c.Now-m.idle[row] >= outdated {
+			m.view.Table.Forget(int32(row))
+		}
 	}
 }
 
@@ -318,6 +354,7 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 	row := int32(0)
 	if len(m.devices) > 1 {
 		m.view.Now = c.Now
+		m.age(c)
 		if c.config.Explain {
 			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
 			row = m.last.Account.Device
@@ -405,6 +442,7 @@ func (m *mapped) took(c *Core) uint64 {
 	row := m.rows[m.choice.device]
 	call := m.call
 	call.Resident = nil
+	call.Node = m.layout.NodeOf[row] // its data have come: nothing of it is on a link
 	expected := m.view.Table.Assign(&call, row)
 	m.ticket++
 	first := len(m.flights[row]) == 0
@@ -414,6 +452,7 @@ func (m *mapped) took(c *Core) uint64 {
 	}
 	if f := c.further(m.choice.device); f != nil && f.Number > 0 {
 		f.Kernels++
+		f.Last, f.Vain = c.Now, 0
 	}
 	return m.ticket
 }

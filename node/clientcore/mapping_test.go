@@ -118,9 +118,66 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 			if f := c.mapping.flights[c.mapping.rows[at.Index()]]; len(f) > 3 { // some end
 				c.Ran(c.Now, []KernelEnd{{Ticket: f[0].ticket, Device: at.Index(), Took: 1000}})
 			}
+			if r.IntN(40) == 0 { // a device is taken back, and lent anew
+				back := 1 + r.IntN(3)
+				saved, alone := takeBack(t, c, back), uint64(0)
+				for a := range valid {
+					if valid[a][vmm.Device(back)] && len(valid[a]) == 1 {
+						alone += mappedChunk
+						valid[a][vmm.Host] = true
+					}
+					delete(valid[a], vmm.Device(back))
+				}
+				if saved != alone {
+					t.Fatalf("%s, launch %d: %d bytes were saved from a device that alone had %d", spec, n, saved, alone)
+				}
+			}
 		}
 		if len(devices) != 4 {
 			t.Errorf("%s: kernels ran on %v", spec, devices)
+		}
+	}
+}
+
+// takeBack has a further device left and lent anew, and returns how many bytes were copied from it.
+func takeBack(t *testing.T, c *Core, device int) (saved uint64) {
+	t.Helper()
+	ops, err := c.Control(c.Now+1, control.RevokeFurther{Device: device, Loan: c.further(device).Number})
+	for err == nil && len(ops) > 0 && ops[len(ops)-1].Kind.Asks() {
+		last := ops[len(ops)-1]
+		saved += last.Plan.Bytes(vmm.CopyOut)
+		ops, err = c.Outcome(c.Now+1, &last, Outcome{})
+	}
+	if err != nil || c.further(device).Number != 0 {
+		t.Fatalf("%v %v: it was not given back", ops, err)
+	}
+	f := c.further(device)
+	f.Number, f.Memory, f.Last, f.NotBy = uint64(device), 1<<30, c.Now, 0
+	c.mapping.stale()
+	return saved
+}
+
+// Kernels are mapped by the bandwidth that each link had: one whose memory is at home goes to the device
+// of another node only if its link is fast enough for what waits at home.
+func TestLinksAreMeasured(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		c := spread(t, "ag", 2, 2)
+		c.config.Devices[1].Far, c.config.Devices[1].Link = true, "lender"
+		took := Time(mappedChunk) * 1e9 / (1 << 20) // 1 MiB/s
+		if fast {
+			took /= 10_000
+		}
+		c.mapping.moved(c, []Leg{{Place: vmm.Device(0), Bytes: mappedChunk, Took: 1000}, {Place: vmm.Device(1), Bytes: mappedChunk, Took: took}})
+		post(t, c, launchOf(0, 0)) // what it leaves is at home, for ties go to the first device
+		kernel := Time(20e6)
+		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: 0, Took: kernel}})
+		for range 3 { // they wait at home for 60 ms
+			c.mapping.took(c)
+		}
+		_, at := post(t, c, launchOf(0, 0))
+		if want := map[bool]int{false: 0, true: 1}[fast]; at.Index() != want {
+			d, _ := c.Decided()
+			t.Errorf("with a fast link %v the kernel runs on device %d: %+v, links %v", fast, at.Index(), d, c.mapping.layout.Links)
 		}
 	}
 }

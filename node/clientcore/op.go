@@ -213,8 +213,16 @@ type Outcome struct {
 	Name      Name                  // MakeShared
 	Times     []Time                // Leave, Backup: of Events
 	Took      Time                  // Open, Move; Leave: once all that ran had ended
-	Copied    Time                  // Move: the part of it for which nothing was waited for
+	Legs      []Leg                 // Move: what was copied, by device
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
+}
+
+// Leg is the part of a move that one device had in it, and how long it took once everything there
+// had ended.
+type Leg struct {
+	Place vmm.Place
+	Bytes uint64
+	Took  Time
 }
 
 // Time is the time since the client began.

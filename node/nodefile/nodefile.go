@@ -131,13 +131,17 @@ func (d *decoder) head(n strictyaml.Node, h *node.Head) error {
 	return err
 }
 
-// peers reads a list of nodes.
+// peers reads a list of nodes, or head.
 func (d *decoder) peers(n strictyaml.Node, o *node.Offload) error {
+	o.Peers, o.Head = nil, false
 	items, ok := strictyaml.Items(n)
 	if !ok {
-		return d.Errorf(strictyaml.Start(n), "peers must be a list of nodes, as [n2, n3:9421], not %s", strictyaml.Kind(n))
+		if w, err := d.Scalar(n, "peers"); err == nil && w.Text == peersOfHead {
+			o.Head = true
+			return nil
+		}
+		return d.Errorf(strictyaml.Start(n), "peers must be a list of nodes, as [n2, n3:9421], or %s, not %s", peersOfHead, strictyaml.Kind(n))
 	}
-	o.Peers = nil
 	for _, item := range items {
 		w, err := d.Scalar(item, "a peer")
 		if err != nil {
@@ -152,17 +156,22 @@ func (d *decoder) peers(n strictyaml.Node, o *node.Offload) error {
 	return nil
 }
 
-// Peers reads the short form of a list of nodes: n2,n3:9421.
-func Peers(text string) ([]string, error) {
-	var list []string
+// peersOfHead has the cluster's head tell of other nodes.
+const peersOfHead = "head"
+
+// Peers reads the short form of a list of nodes: n2,n3:9421; or head.
+func Peers(text string) (list []string, head bool, err error) {
+	if text == peersOfHead {
+		return nil, true, nil
+	}
 	for _, word := range strings.Split(text, ",") {
 		address, err := Peer(word)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		list = append(list, address)
 	}
-	return list, nil
+	return list, false, nil
 }
 
 // GatewayPort is where nodes listen for others, unless they are told otherwise.

@@ -189,7 +189,7 @@ func TestReadErrors(t *testing.T) {
 		{"allow any among others", "allow: [alice, any]\n", `f:1:16: any stands for itself, not in a list of users`},
 		{"allow nobody", "allow: [\"\"]\n", `f:1:9: the name of a user must`},
 		{"connections", "connections: {users: 3}\n", `"users" is no key of connections: did you mean user?`},
-		{"peers that are no list", "peers: n2\n", `f:1:8: peers must be a list of nodes, as [n2, n3:9421], not`},
+		{"peers that are no list", "peers: n2\n", `f:1:8: peers must be a list of nodes, as [n2, n3:9421], or head, not`},
 		{"a peer with a path", "peers: [n2/x]\n", `f:1:9: a peer is a node's HOST or HOST:PORT, as n2 or 10.0.0.7:9421, not "n2/x"`},
 		{"a peer's port", "peers: ['n2:0']\n", `f:1:9: a peer is a node's HOST or HOST:PORT, as n2 or 10.0.0.7:9421, not "n2:0"`},
 		{"offload", "offload: maybe\n", `offload can be auto, borrow, lend or off, not "maybe"`},

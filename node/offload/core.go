@@ -21,6 +21,7 @@ type Core struct {
 	waitingSince Time // a client of the node's own has waited since; never if none does
 	waitedAt     Time // when one last did
 	futile       backoff
+	vain         backoff // the same for wishes
 }
 
 // never is a time that does not come.
@@ -32,6 +33,7 @@ type peer struct {
 	load    Load
 	heard   Time // when it said so; never if it has not
 	asking  int  // slots that the question under way wants
+	apart   bool // of a device that nobody uses
 	talking bool // a question is under way
 	refusal backoff
 	self    bool // it is this node
@@ -44,6 +46,7 @@ type loan struct {
 	clients int  // there
 	empty   Time // since when there has been none
 	used    bool // there was one
+	apart   bool // it was borrowed for a wish
 	leaving bool // it is drained
 }
 
@@ -88,6 +91,9 @@ func (c *Core) Peers(now Time, ids []PeerID) []Effect {
 	c.advance(now)
 	known := c.peers
 	c.peers = nil
+	for _, l := range c.borrowed { // of one that was not named for a while
+		known = append(known, l.peer)
+	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		i := slices.IndexFunc(known, func(p *peer) bool { return p.id == id })
 		if i < 0 {
@@ -99,6 +105,11 @@ func (c *Core) Peers(now Time, ids []PeerID) []Effect {
 	return c.decide()
 }
 
+// Holds says whether the node holds a ticket of a peer.
+func (c *Core) Holds(id PeerID) bool {
+	return slices.ContainsFunc(c.borrowed, func(l *loan) bool { return l.peer.id == id })
+}
+
 // Local says how the node is now; clients says how many are on the device of each ticket.
 func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
 	c.advance(now)
@@ -107,7 +118,7 @@ func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
 		n := clients[l.ID]
 		if n > 0 && !l.used {
 			l.used = true
-			c.futile, l.peer.refusal = backoff{}, backoff{}
+			*c.futility(l), l.peer.refusal = backoff{}, backoff{}
 		}
 		if n == 0 && l.clients > 0 {
 			l.empty = c.now
@@ -141,7 +152,7 @@ func (c *Core) Says(id PeerID) Question {
 		return Question{}
 	}
 	p.talking = true
-	return Question{Slots: p.asking, Holds: c.held(p)}
+	return Question{Slots: p.asking, Apart: p.apart, Holds: c.held(p)}
 }
 
 // held are the tickets of a lender that this node has not given up.
@@ -161,15 +172,15 @@ func (c *Core) Answered(now Time, id PeerID, a Answer) []Effect {
 	if p == nil {
 		return nil
 	}
-	asked := p.asking
-	p.asking, p.talking, p.load, p.heard = 0, false, a.Load.bounded(), c.now
+	asked, apart := p.asking, p.apart
+	p.asking, p.apart, p.talking, p.load, p.heard = 0, false, false, a.Load.bounded(), c.now
 	var out []Effect
 	switch {
 	case asked == 0:
 	case !a.Ticket.credible(asked) || c.loanOf(a.Ticket.ID) != nil:
 		p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 	default:
-		c.borrowed = append(c.borrowed, &loan{Ticket: a.Ticket, peer: p, empty: c.now})
+		c.borrowed = append(c.borrowed, &loan{Ticket: a.Ticket, peer: p, empty: c.now, apart: apart})
 		out = append(out, Use{Peer: id, Ticket: a.Ticket})
 	}
 	for _, l := range c.borrowed {
@@ -187,7 +198,7 @@ func (c *Core) Unreached(now Time, id PeerID) []Effect {
 	if p == nil {
 		return nil
 	}
-	p.asking, p.talking = 0, false
+	p.asking, p.apart, p.talking = 0, false, false
 	p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 	return c.decide()
 }
@@ -195,7 +206,7 @@ func (c *Core) Unreached(now Time, id PeerID) []Effect {
 // IsSelf says that a peer is this node: lists of peers may be the same on all nodes.
 func (c *Core) IsSelf(id PeerID) {
 	if p := c.peerOf(id); p != nil {
-		p.self, p.asking, p.talking = true, 0, false
+		p.self, p.asking, p.apart, p.talking = true, 0, false, false
 	}
 }
 
@@ -242,8 +253,12 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 		}
 	}
 	effects := c.decide()
-	if want := min(q.Slots, c.lendable(), c.cfg.Most-c.lentSlots(from)); want > 0 && id != "" {
-		a.Ticket = c.ticket(id, want)
+	want := min(q.Slots, c.lendable(), c.cfg.Most-c.lentSlots(from))
+	if q.Apart {
+		want = min(want, 1, c.idle())
+	}
+	if want > 0 && id != "" {
+		a.Ticket = c.ticket(id, want, q.Apart)
 		c.lent = append(c.lent, &lent{Ticket: a.Ticket, to: from, heard: c.now})
 	}
 	a.Load = c.Load()
@@ -251,13 +266,17 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 }
 
 // ticket takes slots of the device where a newcomer is served best: of those wanted, the part that the
-// device has of all slots that are to be had, so that the next question finds another device.
-func (c *Core) ticket(id TicketID, want int) Ticket {
+// device has of all slots that are to be had, so that the next question finds another device. Apart
+// is a slot of a device that nobody uses.
+func (c *Core) ticket(id TicketID, want int, apart bool) Ticket {
 	var best Device
 	free, all := 0, 0
 	for _, d := range c.local.Devices {
 		n := c.freeOf(d)
 		all += n
+		if apart && n < d.Slots {
+			continue
+		}
 		if n > 0 && (free == 0 || c.worth(d) > c.worth(best)) {
 			best, free = d, n
 		}
@@ -288,13 +307,13 @@ func (c *Core) lentOf(d Device) (slots int) {
 
 // Load is what the node tells others of itself.
 func (c *Core) Load() Load {
-	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting}
+	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting, Idle: c.idle()}
 }
 
 // bounded keeps what a peer claims from overflowing anything.
 func (l Load) bounded() Load {
 	const most = 1 << 20
-	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most)}
+	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most), Idle: min(max(l.Idle, 0), most)}
 }
 
 // Next is when the core wants to hear a Tick, if nothing else comes before.
@@ -311,6 +330,12 @@ func (c *Core) Next() (Time, bool) {
 	if c.pendingSince != never {
 		sooner(c.pendingSince + c.cfg.Patience)
 		sooner(c.futile.until)
+		for _, p := range c.peers {
+			sooner(p.refusal.until)
+		}
+	}
+	if c.local.Wishes > 0 {
+		sooner(c.vain.until)
 		for _, p := range c.peers {
 			sooner(p.refusal.until)
 		}
@@ -370,7 +395,7 @@ func (c *Core) giveUp(out []Effect) []Effect {
 			continue
 		}
 		if !l.used {
-			c.futile.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+			c.futility(l).failed(c.now, c.cfg.Retry, c.cfg.Longest)
 			l.peer.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 		}
 		out = c.leave(out, l, "no program uses it")
@@ -394,33 +419,62 @@ func (c *Core) leave(out []Effect, l *loan, why string) []Effect {
 	return append(out, Leave{Ticket: l.ID, Why: why})
 }
 
-// borrow asks a peer for slots, if clients wait for which there are none.
+// futility is how often what a ticket was borrowed for came to nothing.
+func (c *Core) futility(l *loan) *backoff {
+	if l.apart {
+		return &c.vain
+	}
+	return &c.futile
+}
+
+// borrow asks a peer for slots, if clients wait for which there are none, or else for one of a device
+// that nobody uses, if a client would use one more.
 func (c *Core) borrow(out []Effect) []Effect {
-	want := c.wanted()
+	if !c.cfg.Borrow || c.local.Closed || len(c.lent) > 0 || c.asks() {
+		return out
+	}
+	want, apart := c.wanted(), false
+	if want <= 0 {
+		want, apart = min(1, c.wished()), true
+	}
 	if want <= 0 {
 		return out
 	}
-	p := c.choose()
+	p := c.choose(apart)
 	if p == nil {
 		return out
 	}
-	p.asking = min(want, p.load.Free)
+	p.asking, p.apart = min(want, p.load.Free), apart
 	return append(out, Ask{Peer: p.id})
 }
 
-// wanted is how many slots to ask for now.
+// wanted is how many slots to ask for now, for clients that wait.
 func (c *Core) wanted() int {
-	if !c.cfg.Borrow || c.local.Closed || !c.waitLong() || len(c.lent) > 0 || c.asks() || c.now < c.futile.until {
+	if !c.waitLong() || c.now < c.futile.until {
 		return 0
 	}
-	spare, all := 0, 0
+	spare, all := c.spare()
+	return min(c.local.Pending-spare, c.cfg.Most-all)
+}
+
+// wished is how many devices more clients would use.
+func (c *Core) wished() int {
+	if c.now < c.vain.until {
+		return 0
+	}
+	spare, all := c.spare()
+	return min(c.local.Wishes-spare, c.cfg.Most-all)
+}
+
+// spare is how many borrowed slots no client has, and how many are borrowed.
+func (c *Core) spare() (spare, all int) {
 	for _, l := range c.borrowed {
 		all += l.Slots
 		if !l.leaving {
 			spare += max(0, l.Slots-l.clients)
 		}
 	}
-	return min(c.local.Pending-spare, c.cfg.Most-all)
+	return spare, all
 }
 
 // asks says that a question for slots is under way.
@@ -428,11 +482,12 @@ func (c *Core) asks() bool {
 	return slices.ContainsFunc(c.peers, func(p *peer) bool { return p.asking > 0 })
 }
 
-// choose draws two of the peers that may have slots, and takes the one that has more.
-func (c *Core) choose() *peer {
+// choose draws two of the peers that may have slots, or devices that nobody uses, and takes the one
+// that has more.
+func (c *Core) choose(apart bool) *peer {
 	var may []*peer
 	for _, p := range c.peers {
-		if c.expected(p) > 0 && !p.talking && c.now >= p.refusal.until {
+		if c.expected(p, apart) > 0 && !p.talking && c.now >= p.refusal.until {
 			may = append(may, p)
 		}
 	}
@@ -447,18 +502,23 @@ func (c *Core) choose() *peer {
 	if j >= i {
 		j++
 	}
-	if c.expected(may[j]) > c.expected(may[i]) {
+	if c.expected(may[j], apart) > c.expected(may[i], apart) {
 		i = j
 	}
 	return may[i]
 }
 
-// expected is how many slots a peer is expected to lend: what it said, less the older that is.
-func (c *Core) expected(p *peer) float64 {
+// expected is how many slots a peer is expected to lend, or devices that nobody uses: what it said,
+// less the older that is.
+func (c *Core) expected(p *peer, apart bool) float64 {
 	if p.self || p.heard == never || c.now-p.heard > c.cfg.Fresh {
 		return 0
 	}
-	return float64(p.load.Free) * math.Exp2(-float64(c.now-p.heard)/float64(c.cfg.Half))
+	said := p.load.Free
+	if apart {
+		said = min(said, p.load.Idle)
+	}
+	return float64(said) * math.Exp2(-float64(c.now-p.heard)/float64(c.cfg.Half))
 }
 
 // lendable is how many slots the node would lend now.
@@ -471,6 +531,16 @@ func (c *Core) lendable() int {
 		free += c.freeOf(d)
 	}
 	return max(0, free-c.cfg.Keep)
+}
+
+// idle is how many devices that nobody uses the node would lend a slot of.
+func (c *Core) idle() (n int) {
+	for _, d := range c.local.Devices {
+		if d.Slots > 0 && c.freeOf(d) == d.Slots {
+			n++
+		}
+	}
+	return min(n, c.lendable())
 }
 
 // lentSlots is how many slots were lent to a borrower.

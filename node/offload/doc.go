@@ -41,6 +41,13 @@
 // borrowers that all saw the same status nearly as well as the best choice would serve one of
 // them, and the ticket decides between those who come to the same lender nevertheless.
 //
+// Clients may also have wishes (Local.Wishes): devices more that they would use, although they
+// wait for nothing, if nobody else uses them. For these a node asks for one slot at a time, apart:
+// of a device on which there is neither a client nor a ticket. It asks when no slot is wanted for a
+// client that waits, and no borrowed slot is free; lenders tell how many such devices they have.
+// Everything else holds for these tickets, too, except that those which end unused put off other
+// wishes only.
+//
 // # When a node lends
 //
 // It lends slots that are free, less Keep and less those for which it gave tickets, whether

@@ -86,6 +86,7 @@ type Local struct {
 	Waiting int      // clients that wait for a device and are no guests
 	Pending int      // of these, those that could run on another node
 	Clients int      // that could run on another node, waiting or not
+	Wishes  int      // devices more that clients would use if nobody else did
 	Closed  bool     // it is about to end: it neither borrows nor lends
 }
 
@@ -111,6 +112,7 @@ type Load struct {
 	Slots   int // of its devices
 	Free    int // that it would lend now
 	Waiting int // clients that wait
+	Idle    int // devices that nobody uses, which it would lend
 }
 
 // Ticket is the right to use slots of a lender's device.
@@ -132,6 +134,7 @@ func (t Ticket) credible(asked int) bool {
 // Question is what a borrower says to a lender.
 type Question struct {
 	Slots int        // wanted; 0 for none
+	Apart bool       // they are to be of a device that nobody uses
 	Holds []TicketID // of this lender
 }
 

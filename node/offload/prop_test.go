@@ -27,6 +27,8 @@ func TestAnything(t *testing.T) {
 				m.stuck = w.dice.IntN(4)
 			case 2:
 				m.down = true
+			case 6:
+				m.wishes = w.dice.IntN(4)
 			case 3, 4:
 				if m.down {
 					m.down = false
@@ -188,5 +190,37 @@ func TestWithoutDevices(t *testing.T) {
 	w.run(10*time.Second, nil)
 	if len(w.nodes[0].loans) != 0 || len(w.nodes[1].core.lent) != 0 {
 		t.Error("a ticket is kept that nobody needs")
+	}
+}
+
+// A program that would use more devices gets those that nobody uses, one by one, and each only once; it
+// leaves them when a program of the lender waits, and those that are half used alone.
+func TestWishes(t *testing.T) {
+	w := newWorld(t, 2, []int{4, 4, 4, 4})
+	w.nodes[0].programs, w.nodes[0].wishes = 1, 10
+	w.nodes[3].programs = 1 // its first device is in use
+	w.run(30*time.Second, nil)
+	taken := map[[2]int]int{}
+	for _, l := range w.nodes[0].loans {
+		taken[[2]int{l.lender, l.device}] += l.slots
+	}
+	want := [][2]int{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 1}}
+	for _, at := range want {
+		if taken[at] != 1 {
+			t.Errorf("of device %d of node %d %d slots were borrowed", at[1], at[0], taken[at])
+		}
+	}
+	if len(taken) != len(want) {
+		t.Errorf("slots were borrowed of %v", taken)
+	}
+	w.nodes[1].programs = 8
+	w.run(10*time.Second, nil)
+	if n := w.guests(1); n > 0 {
+		t.Errorf("%d guests stay while programs of the lender wait", n)
+	}
+	w.nodes[0].wishes = 0
+	w.run(10*time.Second, nil)
+	if len(w.nodes[0].loans) > 0 {
+		t.Error("what nobody wishes for any more was not given back")
 	}
 }

@@ -35,6 +35,7 @@ type member struct {
 	slots    int
 	programs int // of its own
 	stuck    int // of these, those that cannot run elsewhere
+	wishes   int // devices more that they would use
 	polls    Time
 	talking  map[PeerID]bool
 	loans    map[TicketID]*placed
@@ -165,16 +166,19 @@ func (w *world) place(m *member) (used, pending int) {
 	rest := m.programs
 	used = min(rest, max(0, m.slots-w.guests(m.id)))
 	rest -= used
-	movable := max(0, rest-m.stuck)
+	movable, wishes := max(0, rest-m.stuck), m.wishes
 	for _, id := range m.tickets() {
 		l := m.loans[id]
 		if l.leaving {
 			w.put(l, 0)
 			continue
 		}
-		w.put(l, min(movable, l.slots))
-		movable -= l.programs
-		rest -= l.programs
+		served := min(movable, l.slots)
+		further := min(wishes, l.slots-served)
+		w.put(l, served+further)
+		movable -= served
+		rest -= served
+		wishes -= further
 	}
 	return used, rest
 }
@@ -185,6 +189,15 @@ func (m *member) tickets() []TicketID {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(m.loans))
+}
+
+// wishesLeft are those that no borrowed slot serves: programs that have what they wished for wish no more.
+func (m *member) wishesLeft() int {
+	has := 0
+	for _, l := range m.loans {
+		has += l.programs
+	}
+	return max(0, m.wishes-has)
 }
 
 // devices of a node: its slots are on two, of which the first is filled first.
@@ -204,7 +217,7 @@ func (w *world) tell(m *member) {
 	for id, l := range m.loans {
 		clients[id] = l.programs
 	}
-	is := Local{Devices: m.devices(used, w.guestsAt[m.id]), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs}
+	is := Local{Devices: m.devices(used, w.guestsAt[m.id]), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs, Wishes: m.wishesLeft()}
 	w.perform(m, m.core.Local(w.now, is, clients))
 	for _, id := range m.tickets() {
 		if l := m.loans[id]; l.leaving && l.programs == 0 {

@@ -38,7 +38,7 @@ func (w *worker) addDevice(d comingDevice) error {
 
 // openDevice opens a device for the core. One that cannot be opened holds nothing.
 func (w *worker) openDevice(i int) clientcore.Device {
-	known := clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name, Far: w.serve.Devices[i].Lender.Address != ""}
+	known := clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name, Far: w.serve.Devices[i].Lender.Address != "", Link: w.serve.Devices[i].Lender.Address}
 	if w.serve.Devices[i].Gone {
 		return known
 	}

@@ -683,8 +683,8 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = err
 	case clientcore.Move:
 		outcome.Err = w.timed(&outcome, func() error {
-			copied, err := w.moveTimed(o.Plan, o.Now)
-			outcome.Copied = copied
+			var err error
+			outcome.Legs, err = w.moveTimed(o.Plan, o.Now)
 			return err
 		})
 	case clientcore.MakeShared:
@@ -748,8 +748,8 @@ func (w *worker) move(plan vmm.Plan, now bool) error {
 	return err
 }
 
-// moveTimed is move, and says how long it took once everything had ended.
-func (w *worker) moveTimed(plan vmm.Plan, now bool) (took clientcore.Time, err error) {
+// moveTimed is move, and says how long each device took once everything there had ended.
+func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	defer w.timeline.moved(plan)()
 	var drained []*gpu
 	brings := now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan)
@@ -759,16 +759,16 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) (took clientcore.Time, err e
 		}
 		g, err := w.at(step.Device)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if !brings {
 			if err := w.drain(g); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 		drained = append(drained, g)
 	}
-	began := w.now()
+	legs := legs{since: w.now()}
 	out := map[*gpu]bool{} // they copy to the host
 	for _, step := range plan {
 		if step.Op == vmm.CopyOut {
@@ -777,21 +777,57 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) (took clientcore.Time, err e
 		if step.Op == vmm.CopyIn && len(out) > 0 { // what one device gives another may take
 			for g := range out {
 				if err := g.mover.Synchronise(w.ctx); err != nil {
-					return 0, err
+					return nil, err
 				}
+				legs.ended(g.place, w.now())
 			}
+			legs.since = w.now()
 			clear(out)
 		}
 		if err := w.moveStep(step); err != nil {
-			return 0, fmt.Errorf("%v: %w", step, err)
+			return nil, fmt.Errorf("%v: %w", step, err)
+		}
+		if step.Op == vmm.CopyIn || step.Op == vmm.CopyOut {
+			legs.copies(step)
 		}
 	}
 	for _, g := range drained {
 		if err := g.mover.Synchronise(w.ctx); err != nil {
-			return 0, err
+			return nil, err
+		}
+		legs.ended(g.place, w.now())
+	}
+	return legs.all, nil
+}
+
+// legs are what devices have copied in a move.
+type legs struct {
+	all   []clientcore.Leg
+	open  map[vmm.Place]bool // they have copied since they were last waited for
+	since clientcore.Time    // from when on what is open counts
+}
+
+func (l *legs) copies(step vmm.Step) {
+	i := slices.IndexFunc(l.all, func(leg clientcore.Leg) bool { return leg.Place == step.Device })
+	if i < 0 {
+		i = len(l.all)
+		l.all = append(l.all, clientcore.Leg{Place: step.Device})
+	}
+	l.all[i].Bytes += step.Range.Size
+	if l.open == nil {
+		l.open = map[vmm.Place]bool{}
+	}
+	l.open[step.Device] = true
+}
+
+// ended notes that all copies of a device have ended.
+func (l *legs) ended(p vmm.Place, now clientcore.Time) {
+	for i := range l.all {
+		if leg := &l.all[i]; leg.Place == p && l.open[p] {
+			leg.Took += now - l.since
+			delete(l.open, p)
 		}
 	}
-	return w.now() - began, nil
 }
 
 func (w *worker) moveStep(step vmm.Step) error {

@@ -3,10 +3,12 @@ package worker
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"muster/device/soft"
+	"muster/internal/seeds"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -111,6 +113,171 @@ func TestFaultsOnFurtherDevices(t *testing.T) {
 			c.in(memory[i], []byte{1, 0, 0, 0})
 		}
 		function = c.load(uint32(round+2), []byte(busyPTX), "busy")
+	}
+}
+
+// mixPTX has a kernel that makes the word at p another one, n times, and adds the word at q.
+const mixPTX = `
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry mix(.param .u64 p, .param .u64 q, .param .u32 n)
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<5>;
+	.reg .b64 %d<3>;
+	ld.param.u64 %d1, [p];
+	ld.param.u64 %d2, [q];
+	ld.param.u32 %r1, [n];
+	ld.global.u32 %r2, [%d1];
+	mov.u32 %r3, 0;
+AGAIN:
+	mad.lo.u32 %r2, %r2, 1664525, 1013904223;
+	add.u32 %r3, %r3, 1;
+	setp.lt.u32 %p1, %r3, %r1;
+	@%p1 bra AGAIN;
+	ld.global.u32 %r4, [%d2];
+	add.u32 %r2, %r2, %r4;
+	st.global.u32 [%d1], %r2;
+	ret;
+}
+`
+
+// weaver is a program whose streams wait for each other by events only where they must: where one uses
+// what another has written, or writes what another uses. So kernels run at the same time on several
+// devices, and still leave what they would one after the other.
+type weaver struct {
+	*client
+	r       *rand.Rand
+	mix     uint32
+	streams int
+	words   []woven
+	event   uint32
+}
+
+// woven is a word, what it is when all is done, and the events after which it may be used.
+type woven struct {
+	at      uint64
+	value   uint32
+	written use
+	read    []use
+}
+
+// use is an event, of a stream.
+type use struct{ stream, event uint32 }
+
+// after has a stream wait until a word may be read, or written.
+func (w *weaver) after(stream uint32, on *woven, writes bool) {
+	waits := []use{on.written}
+	if writes {
+		waits = append(waits, on.read...)
+	}
+	for _, u := range waits {
+		if u.event != 0 && u.stream != stream {
+			w.post(&wire.StreamWait{Stream: stream, Event: u.event})
+		}
+	}
+}
+
+// done notes that a stream has used words, of which it wrote the first.
+func (w *weaver) done(stream uint32, wrote *woven, read ...*woven) {
+	w.event++
+	w.post(&wire.EventCreate{Event: w.event})
+	w.post(&wire.EventRecord{Event: w.event, Stream: stream})
+	for _, word := range read {
+		word.read = append(word.read, use{stream, w.event})
+	}
+	wrote.written, wrote.read = use{stream, w.event}, nil
+}
+
+func (w *weaver) step() {
+	stream := uint32(1 + w.r.IntN(w.streams))
+	to := &w.words[w.r.IntN(len(w.words))]
+	from := &w.words[w.r.IntN(len(w.words))]
+	switch n := w.r.IntN(12); {
+	case n < 7 && to != from:
+		w.after(stream, to, true)
+		w.after(stream, from, false)
+		rounds := 1 + w.r.IntN(50)
+		w.post(&wire.Launch{Function: w.mix, Stream: stream, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: params(to.at, from.at, rounds)})
+		to.value = computed(to.value, rounds) + from.value
+		w.done(stream, to, from)
+	case n == 7:
+		w.after(stream, to, true)
+		to.value = w.r.Uint32()
+		w.post(&wire.CopyInline{Dst: to.at, Stream: stream, Data: binary.LittleEndian.AppendUint32(nil, to.value)})
+		w.done(stream, to)
+	case n == 8 && to != from:
+		w.after(stream, to, true)
+		w.after(stream, from, false)
+		w.post(&wire.CopyWithin{Dst: to.at, Src: from.at, Size: 4, Stream: stream})
+		to.value = from.value
+		w.done(stream, to, from)
+	case n == 9:
+		w.after(stream, to, true)
+		to.value = w.r.Uint32()
+		w.post(&wire.Fill{Dst: to.at, Pitch: 4, Value: to.value, Width: 4, Count: 1, Height: 1, Stream: stream})
+		w.done(stream, to)
+	case n == 10 && w.r.IntN(4) == 0:
+		w.daemon.recall(w.r.IntN(len(w.o.devices)))
+	case n == 11 && w.r.IntN(8) == 0:
+		w.daemon.revoke([]string{"idle", "memory", "move", "drain"}[w.r.IntN(4)])
+	}
+}
+
+// look compares all words with what they must be.
+func (w *weaver) look() {
+	w.must(&wire.Synchronise{}, nil)
+	for i := range w.words {
+		word := &w.words[i]
+		if got := binary.LittleEndian.Uint32(w.out(word.at, 4)); got != word.value {
+			w.t.Fatalf("after %d uses word %d is %#x, and should be %#x", w.event, i, got, word.value)
+		}
+		word.written, word.read = use{}, nil
+	}
+}
+
+// Streams that run at the same time on one to four devices, with mappers that choose at random, devices that
+// are taken back, and moves: all is as on one device.
+func TestWeaving(t *testing.T) {
+	programs, steps := 8, 600
+	if testing.Short() {
+		programs, steps = 3, 200
+	}
+	seed, asked := seeds.First(t)
+	if asked {
+		programs = 1
+	}
+	for range programs {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			o := options{mapping: []string{"ar:alpha=1:beta=1", "ar:alpha=1:beta=1", "gr", "probe"}[r.IntN(4)], recovers: r.IntN(2) == 0}
+			for i := range 1 + r.IntN(4) {
+				o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: 64 * mib, Speed: 1, Workers: 1})
+			}
+			o.chance = rand.New(rand.NewPCG(seed, 6))
+			w := &weaver{client: newClient(t, o), r: r, streams: 2 + r.IntN(3)}
+			w.mix = w.load(1, []byte(mixPTX), "mix")
+			for i := range w.streams {
+				w.post(&wire.StreamCreate{Stream: uint32(i + 1), Flags: nonBlocking})
+			}
+			for range 6 {
+				size := uint64(4)
+				if r.IntN(2) == 0 {
+					size = 2 * mib // in chunks that no other is in
+				}
+				at := w.alloc(size)
+				w.in(at, []byte{0, 0, 0, 0})
+				w.words = append(w.words, woven{at: at})
+			}
+			for n := range steps {
+				if w.step(); n%100 == 99 {
+					w.look()
+				}
+			}
+			w.look()
+		})
+		seed++
 	}
 }
 

@@ -512,6 +512,8 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		m = &wire.FunctionOccupancy{Function: 100, Threads: w(), Shared: u()}
 	case wire.OpFunctionShared:
 		m = &wire.FunctionShared{Function: 100, Blocks: w(), Threads: w()}
+	case wire.OpFunctionTouches:
+		m = &wire.FunctionTouches{Function: 99 + small()}
 	case wire.OpFunctionClusters:
 		m = &wire.FunctionClusters{Function: 100, GridX: w(), GridY: small(), GridZ: w(), BlockX: w(), BlockY: small(), BlockZ: small(), Shared: w(), Flags: w(), ClusterX: w(), ClusterY: small(), ClusterZ: w()}
 	case wire.OpDriverAsk:

@@ -645,7 +645,7 @@ func (w *worker) end(err error) error {
 	if w.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
 		lost := errors.Is(err, errRebuild)
-		m := control.Rebuild{Device: w.onDeviceNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
+		m := control.Rebuild{Device: w.lostNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
 		if w.serve.OrphanGrace > 0 {
 			w.askForAnother(m)
 		} else {
@@ -672,6 +672,20 @@ func (w *worker) end(err error) error {
 // ended this one: not if it is to end, or has itself to blame.
 func (w *worker) mayRebuild(err error) bool {
 	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+}
+
+// lostNumber is the device that is gone, of those that the client has a context on; onDeviceNumber if
+// none of them says so.
+func (w *worker) lostNumber() int {
+	if len(w.gpus) > 1 {
+		for _, p := range w.placesInOrder() {
+			var fault *device.Fault
+			if _, err := w.gpus[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
+				return p.Index()
+			}
+		}
+	}
+	return w.onDeviceNumber()
 }
 
 // onDeviceNumber is the device that the client uses or was about to, or has something

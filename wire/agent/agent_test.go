@@ -26,7 +26,7 @@ func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{"GPU", 1 << 30, 1, true}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
-		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{},
+		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{},
 	} {
 		testBack(t, m, ReadToHead)
 	}
@@ -34,7 +34,7 @@ func TestThereAndBack(t *testing.T) {
 		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{task, "x", spec, &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
 		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
-		Open{Stream: "s", File: FileStatus},
+		Open{Stream: "s", File: FileStatus}, Peers{}, Peers{Gateways: []string{"n2:9421", "10.0.0.3:9421"}},
 	} {
 		testBack(t, m, ReadToAgent)
 	}

@@ -22,8 +22,8 @@ const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{})
-	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{})
+	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{})
+	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{})
 )
 
 // Encode appends a message as it lies on a connection.

@@ -93,6 +93,10 @@ type Inventory struct {
 	Devices []Device `json:"devices,omitempty"`
 }
 
+// AskPeers asks which other nodes there are of which this one may borrow virtual GPUs. Only nodes
+// that are configured so ask, now and then.
+type AskPeers struct{}
+
 // State is how a task is.
 type State string
 
@@ -278,6 +282,16 @@ type Open struct {
 	Follow bool   `json:"follow,omitempty"`
 }
 
+// Peers answers AskPeers.
+type Peers struct {
+	// Gateways are those of other nodes, HOST:PORT.
+	Gateways []string `json:"gateways,omitempty"`
+}
+
+// MaxPeers is how many a node is told of: those that come after it, so that each node is asked by
+// as many as any other, however many there are.
+const MaxPeers = 32
+
 // FileStatus asks for what the node says of itself, a document of wire/status as JSON.
 const FileStatus = "status"
 
@@ -293,6 +307,8 @@ func (Inventory) Kind() string { return "inventory" }
 func (Report) Kind() string    { return "report" }
 func (Lent) Kind() string      { return "lent" }
 func (Pong) Kind() string      { return "pong" }
+func (AskPeers) Kind() string  { return "ask_peers" }
+func (Peers) Kind() string     { return "peers" }
 func (Welcome) Kind() string   { return "welcome" }
 func (Refused) Kind() string   { return "refused" }
 func (Ping) Kind() string      { return "ping" }
@@ -312,6 +328,7 @@ func (Inventory) toHead() {}
 func (Report) toHead()    {}
 func (Lent) toHead()      {}
 func (Pong) toHead()      {}
+func (AskPeers) toHead()  {}
 
 func (Welcome) toAgent() {}
 func (Refused) toAgent() {}
@@ -326,6 +343,7 @@ func (Lend) toAgent()    {}
 func (Unlend) toAgent()  {}
 func (Limit) toAgent()   {}
 func (Open) toAgent()    {}
+func (Peers) toAgent()   {}
 
 // ---- what makes no sense ----
 
@@ -372,6 +390,20 @@ func (h Hello) check() error {
 		known[r.Task] = true
 	}
 	return Inventory{h.Devices}.check()
+}
+
+func (AskPeers) check() error { return nil }
+
+func (p Peers) check() error {
+	if len(p.Gateways) > MaxPeers {
+		return fmt.Errorf("%d peers: at most %d", len(p.Gateways), MaxPeers)
+	}
+	for _, g := range p.Gateways {
+		if g == "" || !goodText(g, maxName) {
+			return fmt.Errorf("a gateway %.40q", g)
+		}
+	}
+	return nil
 }
 
 func (i Inventory) check() error {

@@ -18,7 +18,7 @@ import (
 const Protocol = "muster-borrow/1"
 
 // Version changes with every change that an older side would misread.
-const Version = 1
+const Version = 2
 
 // Bounds of what may be said.
 const (
@@ -35,6 +35,7 @@ type Question struct {
 	Version int      `json:"version"`
 	Node    string   `json:"node"`            // that asks
 	Slots   int      `json:"slots"`           // wanted
+	Apart   bool     `json:"apart,omitempty"` // of a device that nobody uses
 	Holds   []string `json:"holds,omitempty"` // tickets
 }
 
@@ -45,6 +46,7 @@ type Answer struct {
 	Slots   int      `json:"slots"`
 	Free    int      `json:"free"` // slots that it would lend
 	Waiting int      `json:"waiting"`
+	Idle    int      `json:"idle"` // devices that nobody uses, which it would lend
 	Ticket  *Ticket  `json:"ticket,omitempty"`
 	Recalls []string `json:"recalls,omitempty"` // tickets
 	Error   string   `json:"error,omitempty"`   // why there is no answer; then nothing else counts
@@ -89,7 +91,7 @@ func ReadAnswer(line []byte) (a Answer, err error) {
 	if a.Error != "" {
 		return Answer{}, fmt.Errorf("it refuses: %s", printable(a.Error))
 	}
-	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkIDs("recalls", a.Recalls), a.Ticket.check())
+	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkCount("idle", a.Idle), checkIDs("recalls", a.Recalls), a.Ticket.check())
 	if err != nil {
 		return Answer{}, err
 	}

@@ -138,7 +138,8 @@ type Device struct {
 	Busy     int     `json:"busy"`      // clients with work under way
 	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
-	Lender   string  `json:"lender,omitempty"` // the node that lends it; "" if it is the node's own
+	Lender   string  `json:"lender,omitempty"`   // the node that lends it; "" if it is the node's own
+	Borrowed bool    `json:"borrowed,omitempty"` // for a while, from a peer: the configuration does not know it
 	// MappedKernels ran here for programs that are at home on another device, and MappedIn is how many
 	// bytes were copied here for them, since the daemon began.
 	MappedKernels uint64 `json:"mapped_kernels,omitempty"`

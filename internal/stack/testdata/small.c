@@ -133,6 +133,82 @@ static void keep(unsigned count) {
 	free(words);
 }
 
+// Computes in several streams at once, each with a piece of memory that it shares with none, until
+// standard input ends.
+static void spread(unsigned streams, unsigned count) {
+	enum { piece = 2 << 20 };
+	CUstream on[16];
+	CUdeviceptr p[16];
+	unsigned *words = malloc(4ul * count), rounds = 0;
+	char byte;
+	NEED(streams <= 16 && count <= piece / 4);
+	for (unsigned i = 0; i < streams; i++) {
+		CHECK(cuStreamCreate(&on[i], CU_STREAM_NON_BLOCKING));
+		CHECK(cuMemAlloc(&p[i], piece));
+		CHECK(cuMemsetD32Async(p[i], i, count, on[i]));
+	}
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	while (read(0, &byte, 1) != 0) {
+		rounds++;
+		for (unsigned i = 0; i < streams; i++) {
+			unsigned v = i + 1;
+			void *args[] = {&p[i], &count, &v};
+			CHECK(cuLaunchKernel(add, (count + 127) / 128, 1, 1, 128, 1, 1, 0, on[i], args, NULL));
+		}
+		if (rounds % 8 == 0)
+			CHECK(cuCtxSynchronize());
+	}
+	for (unsigned i = 0; i < streams; i++) {
+		CHECK(cuMemcpyDtoHAsync(words, p[i], 4ul * count, on[i]));
+		CHECK(cuStreamSynchronize(on[i]));
+		for (unsigned j = 0; j < count; j++)
+			if (words[j] != i + rounds * (i + 1)) {
+				fprintf(stderr, "stream %u: word %u is %u after %u rounds\n", i, j, words[j], rounds);
+				exit(1);
+			}
+	}
+	free(words);
+}
+
+// Computes on several devices at once, until standard input ends.
+static void several(unsigned devices, unsigned count) {
+	CUcontext on[16];
+	CUfunction kernel[16];
+	CUdeviceptr p[16];
+	unsigned *words = malloc(4ul * count), rounds = 0, v = 1;
+	char byte;
+	int seen;
+	CHECK(cuDeviceGetCount(&seen));
+	NEED(devices <= 16 && seen == (int)devices);
+	for (unsigned i = 0; i < devices; i++) {
+		CUmodule module;
+		CHECK(cuCtxCreate(&on[i], 0, (int)i));
+		CHECK(cuModuleLoadData(&module, image));
+		CHECK(cuModuleGetFunction(&kernel[i], module, "add"));
+		CHECK(cuMemAlloc(&p[i], 4ul * count));
+		CHECK(cuMemsetD32(p[i], i, count));
+	}
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	for (; read(0, &byte, 1) != 0; rounds++) {
+		for (unsigned i = 0; i < devices; i++) {
+			void *args[] = {&p[i], &count, &v};
+			CHECK(cuCtxSetCurrent(on[i]));
+			CHECK(cuLaunchKernel(kernel[i], (count + 127) / 128, 1, 1, 128, 1, 1, 0, NULL, args, NULL));
+		}
+		for (unsigned i = 0; i < devices; i++) {
+			CHECK(cuCtxSetCurrent(on[i]));
+			CHECK(cuCtxSynchronize());
+		}
+	}
+	for (unsigned i = 0; i < devices; i++) {
+		CHECK(cuCtxSetCurrent(on[i]));
+		CHECK(cuMemcpyDtoH(words, p[i], 4ul * count));
+		for (unsigned j = 0; j < count; j++)
+			NEED(words[j] == i + rounds);
+	}
+	free(words);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "sums";
 	unsigned long n = argc > 2 ? strtoul(argv[2], NULL, 0) : 1000;
@@ -155,6 +231,12 @@ int main(int argc, char **argv) {
 		while (getchar() != EOF)
 			;
 		what = "sums";
+	}
+	if (strcmp(what, "several") == 0) {
+		CHECK(cuInit(0));
+		several((unsigned)n, (unsigned)m);
+		puts("right");
+		return 0;
 	}
 	start();
 	if (strcmp(what, "sums") == 0)
@@ -181,6 +263,8 @@ int main(int argc, char **argv) {
 		fcntl(0, F_SETFL, O_NONBLOCK);
 		while (read(0, &byte, 1) != 0)
 			sums((unsigned)n, (unsigned)m);
+	} else if (strcmp(what, "spread") == 0) {
+		spread((unsigned)n, (unsigned)m);
 	} else if (strcmp(what, "endless") == 0) { // until somebody ends it
 		for (;;)
 			sums((unsigned)n, 3);

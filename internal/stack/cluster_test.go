@@ -1,0 +1,149 @@
+package stack
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"muster/node/gateway"
+)
+
+// newTrio starts three nodes: a has these devices and borrows of b and c, which have a GPU each.
+func newTrio(t *testing.T, devices string) (p *pair, c *theNode) {
+	w := newWorld(t)
+	p = &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+	for _, name := range []string{"na", "nb", "nc"} {
+		w.muster("cert", p.certs, "--host", name+",127.0.0.1")
+	}
+	p.b = p.lender("127.0.0.1:0", "--devices", ratedGPU)
+	c = p.node("nc", "--listen", "127.0.0.1:0", "--devices", ratedGPU)
+	p.a = p.node("na", "--devices", devices, "--peers", p.b.gateway+","+c.gateway)
+	return p, c
+}
+
+// atRandom has kernels run anywhere, whatever speaks for it.
+const atRandom = "ar:alpha=1:beta=1"
+
+// ranAt is how many kernels the program of a node ran on each device beside its own that it has now, by
+// the node that lends it; "" is the node itself.
+func (n *theNode) ranAt() map[string]uint64 {
+	s, ran := n.status(), map[string]uint64{}
+	for _, c := range s.Clients {
+		for _, f := range c.Further {
+			if f.Lent {
+				ran[s.Devices[f.Device].Lender] += f.Kernels
+			}
+		}
+	}
+	return ran
+}
+
+// A program that sees one device uses those of the cluster: kernels of its streams run on its own node's
+// and on those of two others, which are lent while they are idle. When one of the lenders dies, the
+// program goes on.
+func TestOneDeviceIsACluster(t *testing.T) {
+	p, c := newTrio(t, ratedGPU)
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
+	p.eventually("kernels run on three nodes", func() bool {
+		ran := p.a.ranAt()
+		return ran["nb"] > 5 && ran["nc"] > 5 && p.guestsCompute() == 1
+	})
+	p.b.kill()
+	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+	p.a.goOn()
+	one.right()
+	p.eventually("everything is given back", func() bool { return len(c.status().Lent) == 0 })
+	c.idle()
+}
+
+// A node without devices has programs mapped to those of several others: its lenders tell what kernels use.
+func TestMappingOnANodeWithoutDevices(t *testing.T) {
+	p, _ := newTrio(t, "none")
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
+	p.eventually("kernels run on two nodes", func() bool {
+		ran := p.a.ranAt()
+		return ran["nb"] > 5 || ran["nc"] > 5
+	})
+	p.a.goOn()
+	one.right()
+}
+
+// A program that asks for three GPUs on a node with one gets three, of three nodes.
+func TestThreeGPUsOnANodeWithOne(t *testing.T) {
+	p, c := newTrio(t, ratedGPU)
+	one := p.launchWith([]string{"--socket", p.a.socket, "--gpus", "3"}, made("small"), "several", "3", "1024")
+	p.eventually("its devices are those of three nodes", func() bool {
+		s, at := p.a.status(), map[string]int{}
+		for _, c := range s.Clients {
+			if c.Device != nil && c.Kernels > 0 {
+				at[s.Devices[*c.Device].Lender]++
+			}
+		}
+		return at[""] == 1 && at["nb"] == 1 && at["nc"] == 1
+	})
+	p.a.goOn()
+	one.right()
+	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 && len(c.status().Lent) == 0 })
+}
+
+// Devices that a node has of others by its configuration are mapped to as its own are.
+func TestMappingToLentDevices(t *testing.T) {
+	w := newWorld(t)
+	lender, users := remoteNode(w)
+	n := w.start("--devices", fmt.Sprintf("soft:name=own,memory=32M;remote:%s,name=lent,tls=%s", lender.gateway, users[0]))
+	one := w.launchWith([]string{"--socket", n.socket, "--mapping", atRandom}, made("small"), "spread", "3", "1024")
+	n.eventually("kernels run on both", func() bool { return n.ranAt()[lender.gateway] > 5 })
+	n.goOn()
+	one.right()
+	n.idle()
+	lender.idle()
+}
+
+// Nodes of a cluster know each other by its head: what waits on one runs on another, which no
+// configuration names. The head tells nobody of nodes that others cannot reach.
+func TestPeersOfTheHead(t *testing.T) {
+	w := newWorld(t)
+	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+	authority, _, err := gateway.OpenAuthority(p.certs, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := authority.Head([]string{"localhost", "127.0.0.1"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, state := anyPort(t), t.TempDir()
+	head := w.execute(made("muster"), "head", "--policy", "easy", "--socket", fmt.Sprintf("@%s-head", filepath.Base(state)+filepath.Base(p.certs)+port), "--listen", port, "--tls-dir", folder, "--state", filepath.Join(state, "head"))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the head's log:\n%s", head.output)
+		}
+	})
+	join := func(name, listen string) *theNode {
+		if _, err := authority.Node([]string{name, "127.0.0.1"}, 1); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--head", port, "--spool", filepath.Join(state, name), "--peers", "head"}
+		if listen != "" {
+			args = append(args, "--listen", listen)
+		}
+		return p.node(name, args...)
+	}
+	p.a = join("na", "")
+	p.b = join("nb", anyPort(t))
+	p.eventually("the node knows the other", func() bool {
+		s := p.a.status()
+		return len(s.Peers) == 1 && s.Peers[0].Node == "nb"
+	})
+	if peers := p.b.status().Peers; len(peers) > 0 {
+		t.Errorf("a node that cannot be reached is a peer: %+v", peers)
+	}
+	programs := endless(p.a, 4)
+	p.eventually("two programs compute there", func() bool { _, there, all := p.places(); return there == 2 && all })
+	p.a.goOn()
+	for _, one := range programs {
+		one.right()
+	}
+	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 })
+}

@@ -197,7 +197,7 @@ func (d *daemon) adopt(h *heir) {
 		c.guest = guestOf(*h.Guest)
 	}
 	if h.Place.Held {
-		c.device = h.Place.Device
+		c.device, c.home = h.Place.Device, h.Place.Device
 	}
 	if !h.WantedAt.IsZero() {
 		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.start)

@@ -347,6 +347,7 @@ func (d *daemon) lenderOf(e *stocked) string {
 
 // picturePeers says whom the node borrows of and lends to.
 func (d *daemon) picturePeers(s *status.Node) {
+	d.pictureLent(s)
 	if d.borrowing == nil {
 		return
 	}
@@ -362,9 +363,6 @@ func (d *daemon) picturePeers(s *status.Node) {
 	}
 	for _, l := range view.Borrowed {
 		s.Peers[at[l.Peer]].Clients += l.Clients
-	}
-	for _, l := range view.Lent {
-		s.Lent = append(s.Lent, status.Lent{Node: string(l.To), Device: l.Device, Slots: l.Slots, Recalled: l.Recalled})
 	}
 }
 

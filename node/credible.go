@@ -49,7 +49,7 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 			*n = min(*n, maxCount)
 		}
 		s.Held = min(s.Held, maxCount)
-		return m, nil
+		return m, crediblyLinked(s.Links)
 	case control.Checkpointed, control.Restored:
 		if !c.owes() {
 			return nil, fmt.Errorf("it speaks of a checkpoint that nobody ordered")

@@ -33,10 +33,37 @@ type mappings struct {
 	explain int    // so many decisions are told to the program's user
 	loans   map[vgpu.DeviceID]*loan
 	ran     map[vgpu.DeviceID]ranOn // kernels that ran on further devices
+	home    vgpu.DeviceID           // that of the last lease
+	homes   map[vgpu.DeviceID]vgpu.Usage
 
 	shownMany bool          // its program was shown several devices
 	kernels   uint64        // that it had launched when it was last looked at
 	launched  time.Duration // when it was last seen to launch some
+}
+
+// ranHome counts what ran on the device of the lease. A worker may say so when it has given that back.
+func (c *client) ranHome(used vgpu.Usage) {
+	if c.homes == nil {
+		c.homes = map[vgpu.DeviceID]vgpu.Usage{}
+	}
+	c.homes[c.home] = plus(c.homes[c.home], used)
+}
+
+// ranStatus is what ran where, home or not, in the order of devices.
+func (c *client) ranStatus() (all []status.RanOn) {
+	sums := maps.Clone(c.homes)
+	for id, ran := range c.ran {
+		if sums == nil {
+			sums = map[vgpu.DeviceID]vgpu.Usage{}
+		}
+		sums[id] = plus(sums[id], ran.Usage)
+	}
+	for _, id := range slices.Sorted(maps.Keys(sums)) {
+		if used := sums[id]; used.Kernels > 0 {
+			all = append(all, status.RanOn{Device: int(id), Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds()})
+		}
+	}
+	return all
 }
 
 // ranOn is what ran on a further device.

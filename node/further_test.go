@@ -1,6 +1,7 @@
 package node
 
 import (
+	"reflect"
 	"testing"
 
 	"muster/wire/status"
@@ -37,6 +38,19 @@ func TestFurtherDevicesAreLentWhileNobodyNeedsThem(t *testing.T) {
 		all := s.Clients[0].Further
 		return len(all) == 1 && all[0].Kernels == 4 && all[0].Moved == 77 && s.Clients[0].Kernels == 7 && s.Devices[1].BusyTime == 1 && len(s.Clients) == 1
 	})
+	// What went between devices is told by link; a worker's counts do not go back.
+	a.says(t, `{"kind":"report","message":{"stats":{"links":[{"from":-1,"to":0,"bytes":5},{"from":0,"to":1,"bytes":77}]}}}`)
+	a.says(t, `{"kind":"report","message":{"stats":{"links":[{"from":0,"to":1,"bytes":70}]}}}`)
+	eventually(t, "links are told", func() bool {
+		s := statusOf(t, f)
+		here := func(device int) status.End { return status.End{Node: s.Node, Device: device} }
+		want := []status.Link{{From: here(-1), To: here(0), Bytes: 5}, {From: here(0), To: here(1), Bytes: 77}}
+		return reflect.DeepEqual(s.Links, want) && reflect.DeepEqual(s.Clients[0].Links, want)
+	})
+	ran := statusOf(t, f).Clients[0].Ran
+	if len(ran) != 2 || ran[0] != (status.RanOn{Device: 0, Kernels: 3, BusyTime: 0.005}) || ran[1] != (status.RanOn{Device: 1, Kernels: 4, BusyTime: 1}) {
+		t.Errorf("it ran %+v", ran)
+	}
 	b := mustConnect(t, f)
 	b.synchronise(t) // it has device 1
 	eventually(t, "device 1 is another one's", func() bool {
@@ -48,6 +62,9 @@ func TestFurtherDevicesAreLentWhileNobodyNeedsThem(t *testing.T) {
 	a.says(t, `{"kind":"pong","message":{"number":0}}`) // which ends it, once all before is done
 	eventually(t, "the client has ended", func() bool { return len(statusOf(t, f).Clients) == 1 })
 	s := statusOf(t, f)
+	if len(s.Links) != 2 {
+		t.Errorf("what a program did that has gone is forgotten: %+v", s.Links)
+	}
 	if ended := s.Ended[len(s.Ended)-1]; s.Devices[1].Assigned != 1 || ended.Further[0].Lent {
 		t.Errorf("a device is lent that another program has: %+v", ended)
 	}

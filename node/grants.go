@@ -156,7 +156,7 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 	})
 	switch {
 	case g == nil && borrower != "" && speaks && name == "" && hello.Guest != 0:
-		who.user = d.stranger("node:" + borrower)
+		who.user = d.stranger(borrowerPrefix + borrower)
 	case g == nil:
 		return nil, refuse(resultNotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
 	case speaks && name != "" && name != g.User, !speaks && who.user.name != g.User:

@@ -38,6 +38,7 @@ type state struct {
 
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
 	greetings  map[vgpu.DeviceID]*greeting
+	lentBefore map[lentTo]lentPast     // what guests did that have gone
 	mapped     map[vgpu.DeviceID]ranOn // what ran on devices as further ones, of all clients
 	afterwards []vgpu.Event            // that effects lead to
 	stepping   bool                    // effects are being performed
@@ -54,7 +55,7 @@ type state struct {
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, lentBefore: map[lentTo]lentPast{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
@@ -113,6 +114,7 @@ type counters struct {
 	copiedIn, copiedOut, swapIn, swapOut uint64
 	waited                               time.Duration
 	denials, failures, clients           uint64
+	links                                links
 	turns                                uint64 // of clients that have gone, as moving: of others the dispatcher knows
 	moving, held                         time.Duration
 }
@@ -330,6 +332,9 @@ func (d *daemon) forget(c *client) {
 	d.forgetFile(c)
 	d.dropLoans(c)
 	used := d.remember(c)
+	if c.isGuest() {
+		d.guestLeaves(c, used.Kernels)
+	}
 	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
 	d.past.add(c.counters)
@@ -388,6 +393,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.step(now, vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
 		c.told = plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
+		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 	case control.Failed:
 		if m.Lease < c.lease {
@@ -484,6 +490,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 				d.waits.Observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
+			c.home = e.Device
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
 				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {

@@ -116,17 +116,18 @@ type countersFile struct {
 	Turns       uint64        `json:"turns,omitempty"`
 	Moving      time.Duration `json:"moving,omitempty"`
 	Held        time.Duration `json:"held,omitempty"`
+	Links       links         `json:"links,omitempty"`
 }
 
 func (c *counters) file() countersFile {
-	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients, c.turns, c.moving, c.held}
+	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients, c.turns, c.moving, c.held, c.links}
 }
 
 func (f *countersFile) counters() counters {
 	return counters{
 		grants: f.Grants, preemptions: f.Preemptions, swaps: f.Swaps, copiedIn: f.CopiedIn, copiedOut: f.CopiedOut, swapIn: f.SwapIn, swapOut: f.SwapOut,
 		waited: f.Waited, denials: f.Denials, failures: f.Failures, clients: f.Clients,
-		turns: f.Turns, moving: f.Moving, held: f.Held,
+		turns: f.Turns, moving: f.Moving, held: f.Held, links: f.Links,
 	}
 }
 

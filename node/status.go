@@ -38,6 +38,11 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			service.Status(&s)
 		}
 	}
+	all := d.past.links
+	for _, c := range d.clients {
+		all = all.plus(c.counters.links)
+	}
+	s.Links = d.linkStatus(all)
 	stock := d.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.entries[i]
@@ -58,6 +63,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			s.Devices[v.Device].Busy++
 		}
 		about := c.status(v, now)
+		about.Links = d.linkStatus(c.counters.links)
 		if s.MPS != nil {
 			about.MPS = string(d.fates.State(fate.Client(c.id)))
 		}
@@ -89,7 +95,7 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s.Class, s.Weight, s.Priority = c.class(), c.weight, c.limits.Priority
 	s.Turns, s.Turn, s.TurnUsed = uint64(v.Turns), v.Turn.Seconds(), v.TurnUsed.Seconds()
 	s.LongestWait, s.MoveTime, s.HeldTime = v.Longest.Seconds(), v.Moving.Seconds(), c.counters.held.Seconds()
-	s.Mapping, s.Further = c.mapping, c.furtherStatus()
+	s.Mapping, s.Further, s.Ran = c.mapping, c.furtherStatus(), c.ranStatus()
 	further := c.further()
 	s.Kernels, s.BusyTime = sum(s.Kernels, further.Kernels), s.BusyTime+further.GPUTime.Seconds()
 	if c.worker != nil {
@@ -124,6 +130,7 @@ func (d *daemon) remember(c *client) vgpu.Usage {
 	if len(d.gone) == maxEnded {
 		d.gone = d.gone[1:]
 	}
+	s.Links = d.linkStatus(c.counters.links)
 	d.gone = append(d.gone, s)
 	return v.Usage
 }
@@ -136,6 +143,7 @@ func (c *client) report(s control.Stats) {
 	n.swaps, n.swapIn, n.swapOut = max(n.swaps, s.Swaps), max(n.swapIn, s.SwapIn), max(n.swapOut, s.SwapOut)
 	n.copiedIn, n.copiedOut = max(n.copiedIn, s.CopiedIn), max(n.copiedOut, s.CopiedOut)
 	n.held = max(n.held, s.Held)
+	n.links = n.links.most(s.Links)
 }
 
 func (a *counters) add(b counters) {
@@ -151,4 +159,5 @@ func (a *counters) add(b counters) {
 	a.denials += b.denials
 	a.failures += b.failures
 	a.clients += b.clients
+	a.links = a.links.plus(b.links)
 }

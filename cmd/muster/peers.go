@@ -23,7 +23,9 @@ those of its devices, FREE those that it would lend now, WAITING its programs th
 for one. BORROWED is how many this node has of it, PROGRAMS how many programs are there.
 
 A second table lists what this node has lent: the node that borrowed, the device, and
-how many of its virtual GPUs; recalled where this node wants them back.
+how many of its virtual GPUs (0 for a node that has the device for good); recalled where
+this node wants them back. PROGRAMS are there now;
+KERNELS ran there, IN and OUT were copied there and back, since this node began.
 
 muster ps shows on which node each program is.`,
 		Example: "  muster peers\n  muster peers --json",
@@ -86,13 +88,14 @@ func peerTable(s *status.Node) *report.Table {
 
 // lentTable lists what a node has lent.
 func lentTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: columns("<LENT TO", ">DEVICE", ">VGPUS", "<STATE")}
+	t := &report.Table{Columns: columns("<LENT TO", ">DEVICE", ">VGPUS", "<STATE", ">PROGRAMS", ">KERNELS", ">IN", ">OUT")}
 	for _, l := range s.Lent {
 		state := "lent"
 		if l.Recalled {
 			state = "recalled"
 		}
-		t.Rows = append(t.Rows, []string{l.Node, fmt.Sprint(l.Device), fmt.Sprint(l.Slots), state})
+		did := s.ServedOf(l)
+		t.Rows = append(t.Rows, []string{l.Node, fmt.Sprint(l.Device), fmt.Sprint(l.Slots), state, fmt.Sprint(l.Clients), fmt.Sprint(did.Kernels), briefSize(did.CopiedIn), briefSize(did.CopiedOut)})
 	}
 	return t
 }

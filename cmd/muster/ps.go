@@ -41,7 +41,12 @@ and HELD, how long its kernels were held back for programs of class latency; MPS
 at a fault (suspect), waits to go back (cleared), or shares nothing (apart), and SHARE, the
 most of the multiprocessors that it may use there; WORKER, the number of the process that serves the client, and
 REBUILDS, how often that process ended before the program did and another one took its
-place. GPU counts kernels as they run, told each quarter of a second.` + whereHelp,
+place; RAN ON, how many kernels ran on which device. GPU counts kernels as they run, told each quarter of a second.
+
+DEVICE has the node that lends the device (0 A at n2). A program whose launches are
+mapped (docs/mapping.md) has all devices there on which its kernels ran, with how many:
+0 A (30) +1 (20). Below the table, a line for each node says what is borrowed of it
+or lent to it (muster peers has more), and how many bytes went there and came back.` + whereHelp,
 		Example: "  muster ps\n  muster ps -l\n  muster ps --cluster\n  muster ps --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
@@ -59,6 +64,9 @@ place. GPU counts kernels as they run, told each quarter of a second.` + whereHe
 			}
 			printProblems(c.ErrOrStderr(), s)
 			if err := clientTable(s, long).WriteText(c.OutOrStdout()); err != nil {
+				return err
+			}
+			if err := writeLoans(c.OutOrStdout(), s); err != nil {
 				return err
 			}
 			return writeElementTable(c.OutOrStdout(), s)
@@ -136,7 +144,7 @@ func clientTable(s *status.Node, long bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<CLASS", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
 		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">TURN", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
 	if long {
-		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS")...)
+		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
 	}
 	for _, c := range s.Clients {
 		device := "-"
@@ -148,7 +156,7 @@ func clientTable(s *status.Node, long bool) *report.Table {
 					device += " at " + lender
 				}
 			}
-			device += furtherOf(c)
+			device += furtherOf(s, c)
 		}
 		state := c.State
 		if c.Parked {
@@ -168,23 +176,68 @@ func clientTable(s *status.Node, long bool) *report.Table {
 			if c.Worker != 0 {
 				worker = fmt.Sprint(c.Worker)
 			}
-			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds))
+			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds), orDash(ranOn(c)))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// furtherOf names the devices on which a client's kernels run beside that of its lease, with how
-// many did: +1 (20).
-func furtherOf(c status.Client) string {
+// furtherOf names the devices on which kernels of a mapped client run beside that of its lease, with how
+// many did on each, that of the lease first: (30) +1 (20).
+func furtherOf(s *status.Node, c status.Client) string {
 	var b strings.Builder
+	ran := map[int]uint64{}
+	for _, r := range c.Ran {
+		ran[r.Device] = r.Kernels
+	}
 	for _, f := range c.Further {
-		if f.Lent || f.Kernels > 0 {
-			fmt.Fprintf(&b, " +%d (%d)", f.Device, f.Kernels)
+		if !f.Lent && f.Kernels == 0 || f.Device == *c.Device {
+			continue
 		}
+		if b.Len() == 0 {
+			fmt.Fprintf(&b, " (%d)", ran[*c.Device])
+		}
+		fmt.Fprintf(&b, " +%d", f.Device)
+		if uint(f.Device) < uint(len(s.Devices)) && s.Devices[f.Device].Lender != "" {
+			b.WriteString(" at " + s.Devices[f.Device].Lender)
+		}
+		fmt.Fprintf(&b, " (%d)", max(ran[f.Device], f.Kernels))
 	}
 	return b.String()
+}
+
+// ranOn is how many kernels of a client ran on which device: 0: 30, 1: 20.
+func ranOn(c status.Client) string {
+	all := make([]string, len(c.Ran))
+	for i, r := range c.Ran {
+		all[i] = fmt.Sprintf("%d: %d", r.Device, r.Kernels)
+	}
+	return strings.Join(all, ", ")
+}
+
+// writeLoans says in a line each what a node has of others and others of it; nothing if that is
+// nothing.
+func writeLoans(w io.Writer, s *status.Node) error {
+	var b strings.Builder
+	for _, l := range s.Borrows() {
+		fmt.Fprintf(&b, "borrowed of %s: %s, %s there, %s sent, %s received\n",
+			printable(l.Node), plural(l.Slots, "virtual GPU"), plural(l.Clients, "program"), briefSize(l.Sent), briefSize(l.Received))
+	}
+	for _, l := range s.Lent {
+		slots := ""
+		if l.Slots > 0 {
+			slots = plural(l.Slots, "virtual GPU") + " of it, "
+		}
+		did := s.ServedOf(l)
+		fmt.Fprintf(&b, "lent to %s: device %d, %s%s there, %s, %s received, %s sent\n",
+			printable(l.Node), l.Device, slots, plural(l.Clients, "program"), plural(int(min(did.Kernels, 1<<62)), "kernel"), briefSize(did.CopiedIn), briefSize(did.CopiedOut))
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, "\n"+b.String())
+	return err
 }
 
 // shareOf is the part of a GPU's multiprocessors that a client may use.

@@ -31,7 +31,7 @@ func newTop() *cobra.Command {
 		Long: `Watch a node at work: its devices and the programs that it serves, as muster devices
 and muster ps list them, each second, with bars for the use of each GPU and its memory
 and for the data that programs copied in and out and the node swapped. Bars of data are
-drawn against the fastest seen so far. q or Ctrl-C ends it. On a terminal that can only
+drawn against the fastest seen so far. Below is what the node borrows of others and lends. q or Ctrl-C ends it. On a terminal that can only
 print ($TERM is dumb), tables follow each other until Ctrl-C.
 
 With --once or -n the tables are printed one below the other, which needs no
@@ -197,6 +197,9 @@ func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
 	}
 	fmt.Fprintln(w)
 	if err := clientTable(s, false).WriteText(w); err != nil {
+		return err
+	}
+	if err := writeLoans(w, s); err != nil {
 		return err
 	}
 	return writeElementTable(w, s)

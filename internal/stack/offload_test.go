@@ -3,6 +3,7 @@ package stack
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,9 +111,17 @@ func TestOffload(t *testing.T) {
 	if got := p.muster("peers", "--socket", p.a.socket); !strings.Contains(got, "nb") {
 		t.Errorf("muster peers says\n%s", got)
 	}
-	if got := p.muster("ps", "--socket", p.a.socket); strings.Count(got, " at nb ") != 2 {
+	if got := p.muster("ps", "--socket", p.a.socket); strings.Count(got, " at nb ") != 2 || !strings.Contains(got, "\nborrowed of nb: ") {
 		t.Errorf("muster ps says\n%s", got)
 	}
+	if got := p.muster("top", "--once", "--socket", p.b.socket); !strings.Contains(got, "\nlent to na: device 0, ") {
+		t.Errorf("muster top says of the lender\n%s", got)
+	}
+	p.eventually("what went between the nodes is counted on both", func() bool {
+		served := p.b.status().Served
+		return len(served) == 1 && served[0].Node == "na" && served[0].Kernels > 0 && served[0].CopiedIn > 0 &&
+			slices.ContainsFunc(p.a.status().Links, func(l status.Link) bool { return l.From.Node == "na" && l.To.Node == "nb" && l.Bytes > 0 })
+	})
 	for _, one := range programs {
 		one.right()
 	}

@@ -55,7 +55,7 @@ func (c *Core) Fold(now Time) ([]Op, error) {
 		return c.ops, c.commitBase(nil, Outcome{})
 	}
 	plan := c.space.Backup()
-	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	c.count(plan)
 	o := Op{Kind: Backup, Place: x.Place, Plan: plan, Modules: c.Modules.live()}
 	o.Events, o.At = c.pendingEvents(nil)
 	c.leaving = &o

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/device"
 	"muster/vmm"
@@ -180,6 +181,7 @@ func (c *Core) Result() Result { return c.Sticky }
 func (c *Core) Stats() control.Stats {
 	u := c.space.Usage()
 	stats := c.stats
+	stats.Links = slices.Clone(c.stats.Links)
 	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
 	for _, n := range u.Resident {
 		stats.Resident += n

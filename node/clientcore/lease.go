@@ -296,9 +296,22 @@ func (c *Core) drop(err error) {
 
 // move has memory moved.
 func (c *Core) move(plan vmm.Plan) {
+	c.count(plan)
+	c.ask(Op{Kind: Move, Plan: plan})
+}
+
+// count counts what a plan moves.
+func (c *Core) count(plan vmm.Plan) {
 	c.stats.SwapIn += plan.Bytes(vmm.CopyIn)
 	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
-	c.ask(Op{Kind: Move, Plan: plan})
+	for _, l := range plan.Links() {
+		c.carried(l.From, l.To, l.Bytes)
+	}
+}
+
+// carried counts bytes that go from one place to another.
+func (c *Core) carried(from, to vmm.Place, bytes uint64) {
+	c.stats.Links = control.AddLink(c.stats.Links, control.Link{From: from.Index(), To: to.Index(), Bytes: bytes})
 }
 
 // revoke takes note that the daemon wants the device back, or what the client
@@ -343,7 +356,7 @@ func (c *Core) leave(p vmm.Place, shut bool) {
 	plan := c.space.Evict(p, 0)
 	if len(plan) > 0 {
 		c.stats.Swaps++
-		c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+		c.count(plan)
 	}
 	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut}
 	o.Events, _ = c.pendingEvents(&p)

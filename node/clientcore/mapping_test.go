@@ -95,6 +95,7 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 		c := spread(t, spec, 4, allocations)
 		var valid [allocations]map[vmm.Place]bool // nil: never written
 		devices := map[vmm.Place]int{}
+		links := map[[2]int]uint64{}
 		for n := range 2000 {
 			in, out := r.Uint64N(allocations), r.Uint64N(allocations)
 			moves, at := post(t, c, launchOf(in, out))
@@ -103,6 +104,13 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 			for _, a := range []uint64{in, out} {
 				if valid[a] != nil && !valid[a][at] {
 					needed += mappedChunk
+					from := vmm.Host
+					for place := range valid[a] {
+						if !valid[a][vmm.Host] {
+							from = place // the only one
+						}
+					}
+					links[[2]int{from.Index(), at.Index()}] += mappedChunk
 					valid[a][at], valid[a][vmm.Host] = true, true
 				}
 			}
@@ -124,6 +132,7 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 				for a := range valid {
 					if valid[a][vmm.Device(back)] && len(valid[a]) == 1 {
 						alone += mappedChunk
+						links[[2]int{back, vmm.Host.Index()}] += mappedChunk
 						valid[a][vmm.Host] = true
 					}
 					delete(valid[a], vmm.Device(back))
@@ -132,6 +141,15 @@ func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
 					t.Fatalf("%s, launch %d: %d bytes were saved from a device that alone had %d", spec, n, saved, alone)
 				}
 			}
+		}
+		for _, l := range c.Stats().Links {
+			if links[[2]int{l.From, l.To}] != l.Bytes {
+				t.Errorf("%s: %d bytes are counted from %d to %d, and %d went there", spec, l.Bytes, l.From, l.To, links[[2]int{l.From, l.To}])
+			}
+			delete(links, [2]int{l.From, l.To})
+		}
+		if len(links) > 0 {
+			t.Errorf("%s: %v are not counted", spec, links)
 		}
 		if len(devices) != 4 {
 			t.Errorf("%s: kernels ran on %v", spec, devices)

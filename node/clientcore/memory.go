@@ -262,6 +262,7 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 		return true, nil
 	}
 	c.stats.CopiedIn += uint64(len(data))
+	c.carried(vmm.Host, x.Place, uint64(len(data)))
 	c.give(stream, st, x.Place)
 	o := c.next(CopyIn)
 	o.Place, o.Stream, o.To, o.Data, o.Staged = x.Place, stream, to, data, from == staged
@@ -325,6 +326,7 @@ func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 		return true, nil
 	}
 	c.stats.CopiedOut += h.Length
+	c.carried(x.Place, vmm.Host, h.Length)
 	c.give(stream, st, x.Place)
 	o := c.next(CopyOut)
 	o.Place, o.Stream, o.From, o.Out = x.Place, stream, from, out

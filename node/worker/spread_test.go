@@ -11,6 +11,7 @@ import (
 	"muster/internal/seeds"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/timeline"
 )
 
 // busyPTX has a kernel that computes for n rounds, and adds what comes of it to the first word at p.
@@ -87,6 +88,31 @@ func TestTwoStreamsOnTwoDevices(t *testing.T) {
 	}
 	if ran := hear[control.RanFurther](c, 1); ran.Device != 1 || ran.Kernels == 0 {
 		t.Errorf("%+v", ran)
+	}
+}
+
+// The timeline has each move between two devices, with what went from where to where.
+func TestMovesBetweenDevicesAreInTheTimeline(t *testing.T) {
+	c, function, memory := spreadClient(t, "gr", 2, 2, 0)
+	var seen traced
+	seen.read(c)
+	for n := 0; len(seen.of(timeline.Transfer)) == 0 && n < 10_000; n++ {
+		for i := range memory { // what one stream computed the other goes on with
+			c.busy(function, uint32(1+(i+n)%2), memory[i], 1)
+		}
+		if n%20 == 0 {
+			c.must(&wire.Synchronise{}, nil)
+			seen.read(c)
+		}
+	}
+	moves := seen.of(timeline.Transfer)
+	if len(moves) == 0 {
+		t.Fatal("there is none")
+	}
+	for _, m := range moves {
+		if want := fmt.Sprintf("move from device %d to device %d", 1-m.Last, m.Last); seen.names[m.Name] != want || m.Bytes == 0 || m.Bytes%(2*mib) != 0 {
+			t.Errorf("%q of %d bytes, and not %q", seen.names[m.Name], m.Bytes, want)
+		}
 	}
 }
 

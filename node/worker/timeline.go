@@ -191,20 +191,22 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	if t == nil {
 		return nothing
 	}
-	var in, out uint64
+	var in, out, all uint64
+	var moves []carried
 	at := vmm.Device(0)
-	for _, step := range plan {
-		switch step.Op {
-		case vmm.CopyIn:
-			in, at = in+step.Range.Size, step.Device
-		case vmm.CopyOut:
-			out, at = out+step.Range.Size, step.Device
+	for _, l := range plan.Links() {
+		all += l.Bytes
+		switch {
+		case l.From == vmm.Host:
+			in, at = in+l.Bytes, l.To
+		case l.To == vmm.Host:
+			out, at = out+l.Bytes, l.From
+		default:
+			moves = append(moves, carried{timeline.Transfer, fmt.Sprintf("move from device %d to device %d", l.From.Index(), l.To.Index()), l.To, l.Bytes})
 		}
 	}
 	kind := timeline.Exchange
 	switch {
-	case in == 0 && out == 0:
-		return nothing
 	case t.keeping:
 		kind = timeline.Keep
 	case out == 0:
@@ -212,10 +214,32 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	case in == 0:
 		kind = timeline.SwapOut
 	}
+	if in+out > 0 {
+		moves = append(moves, carried{kind, "", at, in + out})
+	}
+	if len(moves) == 0 {
+		return nothing
+	}
 	begin := time.Now()
 	return func() {
-		t.add(timeline.Record{Kind: kind, Bytes: in + out, First: t.seq(), Last: uint32(at.Index())}, "", begin, time.Now())
+		// They are made together. Each counts for its part of the time, one after the other, so that
+		// none is counted twice.
+		took := time.Since(begin)
+		from := begin
+		for _, m := range moves {
+			to := from.Add(time.Duration(float64(took) * float64(m.bytes) / float64(all)))
+			t.add(timeline.Record{Kind: m.kind, Bytes: m.bytes, First: t.seq(), Last: uint32(m.at.Index())}, m.name, from, to)
+			from = to
+		}
 	}
+}
+
+// carried is one part of a move.
+type carried struct {
+	kind  timeline.Kind
+	name  string
+	at    vmm.Place
+	bytes uint64
 }
 
 // keeps has moves be those of a copy that is kept for a rebuild, until the function that it

@@ -99,7 +99,7 @@ func (p *Process) deviceCosts() []Cost {
 			continue
 		}
 		key := spanKey{kind: s.Kind}
-		if s.Kind == timeline.Kernel {
+		if s.Kind == timeline.Kernel || s.Kind == timeline.Transfer {
 			key.name = s.title()
 		}
 		if sums[key] == nil {
@@ -125,7 +125,7 @@ func (p *Process) deviceCosts() []Cost {
 // for is that call's.
 func (s *Span) counts() bool {
 	switch s.Kind {
-	case timeline.Kernel, timeline.Wait, timeline.SwapIn, timeline.SwapOut, timeline.Exchange, timeline.Keep, timeline.Open, timeline.Rebuild:
+	case timeline.Kernel, timeline.Wait, timeline.SwapIn, timeline.SwapOut, timeline.Exchange, timeline.Keep, timeline.Transfer, timeline.Open, timeline.Rebuild:
 		return true
 	case timeline.CopyIn, timeline.CopyOut, timeline.CopyWithin, timeline.Fill:
 		return s.call == nil || strings.Contains(s.call.Name, "Async") || strings.Contains(s.call.Name, "Graph")
@@ -149,6 +149,8 @@ func (p *Process) ofSpans(key spanKey, t *tally) string {
 		return fmt.Sprintf("%s: %s of %s%s: the programs on the device need more memory than it has; give them less (--memory), or run this one where more is free", took, plural(t.count, titles[key.kind], strings.Replace(titles[key.kind], "swap", "swaps", 1)), size(t.bytes), t.each(t.speed()))
 	case timeline.Keep:
 		return fmt.Sprintf("%s: %s were copied to the host %s%s, so that the program survives its worker: a node with recover: off does not, and programs end with their workers", took, size(t.bytes), times(t.count), t.each(t.speed()))
+	case timeline.Transfer:
+		return fmt.Sprintf("%s: %s of %s%s: kernels that are mapped to several devices need what others have; a mapper that looks at data (probe, ag) moves less", took, plural(t.count, key.name, strings.Replace(key.name, "move", "moves", 1)), size(t.bytes), t.each(t.speed()))
 	case timeline.Open:
 		return fmt.Sprintf("%s: opened a device %s%s, with the program's modules: this comes once, and again after each move to another device", took, times(t.count), t.each())
 	case timeline.Rebuild:

@@ -190,7 +190,7 @@ func (s *Span) title() string {
 			return fmt.Sprintf("kernel %08x", s.Record.Name)
 		}
 		return s.Name
-	case timeline.OnHost, timeline.Rebuild, timeline.Others:
+	case timeline.OnHost, timeline.Rebuild, timeline.Others, timeline.Transfer:
 		return s.Name
 	}
 	return titles[s.Kind]

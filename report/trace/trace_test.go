@@ -28,7 +28,7 @@ func tiny() []*timeline.File {
 	parent := &timeline.File{
 		Pid: 100, Parent: 99, Program: "tiny", Boot: "here", Ended: true, Opened: 1000 * ms, OpenedAt: 7_000_000 * ms,
 		Functions: map[uint32]string{1: "cuMemcpyHtoD_v2", 2: "cuLaunchKernel", 3: "cuMemcpyDtoH_v2"},
-		Names:     map[uint32]string{add: "add", timeline.Hash("a GPU"): "a GPU", timeline.Hash("other (client 7)"): "other (client 7)"},
+		Names:     map[uint32]string{add: "add", timeline.Hash("a GPU"): "a GPU", timeline.Hash("move from device 1 to device 0"): "move from device 1 to device 0", timeline.Hash("other (client 7)"): "other (client 7)"},
 		Calls: []timeline.Record{
 			{Mark: 1, Kind: timeline.Call, Name: 1, Row: 100, Begin: 1000 * ms, End: 1001 * ms, Bytes: 4096, First: 5, Last: 5},
 			{Mark: 2, Kind: timeline.Call, Name: 2, Row: 100, Begin: 1002 * ms, End: 1002*ms + 500, Kernel: add, First: 6, Last: 6},
@@ -44,8 +44,9 @@ func tiny() []*timeline.File {
 			{Mark: 6, Kind: timeline.SwapIn, Begin: 1002 * ms, End: 1003 * ms, Bytes: 4096, First: 6},
 			{Mark: 7, Kind: timeline.Kernel, Name: add, Row: 3, Begin: 1003 * ms, End: 1008 * ms, First: 6},
 			{Mark: 8, Kind: timeline.CopyOut, Row: 3, Begin: 1008 * ms, End: 1008*ms + 4*us, Bytes: 4, First: 7},
+			{Mark: 9, Kind: timeline.Transfer, Name: timeline.Hash("move from device 1 to device 0"), Begin: 1009 * ms, End: 1010 * ms, Bytes: 2 << 20, First: 7},
 		},
-		NodeMade: 8,
+		NodeMade: 9,
 		Totals:   map[string]timeline.Total{"cuMemcpyHtoD_v2": {Count: 1}, "cuLaunchKernel": {Count: 1}, "cuMemcpyDtoH_v2": {Count: 1}},
 	}
 	for i := range parent.Node {

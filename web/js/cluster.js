@@ -188,6 +188,22 @@ export function show(main, route) {
   return { filter, focus: list.element, close() { leave(); stop(); clearTimeout(timer); list.close(); } };
 }
 
+// whereOf names the device of a program, and how many of its kernels ran on which if that are several.
+function whereOf(c, said) {
+  if (c.device === null) return "–";
+  const lender = said.devices[c.device]?.lender;
+  return `${c.device}${lender ? ` at ${lender}` : ""}${c.ran?.length > 1 ? ` (kernels by GPU: ${c.ran.map(r => `${r.device}: ${r.kernels.toLocaleString("en")}`).join(", ")})` : ""}`;
+}
+
+// loansOf lists the devices that the node has of others, and what others have of it; nothing where that is
+// nothing.
+function loansOf(said) {
+  const rows = [];
+  said?.devices.forEach((d, i) => { if (d.lender && d.state !== "removed") rows.push([`GPU ${i} (${d.name})`, `borrowed of ${d.lender}`, String(d.vgpus), String(d.assigned)]); });
+  for (const l of said?.lent || []) rows.push([`GPU ${l.device}`, `lent to ${l.node}${l.recalled ? ", wanted back" : ""}`, String(l.vgpus), String(l.clients)]);
+  return rows.length ? table("Borrowed and lent", ["GPU", "", ">vGPUs", ">Programs"], rows) : null;
+}
+
 // showNode is one node: its devices, the programs on them, its jobs.
 export function showNode(main, route) {
   const name = route.argument;
@@ -226,8 +242,9 @@ export function showNode(main, route) {
           el("span", {}, ...u.devices[i].flatMap((x, k) => [k ? ", " : "", jobLink(x.job), ` ${x.job.user}, ${bytes(x.memory)}${x.borrowed ? `, lent to ${x.for}` : ""}`]))];
       })) : el("p", {}, "It has none."),
       el("h2", {}, "Programs on its GPUs"),
-      said?.clients?.length ? table("Programs", ["Program", "User", "GPU", "State", ">Memory", ">Kernels"], said.clients.map(c => [c.program, c.user, c.device === null ? "–" : String(c.device), c.state, bytes(c.memory_allocated), c.kernels.toLocaleString("en")]))
+      said?.clients?.length ? table("Programs", ["Program", "User", "GPU", "State", ">Memory", ">Kernels"], said.clients.map(c => [c.program, c.user, whereOf(c, said), c.state, bytes(c.memory_allocated), c.kernels.toLocaleString("en")]))
         : el("p", { class: "muted" }, said ? "None at the moment." : "…"),
+      loansOf(said),
       el("h2", {}, "Jobs"),
       u.jobs.length ? table("Jobs here", ["Job", "Name", "User", "State", ">Runs for"], u.jobs.map(j => [jobLink(j), j.name, j.user, stateWord(j.state), duration(now() - j.start)])) : el("p", {}, "None."));
     if (keep) facts.querySelector(`.scroll[aria-label="${CSS.escape(keep)}"]`)?.focus();

@@ -277,7 +277,7 @@ func TestLastWordsArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []ToDaemon{Report{}, CannotServe{Reason: "why"}} {
-		if got, err := daemon.Receive(); got != want {
+		if got, err := daemon.Receive(); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, %v\nwant %v", got, err, want)
 		}
 	}

@@ -476,6 +476,30 @@ type Stats struct {
 	Messages uint64 `json:"messages"`
 	// Held is how long launches were held back for programs of class latency.
 	Held time.Duration `json:"held,omitempty"`
+	// Links has what went between which places.
+	Links []Link `json:"links,omitempty"`
+}
+
+// OnHost stands for the host's memory where a device's number could be.
+const OnHost = -1
+
+// Link is how many bytes went from one place of the node to another, by the numbers of devices:
+// what the client's memory was moved for, and what its program copied.
+type Link struct {
+	From  int    `json:"from"`
+	To    int    `json:"to"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// AddLink adds to what went between two places.
+func AddLink(links []Link, more Link) []Link {
+	for i := range links {
+		if links[i].From == more.From && links[i].To == more.To {
+			links[i].Bytes += more.Bytes
+			return links
+		}
+	}
+	return append(links, more)
 }
 
 // Failed says that a fault ended what ran. The worker has let go of the device.
@@ -776,8 +800,16 @@ func (m Ran) check() error {
 	return notNegative("busy time", m.Busy)
 }
 
-func (Commit) check() error      { return nil }
-func (m Report) check() error    { return notNegative("held", m.Stats.Held) }
+func (Commit) check() error { return nil }
+func (m Report) check() error {
+	for _, l := range m.Stats.Links {
+		if l.From < OnHost || l.To < OnHost {
+			return fmt.Errorf("a link from %d to %d", l.From, l.To)
+		}
+	}
+	return notNegative("held", m.Stats.Held)
+}
+
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }

@@ -118,6 +118,7 @@ func (m *Metrics) WriteText(w io.Writer) {
 	}
 	m.writeMPS(w)
 	m.writeIVM(w)
+	m.writeLinks(w)
 	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
 	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
 		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])
@@ -130,6 +131,42 @@ func (m *Metrics) WriteText(w io.Writer) {
 		fmt.Fprintf(w, "muster_moves_total{reason=%q} %d\n", v.why, v.n)
 	}
 	m.Waits.write(w)
+}
+
+// writeLinks writes what is borrowed and lent, and what went between which places.
+func (m *Metrics) writeLinks(w io.Writer) {
+	borrowed := m.Node.Borrows()
+	metric(w, "muster_borrowed_vgpus", "gauge", "Virtual GPUs that the node has of another one.")
+	for _, b := range borrowed {
+		fmt.Fprintf(w, "muster_borrowed_vgpus{node=%s} %d\n", label(b.Node), b.Slots)
+	}
+	metric(w, "muster_borrowed_programs", "gauge", "Programs of the node that are on virtual GPUs of another one.")
+	for _, b := range borrowed {
+		fmt.Fprintf(w, "muster_borrowed_programs{node=%s} %d\n", label(b.Node), b.Clients)
+	}
+	for _, v := range []struct {
+		name, kind, help string
+		value            func(Served, Lent) uint64
+	}{
+		{"muster_lent_vgpus", "gauge", "Virtual GPUs of the device that another node has tickets for.", func(_ Served, l Lent) uint64 { return uint64(l.Slots) }},
+		{"muster_lent_programs", "gauge", "Programs of another node that are on the device.", func(_ Served, l Lent) uint64 { return uint64(l.Clients) }},
+		{"muster_lent_kernels_total", "counter", "Kernels that ran on the device for programs of another node.", func(s Served, _ Lent) uint64 { return s.Kernels }},
+		{"muster_lent_in_bytes_total", "counter", "Bytes that another node copied to the device.", func(s Served, _ Lent) uint64 { return s.CopiedIn }},
+		{"muster_lent_out_bytes_total", "counter", "Bytes that another node copied from the device.", func(s Served, _ Lent) uint64 { return s.CopiedOut }},
+	} {
+		metric(w, v.name, v.kind, v.help)
+		for _, s := range m.Node.Served { // all that have something of it now are among them
+			var lent Lent
+			if i := slices.IndexFunc(m.Node.Lent, func(l Lent) bool { return l.Node == s.Node && l.Device == s.Device }); i >= 0 {
+				lent = m.Node.Lent[i]
+			}
+			fmt.Fprintf(w, "%s{node=%s,device=\"%d\"} %d\n", v.name, label(s.Node), s.Device, v.value(s, lent))
+		}
+	}
+	metric(w, "muster_link_bytes_total", "counter", "Bytes of programs' memory and copies that went from one place to another.")
+	for _, l := range m.Node.Links {
+		fmt.Fprintf(w, "muster_link_bytes_total{from_node=%s,from=%s,to_node=%s,to=%s} %d\n", label(l.From.Node), label(l.From.Place()), label(l.To.Node), label(l.To.Place()), l.Bytes)
+	}
 }
 
 // writeMPS writes how programs share GPUs under MPS, where the node could have it.

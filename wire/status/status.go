@@ -1,6 +1,10 @@
 package status
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Node is a node at one moment: the document of muster ps --json.
 type Node struct {
@@ -23,6 +27,10 @@ type Node struct {
 	Lent  []Lent `json:"lent,omitempty"`
 	// IVM is the node's part of programs with elements; nil if it never had any.
 	IVM *IVM `json:"ivm,omitempty"`
+	// Served is what was done for those that have, or had, something of this node.
+	Served []Served `json:"served,omitempty"`
+	// Links has what went between which places, for all programs since the node began.
+	Links []Link `json:"links,omitempty"`
 }
 
 // IVM is what a node does for programs with elements (docs/ivm.md).
@@ -82,6 +90,66 @@ type Lent struct {
 	Device   int    `json:"device"`
 	Slots    int    `json:"vgpus"`
 	Recalled bool   `json:"recalled,omitempty"` // it is wanted back
+	Clients  int    `json:"clients"`            // programs of it that are there now
+}
+
+// Served is what a device did for another node since this one began: how many kernels ran, and what was
+// copied there and back. Programs that have gone are included.
+type Served struct {
+	Node      string `json:"node"`
+	Device    int    `json:"device"`
+	Kernels   uint64 `json:"kernels"`
+	CopiedIn  uint64 `json:"copied_in"`
+	CopiedOut uint64 `json:"copied_out"`
+}
+
+// ServedOf is what was done for a node on a device.
+func (n *Node) ServedOf(l Lent) Served {
+	for _, s := range n.Served {
+		if s.Node == l.Node && s.Device == l.Device {
+			return s
+		}
+	}
+	return Served{Node: l.Node, Device: l.Device}
+}
+
+// Borrows is what the node has of others: of each, by name, how many of its virtual GPUs and how many
+// programs are there, devices that it has for good included.
+func (n *Node) Borrows() (all []Borrowed) {
+	at := map[string]int{}
+	of := func(node string) *Borrowed {
+		if _, ok := at[node]; !ok {
+			at[node] = len(all)
+			all = append(all, Borrowed{Node: node})
+		}
+		return &all[at[node]]
+	}
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.Lender != "" && d.State != "removed" {
+			b := of(d.Lender)
+			b.Slots, b.Clients = b.Slots+d.Slots, b.Clients+d.Assigned
+		}
+	}
+	for i := range n.Links {
+		l := &n.Links[i]
+		if l.To.Node != n.Node {
+			of(l.To.Node).Sent += l.Bytes
+		}
+		if l.From.Node != n.Node {
+			of(l.From.Node).Received += l.Bytes
+		}
+	}
+	slices.SortFunc(all, func(a, b Borrowed) int { return cmp.Compare(a.Node, b.Node) })
+	return all
+}
+
+// Borrowed is what a node has of another one now, and what went between the two since it began.
+type Borrowed struct {
+	Node     string `json:"node"`
+	Slots    int    `json:"vgpus"`
+	Clients  int    `json:"clients"`
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
 }
 
 // MPS is NVIDIA's Multi-Process Service, as the node's workers use it.
@@ -238,6 +306,45 @@ type Client struct {
 	// Further has what ran on other devices than that of its lease, which Kernels and BusyTime count too.
 	Mapping string    `json:"mapping,omitempty"`
 	Further []Further `json:"further,omitempty"`
+	// Ran has how many of its kernels ran on which device, that of its lease or another.
+	Ran []RanOn `json:"ran,omitempty"`
+	// Links has what of its memory and its copies went between which places.
+	Links []Link `json:"links,omitempty"`
+}
+
+// RanOn is what ran on a device.
+type RanOn struct {
+	Device   int     `json:"device"`
+	Kernels  uint64  `json:"kernels"`
+	BusyTime float64 `json:"busy_time"`
+}
+
+// End is one end of a link: a device of a node by its number there, or the node's host.
+type End struct {
+	Node   string `json:"node"`
+	Device int    `json:"device"` // -1: the host
+}
+
+// Compare orders ends by node and device.
+func (e End) Compare(o End) int {
+	return cmp.Or(cmp.Compare(e.Node, o.Node), cmp.Compare(e.Device, o.Device))
+}
+
+// Place is the end without its node.
+func (e End) Place() string {
+	if e.Device < 0 {
+		return "host"
+	}
+	return fmt.Sprintf("device %d", e.Device)
+}
+
+// Link is how many bytes went from one place to another. What a node moves to a device that another node
+// lends it goes over the network between the two; what two devices of a node give each other passes
+// through its host's memory.
+type Link struct {
+	From  End    `json:"from"`
+	To    End    `json:"to"`
+	Bytes uint64 `json:"bytes"`
 }
 
 // Further is what a client has, or had, of a device beside that of its lease.

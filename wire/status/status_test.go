@@ -38,6 +38,8 @@ func full() Node {
 		ID: 1, Pid: 2, User: "ann", Program: "/bin/<a>", Virtual: 3, Device: &device, State: "assigned", Busy: true, Limit: 4, Allocated: 5, Peak: 6,
 		Resident: 7, Swapped: 8, Kernels: 9, BusyTime: 1.5, Waits: 10, WaitTime: 2.5, Preemptions: 11, Rebuilds: 26, Moves: Moves{Auto: 23, ByHand: 24, Drain: 25}, Swaps: 12, SwapIn: 13, SwapOut: 14,
 		CopiedIn: 15, CopiedOut: 16, Since: 3.5,
+		Ran:   []RanOn{{Device: 0, Kernels: 4, BusyTime: 0.5}, {Device: 1, Kernels: 5, BusyTime: 1}},
+		Links: []Link{{From: End{"n1", 0}, To: End{"n1", 1}, Bytes: 4096}},
 	}
 	ended := client
 	ended.ID, ended.Device, ended.State, ended.Busy = 17, nil, "ended", false
@@ -48,8 +50,12 @@ func full() Node {
 		Devices: []Device{
 			{Name: "Big", Kind: "soft", State: "draining", Removing: true, Speed: 1, Memory: 1 << 40, Free: 21, Slots: 4, Assigned: 1, Busy: 1, BusyTime: 5.5},
 			{Name: "Gone", Kind: "cuda", State: "lost", Speed: 0.5, Memory: 22, Lost: true},
+			{Name: "Far", Kind: "remote", State: "up", Speed: 1, Memory: 23, Slots: 2, Assigned: 1, Lender: "n\"2"},
 		},
 		Clients: []Client{client, parked}, Ended: []Client{ended},
+		Lent:   []Lent{{Node: "n3", Device: 0, Slots: 2, Recalled: true, Clients: 1}},
+		Served: []Served{{Node: "n3", Device: 0, Kernels: 27, CopiedIn: 28, CopiedOut: 29}, {Node: "n4", Device: 1, Kernels: 1}},
+		Links:  []Link{{From: End{"n1", -1}, To: End{"n1", 0}, Bytes: 30}, {From: End{"n1", -1}, To: End{"n\"2", 0}, Bytes: 31}, {From: End{"n\"2", 0}, To: End{"n1", -1}, Bytes: 32}},
 	}
 }
 
@@ -96,6 +102,9 @@ func TestMetrics(t *testing.T) {
 		Moves:       Moves{Auto: 14, ByHand: 15, Drain: 16},
 		Preemptions: map[string]uint64{"credit": 0, "idle": 3, "memory": 0, "sync": 0},
 	}
+	from := full()
+	m.Node.Node, m.Node.Devices = from.Node, append(m.Node.Devices, from.Devices[2])
+	m.Node.Lent, m.Node.Served, m.Node.Links = from.Lent, from.Served, from.Links
 	m.Waits.Observe(time.Millisecond)
 	m.Waits.Observe(time.Minute)
 	var b strings.Builder

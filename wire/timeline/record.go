@@ -35,6 +35,7 @@ const (
 	Others                     // somebody else had the device; Name says who
 	Device                     // Name is that of the device
 	Keep                       // a copy of the client's memory to the host, from which it is rebuilt if its worker dies
+	Transfer                   // of the client's memory from one device to another; Name says which, Last is where it went
 	kinds
 )
 

@@ -232,7 +232,11 @@ func TestLitmus(t *testing.T) {
 
 // Random steps of three nodes, one after the other, leave what the model says in every copy.
 func TestRandomProgramsOnDaemons(t *testing.T) {
-	const seed, steps = 31, 400
+	const seed = 31
+	steps := 400
+	if testing.Short() {
+		steps = 100
+	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	l := newLaboratory(t)
 	t.Logf("seed %d", seed)

@@ -34,7 +34,7 @@ func (f *function) Info() device.FunctionInfo {
 func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	info := device.FunctionInfo{
 		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: k.MaxBlock, Shared: k.Shared, Local: k.Local,
-		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(),
+		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(), Cluster: device.Dim(k.Cluster),
 	}
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
@@ -78,10 +78,33 @@ func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	return each - taken, nil
 }
 
-// Clusters of several blocks are nothing that a software GPU has.
-func (f *function) Clusters(device.Launch) (clusters, blocks int, err error) {
-	return 0, 0, fmt.Errorf("clusters of blocks: %w", device.ErrNotSupported)
+// Clusters returns how many clusters of a launch run at a time: each worker runs one. Of
+// a launch that has none, how many blocks one may have.
+func (f *function) Clusters(l device.Launch) (clusters, blocks int, err error) {
+	if err := f.module.check(); err != nil {
+		return 0, 0, err
+	}
+	size := l.Cluster
+	if size == (device.Dim{}) {
+		size = f.info.Cluster
+	}
+	if size == (device.Dim{}) {
+		if l.LargeCluster {
+			return 0, simt.MaxCluster, nil
+		}
+		return 0, portableCluster, nil
+	}
+	if n := size.Count(); n == 0 || n > simt.MaxCluster {
+		return 0, 0, fmt.Errorf("clusters of %d blocks: from 1 to %d: %w", n, simt.MaxCluster, device.ErrInvalidValue)
+	}
+	if f.resident(l.Block.Count(), l.Shared) == 0 {
+		return 0, 0, nil
+	}
+	return f.module.c.dev.profile.Workers, 0, nil
 }
+
+// portableCluster is how many blocks a cluster has at most on every device that has clusters.
+const portableCluster = 8
 
 func (f *function) resident(threads, shared uint64) int {
 	if threads > uint64(f.info.MaxThreads) || f.required != 0 && threads != f.required {
@@ -134,11 +157,8 @@ func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, erro
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
 		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
 	}
-	if n := l.Cluster.Count(); n > 1 {
-		return nil, fmt.Errorf("clusters of %d blocks: %w", n, device.ErrNotSupported)
-	}
 	launch := c.launch()
-	launch.Grid, launch.Block, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), l.Cooperative
+	launch.Grid, launch.Block, launch.Cluster, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), simt.Dim(l.Cluster), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
 	launch.Workers = int(min(uint64(launch.Workers), l.Grid.Count()))
 	x, err := k.Start(launch)

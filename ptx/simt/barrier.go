@@ -160,12 +160,7 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 func (t *team) release(number int) {
 	done := t.passing[:0] // blocks
 	for b := range t.live {
-		bar := &t.bars[b][number]
-		want := bar.expected
-		if want == 0 {
-			want = t.live[b]
-		}
-		if bar.arrived > 0 && bar.arrived >= want {
+		if t.together(b, number) {
 			done = append(done, b)
 		}
 	}

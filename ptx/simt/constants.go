@@ -34,6 +34,20 @@ const (
 	nctaidX
 	nctaidY
 	nctaidZ
+	clusterRank
+	clusterCtaX
+	clusterCtaY
+	clusterCtaZ
+	clusterIDX
+	clusterIDY
+	clusterIDZ
+	clusterSize
+	clusterSizeX
+	clusterSizeY
+	clusterSizeZ
+	clustersX
+	clustersY
+	clustersZ
 	laneID
 	warpID
 	nwarpID
@@ -62,10 +76,14 @@ type constant struct {
 }
 
 // perBlock says whether the value differs from block to block.
-func (c *constant) perBlock() bool { return c.from == ctaidX || c.from == ctaidY || c.from == ctaidZ }
+func (c *constant) perBlock() bool {
+	return c.from >= ctaidX && c.from <= ctaidZ || c.from >= clusterRank && c.from <= clusterIDZ
+}
 
 // ofGrid says whether a special register depends on the size of the grid.
-func (s source) ofGrid() bool { return s == nctaidX || s == nctaidY || s == nctaidZ }
+func (s source) ofGrid() bool {
+	return s >= nctaidX && s <= nctaidZ || s >= clusterSize && s <= clustersZ
+}
 
 // fill gives the slot its value in all lanes of a gang.
 func (c *constant) fill(g *gang) {
@@ -76,9 +94,11 @@ func (c *constant) fill(g *gang) {
 		c.set(g, g.team.x.param(int(c.value), int(c.size), c.sign))
 	case dynamicAddress:
 		c.set(g, uint64(round(g.team.x.kernel.Shared, 16))+c.value)
-	case ctaidX, ctaidY, ctaidZ:
-		c.fillBlocks(g)
 	default:
+		if c.perBlock() {
+			c.fillBlocks(g)
+			return
+		}
 		v := g.r32.values[c.slot]
 		for lane := range v {
 			v[lane] = g.special(c.from, lane)
@@ -165,6 +185,10 @@ func (g *gang) special(s source, lane int) uint32 {
 		return x.launch.Grid.Y
 	case nctaidZ:
 		return x.launch.Grid.Z
+	case clusterRank:
+		return uint32(g.blockOf[lane]) % uint32(x.cluster)
+	case clusterSize:
+		return uint32(x.cluster)
 	case laneID:
 		return inWarp
 	case warpID:
@@ -187,6 +211,9 @@ func (g *gang) special(s source, lane int) uint32 {
 		return uint32(x.sharedBytes())
 	case warpSize:
 		return WarpSize
+	}
+	if s >= clusterCtaX && s <= clustersZ {
+		return g.clusterSpecial(s, split(g.team.blocks[g.blockOf[lane]], x.launch.Grid))
 	}
 	panic("simt: unknown special register")
 }

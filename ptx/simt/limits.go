@@ -13,9 +13,10 @@ import (
 type blockLimit struct {
 	most     int // threads
 	required Dim // the only one, if not zero
+	cluster  Dim // of blocks: the only one, if not zero
 }
 
-// blockSize reads .maxntid and .reqntid. Clusters have one block.
+// blockSize reads .maxntid, .reqntid and .reqnctapercluster.
 func (l *lowering) blockSize(f *ptx.Function) {
 	var most, required *ptx.Directive
 	for i := range f.Directives {
@@ -25,8 +26,8 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		case "reqntid":
 			required = d
 		case "reqnctapercluster":
-			if size := l.sides(d); size.Count() != 1 {
-				l.fail(d.Pos, ".reqnctapercluster %v: clusters of several blocks are not supported", size)
+			if l.threads.cluster = l.sides(d); l.threads.cluster.Count() > MaxCluster {
+				l.fail(d.Pos, ".reqnctapercluster %v: a cluster has at most %d blocks", l.threads.cluster, MaxCluster)
 			}
 		}
 	}
@@ -49,7 +50,7 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		l.fail(required.Pos, ".reqntid %v: no block can be so large: at most %d by %d by %d threads and %d in all", d, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
 		return
 	}
-	l.threads = blockLimit{most: int(d.Count()), required: d}
+	l.threads.most, l.threads.required = int(d.Count()), d
 }
 
 // sides returns the sides of a block that a directive names; those it leaves

@@ -360,8 +360,13 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 
 // pred returns a predicate operand and whether it counts inverted.
 func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
-	if explicit := o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster"; explicit || o.Kind == ptx.ImmediateOperand {
-		v, _ := o.Literal.Int() // no launch chooses clusters
+	if o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster" {
+		r := l.fresh(predicate)
+		l.emit(op{inst: inst{run: runExplicitCluster, d: r.id}, cd: predicate, pure: true})
+		return r, false
+	}
+	if o.Kind == ptx.ImmediateOperand {
+		v, _ := o.Literal.Int()
 		r := l.fresh(predicate)
 		l.emit(op{inst: inst{run: runPredConst, d: r.id, imm: v}, cd: predicate, pure: true})
 		return r, false
@@ -377,21 +382,23 @@ var specials = map[string]source{
 	"%ctaid.x": ctaidX, "%ctaid.y": ctaidY, "%ctaid.z": ctaidZ, "%nctaid.x": nctaidX, "%nctaid.y": nctaidY, "%nctaid.z": nctaidZ,
 	"%laneid": laneID, "%warpid": warpID, "%nwarpid": nwarpID,
 	"%lanemask_eq": laneMaskEq, "%lanemask_le": laneMaskLe, "%lanemask_lt": laneMaskLt, "%lanemask_ge": laneMaskGe, "%lanemask_gt": laneMaskGt,
-	"%clusterid.x": ctaidX, "%clusterid.y": ctaidY, "%clusterid.z": ctaidZ, "%nclusterid.x": nctaidX, "%nclusterid.y": nctaidY, "%nclusterid.z": nctaidZ,
+	"%clusterid.x": clusterIDX, "%clusterid.y": clusterIDY, "%clusterid.z": clusterIDZ, "%nclusterid.x": clustersX, "%nclusterid.y": clustersY, "%nclusterid.z": clustersZ,
+	"%cluster_ctaid.x": clusterCtaX, "%cluster_ctaid.y": clusterCtaY, "%cluster_ctaid.z": clusterCtaZ, "%cluster_ctarank": clusterRank,
+	"%cluster_nctaid.x": clusterSizeX, "%cluster_nctaid.y": clusterSizeY, "%cluster_nctaid.z": clusterSizeZ, "%cluster_nctarank": clusterSize,
 	"%dynamic_smem_size": dynamicShared, "%total_smem_size": totalShared, "WARP_SZ": warpSize,
 }
 
 // zeroSpecials read as 0 of so many bits: there is one multiprocessor, one
-// grid, one block to a cluster, and no environment.
+// grid, and no environment.
 var zeroSpecials = map[string]class{
 	"%tid.w": bits32, "%ctaid.w": bits32, "%smid": bits32, "%gridid": bits64, "%reserved_smem_offset_begin": bits32,
 	"%reserved_smem_offset_end": bits32, "%reserved_smem_offset_cap": bits32,
-	"%cluster_ctaid.x": bits32, "%cluster_ctaid.y": bits32, "%cluster_ctaid.z": bits32, "%cluster_ctaid.w": bits32, "%cluster_ctarank": bits32, "%clusterid.w": bits32,
+	"%cluster_ctaid.w": bits32, "%clusterid.w": bits32,
 }
 
 // oneSpecials read as 1.
 var oneSpecials = []string{
-	"%nsmid", "%ntid.w", "%nctaid.w", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z", "%cluster_nctaid.w", "%cluster_nctarank", "%nclusterid.w",
+	"%nsmid", "%ntid.w", "%nctaid.w", "%cluster_nctaid.w", "%nclusterid.w",
 }
 
 var clocks = map[string]class{

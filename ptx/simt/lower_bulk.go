@@ -242,32 +242,3 @@ func (l *lowering) storeAsync(in *ptx.Instruction) {
 	o.a, o.imm = base.id, offset
 	l.emit(o)
 }
-
-// mapAddress lowers mapa. A block is a cluster of its own, so that its shared memory
-// is all of the cluster's.
-func (l *lowering) mapAddress(in *ptx.Instruction) {
-	l.only(in, "shared::cluster")
-	l.wants(in, 3)
-	t := in.Type(0)
-	if t != ptx.U32 && t != ptx.U64 {
-		l.refuse("this form is not supported")
-	}
-	l.src(&in.Operands[2], ptx.U32) // the rank, of which there is one
-	l.copyTo(l.dst(&in.Operands[0], t), l.src(&in.Operands[1], t))
-}
-
-// blockRank lowers getctarank.
-func (l *lowering) blockRank(in *ptx.Instruction) {
-	l.only(in, "shared::cluster")
-	l.wants(in, 2)
-	l.src(&in.Operands[1], in.Type(0))
-	l.copyTo(l.dst(&in.Operands[0], ptx.U32), l.literal(bits32, 0))
-}
-
-// clusterBarrier lowers barrier.cluster.
-func (l *lowering) clusterBarrier(in *ptx.Instruction) {
-	l.only(in, "cluster", "arrive", "wait", "aligned", "release", "relaxed", "acquire")
-	l.wants(in, 0)
-	mode := l.one(in, map[string]uint8{"arrive": clusterArrive, "wait": clusterWait})
-	l.emit(op{inst: inst{flow: flowBarrier, mode: mode, b: -1, c: -1, d: -1}})
-}

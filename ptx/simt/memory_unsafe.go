@@ -63,7 +63,8 @@ func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local 
 	}
 	switch space {
 	case ptx.SharedSpace:
-		return g.sharedView(lane), addr, false
+		v, addr = g.sharedOf(lane, addr)
+		return v, addr, false
 	case ptx.LocalSpace:
 		return view{}, addr, true
 	case ptx.ParamSpace:

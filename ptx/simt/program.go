@@ -53,6 +53,7 @@ type Kernel struct {
 	Registers int  // of 32 bits, a thread, along the calls that need most
 	MaxBlock  int  // threads of the largest block that the kernel accepts
 	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
+	Cluster   Dim  // the only cluster that it accepts (.reqnctapercluster); zero if there are others
 	Recursive bool // calls without a known depth: Launch.Stack bounds them
 
 	program *Program
@@ -147,7 +148,7 @@ func (p *Program) newKernel(u *unit) *Kernel {
 	f := u.f
 	k := &Kernel{
 		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, Shared: u.sharedBytes, Local: u.depth, Recursive: !u.bounded,
-		MaxBlock: u.block.most, Required: u.block.required, program: p, unit: u,
+		MaxBlock: u.block.most, Required: u.block.required, Cluster: u.block.cluster, program: p, unit: u,
 	}
 	for _, v := range f.Params {
 		if !v.Hidden {

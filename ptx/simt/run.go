@@ -24,6 +24,7 @@ type Execution struct {
 	stride  int    // lanes from one block to the next in a gang
 	perGang int    // blocks in a gang; 1 if a block has several gangs
 	width   int    // lanes of a gang at most
+	cluster int    // blocks of a cluster, which are always in one team
 	blocks  uint64 // of the grid
 	teams   uint64 // of the grid
 
@@ -58,7 +59,8 @@ type worker struct {
 	_      [64]byte      // what workers count must not share a cache line
 }
 
-// team is what runs together: the blocks of a gang, or the gangs of a block.
+// team is what runs together: the blocks of a gang, or the gangs of a block or of
+// the blocks of a cluster.
 type team struct {
 	x      *Execution
 	number uint64
@@ -119,6 +121,8 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a block of %v threads is too large: the kernel is compiled for at most %d (.maxntid)", b, k.MaxBlock)
 	case g.X > MaxGridX || g.Y > MaxGridY || g.Z > MaxGridZ:
 		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, MaxGridX, MaxGridY, MaxGridZ)
+	case l.Cluster != Dim{} && k.Cluster != Dim{} && l.Cluster != k.Cluster:
+		return fmt.Errorf("a cluster of %v blocks does not fit: the kernel is compiled for %v (.reqnctapercluster)", l.Cluster, k.Cluster)
 	case len(l.Params) != k.ParamSize:
 		return fmt.Errorf("its parameters take %d bytes, not %d", k.ParamSize, len(l.Params))
 	case l.Shared < 0 || l.Shared > MaxShared || round(k.Shared, 16)+l.Shared > MaxShared:
@@ -131,6 +135,12 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a gang of %d lanes does not exist: multiples of %d up to %d", l.Width, WarpSize, maxWidth)
 	case l.Stack < 0 || l.Stack > MaxLocal || l.Stack%16 != 0 || l.Stack+k.Local > MaxLocal:
 		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, MaxLocal-k.Local)
+	}
+	if l.Cluster == (Dim{}) {
+		l.Cluster = k.Cluster
+	}
+	if c := l.Cluster; c != (Dim{}) && (c.Count() == 0 || c.Count() > MaxCluster || g.X%c.X != 0 || g.Y%c.Y != 0 || g.Z%c.Z != 0) {
+		return fmt.Errorf("clusters of %v blocks do not fit into a grid of %v: they have up to %d blocks, and the grid is made of whole ones", c, g, MaxCluster)
 	}
 	l.Workers = max(l.Workers, 1)
 	if l.Check != nil {
@@ -164,6 +174,10 @@ func (x *Execution) layout() {
 	// Few small blocks are better spread over the workers.
 	share := (x.blocks + uint64(x.launch.Workers) - 1) / uint64(x.launch.Workers)
 	x.perGang = int(min(uint64(x.perGang), share))
+	x.cluster = max(1, int(x.launch.Cluster.Count()))
+	if x.cluster > 1 { // whole clusters; one of large blocks has several gangs
+		x.perGang = max(1, x.perGang/x.cluster) * x.cluster
+	}
 	x.teams = (x.blocks + uint64(x.perGang) - 1) / uint64(x.perGang)
 }
 
@@ -400,13 +414,13 @@ func round(n, to int) int { return (n + to - 1) / to * to }
 
 // mould is all that the gangs of a team depend on, but constants.
 type mould struct {
-	block                   Dim
+	block, cluster          Dim
 	width, stride, perGang  int
 	sharedBytes, localBytes int
 }
 
 func (x *Execution) mould() mould {
-	return mould{x.launch.Block, x.width, x.stride, x.perGang, x.sharedBytes(), int(x.localBytes)}
+	return mould{x.launch.Block, x.launch.Cluster, x.width, x.stride, x.perGang, x.sharedBytes(), int(x.localBytes)}
 }
 
 // maxKept is how many teams a program keeps for the next launches of their
@@ -496,18 +510,23 @@ func (x *Execution) newTeam() *team {
 		t.shared = append(t.shared, viewOf(0, t.bytes[b*each:][:size]))
 	}
 	threads := int(x.launch.Block.Count())
-	if x.perGang > 1 || x.stride <= x.width {
-		t.gangs = append(t.gangs, t.newGang(round(x.perGang*x.stride, chunk), 0))
+	if x.oneGang() {
+		t.gangs = append(t.gangs, t.newGang(round(x.perGang*x.stride, chunk), 0, 0))
 		return t
 	}
-	for first := 0; first < threads; first += x.width {
-		t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), WarpSize), first))
+	for b := range x.perGang {
+		for first := 0; first < threads; first += x.width {
+			t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), WarpSize), b, first))
+		}
 	}
 	return t
 }
 
-// newGang makes a gang; first is its first thread of the block.
-func (t *team) newGang(width, first int) *gang {
+// oneGang says whether all blocks of a team fit into a gang.
+func (x *Execution) oneGang() bool { return x.perGang*x.stride <= x.width }
+
+// newGang makes a gang; first is its first thread of a block.
+func (t *team) newGang(width, b, first int) *gang {
 	x, m := t.x, t.x.image
 	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
 	g.r32 = newFile(m.n32, width, vec.Expand32, vec.Compress32, vec.Blend32)
@@ -519,8 +538,8 @@ func (t *team) newGang(width, first int) *gang {
 	threads := int(x.launch.Block.Count())
 	for l := range width {
 		block, thread := l/x.stride, first+l%x.stride
-		if x.stride > x.width {
-			block, thread = 0, first+l
+		if !x.oneGang() {
+			block, thread = b, first+l
 		}
 		if block >= x.perGang { // padding behind the last block
 			block, thread = x.perGang-1, threads
@@ -563,10 +582,7 @@ func (t *team) begin(number uint64) {
 		t.live[b] = 0
 		if n < t.x.blocks {
 			t.live[b] = threads
-			t.blocks[b] = n
-			if t.x.launch.Order != nil {
-				t.blocks[b] = t.x.launch.Order(n)
-			}
+			t.blocks[b] = t.x.blockAt(n)
 		}
 	}
 	for _, g := range t.gangs {
@@ -589,6 +605,32 @@ func (t *team) begin(number uint64) {
 	if t.x.check != nil {
 		t.x.check.teamBegins(t)
 	}
+}
+
+// blockAt returns which block is the n-th to run: those of a cluster come one after
+// the other.
+func (x *Execution) blockAt(n uint64) uint64 {
+	l := &x.launch
+	if x.cluster > 1 {
+		first, within := split(n/uint64(x.cluster), x.clusters()), split(n%uint64(x.cluster), l.Cluster)
+		at := func(c, size, r uint32) uint64 { return uint64(c)*uint64(size) + uint64(r) }
+		z := at(first.Z, l.Cluster.Z, within.Z)
+		y := at(first.Y, l.Cluster.Y, within.Y) + z*uint64(l.Grid.Y)
+		return at(first.X, l.Cluster.X, within.X) + y*uint64(l.Grid.X)
+	}
+	if l.Order != nil {
+		return l.Order(n)
+	}
+	return n
+}
+
+// clusters returns the size of the grid in clusters.
+func (x *Execution) clusters() Dim {
+	g, c := x.launch.Grid, x.launch.Cluster
+	if x.cluster == 1 {
+		return g
+	}
+	return Dim{g.X / c.X, g.Y / c.Y, g.Z / c.Z}
 }
 
 // forget makes registers zero again that a block may read before it writes

@@ -23,6 +23,7 @@ const (
 	MaxBlockX    = 1024
 	MaxBlockY    = 1024
 	MaxBlockZ    = 64
+	MaxCluster   = 16 // blocks
 	MaxGridX     = 1<<31 - 1
 	MaxGridY     = 65535
 	MaxGridZ     = 65535
@@ -69,6 +70,7 @@ type Region struct {
 // Launch says how to run a kernel.
 type Launch struct {
 	Grid, Block Dim
+	Cluster     Dim    // blocks that see each other's shared memory; zero: as the kernel was compiled
 	Shared      int    // bytes of dynamic shared memory a block
 	Params      []byte // as laid out by Kernel.Params
 	Memory      Memory

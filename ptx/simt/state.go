@@ -27,7 +27,7 @@ func (x *Execution) Save() ([]byte, error) {
 	kernel := x.kernel.sum()
 	e.bytes = append(e.bytes, kernel[:]...)
 	l := &x.launch
-	for _, d := range []Dim{l.Grid, l.Block} {
+	for _, d := range []Dim{l.Grid, l.Block, l.Cluster} {
 		e.u32(d.X)
 		e.u32(d.Y)
 		e.u32(d.Z)
@@ -84,6 +84,7 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	}
 	l.Grid = Dim{d.u32(), d.u32(), d.u32()}
 	l.Block = Dim{d.u32(), d.u32(), d.u32()}
+	l.Cluster = Dim{d.u32(), d.u32(), d.u32()}
 	l.Shared, l.Width, l.Stack = int(d.u32()), int(d.u32()), int(d.u32())
 	l.Cooperative = d.bool()
 	perGang, next := int(d.u32()), d.u64()
@@ -96,7 +97,7 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 		return nil, err
 	}
 	x.perGang = perGang
-	if perGang < 1 || perGang > max(1, x.width/x.stride) {
+	if perGang < 1 || perGang > max(x.cluster, x.width/x.stride) || perGang%x.cluster != 0 {
 		return nil, errors.New("the state contradicts itself")
 	}
 	x.teams = (x.blocks + uint64(perGang) - 1) / uint64(perGang)

@@ -276,6 +276,9 @@ type FunctionInfo struct {
 
 	// Touches is what memory the kernel uses; nil if that may be any.
 	Touches *Touches `json:",omitempty"`
+	// Follows says of a kernel without Touches that it has none only because it follows pointers which
+	// it finds in memory: it uses memory of the arena, and nothing else that a context has.
+	Follows bool `json:",omitempty"`
 }
 
 // Touches is what memory of the arena a kernel uses: only what its parameters point to. A
@@ -353,6 +356,23 @@ type Launch struct {
 	Cluster     Dim    // of blocks that run together; zero: as the kernel was compiled
 	// LargeCluster allows clusters of more blocks than every device has.
 	LargeCluster bool
+	// Guard restricts what memory the kernel uses; nil for none. Only devices with Info.Guards heed it.
+	Guard *Guard
+}
+
+// Guard is what memory of the arena a launch is expected to use. Memory that is not of the arena may be
+// used by all.
+type Guard struct {
+	// Ranges may be used. They are in the order of addresses, and none overlaps the next.
+	Ranges []Arena
+	// Trap is called before a thread uses memory of the arena that is in none of them, and returns a
+	// range around the address that may be used from now on, or false: then that is a fault, as it is if
+	// nothing is mapped there. The kernel stands still meanwhile; memory may be mapped and copied. It may
+	// be called by several threads at a time. Where it is nil all memory may be used.
+	Trap func(addr uint64) (Arena, bool)
+	// Touched, if it is not nil, is told when the kernel has ended well which ranges it used, those that
+	// Trap returned included.
+	Touched func([]Arena)
 }
 
 // Dim is a size or a position in three dimensions.

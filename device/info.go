@@ -4,8 +4,9 @@ import "fmt"
 
 // Info describes a device. It does not change.
 type Info struct {
-	Name string
-	UUID [16]byte
+	Guards bool // launches can be guarded (Launch.Guard)
+	Name   string
+	UUID   [16]byte
 
 	// Driver is the version of CUDA that the driver offers, as 13000 for 13.0;
 	// 0 where there is no driver.

@@ -195,3 +195,13 @@ func (s *Space) Reachable(params []byte) []Range {
 func byAddress(list []*allocation) {
 	slices.SortFunc(list, func(a, b *allocation) int { return cmp.Compare(a.Addr, b.Addr) })
 }
+
+// Nests says whether anything is declared to be nested in what the words of a parameter buffer point into.
+func (s *Space) Nests(params []byte) bool {
+	for ; len(params) >= 8; params = params[8:] {
+		if a := s.around(binary.LittleEndian.Uint64(params)); a != nil && len(a.children) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -39,7 +39,7 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
 	}
-	info.Touches = touches(k)
+	info.Touches, info.Follows = touches(k)
 	return info
 }
 
@@ -143,16 +143,20 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	if err != nil {
 		return err
 	}
-	x, err := own.start(k, l)
+	var guarded *guard
+	if l.Guard != nil {
+		guarded = newGuard(s.c.mem, l.Guard)
+	}
+	x, err := own.start(k, l, guarded)
 	if err != nil {
 		return fmt.Errorf("kernel %s: %w", own.info.Name, err)
 	}
-	return s.submit(&kernel{function: own, execution: x, timed: s.timed})
+	return s.submit(&kernel{function: own, execution: x, timed: s.timed, guard: guarded})
 }
 
 // start makes a launch ready to run. The engine checks all sizes; this checks
 // only what it does not know.
-func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, error) {
+func (f *function) start(k *simt.Kernel, l device.Launch, guarded *guard) (*simt.Execution, error) {
 	c := f.module.c
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
 		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
@@ -160,6 +164,9 @@ func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, erro
 	launch := c.launch()
 	launch.Grid, launch.Block, launch.Cluster, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), simt.Dim(l.Cluster), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
+	if guarded != nil {
+		launch.Memory = guarded
+	}
 	launch.Workers = int(min(uint64(launch.Workers), l.Grid.Count()))
 	x, err := k.Start(launch)
 	if err != nil {
@@ -177,15 +184,16 @@ func (c *Context) launch() simt.Launch {
 	return simt.Launch{Memory: c.mem, Textures: c, Print: c.print, Complain: c.complain, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
 }
 
-// touches tells what memory a kernel uses; nil if that may be any.
-func touches(k *simt.Kernel) *device.Touches {
+// touches tells what memory a kernel uses; nil if that may be any, and whether that is so only because it
+// follows pointers.
+func touches(k *simt.Kernel) (_ *device.Touches, follows bool) {
 	found := k.Touches()
 	if !found.Known {
-		return nil
+		return nil, found.Follows
 	}
 	all := &device.Touches{}
 	for _, a := range found.Accesses {
 		all.Accesses = append(all.Accesses, device.Access(a))
 	}
-	return all
+	return all, false
 }

@@ -94,6 +94,7 @@ var limits = device.Limits{
 
 func (p Profile) info(uuid [16]byte) device.Info {
 	return device.Info{
+		Guards:          true,
 		Name:            p.Name,
 		UUID:            uuid,
 		Memory:          p.Memory,

@@ -549,6 +549,7 @@ type kernel struct {
 
 	timed func(begin, end time.Time, bytes uint64) // nil: nobody wants to know
 	began time.Time                                // if somebody does
+	guard *guard                                   // nil: it may use everything
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
@@ -558,6 +559,9 @@ const kernelSlice = 1 << 14
 func (k *kernel) do(s *stream) error {
 	for {
 		done, err := k.slice(s)
+		if done && err == nil {
+			k.guard.tell()
+		}
 		if done && err == nil && k.timed != nil {
 			k.timed(k.began, time.Now(), 0)
 		}

@@ -45,6 +45,8 @@ type Device struct {
 	Puts bool
 	// Speed is relative to that of other devices; 0 stands for 1.
 	Speed float64 `json:",omitempty"`
+	// Guards says that launches there can be guarded (observed.go).
+	Guards bool `json:",omitempty"`
 	// Far says that the device is another node's: kernels there reach no memory of this machine.
 	Far bool `json:",omitempty"`
 	// Link names the way to the device, which others of that name share; "" for devices of this

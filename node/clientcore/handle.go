@@ -162,6 +162,9 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	}
 	o := c.next(Launch)
 	o.Place, o.Stream, o.Module, o.Function, o.Name, o.Ticket = at, d.Stream, f.Module, d.Function, f.Info.Name, ticket
+	if o.Guard = run.guard; !run.mapped {
+		o.Guard = c.watch(&f, d.Function)
+	}
 	o.How = device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
 		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,

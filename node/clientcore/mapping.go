@@ -30,10 +30,11 @@ type mapped struct {
 	flights [][]flight
 	ticket  uint64
 
-	kernels map[kernelName]int32
+	kernels map[Kernel]int32
 	rates   map[string]float64 // bytes a second that moves had lately, by link
 	refused map[refusedAt]bool
 	aged    Time // when what is known of far devices was last looked at for its age
+	watched map[Kernel]*watched // kernels that follow pointers
 
 	choice chosen
 	last   Decision
@@ -48,12 +49,6 @@ type flight struct {
 	call     mapping.Call
 	expected time.Duration
 	begun    bool
-}
-
-// kernelName names a kernel over the life of its module.
-type kernelName struct {
-	module   uint64
-	function uint32
 }
 
 // refusedAt is a module that a device did not take.
@@ -106,7 +101,7 @@ func newMapped(spec string) (*mapped, error) {
 	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
 		spec += ":locality=yes" // the directory knows where data are
 	}
-	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[kernelName]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}}, nil
+	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[Kernel]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}, watched: map[Kernel]*watched{}}, nil
 }
 
 // stale says that the devices which the client may use have changed.
@@ -273,8 +268,10 @@ func (c *Core) stays(f *Function) string {
 		return "the node has one device"
 	case !c.puts && c.Modules.Variables > 0:
 		return "the devices cannot put variables where the program knows them"
-	case f.Info.Touches == nil:
-		return "the kernel may use any memory: it follows pointers, uses variables or textures, or calls functions"
+	case f.Info.Touches == nil && !f.Info.Follows:
+		return "the kernel may use anything: variables, textures, or what functions do that it calls"
+	case f.Info.Touches == nil && !c.guards(f):
+		return "the kernel follows pointers in memory, and its device cannot guard it, or the program has variables"
 	}
 	return ""
 }
@@ -285,6 +282,7 @@ type launching struct {
 	waits   bool // something must come first
 	at      vmm.Place
 	written []vmm.Range // what of the memory that it uses the kernel may write
+	guard   *Guarded    // it may use nothing else; nil if that is known from its code
 }
 
 // mapLaunch finds the device of a launch and has what it uses brought there.
@@ -293,9 +291,9 @@ func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, 
 	if why != "" {
 		return c.staysHome(f, why), nil
 	}
-	used, written, known := c.reach(f, params)
-	if !known {
-		return c.staysHome(f, "a parameter points to a variable, or to no memory of the program"), nil
+	used, written, guard, why := c.uses(f, Kernel{f.Module, number}, params)
+	if why != "" {
+		return c.staysHome(f, why), nil
 	}
 	if ok, err := c.leased(c.needs(params)); !ok || err != nil {
 		return launching{waits: !ok}, err
@@ -315,13 +313,42 @@ func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, 
 		}
 	}
 	at := c.config.Devices[m.choice.device].Place
+	if guard != nil && at == c.place() {
+		return launching{}, nil // it has all memory there, and need not be waited for
+	}
+	if guard != nil && (!c.config.Devices[m.choice.device].Guards || c.room(at) < c.space.Chunked()) {
+		return c.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
+	}
 	ok, err := c.readyAt(at, f.Module, used)
 	if err != nil && m.choice.device != c.Lease.Device { // it does not fit there
 		m.choice.device = c.Lease.Device
+		if guard != nil {
+			return launching{}, nil
+		}
 		at = c.place()
 		ok, err = c.readyAt(at, f.Module, used)
 	}
-	return launching{mapped: true, waits: !ok, at: at, written: written}, err
+	if guard != nil {
+		guard.Ranges = c.wholeChunks(used)
+	}
+	return launching{mapped: true, waits: !ok, at: at, written: written, guard: guard}, err
+}
+
+// uses is what memory a launch uses, what of it the kernel may write, and how it is guarded, if only
+// experience says so; or why it stays at home.
+func (c *Core) uses(f *Function, k Kernel, params []byte) (used, written []vmm.Range, guard *Guarded, why string) {
+	if f.Info.Touches == nil {
+		used, known := c.expected(k, params)
+		if !known {
+			return nil, nil, nil, "nothing is known yet of what the kernel uses, which follows pointers in memory: it is watched"
+		}
+		return used, used, &Guarded{Traps: true, Kernel: k}, ""
+	}
+	used, written, known := c.reach(f, params)
+	if !known {
+		return nil, nil, nil, "a parameter points to a variable, or to no memory of the program"
+	}
+	return used, written, nil, ""
 }
 
 // staysHome notes why a launch is done at home.
@@ -342,7 +369,7 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 	shares, bytes := c.space.Shares(used, m.shares[:0])
 	m.shares = shares
 	m.call = mapping.Call{
-		Node: int32(len(m.devices)), Kernel: m.kernel(kernelName{f.Module, number}), Home: m.rows[c.Lease.Device],
+		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[c.Lease.Device],
 		In: int64(bytes), Resident: m.call.Resident[:0],
 	}
 	for _, s := range shares {
@@ -400,7 +427,7 @@ func (m *mapped) free() int32 {
 	return best
 }
 
-func (m *mapped) kernel(n kernelName) int32 {
+func (m *mapped) kernel(n Kernel) int32 {
 	number, ok := m.kernels[n]
 	if !ok {
 		number = int32(len(m.kernels))

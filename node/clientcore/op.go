@@ -161,8 +161,9 @@ type Op struct {
 	What     int
 	Params   []byte
 	Plan     vmm.Plan
-	Now      bool   // a Move does not wait for what runs
-	Ticket   uint64 // Launch: Ran is to tell when it ran; 0: nobody wants to know
+	Now      bool     // a Move does not wait for what runs
+	Guard    *Guarded // Launch: how it is watched or guarded; nil if it need not be
+	Ticket   uint64   // Launch: Ran is to tell when it ran; 0: nobody wants to know
 
 	Message control.ToDaemon
 	Base    *Base

@@ -188,6 +188,12 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if o.Guard != nil {
+		if o.Guard.Traps {
+			return w.guardedLaunch(g, f, on, o)
+		}
+		o.How.Guard = w.watching(o.Guard)
+	}
 	here := g.here(o)
 	if o.Ticket != 0 {
 		return w.timedLaunch(g, on, o, func() error { return w.tracedLaunch(g, f, on, here) })

@@ -23,6 +23,7 @@ type spread struct {
 
 	mu    sync.Mutex
 	ended []clientcore.KernelEnd
+	seen  []clientcore.Seen
 	some  atomic.Bool // there are any
 }
 
@@ -208,6 +209,14 @@ func (s *spread) add(ticket uint64, device int, took time.Duration) {
 	s.some.Store(true)
 }
 
+// saw notes what a kernel used.
+func (s *spread) saw(seen clientcore.Seen) {
+	s.mu.Lock()
+	s.seen = append(s.seen, seen)
+	s.mu.Unlock()
+	s.some.Store(true)
+}
+
 // tellEnds tells the core of kernels that have ended.
 func (w *worker) tellEnds() {
 	s := &w.spread
@@ -215,11 +224,14 @@ func (w *worker) tellEnds() {
 		return
 	}
 	s.mu.Lock()
-	ended := s.ended
-	s.ended = nil
+	ended, seen := s.ended, s.seen
+	s.ended, s.seen = nil, nil
 	s.some.Store(false)
 	s.mu.Unlock()
 	w.core.Ran(w.now(), ended)
+	for _, one := range seen {
+		w.core.Observed(one)
+	}
 }
 
 // drainAll waits until everything has ended, wherever the client has a context.

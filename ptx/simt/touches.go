@@ -13,6 +13,9 @@ type Touches struct {
 	// If it is false the kernel may use anything: it follows pointers that it finds in
 	// memory, uses variables of its module or textures, or calls functions.
 	Known bool
+	// Follows says that it is not known only because the kernel follows pointers that it
+	// finds in memory: it uses no variables or textures, and calls no functions.
+	Follows bool
 	// Accesses are those to global memory, each set of parameters once.
 	Accesses []Access
 }
@@ -65,6 +68,9 @@ func touchesOf(f *ptx.Function) Touches {
 			return Touches{}
 		}
 	}
+	if t.follows {
+		return Touches{Follows: true}
+	}
 	return Touches{Known: true, Accesses: t.accesses}
 }
 
@@ -73,6 +79,7 @@ type tracer struct {
 	all       origin // of the kernel's parameters
 	registers []origin
 	changed   bool
+	follows   bool // addresses are made from what was loaded
 	accesses  []Access
 }
 
@@ -211,8 +218,12 @@ func (t *tracer) use(at ptx.Operand, space ptx.Space, writes bool) bool {
 		return false
 	}
 	from := t.of(at)
-	if from&(fromMemory|fromVariable) != 0 {
+	if from&fromVariable != 0 {
 		return false
+	}
+	if from&fromMemory != 0 {
+		t.follows = true
+		return true
 	}
 	from &= allWords
 	if from == 0 { // shared or local memory by a generic address, or an address of no memory

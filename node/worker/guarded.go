@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/vmm"
+)
+
+// watching has the core told what memory a kernel used.
+func (w *worker) watching(g *clientcore.Guarded) *device.Guard {
+	kernel := g.Kernel
+	return &device.Guard{Ranges: arenas(g.Ranges), Touched: func(used []device.Arena) {
+		s := clientcore.Seen{Kernel: kernel}
+		for _, r := range used {
+			s.Used = append(s.Used, vmm.Range{Addr: r.Base, Size: r.Size})
+		}
+		w.spread.saw(s)
+	}}
+}
+
+func arenas(ranges []vmm.Range) []device.Arena {
+	all := make([]device.Arena, len(ranges))
+	for i, r := range ranges {
+		all[i] = device.Arena{Base: r.Addr, Size: r.Size}
+	}
+	return all
+}
+
+// trapped is a thread of a kernel that stands still before an address which was not expected.
+type trapped struct {
+	addr uint64
+	goes chan<- vmm.Range // of no size if it may not use it
+}
+
+// guardedLaunch launches a kernel that may use only what it is expected to, and waits for its end. What
+// else it is about to use is brought first. Nothing else runs on its device meanwhile: kernels there would
+// stand still with it, and one on another device that must end first could wait for them.
+func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if err := w.drain(g); err != nil {
+		return err
+	}
+	traps := make(chan trapped)
+	over := make(chan struct{})
+	defer close(over)
+	o.How.Guard = &device.Guard{Ranges: arenas(o.Guard.Ranges), Trap: func(addr uint64) (device.Arena, bool) {
+		goes := make(chan vmm.Range, 1)
+		select {
+		case traps <- trapped{addr, goes}:
+		case <-over:
+			return device.Arena{}, false
+		}
+		r := <-goes
+		return device.Arena{Base: r.Addr, Size: r.Size}, r.Size > 0
+	}}
+	here := g.here(o)
+	give := func() error { return w.tracedLaunch(g, f, on, here) }
+	err := error(nil)
+	if o.Ticket != 0 {
+		err = w.timedLaunch(g, on, o, give)
+	} else {
+		err = give()
+	}
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	w.others.Go(func() {
+		defer close(ended)
+		_ = g.context.Synchronise(w.ctx) // whoever waits next hears of a fault
+	})
+	for {
+		select {
+		case t := <-traps:
+			r, err := w.bring(g, o.Guard.Kernel, t.addr)
+			t.goes <- r
+			if err != nil {
+				return err
+			}
+		case <-ended:
+			return nil
+		}
+	}
+}
+
+// bring brings what a kernel under guard is about to use. The memory is that of no size if the client has
+// none there.
+func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
+	plan, r, ok := w.core.Trapped(g.place, k, addr)
+	if !ok {
+		return vmm.Range{}, nil
+	}
+	for _, step := range plan {
+		if step.Op != vmm.CopyOut {
+			continue
+		}
+		from, err := w.at(step.Device)
+		if err == nil {
+			err = w.drain(from)
+		}
+		if err != nil {
+			return vmm.Range{}, err
+		}
+	}
+	return r, w.move(plan, true)
+}

@@ -39,6 +39,10 @@ programs of examples/: copies and programs beside traffic on a link, and kernels
 mapper sends to any GPU of four nodes, beside the simulator. Two minutes by default; as
 root they make links with a bandwidth, else they use the loopback interface.
 
+noderuntime, clusterscheduler and ivm always measure: they start nodes with software
+GPUs on this machine, and programs of examples/. ivm needs an MPI, which the paper
+compares with.
+
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.
 --figure chooses figures where an experiment has several that stand alone. Some

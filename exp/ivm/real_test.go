@@ -9,9 +9,9 @@ import (
 
 func TestMain(m *testing.M) { benchtest.Main(m) }
 
-// Both kinds of programs run on real nodes, and say what is read of them.
-func TestOneProgramOfEachKind(t *testing.T) {
-	tools := benchtest.Tools(t, "ivm-nw", "mpi-nw")
+// Both kinds of programs run on real nodes, check their results, and say what is read of them.
+func TestProgramsOfBothKinds(t *testing.T) {
+	tools := benchtest.Tools(t, programs()...)
 	benchtest.WithElements(t, tools)
 	mpiexec, err := exec.LookPath("mpiexec")
 	if err != nil {
@@ -22,20 +22,26 @@ func TestOneProgramOfEachKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.stop()
-	args := []string{"--size", "90"}
-	mpi, err := l.run(t.Context(), command{mpi: len(hosts), program: "mpi-nw", args: args})
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []command{
+		{program: "mpi-nbody", args: []string{"--size", "100", "--repeat", "3"}},
+		{program: "mpi-dmm", args: []string{"--size", "50"}},
+		{program: "mpi-nw", args: []string{"--size", "41"}},
+		{program: "mpi-himeno", args: []string{"--size", "20", "--width", "7", "--repeat", "4"}},
+	} {
+		c.mpi = len(hosts)
+		if out, err := l.run(t.Context(), c); err != nil || out.Elements != 0 {
+			t.Errorf("%+v, %v", out, err)
+		}
 	}
-	elements, err := l.run(t.Context(), command{program: "ivm-nw", args: append(args, "--way", "guided")})
+	out, err := l.run(t.Context(), command{program: "ivm-nw", args: []string{"--size", "90", "--way", "guided"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := int64(0)
-	for _, n := range elements.Work {
+	for _, n := range out.Work {
 		done += n
 	}
-	if mpi.Elements != 0 || elements.Elements != smallest || done != 90 || elements.Created <= 0 || elements.Traffic <= 0 {
-		t.Errorf("%+v\n%+v", mpi, elements)
+	if out.Elements != smallest || done != 90 || out.Created <= 0 || out.Traffic <= 0 {
+		t.Errorf("%+v", out)
 	}
 }

@@ -46,7 +46,7 @@ func (m *measured) check() error {
 			switch {
 			case !(o.Seconds > 1e-9 && o.Seconds < 1e6) || !(o.Late >= 0 && o.Late < 1e3) || !(o.Created >= 0 && o.Created < 1e3):
 				return fmt.Errorf("%s: %+v", key, o)
-			case len(o.Work) > len(hosts) || len(o.Hosts) > len(hosts) || slices.ContainsFunc(o.Work, func(n int64) bool { return n < 0 }):
+			case len(o.Work) != 0 && len(o.Work) != len(hosts) || len(o.Hosts) != 0 && len(o.Hosts) != len(hosts) || slices.ContainsFunc(o.Work, func(n int64) bool { return n < 0 }):
 				return fmt.Errorf("%s: work %v, hosts %v", key, o.Work, o.Hosts)
 			}
 		}
@@ -57,8 +57,15 @@ func (m *measured) check() error {
 			return fmt.Errorf("there is no figure %q", name)
 		}
 		for _, one := range figures()[at].plan() {
-			if n := len(m.Outcomes[one.key]); n != len(m.Seeds) {
-				return fmt.Errorf("%s was measured %d times, with %d seeds", one.key, n, len(m.Seeds))
+			list := m.Outcomes[one.key]
+			if len(list) != len(m.Seeds) {
+				return fmt.Errorf("%s was measured %d times, with %d seeds", one.key, len(list), len(m.Seeds))
+			}
+			if one.mpi == 0 && slices.ContainsFunc(list, func(o outcome) bool { return o.Work == nil || o.Hosts == nil }) {
+				return fmt.Errorf("%s does not say who did the work", one.key)
+			}
+			if one.program == "ivm-himeno" && slices.ContainsFunc(list, func(o outcome) bool { return len(o.Deviations) != iterations }) {
+				return fmt.Errorf("%s does not have the deviations of %d iterations", one.key, iterations)
 			}
 		}
 	}

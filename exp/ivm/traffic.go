@@ -2,8 +2,7 @@ package ivm
 
 import (
 	"fmt"
-
-	"muster/exp"
+	"math"
 )
 
 const partTraffic = "Section 5.5.2: what DMM moves between nodes"
@@ -57,14 +56,25 @@ const (
 	paperSavedMost  = 65
 )
 
-// moved is what a run moved, less what the same elements move for hardly any data: their creation, and what they say.
+// moved is what a run moved, less what as many elements on the same hosts move for hardly any data: their creation, and
+// what they say.
 func (m *measured) moved(what string, tiles int) []float64 {
-	traffic := func(o *outcome) float64 { return float64(o.Traffic) }
-	all, control := m.values(trafficKey(what, tiles), traffic), m.values(trafficKey("control", tiles), traffic)
-	for i := range all {
-		all[i] = max(0, all[i]-control[i])
+	var all []float64
+	for i, o := range m.Outcomes[trafficKey(what, tiles)] {
+		control := m.Outcomes[trafficKey("control", tiles)][i]
+		each := float64(control.Traffic) / max(1, remote(&control))
+		all = append(all, max(0, float64(o.Traffic)-each*remote(&o)))
 	}
 	return all
+}
+
+// remote is how many elements, each with its tile, were on other hosts than the first, where the matrices are.
+func remote(o *outcome) float64 {
+	sum := int64(0)
+	for _, n := range o.Work[1:] {
+		sum += n
+	}
+	return float64(sum)
 }
 
 func megabytes(bytes []float64) []float64 {
@@ -78,16 +88,9 @@ func megabytes(bytes []float64) []float64 {
 // apart is what elements on other nodes than the first, where the matrices are, would move if each fetched its rows and
 // columns for itself. Results move once in any case.
 func apart(m *measured, tiles int) []float64 {
-	n, side := float64(trafficSize), 1.0
-	for side*side < float64(tiles) {
-		side++
-	}
+	n, side := float64(trafficSize), math.Sqrt(float64(tiles))
 	return m.values(trafficKey("subset", tiles), func(o *outcome) float64 {
-		remote := 0.0
-		for _, done := range o.Work[1:] {
-			remote += float64(done)
-		}
-		return remote * 4 * (2*n*n/side + n*n/float64(tiles))
+		return remote(o) * 4 * (2*n*n/side + n*n/float64(tiles))
 	})
 }
 
@@ -99,45 +102,4 @@ func saved(m *measured, tiles int) []float64 {
 		list[i] = 100 * (1 - moved[i]/all[i])
 	}
 	return list
-}
-
-const partModel = "The cost model: what a schedule in virtual time says of the same runs"
-
-// predicted is how long DS-LB takes by the model: whichever GPU is free first takes the next portion, and each portion costs
-// its part of the work and a creation. Both come from the run with one element a GPU, in which the slowest GPU decides.
-func predicted(m *measured, a *app, n int) float64 {
-	first, created := median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
-	all := speeds()
-	work := (first - created) * float64(len(all)) // on a C2050, alone
-	free := make([]float64, len(all))
-	last := 0.0
-	for range n {
-		next := 0
-		for i := range free {
-			if free[i] < free[next] {
-				next = i
-			}
-		}
-		free[next] += created + work/float64(n)/all[next]
-		last = max(last, free[next])
-	}
-	return last
-}
-
-func (m *measured) created(key string) float64 {
-	return median(m.values(key, func(o *outcome) float64 { return o.Created }))
-}
-
-func modelRows(m *measured) []exp.Row {
-	var rows []exp.Row
-	for _, a := range apps {
-		if !m.has(a.spawn(smallest)) {
-			continue
-		}
-		for _, n := range counts[1:] {
-			p, is := predicted(m, a, n), median(m.seconds(a.spawn(n)))
-			rows = append(rows, exp.Over(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", []float64{100 * (p/is - 1)}).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
-		}
-	}
-	return rows
 }

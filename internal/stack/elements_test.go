@@ -168,33 +168,3 @@ func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
 		t.Errorf("%d %s", code, p.output)
 	}
 }
-
-// The examples check their results themselves. With every way to divide the work they must be right, on
-// GPUs of two nodes, also with more portions or elements than GPUs.
-func TestExamplesWithElements(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts many processes")
-	}
-	near, far := elementCluster(t)
-	for _, c := range []struct {
-		name string
-		args string
-	}{
-		{"nbody", "--size 100 --repeat 3 --way spawn --portions 7"},
-		{"nbody", "--size 100 --repeat 2 --way monitor"},
-		{"nbody", "--size 100 --repeat 2 --way guided"},
-		{"dmm", "--size 50 --way spawn --portions 9"},
-		{"dmm", "--size 50 --way spawn --portions 4 --whole"},
-		{"dmm", "--size 50 --way guided --tiles 7"},
-		{"nw", "--size 41 --letters 17 --way spawn --portions 5"},
-		{"nw", "--size 41 --way guided"},
-		{"himeno", "--size 30 --width 7 --repeat 5 --way monitor --most 6"},
-		{"himeno", "--size 30 --width 7 --repeat 5 --way guided"},
-	} {
-		program := example(t, "ivm-"+c.name)
-		p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, program, append(strings.Fields(c.args), "--gpus", "1,1")...)
-		if got := p.right(); !strings.Contains(got, " right\n") || !strings.Contains(got, "\nwork ") {
-			t.Errorf("%s %s said %q", c.name, c.args, got)
-		}
-	}
-}

@@ -33,7 +33,7 @@ type mapped struct {
 	kernels map[Kernel]int32
 	rates   map[string]float64 // bytes a second that moves had lately, by link
 	refused map[refusedAt]bool
-	aged    Time // when what is known of far devices was last looked at for its age
+	aged    Time                // when what is known of far devices was last looked at for its age
 	watched map[Kernel]*watched // kernels that follow pointers
 
 	choice chosen

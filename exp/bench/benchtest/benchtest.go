@@ -82,7 +82,11 @@ func Tools(t *testing.T, programs ...string) bench.Tools {
 // WithElements adds the library of programs with elements to tools.
 func WithElements(t *testing.T, tools bench.Tools) {
 	t.Helper()
-	err := command("gcc", "-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libmuster-ivm.so", "-o", filepath.Join(tools.Lib, "libmuster-ivm.so"), "../../ivm/c/ivm.c", "-ldl")
+	sources, err := filepath.Glob("../../ivm/c/*.c")
+	if err == nil {
+		flags := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libmuster-ivm.so", "-o", filepath.Join(tools.Lib, "libmuster-ivm.so")}
+		err = command("gcc", append(append(flags, sources...), "-ldl")...)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,9 @@ func (w *worker) mayDie() {
 
 // do performs an operation of which only the failure counts.
 func (w *worker) do(o *clientcore.Op) error {
+	if w.checking {
+		w.tellAllocations()
+	}
 	switch o.Kind {
 	case clientcore.Launch: // first: it is the most frequent
 		if w.explains > 0 {

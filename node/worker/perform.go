@@ -57,6 +57,9 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 			continue
 		}
 		w.mayDie()
+		if w.checking {
+			w.tellAllocations()
+		}
 		if o.Kind.Asks() {
 			return o, w.ask(o)
 		}
@@ -76,9 +79,6 @@ func (w *worker) mayDie() {
 
 // do performs an operation of which only the failure counts.
 func (w *worker) do(o *clientcore.Op) error {
-	if w.checking {
-		w.tellAllocations()
-	}
 	switch o.Kind {
 	case clientcore.Launch: // first: it is the most frequent
 		if w.explains > 0 {

@@ -150,6 +150,13 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		p.Engine = engine
 	}
+	if list := os.Getenv(checkVariable); list != "" {
+		checks, err := simt.ParseChecks(list)
+		if err != nil {
+			return nil, fmt.Errorf("$%s: %w", checkVariable, err)
+		}
+		p.Check, o.Found = checks, noteDefect
+	}
 	return soft.New(p, o)
 }
 

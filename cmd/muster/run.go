@@ -66,6 +66,11 @@ HOST or HOST:PORT with commas between them. Node 0 is this machine's, which may 
 and the others are 1, 2 and so on, as they are named. They must let it (ivm: true). Inside a job of
 the head, or a Slurm allocation, --nodes job stands for its nodes.
 
+--check race,init,memory runs the program on a software GPU of its own that looks at every
+access to memory, and says on the program's standard error which are wrong: threads that use
+the same bytes with nothing that orders them, reads of what nobody has written, addresses
+outside every allocation (docs/debugging.md). --error-exitcode N makes the exit status N then.
+
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
 program, in ../lib/muster, and first in $MUSTER_LIB if that is set.
@@ -89,6 +94,8 @@ type runFlags struct {
 	trips, plain   bool
 	wait           time.Duration
 	nodes          string
+	check          string
+	errorStatus    int
 }
 
 func newRun() *cobra.Command {
@@ -137,6 +144,8 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
+	flags.StringVar(&f.check, "check", "", "look for these `defects` of kernels, on a software GPU of the program's own: race, init and memory with commas between, or all (docs/debugging.md)")
+	flags.IntVar(&f.errorStatus, "error-exitcode", 0, "exit with this `status` if --check finds a defect; 0: as the program does")
 	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
 }
 
@@ -164,6 +173,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	}
 	if (f.plain || f.trips) && f.node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
+	}
+	if f.check != "" {
+		return f.runChecked(c, path, args, environment)
 	}
 	if f.grant != "" {
 		return f.runGranted(c, path, args, environment)
@@ -447,10 +459,10 @@ func libraryFolder() (string, error) {
 	return "", fmt.Errorf("libcuda.so.1 is in none of %s: build it with make build, or set MUSTER_LIB", strings.Join(places, ", "))
 }
 
-// runPrivately runs the program with a node of its own.
-func runPrivately(c *cobra.Command, path string, args, environment []string) error {
+// runPrivately runs the program with a node of its own, which gets more arguments.
+func runPrivately(c *cobra.Command, path string, args, environment []string, more ...string) error {
 	socket := fmt.Sprintf("@muster-private-%d-%s", os.Getpid(), rand.Text()[:8])
-	stop, err := startPrivateNode(c, socket)
+	stop, err := startPrivateNode(c, socket, more...)
 	if err != nil {
 		return err
 	}
@@ -473,8 +485,8 @@ func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 }
 
 // startPrivateNode starts a node for one program, and says so.
-func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) {
-	stop, err = startChildNode(c.ErrOrStderr(), "--socket", socket, "--warm", "1", "--log-level", "warn", "--text-log")
+func startPrivateNode(c *cobra.Command, socket string, more ...string) (stop func(), err error) {
+	stop, err = startChildNode(c.ErrOrStderr(), append([]string{"--socket", socket, "--warm", "1", "--log-level", "warn", "--text-log"}, more...)...)
 	if err != nil {
 		return nil, err
 	}

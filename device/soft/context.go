@@ -17,6 +17,7 @@ type Context struct {
 	dev             *Device
 	mem             *memory
 	print, complain func(text []byte) // one call at a time; nil if nobody listens
+	checker         *simt.Checker     // nil if nothing is checked
 	// textures are for kernels to look into; changed under mu
 	textures atomic.Pointer[textures]
 
@@ -34,6 +35,8 @@ type Context struct {
 	closed    bool
 	released  chan struct{} // closed when Close has given everything back
 	closeErr  error
+
+	allocated map[device.Arena]bool // that the checker knows; whoever calls Know uses it
 }
 
 var (
@@ -58,6 +61,9 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 		}
 	}
 	c.print, c.complain = alone(config.Print), alone(config.Complain)
+	if d.profile.Check.Any() {
+		c.checker = simt.NewChecker(d.profile.Check, 0, c.report)
+	}
 	return c
 }
 
@@ -193,9 +199,15 @@ func (c *Context) MapHost(host []byte) (unmap func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.checker != nil {
+		c.checker.Allocate(addressOf(host), uint64(len(host)), "host memory", true)
+	}
 	return func() error {
 		return c.still(func() error {
 			c.mem.removeHost(host)
+			if c.checker != nil {
+				c.checker.Free(addressOf(host))
+			}
 			return nil
 		})
 	}, nil

@@ -181,7 +181,7 @@ func (f *function) start(k *simt.Kernel, l device.Launch, guarded *guard) (*simt
 
 // launch returns what all launches of a context have in common.
 func (c *Context) launch() simt.Launch {
-	return simt.Launch{Memory: c.mem, Textures: c, Print: c.print, Complain: c.complain, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
+	return simt.Launch{Memory: c.mem, Textures: c, Print: c.print, Complain: c.complain, Check: c.checker, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
 }
 
 // touches tells what memory a kernel uses; nil if that may be any, and whether that is so only because it

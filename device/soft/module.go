@@ -207,6 +207,9 @@ func (c *Context) fillIn(m *module) error {
 		if b, ok := c.mem.bytes(g.Address, uint64(len(g.Data))); ok {
 			copy(b, g.Data)
 		}
+		if c.checker != nil {
+			c.checker.Allocate(g.Address, uint64(len(g.Data)), "variable "+g.Name, true)
+		}
 	}
 	m.index = len(c.modules)
 	c.modules = append(c.modules, m)

@@ -31,6 +31,8 @@ type Profile struct {
 	Workers int
 	// Engine is what runs kernels.
 	Engine simt.Engine
+	// Check is what kernels are checked for; the interpreter runs them then.
+	Check simt.Checks
 }
 
 // granule is what memory is mapped in, as on current GPUs.

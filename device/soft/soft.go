@@ -36,6 +36,7 @@ type Device struct {
 	engine  turn // for kernels
 	link    turn // for copies that are paced
 	slice   uint64
+	found   func(report string)
 }
 
 var _ device.Device = (*Device)(nil)
@@ -51,6 +52,9 @@ type Options struct {
 	// Turns is held while a part of a kernel runs, so that several processes
 	// can stand for one device together; nil where one process is the device.
 	Turns sync.Locker
+	// Found is told of each defect that the profile's checks find, beside the program;
+	// nil: nobody is.
+	Found func(report string)
 }
 
 // New makes a device.
@@ -71,6 +75,7 @@ func New(p Profile, o Options) (*Device, error) {
 		engine:  newTurn(),
 		link:    newTurn(),
 		slice:   kernelSlice,
+		found:   o.Found,
 	}
 	if d.turns == nil {
 		d.turns = noTurns{}

@@ -365,6 +365,7 @@ func reach(m *memory, addr, size uint64) ([]byte, error) {
 
 // CopyIn copies from the host.
 func (s *stream) CopyIn(dst uint64, src []byte) error {
+	s.c.written(dst, uint64(len(src)))
 	return s.submitTransfer(&transfer{name: "copy to the device", size: uint64(len(src)), linked: true, addrs: []uint64{dst},
 		piece: func(m *memory, from, to uint64) error {
 			b, err := reach(m, dst+from, to-from)
@@ -386,6 +387,7 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 // Copy copies within the device. Ranges may overlap: all bytes are what they were before.
 func (s *stream) Copy(dst, src, size uint64) error {
 	backwards := dst != src && dst-src < size // what is read would be written before
+	s.c.written(dst, size)
 	return s.submitTransfer(&transfer{name: "copy within the device", size: size, addrs: []uint64{dst, src},
 		piece: func(m *memory, from, to uint64) error {
 			if backwards {
@@ -414,6 +416,7 @@ func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 	}
 	var element [4]byte
 	binary.LittleEndian.PutUint32(element[:], value)
+	s.c.written(dst, count*w)
 	return s.submitTransfer(&transfer{name: "fill", size: count * w, addrs: []uint64{dst},
 		piece: func(m *memory, from, to uint64) error {
 			b, err := reach(m, dst+from, to-from)

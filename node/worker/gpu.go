@@ -117,6 +117,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		return err
 	}
 	w.gpus[o.Place] = g
+	if c, ok := g.context.(device.Checking); ok && c.Checks() {
+		w.checking = true
+	}
 	return nil
 }
 

@@ -57,6 +57,9 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 			continue
 		}
 		w.mayDie()
+		if w.checking {
+			w.tellAllocations()
+		}
 		if o.Kind.Asks() {
 			return o, w.ask(o)
 		}

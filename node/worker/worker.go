@@ -88,6 +88,7 @@ type worker struct {
 	// explains is of how many launches the program's user is still told why they run where they do.
 	explains int
 	printed  printed
+	checking bool // some device checks what kernels do to memory
 	staging  *staging
 	sticky   sticky
 	teller   teller

@@ -290,6 +290,15 @@ func (c *Checker) newPage(a *area) *page {
 	return p
 }
 
+// near says whether an address is so close to an area that whoever used it must
+// have meant that: there may be memory that the checker was not told of.
+func (c *Checker) near(addr uint64) bool {
+	const most = 2 << 20
+	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
+	return i > 0 && addr-c.areas[i-1].base-c.areas[i-1].size < most || i > 0 && addr-c.areas[i-1].base < c.areas[i-1].size ||
+		i < len(c.areas) && c.areas[i].base-addr <= most
+}
+
 // describe says what an address of global memory belongs to, or is near to.
 func (c *Checker) describe(addr uint64) string {
 	if a := c.find(addr); a != nil {

@@ -870,7 +870,7 @@ func (v *glance) outside(lane int, addr uint64) {
 	if !v.l.checks.Memory || v.silent {
 		return
 	}
-	if _, mapped := v.g.globalView(addr); !mapped {
+	if _, mapped := v.g.globalView(addr); !mapped || !v.l.near(addr) {
 		return
 	}
 	v.l.add(defectKey{kind: OutOfBounds, space: ptx.GlobalSpace, deed: v.site.text}, func() *Defect {

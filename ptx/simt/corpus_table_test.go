@@ -19,7 +19,7 @@ var corpus = slices.Concat(programs, arithmetic, machine)
 // runCorpus runs every entry in every variant under the options.
 func runCorpus(t *testing.T, o options) {
 	seeds := uint64(3)
-	if testing.Short() {
+	if testing.Short() || o.checked {
 		seeds = 1
 	}
 	for _, e := range corpus {

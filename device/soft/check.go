@@ -1,0 +1,63 @@
+package soft
+
+import (
+	"fmt"
+	"strings"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+var _ device.Checking = (*Context)(nil)
+
+// Checks says whether kernels are checked.
+func (c *Context) Checks() bool { return c.checker != nil }
+
+// Know tells the checker what is allocated: new allocations hold nothing that may be read,
+// and those that are gone must not be used any more.
+func (c *Context) Know(allocated []device.Arena) {
+	known := map[device.Arena]bool{}
+	for _, a := range allocated {
+		known[a] = true
+		if !c.allocated[a] {
+			c.checker.Allocate(a.Base, a.Size, fmt.Sprintf("the %d bytes allocated at %#x", a.Size, a.Base), false)
+		}
+	}
+	for a := range c.allocated {
+		if !known[a] && !overlaps(a, allocated) {
+			c.checker.Free(a.Base)
+		}
+	}
+	c.allocated = known
+}
+
+// overlaps says whether memory that is gone has been allocated anew in another size.
+func overlaps(gone device.Arena, allocated []device.Arena) bool {
+	for _, a := range allocated {
+		if a.Base < gone.Base+gone.Size && gone.Base < a.Base+a.Size {
+			return true
+		}
+	}
+	return false
+}
+
+// written tells the checker that a copy or a fill writes memory.
+func (c *Context) written(addr, size uint64) {
+	if c.checker != nil {
+		c.checker.Written(addr, size)
+	}
+}
+
+// report tells the program and whoever else wants to know of a defect.
+func (c *Context) report(d *simt.Defect) {
+	var text strings.Builder
+	for line := range strings.Lines(d.String()) {
+		fmt.Fprintf(&text, "muster check: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	if c.complain != nil {
+		c.complain([]byte(text.String()))
+	}
+	if c.dev.found != nil {
+		c.dev.found(text.String())
+	}
+}

@@ -43,6 +43,9 @@ func (n *theNode) ranAt() map[string]uint64 {
 // and on those of two others, which are lent while they are idle. When one of the lenders dies, the
 // program goes on.
 func TestOneDeviceIsACluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	p, c := newTrio(t, ratedGPU)
 	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
 	p.eventually("kernels run on three nodes", func() bool {
@@ -103,6 +106,9 @@ func TestMappingToLentDevices(t *testing.T) {
 // Nodes of a cluster know each other by its head: what waits on one runs on another, which no
 // configuration names. The head tells nobody of nodes that others cannot reach.
 func TestPeersOfTheHead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	w := newWorld(t)
 	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
 	authority, _, err := gateway.OpenAuthority(p.certs, time.Now())

@@ -117,6 +117,9 @@ func (w *world) elements() (found []int) {
 // Up to three of six elements and one of three nodes are killed while a program runs whose work is
 // divided by Guided: it ends, and its result is right. make soak has many rounds of it.
 func TestAStormOfDeathsChangesNoResult(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	seed, _ := seeds.First(t)
 	rounds := 1
 	if os.Getenv("MUSTER_IVM_ALL") != "" {
@@ -145,6 +148,9 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 
 // A program with elements on all nodes of a job of the head, some of them on GPUs.
 func TestElementsInAJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	if err := buildElements(); err != nil {
 		t.Fatal(err)
 	}

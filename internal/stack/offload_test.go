@@ -295,6 +295,9 @@ func signalAll(pids []int, signal syscall.Signal) {
 // A borrower whose daemon is followed by another while its programs are elsewhere: the programs go on, and
 // what the first daemon borrowed is given back.
 func TestBorrowerIsRestarted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	for _, how := range []string{"handover", "kill"} {
 		t.Run(how, func(t *testing.T) {
 			w := newWorld(t)

@@ -380,6 +380,13 @@ func (d *daemon) stateOf(c *client) clientState {
 	if c.wanting {
 		s.WantedAt = d.start.Add(c.wantedAt)
 	}
+	return s.withoutLinks()
+}
+
+// withoutLinks leaves out what went between places: there may be more of it than a slot has room for,
+// and the worker tells the next daemon all of it.
+func (s clientState) withoutLinks() clientState {
+	s.Counters.Links, s.Stats.Links = nil, nil
 	return s
 }
 

@@ -60,7 +60,7 @@ const glance = `
 
 | what | real GPUs | software GPUs | limits |
 |---|---|---|---|
-| the CUDA runtime (nvcc's programs), streams, events, pools, virtual memory | yes | yes | software GPUs need PTX in the program (nvcc: ` + "`-gencode arch=compute_90,code=compute_90`" + `), of [the instructions that they know](software-gpu.md#what-is-supported); no tensor cores, no clusters |
+| the CUDA runtime (nvcc's programs), streams, events, pools, virtual memory | yes | yes | software GPUs need PTX in the program (nvcc: ` + "`-gencode arch=compute_90,code=compute_90`" + `), of [the instructions that they know](software-gpu.md#what-is-supported), those of tensor cores among them |
 | graphs | yes | yes | they run as what they contain, so that a launch costs [what its kernels cost](benchmarks.md#on-an-nvidia-gpu). Refused: graphs that kernels launch, external semaphores |
 | conditional nodes of graphs | in part | yes | kernels that set conditions must be loaded as PTX text (as NVRTC makes it); in programs that nvcc linked they are refused when the graph is instantiated |
 | managed memory | yes | yes | the host waits for the device where it touches such memory while kernels run; [more](node.md#managed-memory) |

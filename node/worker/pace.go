@@ -42,6 +42,7 @@ type pacer struct {
 	groups []group       // launches that were given to the device, in its order
 	open   int           // launches since the last group
 	stream device.Stream // of these
+	gpu    *gpu          // of that stream
 	kernel time.Duration // what one takes, smoothed
 	ended  time.Time     // when the last group was seen to have ended
 	freeAt time.Time     // until then nothing is waited for: kernels may wait for each other
@@ -136,7 +137,7 @@ func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
 		p.forget()
 		return nil
 	}
-	return w.keepWindow(g, on)
+	return w.keepWindow(on)
 }
 
 // claim says that a program of class latency has work on a device.
@@ -204,14 +205,14 @@ func (p *pacer) spend(waited time.Duration) {
 }
 
 // keepWindow waits until what is in flight leaves room for another launch.
-func (w *worker) keepWindow(g *gpu, on device.Stream) error {
+func (w *worker) keepWindow(on device.Stream) error {
 	p := w.pace
 	if time.Now().Before(p.freeAt) {
 		p.forget()
 		return nil
 	}
 	if p.open > 0 && (p.open >= p.groupSize() || p.stream != on) {
-		if err := w.closeGroup(g); err != nil {
+		if err := w.closeGroup(); err != nil {
 			return err
 		}
 	}
@@ -248,32 +249,36 @@ func (w *worker) afterLaunch(g *gpu, on device.Stream) error {
 		return nil
 	}
 	p.open++
-	p.stream = on
+	p.stream, p.gpu = on, g
 	if p.open >= p.groupSize() {
-		return w.closeGroup(g)
+		return w.closeGroup()
 	}
 	return nil
 }
 
-// closeGroup puts an event behind the launches that are not behind one.
-func (w *worker) closeGroup(g *gpu) error {
+// closeGroup puts an event behind the launches that are not behind one. The device of these
+// launches may be another than the one that the program uses next.
+func (w *worker) closeGroup() error {
 	p := w.pace
-	e, err := g.spare()
+	e, err := p.gpu.spare()
 	if err == nil {
 		err = p.stream.Record(e)
 	}
 	if err == nil {
-		p.groups = append(p.groups, group{g, e, p.open, time.Now()})
+		p.groups = append(p.groups, group{p.gpu, e, p.open, time.Now()})
 	}
-	p.open, p.stream = 0, nil
+	p.noneOpen()
 	return err
 }
+
+// noneOpen says that no launch is without an event behind it.
+func (p *pacer) noneOpen() { p.open, p.stream, p.gpu = 0, nil, nil }
 
 // leaves says that the program has destroyed a stream: nothing can be put behind its launches
 // any more.
 func (p *pacer) leaves(on device.Stream) {
 	if p != nil && p.stream == on {
-		p.open, p.stream = 0, nil
+		p.noneOpen()
 	}
 }
 
@@ -326,7 +331,8 @@ func (p *pacer) forget() {
 	for _, g := range p.groups {
 		g.gpu.giveBack(g.event)
 	}
-	p.groups, p.open, p.stream, p.window = nil, 0, nil, 0
+	p.groups, p.window = nil, 0
+	p.noneOpen()
 }
 
 // endClaims gives the claims of a program up that waits for nothing any more: one of its

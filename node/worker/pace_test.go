@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -227,7 +228,7 @@ func TestWindow(t *testing.T) {
 		most := 0
 		for range 40 * c.size {
 			p.kernel, p.window = c.kernel, c.window
-			if err := w.keepWindow(g, fakeStream{}); err != nil {
+			if err := w.keepWindow(fakeStream{}); err != nil {
 				t.Fatal(err)
 			}
 			p.kernel = c.kernel
@@ -245,6 +246,46 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// ownStream takes events of its own context only, as those of devices do.
+type ownStream struct {
+	device.Stream
+	made *[]*fakeEvent
+}
+
+func (s ownStream) Record(e device.Event) error {
+	if !slices.Contains(*s.made, e.(*fakeEvent)) {
+		return errors.New("an event of another context")
+	}
+	return nil
+}
+
+// A program goes from one of its devices to another before an event is behind its launches.
+func TestGroupsOfTwoDevices(t *testing.T) {
+	w := &worker{inbox: newInbox(), pace: &pacer{}}
+	var made [2][]*fakeEvent
+	var gpus [2]*gpu
+	for i := range gpus {
+		gpus[i] = &gpu{context: fakeContext{made: &made[i]}}
+	}
+	for i := range 20 {
+		w.pace.kernel, w.pace.window = 25*time.Microsecond, 200*time.Microsecond // groups of four
+		on := ownStream{made: &made[i%2]}
+		if err := w.keepWindow(on); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.afterLaunch(gpus[i%2], on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, g := range gpus {
+		for _, e := range g.free {
+			if !slices.Contains(made[i], e.(*fakeEvent)) {
+				t.Errorf("device %d was given an event of the other", i)
+			}
+		}
+	}
+}
+
 // What the daemon says is heard while kernels are waited for, and a fault is told.
 func TestWindowGivesUp(t *testing.T) {
 	var made []*fakeEvent
@@ -255,12 +296,12 @@ func TestWindowGivesUp(t *testing.T) {
 	}
 	made[0].looks = 1 << 60
 	w.inbox.put(control.Revoke{})
-	if err := w.keepWindow(g, fakeStream{}); err != nil || len(w.pace.groups) != 1 {
+	if err := w.keepWindow(fakeStream{}); err != nil || len(w.pace.groups) != 1 {
 		t.Errorf("it did not listen: %v, %d groups", err, len(w.pace.groups))
 	}
 	w.inbox.take()
 	made[0].err = errors.New("a fault")
-	if err := w.keepWindow(g, fakeStream{}); err == nil || len(w.pace.groups) != 0 {
+	if err := w.keepWindow(fakeStream{}); err == nil || len(w.pace.groups) != 0 {
 		t.Errorf("the fault was not told: %v, %d groups", err, len(w.pace.groups))
 	}
 }

@@ -245,10 +245,10 @@ func TestParseTakesTimeInProportion(t *testing.T) {
 	for _, c := range long {
 		one, many := c.text(n), c.text(16*n)
 		small, large := took(one), took(many)
-		for try := 0; try < 20 && large > 60*small+noise; try++ {
+		for try := 0; try < 20 && large > 120*small+noise; try++ {
 			small, large = min(small, took(one)), min(large, took(many))
 		}
-		if large > 60*small+noise {
+		if large > 120*small+noise {
 			t.Errorf("%s: %v, and sixteen times as much %v", c.name, small, large)
 		}
 	}

@@ -36,6 +36,7 @@ func BenchmarkCompile(b *testing.B) {
 	t := x.newTeam()
 	t.begin(0)
 	kernel := t.gangs[0].describe()
+	kernel.Ops = program.describe(k.unit)
 	for b.Loop() {
 		if _, err := native.Compile(kernel); err != nil {
 			b.Skip(err)

@@ -60,9 +60,12 @@ type machine struct {
 	refused atomic.Bool   // it cannot be compiled
 	work    atomic.Uint64 // basic blocks that were interpreted before there was code
 
+	program *Program
+	unit    *unit
+
 	mu        sync.Mutex
-	kernel    *native.Kernel
-	surprises int // since it was compiled
+	kernel    *native.Kernel // without its instructions, which are as large as the image: they are described when they are compiled
+	surprises int            // since it was compiled
 	attempts  int
 }
 
@@ -158,7 +161,7 @@ func (ms *machines) find(g *gang) *machine {
 		if ms.byLook == nil {
 			ms.byLook = map[string]*machine{}
 		}
-		m = &machine{kernel: g.describe()}
+		m = &machine{program: g.team.x.kernel.program, unit: g.team.x.kernel.unit, kernel: g.describe()}
 		ms.byLook[key] = m
 	}
 	return m
@@ -181,7 +184,9 @@ func (m *machine) compile() {
 func (m *machine) build() {
 	m.attempts++
 	m.surprises = 0
+	m.kernel.Ops = m.program.describe(m.unit)
 	code, err := native.Compile(m.kernel)
+	m.kernel.Ops = nil
 	if err != nil || code.Compiled() == 0 {
 		m.refused.Store(true)
 		m.code.Store(nil)
@@ -204,17 +209,22 @@ func (m *machine) surprise(note func(k *native.Kernel)) {
 	}
 }
 
-// describe returns the kernel as the compiler takes it.
+// describe returns the instructions of a kernel as the compiler takes them.
+func (p *Program) describe(kernel *unit) []native.Op {
+	ops := p.assembly(kernel, true).ops
+	for i := range ops {
+		ops[i].Head = i == 0 || ops[i-1].End == int32(i-1)
+	}
+	return ops
+}
+
+// describe returns the kernel as the compiler takes it, but for its instructions.
 func (g *gang) describe() *native.Kernel {
 	x := g.team.x
-	a := x.kernel.program.assembly(x.kernel.unit, true)
 	k := &native.Kernel{
-		Ops: a.ops, Constants: map[native.Ref]native.Constant{},
-		Several: x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
+		Constants: map[native.Ref]native.Constant{},
+		Several:   x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
 		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
-	}
-	for i := range k.Ops {
-		k.Ops[i].Head = i == 0 || k.Ops[i-1].End == int32(i-1)
 	}
 	m := x.image
 	for c, r := range m.carried {

@@ -131,6 +131,11 @@ func TestSabotageIsFound(t *testing.T) {
 				}
 			}
 			r, err := Run(o)
+			// The bit that was turned may be one that its program does not look at.
+			for tries := 1; err == nil && kind == SabotageResult && len(r.Violations) == 0 && tries < 5; tries++ {
+				o.Seed++
+				r, err = Run(o)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -152,6 +152,7 @@ func attributes(p Profile) map[int]int {
 		108: 24 << 20,  // of the level 2 cache, for what is to stay there: a hint here
 		109: 128 << 20, // of one access policy window
 		111: int(limits.SharedReserved),
+		120: 1, // clusters of blocks
 	}
 	maps.Copy(all, textureLimits)
 	return all

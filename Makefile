@@ -84,7 +84,11 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and those that test what is in C, reports in a browser, or sources.
 RACELESS := policy policy/% ptx ptx/simt/vec ptx/simt/native workload workload/% model model/% mapping vmm ivm/core ivm/balance ivm/proto head head/whatif node/agentcore node/vgpu node/clientcore node/fate node/offload sim/bound sim/fairshare sim/kernels slurm/words report/trace exp/aucsched exp/fgd exp/rgpu exp/tsubame
-RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
+RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster internal/stack
+
+# Of the tests of all parts together these are run under the race detector, too: the ones in which
+# most happens at a time.
+RACED := TestSameResultsWhateverHappens|TestThreads|TestManyClients|TestProgramsKilledAtRandom|TestHandoverUnderLoad|TestDaemonKilled$$|TestRemoteKilled|TestGraphsSurvive|TestSharedMemoryOfProgramsThatTakeTurns|TestOneDeviceIsACluster|TestOffload$$|TestLenderIsKilled|TestThreeGPUs|TestAStormOfDeaths|TestElementsOf|TestGrantsOutlive|TestManagedMemory$$|TestTimelineShowsOthers|TestRecordedDecisions|TestPageOfARealCluster
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.
 LONGEST := ./internal/stack ./cmd/muster ./internal/chaos/... ./node/worker ./node ./slurm/...
@@ -107,6 +111,7 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	$(if $(Q),,set -x;) \
 	echo "  test ./... (the quick ones, with the race detector)" && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
+	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off ./internal/stack -run '$(RACED)' && \
 	echo "  test ./..." && $(GO) test -vet=off $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
@@ -196,10 +201,10 @@ examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA pr
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_BETWEEN_ALL=1 go test ./internal/stack -run 'Between|SameResults' -timeout 4h
+	MUSTER_SOAK=1 go test ./internal/stack ./exp/aucsched ./policy/winner ./sim/kernels -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
-	MUSTER_IVM_ALL=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
-	MUSTER_SLURM_ALL=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
+	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
+	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -timeout 24h
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 

@@ -3,17 +3,21 @@ package aucsched
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 
 	"muster/exp"
 )
 
+// whole runs all of it, which takes minutes.
+var whole = os.Getenv("MUSTER_SOAK") != ""
+
 // small is the smallest machine with one instance; a quarter of an hour of work tells most
 // of what the paper's four tell.
 var small = sync.OnceValues(func() (*plan, error) {
 	flags := map[string]string{"machine": "S"}
-	if testing.Short() {
+	if !whole {
 		flags["hours"] = "0.25"
 	}
 	p, _, err := newPlan(exp.Options{Seed: 1, Runs: 1, Workers: 2, Flags: flags})
@@ -35,7 +39,7 @@ var small = sync.OnceValues(func() (*plan, error) {
 
 // hardOnes are the versions of workload V, or, if there is little time, both ends.
 func hardOnes() []string {
-	if testing.Short() {
+	if !whole {
 		return []string{"V.1", "V.3"}
 	}
 	return hard
@@ -80,8 +84,8 @@ func TestContiguousJobsAreInOneBlock(t *testing.T) {
 
 // Beyond both: our own policy is no worse in any column, on every version of workload V.
 func TestMosaicIsNoWorse(t *testing.T) {
-	if testing.Short() {
-		t.Skip("so little work leaves nothing to plan")
+	if !whole {
+		t.Skip("so little work leaves nothing to plan: MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 	for _, v := range hardOnes() {
 		ours := ran(t, byMosaic, v)
@@ -114,7 +118,7 @@ func TestNobodyBeatsTheBound(t *testing.T) {
 		if remote.runtime > best.runtime {
 			t.Errorf("%s: with remote GPUs at least %v h, without %v h", v, remote.runtime, best.runtime)
 		}
-		if testing.Short() {
+		if !whole {
 			continue // so little work says nothing of gains
 		}
 		if before, after := ran(t, byMosaic, v), ran(t, mosaicRemote, v); after.utilization <= before.utilization {

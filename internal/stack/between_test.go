@@ -237,7 +237,7 @@ func (b *between) playBetween(t *testing.T, all []playing) {
 }
 
 // More is done, and all sequences are played, if somebody has the time.
-var allBetween = os.Getenv("MUSTER_BETWEEN_ALL") != ""
+var allBetween = os.Getenv("MUSTER_SOAK") != ""
 
 // playings are programs one after another, each with calls at other places.
 func playings(every int, programs ...[]string) []playing {

@@ -122,7 +122,7 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 	}
 	seed, _ := seeds.First(t)
 	rounds := 1
-	if os.Getenv("MUSTER_IVM_ALL") != "" {
+	if os.Getenv("MUSTER_SOAK") != "" {
 		rounds = 200
 	}
 	rng := rand.New(rand.NewPCG(seed, 21))

@@ -56,9 +56,9 @@ func alone(t *testing.T) map[string]string {
 // who is next, when memory moves and where to, and which way the calls come.
 func TestSameResults(t *testing.T) {
 	want := alone(t)
-	seeds, copies := []uint64{1, 2, 3, 4}, 2
+	seeds, copies := []uint64{1, 2}, 2
 	if allBetween {
-		seeds = append(seeds, 5, 6, 7, 8, 9, 10, 11, 12)
+		seeds = append(seeds, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 	}
 	if testing.Short() {
 		seeds, copies = seeds[:1], 1

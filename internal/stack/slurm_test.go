@@ -259,8 +259,8 @@ func (c *slurmCluster) why(id string) string {
 // needAllSlurms skips what takes long unless all of it was asked for, as make soak does.
 func needAllSlurms(t *testing.T) {
 	t.Helper()
-	if os.Getenv("MUSTER_SLURM_ALL") == "" {
-		t.Skip("this takes a minute or so: MUSTER_SLURM_ALL=1 runs it, and so does make soak")
+	if os.Getenv("MUSTER_SOAK") == "" {
+		t.Skip("this takes a minute or so: MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 }
 

@@ -1,6 +1,7 @@
 package winner_test
 
 import (
+	"os"
 	"testing"
 
 	"muster/policy/winner"
@@ -14,7 +15,10 @@ import (
 func TestFaithfulWindowsAreProven(t *testing.T) {
 	busy, seeds := []int{90}, uint64(4)
 	if !testing.Short() {
-		busy, seeds = []int{90, 35}, 20
+		busy, seeds = []int{90, 35}, 6
+	}
+	if os.Getenv("MUSTER_SOAK") != "" {
+		seeds = 20
 	}
 	var s winner.Search
 	proven, all := 0, 0

@@ -411,7 +411,7 @@ func shuffledRun(t *testing.T, source string, grid, block int, shuffled bool, se
 // A program does the same whichever lanes its threads are in, whatever the
 // width of a gang, and wherever it is stopped.
 func TestShuffledThreads(t *testing.T) {
-	n := uint64(150)
+	n := uint64(60)
 	if testing.Short() {
 		n = 20
 	}

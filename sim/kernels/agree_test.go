@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -55,8 +56,11 @@ func namedMapper(name string, l *mapping.Layout) (mapping.Mapper, error) {
 // TestEngineAgreesWithOracle compares the engine with the plain second
 // implementation, event by event, on small random runs.
 func TestEngineAgreesWithOracle(t *testing.T) {
-	runs := 30000
-	if testing.Short() {
+	runs := 10000
+	switch {
+	case os.Getenv("MUSTER_SOAK") != "":
+		runs = 30000
+	case testing.Short():
 		runs = 2000
 	}
 	compared, failures, ahead := 0, 0, aheadSeen{}

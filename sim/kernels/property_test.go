@@ -662,7 +662,7 @@ func TestRunKeepsTheRules(t *testing.T) {
 // TestMoreRunsKeepTheRules does so without favour for small numbers, and now and then with more
 // nodes, calls and sharing than the oracle can bear.
 func TestMoreRunsKeepTheRules(t *testing.T) {
-	runs := 5000
+	runs := 2500
 	if testing.Short() {
 		runs = 500
 	}

@@ -26,8 +26,8 @@ const forgetfulness = 3 * time.Minute
 // slurmctld, slurmrestd, slurmds and the driver are killed at random while jobs come and run. No job is lost,
 // none runs on a wrong node, none twice unless slurmctld forgot it, and no node ever has more than it has room for.
 func TestKilled(t *testing.T) {
-	if os.Getenv("MUSTER_SLURM_ALL") == "" {
-		t.Skip("MUSTER_SLURM_ALL=1 runs it, and so does make soak")
+	if os.Getenv("MUSTER_SOAK") == "" {
+		t.Skip("MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) { killAll(t, r) })

@@ -165,7 +165,7 @@ func TestDigest(t *testing.T) {
 // with the number of a program's allocations.
 func TestRanges(t *testing.T) {
 	program := build(t, "ranges", "address,undefined", "test/ranges_test.c", "ranges.c")
-	for seed := 1; seed <= 20; seed++ {
+	for seed := 1; seed <= 8; seed++ {
 		if _, stderr, err := run(t, program, "", "random", fmt.Sprint(seed)); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, stderr)
 		}

@@ -4,8 +4,10 @@ package device
 // other, as one piece of work: for each of them that costs less than to submit it.
 type Grapher interface {
 	// NewGraph makes a graph of a context of the device. The order of the nodes is one that their
-	// dependencies allow. It refuses what the device cannot have in a graph.
-	NewGraph(c Context, nodes []GraphNode) (Graph, error)
+	// dependencies allow. It refuses what the device cannot have in a graph. Before is nil, or a
+	// graph in whose place the new one comes: if they differ in little the new one may be made of
+	// it. In any case the caller closes it, and launches it no more.
+	NewGraph(c Context, nodes []GraphNode, before Graph) (Graph, error)
 }
 
 // Graph is work that is submitted as a whole, as often as wanted. Two launches of it must not

@@ -118,6 +118,11 @@ typedef struct {
 	size_t width, height; // width in elements
 } fill_node;
 
+typedef struct {
+	int result;
+	void *node, *from;
+} update_result;
+
 _Static_assert(sizeof(kernel_node) == 72 && sizeof(fill_node) == 40, "as in CUDA's headers");
 _Static_assert(sizeof(array_descriptor) == 40 && sizeof(copy_side) == 88 && sizeof(copy_3d) == 200, "as in CUDA's headers");
 _Static_assert(sizeof(resource_descriptor) == 144 && offsetof(resource_descriptor, flags) == 136, "as in CUDA's headers");
@@ -210,6 +215,7 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuGraphAddMemsetNode, (void **, void *, void *const *, size_t, const fill_node *, void *)) \
 	X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
 	X(cuGraphExecDestroy, (void *)) \
+	X(cuGraphExecUpdate_v2, (void *, void *, update_result *)) \
 	X(cuGraphLaunch, (void *, void *)) \
 	X(cuEventCreate, (void **, unsigned int)) \
 	X(cuEventDestroy_v2, (void *)) \
@@ -1070,6 +1076,12 @@ mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle
 mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance)
 {
 	INSIDE(context, cuGraphInstantiateWithFlags, (void **)instance, (void *)graph, 0);
+}
+
+mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph)
+{
+	update_result about;
+	INSIDE(context, cuGraphExecUpdate_v2, (void *)instance, (void *)graph, &about);
 }
 
 mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream)

@@ -171,6 +171,8 @@ mcu_result mcu_graph_copy(mcu_handle context, mcu_handle graph, const mcu_handle
 mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
                           uint32_t value, int element, mcu_handle *node);
 mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance);
+// mcu_graph_update fails if graph and instance are not of one shape.
+mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph);
 mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream);
 mcu_result mcu_graph_end(mcu_handle context, mcu_handle instance);
 

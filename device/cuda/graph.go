@@ -27,7 +27,7 @@ type graph struct {
 }
 
 // NewGraph makes a graph of the driver's.
-func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode) (device.Graph, error) {
+func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before device.Graph) (device.Graph, error) {
 	c, ok := context.(*gpuContext)
 	if !ok {
 		return nil, fmt.Errorf("a context of another device: %w", device.ErrInvalidValue)
@@ -59,10 +59,31 @@ func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode) (device
 			return nil, fmt.Errorf("node %d of a graph: %w", i, err)
 		}
 	}
+	if old, ok := before.(*graph); ok && old.c == c && old.becomes(described) {
+		g.instance = old.release()
+		return g, nil
+	}
 	if err := c.call(func() C.mcu_result { return C.mcu_graph_instantiate(c.handle, described, &g.instance) }); err != nil {
 		return nil, err
 	}
 	return g, nil
+}
+
+// becomes changes the instance to what a description says, if they have the same shape. What was
+// launched before is as it was.
+func (g *graph) becomes(described C.mcu_handle) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.instance != 0 && g.c.call(func() C.mcu_result { return C.mcu_graph_update(g.c.handle, g.instance, described) }) == nil
+}
+
+// release gives the instance away.
+func (g *graph) release() C.mcu_handle {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	instance := g.instance
+	g.instance = 0
+	return instance
 }
 
 func (c *gpuContext) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu_handle, made *C.mcu_handle) error {
@@ -125,12 +146,9 @@ func (g *graph) Holds() bool {
 
 // Close ends the graph. The driver frees it when what was launched has ended.
 func (g *graph) Close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.instance == 0 {
+	instance := g.release()
+	if instance == 0 {
 		return nil
 	}
-	instance := g.instance
-	g.instance = 0
 	return g.c.call(func() C.mcu_result { return C.mcu_graph_end(g.c.handle, instance) })
 }

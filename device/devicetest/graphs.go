@@ -4,6 +4,7 @@ import "muster/device"
 
 var graphTests = []test{
 	{"a graph does what its nodes do", always, testGraph},
+	{"a graph becomes another", always, testChangedGraph},
 	{"wrong graphs", always, testWrongGraphs},
 }
 
@@ -34,7 +35,7 @@ func testGraph(b *bench) {
 		o.step(addr+4, 5, 0),
 		{After: []int{1, 2}, To: addr + 64, ToPitch: 32, From: addr, FromPitch: 4, Width: 4, Height: 2},
 		o.step(addr+64, 1, 3),
-	})
+	}, nil)
 	b.ok(err)
 	other := o.newStream()
 	for range 3 {
@@ -56,19 +57,45 @@ func testGraph(b *bench) {
 	same(b, "kernels around it", o.getWords(addr+128, 1), []uint32{13})
 }
 
+// A graph that takes another's place does what it says itself, whether they are alike or not, and
+// what was launched of the other before stays as it was.
+func testChangedGraph(b *bench) {
+	g, o := b.grapher(), b.open()
+	addr := o.mapped(0, o.g)
+	o.putWords(addr, 1, 1)
+	var before device.Graph
+	for _, nodes := range [][]device.GraphNode{
+		{o.step(addr, 1), o.step(addr, 2, 0)},
+		{o.step(addr, 3), o.step(addr, 4, 0)},
+		{o.step(addr+4, 5), o.step(addr, 6)},
+		{{To: addr + 4, ToPitch: 4, From: addr, FromPitch: 4, Width: 4, Height: 1}},
+	} {
+		made, err := g.NewGraph(o.Context, nodes, before)
+		b.ok(err)
+		if before != nil {
+			b.ok(before.Close())
+		}
+		b.ok(made.Launch(o.stream))
+		before = made
+	}
+	o.finish()
+	b.ok(before.Close())
+	same(b, "words", o.getWords(addr, 2), []uint32{((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6, ((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6})
+}
+
 // What cannot be in a graph is refused, and one whose memory went says so.
 func testWrongGraphs(b *bench) {
 	g, o := b.grapher(), b.open()
 	addr := o.mapped(0, 2*o.g)
-	_, err := g.NewGraph(o.Context, []device.GraphNode{o.step(addr, 1, 0)})
+	_, err := g.NewGraph(o.Context, []device.GraphNode{o.step(addr, 1, 0)}, nil)
 	b.refused(err, device.ErrInvalidValue)
-	_, err = g.NewGraph(o.Context, []device.GraphNode{o.step(addr, 1), o.step(addr, 1, 2), o.step(addr, 1)})
+	_, err = g.NewGraph(o.Context, []device.GraphNode{o.step(addr, 1), o.step(addr, 1, 2), o.step(addr, 1)}, nil)
 	b.refused(err, device.ErrInvalidValue)
 	short := o.step(addr, 1)
 	short.How.Params = short.How.Params[:4]
-	_, err = g.NewGraph(o.Context, []device.GraphNode{short})
+	_, err = g.NewGraph(o.Context, []device.GraphNode{short}, nil)
 	b.refused(err, device.ErrInvalidValue)
-	made, err := g.NewGraph(o.Context, []device.GraphNode{{To: addr, ToPitch: 4, Width: 4, Height: 1, Value: 2, Element: 1}})
+	made, err := g.NewGraph(o.Context, []device.GraphNode{{To: addr, ToPitch: 4, Width: 4, Height: 1, Value: 2, Element: 1}}, nil)
 	b.ok(err)
 	b.ok(made.Launch(o.stream))
 	o.finish()

@@ -28,7 +28,7 @@ type Graph struct {
 	Steps []byte
 	More  bool `json:",omitempty"` // the rest has not come
 
-	Launches int  `json:",omitempty"` // that were done step by step
+	Launches int  `json:",omitempty"` // that were done step by step, also before it was defined anew
 	Whole    bool `json:",omitempty"` // contexts may have it as a whole
 
 	steps  []wire.Message // of Steps, if there is no more
@@ -59,7 +59,7 @@ const (
 	// mostLinks how many dependencies one of them.
 	mostNodes, mostLinks = 1 << 16, 1 << 18
 	// runsAfter is after how many launches a graph is run as a whole: to build it for a device is not
-	// worth it for one that is changed before each launch.
+	// worth it for one that is launched once.
 	runsAfter = 1
 )
 
@@ -69,11 +69,11 @@ func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
 		if g == nil && len(c.Graphs) >= maxObjects {
 			return true, tooMany("graphs")
 		}
-		c.dropGraph(d.Graph)
-		g = &Graph{}
+		g = c.redefined(d.Graph, g)
 	}
 	if len(d.Steps) > wire.MaxSteps-c.graphBytes {
 		c.dropGraph(d.Graph)
+		c.dropRun(d.Graph, g)
 		return true, fmt.Errorf("graphs of more than %d bytes: destroy those not used: %w", wire.MaxSteps, device.ErrOutOfMemory)
 	}
 	if c.Graphs == nil {
@@ -87,6 +87,17 @@ func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
 		return true, fmt.Errorf("%w: %w", err, ErrProtocol)
 	}
 	return true, nil
+}
+
+// redefined is an empty definition in the place of one that there may be. What devices have made of
+// that they may change to what the new one is.
+func (c *Core) redefined(id uint32, before *Graph) *Graph {
+	if before == nil {
+		return &Graph{}
+	}
+	delete(c.Graphs, id)
+	c.graphBytes -= len(before.Steps)
+	return &Graph{Launches: before.Launches, Whole: before.Whole}
 }
 
 // decode reads the steps of a definition that is complete.

@@ -51,8 +51,12 @@ func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 	if b != nil && b.run == o.Run && (b.graph == nil || b.graph.Holds()) {
 		return b.graph
 	}
+	var before device.Graph
+	if b != nil && b.graph != nil && b.graph.Holds() {
+		before = b.graph
+	}
+	made, err := w.makeGraph(g, o.Run, before)
 	g.dropGraph(o.Graph)
-	made, err := w.makeGraph(g, o.Run)
 	if err != nil {
 		w.log.Debug("a graph is run kernel by kernel", "graph", o.Graph, "reason", err)
 	}
@@ -63,7 +67,7 @@ func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 	return made
 }
 
-func (w *worker) makeGraph(g *gpu, run *clientcore.Run) (device.Graph, error) {
+func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
 	d, err := w.device(g.place.Index())
 	if err != nil {
 		return nil, err
@@ -86,7 +90,7 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run) (device.Graph, error) {
 		}
 		nodes[i] = n
 	}
-	return grapher.NewGraph(g.context, nodes)
+	return grapher.NewGraph(g.context, nodes, before)
 }
 
 // runNodes does what a graph does. The order of its nodes is one that their dependencies allow.
@@ -108,5 +112,12 @@ func (g *gpu) dropGraph(id uint32) {
 		if b.graph != nil {
 			_ = b.graph.Close() // a fault is found by whoever submits work
 		}
+	}
+}
+
+// dropGraphs closes all of them: they take memory of the device that others may need now.
+func (g *gpu) dropGraphs() {
+	for id := range g.graphs {
+		g.dropGraph(id)
 	}
 }

@@ -885,6 +885,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 		err = w.drainAll()
 	} else if err == nil {
 		err = w.drain(g)
+		g.dropGraphs()
 	}
 	began := w.now()
 	if err == nil {

@@ -13,6 +13,7 @@ struct CUgraphExec_st {
 	CUgraph graph; // a copy
 	CUgraph source; // whose copy it is, if there may be only one instance of that
 	struct plan plan;
+	struct whole whole;
 	bool stale;     // nodes have changed in a way that changes the plan
 	bool launched;  // at least once
 	bool wanders;   // in more than one stream
@@ -101,6 +102,7 @@ static bool has_cycle(CUgraph graph) {
 }
 
 static void exec_free(CUgraphExec x) {
+	whole_forget(&x->whole);
 	plan_free(&x->plan);
 	if (x->done != NULL && context_lives(x->done_context, x->done_context_id) && atomic_load(&shim_state) == SHIM_READY)
 		event_release(x->done, true);
@@ -269,7 +271,7 @@ static CUresult do_within(const struct target *t, const struct copy_plan *c) {
 
 // Managed memory that a copy uses is the device's from now on. What a function before the
 // copy does with it is brought back to the device when that returns.
-static CUresult give_device(const struct copy_plan *c) {
+CUresult copy_give_device(const struct copy_plan *c) {
 	CUresult result = CUDA_SUCCESS;
 	if (c->from.device)
 		result = managed_touch(c->from.at, c->from.size, false);
@@ -279,7 +281,7 @@ static CUresult give_device(const struct copy_plan *c) {
 }
 
 static CUresult do_copy(const struct target *t, struct copy_plan *c) {
-	CUresult result = give_device(c);
+	CUresult result = copy_give_device(c);
 	if (result != CUDA_SUCCESS)
 		return result;
 	switch (c->how) {
@@ -312,16 +314,22 @@ static void fill_on_host(void *data) {
 	fill_host((uint8_t *)(uintptr_t)p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
 }
 
-static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
+// Of memory that it does not own the caller does the fill.
+CUresult fill_give_device(const struct target *t, const CUDA_MEMSET_NODE_PARAMS *p) {
 	CUresult result = fill_check(t, p->dst, p->pitch, p->elementSize, p->width, p->height, false);
+	if (result != CUDA_SUCCESS || memory_owner(t->client, p->dst, 1) == NULL)
+		return result;
+	const size_t row = p->width * p->elementSize, pitch = p->height > 1 ? p->pitch : row; // no overflow: they were checked
+	return managed_touch(p->dst, (p->height - 1) * pitch + row, true);
+}
+
+static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
+	CUresult result = fill_give_device(t, p);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (memory_owner(t->client, p->dst, 1) == NULL)
 		return call(t, fill_on_host, p);
-	const size_t row = p->width * p->elementSize, pitch = p->height > 1 ? p->pitch : row; // no overflow: they were checked
-	result = managed_touch(p->dst, (p->height - 1) * pitch + row, true);
-	if (result != CUDA_SUCCESS)
-		return result;
+	const size_t pitch = p->height > 1 ? p->pitch : p->width * p->elementSize;
 	struct wire_fill message = {p->dst, pitch, p->value, p->elementSize, p->width, p->height, t->stream};
 	return POST(t->client, FILL, fill, &message, NO_DATA);
 }
@@ -490,7 +498,7 @@ static CUresult renew_plan(CUgraphExec x) {
 	CUresult result = plan_make(x->graph, &fresh);
 	if (result != CUDA_SUCCESS)
 		return result;
-	x->stale = false;
+	x->stale = x->whole.tried = false;
 	if (plan_adopt(&x->plan, &fresh))
 		return CUDA_SUCCESS;
 	if (x->plan.host_side)
@@ -544,7 +552,7 @@ static CUresult launch_locked(CUgraphExec x, const struct target *t) {
 		if (result == CUDA_SUCCESS && x->plan.conditional)
 			result = conditions_assign(x->graph, t);
 		if (result == CUDA_SUCCESS)
-			result = plan_post(&x->plan, t);
+			result = whole_may_be(&x->plan) ? whole_post(&x->whole, &x->plan, t) : plan_post(&x->plan, t);
 		if (result == CUDA_SUCCESS)
 			result = note_last(x, t);
 	}
@@ -592,12 +600,14 @@ static CUgraphNode own_node(CUgraphExec x, CUgraphNode node, CUgraphNodeType typ
 
 // What functions of ours read must not change under them.
 static void before_change(CUgraphExec x) {
+	x->whole.tried = false;
 	if (x->plan.host_side)
 		exec_idle(x);
 }
 
 // The same for what nodes do: only bodies of conditional nodes are posted later than by a launch.
 static void before_other_change(CUgraphExec x) {
+	x->whole.tried = false;
 	if (x->plan.conditional)
 		exec_idle(x);
 }

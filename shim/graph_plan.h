@@ -87,6 +87,16 @@ struct plan {
 	bool ready; // has its streams, events and buffers
 };
 
+// What the worker knows of a plan that is launched by one message.
+struct whole {
+	struct client *client; // NULL: nothing
+	uint32_t number;
+	size_t bytes; // of the definition
+	bool tried;   // since the plan has changed
+	bool usable;
+	uint64_t stacks; // of kernels, when it was defined
+};
+
 // Makes a plan of a graph without a cycle.
 CUresult plan_make(CUgraph graph, struct plan *plan);
 // Makes streams, events and buffers, before the first launch.
@@ -96,6 +106,13 @@ CUresult plan_prepare(struct plan *plan, CUcontext context);
 bool plan_adopt(struct plan *plan, struct plan *later);
 // Posts it all; graph_exec.c.
 CUresult plan_post(struct plan *plan, const struct target *first);
+// Posts it all by one message, if that can be; graph_whole.c.
+bool whole_may_be(const struct plan *plan);
+CUresult whole_post(struct whole *whole, struct plan *plan, const struct target *first);
+void whole_forget(struct whole *whole);
+// Gives the device managed memory that a copy or a fill uses; graph_exec.c.
+CUresult copy_give_device(const struct copy_plan *copy);
+CUresult fill_give_device(const struct target *t, const CUDA_MEMSET_NODE_PARAMS *fill);
 // Whether what was made in a lane's context is still there.
 bool lane_lives(const struct lane *lane);
 void plan_free(struct plan *plan);

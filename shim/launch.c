@@ -459,11 +459,11 @@ CUresult launch_gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	return CUDA_SUCCESS;
 }
 
-CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
+struct wire_launch launch_message(uint32_t stream, CUfunction f, const struct launch *l, const uint8_t *bytes) {
 	bool clusters = has_clusters(f);
-	struct wire_launch message = {
+	return (struct wire_launch){
 		.function = f->object.number,
-		.stream = t->stream,
+		.stream = stream,
 		.grid_x = l->grid[0],
 		.grid_y = l->grid[1],
 		.grid_z = l->grid[2],
@@ -478,6 +478,10 @@ CUresult launch_post(const struct target *t, CUfunction f, const struct launch *
 		.stack = context_stack(f->object.context),
 		.params = {bytes, f->param_size},
 	};
+}
+
+CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
+	struct wire_launch message = launch_message(t->stream, f, l, bytes);
 	bool held = false;
 	if (watching())
 		watch_kernel(f->name);

@@ -193,6 +193,8 @@ struct client {
 	_Atomic uint32_t copied_event;  // 0: there is none
 	_Atomic uint64_t copies;
 
+	_Atomic size_t graph_bytes; // graph_whole.c: of definitions
+
 	// managed.c; under its lock
 	uint32_t managed_stream;   // for its copies; 0: there is none
 	uint64_t managed_launched; // how often kernels were given managed memory
@@ -546,6 +548,7 @@ CUresult launch_check(CUfunction function, const struct launch *launch);
 // Parameters as the kernel sees them: function->param_size bytes.
 CUresult launch_gather(CUfunction function, void **params, void **extra, uint8_t *at);
 CUresult launch_post(const struct target *target, CUfunction function, const struct launch *launch, const uint8_t *bytes);
+struct wire_launch launch_message(uint32_t stream, CUfunction function, const struct launch *launch, const uint8_t *bytes);
 
 // --- memory.c, copy.c, pinned.c ---------------------------------------------------
 

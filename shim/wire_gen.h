@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x3b0e9968u
+#define WIRE_SCHEMA 0xec21f982u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -71,6 +71,9 @@ enum wire_op {
 	WIRE_MEM_SHARE = 62,
 	WIRE_MEM_IMPORT = 63,
 	WIRE_TRACE_READ = 64,
+	WIRE_GRAPH_DEFINE = 65,
+	WIRE_GRAPH_LAUNCH = 66,
+	WIRE_GRAPH_DESTROY = 67,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -84,6 +87,7 @@ static inline bool wire_after_fault(enum wire_op op) {
 	case WIRE_PRINT_FETCH:
 	case WIRE_RESET:
 	case WIRE_TRACE_READ:
+	case WIRE_GRAPH_DESTROY:
 		return true;
 	default:
 		return false;
@@ -1624,6 +1628,57 @@ static inline bool wire_trace_read_reply_get(struct wire_reader *r, struct wire_
 	wire_get(r, &m->now, 8);
 	wire_get(r, &m->lost, 8);
 	return wire_end(r);
+}
+
+struct wire_graph_define {
+	uint32_t graph;
+	uint32_t more;
+	struct wire_bytes steps;
+};
+
+static inline size_t wire_graph_define_size(const struct wire_graph_define *m) {
+	(void)m;
+	return 12 + m->steps.size;
+}
+
+static inline uint8_t *wire_graph_define_put(uint8_t *p, const struct wire_graph_define *m) {
+	(void)m;
+	p = wire_put(p, &m->graph, 4);
+	p = wire_put(p, &m->more, 4);
+	p = wire_put_bytes(p, m->steps);
+	return p;
+}
+
+struct wire_graph_launch {
+	uint32_t graph;
+	uint32_t stream;
+};
+
+static inline size_t wire_graph_launch_size(const struct wire_graph_launch *m) {
+	(void)m;
+	return 8;
+}
+
+static inline uint8_t *wire_graph_launch_put(uint8_t *p, const struct wire_graph_launch *m) {
+	(void)m;
+	p = wire_put(p, &m->graph, 4);
+	p = wire_put(p, &m->stream, 4);
+	return p;
+}
+
+struct wire_graph_destroy {
+	uint32_t graph;
+};
+
+static inline size_t wire_graph_destroy_size(const struct wire_graph_destroy *m) {
+	(void)m;
+	return 4;
+}
+
+static inline uint8_t *wire_graph_destroy_put(uint8_t *p, const struct wire_graph_destroy *m) {
+	(void)m;
+	p = wire_put(p, &m->graph, 4);
+	return p;
 }
 
 #endif

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x3b0e9968
+const Schema uint32 = 0xec21f982
 
 // The kinds of messages.
 const (
@@ -71,6 +71,9 @@ const (
 	OpMemShare          Op = 62
 	OpMemImport         Op = 63
 	OpTraceRead         Op = 64
+	OpGraphDefine       Op = 65
+	OpGraphLaunch       Op = 66
+	OpGraphDestroy      Op = 67
 )
 
 var opTable = [...]opInfo{
@@ -138,6 +141,9 @@ var opTable = [...]opInfo{
 	OpMemShare:          {name: "mem_share", call: true},
 	OpMemImport:         {name: "mem_import", call: true},
 	OpTraceRead:         {name: "trace_read", call: true, data: DataOut, afterFault: true},
+	OpGraphDefine:       {name: "graph_define"},
+	OpGraphLaunch:       {name: "graph_launch"},
+	OpGraphDestroy:      {name: "graph_destroy", afterFault: true},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -2379,3 +2385,75 @@ func (m *TraceReadReply) Decode(b []byte) error {
 	m.Lost = r.u64()
 	return r.end("TraceReadReply")
 }
+
+// GraphDefine is described in messages.txt.
+type GraphDefine struct {
+	Graph uint32
+	More  uint32
+	Steps []byte
+}
+
+// Append adds the message's bytes.
+func (m *GraphDefine) Append(b []byte) []byte {
+	b = appendU32(b, m.Graph)
+	b = appendU32(b, m.More)
+	b = appendBytes(b, m.Steps)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *GraphDefine) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Graph = r.u32()
+	m.More = r.u32()
+	m.Steps = r.bytes()
+	return r.end("GraphDefine")
+}
+
+// Op returns the message's kind.
+func (m *GraphDefine) Op() Op { return OpGraphDefine }
+
+// GraphLaunch is described in messages.txt.
+type GraphLaunch struct {
+	Graph  uint32
+	Stream uint32
+}
+
+// Append adds the message's bytes.
+func (m *GraphLaunch) Append(b []byte) []byte {
+	b = appendU32(b, m.Graph)
+	b = appendU32(b, m.Stream)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *GraphLaunch) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Graph = r.u32()
+	m.Stream = r.u32()
+	return r.end("GraphLaunch")
+}
+
+// Op returns the message's kind.
+func (m *GraphLaunch) Op() Op { return OpGraphLaunch }
+
+// GraphDestroy is described in messages.txt.
+type GraphDestroy struct {
+	Graph uint32
+}
+
+// Append adds the message's bytes.
+func (m *GraphDestroy) Append(b []byte) []byte {
+	b = appendU32(b, m.Graph)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *GraphDestroy) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Graph = r.u32()
+	return r.end("GraphDestroy")
+}
+
+// Op returns the message's kind.
+func (m *GraphDestroy) Op() Op { return OpGraphDestroy }

@@ -60,6 +60,8 @@ type gpuContext struct {
 	textures textures
 	bulk     bulk // has a lock of its own
 
+	unmapped atomic.Uint64 // how often memory was
+
 	stacks sync.Mutex // held while the stack is made larger
 	stack  uint64     // bytes a thread
 }

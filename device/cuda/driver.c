@@ -103,6 +103,27 @@ typedef struct {
 	unsigned int reserved[16];
 } view_descriptor;
 
+// Nodes of graphs.
+typedef struct {
+	void *function;
+	unsigned int sides[6], shared;
+	void **params, **extra;
+	void *kernel, *context;
+} kernel_node;
+
+typedef struct {
+	uint64_t to;
+	size_t pitch;
+	unsigned int value, element;
+	size_t width, height; // width in elements
+} fill_node;
+
+typedef struct {
+	int result;
+	void *node, *from;
+} update_result;
+
+_Static_assert(sizeof(kernel_node) == 72 && sizeof(fill_node) == 40, "as in CUDA's headers");
 _Static_assert(sizeof(array_descriptor) == 40 && sizeof(copy_side) == 88 && sizeof(copy_3d) == 200, "as in CUDA's headers");
 _Static_assert(sizeof(resource_descriptor) == 144 && offsetof(resource_descriptor, flags) == 136, "as in CUDA's headers");
 _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 112, "as in CUDA's headers");
@@ -186,6 +207,16 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuLaunchKernelEx, (const launch_config *, void *, void **, void **)) \
 	X(cuLaunchCooperativeKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
 	                              unsigned int, void *, void **)) \
+	X(cuGraphCreate, (void **, unsigned int)) \
+	X(cuGraphDestroy, (void *)) \
+	X(cuGraphAddKernelNode_v2, (void **, void *, void *const *, size_t, const kernel_node *)) \
+	X(cuGraphKernelNodeSetAttribute, (void *, int, const uint32_t *)) \
+	X(cuGraphAddMemcpyNode, (void **, void *, void *const *, size_t, const copy_3d *, void *)) \
+	X(cuGraphAddMemsetNode, (void **, void *, void *const *, size_t, const fill_node *, void *)) \
+	X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
+	X(cuGraphExecDestroy, (void *)) \
+	X(cuGraphExecUpdate_v2, (void *, void *, update_result *)) \
+	X(cuGraphLaunch, (void *, void *)) \
 	X(cuEventCreate, (void **, unsigned int)) \
 	X(cuEventDestroy_v2, (void *)) \
 	X(cuEventRecord, (void *, void *)) \
@@ -980,6 +1011,87 @@ mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function
 	if (places != few)
 		free(places);
 	return r;
+}
+
+mcu_result mcu_graph_create(mcu_handle *graph)
+{
+	return RUN(cuGraphCreate, (void **)graph, 0);
+}
+
+mcu_result mcu_graph_destroy(mcu_handle graph)
+{
+	return RUN(cuGraphDestroy, (void *)graph);
+}
+
+static mcu_result graph_kernel(void *graph, const mcu_handle *after, size_t afters, void *function, const mcu_shape *shape,
+                               void **params, mcu_handle *node)
+{
+	const uint32_t *s = shape->sides;
+	const kernel_node k = {.function = function, .sides = {s[0], s[1], s[2], s[3], s[4], s[5]}, .shared = shape->shared, .params = params};
+	launch_attribute attributes[3];
+	const launch_config c = describe(shape, NULL, attributes);
+	mcu_result r = shape->cluster[0] != 0 ? allow(function, shape) : result(0, "");
+	if (r.code == 0)
+		r = RUN(cuGraphAddKernelNode_v2, (void **)node, graph, (void *const *)after, afters, &k);
+	for (unsigned int i = 0; i < c.count && r.code == 0; i++)
+		r = RUN(cuGraphKernelNodeSetAttribute, (void *)*node, attributes[i].id, attributes[i].value);
+	return r;
+}
+
+mcu_result mcu_graph_kernel(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, mcu_handle function,
+                            const mcu_shape *shape, char *params, const uint32_t *offsets, size_t count, mcu_handle *node)
+{
+	enum { OUT_OF_MEMORY = 2 };
+	void **places = calloc(count + 1, sizeof *places);
+	if (places == NULL)
+		return result(OUT_OF_MEMORY, "calloc");
+	for (size_t i = 0; i < count; i++)
+		places[i] = params + offsets[i];
+	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
+	if (r.code == 0)
+		r = leave(graph_kernel((void *)graph, after, afters, (void *)function, shape, count > 0 ? places : NULL, node));
+	free(places);
+	return r;
+}
+
+mcu_result mcu_graph_copy(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
+                          const mcu_rows *from, mcu_handle *node)
+{
+	enum { DEVICE = 2 };
+	const copy_3d c = {
+		.from = {.type = DEVICE, .device = from->at, .pitch = from->pitch, .height = from->height},
+		.to = {.type = DEVICE, .device = to->at, .pitch = to->pitch, .height = to->height},
+		.width = to->width, .height = to->height, .depth = 1,
+	};
+	INSIDE(context, cuGraphAddMemcpyNode, (void **)node, (void *)graph, (void *const *)after, afters, &c, (void *)context);
+}
+
+mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
+                          uint32_t value, int element, mcu_handle *node)
+{
+	const fill_node f = {to->at, to->pitch, value, (unsigned int)element, to->width / (size_t)element, to->height};
+	INSIDE(context, cuGraphAddMemsetNode, (void **)node, (void *)graph, (void *const *)after, afters, &f, (void *)context);
+}
+
+mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance)
+{
+	INSIDE(context, cuGraphInstantiateWithFlags, (void **)instance, (void *)graph, 0);
+}
+
+mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph)
+{
+	update_result about;
+	INSIDE(context, cuGraphExecUpdate_v2, (void *)instance, (void *)graph, &about);
+}
+
+mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream)
+{
+	INSIDE(context, cuGraphLaunch, (void *)instance, (void *)stream);
+}
+
+mcu_result mcu_graph_end(mcu_handle context, mcu_handle instance)
+{
+	INSIDE(context, cuGraphExecDestroy, (void *)instance);
 }
 
 mcu_result mcu_event_create(mcu_handle context, int timing, mcu_handle *event)

@@ -155,6 +155,27 @@ mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t
 mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
                       char *params, const uint32_t *offsets, size_t count);
 
+// Graphs are made node by node, each behind nodes that were added before, and instantiated; an
+// instance needs its graph no more. One that is ended goes on with what was launched.
+typedef struct {
+	uint64_t at;
+	size_t pitch, width, height;
+} mcu_rows;
+
+mcu_result mcu_graph_create(mcu_handle *graph);
+mcu_result mcu_graph_destroy(mcu_handle graph);
+mcu_result mcu_graph_kernel(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, mcu_handle function,
+                            const mcu_shape *shape, char *params, const uint32_t *offsets, size_t count, mcu_handle *node);
+mcu_result mcu_graph_copy(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
+                          const mcu_rows *from, mcu_handle *node);
+mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
+                          uint32_t value, int element, mcu_handle *node);
+mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance);
+// mcu_graph_update fails if graph and instance are not of one shape.
+mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph);
+mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream);
+mcu_result mcu_graph_end(mcu_handle context, mcu_handle instance);
+
 mcu_result mcu_event_create(mcu_handle context, int timing, mcu_handle *event);
 mcu_result mcu_event_destroy(mcu_handle context, mcu_handle event);
 mcu_result mcu_event_record(mcu_handle context, mcu_handle event, mcu_handle stream);

@@ -68,6 +68,7 @@ func (c *gpuContext) Unmap(addr, size uint64) error {
 	if err != nil {
 		return err
 	}
+	c.unmapped.Add(1)
 	c.mapping.Lock()
 	defer c.mapping.Unlock()
 	if err := c.Err(); err != nil {

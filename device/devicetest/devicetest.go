@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"contexts", contextTests},
 		{"memory of the host", hostTests},
 		{"words", wordTests},
+		{"graphs", graphTests},
 		{"shared memory", sharedTests},
 		{"preemption", preemptionTests},
 		{"programs", programTests},

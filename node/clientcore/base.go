@@ -15,7 +15,7 @@ import (
 // is made, and with the messages that came after it, the client can be rebuilt.
 type Base struct {
 	Client []byte   // as Save writes it, but for the blobs
-	Blobs  [][]byte // images, and contents of variables
+	Blobs  [][]byte // images, contents of variables, and graphs
 }
 
 // CanFold says whether the client is between two messages, and nothing of its
@@ -35,9 +35,9 @@ func (c *Core) Held() []vmm.Range { return c.space.Held() }
 // Allocations are the client's, in order.
 func (c *Core) Allocations() []vmm.Range { return c.space.Allocations() }
 
-// Blobs is how many bytes of a base are images and contents of variables, as far as
+// Blobs is how many bytes of a base are images, contents of variables and graphs, as far as
 // the core knows them.
-func (c *Core) Blobs() int { return c.Modules.Kept + c.Modules.Contents }
+func (c *Core) Blobs() int { return c.Modules.Kept + c.Modules.Contents + c.graphBytes }
 
 // Spent is how long kernels have run since the client began.
 func (c *Core) Spent() time.Duration { return c.Activity.Spent }
@@ -109,7 +109,8 @@ func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 		return nil, err
 	}
 	b := &Base{}
-	s.Modules.blobs(func(blob []byte) []byte {
+	s.Graphs = copiedGraphs(c.Graphs)
+	s.blobs(func(blob []byte) []byte {
 		b.Blobs = append(b.Blobs, blob)
 		return nil
 	})
@@ -156,6 +157,11 @@ func (m *Modules) copied() Modules {
 }
 
 // blobs lets f change everything that may be large, always in the same order.
+func (s *State) blobs(f func([]byte) []byte) {
+	s.Modules.blobs(f)
+	graphBlobs(s.Graphs, f)
+}
+
 func (m *Modules) blobs(f func([]byte) []byte) {
 	for _, serial := range slices.Sorted(maps.Keys(m.All)) {
 		mod := m.All[serial]
@@ -179,7 +185,7 @@ func RestoreBase(b Base, find Pinned) (*Core, error) {
 		return nil, err
 	}
 	missing := 0
-	s.State.Modules.blobs(func([]byte) []byte {
+	s.State.blobs(func([]byte) []byte {
 		if len(b.Blobs) == 0 {
 			missing++
 			return nil

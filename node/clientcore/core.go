@@ -45,6 +45,8 @@ type Device struct {
 	Puts bool
 	// Speed is relative to that of other devices; 0 stands for 1.
 	Speed float64 `json:",omitempty"`
+	// Graphs says that the device runs graphs by itself (graphs.go).
+	Graphs bool `json:",omitempty"`
 	// Guards says that launches there can be guarded (observed.go).
 	Guards bool `json:",omitempty"`
 	// Far says that the device is another node's: kernels there reach no memory of this machine.
@@ -71,6 +73,9 @@ type Core struct {
 	handled Message // is being handled, if it does not wait
 	calling uint64  // the cookie of the function of the program's that operations are about; 0 for none
 	ended   error   // why the client cannot go on
+
+	graphBytes  int // of definitions
+	reachedStep int // of the graph that is being launched, if it waits
 
 	replaced error // why the last Replace was refused
 
@@ -127,8 +132,9 @@ func (c *Core) begin() error {
 	}
 	c.space = space
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
-	c.Contexts, c.Textures, c.due = nil, nil, nil
+	c.Contexts, c.Textures, c.Graphs, c.due = nil, nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
+	c.graphBytes = 0
 	c.Together = false
 	return nil
 }
@@ -203,7 +209,7 @@ func (c *Core) Message(now Time, m Message) ([]Op, error) {
 // Timed says whether the time matters for a message of a kind; if not, any time
 // will do that is not in the future.
 func (c *Core) Timed(op wire.Op) bool {
-	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord
+	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
 }
 
 // Next takes the first message of the queue.
@@ -365,6 +371,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.Lease.Moved += o.Took
 	}
 	switch asked {
+	case GoOn: // with the next steps of a graph
 	case Inspect, MakeShared, OpenShared:
 		c.Head.found = &o
 	case Open:
@@ -421,7 +428,7 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil
 	}
-	c.calling = 0
+	c.calling, c.reachedStep = 0, 0
 	if c.mapping != nil {
 		c.mapping.choice = chosen{}
 	}
@@ -431,7 +438,7 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		return c.ops, err
 	}
 	if !done {
-		c.Head = &Head{Message: m}
+		c.Head = &Head{Message: m, Step: c.reachedStep}
 		c.own(&c.Head.Message)
 		if c.Release == nil && !c.Lease.Wanted {
 			return c.ops, nil

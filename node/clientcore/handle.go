@@ -96,6 +96,9 @@ func init() {
 		wire.OpMemImport:         decoding((*Core).memImport),
 		wire.OpStreamWrite:       decoding((*Core).streamWrite),
 		wire.OpStreamAwait:       decoding((*Core).streamAwait),
+		wire.OpGraphDefine:       decoding((*Core).graphDefine),
+		wire.OpGraphLaunch:       decoding((*Core).graphLaunch),
+		wire.OpGraphDestroy:      decoding((*Core).graphDestroy),
 		wire.OpReset:             decoding(func(c *Core, m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) }),
 	}
 }
@@ -165,12 +168,18 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if o.Guard = run.guard; !run.mapped {
 		o.Guard = c.watch(&f, d.Function)
 	}
-	o.How = device.Launch{
+	o.How = howOf(d)
+	o.How.Params = params
+	return true, nil
+}
+
+// howOf is how a kernel is launched.
+func howOf(d *wire.Launch) device.Launch {
+	return device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
-		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,
+		Shared: uint64(d.Shared), Stack: d.Stack, Params: d.Params, Cooperative: d.Flags&cooperative != 0,
 		Cluster: device.Dim{X: d.ClusterX, Y: d.ClusterY, Z: d.ClusterZ}, LargeCluster: d.Flags&largeCluster != 0,
 	}
-	return true, nil
 }
 
 // needs returns what must be on the device for a kernel: everything, if any

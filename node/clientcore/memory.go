@@ -379,19 +379,13 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 }
 
 func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
-	if d.Width != 1 && d.Width != 2 && d.Width != 4 || d.Count > 1<<48 {
-		return true, fmt.Errorf("fill with %d elements of %d bytes: %w", d.Count, d.Width, ErrProtocol)
-	}
-	to := Area{d.Dst, d.Pitch, d.Count * uint64(d.Width), d.Height}
-	if to.Height == 1 {
-		to.Pitch = to.Width
+	to, err := filled(d)
+	if err != nil {
+		return true, err
 	}
 	r, err := to.Span()
 	if err != nil || r.Size == 0 {
 		return true, err
-	}
-	if (d.Dst|to.Pitch)%uint64(d.Width) != 0 {
-		return true, fmt.Errorf("fill at %#x, rows %d bytes apart, with elements of %d bytes: give multiples: %w", d.Dst, to.Pitch, d.Width, device.ErrInvalidValue)
 	}
 	st, err := c.Streams.find(d.Stream)
 	if err != nil {
@@ -414,4 +408,23 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	c.emit(o)
 	c.written(o.Place, r)
 	return true, nil
+}
+
+// filled is the memory that a fill writes. It is empty where there is nothing to write.
+func filled(d *wire.Fill) (Area, error) {
+	if d.Width != 1 && d.Width != 2 && d.Width != 4 || d.Count > 1<<48 {
+		return Area{}, fmt.Errorf("fill with %d elements of %d bytes: %w", d.Count, d.Width, ErrProtocol)
+	}
+	to := Area{d.Dst, d.Pitch, d.Count * uint64(d.Width), d.Height}
+	if to.Height == 1 {
+		to.Pitch = to.Width
+	}
+	r, err := to.Span()
+	if err != nil || r.Size == 0 {
+		return Area{}, err
+	}
+	if (d.Dst|to.Pitch)%uint64(d.Width) != 0 {
+		return Area{}, fmt.Errorf("fill at %#x, rows %d bytes apart, with elements of %d bytes: give multiples: %w", d.Dst, to.Pitch, d.Width, device.ErrInvalidValue)
+	}
+	return to, nil
 }

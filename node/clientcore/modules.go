@@ -340,6 +340,7 @@ func (c *Core) unload(id uint32) {
 		c.dropImage(id)
 		return
 	}
+	c.dropRuns()
 	m.know(c.config.Chunk)
 	mod := m.All[serial]
 	for i, x := range c.Contexts {

@@ -47,6 +47,7 @@ const (
 	Copy        // from From to To, on Stream
 	Fill        // To with Value of Width bytes, on Stream
 	Launch      // Function of Module, on Stream
+	RunGraph    // all that Run of Graph has, on Stream
 	After       // what Stream gets next waits for what Other was given, at Origin
 	Record      // let Event stand for what Stream was given
 	Wait        // what Stream gets next waits for Event, at Origin
@@ -60,6 +61,7 @@ const (
 	Unload      // Module, with its functions
 	SetLimit    // Limits
 	DropTexture // Textures, of which only the handles count
+	DropGraph   // what was made of Graph
 	Close       // the context, with all that is left on it
 	Abandon     // the same, of a device that is gone: it cannot be asked
 	HostReturn  // the function with Cookie has returned, so that its stream goes on
@@ -74,6 +76,7 @@ const (
 	Clusters   // of Function, launched as in How
 	Ask        // What of the driver, about Params, to Out
 	// What asks: see the package comment.
+	GoOn         // nothing: what was decided before is to be performed first
 	Finish       // wait until everything is done at all places, however that ends
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored; Anew: the first one in this process
@@ -95,8 +98,8 @@ const (
 
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host", "close-shared",
-	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "describe", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
+	"copy-in", "copy-out", "copy", "fill", "launch", "run-graph", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
+	"unload", "set-limit", "drop-texture", "drop-graph", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "go-on", "finish", "inspect", "open", "load", "describe", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
 	"make-room", "refill",
 }
 
@@ -108,7 +111,7 @@ func (k Kind) String() string {
 }
 
 // Asks says whether the core waits for the operation's outcome.
-func (k Kind) Asks() bool { return k >= Finish && k < kinds }
+func (k Kind) Asks() bool { return k >= GoOn && k < kinds }
 
 // Op is one thing for the executor to do. Fields that its kind does not name are
 // zero.
@@ -164,6 +167,8 @@ type Op struct {
 	Now      bool     // a Move does not wait for what runs
 	Guard    *Guarded // Launch: how it is watched or guarded; nil if it need not be
 	Ticket   uint64   // Launch: Ran is to tell when it ran; 0: nobody wants to know
+	Graph    uint32   // its number
+	Run      *Run     // what it does
 
 	Message control.ToDaemon
 	Base    *Base
@@ -334,6 +339,10 @@ func (o *Op) String() string {
 		put("stream %d %v to %v", o.Stream, o.From, o.To)
 	case Launch:
 		put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
+	case RunGraph:
+		put("stream %d graph %d, %d nodes", o.Stream, o.Graph, len(o.Run.Nodes))
+	case DropGraph:
+		put("graph %d", o.Graph)
 	case After:
 		put("stream %d after %d", o.Stream, o.Other)
 		if o.Origin != vmm.Host {

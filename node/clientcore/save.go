@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 7
+const savedVersion = 8
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -56,7 +56,7 @@ func (h *Head) saved() *Head {
 	if h == nil || h.replacement != nil {
 		return nil
 	}
-	return &Head{Message: h.Message.unpinned(), Made: h.Made, Finished: h.Finished}
+	return &Head{Message: h.Message.unpinned(), Made: h.Made, Finished: h.Finished, Step: h.Step}
 }
 
 // unpinned is the message without memory of the program's: what that contains
@@ -152,7 +152,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 
 // check says what of a client does not fit together.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing} {
+	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing, c.checkGraphs} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -20,9 +20,9 @@ import (
 // Scripts are text: an event, ----, the operations that came of it, and an empty
 // line. Only record anew what you understand. Numbers may end in M (2^20).
 //
-//	client DEVICES [puts] [limited] [guest] [far] [defer]   begin with so many devices of 64M, whose contexts take 1M;
+//	client DEVICES [puts] [limited] [guest] [far] [graphs] [defer]   begin with so many devices of 64M, whose contexts take 1M;
 //	                                limited: the client may allocate 8M; guest: it is another node;
-//	                                far: the first device is another node's
+//	                                far: the first device is another node's; graphs: they run graphs
 //	alloc OFFSET SIZE               messages of the client; offsets are in its arena, or "nowhere".
 //	chunks OFFSET SIZE | unchunk OFFSET SIZE   a guest's memory
 //	place MODULE ADDRESS            where a guest's module v0 is to be
@@ -40,6 +40,10 @@ import (
 //	write STREAM OFFSET VALUE | await STREAM OFFSET VALUE COOKIE | met COOKIE
 //	share OFFSET SIZE | named SECRET | import OFFSET SIZE SECRET
 //	texture OFFSET [surface]        of 64 by 64 elements of 4 bytes | untexture HANDLE [surface]
+//	define GRAPH [more] STEP ; ...  a graph, or with more a part of it; - is the stream that it is launched in:
+//	                                launch FUNCTION STREAM | fill OFFSET SIZE STREAM | copy TO FROM SIZE STREAM |
+//	                                record EVENT STREAM | wait STREAM EVENT | bad
+//	graph GRAPH STREAM | undefine GRAPH
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
@@ -209,6 +213,12 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "launch":
 		return s.send(&wire.Launch{Function: uint32(arg(1)), Stream: uint32(arg(2)), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
 			Params: appendPair(nil, 0, scriptBase>>32)}, wire.Header{Slot: -1}, nil)
+	case "define":
+		return s.send(s.definition(words), wire.Header{Slot: -1}, nil)
+	case "graph":
+		return s.send(&wire.GraphLaunch{Graph: uint32(arg(1)), Stream: uint32(arg(2))}, wire.Header{Slot: -1}, nil)
+	case "undefine":
+		return s.send(&wire.GraphDestroy{Graph: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "stream":
 		return s.send(&wire.StreamCreate{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "event":
@@ -341,6 +351,43 @@ func (s *script) event(words []string) ([]Op, error) {
 	return nil, nil
 }
 
+// definition is a graph, or a part of one.
+func (s *script) definition(words []string) *wire.GraphDefine {
+	d := &wire.GraphDefine{Graph: uint32(s.number(words[1]))}
+	words = words[2:]
+	if words[0] == "more" {
+		d.More, words = 1, words[1:]
+	}
+	for step := range strings.SplitSeq(strings.Join(words, " "), ";") {
+		d.Steps = s.appendStep(d.Steps, strings.Fields(step))
+	}
+	return d
+}
+
+func (s *script) appendStep(steps []byte, words []string) []byte {
+	stream := func(i int) uint32 {
+		if words[i] == "-" {
+			return wire.LaunchStream
+		}
+		return uint32(s.number(words[i]))
+	}
+	number := func(i int) uint64 { return s.number(words[i]) }
+	switch words[0] {
+	case "launch":
+		return wire.AppendStep(steps, &wire.Launch{Function: uint32(number(1)), Stream: stream(2), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
+			Params: appendPair(nil, 0, scriptBase>>32)})
+	case "fill":
+		return wire.AppendStep(steps, &wire.Fill{Dst: scriptBase + number(1), Pitch: number(2), Width: 1, Count: number(2), Height: 1, Stream: stream(3)})
+	case "copy":
+		return wire.AppendStep(steps, &wire.CopyWithin{Dst: scriptBase + number(1), Src: scriptBase + number(2), Size: number(3), Stream: stream(4)})
+	case "record":
+		return wire.AppendStep(steps, &wire.EventRecord{Event: uint32(number(1)), Stream: stream(2)})
+	case "wait":
+		return wire.AppendStep(steps, &wire.StreamWait{Stream: stream(1), Event: uint32(number(2))})
+	}
+	return wire.AppendStep(steps, &wire.GraphLaunch{Graph: 1})
+}
+
 // equipment are devices that there are now.
 func (s *script) equipment(count int, puts bool) []Device {
 	devices := slices.Clone(s.core.config.Devices[:min(count, len(s.core.config.Devices))])
@@ -362,6 +409,9 @@ func (s *script) begin(words []string) {
 	c.Reserves, c.Guest = slices.Contains(words, "reserves"), slices.Contains(words, "guest")
 	if slices.Contains(words, "far") {
 		c.Devices[0].Far = true
+	}
+	for i := range c.Devices {
+		c.Devices[i].Graphs = slices.Contains(words, "graphs")
 	}
 	if slices.Contains(words, "limited") {
 		c.Limit, c.LimitBy = 8*scriptMiB, "raise it with --memory"

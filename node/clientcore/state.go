@@ -22,6 +22,7 @@ type State struct {
 	Modules  Modules
 	Streams  Streams
 	Events   map[uint32]*Event
+	Graphs   map[uint32]*Graph `json:",omitempty"`
 	Limits   map[uint32]uint64 // that the program has set, by number
 	Textures Textures
 	Hosts    Hosts
@@ -55,6 +56,8 @@ type Head struct {
 	Made    bool // its module was made, of which only a device can tell what it holds
 
 	Finished bool // what ran before it has ended
+
+	Step int `json:",omitempty"` // of a graph's: how many were done
 
 	found  *Outcome // what its image holds
 	linked *Outcome // what was made of its images

@@ -53,6 +53,7 @@ func (w *worker) openDevice(i int) clientcore.Device {
 		known.Memory = min(known.Memory, share)
 	}
 	_, known.Puts = d.(device.Placer)
+	_, known.Graphs = d.(device.Grapher)
 	known.Guards = info.Guards
 	known.Speed = w.serve.Devices[i].Speed
 	return known

@@ -72,6 +72,7 @@ type options struct {
 	killed   func() bool     // the worker dies now; nil: only if dies says so
 	told     func(w *worker) // the program's user is about to be told something; nil: nothing
 	saves    *rand.Rand      // now and then the client is saved and restored; nil: never
+	graphs   *graphCounts    // devices run graphs by themselves; nil: they do not
 	swapDir  string
 	identity string
 	owner    string                                             // user of the node; "": one of another machine
@@ -412,6 +413,9 @@ func (d *daemon) open(c control.DeviceConfig, _ *os.File) (device.Device, error)
 			checked := &checkedDevice{d.devices[i], d.devices[i], d, i}
 			if d.o.replays || d.o.wrap != nil {
 				return checked, nil
+			}
+			if d.o.graphs != nil {
+				return &graphingDevice{&checkedPlacer{checked, d.devices[i]}, d.o.graphs}, nil
 			}
 			return &checkedPlacer{checked, d.devices[i]}, nil
 		}

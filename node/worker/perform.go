@@ -85,6 +85,8 @@ func (w *worker) do(o *clientcore.Op) error {
 			w.explain()
 		}
 		return w.launch(o)
+	case clientcore.RunGraph:
+		return w.runGraph(o)
 	case clientcore.Reply:
 		w.handed(o)
 		w.reply(o.Slot, o.Result, o.Payload)
@@ -359,6 +361,9 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.askDriver(g, o)
 	case clientcore.SetLimit:
 		return g.setLimits(o.Limits)
+	case clientcore.DropGraph:
+		g.dropGraph(o.Graph)
+		return nil
 	case clientcore.DropTexture:
 		return g.dropTextures(o.Textures)
 	}
@@ -647,6 +652,7 @@ func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 // ask performs an operation on whose outcome the core waits.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
+	case clientcore.GoOn:
 	case clientcore.Finish:
 		err := w.drainAll()
 		if w.gone(err) == nil {
@@ -879,6 +885,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 		err = w.drainAll()
 	} else if err == nil {
 		err = w.drain(g)
+		g.dropGraphs()
 	}
 	began := w.now()
 	if err == nil {

@@ -786,7 +786,7 @@ func (w *worker) again(m *journal.Message) error {
 		return w.traceRead(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
-	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:
+	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // of which a part may have been done
 		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))
 	}
 	message := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}

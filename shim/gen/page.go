@@ -61,7 +61,7 @@ const glance = `
 | what | real GPUs | software GPUs | limits |
 |---|---|---|---|
 | the CUDA runtime (nvcc's programs), streams, events, pools, virtual memory | yes | yes | software GPUs need PTX in the program (nvcc: ` + "`-gencode arch=compute_90,code=compute_90`" + `), of [the instructions that they know](software-gpu.md#what-is-supported), those of tensor cores among them |
-| graphs | yes | yes | they run as what they contain, so that a launch costs [what its kernels cost](benchmarks.md#on-an-nvidia-gpu). Refused: graphs that kernels launch, external semaphores |
+| graphs | yes | yes | a launch is one message, and on NVIDIA GPUs one [graph of the driver's](benchmarks.md#graphs-on-an-nvidia-gpu), for graphs of kernels, fills and copies within the device; others run node by node. Refused: graphs that kernels launch, external semaphores |
 | conditional nodes of graphs | in part | yes | kernels that set conditions must be loaded as PTX text (as NVRTC makes it); in programs that nvcc linked they are refused when the graph is instantiated |
 | managed memory | yes | yes | the host waits for the device where it touches such memory while kernels run; [more](node.md#managed-memory) |
 | pinned, mapped and registered memory | yes | yes | 4 GiB for each device that a program uses; kernels do not reach it on [a node of another machine](remote.md#what-does-not-work-and-what-costs); [more](node.md#mapped-memory) |

@@ -234,6 +234,48 @@ static void link_images(const struct wire_header *h, bool check) {
 	reply(h->slot, bad ? 218 : 0, bad ? NULL : &made, bad ? 0 : 8);
 }
 
+static void handle(const struct wire_header *h, const uint8_t *body, size_t size);
+
+// Definitions of graphs, by their numbers.
+static struct {
+	uint8_t *steps;
+	size_t size;
+	bool more;
+} graphs[1 << 16];
+
+static void define_graph(struct wire_reader *r) {
+	uint32_t s[2];
+	wire_get(r, s, sizeof s);
+	struct wire_bytes piece = wire_get_bytes(r);
+	if (s[0] >= sizeof graphs / sizeof graphs[0])
+		fail("more objects than a test makes");
+	if (!graphs[s[0]].more)
+		graphs[s[0]].size = 0;
+	graphs[s[0]].steps = realloc(graphs[s[0]].steps, graphs[s[0]].size + piece.size);
+	memcpy(graphs[s[0]].steps + graphs[s[0]].size, piece.data, piece.size);
+	graphs[s[0]].size += piece.size;
+	graphs[s[0]].more = s[1] != 0;
+}
+
+static void launch_graph(uint32_t number) {
+	if (number >= sizeof graphs / sizeof graphs[0] || graphs[number].steps == NULL || graphs[number].more)
+		fail("a launch of a graph that is not there");
+	for (size_t at = 0; at < graphs[number].size;) {
+		uint32_t head[2];
+		memcpy(head, graphs[number].steps + at, sizeof head);
+		struct wire_header step = {.op = (uint16_t)head[0]};
+		handle(&step, graphs[number].steps + at + sizeof head, head[1]);
+		at += sizeof head + head[1];
+	}
+}
+
+static void destroy_graph(uint32_t number) {
+	if (number >= sizeof graphs / sizeof graphs[0] || graphs[number].steps == NULL)
+		fail("the end of a graph that is not there");
+	free(graphs[number].steps);
+	graphs[number].steps = NULL;
+}
+
 static void handle(const struct wire_header *h, const uint8_t *body, size_t size) {
 	struct wire_reader r = {body, body + size, false};
 	uint64_t q[7] = {0};
@@ -383,6 +425,17 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 	case WIRE_TEXTURE_CREATE:
 		q[0] = ++textures;
 		reply(h->slot, 0, q, 8);
+		break;
+	case WIRE_GRAPH_DEFINE:
+		define_graph(&r);
+		break;
+	case WIRE_GRAPH_LAUNCH:
+		wire_get(&r, s, 8);
+		launch_graph(s[0]);
+		break;
+	case WIRE_GRAPH_DESTROY:
+		wire_get(&r, s, 4);
+		destroy_graph(s[0]);
 		break;
 	case WIRE_RESET:
 		allocations = 0;

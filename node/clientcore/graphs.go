@@ -1,0 +1,426 @@
+package clientcore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+// Graphs. The program's library sends once what the launch of a graph does (wire.GraphDefine): the
+// messages that it would send for it, called steps, in an order that their dependencies allow. A
+// launch is then one message, and is done in one of two ways.
+//
+//   - Step by step, each as if it were a message of its own. That is always right, and on devices that
+//     know no graphs it is all there is.
+//   - As a whole (Run), where the device runs graphs by itself, everything that the client has is
+//     there, and nobody wants to look at single kernels. Streams and events between the steps become
+//     dependencies.
+//
+// A launch that waits in the middle, for memory say, remembers how many of its steps were done
+// (Head.Step). All else about it is in the message and in the definition.
+
+// Graph is a definition.
+type Graph struct {
+	Steps []byte
+	More  bool `json:",omitempty"` // the rest has not come
+
+	Launches int  `json:",omitempty"` // that were done step by step, also before it was defined anew
+	Whole    bool `json:",omitempty"` // contexts may have it as a whole
+
+	steps  []wire.Message // of Steps, if there is no more
+	run    *Run           // made of it; nil if it was not, or cannot be
+	single bool           // it cannot
+}
+
+// Run is a graph as a device runs it. One that is defined again is another Run.
+type Run struct {
+	Nodes   []Node
+	Kernels int
+
+	functions []uint32
+	ranges    []vmm.Range // that copies and fills use
+}
+
+// Node is one thing that a graph does: Launch, Copy or Fill, of which Stream does not count.
+type Node struct {
+	Op    Op
+	After []int // nodes before this one in the list that have ended when it begins
+}
+
+const (
+	// mostAtOnce is how many steps are performed before the executor is asked to go on: operations
+	// take room.
+	mostAtOnce = 256
+	// mostNodes is how many nodes the graphs of a client may have that devices run by themselves, and
+	// mostLinks how many dependencies one of them.
+	mostNodes, mostLinks = 1 << 16, 1 << 18
+	// runsAfter is after how many launches a graph is run as a whole: to build it for a device is not
+	// worth it for one that is launched once.
+	runsAfter = 1
+)
+
+func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
+	g := c.Graphs[d.Graph]
+	if g == nil || !g.More {
+		if g == nil && len(c.Graphs) >= maxObjects {
+			return true, tooMany("graphs")
+		}
+		g = c.redefined(d.Graph, g)
+	}
+	if len(d.Steps) > wire.MaxSteps-c.graphBytes {
+		c.dropGraph(d.Graph)
+		c.dropRun(d.Graph, g)
+		return true, fmt.Errorf("graphs of more than %d bytes: destroy those not used: %w", wire.MaxSteps, device.ErrOutOfMemory)
+	}
+	if c.Graphs == nil {
+		c.Graphs = map[uint32]*Graph{}
+	}
+	g.Steps = append(g.Steps, d.Steps...)
+	c.graphBytes += len(d.Steps)
+	g.More = d.More != 0
+	c.Graphs[d.Graph] = g
+	if err := g.decode(); err != nil {
+		return true, fmt.Errorf("%w: %w", err, ErrProtocol)
+	}
+	return true, nil
+}
+
+// redefined is an empty definition in the place of one that there may be. What devices have made of
+// that they may change to what the new one is.
+func (c *Core) redefined(id uint32, before *Graph) *Graph {
+	if before == nil {
+		return &Graph{}
+	}
+	delete(c.Graphs, id)
+	c.graphBytes -= len(before.Steps)
+	return &Graph{Launches: before.Launches, Whole: before.Whole}
+}
+
+// decode reads the steps of a definition that is complete.
+func (g *Graph) decode() (err error) {
+	if !g.More {
+		g.steps, err = wire.DecodeSteps(g.Steps)
+	}
+	return err
+}
+
+func (c *Core) graphDestroy(_ *Message, d *wire.GraphDestroy) (bool, error) {
+	c.dropGraph(d.Graph) // which may be none: a fault came before, or a reset
+	return true, nil
+}
+
+// dropGraph forgets a definition, and what devices have made of it.
+func (c *Core) dropGraph(id uint32) {
+	g := c.Graphs[id]
+	if g == nil {
+		return
+	}
+	delete(c.Graphs, id)
+	c.graphBytes -= len(g.Steps)
+	c.dropRun(id, g)
+}
+
+func (c *Core) dropRun(id uint32, g *Graph) {
+	for _, x := range c.Contexts {
+		if g.Whole {
+			c.emit(Op{Kind: DropGraph, Place: x.Place, Graph: id})
+		}
+	}
+	g.run, g.Whole = nil, false
+}
+
+// dropRuns forgets what was made of graphs whose kernels may be gone.
+func (c *Core) dropRuns() {
+	for _, id := range slices.Sorted(maps.Keys(c.Graphs)) {
+		g := c.Graphs[id]
+		c.dropRun(id, g)
+		g.single = false
+	}
+}
+
+// graphLaunch does what a graph says, in a stream.
+func (c *Core) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
+	g := c.Graphs[d.Graph]
+	if g == nil || g.More {
+		return true, fmt.Errorf("graph %d: %w", d.Graph, errHandle)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	step := 0
+	if c.Head != nil {
+		step = c.Head.Step
+	}
+	if step == 0 && c.runsWhole(g) {
+		c.runGraph(d, st, g)
+		return true, nil
+	}
+	for performed := len(c.ops); step < len(g.steps); step++ {
+		// What asks must not stand behind operations that may fail: while everything is on the
+		// device no step asks. And a kernel under guard needs the directory of its moment.
+		if n := len(c.ops) - performed; n >= mostAtOnce || n > 0 && (c.mapping != nil || !c.isReady()) {
+			c.ask(Op{Kind: GoOn})
+			return c.waitsAt(step), nil
+		}
+		done, err := c.step(m, g.steps[step], d.Stream)
+		if err != nil {
+			return true, err
+		}
+		if !done {
+			return c.waitsAt(step), nil
+		}
+		if c.mapping != nil {
+			c.mapping.choice = chosen{} // that was for this step
+		}
+	}
+	g.Launches++
+	return true, nil
+}
+
+// waitsAt remembers where a launch goes on that waits. It returns false, as handlers do then.
+func (c *Core) waitsAt(step int) bool {
+	c.reachedStep = step
+	if c.Head != nil {
+		c.Head.Step = step
+	}
+	return false
+}
+
+// step does one step of a graph.
+func (c *Core) step(m *Message, s wire.Message, stream uint32) (bool, error) {
+	in := func(named uint32) uint32 {
+		if named == wire.LaunchStream {
+			return stream
+		}
+		return named
+	}
+	switch d := s.(type) {
+	case *wire.Launch:
+		l := *d
+		l.Stream = in(d.Stream)
+		return c.launch(m, &l)
+	case *wire.CopyWithin:
+		l := *d
+		l.Stream = in(d.Stream)
+		return c.copyWithinMessage(m, &l)
+	case *wire.CopyWithin2D:
+		l := *d
+		l.Stream = in(d.Stream)
+		return c.copyWithin2D(m, &l)
+	case *wire.Fill:
+		l := *d
+		l.Stream = in(d.Stream)
+		return c.fill(m, &l)
+	case *wire.EventRecord:
+		return c.eventRecord(m, &wire.EventRecord{Event: d.Event, Stream: in(d.Stream)})
+	case *wire.StreamWait:
+		return c.streamWait(m, &wire.StreamWait{Stream: in(d.Stream), Event: d.Event})
+	}
+	return true, fmt.Errorf("%v in a graph: %w", s.Op(), ErrProtocol)
+}
+
+// runsWhole says whether a launch is given to the device as a whole.
+func (c *Core) runsWhole(g *Graph) bool {
+	if g.Launches < runsAfter || g.single || c.mapping != nil || len(c.Contexts) != 1 || len(c.Textures) > 0 || c.Outstanding() > 0 ||
+		!c.isReady() || !c.config.Devices[c.Lease.Device].Graphs {
+		return false
+	}
+	if g.run == nil {
+		if g.run = c.makeRun(g); g.run == nil {
+			g.single = true
+			return false
+		}
+	}
+	for _, r := range g.run.ranges {
+		if c.space.Check(r) != nil {
+			return false
+		}
+	}
+	for _, n := range g.run.functions {
+		if f := c.Modules.Functions[n]; c.usable(&f) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// runGraph gives a graph to the device.
+func (c *Core) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
+	if !c.Lease.Began {
+		c.Lease.begin(c)
+	}
+	at := c.place()
+	for range g.run.Kernels {
+		c.Activity.launched(c, true)
+	}
+	c.give(d.Stream, st, at)
+	if g.run.Kernels > 0 {
+		c.space.Launched(at, nil)
+	} else {
+		for _, r := range g.run.ranges {
+			c.written(at, r)
+		}
+	}
+	o := c.next(RunGraph)
+	o.Place, o.Stream, o.Graph, o.Run = at, d.Stream, d.Graph, g.run
+	g.Whole = true
+}
+
+// makeRun makes of the steps of a graph what a device runs by itself; nil if that cannot be, and the
+// steps, done one by one, say why.
+func (c *Core) makeRun(g *Graph) *Run {
+	nodes := 0
+	for _, other := range c.Graphs {
+		if other.run != nil {
+			nodes += len(other.run.Nodes)
+		}
+	}
+	if len(g.steps) > mostNodes-nodes {
+		return nil
+	}
+	b := runBuilder{c: c, run: &Run{}, ends: map[uint32][]int{}, events: map[uint32][]int{}, seen: map[uint32]bool{}}
+	for _, s := range g.steps {
+		if !b.add(s) {
+			return nil
+		}
+	}
+	if len(b.run.Nodes) == 0 {
+		return nil
+	}
+	return b.run
+}
+
+// runBuilder makes a Run. What a stream was given last is what its next node comes behind.
+type runBuilder struct {
+	c      *Core
+	run    *Run
+	ends   map[uint32][]int // nodes that the next one of a stream comes behind
+	events map[uint32][]int // nodes that an event stands for
+	seen   map[uint32]bool  // functions
+	links  int
+}
+
+// add takes a step. It returns false if no device could do it within a graph.
+func (b *runBuilder) add(s wire.Message) bool {
+	switch d := s.(type) {
+	case *wire.Launch:
+		f, ok := b.c.Modules.Functions[d.Function]
+		if !ok || len(d.Params) != f.Info.ParamSize {
+			return false
+		}
+		if !b.seen[d.Function] {
+			b.seen[d.Function] = true
+			b.run.functions = append(b.run.functions, d.Function)
+		}
+		b.run.Kernels++
+		return b.node(d.Stream, Op{Kind: Launch, Module: f.Module, Function: d.Function, Name: f.Info.Name, How: howOf(d)})
+	case *wire.CopyWithin:
+		return b.copies(d.Stream, line(d.Dst, d.Size), line(d.Src, d.Size))
+	case *wire.CopyWithin2D:
+		return b.copies(d.Stream, Area{d.Dst, d.DstPitch, d.Width, d.Height}, Area{d.Src, d.SrcPitch, d.Width, d.Height})
+	case *wire.Fill:
+		to, err := filled(d)
+		if err != nil {
+			return false
+		}
+		if to.Width == 0 || to.Height == 0 {
+			return true
+		}
+		return b.uses(to) && b.node(d.Stream, Op{Kind: Fill, To: to, Value: d.Value, Width: int(d.Width)})
+	case *wire.EventRecord:
+		b.events[d.Event] = slices.Clone(b.ends[d.Stream])
+		return b.linked(len(b.ends[d.Stream]))
+	case *wire.StreamWait:
+		ended, ok := b.events[d.Event]
+		if !ok { // it may have been recorded outside the graph
+			return false
+		}
+		for _, n := range ended {
+			if !slices.Contains(b.ends[d.Stream], n) {
+				b.ends[d.Stream] = append(b.ends[d.Stream], n)
+			}
+		}
+		return b.linked(len(ended))
+	}
+	return false
+}
+
+func (b *runBuilder) copies(stream uint32, to, from Area) bool {
+	if to.Width == 0 || to.Height == 0 {
+		return true
+	}
+	return b.uses(to) && b.uses(from) && b.node(stream, Op{Kind: Copy, To: to, From: from})
+}
+
+// uses notes that a copy or a fill uses memory, which must be the client's own.
+func (b *runBuilder) uses(a Area) bool {
+	r, err := a.Span()
+	if err != nil || b.c.space.Check(r) != nil || b.c.sharesRange(r) {
+		return false
+	}
+	b.run.ranges = append(b.run.ranges, r)
+	return true
+}
+
+// node puts a node behind what its stream was given.
+func (b *runBuilder) node(stream uint32, o Op) bool {
+	after := b.ends[stream]
+	b.ends[stream] = []int{len(b.run.Nodes)}
+	b.run.Nodes = append(b.run.Nodes, Node{Op: o, After: after})
+	return b.linked(len(after))
+}
+
+// linked counts dependencies, of which a hostile definition could have very many.
+func (b *runBuilder) linked(n int) bool {
+	b.links += n
+	return b.links <= mostLinks
+}
+
+// copiedGraphs are definitions of which the bytes can be taken away.
+func copiedGraphs(all map[uint32]*Graph) map[uint32]*Graph {
+	if len(all) == 0 {
+		return nil
+	}
+	made := make(map[uint32]*Graph, len(all))
+	for id, g := range all {
+		made[id] = &Graph{Steps: g.Steps, More: g.More, Launches: g.Launches}
+	}
+	return made
+}
+
+// graphBlobs lets f change the bytes of definitions, always in the same order.
+func graphBlobs(all map[uint32]*Graph, f func([]byte) []byte) {
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if g := all[id]; g != nil { // else it is damaged, which check will say
+			g.Steps = f(g.Steps)
+		}
+	}
+}
+
+// checkGraphs reads the definitions of a client that was restored.
+func (c *Core) checkGraphs() error {
+	c.graphBytes = 0
+	for id, g := range c.Graphs {
+		if g == nil {
+			return fmt.Errorf("graph %d is nothing", id)
+		}
+		if err := g.decode(); err != nil {
+			return fmt.Errorf("graph %d: %w", id, err)
+		}
+		c.graphBytes += len(g.Steps)
+	}
+	if n := c.graphBytes; n > wire.MaxSteps {
+		return fmt.Errorf("%d bytes of graphs, where %d is the most", n, wire.MaxSteps)
+	}
+	for _, h := range []*Head{c.Head, c.Parked} {
+		if h != nil && h.Step < 0 {
+			return fmt.Errorf("step %d of a graph", h.Step)
+		}
+	}
+	return nil
+}

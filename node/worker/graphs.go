@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"muster/device"
+	"muster/node/clientcore"
+)
+
+// built is a graph of the client's as a device has it.
+type built struct {
+	run   *clientcore.Run // that it was made of
+	graph device.Graph    // nil: the device does not take it
+}
+
+// runGraph gives a device a graph as a whole, or, where that cannot be, all that it does, one
+// after the other in its stream.
+func (w *worker) runGraph(o *clientcore.Op) error {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return err
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	// Whoever traces the program wants to see its kernels. Parameters with addresses of variables
+	// that are elsewhere in this context are replaced launch by launch.
+	var graph device.Graph
+	if w.timeline == nil && g.shifts == nil {
+		graph = w.graph(g, o)
+	}
+	if graph == nil {
+		return w.runNodes(o)
+	}
+	if w.pace != nil {
+		if err := w.beforeLaunch(g, on); err != nil {
+			return err
+		}
+	}
+	if err := graph.Launch(on); err != nil {
+		return err
+	}
+	if w.pace != nil {
+		return w.afterLaunch(g, on)
+	}
+	return nil
+}
+
+// graph returns what a device has made of a graph; nil if it cannot.
+func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
+	b := g.graphs[o.Graph]
+	if b != nil && b.run == o.Run && (b.graph == nil || b.graph.Holds()) {
+		return b.graph
+	}
+	var before device.Graph
+	if b != nil && b.graph != nil && b.graph.Holds() {
+		before = b.graph
+	}
+	made, err := w.makeGraph(g, o.Run, before)
+	g.dropGraph(o.Graph)
+	if err != nil {
+		w.log.Debug("a graph is run kernel by kernel", "graph", o.Graph, "reason", err)
+	}
+	if g.graphs == nil {
+		g.graphs = map[uint32]*built{}
+	}
+	g.graphs[o.Graph] = &built{o.Run, made}
+	return made
+}
+
+func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
+	d, err := w.device(g.place.Index())
+	if err != nil {
+		return nil, err
+	}
+	grapher, ok := d.(device.Grapher)
+	if !ok {
+		return nil, nil
+	}
+	nodes := make([]device.GraphNode, len(run.Nodes))
+	for i := range run.Nodes {
+		o := &run.Nodes[i].Op
+		n := device.GraphNode{
+			After: run.Nodes[i].After, How: o.How, To: o.To.Addr, ToPitch: o.To.Pitch, From: o.From.Addr, FromPitch: o.From.Pitch,
+			Width: o.To.Width, Height: o.To.Height, Value: o.Value, Element: o.Width,
+		}
+		if o.Kind == clientcore.Launch {
+			if n.Function, err = g.function(o); err != nil {
+				return nil, err
+			}
+		}
+		nodes[i] = n
+	}
+	return grapher.NewGraph(g.context, nodes, before)
+}
+
+// runNodes does what a graph does. The order of its nodes is one that their dependencies allow.
+func (w *worker) runNodes(o *clientcore.Op) error {
+	for i := range o.Run.Nodes {
+		node := o.Run.Nodes[i].Op
+		node.Place, node.Stream = o.Place, o.Stream
+		if err := w.do(&node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropGraph closes what was made of a graph of the client's.
+func (g *gpu) dropGraph(id uint32) {
+	if b := g.graphs[id]; b != nil {
+		delete(g.graphs, id)
+		if b.graph != nil {
+			_ = b.graph.Close() // a fault is found by whoever submits work
+		}
+	}
+}
+
+// dropGraphs closes all of them: they take memory of the device that others may need now.
+func (g *gpu) dropGraphs() {
+	for id := range g.graphs {
+		g.dropGraph(id)
+	}
+}

@@ -32,6 +32,7 @@ type gpu struct {
 	modules  map[uint64]*loaded
 	shifts   shifts          // of all modules; nil if the program knows where their variables are
 	pinned   map[uint64]bool // granules of the program's memory
+	hostPins hostPins        // of the host copies
 
 	relays []device.Stream // for order with other contexts
 

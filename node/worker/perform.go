@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -780,12 +781,18 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		}
 		drained = append(drained, g)
 	}
+	ready := w.now()
 	if brings {
 		w.touchAll(plan)
 	} else {
 		w.readyHost(plan)
 	}
 	legs := legs{since: w.now()}
+	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostPinWorth {
+		defer func(began clientcore.Time) {
+			w.log.Debug("memory was moved", "out", out, "in", in, "pages", (began - ready).String(), "took", (w.now() - began).String())
+		}(legs.since)
+	}
 	out := map[*gpu]bool{} // they copy to the host
 	for len(plan) > 0 {
 		step, steps := plan[0], together(plan)
@@ -887,6 +894,9 @@ func (w *worker) moveStep(step vmm.Step) error {
 	return fmt.Errorf("step %v is not known", step.Op)
 }
 
+// slowPages is from when on it is told how long making host memory ready took.
+const slowPages = 10 * time.Millisecond
+
 // leave moves everything off a device.
 func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if o.Kind == clientcore.Backup {
@@ -898,11 +908,15 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	} else if err == nil {
 		err = w.drain(g)
 	}
+	began := w.now()
 	if err == nil {
 		// What this costs is not told: it is done once, and moves that follow do without.
 		w.readyHost(o.Plan)
 	}
-	began := w.now()
+	if made := w.now() - began; made > slowPages {
+		w.log.Debug("pages were made and pinned on the host", "took", made.String())
+	}
+	began = w.now()
 	if err == nil {
 		err = w.move(o.Plan, false)
 	}

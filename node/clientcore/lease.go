@@ -330,7 +330,7 @@ func (c *Core) revoke(m control.Revoke) {
 }
 
 func (c *Core) beginRelease(reason string, stay uint64) {
-	c.Release = &Release{Keep: c.Lease.Held && !leavesForGood(reason), Answer: true}
+	c.Release = &Release{Keep: c.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true}
 	if c.Release.Keep {
 		c.Release.Stay = stay
 	}

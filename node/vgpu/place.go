@@ -375,7 +375,7 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		}
 		add(v, c.memoryReason(v))
 	}
-	stayWhereRoom(set, d, -lack)
+	c.stayWhereRoom(set, d, -lack)
 	return set, trade, true
 }
 

@@ -9,9 +9,9 @@ import (
 // Turns are decided by these numbers, beside Config.Quantum.
 const (
 	// moveParts bounds thrashing: a turn lasts at least so many times as long as moving
-	// its client's memory in and out took, so that moves take at most a seventh of the
+	// its client's memory in and out took, so that moves take at most an eighth of the
 	// time.
-	moveParts = 6
+	moveParts = 7
 	// maxStretch bounds waiting: no turn is made longer than so many quanta for that.
 	maxStretch = 4
 	// leastPart is the part of the quantum that the shortest turn has, however small
@@ -203,10 +203,11 @@ func (c *Core) oustReason(v *client) Reason {
 	return ForCredit
 }
 
-// stayWhereRoom lets those whose turn is over keep on d what is in nobody's way: spare is what
-// would be free if they kept nothing. Contexts stay first, which cost most to make again, and
-// then as much of their memory as there is room for: it need not be moved in either direction.
-func stayWhereRoom(set []victim, d *device, spare int64) {
+// stayWhereRoom lets those whose turn is over, and with turns also those who leave in an idle
+// moment, keep on d what is in nobody's way: spare is what would be free if they kept nothing.
+// Contexts stay first, which cost most to make again, and then as much of their memory as there
+// is room for: it need not be moved in either direction.
+func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 	for i := range set {
 		if set[i].why != ForQuantum || set[i].dev != d {
 			continue
@@ -216,9 +217,19 @@ func stayWhereRoom(set []victim, d *device, spare int64) {
 		}
 	}
 	for i := range set {
-		if v := &set[i]; v.why == ForQuantum && v.dev == d && spare > 0 {
-			v.keep = min(spare, int64(v.memory))
-			spare -= v.keep
+		v, room := &set[i], spare
+		switch {
+		case v.dev != d || v.state != Assigned:
+			continue
+		case v.why == ForMemory && c.cfg.Quantum > 0:
+			room -= int64(d.ContextCost) // it is closed if nothing else may stay
+		case v.why != ForQuantum:
+			continue
+		}
+		if v.keep = min(room, int64(v.memory)); v.keep > 0 {
+			spare = room - v.keep
+		} else {
+			v.keep = 0
 		}
 	}
 }

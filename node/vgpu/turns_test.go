@@ -246,7 +246,7 @@ func TestTimeIsSharedByWeight(t *testing.T) {
 	}
 }
 
-// Where moving costs much, turns are longer, so that moves take at most a seventh of the time;
+// Where moving costs much, turns are longer, so that moves take at most an eighth of the time;
 // but not beyond a bound.
 func TestMovesAreWorthwhile(t *testing.T) {
 	for _, c := range []struct {

@@ -234,7 +234,7 @@ type Effect struct {
 	Lease  int      // Grant: how often the client was bound by now, from 1
 	On     bool     // Watch
 	Reason Reason   // Revoke, Deny
-	Keep   uint64   // Revoke: how many bytes of the client's memory may stay on the device
+	Keep   uint64   // Revoke: how many bytes of the client's memory may stay on the device, with its context
 }
 
 func (e Effect) String() string {

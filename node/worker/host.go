@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/model"
 	"muster/vmm"
 	"muster/wire"
@@ -226,7 +227,7 @@ func (h *hostMemory) span(r vmm.Range) (first, last int) {
 // read copies a range out.
 func (h *hostMemory) read(to []byte, addr uint64) {
 	_ = h.each(vmm.Range{Addr: addr, Size: uint64(len(to))}, func(at uint64, piece []byte) error {
-		copy(to[at-addr:], piece)
+		together.Copy(to[at-addr:], piece)
 		return nil
 	})
 }

@@ -1,11 +1,10 @@
 package worker
 
 import (
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
+	"muster/internal/together"
 	"muster/vmm"
 )
 
@@ -39,11 +38,12 @@ type hostPin struct {
 
 // readyHost makes host copies ready for what a plan copies: what is written gets its side, and
 // its pages by several threads at once; all of it is pinned where that may be. Nothing runs
-// on the devices. It is called again for the same plan at no cost.
-func (w *worker) readyHost(plan vmm.Plan) {
+// on the devices. It is called again for the same plan at no cost, and says whether it pinned
+// anything.
+func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
 	w.touchAll(plan)
 	if w.host.dir != "" || plan.Bytes(vmm.CopyOut)+plan.Bytes(vmm.CopyIn) < hostPinWorth {
-		return // files of a disk cannot be pinned
+		return false // files of a disk cannot be pinned
 	}
 	var fresh [][]byte
 	for _, step := range plan {
@@ -65,8 +65,10 @@ func (w *worker) readyHost(plan vmm.Plan) {
 		g := w.gpus[step.Device]
 		for _, r := range w.unpinnedHost(g, step.Range) {
 			w.pinHost(g, r)
+			pinned = true
 		}
 	}
+	return pinned
 }
 
 // touchAll gives what a plan writes on the host its side.
@@ -190,49 +192,35 @@ func (w *worker) copyHost(steps vmm.Plan) (failed vmm.Step, err error) {
 
 // touchTogether makes the pages of memory whose contents do not count, with several threads.
 func touchTogether(pieces [][]byte) {
-	eachTogether(pieces, func(piece []byte) bool {
-		for at := 0; at < len(piece); at += 4096 {
-			piece[at] = 0
+	together.Do(len(pieces), func(i int) {
+		for at := 0; at < len(pieces[i]); at += 4096 {
+			pieces[i][at] = 0
 		}
-		return true
 	})
 }
 
-// eachTogether calls f for all pieces, with several threads if there are several, until it
-// returns false.
-func eachTogether(pieces [][]byte, f func([]byte) bool) {
-	var next atomic.Int64
-	some := func() {
-		for i := next.Add(1) - 1; i < int64(len(pieces)) && f(pieces[i]); i = next.Add(1) - 1 {
-		}
-	}
-	var others sync.WaitGroup
-	for range min(len(pieces), max(runtime.GOMAXPROCS(0)/2, 1)) - 1 {
-		others.Go(some)
-	}
-	some()
-	others.Wait()
-}
-
 // readyAhead makes the pages that the client's memory will need on the host when it has to leave
-// its device, beside everything else: another client waits for the device. It changes no
-// contents. Where the system cannot do that (Linux before 5.14), pages are made when they are
-// needed.
+// its device, beside everything else: another client waits for the device, or has had it. It
+// changes no contents. Where the system cannot do that (Linux before 5.14), pages are made when
+// they are needed.
 func (w *worker) readyAhead() {
 	const populate = 23 // MADV_POPULATE_WRITE
-	if w.host.dir != "" || w.core.Dirty() < hostPinWorth || !w.readying.CompareAndSwap(false, true) {
+	if w.host.dir != "" || !w.readying.CompareAndSwap(false, true) {
 		return
 	}
 	pieces, bytes := w.host.lacking(w.core.Allocations())
 	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil || bytes > uint64(machine.Freeram)*uint64(machine.Unit)/roomShare {
+	if err := syscall.Sysinfo(&machine); err != nil || bytes < hostPinWorth || bytes > uint64(machine.Freeram)*uint64(machine.Unit)/roomShare {
 		w.readying.Store(false)
 		return
 	}
 	w.others.Go(func() {
 		defer w.readying.Store(false)
-		eachTogether(pieces, func(piece []byte) bool {
-			return w.ctx.Err() == nil && w.watched.Load() && syscall.Madvise(piece, populate) == nil
+		var refused atomic.Bool
+		together.Do(len(pieces), func(i int) {
+			if w.ctx.Err() == nil && !refused.Load() && syscall.Madvise(pieces[i], populate) != nil {
+				refused.Store(true)
+			}
 		})
 	})
 }

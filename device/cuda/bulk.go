@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"unsafe"
+
+	"muster/internal/together"
 )
 
 // Large copies of memory that is not pinned, by whoever submits them: through a few pinned
@@ -59,7 +61,7 @@ func (s *stream) bulkIn(dst uint64, src []byte) error {
 			if err != nil {
 				return err
 			}
-			copyTogether(into.memory, part)
+			together.Copy(into.memory, part)
 			err = s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), into.memory[:len(part)]) })
 			if err == nil {
 				err = s.markBuffer(into)
@@ -83,7 +85,7 @@ func (s *stream) bulkOut(dst []byte, src uint64) error {
 			if err := s.c.waitBuffer(p.from); err != nil {
 				return err
 			}
-			copyTogether(p.to, p.from.memory[:len(p.to)])
+			together.Copy(p.to, p.from.memory[:len(p.to)])
 			return nil
 		}
 		for at := 0; at < len(dst); at += bulkPiece {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -153,11 +154,18 @@ func (c *gpuContext) wait(ctx context.Context, done func() (bool, error)) error 
 			runtime.Gosched()
 			continue
 		}
-		time.Sleep(nap)
+		rest(nap)
 		if looks%looksPerStep == 0 {
 			nap = min(2*nap, longestNap)
 		}
 	}
+}
+
+// rest sleeps for a moment, by the system's clock: where nothing else runs, Go's own timers make
+// a millisecond of less.
+func rest(moment time.Duration) {
+	t := syscall.NsecToTimespec(int64(moment))
+	_ = syscall.Nanosleep(&t, nil) // a signal may end it early
 }
 
 // Memory returns what is free on the device, and its size.

@@ -1,10 +1,6 @@
 package cuda
 
-import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // ring hands out parts of a buffer and takes them back in the same order.
 type ring struct {
@@ -39,21 +35,3 @@ func (r *ring) take(n int) (room, bool) {
 
 // give brings a part back, and all that was handed out before it.
 func (r room) give() { r.ring.given.Store(r.end) }
-
-// copyTogether copies with several threads, if there is much: one alone is slower than
-// the device's bus.
-func copyTogether(dst, src []byte) {
-	const share = 128 << 10
-	shares := min(len(src)/share, runtime.GOMAXPROCS(0)/2, 8)
-	if shares < 2 {
-		copy(dst, src)
-		return
-	}
-	n := (len(src) + shares - 1) / shares
-	var others sync.WaitGroup
-	for at := n; at < len(src); at += n {
-		others.Go(func() { copy(dst[at:], src[at:min(at+n, len(src))]) })
-	}
-	copy(dst, src[:n])
-	others.Wait()
-}

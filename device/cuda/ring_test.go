@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"bytes"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -46,18 +45,4 @@ func TestRing(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCopyTogether(t *testing.T) {
-	for _, size := range []int{0, 1, 100, 1 << 18, 1<<18 + 1, 1<<20 - 1, 1 << 20, 3<<20 + 5} {
-		src := make([]byte, size)
-		for i := range src {
-			src[i] = byte(i * 7 >> 3)
-		}
-		dst := make([]byte, size+1)
-		copyTogether(dst[:size], src)
-		if !bytes.Equal(dst[:size], src) || dst[size] != 0 {
-			t.Errorf("%d bytes differ", size)
-		}
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/internal/together"
 )
 
 // stream is a stream of the driver's.
@@ -111,7 +112,7 @@ func (s *stream) submitIn(dst uint64, src []byte) error {
 		return s.bulkIn(dst, src)
 	}
 	return s.staged(src, func(at int, part []byte, r room) error {
-		if err := s.callLocked(func() { copyTogether(r.memory, part) }); err != nil {
+		if err := s.callLocked(func() { together.Copy(r.memory, part) }); err != nil {
 			return err
 		}
 		if err := s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) }); err != nil {
@@ -146,7 +147,7 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 			return err
 		}
 		return s.callLocked(func() {
-			copyTogether(part, r.memory)
+			together.Copy(part, r.memory)
 			r.give()
 		})
 	})
@@ -184,7 +185,7 @@ func (s *stream) submitTaken(dst uint64, src []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.staged(src, func(at int, part []byte, r room) error {
-		copyTogether(r.memory, part)
+		together.Copy(r.memory, part)
 		s.silent = true
 		return s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) })
 	})

@@ -281,7 +281,7 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	case control.Deny:
 		c.Lease.denied(m.Reason)
 	case control.Revoke:
-		c.revoke(m.Reason)
+		c.revoke(m)
 	case control.Lost:
 		c.lost(m.Device, m.Reason)
 	case control.Committed:
@@ -408,7 +408,7 @@ func (c *Core) advance() ([]Op, error) {
 			c.stepRelease()
 		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
 			c.Lease.Wanted = false
-			c.beginRelease(c.Lease.WantedFor)
+			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep)
 		case len(c.Further) > 0 && c.leavesFurther():
 		case c.Head != nil && !c.retry():
 			return c.ops, c.ended

@@ -133,7 +133,7 @@ func (c *Core) leavesFurther() bool {
 			continue
 		}
 		if p := c.config.Devices[f.Device].Place; c.context(p) != nil {
-			c.leave(p, true)
+			c.leave(p, true, 0)
 			return true
 		}
 		c.giveUp(f)
@@ -198,7 +198,7 @@ func (c *Core) together() (bool, error) {
 	}
 	c.Together = true
 	if len(c.Contexts) > 1 {
-		c.leave(c.Contexts[len(c.Contexts)-1].Place, true)
+		c.leave(c.Contexts[len(c.Contexts)-1].Place, true, 0)
 		return false, nil
 	}
 	c.giveUpAll()

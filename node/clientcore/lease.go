@@ -27,8 +27,9 @@ type Lease struct {
 	// A revocation waits until the program's functions have returned: one of them
 	// may wait for another thread of the program's, which waits for us. But not
 	// while the lease is to grow: the revocation is the answer to that.
-	Wanted    bool
-	WantedFor string
+	Wanted     bool
+	WantedFor  string
+	WantedKeep uint64 `json:",omitempty"` // see Release.Stay
 
 	// Began says that a kernel was launched under the lease, and Moved how long making the
 	// client's memory and context ready for it took. They are not written for a client
@@ -96,6 +97,7 @@ type Context struct {
 // Release is a lease on its way back.
 type Release struct {
 	Keep   bool          // the context stays open
+	Stay   uint64        `json:",omitempty"` // how many bytes of memory may stay with it
 	Asked  bool          // the executor was told to leave
 	Answer bool          // the daemon waits for word, though no lease is held
 	Took   time.Duration `json:",omitempty"` // how long moving the memory took
@@ -208,6 +210,9 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case !l.Held:
 		l.Wanting = true
+		if x := c.anyContext(); x != nil { // what stayed there must have room until it is moved
+			bytes = max(bytes, c.beside()+c.space.Mapped(x.Place))
+		}
 		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.only()})
 		return false, nil
 	case bytes <= l.Memory:
@@ -220,7 +225,7 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case l.Wanted:
 		l.Wanted = false
-		c.beginRelease(l.WantedFor)
+		c.beginRelease(l.WantedFor, l.WantedKeep)
 		return false, nil
 	case !l.Growing:
 		l.Growing = true
@@ -249,7 +254,7 @@ func (c *Core) only() int {
 // it; another that is open elsewhere is left first.
 func (c *Core) open() {
 	if n := len(c.Contexts); n > 0 { // that at home last
-		c.leave(c.Contexts[n-1].Place, true)
+		c.leave(c.Contexts[n-1].Place, true, 0)
 		return
 	}
 	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
@@ -316,16 +321,19 @@ func (c *Core) carried(from, to vmm.Place, bytes uint64) {
 
 // revoke takes note that the daemon wants the device back, or what the client
 // keeps on one that it has left.
-func (c *Core) revoke(reason string) {
+func (c *Core) revoke(m control.Revoke) {
 	if c.Outstanding() > 0 && !c.Lease.Growing {
-		c.Lease.Wanted, c.Lease.WantedFor = true, reason
+		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep = true, m.Reason, m.Keep
 		return
 	}
-	c.beginRelease(reason)
+	c.beginRelease(m.Reason, m.Keep)
 }
 
-func (c *Core) beginRelease(reason string) {
-	c.Release = &Release{Keep: c.Lease.Held && !leavesForGood(reason), Answer: true}
+func (c *Core) beginRelease(reason string, stay uint64) {
+	c.Release = &Release{Keep: c.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true}
+	if c.Release.Keep {
+		c.Release.Stay = stay
+	}
 }
 
 // stepRelease lets what runs end, moves the client's memory to the host and gives
@@ -333,12 +341,12 @@ func (c *Core) beginRelease(reason string) {
 func (c *Core) stepRelease() {
 	r := c.Release
 	if n := len(c.Contexts); n > 1 {
-		c.leave(c.Contexts[n-1].Place, true)
+		c.leave(c.Contexts[n-1].Place, true, 0)
 		return
 	}
 	if !r.Asked && len(c.Contexts) > 0 {
 		r.Asked = true
-		c.leave(c.Contexts[0].Place, !r.Keep)
+		c.leave(c.Contexts[0].Place, !r.Keep, r.Stay)
 		return
 	}
 	c.Release = nil
@@ -351,9 +359,16 @@ func (c *Core) stepRelease() {
 	}
 }
 
-// leave has everything moved off a device. If shut, the context is closed.
-func (c *Core) leave(p vmm.Place, shut bool) {
-	plan := c.space.Evict(p, 0)
+// leave has everything moved off a device, but for what may stay there beside the context. If
+// shut, that is closed.
+func (c *Core) leave(p vmm.Place, shut bool, stay uint64) {
+	var plan vmm.Plan
+	stay -= min(stay, c.beside())
+	if mapped := c.space.Mapped(p); shut || stay == 0 {
+		plan = c.space.Evict(p, 0)
+	} else if mapped > stay {
+		plan = c.space.Evict(p, mapped-stay)
+	}
 	if len(plan) > 0 {
 		c.stats.Swaps++
 		c.count(plan)
@@ -425,7 +440,7 @@ func (c *Core) closeContexts() {
 	}
 }
 
-// letGo gives the lease back; nothing of the client's memory is on the device.
+// letGo gives the lease back; nothing of the client's memory is on the device but what may stay.
 func (c *Core) letGo(took time.Duration) {
 	c.Activity.stop(c)
 	c.Lease = Lease{Number: c.Lease.Number}
@@ -433,10 +448,10 @@ func (c *Core) letGo(took time.Duration) {
 	c.say(control.Report{Stats: c.Stats()})
 }
 
-// keeps is what contexts take that stay open without a lease.
+// keeps is what contexts take that stay open without a lease, and memory that stayed there.
 func (c *Core) keeps() (bytes uint64) {
 	for _, x := range c.Contexts {
-		bytes += x.Cost + c.beside()
+		bytes += x.Cost + c.beside() + c.space.Mapped(x.Place)
 	}
 	return bytes
 }

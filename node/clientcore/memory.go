@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/device"
 	"muster/vmm"
@@ -378,6 +379,24 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 	return true, nil
 }
 
+// largeFill is how many bytes are filled on the device though they are not there: on the host
+// that would take longer than getting it, and all would have to be copied.
+const largeFill = 64 << 20
+
+// fillsThere says whether memory that is not on the device is filled there: it is large, nothing
+// has been written to it, and no more than the device could hold.
+func (c *Core) fillsThere(r vmm.Range) bool {
+	if r.Size < largeFill || c.Faulted != nil {
+		return false
+	}
+	if _, written := c.space.Shares([]vmm.Range{r}, nil); written > 0 {
+		return false
+	}
+	return slices.ContainsFunc(c.config.Devices, func(d Device) bool {
+		return d.Memory >= d.ContextCost+c.beside()+c.space.Chunked()
+	})
+}
+
 func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	to, err := filled(d)
 	if err != nil {
@@ -392,6 +411,16 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 		return true, err
 	}
 	at, x, err := c.where(st, r)
+	if err == nil && at == onHost && c.fillsThere(r) {
+		ok, unable := c.ready(need{ranges: []vmm.Range{r}})
+		switch {
+		case unable != nil: // there is no device for it now: it is done here
+		case !ok:
+			return false, nil
+		default:
+			at, x = onDevice, c.here()
+		}
+	}
 	if err != nil || at == later {
 		return err != nil, err
 	}

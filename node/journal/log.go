@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+
+	"muster/internal/together"
 )
 
 // Kinds of records in the log.
@@ -94,7 +96,7 @@ func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
 	j.publish(len(b))
 	return func(data []byte) {
 		j.write(e, func(message []byte) {
-			copy(b[dataHead:][:n], data)
+			together.Copy(b[dataHead:][:n], data[:min(n, uint64(len(data)))])
 			j.store64(message, atData, at+1)
 		})
 	}
@@ -111,7 +113,7 @@ func (j *Journal) Attach(e Entry, data []byte) bool {
 		return false
 	}
 	binary.LittleEndian.PutUint64(b[atBytes:], uint64(len(data)))
-	copy(b[dataHead:], data)
+	together.Copy(b[dataHead:], data)
 	j.publish(len(b))
 	j.store64(j.current()[j.log+e.at-1:], atData, at+1)
 	return true

@@ -107,7 +107,7 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 		d.used += x.taken()
 	}
 	if d.overfull() || d.bound > d.Slots || why == ForMove || (x.part == nil && x.user.limit > 0 && x.user.slots > x.user.limit) {
-		c.revoke(victim{x, why})
+		c.revoke(victim{client: x, why: why})
 	}
 }
 

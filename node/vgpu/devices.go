@@ -136,7 +136,7 @@ func (e Move) apply(c *Core) bool {
 	switch {
 	case x.state == Assigned && !x.revoking:
 		c.endGrow(x) // the Revoke is the answer
-		c.revoke(victim{x, ForMove})
+		c.revoke(victim{client: x, why: ForMove})
 	case x.state == Ready && x.claim != nil && x.claim.dev != d:
 		c.drop(x.claim)
 	}
@@ -342,11 +342,11 @@ func (c *Core) evacuate() {
 			if x.moving == byNothing {
 				x.moving = byDrain
 			}
-			c.revoke(victim{x, ForDrain})
+			c.revoke(victim{client: x, why: ForDrain})
 		}
 		for _, x := range d.keepers {
 			if !x.revoking {
-				c.revoke(victim{x, ForDrain})
+				c.revoke(victim{client: x, why: ForDrain})
 			}
 		}
 	}

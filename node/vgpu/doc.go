@@ -128,7 +128,7 @@
 //     bound to the device or waits for it, and is divided by weight; what others
 //     owe the client is added. Nobody has less than an eighth of a quantum; the
 //     others give that in proportion to what they have beyond it.
-//   - Six times what moving the client's memory in and out took the last time, but
+//   - Seven times what moving the client's memory in and out took the last time, but
 //     no more than four quanta.
 //
 // So nobody waits for longer than the number of clients times the quantum, and
@@ -144,7 +144,10 @@
 // restless: it must be idle for as long as a move takes before it is told so again.
 //
 // A turn that is over is told with ForQuantum: the context may stay open for the
-// next turn. If it would be in the way of the client that comes, it is ForRoom.
+// next turn. If it would be in the way of the client that comes, it is ForRoom. With it
+// Keep says how many bytes of the client's memory are in nobody's way and may stay, too;
+// also for a client that has to leave in an idle moment (ForMemory), whose context may
+// then stay as well.
 //
 // # Growing
 //
@@ -286,7 +289,7 @@
 // # Kept bytes
 //
 // A client that lets go may keep bytes on the device, as for a context that is
-// left open. They count as taken. The client is told to let go of them (Revoke
+// left open and for memory that was in nobody's way. They count as taken. The client is told to let go of them (Revoke
 // with ForMemory) when others need them, (ForMove) before it is granted another
 // device, and (ForDrain) when the device is drained.
 //

@@ -145,14 +145,21 @@ func quoted(b []byte) string {
 // effectJSON has all fields that any kind of effect has; those of other kinds
 // are nil.
 type effectJSON struct {
-	Client *ClientID `json:"client"`
-	Device *DeviceID `json:"device,omitempty"`
-	Slot   *int      `json:"slot,omitempty"`
-	Memory *uint64   `json:"memory,omitempty"`
-	Lease  *int      `json:"lease,omitempty"`
-	On     *bool     `json:"on,omitempty"`
-	Reason *Reason   `json:"reason,omitempty"`
+	Client *ClientID  `json:"client"`
+	Device *DeviceID  `json:"device,omitempty"`
+	Slot   *int       `json:"slot,omitempty"`
+	Memory *uint64    `json:"memory,omitempty"`
+	Lease  *int       `json:"lease,omitempty"`
+	On     *bool      `json:"on,omitempty"`
+	Reason *Reason    `json:"reason,omitempty"`
+	Keep   *someBytes `json:"keep,omitzero"`
 }
+
+// someBytes is a number of bytes that is written if there are any.
+type someBytes uint64
+
+// IsZero says whether there are none.
+func (b someBytes) IsZero() bool { return b == 0 }
 
 // fields returns the fields of an effect's kind, which are the effect's own.
 func (e *Effect) fields() effectJSON {
@@ -161,7 +168,7 @@ func (e *Effect) fields() effectJSON {
 	case Grant:
 		f.Device, f.Slot, f.Memory, f.Lease = &e.Device, &e.Slot, &e.Memory, &e.Lease
 	case Revoke:
-		f.Device, f.Reason = &e.Device, &e.Reason
+		f.Device, f.Reason, f.Keep = &e.Device, &e.Reason, (*someBytes)(&e.Keep)
 	case Watch:
 		f.On = &e.On
 	case Deny:

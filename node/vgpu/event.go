@@ -259,7 +259,7 @@ func (e Released) apply(c *Core) bool {
 		x.stats.moving = saturated(x.stats.moving, x.tenure.out)
 		c.leave(x, Waiting, e.Keeps)
 		if x.dev != nil && x.dev.overfull() { // it was adopted, or another one beside it
-			c.revoke(victim{x, ForMemory})
+			c.revoke(victim{client: x, why: ForMemory})
 		}
 	case e.Keeps == 0 || x.revoking:
 		c.letGo(x, 0)

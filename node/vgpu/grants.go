@@ -369,7 +369,7 @@ func (c *Core) enforceLimit(g *grant) {
 		}
 		for _, x := range p.keepers {
 			if g.limit == 0 && !x.revoking {
-				c.revoke(victim{x, ForLimit})
+				c.revoke(victim{client: x, why: ForLimit})
 			}
 		}
 	}
@@ -386,7 +386,7 @@ func (c *Core) empty(d *device, why Reason) {
 	for _, x := range d.slots {
 		if x != nil && !x.revoking {
 			c.endGrow(x) // the Revoke is the answer
-			c.revoke(victim{x, why})
+			c.revoke(victim{client: x, why: why})
 		}
 	}
 }
@@ -403,7 +403,7 @@ func (c *Core) squeeze(d *device) {
 	for _, x := range d.keepers {
 		if (all || lack > 0) && !x.revoking {
 			lack -= x.taken()
-			c.revoke(victim{x, ForGrant})
+			c.revoke(victim{client: x, why: ForGrant})
 		}
 	}
 	for all || lack > 0 {
@@ -413,7 +413,7 @@ func (c *Core) squeeze(d *device) {
 		}
 		c.endGrow(x) // the Revoke is the answer
 		lack -= x.taken()
-		c.revoke(victim{x, ForGrant})
+		c.revoke(victim{client: x, why: ForGrant})
 	}
 }
 

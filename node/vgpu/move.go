@@ -99,7 +99,7 @@ func (c *Core) migrate() {
 		}
 		if x != nil {
 			x.target, x.moving, t.mover = t.id, byItself, x
-			c.revoke(victim{x, ForMove})
+			c.revoke(victim{client: x, why: ForMove})
 		}
 	}
 }

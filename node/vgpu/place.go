@@ -89,7 +89,8 @@ func (c *Core) outOfCredit(v *client) bool {
 // victim is a client that is to let go, and why.
 type victim struct {
 	*client
-	why Reason
+	why  Reason
+	keep int64 // bytes of its memory that may stay
 }
 
 func (c *Core) slotReason(v *client) Reason {
@@ -319,7 +320,7 @@ func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim,
 // moved is how many bytes of the victims must be copied out.
 func moved(set []victim) (bytes int64) {
 	for _, v := range set {
-		bytes += int64(v.memory)
+		bytes += int64(v.memory) - v.keep
 	}
 	return bytes
 }
@@ -332,7 +333,7 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		return slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 	}
 	add := func(v *client, why Reason) {
-		set = append(set, victim{v, why})
+		set = append(set, victim{client: v, why: why})
 		if v.dev == d {
 			lack -= v.taken()
 			needSlot = needSlot && v.state != Assigned
@@ -374,7 +375,7 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		}
 		add(v, c.memoryReason(v))
 	}
-	closeWhereFull(set, d, -lack)
+	c.stayWhereRoom(set, d, -lack)
 	return set, trade, true
 }
 
@@ -420,7 +421,7 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 	}
 	d.claims++
 	if x.dev != nil && x.dev != d {
-		set = append(set, victim{x, ForMove})
+		set = append(set, victim{client: x, why: ForMove})
 	}
 	c.collect(p, set)
 }
@@ -445,7 +446,7 @@ func (c *Core) revoke(v victim) {
 	v.revoking = true
 	v.tenure.idled = v.why == ForIdle || v.why == ForMemory
 	v.tenure.ousted = v.state == Assigned && (v.why == ForQuantum || v.why == ForRoom)
-	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why})
+	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why, Keep: uint64(v.keep)})
 }
 
 // reserve keeps others from a device on which a client that waited too long
@@ -485,7 +486,7 @@ func (c *Core) reserve(x *client) {
 			why = c.slotReason(v)
 		}
 		lack, needSlot = lack-v.taken(), false
-		c.revoke(victim{v, why})
+		c.revoke(victim{client: v, why: why})
 	}
 }
 
@@ -527,7 +528,7 @@ func (c *Core) answerGrow(x *client, d *device) {
 func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 	for _, v := range d.keepers {
 		if lack > 0 && mayStopKeeping(v) {
-			set = append(set, victim{v, ForMemory})
+			set = append(set, victim{client: v, why: ForMemory})
 			lack -= v.taken()
 		}
 	}
@@ -538,7 +539,7 @@ func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 		if v == nil {
 			return nil, false
 		}
-		set = append(set, victim{v, ForMemory})
+		set = append(set, victim{client: v, why: ForMemory})
 		lack -= v.taken()
 	}
 	return set, true

@@ -9,9 +9,9 @@ import (
 // Turns are decided by these numbers, beside Config.Quantum.
 const (
 	// moveParts bounds thrashing: a turn lasts at least so many times as long as moving
-	// its client's memory in and out took, so that moves take at most a seventh of the
+	// its client's memory in and out took, so that moves take at most an eighth of the
 	// time.
-	moveParts = 6
+	moveParts = 7
 	// maxStretch bounds waiting: no turn is made longer than so many quanta for that.
 	maxStretch = 4
 	// leastPart is the part of the quantum that the shortest turn has, however small
@@ -203,15 +203,33 @@ func (c *Core) oustReason(v *client) Reason {
 	return ForCredit
 }
 
-// closeWhereFull has those whose turn is over close their contexts if these would be in
-// the way: spare is what would be free on d if they did.
-func closeWhereFull(set []victim, d *device, spare int64) {
+// stayWhereRoom lets those whose turn is over, and with turns also those who leave in an idle
+// moment, keep on d what is in nobody's way: spare is what would be free if they kept nothing.
+// Contexts stay first, which cost most to make again, and then as much of their memory as there
+// is room for: it need not be moved in either direction.
+func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 	for i := range set {
 		if set[i].why != ForQuantum || set[i].dev != d {
 			continue
 		}
 		if spare -= int64(d.ContextCost); spare < 0 {
 			set[i].why = ForRoom
+		}
+	}
+	for i := range set {
+		v, room := &set[i], spare
+		switch {
+		case v.dev != d || v.state != Assigned:
+			continue
+		case v.why == ForMemory && c.cfg.Quantum > 0:
+			room -= int64(d.ContextCost) // it is closed if nothing else may stay
+		case v.why != ForQuantum:
+			continue
+		}
+		if v.keep = min(room, int64(v.memory)); v.keep > 0 {
+			spare = room - v.keep
+		} else {
+			v.keep = 0
 		}
 	}
 }

@@ -246,7 +246,7 @@ func TestTimeIsSharedByWeight(t *testing.T) {
 	}
 }
 
-// Where moving costs much, turns are longer, so that moves take at most a seventh of the time;
+// Where moving costs much, turns are longer, so that moves take at most an eighth of the time;
 // but not beyond a bound.
 func TestMovesAreWorthwhile(t *testing.T) {
 	for _, c := range []struct {
@@ -320,4 +320,59 @@ func TestSilentWorkersHaveTurns(t *testing.T) {
 		}
 	}
 	t.Error("it was never told to leave")
+}
+
+// Whoever leaves because its turn is over, or in an idle moment, keeps as much as the next one
+// leaves room for, and gets the device back as soon as that has left what it lacks.
+func TestWhatIsInNobodysWayStays(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		core, err := New(Config{Devices: []Device{{Name: "a", Slots: 4, Memory: 1000, ContextCost: 50}}, Quantum: time.Second, MaxIdle: time.Hour, MaxWait: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := Time(0)
+		revoked := func(all []Effect) (found *Effect) {
+			for i := range all {
+				if all[i].Kind == Revoke {
+					found = &all[i]
+				}
+			}
+			return found
+		}
+		core.Step(now, Attach{Client: 1, User: "u", Weight: 1})
+		core.Step(now, Attach{Client: 2, User: "v", Weight: 1})
+		core.Step(now, Want{Client: 1, Need: 750, Pinned: AnyDevice})
+		for turn := range 6 {
+			on, next := ClientID(turn%2+1), ClientID((turn+1)%2+1)
+			core.Step(now, Began{Client: on, Took: time.Millisecond})
+			all := core.Step(now, Want{Client: next, Need: 750, Pinned: AnyDevice})
+			now += 5 * time.Second
+			if all = append(all, core.Step(now, Tick{})...); idle {
+				all = append(all, core.Step(now, Idle{Client: on})...)
+			}
+			gone := revoked(all)
+			if gone == nil || gone.Client != on || gone.Keep != 150 {
+				t.Fatalf("turn %d, idle %v: %v", turn, idle, all)
+			}
+			core.Step(now, Ran{Client: on, Kernels: 1, Busy: time.Second})
+			all = core.Step(now, Released{Client: on, Keeps: 50 + gone.Keep, Took: time.Millisecond})
+			if len(all) == 0 || all[0].Kind != Grant || all[0].Client != next || all[0].Memory != 750 {
+				t.Fatalf("turn %d, idle %v: after that %v", turn, idle, all)
+			}
+			if d := core.all[0]; d.used > 1000 {
+				t.Fatalf("turn %d: %d of 1000 bytes are taken", turn, d.used)
+			}
+		}
+		// One who needs all of it takes what is kept, too.
+		core.Step(now, Began{Client: 1, Took: time.Millisecond})
+		core.Step(now, Attach{Client: 3, User: "w", Weight: 1})
+		core.Step(now, Want{Client: 3, Need: 950, Pinned: AnyDevice})
+		now += 5 * time.Second
+		all := core.Step(now, Tick{})
+		for _, e := range all {
+			if e.Kind == Revoke && e.Keep != 0 {
+				t.Errorf("idle %v: %v, where nothing may stay", idle, e)
+			}
+		}
+	}
 }

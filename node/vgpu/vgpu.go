@@ -174,8 +174,8 @@ const (
 	// Grant binds Client to Slot of Device with Memory bytes; for a client
 	// that is bound already it is the answer to Grow.
 	Grant Kind = iota
-	// Revoke takes everything back: the worker lets its kernels end, copies
-	// out, unmaps, and the daemon answers with Released (or Detach, Faulted).
+	// Revoke takes everything back but Keep bytes: the worker lets its kernels end,
+	// copies out, unmaps, and the daemon answers with Released (or Detach, Faulted).
 	// A client that is unbound but keeps bytes on Device is told to let go of
 	// them, and is answered for in the same way.
 	Revoke
@@ -234,6 +234,7 @@ type Effect struct {
 	Lease  int      // Grant: how often the client was bound by now, from 1
 	On     bool     // Watch
 	Reason Reason   // Revoke, Deny
+	Keep   uint64   // Revoke: how many bytes of the client's memory may stay on the device, with its context
 }
 
 func (e Effect) String() string {
@@ -241,6 +242,9 @@ func (e Effect) String() string {
 	case Grant:
 		return fmt.Sprintf("grant client %d device %d slot %d memory %d", e.Client, e.Device, e.Slot, e.Memory)
 	case Revoke:
+		if e.Keep > 0 {
+			return fmt.Sprintf("revoke client %d device %d, all but %d: %s", e.Client, e.Device, e.Keep, e.Reason)
+		}
 		return fmt.Sprintf("revoke client %d device %d: %s", e.Client, e.Device, e.Reason)
 	case Watch:
 		if e.On {

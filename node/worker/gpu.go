@@ -33,6 +33,7 @@ type gpu struct {
 	shifts   shifts          // of all modules; nil if the program knows where their variables are
 	pinned   map[uint64]bool // granules of the program's memory
 	graphs   map[uint32]*built
+	hostPins hostPins // of the host copies
 
 	relays []device.Stream // for order with other contexts
 

@@ -689,11 +689,14 @@ func (d *daemon) answer(m control.Want, dev int, memory uint64) {
 }
 
 // revoke wants back what is lent or kept.
-func (d *daemon) revoke(reason string) {
+func (d *daemon) revoke(reason string) { d.revokeBut(reason, 0) }
+
+// revokeBut is revoke of all but some bytes.
+func (d *daemon) revokeBut(reason string, keep uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.revoking = d.bound >= 0
-	d.say(control.Revoke{Reason: reason})
+	d.say(control.Revoke{Reason: reason, Keep: keep})
 }
 
 // hear waits until the worker has said something n times.

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/model"
 	"muster/vmm"
 	"muster/wire"
@@ -37,6 +39,12 @@ type hostMemory struct {
 
 	dir    string // of the files; "" in memory
 	warned bool   // that the disk is full
+
+	// maySpare is how many chunks may have pages that are not used.
+	maySpare func() int
+	// giving is told before pages of chunks on a side are given back: a device that has them
+	// pinned would go on with pages that are nobody's. It may be nil.
+	giving func(on uint8, r row)
 }
 
 // side is one mapping.
@@ -54,13 +62,27 @@ type hostChunk struct {
 	spare   bool   // the other side has pages
 }
 
-// maxSpare bounds the pages that are kept because they will be used again.
-const maxSpare = (256 << 20) / chunk
+// Pages that are not used are kept because they will be used again with the next base: making
+// pages costs several times what copying to them does. As many are kept as leastSpare or,
+// where the machine has much free memory, one part in spareShare of that.
+const (
+	leastSpare = (256 << 20) / chunk
+	spareShare = 4
+)
+
+// spareHere is how many chunks may have pages that are not used, on this machine now.
+func spareHere() int {
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil {
+		return leastSpare
+	}
+	return max(leastSpare, int(uint64(machine.Freeram)*uint64(machine.Unit)/spareShare/chunk))
+}
 
 // newHostMemory makes room for addresses of an arena, in memory or in a file
 // without a name in a folder; or in two files that were made before.
 func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, error) {
-	h := &hostMemory{base: arena.Addr, dir: dir, chunks: make([]hostChunk, arena.Size/chunk), which: make([]byte, (arena.Size/chunk+7)/8), now: 1}
+	h := &hostMemory{base: arena.Addr, dir: dir, chunks: make([]hostChunk, arena.Size/chunk), which: make([]byte, (arena.Size/chunk+7)/8), now: 1, maySpare: spareHere}
 	files := held
 	if len(held) == 0 {
 		files = []*os.File{nil}
@@ -165,6 +187,38 @@ func (h *hostMemory) each(r vmm.Range, f func(addr uint64, piece []byte) error) 
 	return nil
 }
 
+// bytes is the memory of a row of chunks on a side.
+func (h *hostMemory) bytes(r run) []byte {
+	return h.sides[r.on].bytes[r.offset() : r.offset()+r.size() : r.offset()+r.size()]
+}
+
+// lacking returns the memory that chunks of some ranges would be written to, as far as it is
+// not known to have pages, in pieces, and how many bytes that is.
+func (h *hostMemory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64) {
+	var rows runs
+	for _, r := range ranges {
+		first, last := h.span(r)
+		for i := first; i <= last; i++ {
+			c, on := &h.chunks[i], h.side(i)
+			if c.used && c.written != h.now && len(h.sides) == 2 {
+				on = 1 - on
+			} else if c.used {
+				continue
+			}
+			if !c.spare {
+				rows.add(i, on)
+			}
+		}
+	}
+	for _, r := range rows {
+		memory := h.bytes(r)
+		h.expect(memory)
+		pieces = append(pieces, slices.Collect(slices.Chunk(memory, hostPinMost*chunk))...)
+		bytes += uint64(len(memory))
+	}
+	return pieces, bytes
+}
+
 // span are the first and the last chunk of a range.
 func (h *hostMemory) span(r vmm.Range) (first, last int) {
 	return int((r.Addr - h.base) / chunk), int((r.Addr - h.base + r.Size - 1) / chunk)
@@ -173,7 +227,7 @@ func (h *hostMemory) span(r vmm.Range) (first, last int) {
 // read copies a range out.
 func (h *hostMemory) read(to []byte, addr uint64) {
 	_ = h.each(vmm.Range{Addr: addr, Size: uint64(len(to))}, func(at uint64, piece []byte) error {
-		copy(to[at-addr:], piece)
+		together.Copy(to[at-addr:], piece)
 		return nil
 	})
 }
@@ -224,14 +278,24 @@ func (h *hostMemory) leave(i int, keep bool) error {
 func (h *hostMemory) commit() {
 	h.now++
 	var gone runs
+	most := leastSpare
+	if len(h.moved)+h.spare > most {
+		most = h.maySpare()
+	}
 	for _, i := range h.moved {
 		c := &h.chunks[i]
 		switch {
 		case c.spare:
-		case h.dir == "" && h.spare < maxSpare && c.used:
+		case h.dir == "" && h.spare < most && c.used:
 			c.spare = true
 			h.spare++
 		default:
+			gone.add(i, 1-h.side(i))
+		}
+	}
+	for i := 0; i < len(h.chunks) && h.spare > most; i++ { // memory has become scarce
+		if c := &h.chunks[i]; c.spare {
+			h.unspare(c)
 			gone.add(i, 1-h.side(i))
 		}
 	}
@@ -459,7 +523,11 @@ func (h *hostMemory) write(on uint8, at, size int64) error {
 // punch gives the room of chunks on a side back. A file system that cannot do that
 // keeps it for later allocations there.
 func (h *hostMemory) punch(on uint8, row row) error {
-	s := h.sides[on%uint8(len(h.sides))]
+	on %= uint8(len(h.sides))
+	if h.giving != nil {
+		h.giving(on, row)
+	}
+	s := h.sides[on]
 	if s.file == nil {
 		return syscall.Madvise(s.bytes[row.offset():row.offset()+row.size()], syscall.MADV_DONTNEED)
 	}

@@ -855,6 +855,8 @@ func (p *program) disturb() {
 		p.daemon.revoke([]string{"memory", "move", "drain"}[p.r.IntN(3)])
 	case 2:
 		p.addNext()
+	case 3, 4:
+		p.daemon.revokeBut([]string{"quantum", "memory"}[p.r.IntN(2)], 2*mib*p.r.Uint64N(12))
 	default:
 		p.daemon.revoke("idle")
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
@@ -118,6 +120,9 @@ func (w *worker) do(o *clientcore.Op) error {
 		w.say(o.Message)
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)
+		if o.On {
+			w.readyAhead()
+		}
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
 		defer w.timeline.onHost(o)()
 		return w.onHost(o)
@@ -268,7 +273,8 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		w.keep(o)
 		return o.To.Rows(func(addr, offset, size uint64) error {
 			return w.host.each(vmm.Range{Addr: addr, Size: size}, func(at uint64, piece []byte) error {
-				copy(piece, o.Data[offset+at-addr:])
+				from := o.Data[offset+at-addr:]
+				together.Copy(piece, from[:min(len(from), len(piece))])
 				return nil
 			})
 		})
@@ -702,6 +708,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 			outcome.Legs, err = w.moveTimed(o.Plan, o.Now)
 			return err
 		})
+		outcome.Took -= w.once
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -783,11 +790,30 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		}
 		drained = append(drained, g)
 	}
+	ready := w.now()
+	w.once = 0
+	if brings {
+		w.touchAll(plan)
+	} else if w.readyHost(plan) && !w.pinsHost {
+		// What the first time costs is not told as a part of the move: those that follow do
+		// without, and they are what turns are measured by. A context that is opened again
+		// has to pin again.
+		w.once, w.pinsHost = w.now()-ready, true
+	}
 	legs := legs{since: w.now()}
+	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostPinWorth {
+		defer func(began clientcore.Time) {
+			w.log.Debug("memory was moved", "out", out, "in", in, "pages", (began - ready).String(), "took", (w.now() - began).String())
+		}(legs.since)
+	}
 	out := map[*gpu]bool{} // they copy to the host
-	for _, step := range plan {
-		if step.Op == vmm.CopyOut {
-			out[w.gpus[step.Device]] = true
+	for len(plan) > 0 {
+		step, steps := plan[0], sameWay(plan)
+		plan = plan[len(steps):]
+		for _, step := range steps {
+			if step.Op == vmm.CopyOut {
+				out[w.gpus[step.Device]] = true
+			}
 		}
 		if step.Op == vmm.CopyIn && len(out) > 0 { // what one device gives another may take
 			for g := range out {
@@ -799,11 +825,15 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 			legs.since = w.now()
 			clear(out)
 		}
-		if err := w.moveStep(step); err != nil {
-			return nil, fmt.Errorf("%v: %w", step, err)
-		}
 		if step.Op == vmm.CopyIn || step.Op == vmm.CopyOut {
-			legs.copies(step)
+			if step, err := w.copyHost(steps); err != nil {
+				return nil, fmt.Errorf("%v: %w", step, err)
+			}
+			for _, step := range steps {
+				legs.copies(step)
+			}
+		} else if err := w.moveStep(step); err != nil {
+			return nil, fmt.Errorf("%v: %w", step, err)
 		}
 	}
 	for _, g := range drained {
@@ -813,6 +843,16 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		legs.ended(g.place, w.now())
 	}
 	return legs.all, nil
+}
+
+// sameWay returns the steps at the beginning of a plan that are done at once: copies in the
+// same direction, or one step of another kind.
+func sameWay(plan vmm.Plan) vmm.Plan {
+	n := 1
+	for first := plan[0].Op; (first == vmm.CopyIn || first == vmm.CopyOut) && n < len(plan) && plan[n].Op == first; {
+		n++
+	}
+	return plan[:n]
 }
 
 // legs are what devices have copied in a move.
@@ -858,14 +898,6 @@ func (w *worker) moveStep(step vmm.Step) error {
 	switch step.Op {
 	case vmm.Map:
 		return g.context.Map(r.Addr, r.Size)
-	case vmm.CopyIn:
-		return w.host.each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) })
-	case vmm.CopyOut:
-		w.touch(r, true)
-		return w.host.each(r, func(addr uint64, piece []byte) error {
-			w.host.expect(piece)
-			return g.mover.CopyOut(piece, addr)
-		})
 	case vmm.Unmap:
 		if err := g.mover.Synchronise(w.ctx); err != nil {
 			return err
@@ -874,6 +906,9 @@ func (w *worker) moveStep(step vmm.Step) error {
 	}
 	return fmt.Errorf("step %v is not known", step.Op)
 }
+
+// slowPages is from when on it is told how long making host memory ready took.
+const slowPages = 10 * time.Millisecond
 
 // leave moves everything off a device.
 func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
@@ -888,6 +923,14 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g.dropGraphs()
 	}
 	began := w.now()
+	if err == nil {
+		// What this costs is not told: it is done once, and moves that follow do without.
+		w.readyHost(o.Plan)
+	}
+	if made := w.now() - began; made > slowPages {
+		w.log.Debug("pages were made and pinned on the host", "took", made.String())
+	}
+	began = w.now()
 	if err == nil {
 		err = w.move(o.Plan, false)
 	}

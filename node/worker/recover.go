@@ -370,6 +370,9 @@ func (w *worker) commit(b *clientcore.Base) error {
 	} else {
 		w.host.commit()
 		w.exposed = false
+		if w.left { // and will again
+			w.readyAhead()
+		}
 	}
 	if w.unproven { // nothing is under way
 		w.prove()

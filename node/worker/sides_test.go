@@ -383,7 +383,7 @@ func TestSparePages(t *testing.T) {
 	k.discard(chunkRange(0, 3))
 	clear(k.held)
 	want("abandoned, and all dropped", 0)
-	k.hostMemory.spare = maxSpare // of others
+	k.hostMemory.spare, k.maySpare = leastSpare, func() int { return leastSpare } // of others
 	k.put(0, stripes(chunk, 4), true)
 	k.commit()
 	k.put(0, stripes(chunk, 5), true)

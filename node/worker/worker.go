@@ -102,7 +102,11 @@ type worker struct {
 
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
-	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
+	// readying says that pages of host memory are being made beside the loop.
+	readying atomic.Bool
+	pinsHost bool            // host copies were pinned before
+	once     clientcore.Time // what the last move took that others will not
+	done     atomic.Int64    // the Time when somebody last saw work end that it waited for
 }
 
 // notice is what a goroutine beside the loop tells it.
@@ -242,6 +246,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if err != nil {
 		return nil, err
 	}
+	w.host.giving = w.unpinHost
 	if held != nil {
 		w.rate = firstRate
 		if w.journal, err = journal.Map(held[2]); err != nil {

@@ -7,7 +7,8 @@
 //   bench copies         copies of 64 MiB beside memcpy of as many, round by round
 //   bench attach N       from cuInit to the first answer of a worker, N programs one after another
 //   bench crowd N        N programs at once, until each has run a kernel; then they wait for the end of stdin
-//   bench swap MIB       two programs take turns on a device that does not hold both
+//   bench swap MIB [STAYS]  two programs take turns on a device that does not hold both, where
+//                        STAYS MiB of each can stay meanwhile
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -473,7 +474,7 @@ static double swap_part(void) {
 	return median(turns, TURNS);
 }
 
-static void swap(size_t bytes) {
+static void swap(size_t bytes, size_t stays) {
 	int results[2], turns[2][2];
 	held = bytes;
 	new_pipe(results);
@@ -495,7 +496,7 @@ static void swap(size_t bytes) {
 	report("turn of two programs", "ms", both, 2);
 	double speeds[2];
 	for (int i = 0; i < 2; i++)
-		speeds[i] = 2 * (double)bytes / both[i] / 1e6;
+		speeds[i] = 2 * (double)(bytes - stays) / both[i] / 1e6;
 	report("swap, out and in", "GB/s", speeds, 2);
 }
 
@@ -515,9 +516,9 @@ int main(int argc, char **argv) {
 	else if (strcmp(what, "crowd") == 0 && n > 0)
 		crowd(n);
 	else if (strcmp(what, "swap") == 0 && n > 0)
-		swap((size_t)n << 20);
+		swap((size_t)n << 20, (size_t)(argc > 3 ? atoi(argv[3]) : 0) << 20);
 	else {
-		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N or swap MIB\n");
+		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N or swap MIB [STAYS]\n");
 		return 2;
 	}
 	return 0;

@@ -257,7 +257,7 @@ func TestLongReasonsAreCut(t *testing.T) {
 			t.Errorf("lease %d and %d bytes arrived", f.Lease, len(f.Reason))
 		}
 	}
-	for _, m := range []ToWorker{Deny{long}, Revoke{long}, Lost{1, long}, Committed{Reason: long}} {
+	for _, m := range []ToWorker{Deny{long}, Revoke{Reason: long}, Lost{1, long}, Committed{Reason: long}} {
 		if err := daemon.Send(m); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func shortened(m message) message {
 	case Deny:
 		return Deny{cut(m.Reason)}
 	case Revoke:
-		return Revoke{cut(m.Reason)}
+		return Revoke{cut(m.Reason), m.Keep}
 	case Lost:
 		return Lost{m.Device, cut(m.Reason)}
 	case Committed:

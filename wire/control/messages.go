@@ -210,6 +210,9 @@ type Deny struct {
 type Revoke struct {
 	// Reason is one of the dispatcher's, such as "idle" or "memory".
 	Reason string `json:"reason"`
+	// Keep is how many bytes of the client's memory may stay on the device. If there are
+	// any, the context may stay open whatever the reason is.
+	Keep uint64 `json:"keep,omitempty"`
 }
 
 // Lost says that a device is gone, with all that was on it. The lease, and
@@ -379,7 +382,7 @@ type Released struct {
 	// Lease is the number of the last Grant that the worker has seen.
 	Lease uint64 `json:"lease"`
 	// Keeps is how many bytes stay taken on the device, by a context that the
-	// worker leaves open there.
+	// worker leaves open there and by memory that is in nobody's way.
 	Keeps uint64 `json:"keeps"`
 	// Took is how long moving the client's memory off the device took, once all that ran
 	// there had ended.

@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"muster/internal/together"
+	"muster/vmm"
+)
+
+// Host copies that are moved in bulk are pinned, and stay so for as long as they have their
+// pages: the device reads and writes them by itself then, at the speed of its bus. Pinning
+// pages that are there costs about as much as one copy of them, making pages ten times that.
+const (
+	// hostPinWorth is how many bytes a plan copies for which it pays.
+	hostPinWorth = 16 << 20
+	// hostPinMost is how many chunks are pinned at a time. Who gives one of them back has to
+	// unpin them all.
+	hostPinMost = (64 << 20) / chunk
+	// roomShare bounds what is made ready ahead: one part in so many of the free memory.
+	roomShare = 2
+)
+
+// hostPins are the chunks of host memory that a context has pinned.
+type hostPins map[hostChunkAt]*hostPin
+
+// hostChunkAt is a chunk on a side.
+type hostChunkAt struct {
+	on uint8
+	i  int
+}
+
+// hostPin is a row of chunks that were pinned together.
+type hostPin struct {
+	run
+	unpin func() error // nil: it was refused, and is not tried again
+}
+
+// readyHost makes host copies ready for what a plan copies: what is written gets its side, and
+// its pages by several threads at once; all of it is pinned where that may be. Nothing runs
+// on the devices. It is called again for the same plan at no cost, and says whether it pinned
+// anything.
+func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
+	w.touchAll(plan)
+	if w.host.dir != "" || plan.Bytes(vmm.CopyOut)+plan.Bytes(vmm.CopyIn) < hostPinWorth {
+		return false // files of a disk cannot be pinned
+	}
+	var fresh [][]byte
+	for _, step := range plan {
+		if step.Op != vmm.CopyOut {
+			continue
+		}
+		g := w.gpus[step.Device]
+		for _, r := range w.unpinnedHost(g, step.Range) {
+			piece := w.host.bytes(r)
+			w.host.expect(piece)
+			fresh = append(fresh, piece)
+		}
+	}
+	touchTogether(fresh)
+	for _, step := range plan {
+		if step.Op != vmm.CopyOut && step.Op != vmm.CopyIn {
+			continue
+		}
+		g := w.gpus[step.Device]
+		for _, r := range w.unpinnedHost(g, step.Range) {
+			w.pinHost(g, r)
+			pinned = true
+		}
+	}
+	return pinned
+}
+
+// touchAll gives what a plan writes on the host its side.
+func (w *worker) touchAll(plan vmm.Plan) {
+	for _, step := range plan {
+		if step.Op == vmm.CopyOut {
+			w.touch(step.Range, true)
+		}
+	}
+}
+
+// unpinnedHost returns the chunks of a range, all of which have their sides, that a context has
+// not pinned, in rows that are pinned together.
+func (w *worker) unpinnedHost(g *gpu, r vmm.Range) (rows runs) {
+	first, last := w.host.span(r)
+	for i := first; i <= last; i++ {
+		on := w.host.side(i)
+		if _, ok := g.hostPins[hostChunkAt{on, i}]; ok {
+			continue
+		}
+		if n := len(rows) - 1; n >= 0 && rows[n].count == hostPinMost {
+			rows = append(rows, run{row{i, 1}, on})
+		} else {
+			rows.add(i, on)
+		}
+	}
+	return rows
+}
+
+// pinHost pins chunks of host memory, once. Copies are right without.
+func (w *worker) pinHost(g *gpu, r run) {
+	if g.hostPins == nil {
+		g.hostPins = hostPins{}
+	}
+	p := &hostPin{run: r}
+	var err error
+	if p.unpin, err = g.context.Pin(w.host.bytes(r)); err != nil {
+		w.log.Debug("pinning host copies", "bytes", r.size(), "error", err) // copies are slower without
+	}
+	for i := r.first; i < r.first+r.count; i++ {
+		g.hostPins[hostChunkAt{r.on, i}] = p
+	}
+}
+
+// unpinHost is told before pages of host memory are given back.
+func (w *worker) unpinHost(on uint8, gone row) {
+	for _, g := range w.gpus {
+		for i := gone.first; len(g.hostPins) > 0 && i < gone.first+gone.count; i++ {
+			if p := g.hostPins[hostChunkAt{on, i}]; p != nil {
+				g.dropHostPin(w, p)
+			}
+		}
+	}
+}
+
+func (g *gpu) dropHostPin(w *worker, p *hostPin) {
+	for i := p.first; i < p.first+p.count; i++ {
+		delete(g.hostPins, hostChunkAt{p.on, i})
+	}
+	if p.unpin == nil {
+		return
+	}
+	if err := p.unpin(); err != nil {
+		w.log.Debug("unpinning host copies", "error", err) // the context has ended, and copies nothing any more
+	}
+}
+
+// hostPart is memory of a side in a row of which all is pinned, or nothing is.
+type hostPart struct {
+	addr   uint64
+	memory []byte
+	pinned bool
+}
+
+// hostParts cuts host copies of a range into parts.
+func (w *worker) hostParts(g *gpu, r vmm.Range) (parts []hostPart) {
+	_ = w.host.each(r, func(addr uint64, piece []byte) error {
+		for own := len(parts); len(piece) > 0; {
+			i := int((addr - w.host.base) / chunk)
+			p := g.hostPins[hostChunkAt{w.host.side(i), i}]
+			n := min(len(piece), int(uint64(i+1)*chunk-(addr-w.host.base)))
+			pinned := p != nil && p.unpin != nil
+			if last := len(parts) - 1; last >= own && parts[last].pinned == pinned {
+				parts[last].memory = parts[last].memory[:len(parts[last].memory)+n]
+			} else {
+				parts = append(parts, hostPart{addr, piece[:n], pinned})
+			}
+			piece, addr = piece[n:], addr+uint64(n)
+		}
+		return nil
+	})
+	return parts
+}
+
+// copyHost submits the copies of steps that follow each other in a plan. Those of memory that is
+// not pinned come first: they go through buffers, for which the stream must have nothing else
+// to do.
+func (w *worker) copyHost(steps vmm.Plan) (failed vmm.Step, err error) {
+	for _, pinned := range []bool{false, true} {
+		for _, step := range steps {
+			g, err := w.at(step.Device)
+			if err != nil {
+				return step, err
+			}
+			for _, part := range w.hostParts(g, step.Range) {
+				switch {
+				case part.pinned != pinned:
+				case step.Op == vmm.CopyIn:
+					err = g.mover.CopyIn(part.addr, part.memory)
+				default:
+					err = g.mover.CopyOut(part.memory, part.addr)
+				}
+				if err != nil {
+					return step, err
+				}
+			}
+		}
+	}
+	return failed, nil
+}
+
+// touchTogether makes the pages of memory whose contents do not count, with several threads.
+func touchTogether(pieces [][]byte) {
+	together.Do(len(pieces), func(i int) {
+		for at := 0; at < len(pieces[i]); at += 4096 {
+			pieces[i][at] = 0
+		}
+	})
+}
+
+// readyAhead makes the pages that the client's memory will need on the host when it has to leave
+// its device, beside everything else: another client waits for the device, or has had it. It
+// changes no contents. Where the system cannot do that (Linux before 5.14), pages are made when
+// they are needed.
+func (w *worker) readyAhead() {
+	const populate = 23 // MADV_POPULATE_WRITE
+	if w.host.dir != "" || !w.readying.CompareAndSwap(false, true) {
+		return
+	}
+	pieces, bytes := w.host.lacking(w.core.Allocations())
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil || bytes < hostPinWorth || bytes > uint64(machine.Freeram)*uint64(machine.Unit)/roomShare {
+		w.readying.Store(false)
+		return
+	}
+	w.others.Go(func() {
+		defer w.readying.Store(false)
+		var refused atomic.Bool
+		together.Do(len(pieces), func(i int) {
+			if w.ctx.Err() == nil && !refused.Load() && syscall.Madvise(pieces[i], populate) != nil {
+				refused.Store(true)
+			}
+		})
+	})
+}

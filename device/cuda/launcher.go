@@ -33,9 +33,9 @@ type launcher struct {
 }
 
 // How many launches in a row make it worth to wake the thread: fewer if it had much to do the last
-// time that it was woken, more if it had little.
+// time that it was woken, more if it had little. It is awake when some 30 have been made.
 const (
-	leastMany, mostMany = 4, 16
+	leastMany, mostMany = 4, 32
 	muchToDo            = 64
 )
 

@@ -54,6 +54,32 @@ type Taker interface {
 	CopyTaken(dst uint64, src []byte) error
 }
 
+// Watcher is what streams and events offer of a device that works by itself, outside this process:
+// whoever waits for a moment need not let goroutines run meanwhile.
+type Watcher interface {
+	// DoneWithin is Done, and waits for that for about so long at most.
+	DoneWithin(limit time.Duration) (bool, error)
+}
+
+// Launcher is what a stream offers that can leave launches to a thread of its own, so that the caller
+// need not wait for the driver.
+type Launcher interface {
+	// LaunchLater is Launch, but what it says with later set is that the launch was only taken. To
+	// everybody it is as if it had been made, except that it can still be refused, which
+	// Refused tells: such launches of a context are numbered from 0. More says that another
+	// launch is expected at once.
+	LaunchLater(f Function, l Launch, more bool) (number uint64, later bool, err error)
+	// Refused waits until all launches were made that streams of the context have taken so far, and
+	// returns those that were refused since it was last called, in their order.
+	Refused() []Refusal
+}
+
+// Refusal is a launch that was taken, and then refused.
+type Refusal struct {
+	Number uint64
+	Err    error
+}
+
 // Prioritiser is what a context offers that prefers the work of some streams.
 type Prioritiser interface {
 	// NewStreamOf is NewStream with a priority as CUDA counts them: less is more.

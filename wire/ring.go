@@ -94,6 +94,11 @@ type Consumer struct {
 	release  sync.Mutex
 	released uint64
 
+	// Linger is for how long Next looks for the next message before it sleeps, where there are
+	// several processors; 0: for as long as was worth it before.
+	Linger   time.Duration
+	lingered time.Duration // since the last message
+
 	// Keep is called with each message before its room is given back, and with the
 	// position that the ring has after it; nil for nobody. The bytes are valid
 	// during the call.
@@ -140,6 +145,13 @@ func spinsFor(cores int) int {
 
 // Pending says whether messages wait.
 func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
+
+// Follows says whether the next message is there and is of a kind, as far as can be told without
+// checking it.
+func (c *Consumer) Follows(op Op) bool {
+	at := c.head & (c.s.geometry.Ring - 1)
+	return c.Pending() && Op(binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])) == op
+}
 
 // Soon says whether messages wait, or come within about a microsecond.
 func (c *Consumer) Soon() bool {
@@ -196,6 +208,7 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 		}
 		c.advance(padded)
 		c.seq++
+		c.lingered = 0
 		c.s.Asked(h)
 		return h, body, nil
 	}
@@ -250,6 +263,13 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 		}
 	}
 	start := time.Now()
+	if c.lingered < c.Linger && mostSpins > maxSpins {
+		if t := c.linger(tail, start.Add(min(c.Linger-c.lingered, timeout))); t != c.head {
+			return t, nil
+		}
+		c.lingered += time.Since(start)
+		timeout = max(timeout-time.Since(start), time.Microsecond)
+	}
 	defer func() {
 		if time.Since(start) < aMoment {
 			c.spins = min(2*c.spins, mostSpins)
@@ -277,6 +297,22 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 			return 0, ErrStopped
 		}
 		return 0, ErrTimeout
+	}
+}
+
+// linger looks for a message until a time, or until it is to return, and returns the tail.
+func (c *Consumer) linger(tail *uint64, until time.Time) uint64 {
+	for i := 0; ; i++ {
+		t := atomic.LoadUint64(tail)
+		if t != c.head || c.stopped.Load() || c.woken.Load() {
+			return t
+		}
+		pause()
+		if i%minSpins == minSpins-1 {
+			if yield(); time.Now().After(until) {
+				return t
+			}
+		}
 	}
 }
 

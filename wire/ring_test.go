@@ -132,6 +132,40 @@ func TestStopWakesTheConsumer(t *testing.T) {
 	}
 }
 
+// A consumer that lingers hears what one that sleeps would hear, and sleeps when it has lingered.
+func TestLingeringConsumer(t *testing.T) {
+	before := mostSpins
+	mostSpins = 4 * maxSpins // as where there are several processors
+	defer func() { mostSpins = before }()
+	s := newShared(t, smallest)
+	p, c := NewProducer(s), NewConsumer(s)
+	c.Linger = time.Hour
+	next := func(what string, do func(), want error) {
+		t.Helper()
+		done := make(chan error)
+		go func() {
+			_, _, err := c.Next(time.Minute)
+			done <- err
+		}()
+		do()
+		within(t, what, func() {
+			if err := <-done; !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		})
+	}
+	next("a message", func() {
+		if err := p.Post(&SyncPoint{}); err != nil {
+			t.Error(err)
+		}
+	}, nil)
+	if _, _, err := c.Next(time.Millisecond); !errors.Is(err, ErrTimeout) || c.lingered == 0 {
+		t.Errorf("without a message: %v, after it lingered for %v", err, c.lingered)
+	}
+	next("Wake", c.Wake, ErrWoken)
+	next("Stop", c.Stop, ErrStopped)
+}
+
 func TestWakeAndTimeout(t *testing.T) {
 	s := newShared(t, smallest)
 	p, c := NewProducer(s), NewConsumer(s)

@@ -59,7 +59,8 @@ type gpuContext struct {
 	events    uint64 // made so far
 
 	textures textures
-	bulk     bulk // has a lock of its own
+	bulk     bulk     // has a lock of its own
+	launcher launcher // has a lock of its own
 
 	unmapped atomic.Uint64 // how often memory was
 
@@ -90,13 +91,14 @@ func (c *gpuContext) end(err error) {
 	}
 }
 
-// call runs a call of the driver. Its lock is not to be held already.
+// call runs a call of the driver, behind all launches. Its lock is not to be held already.
 func (c *gpuContext) call(f func() C.mcu_result) error {
 	c.use.RLock()
 	defer c.use.RUnlock()
 	if err := c.Err(); err != nil {
 		return err
 	}
+	c.launcher.wait()
 	return c.answer(f())
 }
 
@@ -117,9 +119,14 @@ func (c *gpuContext) answer(r C.mcu_result) error {
 	return err
 }
 
-// isDone runs a query of the driver.
+// isDone runs a query of the driver, which does not wait for launches.
 func (c *gpuContext) isDone(f func() C.mcu_result) (bool, error) {
-	err := c.call(f)
+	c.use.RLock()
+	defer c.use.RUnlock()
+	if err := c.Err(); err != nil {
+		return false, err
+	}
+	err := c.answer(f())
 	if errors.Is(err, device.ErrNotReady) {
 		return false, nil
 	}
@@ -443,6 +450,7 @@ func (c *gpuContext) release(sound bool) error {
 	c.mu.Lock()
 	pins, slabs := c.pins, c.slabs
 	c.mu.Unlock()
+	c.launcher.end()
 	if err := failed(C.mcu_context_synchronise(c.handle)); err != nil {
 		sound = sound && err.fault() == nil // which nobody had noticed
 		note(err)

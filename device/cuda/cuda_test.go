@@ -55,7 +55,11 @@ type bench struct {
 
 func open(t testing.TB, size uint64) *bench {
 	t.Helper()
-	d := theGPU(t)
+	return openOn(t, theGPU(t), size)
+}
+
+func openOn(t testing.TB, d device.Device, size uint64) *bench {
+	t.Helper()
 	c, err := d.Open(device.Config{Arena: device.Arena{Base: testBase, Size: size}})
 	if err != nil {
 		t.Fatal(err)

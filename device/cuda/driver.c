@@ -2,15 +2,18 @@
 
 #define _GNU_SOURCE
 #include "driver.h"
+#include "launcher.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 // The driver's types, as far as they are used here.
@@ -781,6 +784,36 @@ mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)
 	INSIDE(context, cuStreamQuery, (void *)stream);
 }
 
+// watch asks until the answer is another than that something is not ready, or the time is over.
+static mcu_result watch(int (*query)(void *), void *of, const char *call, int64_t limit)
+{
+	enum { NOT_READY = 600 };
+	struct timespec began, now;
+	int code = query(of);
+	if (code != NOT_READY)
+		return result(code, call);
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	do {
+		code = query(of);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (code == NOT_READY && (now.tv_sec - began.tv_sec) * INT64_C(1000000000) + now.tv_nsec - began.tv_nsec < limit);
+	if (code == NOT_READY)
+		sched_yield(); // others may need this processor
+	return result(code, call);
+}
+
+mcu_result mcu_stream_watch(mcu_handle context, mcu_handle stream, int64_t limit)
+{
+	ENTER(context);
+	return leave(watch(api.cuStreamQuery, (void *)stream, "cuStreamQuery", limit));
+}
+
+mcu_result mcu_event_watch(mcu_handle context, mcu_handle event, int64_t limit)
+{
+	ENTER(context);
+	return leave(watch(api.cuEventQuery, (void *)event, "cuEventQuery", limit));
+}
+
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event)
 {
 	INSIDE(context, cuStreamWaitEvent, (void *)stream, (void *)event, 0);
@@ -992,8 +1025,18 @@ static mcu_result launch(void *stream, void *f, const mcu_shape *shape, void **p
 	return RUN(cuLaunchKernel, f, s[0], s[1], s[2], s[3], s[4], s[5], shared, stream, params, NULL);
 }
 
-mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
-                      char *params, const uint32_t *offsets, size_t count)
+mcu_result mcu_enter(mcu_handle context)
+{
+	return RUN(cuCtxPushCurrent_v2, (void *)context);
+}
+
+void mcu_leave(void)
+{
+	leave(result(0, ""));
+}
+
+mcu_result mcu_launch_here(mcu_handle stream, mcu_handle function, const mcu_shape *shape,
+                           char *params, const uint32_t *offsets, size_t count)
 {
 	enum { OUT_OF_MEMORY = 2 };
 	void *few[32];
@@ -1005,12 +1048,17 @@ mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function
 	}
 	for (size_t i = 0; i < count; i++)
 		places[i] = params + offsets[i];
-	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
-	if (r.code == 0)
-		r = leave(launch((void *)stream, (void *)function, shape, count > 0 ? places : NULL));
+	mcu_result r = launch((void *)stream, (void *)function, shape, count > 0 ? places : NULL);
 	if (places != few)
 		free(places);
 	return r;
+}
+
+mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
+                      char *params, const uint32_t *offsets, size_t count)
+{
+	ENTER(context);
+	return leave(mcu_launch_here(stream, function, shape, params, offsets, count));
 }
 
 mcu_result mcu_graph_create(mcu_handle *graph)

@@ -137,6 +137,9 @@ int mcu_write_stderr(const char *line, size_t size);
 mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
+// The next two look again and again, for so many nanoseconds.
+mcu_result mcu_stream_watch(mcu_handle context, mcu_handle stream, int64_t limit);
+mcu_result mcu_event_watch(mcu_handle context, mcu_handle event, int64_t limit);
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
 // Memory that several processes have: its descriptor is the caller's to close.
 mcu_result mcu_shared_create(mcu_handle context, int device, size_t size, int *fd);

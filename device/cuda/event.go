@@ -25,7 +25,10 @@ type event struct {
 	recorded bool
 }
 
-var _ device.Event = (*event)(nil)
+var (
+	_ device.Event   = (*event)(nil)
+	_ device.Watcher = (*event)(nil)
+)
 
 // NewEvent makes an event.
 func (c *gpuContext) NewEvent() (device.Event, error) {
@@ -66,6 +69,15 @@ func (e *event) use(f func(handle C.mcu_handle) error) error {
 func (e *event) Done() (done bool, err error) {
 	err = e.use(func(handle C.mcu_handle) error {
 		done, err = e.c.reached(handle)
+		return err
+	})
+	return done && err == nil, err
+}
+
+// DoneWithin is Done, and looks for a while.
+func (e *event) DoneWithin(limit time.Duration) (done bool, err error) {
+	err = e.use(func(handle C.mcu_handle) error {
+		done, err = e.c.isDone(func() C.mcu_result { return C.mcu_event_watch(e.c.handle, handle, C.int64_t(limit)) })
 		return err
 	})
 	return done && err == nil, err

@@ -163,27 +163,30 @@ func gridCount(d device.Dim) uint64 {
 
 // Launch submits a kernel.
 func (s *stream) Launch(fn device.Function, l device.Launch) error {
+	f, err := s.launchable(fn, l)
+	if err != nil {
+		return err
+	}
+	return s.named(f, s.submit(func() C.mcu_result { return s.launch(f, l) }))
+}
+
+// launchable says why a launch is refused, if so, and makes the context ready for it.
+func (s *stream) launchable(fn device.Function, l device.Launch) (*function, error) {
 	f, ok := fn.(*function)
 	if !ok || f == nil || f.module.c != s.c {
-		return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
+		return nil, fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
 	}
 	if err := f.module.usable(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.usable(); err != nil {
-		return err
+		return nil, err
 	}
 	err := f.check(l)
 	if err == nil {
 		err = s.c.growStack(l.Stack)
 	}
-	if err == nil {
-		err = s.submit(func() C.mcu_result { return s.launch(f, l) })
-	}
-	if err != nil && s.c.Err() == nil {
-		return fmt.Errorf("kernel %s: %w", f.info.Name, err)
-	}
-	return err
+	return f, s.named(f, err)
 }
 
 func (s *stream) launch(f *function, l device.Launch) C.mcu_result {

@@ -103,6 +103,7 @@ func (c *gpuContext) split(rest pieces, r removal) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
+	c.launcher.wait()
 	if err := c.answer(C.mcu_context_synchronise(c.handle)); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"muster/device"
@@ -33,7 +34,10 @@ type stream struct {
 	handle C.mcu_handle // 0 when it is destroyed, which takes both locks
 }
 
-var _ device.Stream = (*stream)(nil)
+var (
+	_ device.Stream  = (*stream)(nil)
+	_ device.Watcher = (*stream)(nil)
+)
 
 // NewStream makes a stream.
 func (c *gpuContext) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
@@ -391,7 +395,12 @@ func (s *stream) query() (bool, error) {
 	if s.handle == 0 {
 		return true, s.c.Err()
 	}
-	return s.c.isDone(func() C.mcu_result { return C.mcu_stream_query(s.c.handle, s.handle) })
+	return s.c.isDone(func() C.mcu_result {
+		if s.c.launcher.pending() {
+			return C.mcu_result{code: notReady}
+		}
+		return C.mcu_stream_query(s.c.handle, s.handle)
+	})
 }
 
 // Done says whether all work has ended.
@@ -400,6 +409,22 @@ func (s *stream) Done() (bool, error) {
 		return false, err
 	}
 	return s.query()
+}
+
+// DoneWithin is Done, and looks for a while.
+func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
+	if err := s.usable(); err != nil {
+		return false, err
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.handle == 0 {
+		return true, s.c.Err()
+	}
+	return s.c.isDone(func() C.mcu_result {
+		s.c.launcher.wait()
+		return C.mcu_stream_watch(s.c.handle, s.handle, C.int64_t(limit))
+	})
 }
 
 // mark puts an event behind the work of the stream; 0 if there is no work. Who

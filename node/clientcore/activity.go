@@ -66,6 +66,9 @@ func (c *Core) Ended(now, at Time) []Op {
 		if c.Now-a.Told > toldEvery {
 			a.tell(c)
 		}
+		if a.Changed && c.Now-a.Reported > reportEvery { // now, rather than at the next launch
+			a.report(c)
+		}
 	}
 	return c.ops
 }

@@ -331,6 +331,17 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 	return c.advance()
 }
 
+// RefusedLate says that an operation of an earlier message without an answer was refused after it
+// had seemed to be done. The program hears of it as if it had been refused at once.
+func (c *Core) RefusedLate(now Time, h wire.Header, err error) ([]Op, error) {
+	c.start(now)
+	current := c.Current
+	c.Current = h
+	c.refuse(err)
+	c.Current = current
+	return c.advance()
+}
+
 // takeBack undoes what was noted of an operation that has failed.
 func (c *Core) takeBack(failed *Op) {
 	if failed == nil {

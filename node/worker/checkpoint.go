@@ -92,6 +92,9 @@ func (w *worker) obey() (bool, error) {
 	if len(w.orders.next) == 0 {
 		return false, nil
 	}
+	if err := w.settleLaunches(); err != nil {
+		return false, err
+	}
 	o := w.orders.next[0]
 	switch m := o.ToWorker.(type) {
 	case control.Checkpoint:

@@ -57,6 +57,9 @@ type group struct {
 }
 
 const (
+	// nextRequest is for how long the worker of a program of class latency looks for its next
+	// message before it sleeps: to be woken takes as long as many a request.
+	nextRequest = 5 * time.Millisecond
 	// budgetSpan is the time over which a client is held back no more than its part.
 	budgetSpan = 100 * time.Millisecond
 	// stillLaunching is how long after a launch another one is expected.

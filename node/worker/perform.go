@@ -230,24 +230,15 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 // submitLaunch launches a kernel when others do not go before it.
 func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.pace == nil {
-		return w.give(f, on, o)
+		return w.give(g, f, on, o)
 	}
 	if err := w.beforeLaunch(g, on); err != nil {
 		return err
 	}
-	if err := w.give(f, on, o); err != nil {
+	if err := w.give(g, f, on, o); err != nil {
 		return err
 	}
 	return w.afterLaunch(g, on)
-}
-
-// give gives the device a kernel.
-func (w *worker) give(f device.Function, on device.Stream, o *clientcore.Op) error {
-	if w.hosts.outstanding() == 0 {
-		return on.Launch(f, o.How)
-	}
-	how := o.How
-	return w.block(func() error { return on.Launch(f, how) })
 }
 
 // onHost works on the host copies.

@@ -302,6 +302,9 @@ func (w *worker) timeToFold() bool {
 
 // fold makes a base.
 func (w *worker) fold() error {
+	if err := w.settleLaunches(); err != nil {
+		return err
+	}
 	dirty, start := w.core.Dirty(), time.Now()
 	if err := w.perform(w.core.Fold(w.now())); err != nil {
 		return err

@@ -207,7 +207,7 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if over, err := w.soon(on.Done); err != nil {
+	if over, err := w.soon(on); err != nil {
 		return err
 	} else if over {
 		w.over = len(w.gpus) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
@@ -225,13 +225,15 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 }
 
 func (w *worker) replyAfterAll(o *clientcore.Op) error {
-	var all []device.Stream
+	var all []done
 	var owners []*gpu // of those
 	for _, g := range w.gpus {
 		if _, err := g.left(); err != nil {
 			return err
 		}
-		all = append(all, g.leaving...)
+		for _, on := range g.leaving {
+			all = append(all, on)
+		}
 		for _, on := range g.streams {
 			all = append(all, on)
 		}
@@ -239,7 +241,7 @@ func (w *worker) replyAfterAll(o *clientcore.Op) error {
 			owners = append(owners, g)
 		}
 	}
-	if over, err := w.soon(func() (bool, error) { return allDone(all) }); err != nil {
+	if over, err := w.soon(all...); err != nil {
 		return err
 	} else if over {
 		w.over = len(w.gpus) == 1
@@ -249,7 +251,7 @@ func (w *worker) replyAfterAll(o *clientcore.Op) error {
 	waits := make([]func() error, len(all))
 	for i, on := range all {
 		var err error
-		if waits[i], err = w.mark(owners[i], on); err != nil {
+		if waits[i], err = w.mark(owners[i], on.(device.Stream)); err != nil {
 			return err
 		}
 	}
@@ -268,7 +270,7 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if over, err := w.soon(e.Done); err != nil {
+	if over, err := w.soon(e.Event); err != nil {
 		return err
 	} else if over {
 		w.answer(o)
@@ -277,37 +279,58 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 	return w.later(o, g.waitFor(w.ctx, e))
 }
 
-func allDone(streams []device.Stream) (bool, error) {
-	for _, st := range streams {
-		if done, err := st.Done(); !done || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
+// done is a stream or an event.
+type done interface{ Done() (bool, error) }
 
-// soon waits for a moment until something is over, unless there is something else
+// soon waits for a moment until streams or events are over, unless there is something else
 // to do. Most calls wait for what is nearly over, and a goroutine that waits for
 // it takes longer.
-func (w *worker) soon(over func() (bool, error)) (bool, error) {
+func (w *worker) soon(all ...done) (bool, error) {
 	var start time.Time
-	for {
-		if done, err := over(); done || err != nil {
-			return done, err
+	moment := aWatch
+	for first := 0; ; {
+		watched := true
+		for ; first < len(all); first++ {
+			var over bool
+			var err error
+			if d, ok := all[first].(device.Watcher); ok {
+				over, err = d.DoneWithin(aLook)
+			} else {
+				over, err = all[first].Done()
+				watched = false
+			}
+			if err != nil {
+				return false, err
+			}
+			if !over {
+				break
+			}
 		}
-		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 {
+		if first == len(all) {
+			return true, nil
+		}
+		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.waits() {
 			return false, nil
+		}
+		if !watched {
+			moment = aMoment
+			runtime.Gosched() // the device may be of this process
 		}
 		if start.IsZero() {
 			start = time.Now()
-		} else if time.Since(start) > aMoment {
+		} else if time.Since(start) > moment {
 			return false, nil
 		}
-		runtime.Gosched() // the device may be of this process
 	}
 }
 
-const aMoment = 20 * time.Microsecond
+// How long soon waits: for devices of this process, which need it to be over; for others, whose work it
+// would take longer to come back to; and for how long it looks at these at a time.
+const (
+	aMoment = 20 * time.Microsecond
+	aWatch  = 250 * time.Microsecond
+	aLook   = 4 * time.Microsecond
+)
 
 // outs are copies out that are told when they are done. Nobody may hear of the end of
 // work before of the copies out that ended earlier: a program of another machine gets

@@ -82,6 +82,7 @@ type worker struct {
 	counter counter
 	gpus    map[vmm.Place]*gpu
 	latest  *gpu // the one that was used last
+	late    []lateLaunch
 	hosts   hosts
 	outs    outs
 	spread  spread
@@ -226,6 +227,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	if w.pace, err = newPacer(serve.Pace, page); err != nil {
 		return nil, err
+	}
+	if w.pace.isLatency() {
+		w.consumer.Linger = nextRequest
 	}
 	w.counter.owner, w.explains = serve.Owner, serve.Explain
 	w.placeArena()
@@ -426,8 +430,18 @@ func (w *worker) step() error {
 			return err
 		}
 	}
+	if len(w.late) >= mostLate {
+		if err := w.settleLaunches(); err != nil {
+			return err
+		}
+	}
 	if w.core.Queued() {
 		return w.next()
+	}
+	if w.over && !w.consumer.Pending() { // now, while the program does something else
+		if err := w.noteEnd(true); err != nil {
+			return err
+		}
 	}
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
@@ -450,6 +464,9 @@ func (w *worker) step() error {
 
 // nothingCame looks around when the program has sent nothing.
 func (w *worker) nothingCame() error {
+	if err := w.settleLaunches(); err != nil {
+		return err
+	}
 	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
 	return w.observe()
 }
@@ -464,6 +481,9 @@ func (w *worker) patience() time.Duration {
 
 // next hands the first message of the queue to the core.
 func (w *worker) next() error {
+	if err := w.settleLaunches(); err != nil {
+		return err
+	}
 	if w.journal != nil && len(w.backlog) > 0 {
 		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
 		w.hasData = w.header.Release != 0
@@ -480,6 +500,11 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		}
 		return w.nothingCame()
 	}
+	if h.Slot >= 0 && len(w.late) > 0 {
+		if err := w.settleLaunches(); err != nil {
+			return err
+		}
+	}
 	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -494,16 +519,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			w.attachData(w.entry, data)
 		}
 	}
-	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
-		quiet, err := w.over, error(nil)
-		if !quiet {
-			quiet, err = w.quiet()
-		}
-		if quiet && err == nil {
-			if err := w.perform(w.core.Ended(w.now(), at), nil); err != nil {
-				return err
-			}
-		}
+	if err := w.noteEnd(w.over); err != nil {
+		return err
 	}
 	w.over = false
 	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
@@ -514,6 +531,23 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		now = w.now()
 	}
 	return w.perform(w.core.Message(now, m))
+}
+
+// noteEnd tells the core that all work has ended, if that is so and it was not told. Quiet says that
+// nothing is under way as far as is known.
+func (w *worker) noteEnd(quiet bool) error {
+	at := clientcore.Time(w.done.Load())
+	if !w.core.Unnoticed(at) {
+		return nil
+	}
+	var err error
+	if !quiet {
+		quiet, err = w.quiet()
+	}
+	if !quiet || err != nil {
+		return nil // whoever looks next finds out what is wrong
+	}
+	return w.perform(w.core.Ended(w.now(), at), nil)
 }
 
 // hear takes what the daemon and other goroutines have said.
@@ -580,6 +614,9 @@ func (w *worker) noticedMeanwhile(n notice) error {
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
 	w.timeline.told(m)
+	if err := w.settleLaunches(); err != nil {
+		return err
+	}
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)

@@ -1,0 +1,217 @@
+//go:build linux && cgo
+
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/internal/seeds"
+)
+
+const standinVariable = "MUSTER_TEST_CUDA_STANDIN"
+
+const standinPTX = `
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry append(.param .u64 at, .param .u32 value) { ret; }
+.visible .entry nothing() { ret; }
+.visible .entry refused() { ret; }
+.visible .entry fault() { ret; }
+`
+
+// withStandin runs a test once more, in a process of its own whose driver is the stand-in: a process
+// has one driver for ever.
+func withStandin(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	if path := os.Getenv(standinVariable); path != "" {
+		all, err := Devices(Options{Library: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fewCores = 0
+		test(t, openOn(t, all[0], 64<<20))
+		return
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("this needs a compiler of C:", err)
+	}
+	if _, err := os.Stat("testdata/standin.c"); err != nil {
+		t.Skip("this needs the sources:", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "standin.so")
+	if said, err := exec.Command(gcc, "-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-o", path, "testdata/standin.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	c := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=3m")
+	c.Env = append(os.Environ(), standinVariable+"="+path)
+	if said, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// kernel returns a kernel of the stand-in.
+func (b *bench) kernel(name string) device.Function {
+	b.Helper()
+	m, err := b.Load([]byte(standinPTX))
+	b.ok(err)
+	f, err := m.Function(name)
+	b.ok(err)
+	return f
+}
+
+// more says whether a test goes on that wants so many of something: on a busy machine it has enough
+// with fewer.
+func more(began time.Time, have, want uint64) bool {
+	if have == 0 {
+		return time.Since(began) < time.Minute
+	}
+	return have < want && time.Since(began) < 2*time.Second
+}
+
+func alone(params []byte) device.Launch {
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	return device.Launch{Grid: one, Block: one, Params: params}
+}
+
+// Launches that are left to the other thread come in the order in which they were submitted, with all
+// else that their stream was given.
+func TestLaterLaunchesAreInOrder(t *testing.T) {
+	withStandin(t, func(t *testing.T, b *bench) {
+		const enough = 3000
+		seed, _ := seeds.First(t)
+		random := rand.New(rand.NewPCG(seed, 1))
+		b.ok(b.Map(testBase, b.g))
+		b.ok(b.stream.Fill(testBase, 0, 4, 1))
+		other, err := b.NewStream()
+		b.ok(err)
+		e, err := b.NewEvent()
+		b.ok(err)
+		f := b.kernel("append")
+		var want []uint32
+		later := uint64(0)
+		for began := time.Now(); more(began, later, enough); {
+			on := []device.Stream{b.stream, other}[random.IntN(2)]
+			value := uint32(len(want) + 1)
+			launch := alone(binary.LittleEndian.AppendUint32(address(testBase), value))
+			switch random.IntN(200) {
+			case 0: // what is not left to it comes behind what is
+				b.ok(on.Launch(f, launch))
+			case 1:
+				b.ok(on.Record(e))
+				fallthrough
+			default:
+				number, late, err := on.(device.Launcher).LaunchLater(f, launch, random.IntN(50) > 0)
+				b.ok(err)
+				if late && number != later {
+					t.Fatalf("launch %d has number %d", later, number)
+				}
+				if late {
+					later++
+				}
+			}
+			if want = append(want, value); len(want) == 100_000 { // they begin anew
+				b.ok(b.stream.Fill(testBase, 0, 4, 1))
+				want = nil
+			}
+		}
+		if later == 0 {
+			t.Error("nothing was left to the other thread")
+		}
+		if refused := b.stream.(device.Launcher).Refused(); len(refused) > 0 {
+			t.Errorf("refused: %v", refused)
+		}
+		got := make([]byte, 4+4*len(want))
+		b.ok(b.stream.CopyOut(got, testBase))
+		b.ok(b.Synchronise(b.ctx))
+		if count := binary.LittleEndian.Uint32(got); count != uint32(len(want)) {
+			t.Fatalf("%d kernels ran of %d", count, len(want))
+		}
+		for i, value := range want {
+			if ran := binary.LittleEndian.Uint32(got[4+4*i:]); ran != value {
+				t.Fatalf("kernel %d was %d, want %d", i, ran, value)
+			}
+		}
+		b.ok(b.Close())
+	})
+}
+
+// Launches that the driver refuses are told, each once, however many there are.
+func TestLaterLaunchesAreRefused(t *testing.T) {
+	withStandin(t, func(t *testing.T, b *bench) {
+		seed, _ := seeds.First(t)
+		random := rand.New(rand.NewPCG(seed, 1))
+		good, bad := b.kernel("nothing"), b.kernel("refused")
+		on := b.stream.(device.Launcher)
+		var want, got []uint64
+		hear := func() {
+			for _, r := range on.Refused() {
+				if r.Err == nil || b.Err() != nil {
+					t.Fatalf("launch %d: %v; the context: %v", r.Number, r.Err, b.Err())
+				}
+				got = append(got, r.Number)
+			}
+		}
+		for began := time.Now(); more(began, uint64(len(want)), 300); {
+			f := good
+			if random.IntN(8) == 0 {
+				f = bad
+			}
+			number, late, err := on.LaunchLater(f, alone(nil), true)
+			switch {
+			case late && f == bad:
+				want = append(want, number)
+			case !late && (err != nil) != (f == bad):
+				t.Fatalf("launch: %v", err)
+			}
+			if random.IntN(300) == 0 {
+				hear()
+			}
+		}
+		hear()
+		if len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("refused: %v, want %v", got, want)
+		}
+		b.ok(b.Close())
+	})
+}
+
+// A fault that the other thread comes upon ends the context.
+func TestFaultOfLaterLaunch(t *testing.T) {
+	withStandin(t, func(t *testing.T, b *bench) {
+		good, fault := b.kernel("nothing"), b.kernel("fault")
+		on := b.stream.(device.Launcher)
+		late := false
+		for began := time.Now(); !late && time.Since(began) < time.Minute; {
+			var err error
+			_, late, err = on.LaunchLater(good, alone(nil), true)
+			b.ok(err)
+		}
+		b.ok(b.stream.Launch(fault, alone(nil)))
+		_, _, _ = on.LaunchLater(good, alone(nil), true)
+		var found *device.Fault
+		if err := b.stream.Synchronise(b.ctx); !errors.As(err, &found) {
+			t.Errorf("answered %v, want a fault", err)
+		}
+		if _, _, err := on.LaunchLater(good, alone(nil), true); !errors.As(err, &found) {
+			t.Errorf("a launch answered %v, want a fault", err)
+		}
+		b.stream.(device.Launcher).Refused()
+		b.ok(b.Close())
+		b.stream.(device.Launcher).Refused()
+	})
+}

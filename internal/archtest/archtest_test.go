@@ -57,6 +57,7 @@ model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
+NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
 NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor

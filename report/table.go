@@ -82,6 +82,21 @@ func writeParagraph(b *bufio.Writer, s string) {
 	}
 }
 
+// WriteTables writes tables as text, with an empty line between.
+func WriteTables(w io.Writer, tables []*Table) error {
+	for i, t := range tables {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *Table) writeHTML(h *htmlWriter) {
 	h.raw(`<figure class="table">`)
 	h.caption(t.Title)

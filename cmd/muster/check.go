@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/device/fatbin"
+	"muster/report"
 	"muster/shim/functions"
 )
 
@@ -118,7 +119,7 @@ func checkPrograms(c *cobra.Command, paths []string, onReal, asJSON bool) error 
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("in %d of %s something is refused, or cannot be read", bad, counted(len(paths), "file"))
+		return fmt.Errorf("in %d of %s something is refused, or cannot be read", bad, report.Plural(len(paths), "file"))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"muster/report"
 	"muster/shim/functions"
 )
 
@@ -52,7 +53,7 @@ func (p *programCheck) writeFunctions(b *strings.Builder) {
 			rows = append(rows, fmt.Sprintf("    %s\t%s\t%s", f.Name, f.State, f.Why))
 		}
 	}
-	fmt.Fprintf(b, "  functions: %s, %d work", counted(len(p.Functions), "function"), works)
+	fmt.Fprintf(b, "  functions: %s, %d work", report.Plural(len(p.Functions), "function"), works)
 	if passed > 0 {
 		fmt.Fprintf(b, "; of the %d refused that the CUDA runtime inside has the names of, it calls few", passed)
 	}
@@ -72,7 +73,7 @@ func (p *programCheck) writeKernels(b *strings.Builder) {
 	for i := range p.Kernels {
 		code, texts = append(code, p.Kernels[i].Targets...), append(texts, p.Kernels[i].PTX...)
 	}
-	fmt.Fprintf(b, "  kernels: %s; machine code for %s; PTX for %s\n", counted(len(p.Kernels), "kernel"), distinct(code), distinct(texts))
+	fmt.Fprintf(b, "  kernels: %s; machine code for %s; PTX for %s\n", report.Plural(len(p.Kernels), "kernel"), distinct(code), distinct(texts))
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
 		if len(k.PTX) == 0 {

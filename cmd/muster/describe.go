@@ -123,9 +123,9 @@ func newDescription(wl *workload.Workload, cluster *model.Cluster) *description 
 
 // lead says in a line what it is about.
 func (d *description) lead(name string) string {
-	text := fmt.Sprintf("%s: %s", name, counted(d.Jobs, "job"))
+	text := fmt.Sprintf("%s: %s", name, report.Plural(d.Jobs, "job"))
 	if d.Users > 0 {
-		text += " of " + counted(d.Users, "user")
+		text += " of " + report.Plural(d.Users, "user")
 	}
 	if d.Span == 0 {
 		return text + ", all submitted at once"
@@ -135,13 +135,6 @@ func (d *description) lead(name string) string {
 		text += fmt.Sprintf(" from %s", d.Start.Format(time.DateOnly))
 	}
 	return text + fmt.Sprintf(" (%s a day)", report.Number(math.Round(d.JobsPerDay*10)/10))
-}
-
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return report.Number(float64(n)) + " " + noun + "s"
 }
 
 // work says what the jobs take in all, and of the cluster.

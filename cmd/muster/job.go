@@ -234,7 +234,7 @@ func writeJob(w io.Writer, j *api.Job) error {
 	}
 	writeRun(line, j)
 	for _, p := range j.Parts {
-		line("on", "%s: %s, %s%s", p.Node, plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
+		line("on", "%s: %s, %s%s", p.Node, model.Plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
 	}
 	if len(j.Parts) == 0 && len(j.Nodes) > 0 {
 		line("on", "%s", nodeListOf(j))
@@ -263,7 +263,7 @@ func writeRun(line func(string, string, ...any), j *api.Job) {
 		line("limit", "%s", timeLimit(j.TimeLimit))
 	}
 	if j.Requeues > 0 {
-		line("requeued", "%s", plural(int(j.Requeues), "time"))
+		line("requeued", "%s", model.Plural(int(j.Requeues), "time"))
 	}
 }
 
@@ -285,7 +285,7 @@ func writeEnd(line func(string, string, ...any), j *api.Job) {
 }
 
 func needs(j *api.Job) string {
-	parts := []string{plural(j.NumNodes, "node"), plural(j.Cores, "core")}
+	parts := []string{model.Plural(j.NumNodes, "node"), model.Plural(j.Cores, "core")}
 	if j.NumNodes == 0 {
 		parts = parts[1:]
 	}
@@ -293,7 +293,7 @@ func needs(j *api.Job) string {
 		parts = append(parts, briefSize(uint64(j.Memory)))
 	}
 	if j.GPUs > 0 {
-		gpus := plural(j.GPUs, "GPU")
+		gpus := model.Plural(j.GPUs, "GPU")
 		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
 			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"muster/ptx"
+	"muster/report"
 )
 
 const ptxArgHelp = `Arguments are given with --arg, one for each parameter of the kernel, in order:
@@ -285,7 +286,7 @@ func (a *kernelArgument) contentOfFile(path string) error {
 func checkArguments(kernel *ptx.Function, args []*kernelArgument) error {
 	params := argumentsOf(kernel)
 	if len(args) != len(params) {
-		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, counted(len(params), "argument"), parameterList(params), len(args))
+		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
 	}
 	for i, a := range args {
 		if err := a.fits(params[i]); err != nil {
@@ -334,7 +335,7 @@ func (a *kernelArgument) fits(p *ptx.Variable) error {
 	case a.isBuffer():
 		return nil
 	case len(a.value) != p.Size():
-		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", parameterType(p), counted(p.Size(), "byte"), len(a.value), exampleOf(p))
+		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", parameterType(p), report.Plural(p.Size(), "byte"), len(a.value), exampleOf(p))
 	case scalar && a.count == 1 && a.typ.Float() != p.Type.Float() && !isBits(a.typ) && !isBits(p.Type):
 		return fmt.Errorf("the kernel takes %v here: give a value such as %s, or its bits as b%d:0x0", p.Type, exampleOf(p), p.Type.Bits())
 	}

@@ -13,6 +13,7 @@ import (
 	"muster/device/fatbin"
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/report"
 )
 
 const ptxCheckHelp = `Say of each kernel whether the software GPU can run it. What it cannot do is named
@@ -114,7 +115,7 @@ func checkFiles(c *cobra.Command, paths []string, asJSON bool) error {
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %s cannot be run whole", bad, counted(len(paths), "file"))
+		return fmt.Errorf("%d of %s cannot be run whole", bad, report.Plural(len(paths), "file"))
 	}
 	return nil
 }
@@ -314,7 +315,7 @@ func (i *ptxImageCheck) summary() string {
 	case n == 0:
 		return "no kernels"
 	case bad > 0:
-		return fmt.Sprintf("%d of %s not supported", bad, counted(n, "kernel"))
+		return fmt.Sprintf("%d of %s not supported", bad, report.Plural(n, "kernel"))
 	case n == 1:
 		return "1 kernel, supported"
 	default:

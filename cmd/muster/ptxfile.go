@@ -11,6 +11,7 @@ import (
 
 	"muster/device/fatbin"
 	"muster/ptx"
+	"muster/report"
 )
 
 // ptxRemedy says how to get PTX into a program that has none.
@@ -71,9 +72,9 @@ func imagesOfText(f *boundedFile) ([]gpuImage, error) {
 	case bytes.IndexByte(text, 0) >= 0:
 		return nil, fmt.Errorf("%s: this is neither PTX (it has bytes that are no text) nor a fat binary nor a program", f.name)
 	case len(text) == 0 && len(f.head) == textHead:
-		return nil, fmt.Errorf("%s: this is no PTX text: it begins with %s", f.name, counted(textHead, "NUL byte"))
+		return nil, fmt.Errorf("%s: this is no PTX text: it begins with %s", f.name, report.Plural(textHead, "NUL byte"))
 	case len(text) == 0 && len(f.head) > 0:
-		return nil, fmt.Errorf("%s: this is no PTX text: it is %s and nothing else", f.name, counted(len(f.head), "NUL byte"))
+		return nil, fmt.Errorf("%s: this is no PTX text: it is %s and nothing else", f.name, report.Plural(len(f.head), "NUL byte"))
 	}
 	data, err := f.all(f.ordinary(maxPTXText))
 	if err != nil {

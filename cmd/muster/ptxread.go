@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"muster/ptx"
+	"muster/report"
 )
 
 // How many bytes muster ptx reads at most. A pipe or a device may never end:
@@ -65,9 +66,9 @@ type tooLarge struct {
 
 func (e *tooLarge) Error() string {
 	if e.size < 0 {
-		return fmt.Sprintf("%s: it has more than %s, and no more are read", e.name, counted(int(e.limit), "byte"))
+		return fmt.Sprintf("%s: it has more than %s, and no more are read", e.name, report.Plural(int(e.limit), "byte"))
 	}
-	return fmt.Sprintf("%s: the file has %s, at most %s are read", e.name, counted(int(e.size), "byte"), counted(int(e.limit), "byte"))
+	return fmt.Sprintf("%s: the file has %s, at most %s are read", e.name, report.Plural(int(e.size), "byte"), report.Plural(int(e.limit), "byte"))
 }
 
 // ordinary returns how many bytes may be read: the limit for what is an ordinary file.

@@ -453,7 +453,7 @@ func (r *kernelRun) writeBuffers(w, stderr io.Writer, all bool) error {
 		fmt.Fprintf(b, "argument %d, %s:\n", a.number, a.shape())
 		writeElements(b, a.typ, r.buffers[i], n)
 		if more := a.count - n; more > 0 {
-			defer fmt.Fprintf(stderr, "argument %d has %s more: --all prints them\n", a.number, counted(more, "element"))
+			defer fmt.Fprintf(stderr, "argument %d has %s more: --all prints them\n", a.number, report.Plural(more, "element"))
 		}
 	}
 	return b.Flush()

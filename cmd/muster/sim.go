@@ -481,7 +481,7 @@ func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error 
 			if r.Steps == 0 {
 				return usageErrorf("--explain %s: the run of %s had no step", word, r.Policy)
 			}
-			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, plural(r.Steps, "step"), policy.Clock(r.LastStep))
+			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
 		}
 	}
 	return nil
@@ -521,7 +521,7 @@ func isTerminal(w io.Writer) bool {
 func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), summary(s.Cluster))},
-		{"Workload", fmt.Sprintf("%s: %s", f.workload, plural(len(first.Jobs), "job"))},
+		{"Workload", fmt.Sprintf("%s: %s", f.workload, model.Plural(len(first.Jobs), "job"))},
 		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
 	}
 	if f.nodes != "" {
@@ -536,7 +536,7 @@ func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
 	if f.outages != "" {
-		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, plural(len(s.Outages), "outage"))})
+		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, model.Plural(len(s.Outages), "outage"))})
 	}
 	if f.priority != "" {
 		rows = append(rows, [2]string{"Priorities", f.priority})
@@ -625,7 +625,7 @@ func tellReading(w io.Writer, name string, r *workload.ReadReport) {
 // tellImpossible names the jobs that cannot run. Runs with the same ones are told once.
 func tellImpossible(w io.Writer, s *simpage.Study) {
 	for _, group := range s.Impossible(5) {
-		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), plural(group.Count, "job"))
+		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), model.Plural(group.Count, "job"))
 		for _, line := range group.First {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
@@ -633,11 +633,4 @@ func tellImpossible(w io.Writer, s *simpage.Study) {
 			fmt.Fprintf(w, "  and %d more\n", more)
 		}
 	}
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

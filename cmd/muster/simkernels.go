@@ -282,7 +282,7 @@ func (f *simKernelsFlags) checkExplained(s *kernels.Sweep, runs []kernels.RunOf)
 			if m.Call == 0 {
 				return usageErrorf("--explain %s: the run of %s launched no call then or later", word, r.Mapper)
 			}
-			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Mapper, plural(int(launched), "call"))
+			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Mapper, model.Plural(int(launched), "call"))
 		}
 	}
 	return nil
@@ -423,7 +423,7 @@ func (f *simKernelsFlags) asked(s *kernels.Sweep) [][2]string {
 	}
 	var apps []string
 	for _, app := range s.Sizes[0].Workload.Apps {
-		apps = append(apps, fmt.Sprintf("%s on %s", app.Name, plural(app.Nodes, "node")))
+		apps = append(apps, fmt.Sprintf("%s on %s", app.Name, model.Plural(app.Nodes, "node")))
 	}
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(c))},

@@ -134,7 +134,7 @@ func badHistory(name string, err error) error {
 }
 
 func writeHistory(w io.Writer, r *history.Result) error {
-	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", plural(r.Events, "event"), model.FormatDuration(r.Last), printable(r.Header.Policy), r.Starts)
+	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", model.Plural(r.Events, "event"), model.FormatDuration(r.Last), printable(r.Header.Policy), r.Starts)
 	if r.Cut {
 		fmt.Fprintln(w, "it is cut off in the middle of a line: whoever wrote it was stopped, or still writes")
 	}
@@ -142,7 +142,7 @@ func writeHistory(w io.Writer, r *history.Result) error {
 		_, err := fmt.Fprintf(w, "the first difference is in line %d, at %s:\n  then  %s\n  now   %s\n", d.Line, model.FormatDuration(d.At), printable(string(d.Then)), printable(string(d.Now)))
 		return err
 	}
-	_, err := fmt.Fprintf(w, "the same %s\n", plural(r.Steps, "plan"))
+	_, err := fmt.Fprintf(w, "the same %s\n", model.Plural(r.Steps, "plan"))
 	return err
 }
 
@@ -190,9 +190,9 @@ func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON b
 }
 
 func writeCompared(w io.Writer, r *history.Comparison, other string) error {
-	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", plural(r.Steps, "plan"), printable(r.Header.Policy), printable(other), r.Different)
+	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", model.Plural(r.Steps, "plan"), printable(r.Header.Policy), printable(other), r.Different)
 	fmt.Fprintf(w, "Of %s started, %d would have started as they did, %d in another place, %d not then; %d would have started that did not.\n",
-		plural(r.Starts, "job"), r.Same, r.Elsewhere, r.Waits, r.Instead)
+		model.Plural(r.Starts, "job"), r.Same, r.Elsewhere, r.Waits, r.Instead)
 	for i, d := range r.First {
 		if i == 0 {
 			fmt.Fprintln(w, "\nThe first differences:")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
+	"muster/model"
 	slurmwords "muster/slurm/words"
 )
 
@@ -158,7 +159,7 @@ func writeSlurmJob(w io.Writer, j *slurmJob) error {
 		line("why", "%s", j.Why)
 	}
 	if j.GPUs > 0 {
-		asks := plural(j.GPUs, "GPU") + " anywhere"
+		asks := model.Plural(j.GPUs, "GPU") + " anywhere"
 		if j.MemoryMB > 0 {
 			asks += fmt.Sprintf(", %d MB of each", j.MemoryMB)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/model"
 	"muster/wire/status"
 )
 
@@ -224,5 +225,5 @@ func countStates(s *status.Node) string {
 			ready++
 		}
 	}
-	return fmt.Sprintf("%s, %d on devices, %d waiting for one", plural(len(s.Clients), "client"), assigned, ready)
+	return fmt.Sprintf("%s, %d on devices, %d waiting for one", model.Plural(len(s.Clients), "client"), assigned, ready)
 }

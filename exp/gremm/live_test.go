@@ -170,7 +170,7 @@ func TestLiveClaims(t *testing.T) {
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := loadLive(recordedLive)
+	m, err := liveFrame.Load(recordedLive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestLiveClaims(t *testing.T) {
 		func(m *liveMeasured) { m.Runs[0].Mapper = "best" },
 		func(m *liveMeasured) { m.Runs[0].Real.Utilisation = 0 },
 	} {
-		bad, err := loadLive(recordedLive)
+		bad, err := liveFrame.Load(recordedLive)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func TestLiveClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := loadLive(recordedLive)
+	m, err := liveFrame.Load(recordedLive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestLiveFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadLive(path); err == nil {
+		if _, err := liveFrame.Load(path); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}

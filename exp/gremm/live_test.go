@@ -99,7 +99,7 @@ func TestLiveFlags(t *testing.T) {
 		{Flags: map[string]string{"live": exp.On, "save": "nowhere/kept.json"}},
 	} {
 		var usage exp.UsageError
-		if _, err := run(context.Background(), o); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(context.Background(), o); !errors.As(err, &usage) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -163,7 +163,7 @@ const recordedLive = "testdata/live.json"
 
 // What the recorded runs say of the statements is what docs/papers.md says.
 func TestLiveClaims(t *testing.T) {
-	r, err := run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
+	r, err := Experiment.Run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"muster/model"
 	"muster/policy/history"
+	"muster/report"
 )
 
 const simReplayHelp = `Play a history again: what a cluster's scheduler was told, as muster sim --record
@@ -134,12 +135,12 @@ func badHistory(name string, err error) error {
 }
 
 func writeHistory(w io.Writer, r *history.Result) error {
-	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", model.Plural(r.Events, "event"), model.FormatDuration(r.Last), printable(r.Header.Policy), r.Starts)
+	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", model.Plural(r.Events, "event"), model.FormatDuration(r.Last), report.Printable(r.Header.Policy), r.Starts)
 	if r.Cut {
 		fmt.Fprintln(w, "it is cut off in the middle of a line: whoever wrote it was stopped, or still writes")
 	}
 	if d := r.Difference; d != nil {
-		_, err := fmt.Fprintf(w, "the first difference is in line %d, at %s:\n  then  %s\n  now   %s\n", d.Line, model.FormatDuration(d.At), printable(string(d.Then)), printable(string(d.Now)))
+		_, err := fmt.Fprintf(w, "the first difference is in line %d, at %s:\n  then  %s\n  now   %s\n", d.Line, model.FormatDuration(d.At), report.Printable(string(d.Then)), report.Printable(string(d.Now)))
 		return err
 	}
 	_, err := fmt.Fprintf(w, "the same %s\n", model.Plural(r.Steps, "plan"))
@@ -190,7 +191,7 @@ func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON b
 }
 
 func writeCompared(w io.Writer, r *history.Comparison, other string) error {
-	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", model.Plural(r.Steps, "plan"), printable(r.Header.Policy), printable(other), r.Different)
+	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", model.Plural(r.Steps, "plan"), report.Printable(r.Header.Policy), report.Printable(other), r.Different)
 	fmt.Fprintf(w, "Of %s started, %d would have started as they did, %d in another place, %d not then; %d would have started that did not.\n",
 		model.Plural(r.Starts, "job"), r.Same, r.Elsewhere, r.Waits, r.Instead)
 	for i, d := range r.First {
@@ -203,7 +204,7 @@ func writeCompared(w io.Writer, r *history.Comparison, other string) error {
 			jobs []string
 		}{{"not started", d.Waits}, {"in another place", d.Elsewhere}, {"started instead", d.Instead}} {
 			if len(p.jobs) > 0 {
-				parts = append(parts, p.what+": "+printable(someOf(p.jobs)))
+				parts = append(parts, p.what+": "+report.Printable(someOf(p.jobs)))
 			}
 		}
 		fmt.Fprintf(w, "  line %d, at %s: %s\n", d.Line, model.FormatDuration(d.At), strings.Join(parts, "; "))

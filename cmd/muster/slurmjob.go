@@ -14,6 +14,7 @@ import (
 
 	headclient "muster/head/client"
 	"muster/model"
+	"muster/report"
 	slurmwords "muster/slurm/words"
 )
 
@@ -143,7 +144,7 @@ func askSqueue(ctx context.Context, id string) (slurmJob, error) {
 func writeSlurmJob(w io.Writer, j *slurmJob) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		if text := printable(fmt.Sprintf(format, args...)); text != "" {
+		if text := report.Printable(fmt.Sprintf(format, args...)); text != "" {
 			fmt.Fprintf(&b, "%-10s %s\n", name, text)
 		}
 	}

@@ -157,6 +157,8 @@ model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
+workload, report < report/workloadpage
+head/api, model/slurmopt, report < report/jobtable
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/device/codefile"
 	"muster/device/fatbin"
 	"muster/report"
 	"muster/shim/functions"
@@ -139,29 +140,29 @@ func checkProgram(stdin io.Reader, path string) programCheck {
 }
 
 func (p *programCheck) read(stdin io.Reader, path string, kernels *kernelsFound) error {
-	f, file, err := openBounded(path)
+	f, file, err := codefile.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close() // it was only read
-	if f.at == nil {
+	if f.At == nil {
 		return fmt.Errorf("%s: this is no ordinary file", path)
 	}
-	head, err := f.peek(textHead)
+	head, err := f.Peek(codefile.Head)
 	if err != nil {
 		return err
 	}
 	if bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
-		return p.readELF(path, f.at, kernels)
+		return p.readELF(path, f.At, kernels)
 	}
 	if fatbin.Recognise(head) {
-		content, err := f.all(f.ordinary(maxGPUCode))
+		content, err := f.All(f.Bound(codefile.MaxCode))
 		if err != nil {
 			return err
 		}
 		return kernels.addFatbin(content)
 	}
-	images, err := readImages(stdin, path)
+	images, err := codefile.Read(stdin, path)
 	for i := range images {
 		kernels.add(&images[i])
 	}
@@ -175,14 +176,14 @@ func (p *programCheck) readELF(path string, data io.ReaderAt, kernels *kernelsFo
 		return err
 	}
 	defer f.Close()
-	if f.Machine == cudaMachine {
+	if f.Machine == codefile.Machine {
 		return kernels.addCubin(data, "one GPU")
 	}
 	if err := p.readFunctions(f, kernels); err != nil {
 		return err
 	}
 	p.readLibraries(path, f)
-	sections, err := fatbinSections(path, f)
+	sections, err := codefile.Sections(path, f)
 	if err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func (l *kernelsFound) addFatbin(content []byte) error {
 			return err
 		}
 		if e.Kind == fatbin.PTX {
-			l.add(&gpuImage{name: e.Target(), kind: e.Kind, arch: e.Arch, target: e.Target(), text: string(e.Data)})
+			l.add(&codefile.Image{Name: e.Target(), Kind: e.Kind, Arch: e.Arch, Target: e.Target(), Text: string(e.Data)})
 		} else if err := l.addCubin(bytes.NewReader(e.Data), e.Target()); err != nil {
 			return fmt.Errorf("machine code for %s: %w", e.Target(), err)
 		}
@@ -272,8 +273,8 @@ func (l *kernelsFound) addCubin(cubin io.ReaderAt, target string) error {
 }
 
 // add looks at PTX. Text that cannot be read at all is a kernel without a name.
-func (l *kernelsFound) add(image *gpuImage) {
-	if image.kind != fatbin.PTX {
+func (l *kernelsFound) add(image *codefile.Image) {
+	if image.Kind != fatbin.PTX {
 		return
 	}
 	found := checkImage(image)
@@ -285,8 +286,8 @@ func (l *kernelsFound) add(image *gpuImage) {
 		if !slices.Contains(k.PTX, found.Target) {
 			k.PTX = append(k.PTX, found.Target)
 		}
-		if image.arch >= k.newest {
-			k.newest, k.place, k.Errors = image.arch, found.Target, checked.Errors
+		if image.Arch >= k.newest {
+			k.newest, k.place, k.Errors = image.Arch, found.Target, checked.Errors
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/device/codefile"
 	"muster/device/fatbin"
 	"muster/internal/wholefile"
 	"muster/ptx"
@@ -36,7 +37,7 @@ func (p *programCheck) readFunctions(f *elf.File, kernels *kernelsFound) error {
 	}
 	p.Runtime = inside.runtime
 	for _, text := range inside.ptx {
-		kernels.add(&gpuImage{name: p.File, kind: fatbin.PTX, text: text})
+		kernels.add(&codefile.Image{Name: p.File, Kind: fatbin.PTX, Text: text})
 	}
 	for _, name := range inside.names {
 		function, known := functions.Named(name)
@@ -70,8 +71,8 @@ func textsInside(f *elf.File) (*texts, error) {
 		if s.Type != elf.SHT_PROGBITS || s.Name != ".rodata" && !strings.HasPrefix(s.Name, ".rodata.") {
 			continue
 		}
-		if s.Size > maxGPUCode {
-			return nil, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(maxGPUCode))
+		if s.Size > codefile.MaxCode {
+			return nil, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(codefile.MaxCode))
 		}
 		content, err := s.Data()
 		if err != nil {
@@ -97,8 +98,8 @@ func textsInside(f *elf.File) (*texts, error) {
 // when they run have pieces, of which nothing can be said.
 func isPTX(text []byte) bool {
 	const mark = ".version"
-	at := bytes.Index(text[:min(len(text), textHead)], []byte(mark)) // comments come first
-	if at < 0 || len(text) > maxPTXText || !bytes.Contains(text, []byte(".target")) {
+	at := bytes.Index(text[:min(len(text), codefile.Head)], []byte(mark)) // comments come first
+	if at < 0 || len(text) > codefile.MaxText || !bytes.Contains(text, []byte(".target")) {
 		return false
 	}
 	_, err := ptx.Parse("", string(text))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/device/codefile"
 	"muster/device/fatbin"
 	"muster/ptx"
 	"muster/ptx/simt"
@@ -123,7 +124,7 @@ func checkFiles(c *cobra.Command, paths []string, asJSON bool) error {
 // checkFile finds out about all images of a file.
 func checkFile(stdin io.Reader, path string) ptxFileCheck {
 	result := ptxFileCheck{File: path, Images: []ptxImageCheck{}}
-	images, err := readImages(stdin, path)
+	images, err := codefile.Read(stdin, path)
 	if err != nil {
 		result.Error = err.Error()
 		return result
@@ -133,26 +134,26 @@ func checkFile(stdin io.Reader, path string) ptxFileCheck {
 	for i := range images {
 		image := &images[i]
 		var found ptxImageCheck
-		if image.kind == fatbin.PTX {
+		if image.Kind == fatbin.PTX {
 			texts++
 			found = checkImage(image)
 		} else {
-			found = ptxImageCheck{Kind: strings.ToLower(image.kind.String()), Target: image.target}
+			found = ptxImageCheck{Kind: strings.ToLower(image.Kind.String()), Target: image.Target}
 		}
 		result.Images = append(result.Images, found)
 		result.Supported = result.Supported && found.supported()
 	}
 	if texts == 0 {
-		_, err := ptxModules(path, images)
+		_, err := codefile.Modules(path, images)
 		result.Supported, result.Error = false, err.Error()
 	}
 	return result
 }
 
 // checkImage finds out about one PTX text.
-func checkImage(image *gpuImage) ptxImageCheck {
-	found := ptxImageCheck{Kind: "ptx", Target: image.target, Errors: []ptxErrorCheck{}, Kernels: []ptxKernelCheck{}}
-	tree, err := ptx.Parse(image.name, image.text)
+func checkImage(image *codefile.Image) ptxImageCheck {
+	found := ptxImageCheck{Kind: "ptx", Target: image.Target, Errors: []ptxErrorCheck{}, Kernels: []ptxKernelCheck{}}
+	tree, err := ptx.Parse(image.Name, image.Text)
 	if err != nil {
 		found.Errors = errorChecks(err)
 		return found
@@ -161,12 +162,12 @@ func checkImage(image *gpuImage) ptxImageCheck {
 		found.Target = strings.Join(tree.Targets, ",")
 	}
 	found.Version = fmt.Sprintf("%d.%d", tree.Version.Major, tree.Version.Minor)
-	findings, err := simt.Check(image.name, tree)
+	findings, err := simt.Check(image.Name, tree)
 	if err != nil {
 		found.Errors = errorChecks(err)
 		return found
 	}
-	module := &ptxModule{*image, tree}
+	module := &codefile.Module{Image: *image, Tree: tree}
 	bad := map[string]ptx.Errors{}
 	for _, f := range findings {
 		if len(f.Errors) > 0 {
@@ -174,7 +175,7 @@ func checkImage(image *gpuImage) ptxImageCheck {
 		}
 	}
 	next := uint64(1 << 32)
-	program, err := simt.Load(image.name, module.only(func(name string) bool { return bad[name] == nil }), func(v *ptx.Variable) (uint64, error) {
+	program, err := simt.Load(image.Name, module.Only(func(name string) bool { return bad[name] == nil }), func(v *ptx.Variable) (uint64, error) {
 		const gap = 256
 		step := max(gap, uint64(v.Alignment()))
 		at := (next + step - 1) / step * step
@@ -185,7 +186,7 @@ func checkImage(image *gpuImage) ptxImageCheck {
 		found.Errors = errorChecks(err)
 		return found
 	}
-	for _, f := range module.kernels() {
+	for _, f := range module.Kernels() {
 		found.Kernels = append(found.Kernels, checkKernel(f, program.Kernel(f.Name), bad[f.Name]))
 	}
 	return found

@@ -311,21 +311,9 @@ func parameterList(params []*ptx.Variable) string {
 	}
 	var names []string
 	for _, p := range params {
-		names = append(names, parameterType(p))
+		names = append(names, p.TypeName())
 	}
 	return " (" + strings.Join(names, ", ") + ")"
-}
-
-// parameterType names the type of a parameter: "u64", "b8[16]".
-func parameterType(p *ptx.Variable) string {
-	text := p.Type.String()
-	if p.Vector > 1 {
-		text = fmt.Sprintf("v%d.%s", p.Vector, text)
-	}
-	for _, d := range p.Dims {
-		text += fmt.Sprintf("[%d]", d)
-	}
-	return text
 }
 
 // fits says why an argument cannot be given for a parameter.
@@ -333,11 +321,11 @@ func (a *kernelArgument) fits(p *ptx.Variable) error {
 	scalar := len(p.Dims) == 0 && p.Vector <= 1
 	switch {
 	case a.isBuffer() && (p.Size() != 8 || p.Type.Float()):
-		return fmt.Errorf("the kernel takes %s here, no address: give a value such as %s", parameterType(p), exampleOf(p))
+		return fmt.Errorf("the kernel takes %s here, no address: give a value such as %s", p.TypeName(), exampleOf(p))
 	case a.isBuffer():
 		return nil
 	case len(a.value) != p.Size():
-		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", parameterType(p), report.Plural(p.Size(), "byte"), len(a.value), exampleOf(p))
+		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", p.TypeName(), report.Plural(p.Size(), "byte"), len(a.value), exampleOf(p))
 	case scalar && a.count == 1 && a.typ.Float() != p.Type.Float() && !isBits(a.typ) && !isBits(p.Type):
 		return fmt.Errorf("the kernel takes %v here: give a value such as %s, or its bits as b%d:0x0", p.Type, exampleOf(p), p.Type.Bits())
 	}

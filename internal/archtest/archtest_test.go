@@ -70,6 +70,7 @@ device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
 model, ptx < ptx/number # numbers as people write them
 device/fatbin, ptx, report < device/codefile # where people's files have GPU code: it knows no device
+device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck # what will be refused of a program
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Documents of which every word counts.

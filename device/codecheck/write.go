@@ -1,4 +1,4 @@
-package main
+package codecheck
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"muster/shim/functions"
 )
 
-// write prints what was found, for people.
-func (p *programCheck) write(w, stderr io.Writer) error {
+// Write prints what was found, for people.
+func (p *Program) Write(w, stderr io.Writer) error {
 	if p.Error != "" {
 		if _, err := fmt.Fprintln(stderr, p.Error); err != nil {
 			return err
@@ -35,7 +35,7 @@ func (p *programCheck) write(w, stderr io.Writer) error {
 }
 
 // writeFunctions names those that do not work, and counts the others.
-func (p *programCheck) writeFunctions(b *strings.Builder) {
+func (p *Program) writeFunctions(b *strings.Builder) {
 	if len(p.Functions) == 0 {
 		fmt.Fprintln(b, "  functions: none of CUDA's driver")
 		return
@@ -64,7 +64,7 @@ func (p *programCheck) writeFunctions(b *strings.Builder) {
 	_ = table.Flush() // to memory
 }
 
-func (p *programCheck) writeKernels(b *strings.Builder) {
+func (p *Program) writeKernels(b *strings.Builder) {
 	if len(p.Kernels) == 0 {
 		fmt.Fprintln(b, "  kernels: none")
 		return
@@ -96,7 +96,7 @@ func distinct(names []string) string {
 }
 
 // writeLibraries names those of CUDA and those that are not found.
-func (p *programCheck) writeLibraries(b *strings.Builder) {
+func (p *Program) writeLibraries(b *strings.Builder) {
 	for _, l := range p.Libraries {
 		switch {
 		case l.Path == "":

@@ -140,6 +140,15 @@ type Need struct {
 	Keys   []string
 }
 
+// Needs lists those of figures, in their order.
+func Needs[Figure any](figures []Figure, name func(*Figure) string, keys func(*Figure) []string) []Need {
+	var list []Need
+	for i := range figures {
+		list = append(list, Need{name(&figures[i]), keys(&figures[i])})
+	}
+	return list
+}
+
 // Keep drops what an interrupt left incomplete, and notes it in Missing: the figures that have not all
 // of their measurements with the first seed, and the seeds that not all other figures have. It says
 // whether anything is left.

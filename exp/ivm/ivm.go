@@ -129,11 +129,7 @@ func measure(ctx context.Context, o exp.Options) (*measured, error) {
 
 // needs are the measurements of each figure.
 func needs(chosen []figure) []bench.Need {
-	var list []bench.Need
-	for _, f := range chosen {
-		list = append(list, bench.Need{Figure: f.name, Keys: exp.Names(f.plan(), keyOf)})
-	}
-	return list
+	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(), keyOf) })
 }
 
 func keyOf(m *measurement) string { return m.key }

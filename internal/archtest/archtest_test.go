@@ -65,6 +65,7 @@ NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no
 ptx, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
 model < device
 device < device/*
+NOTHING < device/curesult < device/cuda, device/remote, node/clientcore # CUDA's numbers for what the driver answers
 NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda

@@ -46,3 +46,38 @@ const ClaimsPart = "Statements: 1 is confirmed, 0.5 in its direction only, 0 is 
 func (v Verdict) Row(id string) Row {
 	return Over(ClaimsPart, "claim_"+id, "confirmed", []float64{float64(v-Refuted) / 2}).Against(1)
 }
+
+// Told is the row of a verdict on a statement, with the numbers behind it. Where says which part of
+// the paper makes the statement; "" leaves that out.
+func (v Verdict) Told(id, where, says, because string) Row {
+	if where != "" {
+		where += ", "
+	}
+	return v.Row(id).Noting("%s%s: %s (%s)", where, v, says, because)
+}
+
+// Claim is a statement of a paper, and how it is judged by what was measured.
+type Claim[Measured any] struct {
+	ID, Where, Says string
+	// Judge gives a verdict and the numbers behind it.
+	Judge func(Measured) (Verdict, string)
+	// Cause is why it comes out otherwise here, as far as it is known.
+	Cause string
+}
+
+// ClaimRows are the verdicts on statements, as far as what was measured can tell.
+func ClaimRows[Measured any](claims []Claim[Measured], m Measured) []Row {
+	var rows []Row
+	for _, c := range claims {
+		v, because := c.Judge(m)
+		if v == Unknown {
+			continue
+		}
+		r := v.Told(c.ID, c.Where, c.Says, because)
+		if v != Confirmed && c.Cause != "" {
+			r.Note += ". " + c.Cause
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}

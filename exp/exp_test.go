@@ -18,12 +18,6 @@ func TestOver(t *testing.T) {
 	}
 }
 
-func TestPlural(t *testing.T) {
-	if one, two := Plural(1, "seed"), Plural(2, "seed"); one != "1 seed" || two != "2 seeds" {
-		t.Error(one, two)
-	}
-}
-
 func TestSeeds(t *testing.T) {
 	for _, c := range []struct {
 		o    Options

@@ -8,14 +8,6 @@ import (
 	"muster/report"
 )
 
-// Plural counts things, in the words of a note.
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // Parts lists the parts of the rows, in their order.
 func Parts(rows []Row) []string {
 	var parts []string

@@ -2,8 +2,11 @@ package exp
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+
+	"muster/internal/parallel"
 )
 
 // Task is one of many things to do that do not depend on each other.
@@ -19,62 +22,47 @@ type Task struct {
 // error here: what is done by then counts. Tasks that are at work then are not
 // waited for; they end when they next look at their context.
 func (o Options) Each(ctx context.Context, tasks []Task) ([]bool, error) {
-	done := make([]bool, len(tasks))
-	within, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var (
-		lock       sync.Mutex
-		err        error
-		next       int
-		sum, total int64
-		wg         sync.WaitGroup
+		lock     sync.Mutex
+		done     = make([]bool, len(tasks))
+		progress = parallel.NewProgress(len(tasks), o.Progress)
+		total    int64
 	)
 	for i := range tasks {
 		total += tasks[i].Weight
 	}
-	take := func() int {
+	progress.Expect(total)
+	finish := func(i int) {
 		lock.Lock()
 		defer lock.Unlock()
-		if within.Err() != nil || next == len(tasks) {
-			return -1
-		}
-		next++
-		return next - 1
-	}
-	finish := func(i int, failure error) {
-		lock.Lock()
-		defer lock.Unlock()
-		if failure != nil {
-			if within.Err() == nil {
-				err = failure
-				cancel()
-			}
-			return
-		}
-		if ctx.Err() != nil {
-			return // the caller has gone on
-		}
-		done[i] = true
-		sum += tasks[i].Weight
-		if o.Progress != nil {
-			o.Progress(sum, total)
+		if ctx.Err() == nil { // else the caller has gone on
+			done[i] = true
+			progress.Set(i, tasks[i].Weight)
 		}
 	}
-	for range min(max(1, o.Workers), len(tasks)) {
-		wg.Go(func() {
-			for i := take(); i >= 0; i = take() {
-				finish(i, tasks[i].Do(within))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- parallel.Each(ctx, o.Workers, func(yield func(parallel.Task) bool) {
+			for i := range tasks {
+				if !yield(func(ctx context.Context) error {
+					err := tasks[i].Do(ctx)
+					if err == nil {
+						finish(i)
+					}
+					return err
+				}) {
+					return
+				}
 			}
 		})
-	}
-	all := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(all)
 	}()
+	var err error
 	select {
-	case <-all:
+	case err = <-ended:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = nil
 	}
 	lock.Lock()
 	defer lock.Unlock()

@@ -69,3 +69,27 @@ func Values[Outcome any](list []Outcome, of func(*Outcome) float64) []float64 {
 	}
 	return out
 }
+
+// Ratios are values over others, run by run.
+func Ratios(values, over []float64) []float64 {
+	out := make([]float64, len(values))
+	for i := range values {
+		out[i] = values[i] / over[i]
+	}
+	return out
+}
+
+// Median is the value in the middle. That of a few times is not moved by one that was disturbed.
+func Median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// OverMedian is Over with the median in place of the mean: measured times have outliers. It has no
+// confidence interval, which would be that of the mean.
+func OverMedian(part, metric, unit string, values []float64) Row {
+	r := Over(part, metric, unit, values)
+	r.Ours, r.HalfWidth = Median(values), nil
+	return r
+}

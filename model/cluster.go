@@ -103,6 +103,16 @@ func (c *Cluster) TotalGPUs() int {
 	return sum
 }
 
+// SameLink is the port that every node has, if all have the same.
+func (c *Cluster) SameLink() (Link, bool) {
+	for i := range c.Nodes {
+		if c.Nodes[i].Link != c.Nodes[0].Link {
+			return Link{}, false
+		}
+	}
+	return c.Nodes[0].Link, true
+}
+
 // GPUType returns the index of the type called name, or -1.
 func (c *Cluster) GPUType(name string) int {
 	for i := range c.GPUTypes {

@@ -395,3 +395,17 @@ func FormatDuration(d time.Duration) string {
 	}
 	return b.String()
 }
+
+// Plural writes a number of things, as "1 job" or "7 jobs".
+func Plural(n int, noun string) string { return fmt.Sprintf("%d %s", n, Plurals(n, noun)) }
+
+// Plurals is the noun alone, as it stands beside that number.
+func Plurals(n int, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "s"):
+		return noun + "es"
+	}
+	return noun + "s"
+}

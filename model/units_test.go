@@ -178,3 +178,11 @@ func FuzzUnits(f *testing.F) {
 		}
 	})
 }
+
+func TestPlural(t *testing.T) {
+	for want, got := range map[string]string{"1 seed": Plural(1, "seed"), "2 seeds": Plural(2, "seed"), "0 jobs": Plural(0, "job"), "2 processes": Plural(2, "process")} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 		}
 	}
 	if out > 0 {
-		text += fmt.Sprintf("; %s draining or down", plural(out, "node"))
+		text += fmt.Sprintf("; %s draining or down", model.Plural(out, "node"))
 	}
 	return text
 }
@@ -47,7 +47,7 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 	}
 	switch {
 	case count < sh.nodes:
-		who, gives, has := plural(int(count), "node"), "give", "have"
+		who, gives, has := model.Plural(int(count), "node"), "give", "have"
 		if count == 1 {
 			gives, has = "gives", "has"
 		}
@@ -61,7 +61,7 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 	case sh.Request.Contiguous && !v.inARow(&plain, mode):
 		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
 	default:
-		return fmt.Sprintf("needs %s; %s %s, %d of %d nodes have some", sh, plural(int(v.freeGPUs), "whole GPU"), now, v.nodesWithGPUs(), len(v.nodes))
+		return fmt.Sprintf("needs %s; %s %s, %d of %d nodes have some", sh, model.Plural(int(v.freeGPUs), "whole GPU"), now, v.nodesWithGPUs(), len(v.nodes))
 	}
 }
 
@@ -88,7 +88,7 @@ func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 	case sh.Request.Contiguous:
 		return fmt.Sprintf("%d such cores %s, but not enough next to each other", usable, now)
 	}
-	return fmt.Sprintf("%s %s", plural(int(v.freeGPUs), "whole GPU"), now)
+	return fmt.Sprintf("%s %s", model.Plural(int(v.freeGPUs), "whole GPU"), now)
 }
 
 func (v *View) nodesWithGPUs() int {

@@ -57,7 +57,7 @@ func (sh *Shape) String() string {
 	r := &sh.Request
 	var b strings.Builder
 	if sh.nodes == 0 {
-		fmt.Fprintf(&b, "%s on any nodes", plural(int(sh.cores), "core"))
+		fmt.Fprintf(&b, "%s on any nodes", model.Plural(int(sh.cores), "core"))
 		if sh.granule > 1 {
 			fmt.Fprintf(&b, ", %d together", sh.granule)
 		}
@@ -68,7 +68,7 @@ func (sh *Shape) String() string {
 			fmt.Fprintf(&b, ", %s of each node", model.FormatSize(sh.nodeMemory))
 		}
 	} else {
-		fmt.Fprintf(&b, "%s with %s", plural(int(sh.nodes), "node"), plural(int(sh.cores), "core"))
+		fmt.Fprintf(&b, "%s with %s", model.Plural(int(sh.nodes), "node"), model.Plural(int(sh.cores), "core"))
 		if sh.exclusive {
 			b.WriteString(" and nothing else on them")
 		}
@@ -77,7 +77,7 @@ func (sh *Shape) String() string {
 		}
 	}
 	if sh.gpus > 0 {
-		b.WriteString(", " + plural(int(sh.gpus), "GPU"))
+		b.WriteString(", " + model.Plural(int(sh.gpus), "GPU"))
 		if sh.gpuMemory > 0 {
 			fmt.Fprintf(&b, " of %s", model.FormatSize(sh.gpuMemory))
 		}
@@ -92,7 +92,7 @@ func (sh *Shape) String() string {
 		b.WriteString(", contiguous")
 	}
 	if r.Remote != nil {
-		fmt.Fprintf(&b, ", %s anywhere", plural(r.Remote.Count, "GPU"))
+		fmt.Fprintf(&b, ", %s anywhere", model.Plural(r.Remote.Count, "GPU"))
 		if r.Remote.Memory > 0 {
 			fmt.Fprintf(&b, " of %s", model.FormatSize(r.Remote.Memory))
 		}
@@ -101,13 +101,6 @@ func (sh *Shape) String() string {
 		b.WriteString(", only on " + model.CompressNodes(r.NodeList))
 	}
 	return b.String()
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // shapeKey is a request in a form that can be compared.

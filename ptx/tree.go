@@ -8,7 +8,10 @@
 // a register is only its width, since newer compilers keep floats in .b32.
 package ptx
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Pos is a place in the text; both numbers start at 1, columns count bytes.
 type Pos struct{ Line, Column int }
@@ -449,3 +452,15 @@ func (t *TargetList) SymbolName() string { return t.Name }
 
 // SymbolName returns the name.
 func (p *Prototype) SymbolName() string { return p.Name }
+
+// TypeName names the type of a variable: "u64", "b8[16]".
+func (v *Variable) TypeName() string {
+	text := v.Type.String()
+	if v.Vector > 1 {
+		text = fmt.Sprintf("v%d.%s", v.Vector, text)
+	}
+	for _, d := range v.Dims {
+		text += fmt.Sprintf("[%d]", d)
+	}
+	return text
+}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"muster/model"
 )
 
 // missing stands for a value that is not there.
@@ -195,4 +197,27 @@ func FirstOf(nodes []int, seeds []uint64) string {
 		words = append(words, fmt.Sprintf("with seed %d", seeds[0]))
 	}
 	return strings.Join(words, " ")
+}
+
+// Plural writes a number of things, as "1 job" or "12,000 jobs".
+func Plural(n int, noun string) string {
+	return Number(float64(n)) + " " + model.Plurals(n, noun)
+}
+
+// Printable keeps what others say, such as a log, from steering the terminal.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// Short cuts a text that is too long.
+func Short(s string, width int) string {
+	if r := []rune(s); len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return s
 }

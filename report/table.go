@@ -82,6 +82,21 @@ func writeParagraph(b *bufio.Writer, s string) {
 	}
 }
 
+// WriteTables writes tables as text, with an empty line between.
+func WriteTables(w io.Writer, tables []*Table) error {
+	for i, t := range tables {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *Table) writeHTML(h *htmlWriter) {
 	h.raw(`<figure class="table">`)
 	h.caption(t.Title)
@@ -111,4 +126,50 @@ func side(c Column) string {
 		return " data-right"
 	}
 	return ""
+}
+
+// WriteColumns writes a table with a line of names and no rule below it, as Slurm's
+// tools do. Where there is room for fewer characters,
+// the column to shrink loses its ends; a room of 0 is as wide as need be.
+func WriteColumns(w io.Writer, names []string, rows [][]string, shrink, room int) error {
+	all := rows
+	if names != nil {
+		all = append([][]string{names}, rows...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	width := make([]int, len(all[0]))
+	total := 0
+	for i := range width {
+		for _, row := range all {
+			width[i] = max(width[i], utf8.RuneCountInString(Printable(row[i])))
+		}
+		total += width[i] + 2
+	}
+	if room > 0 && total-2 > room && shrink >= 0 {
+		width[shrink] = max(8, width[shrink]-(total-2-room))
+	}
+	var b strings.Builder
+	for _, row := range all {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(Pad(Printable(cell), width[i], false) + "  ")
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Pad makes a text so wide, and cuts it if it is wider.
+func Pad(s string, width int, right bool) string {
+	n := utf8.RuneCountInString(s)
+	switch {
+	case n > width:
+		return string([]rune(s)[:width])
+	case right:
+		return strings.Repeat(" ", width-n) + s
+	}
+	return s + strings.Repeat(" ", width-n)
 }

@@ -5,8 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
+	"iter"
 
+	"muster/internal/parallel"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/history"
@@ -77,59 +78,57 @@ func (s *Sweep) Run(ctx context.Context) ([]RunOf, error) {
 		}
 		clusters[i] = c
 	}
-	perSeed := len(sizes) * len(s.Policies)
-	runs := make([]RunOf, len(s.Seeds)*perSeed)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-
-	progress := progressOf{call: s.Progress, done: make([]int, len(runs))}
-	slots := make(chan struct{}, max(1, s.Workers))
-	var wg sync.WaitGroup
-	for k, seed := range s.Seeds {
-		if ctx.Err() != nil {
-			break // no workload need be made any more
-		}
-		jobs, err := s.Workload(seed)
-		if err != nil {
-			cancel(fmt.Errorf("workload for seed %d: %w", seed, err))
-			break
-		}
-		progress.seed(int64(len(jobs))*int64(perSeed), len(s.Seeds)-k-1)
-		for i := range perSeed {
-			slots <- struct{}{}
-			if ctx.Err() != nil {
-				<-slots
-				break
-			}
-			index := k*perSeed + i
-			cluster, named := clusters[i/len(s.Policies)], s.Policies[i%len(s.Policies)]
-			point := Point{Index: index, Policy: named.Name, Seed: seed, Nodes: len(cluster.Nodes)}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				r, err := s.one(ctx, point, cluster, jobs, named, &progress)
-				if err != nil {
-					cancel(err)
-					return
-				}
-				runs[index] = RunOf{point, r}
-			})
-		}
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+	runs := make([]RunOf, len(s.Seeds)*len(sizes)*len(s.Policies))
+	if err := parallel.Each(ctx, s.Workers, s.tasks(clusters, runs)); err != nil {
 		return nil, err
 	}
 	return runs, nil
 }
 
-func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model.Job, named NamedPolicy, progress *progressOf) (*Result, error) {
+// tasks are the runs. The jobs of a seed are made when its first run is due, and are
+// forgotten with its last one: all seeds together may not fit in memory.
+func (s *Sweep) tasks(clusters []*model.Cluster, runs []RunOf) iter.Seq[parallel.Task] {
+	progress := parallel.NewProgress(len(runs), s.Progress)
+	perSeed := int64(len(clusters) * len(s.Policies))
+	return func(yield func(parallel.Task) bool) {
+		index, known := 0, int64(0)
+		for k, seed := range s.Seeds {
+			jobs, err := s.Workload(seed)
+			if err != nil {
+				yield(func(context.Context) error { return fmt.Errorf("workload for seed %d: %w", seed, err) })
+				return
+			}
+			// The seeds to come are taken to have as many jobs as this one.
+			work := int64(len(jobs)) * perSeed
+			known += work
+			progress.Expect(known + work*int64(len(s.Seeds)-k-1))
+			for _, cluster := range clusters {
+				for _, named := range s.Policies {
+					point := Point{Index: index, Policy: named.Name, Seed: seed, Nodes: len(cluster.Nodes)}
+					index++
+					if !yield(func(ctx context.Context) error {
+						r, err := s.one(ctx, point, cluster, jobs, named, progress)
+						if err == nil {
+							runs[point.Index] = RunOf{point, r}
+						}
+						return err
+					}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model.Job, named NamedPolicy, progress *parallel.Progress) (*Result, error) {
 	pol, err := named.New()
 	if err != nil {
 		return nil, err
 	}
 	cfg := Config{
 		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Outages: s.Outages, Watch: s.Watch, Priority: s.Priority,
-		Progress: func(done int) { progress.set(p.Index, done) },
+		Progress: func(done int) { progress.Set(p.Index, int64(done)) },
 	}
 	if p.Index < len(s.Policies) {
 		cfg.Explain = s.Explain
@@ -146,33 +145,4 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, fmt.Errorf("%s on %d nodes, seed %d: %w", p.Policy, p.Nodes, p.Seed, err)
 	}
 	return r, err
-}
-
-// progressOf adds up what all runs have done.
-type progressOf struct {
-	sync.Mutex
-	call  func(done, all int64)
-	done  []int
-	sum   int64
-	known int64 // jobs of the seeds seen
-	total int64 // with those to come, taken to be like the last
-}
-
-// seed says how many jobs one more seed has, and how many seeds follow.
-func (p *progressOf) seed(jobs int64, follow int) {
-	p.Lock()
-	defer p.Unlock()
-	p.known += jobs
-	p.total = p.known + jobs*int64(follow)
-}
-
-func (p *progressOf) set(run, done int) {
-	if p.call == nil {
-		return
-	}
-	p.Lock()
-	defer p.Unlock()
-	p.sum += int64(done - p.done[run])
-	p.done[run] = done
-	p.call(p.sum, max(p.total, p.sum))
 }

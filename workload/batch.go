@@ -85,18 +85,18 @@ func (b *batch) read(src *lines, dec decoder) error {
 // finish orders the jobs, counts time from the first submission, and reports.
 func (b *batch) finish() (*Workload, *ReadReport, error) {
 	for _, c := range b.counts {
-		b.report.Notes = append(b.report.Notes, plural(c.n, "job")+" "+c.what)
+		b.report.Notes = append(b.report.Notes, model.Plural(c.n, "job")+" "+c.what)
 	}
 	b.report.Jobs = len(b.wl.Jobs)
 	if b.report.Jobs == 0 {
 		why := ""
 		if b.report.Bad > 0 {
 			bad := b.report.FirstBad[0]
-			why = fmt.Sprintf("; %s, the first is line %d: %s", plural(b.report.Bad, "bad line"), bad.Line, bad.Reason)
+			why = fmt.Sprintf("; %s, the first is line %d: %s", model.Plural(b.report.Bad, "bad line"), bad.Line, bad.Reason)
 		} else if len(b.report.Notes) > 0 {
 			why = "; " + strings.Join(b.report.Notes, "; ")
 		}
-		return nil, nil, fmt.Errorf("%s: no job that can be simulated in %s%s", b.file, plural(b.report.Lines, "line"), why)
+		return nil, nil, fmt.Errorf("%s: no job that can be simulated in %s%s", b.file, model.Plural(b.report.Lines, "line"), why)
 	}
 	b.wl.countFromFirst(b.origin, b.originKnown)
 	return b.wl, b.report, nil
@@ -216,13 +216,6 @@ func (b *batch) log(l model.Logged) *model.Logged {
 
 // unlogged is what a log that says nothing says.
 var unlogged = model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
 
 func ceilDiv(a, b int64) int64 { return a/b + min(1, a%b) }
 

@@ -88,7 +88,7 @@ func (t *table) row(line []byte) ([]cell, *fault) {
 		return nil, checkColumns(len(cells))
 	}
 	if len(cells) != len(t.header) {
-		return nil, faultf(len(line)+1, "the row has %s, the header names %d", plural(len(cells), "cell"), len(t.header))
+		return nil, faultf(len(line)+1, "the row has %s, the header names %d", model.Plural(len(cells), "cell"), len(t.header))
 	}
 	return cells, nil
 }

@@ -45,7 +45,7 @@ func (d *sacctDecoder) line(text []byte) *fault {
 		return d.needed()
 	}
 	if len(d.values) != len(d.header) {
-		return faultf(len(text)+1, "the line has %s, the header names %d", plural(len(d.values), "value"), len(d.header))
+		return faultf(len(text)+1, "the line has %s, the header names %d", model.Plural(len(d.values), "value"), len(d.header))
 	}
 	return d.decode()
 }

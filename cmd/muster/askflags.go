@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/model"
+	"muster/report/jobtable"
 )
 
 // askFlags say which head to ask.
@@ -62,14 +62,6 @@ func jobIDs(args []string) ([]string, error) {
 		}
 	}
 	return ids, nil
-}
-
-// jobName is how people call a job.
-func jobName(j *api.Job) string {
-	if j.ArrayTask != nil {
-		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
-	}
-	return fmt.Sprint(j.ID)
 }
 
 func oneJob(_ *cobra.Command, args []string) error {
@@ -121,7 +113,7 @@ func completeJobs(f *askFlags) cobra.CompletionFunc {
 		var words []string
 		for i := range jobs {
 			if j := &jobs[i]; !j.State.Over() {
-				words = append(words, fmt.Sprintf("%s\t%s of %s, %s", jobName(j), j.Name, j.User, strings.ToLower(string(j.State))))
+				words = append(words, fmt.Sprintf("%s\t%s of %s, %s", jobtable.Name(j), j.Name, j.User, strings.ToLower(string(j.State))))
 			}
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp

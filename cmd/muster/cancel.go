@@ -12,6 +12,7 @@ import (
 	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/model/slurmopt"
+	"muster/report/jobtable"
 )
 
 // cancelFlags are the flags of muster cancel.
@@ -99,7 +100,7 @@ func (f *cancelFlags) choose(c *cobra.Command, h *headclient.Head, named []strin
 	var ids []string
 	for i := range jobs {
 		if j := &jobs[i]; !j.State.Over() && (f.signal == "" || j.State == api.Running || j.State == api.Suspended) {
-			ids = append(ids, jobName(j))
+			ids = append(ids, jobtable.Name(j))
 		}
 	}
 	return ids, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/device/codefile"
 	"muster/device/fatbin"
 )
 
@@ -177,7 +178,7 @@ func TestCubinsAreRecognised(t *testing.T) {
 	if err := os.WriteFile(path, cubin, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if images, err := readImages(nil, path); err != nil || len(images) != 1 || images[0].kind != fatbin.ELF {
+	if images, err := codefile.Read(nil, path); err != nil || len(images) != 1 || images[0].Kind != fatbin.ELF {
 		t.Errorf("%v: %+v", err, images)
 	}
 	if status, stdout, stderr := check(t, "--real", path); status != exitDone || !strings.Contains(stdout, "  kernels: 1 kernel; machine code for one GPU; PTX for none\n") {

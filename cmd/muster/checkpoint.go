@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/model"
 	"muster/node"
 	"muster/node/checkpoint"
 	"muster/node/programs"
@@ -195,15 +196,8 @@ func (f *checkpointFlags) saveProgram(ctx context.Context, c *cobra.Command, dir
 	if f.asJSON {
 		return printJSON(c, saved)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, count(saved.Processes, "process", "processes"), count(len(saved.Clients), "client", "clients"), briefSize(saved.Bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, model.Plural(saved.Processes, "process"), model.Plural(len(saved.Clients), "client"), briefSize(saved.Bytes), dir)
 	return nil
-}
-
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // findCRIU finds CRIU as the flag says, or the environment.

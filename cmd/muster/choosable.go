@@ -51,3 +51,27 @@ func printChoosable(c *cobra.Command, heading string, list []choosable, asJSON b
 	}
 	return t.WriteText(c.OutOrStdout())
 }
+
+type (
+	jsonPolicies struct {
+		Policies []jsonPolicy `json:"policies"`
+	}
+	jsonPolicy struct {
+		Name     string        `json:"name"`
+		Summary  string        `json:"summary"`
+		Settings []jsonSetting `json:"settings"`
+	}
+	jsonSetting struct {
+		Name    string `json:"name"`
+		Default string `json:"default"`
+		Summary string `json:"summary"`
+	}
+)
+
+func settingsJSON(options []model.Option) []jsonSetting {
+	list := []jsonSetting{}
+	for _, o := range options {
+		list = append(list, jsonSetting{o.Name, o.Default, o.Summary})
+	}
+	return list
+}

@@ -146,11 +146,11 @@ func (f *whereFlags) printAll(c *cobra.Command, asJSON bool, of func(i int, n *s
 func (s *clusterStatus) sayMissing(w io.Writer) {
 	for _, n := range s.Nodes {
 		if n.Status == nil {
-			fmt.Fprintf(w, "muster: node %s: %s\n", n.Node, printable(n.Error))
+			fmt.Fprintf(w, "muster: node %s: %s\n", n.Node, report.Printable(n.Error))
 			continue
 		}
 		for _, p := range n.Status.Problems {
-			fmt.Fprintf(w, "muster: node %s: problem: %s\n", n.Node, printable(p.String()))
+			fmt.Fprintf(w, "muster: node %s: problem: %s\n", n.Node, report.Printable(p.String()))
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (s *clusterStatus) status(node string) *status.Node {
 func writeClusterAtWork(w io.Writer, now, before *clusterStatus) error {
 	for _, n := range now.Nodes {
 		if n.Status == nil {
-			fmt.Fprintf(w, "node %s: %s\n", n.Node, printable(n.Error))
+			fmt.Fprintf(w, "node %s: %s\n", n.Node, report.Printable(n.Error))
 			continue
 		}
 		writeHeading(w, n.Node, n.Status)

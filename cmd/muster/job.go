@@ -10,6 +10,8 @@ import (
 
 	"muster/head/api"
 	"muster/model"
+	"muster/report"
+	"muster/report/jobtable"
 )
 
 // jobFlags are the flags of muster job and what is below it.
@@ -215,12 +217,12 @@ which is taken off its priority: users may raise it for their own jobs.` + askHe
 func writeJob(w io.Writer, j *api.Job) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		text := printable(fmt.Sprintf(format, args...))
+		text := report.Printable(fmt.Sprintf(format, args...))
 		if text != "" {
 			fmt.Fprintf(&b, "%-10s %s\n", name, text)
 		}
 	}
-	line("job", "%s %s", jobName(j), j.Name)
+	line("job", "%s %s", jobtable.Name(j), j.Name)
 	line("user", "%s", strings.Join(notEmpty(j.User, label("account ", j.Account), label("partition ", j.Partition), label("QOS ", j.QOS)), ", "))
 	line("state", "%s", strings.Join(notEmpty(string(j.State), brackets(j.Reason)), " "))
 	line("why", "%s", j.Why)
@@ -228,16 +230,16 @@ func writeJob(w io.Writer, j *api.Job) error {
 	line("needs", "%s", needs(j))
 	line("after", "%s", j.Dependency)
 	line("priority", "%d%s", j.Priority, ifTrue(j.Held, ", held"))
-	line("submitted", "%s", instantText(j.Submit))
+	line("submitted", "%s", jobtable.Instant(j.Submit))
 	if j.Eligible > j.Submit {
-		line("eligible", "%s", instantText(j.Eligible))
+		line("eligible", "%s", jobtable.Instant(j.Eligible))
 	}
 	writeRun(line, j)
 	for _, p := range j.Parts {
-		line("on", "%s: %s, %s%s", p.Node, plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
+		line("on", "%s: %s, %s%s", p.Node, model.Plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
 	}
 	if len(j.Parts) == 0 && len(j.Nodes) > 0 {
-		line("on", "%s", nodeListOf(j))
+		line("on", "%s", jobtable.NodeList(j))
 	}
 	for _, d := range j.Devices {
 		line("GPU", "%s", deviceLine(&d))
@@ -255,15 +257,15 @@ func writeJob(w io.Writer, j *api.Job) error {
 // writeRun says when a job ran, and how long it may.
 func writeRun(line func(string, string, ...any), j *api.Job) {
 	if j.Start > 0 {
-		line("started", "%s%s", instantText(j.Start), ifTrue(j.Attempt > 1, ", attempt "+strconv.FormatUint(uint64(j.Attempt), 10)))
+		line("started", "%s%s", jobtable.Instant(j.Start), ifTrue(j.Attempt > 1, ", attempt "+strconv.FormatUint(uint64(j.Attempt), 10)))
 	}
 	if j.Start > 0 || j.Elapsed > 0 {
-		line("ran", "%s of %s", slurmTime(j.Elapsed), timeLimit(j.TimeLimit))
+		line("ran", "%s of %s", jobtable.Time(j.Elapsed), jobtable.TimeLimit(j.TimeLimit))
 	} else {
-		line("limit", "%s", timeLimit(j.TimeLimit))
+		line("limit", "%s", jobtable.TimeLimit(j.TimeLimit))
 	}
 	if j.Requeues > 0 {
-		line("requeued", "%s", plural(int(j.Requeues), "time"))
+		line("requeued", "%s", model.Plural(int(j.Requeues), "time"))
 	}
 }
 
@@ -272,7 +274,7 @@ func writeEnd(line func(string, string, ...any), j *api.Job) {
 	if !j.State.Over() {
 		return
 	}
-	line("ended", "%s", instantText(j.End))
+	line("ended", "%s", jobtable.Instant(j.End))
 	switch {
 	case j.Signal > 0:
 		line("exit", "killed by signal %d", j.Signal)
@@ -280,12 +282,12 @@ func writeEnd(line func(string, string, ...any), j *api.Job) {
 		line("exit", "status %d", j.ExitCode)
 	}
 	if j.CPUTime > 0 || j.Peak > 0 {
-		line("used", "%s of processor time, %s at most", slurmTime(j.CPUTime), briefSize(uint64(max(0, j.Peak))))
+		line("used", "%s of processor time, %s at most", jobtable.Time(j.CPUTime), briefSize(uint64(max(0, j.Peak))))
 	}
 }
 
 func needs(j *api.Job) string {
-	parts := []string{plural(j.NumNodes, "node"), plural(j.Cores, "core")}
+	parts := []string{model.Plural(j.NumNodes, "node"), model.Plural(j.Cores, "core")}
 	if j.NumNodes == 0 {
 		parts = parts[1:]
 	}
@@ -293,7 +295,7 @@ func needs(j *api.Job) string {
 		parts = append(parts, briefSize(uint64(j.Memory)))
 	}
 	if j.GPUs > 0 {
-		gpus := plural(j.GPUs, "GPU")
+		gpus := model.Plural(j.GPUs, "GPU")
 		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
 			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
 		}

@@ -17,6 +17,7 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/report/jobtable"
 )
 
 // logsFlags are the flags of muster logs.
@@ -242,7 +243,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		return err
 	}
 	if len(jobs) > 1 {
-		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobName(&jobs[0]))
+		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobtable.Name(&jobs[0]))
 	}
 	if jobs[0].Start > 0 {
 		err := followOutput(ctx, c, h, id, o)

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/model"
 	"muster/node/vgpu"
+	"muster/report"
 )
 
 const replayHelp = `Play a recording of muster node --record again, without a node: each event is told
@@ -73,7 +75,7 @@ func unreadable(name string, r vgpu.Replayed, err error) error {
 	}
 	before := ""
 	if r.Events > 0 {
-		before = fmt.Sprintf(" (%s before that: the same decisions)", plural(r.Events, "event"))
+		before = fmt.Sprintf(" (%s before that: the same decisions)", model.Plural(r.Events, "event"))
 	}
 	return fmt.Errorf("%s:%d: %w%s", name, bad.Line, bad.Err, before)
 }
@@ -118,11 +120,11 @@ func replayDocument(name string, r vgpu.Replayed) replayJSON {
 func writeReplayed(w io.Writer, r vgpu.Replayed) error {
 	h := r.Header
 	fmt.Fprintf(w, "node %s from %s, %s, %s; recorded by %s\n",
-		printable(h.Node), printable(h.Started), h.Config.Policy, plural(len(h.Config.Devices), "device"), printable(h.Muster))
-	fmt.Fprintf(w, "%s in %s, %s", plural(r.Events, "event"), r.Last.Round(time.Microsecond), plural(r.Effects, "effect"))
+		report.Printable(h.Node), report.Printable(h.Started), h.Config.Policy, model.Plural(len(h.Config.Devices), "device"), report.Printable(h.Muster))
+	fmt.Fprintf(w, "%s in %s, %s", model.Plural(r.Events, "event"), r.Last.Round(time.Microsecond), model.Plural(r.Effects, "effect"))
 	if d := r.Difference; d != nil {
 		_, err := fmt.Fprintf(w, "\nthe first difference is in line %d, after %v:\n  event     %s\n  recorded  %s\n  now       %s\n", d.Line, d.Now,
-			printable(string(d.Event)), printable(string(d.Recorded)), printable(string(d.Decided)))
+			report.Printable(string(d.Event)), report.Printable(string(d.Recorded)), report.Printable(string(d.Decided)))
 		return err
 	}
 	end := r.End
@@ -132,6 +134,6 @@ func writeReplayed(w io.Writer, r vgpu.Replayed) error {
 	case end == "":
 		end = "it has no end: the node was killed, or still runs"
 	}
-	_, err := fmt.Fprintf(w, ": the same decisions\nthe recording's end: %s\n", printable(end))
+	_, err := fmt.Fprintf(w, ": the same decisions\nthe recording's end: %s\n", report.Printable(end))
 	return err
 }

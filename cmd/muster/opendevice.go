@@ -205,7 +205,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 	all, err := cuda.Devices(cuda.Options{})
 	if err == nil {
 		devices, err := nodefile.Devices("cuda:all")
-		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", plural(len(all), "GPU")), err
+		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", model.Plural(len(all), "GPU")), err
 	}
 	if !errors.Is(err, cuda.ErrNoDriver) {
 		return nil, "", err

@@ -222,16 +222,16 @@ func writeLoans(w io.Writer, s *status.Node) error {
 	var b strings.Builder
 	for _, l := range s.Borrows() {
 		fmt.Fprintf(&b, "borrowed of %s: %s, %s there, %s sent, %s received\n",
-			printable(l.Node), plural(l.Slots, "virtual GPU"), plural(l.Clients, "program"), briefSize(l.Sent), briefSize(l.Received))
+			report.Printable(l.Node), model.Plural(l.Slots, "virtual GPU"), model.Plural(l.Clients, "program"), briefSize(l.Sent), briefSize(l.Received))
 	}
 	for _, l := range s.Lent {
 		slots := ""
 		if l.Slots > 0 {
-			slots = plural(l.Slots, "virtual GPU") + " of it, "
+			slots = model.Plural(l.Slots, "virtual GPU") + " of it, "
 		}
 		did := s.ServedOf(l)
 		fmt.Fprintf(&b, "lent to %s: device %d, %s%s there, %s, %s received, %s sent\n",
-			printable(l.Node), l.Device, slots, plural(l.Clients, "program"), plural(int(min(did.Kernels, 1<<62)), "kernel"), briefSize(did.CopiedIn), briefSize(did.CopiedOut))
+			report.Printable(l.Node), l.Device, slots, model.Plural(l.Clients, "program"), model.Plural(int(min(did.Kernels, 1<<62)), "kernel"), briefSize(did.CopiedIn), briefSize(did.CopiedOut))
 	}
 	if b.Len() == 0 {
 		return nil

@@ -3,64 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"muster/device/fatbin"
 	"muster/ptx"
+	"muster/ptx/number"
 	"muster/ptx/simt"
 )
-
-// Every value of 16 bits is read back as it was written, NaNs as some NaN.
-func TestSmallFloatsRoundTrip(t *testing.T) {
-	for _, typ := range []ptx.Type{ptx.F16, ptx.BF16} {
-		for bits := range uint64(1 << 16) {
-			text := formatNumber(typ, bits)
-			got, err := parseNumber(typ, text)
-			if err != nil {
-				t.Fatalf("%v %#04x: %v", typ, bits, err)
-			}
-			if got != bits && !(text == "nan" && math.IsNaN(decodeFloat(typ, got))) {
-				t.Fatalf("%v %#04x is written as %s and read as %#04x", typ, bits, text, got)
-			}
-		}
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	for _, c := range []struct {
-		typ  ptx.Type
-		text string
-		bits uint64
-	}{
-		{ptx.F16, "1", 0x3c00}, {ptx.F16, "-2", 0xc000}, {ptx.F16, "65504", 0x7bff}, {ptx.F16, "65519", 0x7bff},
-		{ptx.F16, "6e-8", 0x0001}, {ptx.F16, "2e-8", 0}, {ptx.F16, "-0", 0x8000}, {ptx.F16, "inf", 0x7c00},
-		{ptx.F16, "2049", 0x6800}, {ptx.F16, "2051", 0x6802}, // ties to even
-		{ptx.BF16, "1", 0x3f80}, {ptx.BF16, "3.14159", 0x4049}, {ptx.BF16, "1e-40", 0x0001},
-		{ptx.F32, "0.1", 0x3dcccccd}, {ptx.F64, "0.1", 0x3fb999999999999a}, {ptx.F32, "nan", 0x7fc00000},
-		{ptx.S8, "-128", 0x80}, {ptx.U8, "0xff", 0xff}, {ptx.S64, "-1", math.MaxUint64}, {ptx.B32, "0x80000000", 0x80000000},
-	} {
-		if got, err := parseNumber(c.typ, c.text); err != nil || got != c.bits {
-			t.Errorf("%v:%s: got %#x, %v; want %#x", c.typ, c.text, got, err, c.bits)
-		}
-	}
-	for _, bad := range []struct {
-		typ  ptx.Type
-		text string
-	}{
-		{ptx.F16, "65520"}, {ptx.BF16, "3.4e38"}, {ptx.F32, "1e39"}, {ptx.U8, "256"}, {ptx.U8, "-1"}, {ptx.S8, "128"}, {ptx.U32, "1.5"}, {ptx.F32, ""},
-	} {
-		if got, err := parseNumber(bad.typ, bad.text); err == nil {
-			t.Errorf("%v:%s was read as %#x", bad.typ, bad.text, got)
-		}
-	}
-}
 
 func TestPlainName(t *testing.T) {
 	for name, want := range map[string]string{
@@ -179,9 +131,9 @@ func TestRandomContents(t *testing.T) {
 			t.Errorf("%s: two buffers are alike", text)
 		}
 		for i := range 1000 {
-			f := float64(getElement(args[0].typ, first, i))
+			f := float64(number.Get(args[0].typ, first, i))
 			if args[0].typ.Float() {
-				f = decodeFloat(args[0].typ, uint64(f))
+				f = number.Float(args[0].typ, uint64(f))
 			}
 			if f < 0 || f >= 3 {
 				t.Errorf("%s: element %d is %v", text, i, f)
@@ -206,77 +158,6 @@ func FuzzKernelArgument(f *testing.F) {
 			content(args[0])
 		}
 	})
-}
-
-// A program of nvcc's is an ELF file with fat binaries in a section.
-func TestImagesOfPrograms(t *testing.T) {
-	fat, err := os.ReadFile("../../device/fatbin/testdata/many.fatbin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	write := func(name string, data []byte) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	images, err := readImages(nil, write("program", elfWith(elf.EM_X86_64, ".nv_fatbin", fat)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var kinds []string
-	for _, i := range images {
-		kinds = append(kinds, i.kind.String()+" "+i.target)
-	}
-	if got, want := strings.Join(kinds, ", "), "ELF sm_75, PTX sm_80, ELF sm_90, PTX sm_120, ELF sm_120"; got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
-	modules, err := ptxModules("program", images)
-	if err != nil || len(modules) != 2 || modules[0].image.arch != 120 {
-		t.Errorf("got %d modules, %v", len(modules), err)
-	}
-
-	images, err = readImages(nil, write("cubin", elfWith(cudaMachine, ".text.a", nil)))
-	if err != nil || len(images) != 1 || images[0].kind != fatbin.ELF {
-		t.Errorf("cubin: got %v, %v", images, err)
-	}
-	if _, err = readImages(nil, write("other", elfWith(elf.EM_X86_64, ".text", nil))); err == nil || !strings.Contains(err.Error(), "holds no GPU code") {
-		t.Errorf("program without GPU code: %v", err)
-	}
-	if _, err = readImages(nil, write("cut", elfWith(elf.EM_X86_64, ".nv_fatbin", fat)[:100])); err == nil {
-		t.Error("half a program was read")
-	}
-	if _, err = readImages(nil, write("damaged", elfWith(elf.EM_X86_64, ".nv_fatbin", fat[:len(fat)/2]))); err == nil {
-		t.Error("a damaged fat binary was read")
-	}
-}
-
-// elfWith makes an ELF file with one section.
-func elfWith(machine elf.Machine, section string, content []byte) []byte {
-	names := "\x00.shstrtab\x00" + section + "\x00"
-	const head, row = 64, 64
-	at := uint64(head)
-	header := elf.Header64{
-		Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: head,
-		Shoff: at + uint64(len(names)+len(content)), Shentsize: row, Shnum: 3, Shstrndx: 1,
-	}
-	copy(header.Ident[:], elf.ELFMAG)
-	header.Ident[elf.EI_CLASS], header.Ident[elf.EI_DATA], header.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
-	var b bytes.Buffer
-	put := func(v any) {
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			panic(err)
-		}
-	}
-	put(header)
-	b.WriteString(names)
-	b.Write(content)
-	put(elf.Section64{})
-	put(elf.Section64{Name: 1, Type: uint32(elf.SHT_STRTAB), Off: at, Size: uint64(len(names))})
-	put(elf.Section64{Name: 11, Type: uint32(elf.SHT_PROGBITS), Off: at + uint64(len(names)), Size: uint64(len(content))})
-	return b.Bytes()
 }
 
 // A kernel that never ends can be interrupted.
@@ -334,5 +215,20 @@ func TestDescribeAddress(t *testing.T) {
 	}
 	if _, err := m.add("too much", 1<<50, 1); err == nil {
 		t.Error("a petabyte was mapped")
+	}
+}
+
+// A file that says how large it is need not be read to be refused.
+func TestLargeContents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skip(err) // a file system without holes
+	}
+	_, err := parseKernelArguments([]string{"u8[]=@" + path})
+	if err == nil || !strings.Contains(err.Error(), "the file has 1,099,511,627,776 bytes, at most 17,179,869,184 bytes are read") {
+		t.Errorf("got %v", err)
 	}
 }

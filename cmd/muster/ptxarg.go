@@ -12,7 +12,10 @@ import (
 	"strconv"
 	"strings"
 
+	"muster/device/codefile"
 	"muster/ptx"
+	"muster/ptx/number"
+	"muster/report"
 )
 
 const ptxArgHelp = `Arguments are given with --arg, one for each parameter of the kernel, in order:
@@ -114,7 +117,7 @@ func (a *kernelArgument) parseValue(name, text string) error {
 		return fmt.Errorf("a buffer needs a type and a count, as in %s:f32[16]", name)
 	}
 	var err error
-	if a.typ, err = parseElementType(name); err != nil {
+	if a.typ, err = number.ParseType(name); err != nil {
 		return err
 	}
 	a.value, err = parseList(a.typ, text)
@@ -127,11 +130,11 @@ func parseList(t ptx.Type, text string) ([]byte, error) {
 	numbers := strings.Split(text, ",")
 	b := make([]byte, len(numbers)*t.Size())
 	for i, n := range numbers {
-		bits, err := parseNumber(t, n)
+		bits, err := number.Parse(t, n)
 		if err != nil {
 			return nil, err
 		}
-		putElement(t, b, i, bits)
+		number.Put(t, b, i, bits)
 	}
 	return b, nil
 }
@@ -150,7 +153,7 @@ func (a *kernelArgument) parseBuffer(mode, file, typ, count, content string, has
 	}
 	a.file = file
 	var err error
-	if a.typ, err = parseElementType(typ); err != nil {
+	if a.typ, err = number.ParseType(typ); err != nil {
 		return err
 	}
 	if count != "" {
@@ -184,7 +187,7 @@ func (a *kernelArgument) parseContent(content string) error {
 			return fmt.Errorf("say how many elements: %v[16]=%s", a.typ, content)
 		}
 		if content == "iota" {
-			a.fill = func(b []byte) { a.each(b, func(i int) uint64 { return countingNumber(a.typ, i) }) }
+			a.fill = func(b []byte) { a.each(b, func(i int) uint64 { return number.Counting(a.typ, i) }) }
 			return nil
 		}
 		return a.contentAtRandom(rest)
@@ -198,7 +201,7 @@ func (a *kernelArgument) parseContent(content string) error {
 	case a.count == 0:
 		a.count = given
 	case given == 1:
-		a.fill = func(b []byte) { a.each(b, func(int) uint64 { return getElement(a.typ, list, 0) }) }
+		a.fill = func(b []byte) { a.each(b, func(int) uint64 { return number.Get(a.typ, list, 0) }) }
 		return nil
 	case given != a.count:
 		return fmt.Errorf("%d numbers are given for %d elements: give as many, or one for all", given, a.count)
@@ -209,7 +212,7 @@ func (a *kernelArgument) parseContent(content string) error {
 
 func (a *kernelArgument) each(b []byte, value func(i int) uint64) {
 	for i := range a.count {
-		putElement(a.typ, b, i, value(i))
+		number.Put(a.typ, b, i, value(i))
 	}
 }
 
@@ -236,7 +239,7 @@ func (a *kernelArgument) contentAtRandom(text string) error {
 			below = n
 		}
 	}
-	highest := mask(a.typ)
+	highest := number.Mask(a.typ)
 	if a.typ.Signed() {
 		highest >>= 1
 	}
@@ -245,26 +248,26 @@ func (a *kernelArgument) contentAtRandom(text string) error {
 	}
 	a.fill = func(b []byte) {
 		r := rand.New(rand.NewPCG(seed, uint64(a.number)))
-		a.each(b, func(int) uint64 { return randomNumber(a.typ, r, below) })
+		a.each(b, func(int) uint64 { return number.Random(a.typ, r, below) })
 	}
 	return nil
 }
 
 func (a *kernelArgument) contentOfFile(path string) error {
-	f, file, err := openBounded(path)
+	f, file, err := codefile.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close() // it was only read
 	size := a.typ.Size()
-	if a.count > 0 && f.size >= 0 && f.size != int64(a.count*size) {
-		return fmt.Errorf("%s has %d bytes, %s takes %d: leave the count out to take the whole file", path, f.size, a.shape(), a.count*size)
+	if a.count > 0 && f.Size >= 0 && f.Size != int64(a.count*size) {
+		return fmt.Errorf("%s has %d bytes, %s takes %d: leave the count out to take the whole file", path, f.Size, a.shape(), a.count*size)
 	}
-	limit := f.ordinary(maxPTXData)
+	limit := f.Bound(codefile.MaxData)
 	if a.count > 0 {
-		limit = min(int64(a.count*size), maxPTXData)
+		limit = min(int64(a.count*size), codefile.MaxData)
 	}
-	data, err := f.all(limit)
+	data, err := f.All(limit)
 	switch {
 	case err != nil:
 		return err
@@ -285,7 +288,7 @@ func (a *kernelArgument) contentOfFile(path string) error {
 func checkArguments(kernel *ptx.Function, args []*kernelArgument) error {
 	params := argumentsOf(kernel)
 	if len(args) != len(params) {
-		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, counted(len(params), "argument"), parameterList(params), len(args))
+		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
 	}
 	for i, a := range args {
 		if err := a.fits(params[i]); err != nil {
@@ -308,21 +311,9 @@ func parameterList(params []*ptx.Variable) string {
 	}
 	var names []string
 	for _, p := range params {
-		names = append(names, parameterType(p))
+		names = append(names, p.TypeName())
 	}
 	return " (" + strings.Join(names, ", ") + ")"
-}
-
-// parameterType names the type of a parameter: "u64", "b8[16]".
-func parameterType(p *ptx.Variable) string {
-	text := p.Type.String()
-	if p.Vector > 1 {
-		text = fmt.Sprintf("v%d.%s", p.Vector, text)
-	}
-	for _, d := range p.Dims {
-		text += fmt.Sprintf("[%d]", d)
-	}
-	return text
 }
 
 // fits says why an argument cannot be given for a parameter.
@@ -330,11 +321,11 @@ func (a *kernelArgument) fits(p *ptx.Variable) error {
 	scalar := len(p.Dims) == 0 && p.Vector <= 1
 	switch {
 	case a.isBuffer() && (p.Size() != 8 || p.Type.Float()):
-		return fmt.Errorf("the kernel takes %s here, no address: give a value such as %s", parameterType(p), exampleOf(p))
+		return fmt.Errorf("the kernel takes %s here, no address: give a value such as %s", p.TypeName(), exampleOf(p))
 	case a.isBuffer():
 		return nil
 	case len(a.value) != p.Size():
-		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", parameterType(p), counted(p.Size(), "byte"), len(a.value), exampleOf(p))
+		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", p.TypeName(), report.Plural(p.Size(), "byte"), len(a.value), exampleOf(p))
 	case scalar && a.count == 1 && a.typ.Float() != p.Type.Float() && !isBits(a.typ) && !isBits(p.Type):
 		return fmt.Errorf("the kernel takes %v here: give a value such as %s, or its bits as b%d:0x0", p.Type, exampleOf(p), p.Type.Bits())
 	}

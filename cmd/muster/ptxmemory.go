@@ -7,6 +7,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/report"
 )
 
 // gpuMemory is the global memory of one launch: each buffer and each variable
@@ -75,10 +76,10 @@ func (m *gpuMemory) describe(addr uint64) string {
 			return "right behind the end of " + r.what
 		}
 		if end := r.Base + r.size; addr >= end && addr-end < memoryGap/2 {
-			return fmt.Sprintf("%s behind the end of %s", counted(int(addr-end), "byte"), r.what)
+			return fmt.Sprintf("%s behind the end of %s", report.Plural(int(addr-end), "byte"), r.what)
 		}
 		if addr < r.Base && r.Base-addr <= memoryGap/2 {
-			return fmt.Sprintf("%s before %s", counted(int(r.Base-addr), "byte"), r.what)
+			return fmt.Sprintf("%s before %s", report.Plural(int(r.Base-addr), "byte"), r.what)
 		}
 	}
 	if addr < 1<<16 {

@@ -20,8 +20,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/device/codefile"
 	"muster/model"
 	"muster/ptx"
+	"muster/ptx/number"
 	"muster/ptx/simt"
 	"muster/report"
 )
@@ -115,11 +117,11 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 			return err
 		}
 	}
-	images, err := readImages(c.InOrStdin(), path)
+	images, err := codefile.Read(c.InOrStdin(), path)
 	if err != nil {
 		return err
 	}
-	modules, err := ptxModules(path, images)
+	modules, err := codefile.Modules(path, images)
 	if err != nil {
 		return err
 	}
@@ -184,10 +186,10 @@ func parseDim(flag, what, text string) (simt.Dim, error) {
 }
 
 // findKernel finds the full name of the kernel that was asked for.
-func findKernel(path string, modules []ptxModule, asked string) (string, error) {
+func findKernel(path string, modules []codefile.Module, asked string) (string, error) {
 	var names []string
 	for i := range modules {
-		for _, k := range modules[i].kernels() {
+		for _, k := range modules[i].Kernels() {
 			if !slices.Contains(names, k.Name) {
 				names = append(names, k.Name)
 			}
@@ -268,16 +270,16 @@ type kernelRun struct {
 
 // loadKernel loads the first module that has the kernel and can run it. The
 // other kernels of the module do not matter.
-func loadKernel(modules []ptxModule, name string) (*kernelRun, error) {
+func loadKernel(modules []codefile.Module, name string) (*kernelRun, error) {
 	var first error
 	for i := range modules {
 		m := &modules[i]
-		function := m.tree.Function(name)
+		function := m.Tree.Function(name)
 		if function == nil || !function.Entry || !function.Defined {
 			continue
 		}
 		memory := &gpuMemory{}
-		program, err := simt.Load(m.image.name, m.only(func(k string) bool { return k == name }), memory.place)
+		program, err := simt.Load(m.Image.Name, m.Only(func(k string) bool { return k == name }), memory.place)
 		if err == nil {
 			return &kernelRun{function: function, program: program, memory: memory}, nil
 		}
@@ -453,7 +455,7 @@ func (r *kernelRun) writeBuffers(w, stderr io.Writer, all bool) error {
 		fmt.Fprintf(b, "argument %d, %s:\n", a.number, a.shape())
 		writeElements(b, a.typ, r.buffers[i], n)
 		if more := a.count - n; more > 0 {
-			defer fmt.Fprintf(stderr, "argument %d has %s more: --all prints them\n", a.number, counted(more, "element"))
+			defer fmt.Fprintf(stderr, "argument %d has %s more: --all prints them\n", a.number, report.Plural(more, "element"))
 		}
 	}
 	return b.Flush()
@@ -464,14 +466,14 @@ func writeElements(w io.Writer, t ptx.Type, b []byte, n int) {
 	const row = 8
 	width := 0
 	for i := range n {
-		width = max(width, len(formatNumber(t, getElement(t, b, i))))
+		width = max(width, len(number.Format(t, number.Get(t, b, i))))
 	}
 	place := len(strconv.Itoa(max(0, n-1)))
 	for i := range n {
 		if i%row == 0 {
 			fmt.Fprintf(w, "  %*d:", place, i)
 		}
-		fmt.Fprintf(w, " %*s", width, formatNumber(t, getElement(t, b, i)))
+		fmt.Fprintf(w, " %*s", width, number.Format(t, number.Get(t, b, i)))
 		if i%row == row-1 || i == n-1 {
 			fmt.Fprintln(w)
 		}
@@ -533,7 +535,7 @@ func (r *kernelRun) document(stats simt.Stats, seconds float64, printed string, 
 		}
 		b := ptxBufferJSON{Argument: a.number, Mode: a.mode, Type: a.typ.String(), Count: a.count, File: a.file, Values: []json.RawMessage{}}
 		for n := 0; n < a.count && a.file == ""; n++ {
-			b.Values = append(b.Values, jsonNumber(a.typ, getElement(a.typ, r.buffers[i], n)))
+			b.Values = append(b.Values, jsonNumber(a.typ, number.Get(a.typ, r.buffers[i], n)))
 		}
 		doc.Buffers = append(doc.Buffers, b)
 	}
@@ -543,7 +545,7 @@ func (r *kernelRun) document(stats simt.Stats, seconds float64, printed string, 
 // jsonNumber writes an element as JSON: as a string where JSON has no number
 // for it.
 func jsonNumber(t ptx.Type, bits uint64) json.RawMessage {
-	text := formatNumber(t, bits)
+	text := number.Format(t, bits)
 	if isBits(t) || strings.ContainsAny(text, "in") {
 		text = strconv.Quote(text)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +16,8 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
-	"muster/model/slurmopt"
+	"muster/report"
+	"muster/report/jobtable"
 )
 
 // queueFlags are the flags of muster queue.
@@ -156,16 +156,11 @@ func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) er
 		}
 		return printJSON(c, api.Jobs{Jobs: jobs})
 	}
-	lines := f.lines(jobs)
-	columns, err := f.columns()
+	format, err := f.columns()
 	if err != nil {
 		return err
 	}
-	sized := func(k queueColumn) bool { return k.width > 0 }
-	if f.format != "" || slices.ContainsFunc(columns, sized) {
-		return writeFormat(w, columns, lines, !f.noHeader)
-	}
-	return writeQueue(w, columns, lines, !f.noHeader)
+	return format.Write(w, jobtable.Lines(jobs, f.array), !f.noHeader, terminalWidth(w))
 }
 
 // list asks for the jobs; what the head cannot choose by is chosen here.
@@ -201,7 +196,7 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 			len(nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return onNode[n] }) ||
 			len(ids) > 0 && !named(isNamed, &j)
 	})
-	slices.SortStableFunc(jobs, compareJobs)
+	slices.SortStableFunc(jobs, jobtable.Compare)
 	return jobs, nil
 }
 
@@ -217,190 +212,58 @@ func wanted(list []string, value string) bool { return len(list) == 0 || slices.
 
 // named says whether a job is among those, by itself or with its array.
 func named(ids nameSet, j *api.Job) bool {
-	return ids[jobName(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
+	return ids[jobtable.Name(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
 }
 
-// compareJobs has squeue's order: partition, state, priority.
-func compareJobs(a, b api.Job) int {
-	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(slices.Index(stateOrder, a.State), slices.Index(stateOrder, b.State)),
-		cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
-}
-
-// lines puts waiting tasks of an array that wait for the same reason into one.
-func (f *queueFlags) lines(jobs []api.Job) []listedJob {
-	type group struct {
-		array  uint64
-		reason string
-	}
-	at := map[group]int{}
-	tasks := map[int][]uint32{}
-	var lines []listedJob
-	for i := range jobs {
-		j := &jobs[i]
-		if f.array || j.ArrayTask == nil || j.State != api.Pending {
-			lines = append(lines, listedJob{j, jobName(j)})
-			continue
-		}
-		g := group{j.ArrayJob, j.Reason}
-		line, ok := at[g]
-		if !ok {
-			line = len(lines)
-			at[g] = line
-			lines = append(lines, listedJob{j, ""})
-		}
-		tasks[line] = append(tasks[line], *j.ArrayTask)
-	}
-	for line, list := range tasks {
-		lines[line].id = arrayName(lines[line].Job, list)
-	}
-	return lines
-}
-
-func arrayName(j *api.Job, tasks []uint32) string {
-	if len(tasks) == 1 {
-		return jobName(j)
-	}
-	slices.Sort(tasks)
-	array := slurmopt.Array{Tasks: tasks}
-	return fmt.Sprintf("%d_[%s]", j.ArrayJob, array.String())
-}
-
-// queueColumn is a column of a format: field is nil for plain text.
-type queueColumn struct {
-	field *jobField
-	text  string
-	width int
-	right bool
-}
-
-func (f *queueFlags) columns() ([]queueColumn, error) {
+// columns are what is shown of each job.
+func (f *queueFlags) columns() (format *jobtable.Format, err error) {
 	switch {
 	case f.format != "":
-		return readFormat(f.format)
+		format, err = jobtable.ParseFormat(f.format)
 	case f.fields != "":
-		return readFields(f.fields)
+		format, err = jobtable.ParseFields(f.fields)
 	case f.long:
-		return readFields("jobid,partition,name,username,state,timeused,timelimit,numnodes,reasonlist")
+		format, err = jobtable.ParseFields("jobid,partition,name,username,state,timeused,timelimit,numnodes,reasonlist")
+	default:
+		format, err = jobtable.ParseFields("jobid,partition,name,username,statecompact,timeused,numnodes,reasonlist")
 	}
-	return readFields("jobid,partition,name,username,statecompact,timeused,numnodes,reasonlist")
+	if err != nil {
+		return nil, usageErrorf("%v", err)
+	}
+	return format, nil
 }
 
-// readFormat reads squeue's --format: %[.][WIDTH]LETTER, and text between.
-func readFormat(format string) ([]queueColumn, error) {
-	var columns []queueColumn
-	text := ""
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' || i+1 == len(format) || format[i+1] == '%' {
-			text += format[i : i+1]
-			if format[i] == '%' {
-				i++
-			}
-			continue
-		}
-		k := queueColumn{}
-		i++
-		if format[i] == '.' {
-			k.right = true
-			i++
-		}
-		start := i
-		for i < len(format) && format[i] >= '0' && format[i] <= '9' {
-			i++
-		}
-		if i == len(format) || i-start > 3 {
-			return nil, usageErrorf("--format %q: behind %%, a point and a width of up to 3 digits stands a letter, as in %%.18i", format)
-		}
-		k.width, _ = strconv.Atoi(format[start:i])
-		if k.field = fieldByLetter(format[i]); k.field == nil {
-			return nil, usageErrorf("--format %q: %%%c is not known here; --Format has the same by name", format, format[i])
-		}
-		if text != "" {
-			columns, text = append(columns, queueColumn{text: text}), ""
-		}
-		columns = append(columns, k)
+// readStates reads the states that a flag names.
+func readStates(text string) ([]api.State, error) {
+	states, err := jobtable.ParseStates(text)
+	if err != nil {
+		return nil, usageErrorf("%v", err)
 	}
-	if text != "" {
-		columns = append(columns, queueColumn{text: text})
-	}
-	return columns, nil
+	return states, nil
 }
 
-// readFields reads squeue's --Format: NAME[:[.]WIDTH],... Where one has a width, those
-// without have squeue's own.
-func readFields(list string) ([]queueColumn, error) {
-	var columns []queueColumn
-	otherwise := 0
-	if strings.Contains(list, ":") {
-		otherwise = 20
-	}
-	for item := range strings.SplitSeq(list, ",") {
-		name, width, sized := strings.Cut(strings.TrimSpace(item), ":")
-		field, err := fieldByName(name)
-		if err != nil {
-			return nil, err
-		}
-		k := queueColumn{field: field, width: otherwise}
-		if sized {
-			width, k.right = strings.CutPrefix(width, ".")
-			if k.width, err = strconv.Atoi(width); err != nil || k.width < 1 || k.width > 999 {
-				return nil, usageErrorf("--Format %q: behind the colon stands a width from 1 to 999, as in name:20", item)
-			}
-		}
-		if !sized && field.name == "why" {
-			k.width = 0 // a sentence that is cut says nothing
-		}
-		if otherwise > 0 && len(columns) > 0 {
-			columns = append(columns, queueColumn{text: " "})
-		}
-		columns = append(columns, k)
-	}
-	return columns, nil
+// writeColumns writes a table as Slurm's tools do. On a terminal that is too narrow the column to
+// shrink loses its ends.
+func writeColumns(w io.Writer, names []string, rows [][]string, shrink int) error {
+	return report.WriteColumns(w, names, rows, shrink, terminalWidth(w))
 }
 
-// writeFormat writes lines as squeue does: what has a width is cut or filled.
-func writeFormat(w io.Writer, columns []queueColumn, jobs []listedJob, header bool) error {
-	var b strings.Builder
-	line := func(value func(*jobField) string) {
-		var l strings.Builder
-		for _, k := range columns {
-			switch {
-			case k.field == nil:
-				l.WriteString(k.text)
-			case k.width > 0:
-				l.WriteString(pad(printable(value(k.field)), k.width, k.right))
-			default:
-				l.WriteString(printable(value(k.field)))
-			}
-		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+func orDash(s string) string {
+	if s == "" {
+		return "-"
 	}
-	if header {
-		line(func(f *jobField) string { return f.header })
-	}
-	for i := range jobs {
-		line(func(f *jobField) string { return f.value(&jobs[i]) })
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return s
 }
 
-func writeQueue(w io.Writer, columns []queueColumn, jobs []listedJob, header bool) error {
-	var names []string
-	shrink := -1
-	for i, k := range columns {
-		names = append(names, k.field.header)
-		if k.field.letter == 'j' {
-			shrink = i
-		}
+// terminalWidth is 0 where the output is no terminal.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return 0
 	}
-	rows := make([][]string, len(jobs))
-	for i := range jobs {
-		for _, k := range columns {
-			rows[i] = append(rows[i], k.field.value(&jobs[i]))
-		}
+	columns, _, err := terminalSize(f)
+	if err != nil {
+		return 0
 	}
-	if !header {
-		names = nil
-	}
-	return writeColumns(w, names, rows, shrink)
+	return columns
 }

@@ -210,7 +210,7 @@ func helpExperiment(c *cobra.Command, name string) error {
 		return err
 	}
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, plural(e.Runs, "run"))
+	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, model.Plural(e.Runs, "run"))
 	if len(e.Figures) > 0 {
 		fmt.Fprintf(w, "Parts that can be had alone, with --figure: %s\n", strings.Join(e.Figures, ", "))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/ptx/simt"
+	"muster/report"
 )
 
 // checkVariable tells a node's workers what to check kernels on software GPUs for, and
@@ -71,7 +72,7 @@ func (f *runFlags) runChecked(c *cobra.Command, path string, args, environment [
 		fmt.Fprintf(c.ErrOrStderr(), "%sno defects (%v)\n", checkPrefix, checks)
 		return err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s%s (%v)\n", checkPrefix, counted(found, "defect"), checks)
+	fmt.Fprintf(c.ErrOrStderr(), "%s%s (%v)\n", checkPrefix, report.Plural(found, "defect"), checks)
 	if f.errorStatus != 0 {
 		return exitStatus(f.errorStatus)
 	}

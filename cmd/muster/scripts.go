@@ -11,6 +11,7 @@ import (
 	"muster/policy"
 	"muster/policy/script"
 	"muster/policy/scriptfile"
+	"muster/report"
 )
 
 var scriptLimit = wholefile.Limit{Bytes: scriptfile.MaxBytes, Remedy: "is it the script of a policy?"}
@@ -85,7 +86,7 @@ func (s *scriptRuns) tell(w io.Writer) error {
 func (s *scriptRuns) tellPrinted(w io.Writer) {
 	for _, p := range s.made {
 		for _, line := range p.Printed() {
-			fmt.Fprintf(w, "%s: %s\n", p.Name(), printable(line))
+			fmt.Fprintf(w, "%s: %s\n", p.Name(), report.Printable(line))
 		}
 	}
 }

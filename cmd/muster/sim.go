@@ -206,7 +206,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 		}
 		return wl.Jobs, nil
 	}
-	recorders := f.record(sweep)
+	recorders := simpage.Record(sweep, f.html != "", f.jobsCSV != "")
 	runs, err := f.runRecorded(c, sweep)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 // runRecorded runs the sweep, and writes its history where that is wanted.
 func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf, err error) {
 	if f.history == "" {
-		return runSweep(c, s)
+		return simulated(c, &s.Progress, s.Run)
 	}
 	if n := len(s.Seeds) * max(1, len(s.Nodes)) * len(s.Policies); n > 1 {
 		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
@@ -238,7 +238,7 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 	}
 	err = writeFile(f.history, func(w io.Writer) error {
 		s.Record = w
-		runs, err = runSweep(c, s)
+		runs, err = simulated(c, &s.Progress, s.Run)
 		return err
 	})
 	return runs, err
@@ -481,55 +481,29 @@ func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error 
 			if r.Steps == 0 {
 				return usageErrorf("--explain %s: the run of %s had no step", word, r.Policy)
 			}
-			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, plural(r.Steps, "step"), policy.Clock(r.LastStep))
+			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
 		}
 	}
 	return nil
 }
 
-// record sets up what watches the runs: the pictures need the runs of the first
-// seed and size, the list of jobs needs all.
-func (f *simFlags) record(s *sim.Sweep) []*simpage.Recorder {
-	if f.html == "" && f.jobsCSV == "" {
-		return nil
-	}
-	recorders := make([]*simpage.Recorder, len(s.Seeds)*max(1, len(s.Nodes))*len(s.Policies))
-	s.Observe = func(p sim.Point) sim.Observer {
-		drawn := f.html != "" && p.Index < len(s.Policies)
-		if !drawn && f.jobsCSV == "" {
-			return nil
-		}
-		cluster, err := s.Cluster.Resize(p.Nodes)
-		if err != nil {
-			panic(err) // the sweep has just done the same
-		}
-		blocks := 0
-		if drawn {
-			blocks = simpage.MaxBlocks / len(s.Policies)
-		}
-		recorders[p.Index] = simpage.NewRecorder(cluster, blocks)
-		return recorders[p.Index]
-	}
-	return recorders
-}
-
-// runSweep runs it, with a progress bar on a terminal, until it is done or
+// simulated runs a sweep, with a progress bar on a terminal, until it is done or
 // interrupted.
-func runSweep(c *cobra.Command, s *sim.Sweep) ([]sim.RunOf, error) {
+func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run func(context.Context) (Runs, error)) (Runs, error) {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	const steps = 10_000
 	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "simulating", steps)
-	s.Progress = func(done, all int64) {
+	*progress = func(done, all int64) {
 		if all > 0 {
 			bar.Set(int64(float64(done) / float64(all) * steps))
 		}
 	}
-	runs, err := s.Run(ctx)
+	runs, err := run(ctx)
 	bar.Done()
 	if err != nil && ctx.Err() != nil {
-		return nil, errors.New("interrupted: nothing was written")
+		err = errors.New("interrupted: nothing was written")
 	}
 	return runs, err
 }
@@ -547,7 +521,7 @@ func isTerminal(w io.Writer) bool {
 func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), summary(s.Cluster))},
-		{"Workload", fmt.Sprintf("%s: %s", f.workload, plural(len(first.Jobs), "job"))},
+		{"Workload", fmt.Sprintf("%s: %s", f.workload, model.Plural(len(first.Jobs), "job"))},
 		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
 	}
 	if f.nodes != "" {
@@ -562,7 +536,7 @@ func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
 	if f.outages != "" {
-		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, plural(len(s.Outages), "outage"))})
+		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, model.Plural(len(s.Outages), "outage"))})
 	}
 	if f.priority != "" {
 		rows = append(rows, [2]string{"Priorities", f.priority})
@@ -613,7 +587,7 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 	}
 	var err error
 	if f.asJSON {
-		err = printJSON(c, simJSON(s))
+		err = printJSON(c, s.Document())
 	} else {
 		err = writeStudy(c.OutOrStdout(), s)
 	}
@@ -651,7 +625,7 @@ func tellReading(w io.Writer, name string, r *workload.ReadReport) {
 // tellImpossible names the jobs that cannot run. Runs with the same ones are told once.
 func tellImpossible(w io.Writer, s *simpage.Study) {
 	for _, group := range s.Impossible(5) {
-		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), plural(group.Count, "job"))
+		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), model.Plural(group.Count, "job"))
 		for _, line := range group.First {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
@@ -659,11 +633,4 @@ func tellImpossible(w io.Writer, s *simpage.Study) {
 			fmt.Fprintf(w, "  and %d more\n", more)
 		}
 	}
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

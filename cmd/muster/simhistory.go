@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"muster/model"
 	"muster/policy/history"
 	"muster/workload"
 )
@@ -60,7 +61,7 @@ func historyWorkload(path string) (*workload.Workload, *workload.ReadReport, err
 	report := &workload.ReadReport{Format: "history", Jobs: len(h.Jobs)}
 	note := func(n int, what string) {
 		if n > 0 {
-			report.Notes = append(report.Notes, plural(n, "job")+" "+what)
+			report.Notes = append(report.Notes, model.Plural(n, "job")+" "+what)
 		}
 	}
 	note(h.Waiting, "left out, since never started")

@@ -181,12 +181,17 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	if f.html != "" && f.trace != "" && filepath.Clean(f.html) == filepath.Clean(f.trace) {
 		return usageErrorf("--html and --trace-csv both name %s: give each a file of its own", f.html)
 	}
+	var recorders []*kernelpage.Recorder
+	if f.html != "" {
+		recorders = kernelpage.Record(sweep)
+	}
+	var runs []kernels.RunOf
 	simulate := func(trace io.Writer) error {
-		sweep.trace = trace
-		if err := sweep.run(c); err != nil {
+		sweep.Trace = trace
+		if runs, err = simulated(c, &sweep.Progress, sweep.Run); err != nil {
 			return err
 		}
-		return f.checkExplained(sweep)
+		return f.checkExplained(sweep, runs)
 	}
 	if f.trace == "" {
 		err = simulate(nil)
@@ -196,19 +201,20 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	sweep.study.Asked = f.asked(sweep)
-	sweep.study.Command = commandLine(c)
-	return f.write(c, sweep)
+	study := kernelpage.NewStudy(sweep, runs, recorders)
+	study.Asked = f.asked(sweep)
+	study.Command = commandLine(c)
+	return f.write(c, sweep, study)
 }
 
 // sweep reads the flags that say what to run.
-func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
-	s := &kernelSweep{study: &kernelpage.Study{}, workers: f.workers, drawn: f.html != ""}
-	if err := f.settings(&s.config); err != nil {
+func (f *simKernelsFlags) sweep() (*kernels.Sweep, error) {
+	s := &kernels.Sweep{Workers: f.workers}
+	if err := f.settings(&s.Common); err != nil {
 		return nil, err
 	}
 	var err error
-	if s.study.Policies, err = parseMappers(f.policies); err != nil {
+	if s.Mappers, err = parseMappers(f.policies); err != nil {
 		return nil, err
 	}
 	seeds, err := model.ParseRange(f.seeds)
@@ -216,7 +222,7 @@ func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
 		return nil, usageErrorf("--seeds: %v", err)
 	}
 	for _, n := range seeds {
-		s.study.Seeds = append(s.study.Seeds, uint64(n))
+		s.Seeds = append(s.Seeds, uint64(n))
 	}
 	if f.workers < 1 {
 		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
@@ -226,22 +232,22 @@ func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
 		return nil, err
 	}
 	for _, m := range moments {
-		s.explain = append(s.explain, kernels.Moment{Call: int64(m.Step), At: m.At})
+		s.Common.Explain = append(s.Common.Explain, kernels.Moment{Call: int64(m.Step), At: m.At})
 	}
 	cluster, err := f.loadCluster()
 	if err != nil {
 		return nil, err
 	}
-	s.study.Nodes = []int{len(cluster.Nodes)}
+	nodes := []int{len(cluster.Nodes)}
 	if f.nodes != "" {
-		if s.study.Nodes, err = model.ParseRange(f.nodes); err != nil {
+		if nodes, err = model.ParseRange(f.nodes); err != nil {
 			return nil, usageErrorf("--nodes: %v", err)
 		}
 	}
-	if runs := len(seeds) * len(s.study.Nodes) * len(s.study.Policies); runs > maxRuns {
+	if runs := len(seeds) * len(nodes) * len(s.Mappers); runs > maxRuns {
 		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
 	}
-	for _, n := range s.study.Nodes {
+	for _, n := range nodes {
 		resized, err := cluster.Resize(n)
 		if err != nil {
 			return nil, usageErrorf("--nodes: %v", err)
@@ -251,32 +257,32 @@ func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
 			return nil, err
 		}
 		for i := range wl.Apps {
-			if s.config.Span == 0 && wl.Apps[i].Iterations == 0 {
+			if s.Common.Span == 0 && wl.Apps[i].Iterations == 0 {
 				return nil, usageErrorf("--span 0: application %s of %s has no end: give a span, or say how many iterations it makes", wl.Apps[i].Name, f.workload)
 			}
 		}
-		s.clusters, s.workloads = append(s.clusters, resized), append(s.workloads, wl)
+		s.Sizes = append(s.Sizes, kernels.Size{Cluster: resized, Workload: wl})
 	}
 	return s, nil
 }
 
 // checkExplained says which run was over before a call that was asked for.
-func (f *simKernelsFlags) checkExplained(s *kernelSweep) error {
-	for i, m := range s.explain {
-		for k := range s.study.Policies {
-			r := &s.study.Runs[k]
-			if r.Result.ExplainedAt(m) != nil {
+func (f *simKernelsFlags) checkExplained(s *kernels.Sweep, runs []kernels.RunOf) error {
+	for i, m := range s.Common.Explain {
+		for k := range s.Mappers {
+			r := &runs[k]
+			if r.ExplainedAt(m) != nil {
 				continue
 			}
 			launched := int64(0)
-			for app := range r.Result.Apps {
-				launched += r.Result.Apps[app].Launched
+			for app := range r.Apps {
+				launched += r.Apps[app].Launched
 			}
 			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
 			if m.Call == 0 {
-				return usageErrorf("--explain %s: the run of %s launched no call then or later", word, r.Policy)
+				return usageErrorf("--explain %s: the run of %s launched no call then or later", word, r.Mapper)
 			}
-			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Policy, plural(int(launched), "call"))
+			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Mapper, model.Plural(int(launched), "call"))
 		}
 	}
 	return nil
@@ -401,35 +407,35 @@ func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 }
 
 // asked tells in words what was asked.
-func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
-	c := s.clusters[0]
+func (f *simKernelsFlags) asked(s *kernels.Sweep) [][2]string {
+	c := s.Sizes[0].Cluster
 	span := "until all processes have ended"
-	if s.config.Span > 0 {
+	if s.Common.Span > 0 {
 		span = f.span
 	}
 	hold := "until the end of the kernel"
-	if s.config.HoldResults {
+	if s.Common.HoldResults {
 		hold = "until the results have arrived"
 	}
 	send := "when it has its turn"
-	if s.config.SendAhead {
+	if s.Common.SendAhead {
 		send = "as soon as its GPU is chosen, before the call joins the queue there"
 	}
 	var apps []string
-	for i := range s.workloads[0].Apps {
-		apps = append(apps, fmt.Sprintf("%s on %s", s.workloads[0].Apps[i].Name, plural(s.workloads[0].Apps[i].Nodes, "node")))
+	for _, app := range s.Sizes[0].Workload.Apps {
+		apps = append(apps, fmt.Sprintf("%s on %s", app.Name, model.Plural(app.Nodes, "node")))
 	}
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(c))},
 		{"Network", networkInWords(c)},
 		{"Workload", fmt.Sprintf("%s: %s", f.workload, strings.Join(apps, ", "))},
-		{"Mappers", strings.Join(s.study.Policies, ", ")},
+		{"Mappers", strings.Join(s.Mappers, ", ")},
 		{"Simulated time", span},
 		{"A remote call holds its GPU", hold},
 		{"Its input is sent", send},
-		{"Kernels that an average counts", fmt.Sprint(s.config.Window)},
+		{"Kernels that an average counts", fmt.Sprint(s.Common.Window)},
 	}
-	if st := s.config.Status; st != (kernels.Status{}) {
+	if st := s.Common.Status; st != (kernels.Status{}) {
 		rows = append(rows, [2]string{"What nodes know of others", fmt.Sprintf("after %s; an idle GPU seems busy %s of the time, a busy one idle %s",
 			st.Delay, report.Percent(st.FalsePositive), report.Percent(st.FalseNegative))})
 	}
@@ -441,7 +447,7 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 
 // networkInWords tells of the ports that all nodes have, if all have the same.
 func networkInWords(c *model.Cluster) string {
-	link, same := sameLink(c)
+	link, same := c.SameLink()
 	if !same {
 		return "ports as the cluster's nodes have them"
 	}
@@ -452,21 +458,11 @@ func networkInWords(c *model.Cluster) string {
 	return fmt.Sprintf("%s, %s for each call to another node", ports, c.Remote.Latency+link.Latency)
 }
 
-// sameLink is the port that every node has, if all have the same.
-func sameLink(c *model.Cluster) (model.Link, bool) {
-	for i := range c.Nodes {
-		if c.Nodes[i].Link != c.Nodes[0].Link {
-			return model.Link{}, false
-		}
-	}
-	return c.Nodes[0].Link, true
-}
-
 // write gives out what was found. The files come before the tables, so that
 // they are there although a reader of the tables, such as head, stops early;
 // they are named after them, where people look.
-func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernelSweep) error {
-	s, named := sweep.study, ""
+func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kernelpage.Study) error {
+	named := ""
 	if f.trace != "" {
 		named += f.trace + ": every stage of every call\n"
 	}
@@ -478,28 +474,15 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernelSweep) error {
 	}
 	var err error
 	if f.asJSON {
-		err = printJSON(c, kernelsJSON(f.input(sweep), s))
+		input := kernelpage.InputOf(sweep)
+		input.Cluster, input.Workload, input.Hold, input.Send = f.cluster, f.workload, f.hold, f.send
+		err = printJSON(c, s.Document(input))
 	} else {
-		err = writeTables(c.OutOrStdout(), s.Tables())
+		err = report.WriteTables(c.OutOrStdout(), s.Tables())
 		if err == nil {
 			err = s.WriteExplained(c.OutOrStdout())
 		}
 	}
 	fmt.Fprint(c.ErrOrStderr(), named)
 	return err
-}
-
-// writeTables writes tables with a line between.
-func writeTables(w io.Writer, tables []*report.Table) error {
-	for i, t := range tables {
-		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
-		}
-		if err := t.WriteText(w); err != nil {
-			return err
-		}
-	}
-	return nil
 }

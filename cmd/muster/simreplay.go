@@ -3,17 +3,15 @@ package main
 import (
 	"bufio"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"muster/model"
 	"muster/policy/history"
+	"muster/report/simpage"
 )
 
 const simReplayHelp = `Play a history again: what a cluster's scheduler was told, as muster sim --record
@@ -81,42 +79,15 @@ func unzipped(in io.Reader) (io.Reader, error) {
 	return b, nil
 }
 
-// historyJSON is what replay prints with --json.
-type historyJSON struct {
-	File       string              `json:"file"`
-	Cluster    string              `json:"cluster"`
-	Policy     string              `json:"policy"`
-	Muster     string              `json:"muster"`
-	Events     int                 `json:"events"`
-	Plans      int                 `json:"plans"`
-	Started    int                 `json:"started"`
-	Time       float64             `json:"time_s"` // of the last plan
-	Cut        bool                `json:"cut"`
-	Same       bool                `json:"same"`
-	Difference *planDifferenceJSON `json:"difference"`
-}
-
-type planDifferenceJSON struct {
-	Line int             `json:"line"`
-	Time float64         `json:"time_s"`
-	Then json.RawMessage `json:"then"`
-	Now  json.RawMessage `json:"now"`
-}
-
 func replayHistory(c *cobra.Command, in io.Reader, name string, asJSON bool) error {
 	r, err := history.Replay(in, newPolicy)
 	if err != nil {
 		return badHistory(name, err)
 	}
 	if asJSON {
-		doc := historyJSON{File: name, Cluster: r.Header.Cluster.Name, Policy: r.Header.Policy, Muster: r.Header.Muster,
-			Events: r.Events, Plans: r.Steps, Started: r.Starts, Time: r.Last.Seconds(), Cut: r.Cut, Same: r.Difference == nil}
-		if d := r.Difference; d != nil {
-			doc.Difference = &planDifferenceJSON{d.Line, d.At.Seconds(), d.Then, d.Now}
-		}
-		err = printJSON(c, doc)
+		err = printJSON(c, simpage.Replayed(name, &r))
 	} else {
-		err = writeHistory(c.OutOrStdout(), &r)
+		err = simpage.WriteReplayed(c.OutOrStdout(), &r)
 	}
 	if err == nil && r.Difference != nil {
 		err = fmt.Errorf("%s:%d: another decision is made now than was recorded", name, r.Difference.Line)
@@ -133,43 +104,6 @@ func badHistory(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-func writeHistory(w io.Writer, r *history.Result) error {
-	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", plural(r.Events, "event"), model.FormatDuration(r.Last), printable(r.Header.Policy), r.Starts)
-	if r.Cut {
-		fmt.Fprintln(w, "it is cut off in the middle of a line: whoever wrote it was stopped, or still writes")
-	}
-	if d := r.Difference; d != nil {
-		_, err := fmt.Fprintf(w, "the first difference is in line %d, at %s:\n  then  %s\n  now   %s\n", d.Line, model.FormatDuration(d.At), printable(string(d.Then)), printable(string(d.Now)))
-		return err
-	}
-	_, err := fmt.Fprintf(w, "the same %s\n", plural(r.Steps, "plan"))
-	return err
-}
-
-// comparedJSON is what replay prints with --json and --policy.
-type comparedJSON struct {
-	File      string         `json:"file"`
-	Recorded  string         `json:"recorded_policy"`
-	Policy    string         `json:"policy"`
-	Plans     int            `json:"plans"`
-	Different int            `json:"different"`
-	Started   int            `json:"started"`
-	Same      int            `json:"same"`
-	Elsewhere int            `json:"elsewhere"`
-	Waits     int            `json:"waits"`
-	Instead   int            `json:"instead"`
-	Cut       bool           `json:"cut"`
-	First     []stepDiffJSON `json:"first"`
-}
-
-type stepDiffJSON struct {
-	Line      int      `json:"line"`
-	Time      float64  `json:"time_s"`
-	Waits     []string `json:"waits,omitempty"`
-	Elsewhere []string `json:"elsewhere,omitempty"`
-	Instead   []string `json:"instead,omitempty"`
-}
-
 func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON bool) error {
 	if _, err := newPolicy(other); err != nil {
 		return usageErrorf("--policy: %v", err)
@@ -179,43 +113,7 @@ func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON b
 		return badHistory(name, err)
 	}
 	if !asJSON {
-		return writeCompared(c.OutOrStdout(), &r, other)
+		return simpage.WriteCompared(c.OutOrStdout(), &r, other)
 	}
-	doc := comparedJSON{File: name, Recorded: r.Header.Policy, Policy: other, Plans: r.Steps, Different: r.Different,
-		Started: r.Starts, Same: r.Same, Elsewhere: r.Elsewhere, Waits: r.Waits, Instead: r.Instead, Cut: r.Cut, First: []stepDiffJSON{}}
-	for _, d := range r.First {
-		doc.First = append(doc.First, stepDiffJSON{d.Line, d.At.Seconds(), d.Waits, d.Elsewhere, d.Instead})
-	}
-	return printJSON(c, doc)
-}
-
-func writeCompared(w io.Writer, r *history.Comparison, other string) error {
-	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", plural(r.Steps, "plan"), printable(r.Header.Policy), printable(other), r.Different)
-	fmt.Fprintf(w, "Of %s started, %d would have started as they did, %d in another place, %d not then; %d would have started that did not.\n",
-		plural(r.Starts, "job"), r.Same, r.Elsewhere, r.Waits, r.Instead)
-	for i, d := range r.First {
-		if i == 0 {
-			fmt.Fprintln(w, "\nThe first differences:")
-		}
-		var parts []string
-		for _, p := range []struct {
-			what string
-			jobs []string
-		}{{"not started", d.Waits}, {"in another place", d.Elsewhere}, {"started instead", d.Instead}} {
-			if len(p.jobs) > 0 {
-				parts = append(parts, p.what+": "+printable(someOf(p.jobs)))
-			}
-		}
-		fmt.Fprintf(w, "  line %d, at %s: %s\n", d.Line, model.FormatDuration(d.At), strings.Join(parts, "; "))
-	}
-	return nil
-}
-
-// someOf names the first of many jobs.
-func someOf(jobs []string) string {
-	const most = 5
-	if extra := len(jobs) - most; extra > 0 {
-		return strings.Join(jobs[:most], ", ") + fmt.Sprintf(" and %d more", extra)
-	}
-	return strings.Join(jobs, ", ")
+	return printJSON(c, simpage.Compared(name, other, &r))
 }

@@ -20,6 +20,7 @@ import (
 	"muster/client"
 	"muster/internal/wholefile"
 	"muster/model"
+	"muster/report"
 	"muster/slurm"
 	"muster/slurm/driver"
 	"muster/slurm/engine"
@@ -258,7 +259,7 @@ func askDriver(ctx context.Context) string {
 	case err != nil:
 		return fmt.Sprintf("Muster does not place jobs: %v. muster slurm doctor says what else is missing.", err)
 	case s.Problem != "":
-		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", printable(s.Problem), slurmAway)
+		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", report.Printable(s.Problem), slurmAway)
 	}
 	return fmt.Sprintf("Muster's driver runs: %s.", summaryOf(s))
 }
@@ -269,14 +270,14 @@ const slurmAway = "Start slurmctld and slurmrestd; jobs that run go on meanwhile
 func summaryOf(s slurm.Status) string {
 	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
 	if s.Lenders > 0 || s.Borrowed > 0 {
-		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", plural(s.Lendable, "GPU"), plural(s.Lenders, "node"), s.Borrowed)
+		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", model.Plural(s.Lendable, "GPU"), model.Plural(s.Lenders, "node"), s.Borrowed)
 	}
 	return text
 }
 
 func writeSlurmStatus(w io.Writer, s slurm.Status) error {
 	if s.Problem != "" {
-		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", printable(s.Problem), slurmAway) // the doctor looks for the first words
+		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", report.Printable(s.Problem), slurmAway) // the doctor looks for the first words
 	}
 	fmt.Fprintln(w, summaryOf(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
@@ -292,7 +293,7 @@ func writeSlurmStatus(w io.Writer, s slurm.Status) error {
 	}
 	var rows [][]string
 	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), printable(j.User), printable(j.Name), j.State, printable(strings.Join(j.Nodes, ",")), orDash(printable(strings.Join(j.Devices, ","))), printable(j.Why)})
+		rows = append(rows, []string{fmt.Sprint(j.ID), report.Printable(j.User), report.Printable(j.Name), j.State, report.Printable(strings.Join(j.Nodes, ",")), orDash(report.Printable(strings.Join(j.Devices, ","))), report.Printable(j.Why)})
 	}
 	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
+	"muster/model"
+	"muster/report"
 	slurmwords "muster/slurm/words"
 )
 
@@ -142,7 +144,7 @@ func askSqueue(ctx context.Context, id string) (slurmJob, error) {
 func writeSlurmJob(w io.Writer, j *slurmJob) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		if text := printable(fmt.Sprintf(format, args...)); text != "" {
+		if text := report.Printable(fmt.Sprintf(format, args...)); text != "" {
 			fmt.Fprintf(&b, "%-10s %s\n", name, text)
 		}
 	}
@@ -158,7 +160,7 @@ func writeSlurmJob(w io.Writer, j *slurmJob) error {
 		line("why", "%s", j.Why)
 	}
 	if j.GPUs > 0 {
-		asks := plural(j.GPUs, "GPU") + " anywhere"
+		asks := model.Plural(j.GPUs, "GPU") + " anywhere"
 		if j.MemoryMB > 0 {
 			asks += fmt.Sprintf(", %d MB of each", j.MemoryMB)
 		}

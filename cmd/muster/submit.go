@@ -19,6 +19,7 @@ import (
 	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/model/slurmopt"
+	"muster/report/jobtable"
 )
 
 const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the
@@ -310,7 +311,7 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 		status := statusOf(&jobs[i])
 		worst = max(worst, status)
 		if status != 0 && jobs[i].Why != "" {
-			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s: %s\n", jobName(&jobs[i]), jobs[i].State, jobs[i].Why)
+			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s: %s\n", jobtable.Name(&jobs[i]), jobs[i].State, jobs[i].Why)
 		}
 	}
 	if worst > 0 {

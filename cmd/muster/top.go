@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/model"
+	"muster/report"
 	"muster/wire/status"
 )
 
@@ -207,10 +209,10 @@ func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
 
 // writeHeading says in a line how a node is, and what is wrong with it.
 func writeHeading(w io.Writer, name string, s *status.Node) {
-	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n", printable(name), briefTime(s.Up), printable(s.Policy),
+	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n", report.Printable(name), briefTime(s.Up), report.Printable(s.Policy),
 		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
 	for _, p := range s.Problems {
-		fmt.Fprintf(w, "problem: %s\n", printable(p.String()))
+		fmt.Fprintf(w, "problem: %s\n", report.Printable(p.String()))
 	}
 }
 
@@ -224,5 +226,5 @@ func countStates(s *status.Node) string {
 			ready++
 		}
 	}
-	return fmt.Sprintf("%s, %d on devices, %d waiting for one", plural(len(s.Clients), "client"), assigned, ready)
+	return fmt.Sprintf("%s, %d on devices, %d waiting for one", model.Plural(len(s.Clients), "client"), assigned, ready)
 }

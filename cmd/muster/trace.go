@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/report"
 	"muster/report/trace"
 	"muster/wire/timeline"
 )
@@ -164,10 +165,10 @@ func writeCosts(c *cobra.Command, t *trace.Trace, output string) {
 		if i == mostCosts {
 			break
 		}
-		fmt.Fprintf(w, "  %s\n", printable(cost.Sentence))
+		fmt.Fprintf(w, "  %s\n", report.Printable(cost.Sentence))
 	}
 	for _, sentence := range t.LeftOut() {
-		fmt.Fprintf(w, "left out: %s\n", printable(sentence))
+		fmt.Fprintf(w, "left out: %s\n", report.Printable(sentence))
 	}
 	fmt.Fprintf(w, "muster: %s\n", t.Clocks())
 	fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", output)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/model"
+	"muster/report"
 	"muster/workload"
 	"muster/workload/bundled"
 )
@@ -228,7 +229,7 @@ func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file s
 	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, counted(len(wl.Jobs), "job"), f)
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, report.Plural(len(wl.Jobs), "job"), f)
 	return nil
 }
 
@@ -262,7 +263,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 
 // writeReadReport says what was found in a log beside its jobs.
 func writeReadReport(w io.Writer, name string, r *workload.ReadReport) {
-	fmt.Fprintf(w, "%s: %s in %s of %s\n", name, counted(r.Jobs, "job"), counted(r.Lines, "line"), r.Format)
+	fmt.Fprintf(w, "%s: %s in %s of %s\n", name, report.Plural(r.Jobs, "job"), report.Plural(r.Lines, "line"), r.Format)
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "  %s\n", note)
 	}

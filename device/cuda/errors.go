@@ -4,67 +4,68 @@ import (
 	"fmt"
 
 	"muster/device"
+	"muster/device/curesult"
 )
 
 // Answers of the driver that are treated by name.
 const (
-	success           = 0
-	invalidValue      = 1
-	noDevice          = 100
-	notFound          = 500
-	notReady          = 600
-	alreadyRegistered = 712
-	notSupported      = 801
+	success           = curesult.Success
+	invalidValue      = curesult.InvalidValue
+	noDevice          = curesult.NoDevice
+	notFound          = curesult.NotFound
+	notReady          = curesult.NotReady
+	alreadyRegistered = curesult.HostMemoryAlreadyRegistered
+	notSupported      = curesult.NotSupported
 )
 
 // refusals are the answers that leave the context as it was.
 var refusals = map[int]error{
-	invalidValue: device.ErrInvalidValue,
-	2:            device.ErrOutOfMemory,
-	200:          device.ErrInvalidImage,  // damaged
-	209:          device.ErrNoKernelImage, // no code for this architecture
-	218:          device.ErrInvalidPTX,    // that does not compile
-	221:          device.ErrNotSupported,  // no compiler for PTX is installed
-	222:          device.ErrPTXVersion,    // newer than the driver's
-	223:          device.ErrNoKernelImage, // compiling PTX is switched off
-	300:          device.ErrLink,
-	302:          device.ErrInvalidImage, // it needs a symbol that nobody has
-	303:          device.ErrInvalidImage,
-	400:          device.ErrInvalidValue, // a handle
-	notFound:     device.ErrNotFound,
-	notReady:     device.ErrNotReady,
-	701:          device.ErrInvalidValue, // a block needs more than there is
-	720:          device.ErrTooLarge,
-	800:          device.ErrNotSupported, // not permitted
-	notSupported: device.ErrNotSupported,
+	invalidValue:                        device.ErrInvalidValue,
+	curesult.OutOfMemory:                device.ErrOutOfMemory,
+	curesult.InvalidImage:               device.ErrInvalidImage,  // damaged
+	curesult.NoBinaryForGPU:             device.ErrNoKernelImage, // no code for this architecture
+	curesult.InvalidPTX:                 device.ErrInvalidPTX,    // that does not compile
+	curesult.JITCompilerNotFound:        device.ErrNotSupported,  // no compiler for PTX is installed
+	curesult.UnsupportedPTXVersion:      device.ErrPTXVersion,    // newer than the driver's
+	curesult.JITCompilationDisabled:     device.ErrNoKernelImage, // compiling PTX is switched off
+	curesult.InvalidSource:              device.ErrLink,
+	curesult.SharedObjectSymbolNotFound: device.ErrInvalidImage, // it needs a symbol that nobody has
+	curesult.SharedObjectInitFailed:     device.ErrInvalidImage,
+	curesult.InvalidHandle:              device.ErrInvalidValue, // a handle
+	notFound:                            device.ErrNotFound,
+	notReady:                            device.ErrNotReady,
+	curesult.LaunchOutOfResources:       device.ErrInvalidValue, // a block needs more than there is
+	curesult.CooperativeLaunchTooLarge:  device.ErrTooLarge,
+	curesult.NotPermitted:               device.ErrNotSupported, // not permitted
+	notSupported:                        device.ErrNotSupported,
 }
 
 // faults are the answers that end the context, and with it all contexts of the
 // process.
 var faults = map[int]device.FaultKind{
-	46:  device.DeviceLost, // another process has the device for itself
-	201: device.DeviceLost, // the context is not valid any more
-	214: device.DeviceLost, // memory error that cannot be corrected
-	220: device.DeviceLost, // of the link between devices
-	226: device.DeviceLost, // memory error, contained
-	700: device.IllegalAddress,
-	702: device.Unspecified, // the kernel ran too long for a device with a display
-	709: device.DeviceLost,  // the context was destroyed
-	710: device.Assert,
-	714: device.StackOverflow,
-	715: device.IllegalInstruction,
-	716: device.MisalignedAddress,
-	717: device.IllegalAddress, // in another state space
-	718: device.IllegalCall,
-	719: device.Unspecified,
-	721: device.Unspecified, // tensor memory was not given back
-	805: device.Unspecified, // of the Multi-Process Service: no connection,
-	806: device.Unspecified, // it did not answer,
-	807: device.Unspecified, // it does not take clients,
-	808: device.Unspecified, // it has too many of them,
-	809: device.Unspecified, // it has too many connections,
-	810: device.Unspecified, // it was told to end this one
-	999: device.Unspecified,
+	curesult.DeviceUnavailable:        device.DeviceLost, // another process has the device for itself
+	curesult.InvalidContext:           device.DeviceLost, // the context is not valid any more
+	curesult.ECCUncorrectable:         device.DeviceLost, // memory error that cannot be corrected
+	curesult.NvlinkUncorrectable:      device.DeviceLost, // of the link between devices
+	curesult.Contained:                device.DeviceLost, // memory error, contained
+	curesult.IllegalAddress:           device.IllegalAddress,
+	curesult.LaunchTimeout:            device.Unspecified, // the kernel ran too long for a device with a display
+	curesult.ContextIsDestroyed:       device.DeviceLost,  // the context was destroyed
+	curesult.Assert:                   device.Assert,
+	curesult.HardwareStackError:       device.StackOverflow,
+	curesult.IllegalInstruction:       device.IllegalInstruction,
+	curesult.MisalignedAddress:        device.MisalignedAddress,
+	curesult.InvalidAddressSpace:      device.IllegalAddress, // in another state space
+	curesult.InvalidPC:                device.IllegalCall,
+	curesult.LaunchFailed:             device.Unspecified,
+	curesult.TensorMemoryLeak:         device.Unspecified, // tensor memory was not given back
+	curesult.MPSConnectionFailed:      device.Unspecified, // of the Multi-Process Service: no connection,
+	curesult.MPSRPCFailure:            device.Unspecified, // it did not answer,
+	curesult.MPSServerNotReady:        device.Unspecified, // it does not take clients,
+	curesult.MPSMaxClientsReached:     device.Unspecified, // it has too many of them,
+	curesult.MPSMaxConnectionsReached: device.Unspecified, // it has too many connections,
+	curesult.MPSClientTerminated:      device.Unspecified, // it was told to end this one
+	curesult.Unknown:                  device.Unspecified,
 }
 
 // driverError is an answer of the driver other than success.

@@ -10,6 +10,7 @@ import (
 
 	"muster/client"
 	"muster/device"
+	"muster/device/curesult"
 	"muster/wire"
 )
 
@@ -98,7 +99,7 @@ func (c *Context) check() error {
 		return c.ended()
 	default:
 	}
-	if result := c.status(); result != resultSuccess {
+	if result := c.status(); result != curesult.Success {
 		c.fault(result)
 		<-c.over
 		return c.ended()
@@ -119,7 +120,7 @@ func (c *Context) status() int32 {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
 	if c.closed.Load() {
-		return resultSuccess
+		return curesult.Success
 	}
 	return c.guest.Shared.Status()
 }
@@ -138,7 +139,7 @@ func (c *Context) fault(result int32) {
 // failed ends the context because the lender refused what it must not: what the two sides
 // know of the context is not the same any more.
 func (c *Context) failed(what string, result int32) {
-	if c.status() != resultSuccess || faults[result] != 0 {
+	if c.status() != curesult.Success || faults[result] != 0 {
 		c.fault(result)
 		return
 	}
@@ -269,7 +270,7 @@ func (o *outcome) wait(reply interface{ Decode([]byte) error }) (int32, error) {
 	if o.err != nil {
 		return 0, o.c.gone(o.err)
 	}
-	if o.result != resultSuccess {
+	if o.result != curesult.Success {
 		if err := o.c.check(); err != nil { // it was the fault of another
 			return 0, err
 		}
@@ -300,7 +301,7 @@ func (c *Context) demand(what string, m wire.Message, reply interface{ Decode([]
 	if err != nil {
 		return err
 	}
-	if result == resultSuccess {
+	if result == curesult.Success {
 		return nil
 	}
 	return refused(what, result, c.why())
@@ -359,7 +360,7 @@ func (c *Context) fetchPrint() bool {
 		<-o.done
 		err = o.err
 	}
-	if err == nil && o.result == resultSuccess && reply.Decode(o.body) == nil {
+	if err == nil && o.result == curesult.Success && reply.Decode(o.body) == nil {
 		text = c.copied(span{at, min(uint64(reply.Size), wire.BounceBuffer)})
 	}
 	c.bounce <- at
@@ -472,7 +473,7 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 	if err != nil {
 		return nil, err
 	}
-	if result != resultSuccess {
+	if result != curesult.Success {
 		return nil, refused(what, result, c.why())
 	}
 	if size() > long.length {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"muster/device"
+	"muster/device/curesult"
 )
 
 // lost is the fault of a context whose device is gone.
@@ -11,26 +12,24 @@ func lost(why string) error {
 	return &device.Fault{Kind: device.DeviceLost, Detail: why}
 }
 
-// What a node answers calls with that are refused, by CUDA's numbers.
-const (
-	resultSuccess  = 0
-	resultNotReady = 600
-)
-
+// refusals are what a node answers calls with that are refused.
 var refusals = map[int32]error{
-	1: device.ErrInvalidValue, 2: device.ErrOutOfMemory, 200: device.ErrInvalidImage, 209: device.ErrNoKernelImage,
-	218: device.ErrInvalidPTX, 222: device.ErrPTXVersion, 300: device.ErrLink, 400: device.ErrInvalidValue, 500: device.ErrNotFound,
-	resultNotReady: device.ErrNotReady, 720: device.ErrTooLarge, 801: device.ErrNotSupported,
+	curesult.InvalidValue: device.ErrInvalidValue, curesult.OutOfMemory: device.ErrOutOfMemory, curesult.InvalidImage: device.ErrInvalidImage,
+	curesult.NoBinaryForGPU: device.ErrNoKernelImage, curesult.InvalidPTX: device.ErrInvalidPTX, curesult.UnsupportedPTXVersion: device.ErrPTXVersion,
+	curesult.InvalidSource: device.ErrLink, curesult.InvalidHandle: device.ErrInvalidValue, curesult.NotFound: device.ErrNotFound,
+	curesult.NotReady: device.ErrNotReady, curesult.CooperativeLaunchTooLarge: device.ErrTooLarge, curesult.NotSupported: device.ErrNotSupported,
 }
 
+// faults are what it answers with after a fault has ended the context.
 var faults = map[int32]device.FaultKind{
-	46: device.DeviceLost, 700: device.IllegalAddress, 702: device.Deadlock, 710: device.Assert, 714: device.StackOverflow,
-	715: device.IllegalInstruction, 716: device.MisalignedAddress, 718: device.IllegalCall, 719: device.Unspecified,
+	curesult.DeviceUnavailable: device.DeviceLost, curesult.IllegalAddress: device.IllegalAddress, curesult.LaunchTimeout: device.Deadlock,
+	curesult.Assert: device.Assert, curesult.HardwareStackError: device.StackOverflow, curesult.IllegalInstruction: device.IllegalInstruction,
+	curesult.MisalignedAddress: device.MisalignedAddress, curesult.InvalidPC: device.IllegalCall, curesult.LaunchFailed: device.Unspecified,
 }
 
 // refused is the error of a call that has failed; nil if it has not.
 func refused(what string, result int32, why string) error {
-	if result == resultSuccess {
+	if result == curesult.Success {
 		return nil
 	}
 	if why == "" {

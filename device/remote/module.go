@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"muster/device"
+	"muster/device/curesult"
 	"muster/wire"
 )
 
@@ -98,7 +99,7 @@ func (m *module) loaded(places []device.Global) error {
 	if err != nil {
 		return err
 	}
-	if result != resultSuccess {
+	if result != curesult.Success {
 		return refused("loading an image", result, m.c.log(m.id))
 	}
 	variables, err := m.names()
@@ -120,7 +121,7 @@ func (m *module) loaded(places []device.Global) error {
 		if err != nil {
 			return err
 		}
-		if result != resultSuccess {
+		if result != curesult.Success {
 			return refused("variable "+name, result, m.c.why())
 		}
 		r := &replies[i]
@@ -276,7 +277,7 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if result != resultSuccess {
+	if result != curesult.Success {
 		return nil, refused("linking", result, c.log(id))
 	}
 	if l.Check {

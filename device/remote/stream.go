@@ -10,6 +10,7 @@ import (
 
 	"muster/client"
 	"muster/device"
+	"muster/device/curesult"
 	"muster/wire"
 )
 
@@ -337,7 +338,7 @@ func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival, leave func()) error {
 	c := s.c
 	return c.startFetch(&wire.CopyOut{Src: src, Stream: s.id}, span{at, uint64(len(dst))}, func(a client.Answer) {
-		if a.Err == nil && a.Result == resultSuccess {
+		if a.Err == nil && a.Result == curesult.Success {
 			// The memory stays until all answers were handed over.
 			if data, err := c.guest.Shared.Data(at, uint64(len(dst))); err == nil {
 				c.fence()
@@ -349,7 +350,7 @@ func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival, leave fu
 		if leave != nil {
 			leave()
 		}
-		if a.Err == nil && a.Result != resultSuccess {
+		if a.Err == nil && a.Result != curesult.Success {
 			go c.failed("a copy from the device", a.Result)
 			return
 		}
@@ -460,7 +461,7 @@ func (s *stream) Call(f func()) error {
 func (c *Context) nextFunction() error {
 	return c.start(&wire.HostNext{}, span{}, func(a client.Answer) {
 		var reply wire.HostNextReply
-		if a.Err != nil || a.Result != resultSuccess || reply.Decode(a.Body) != nil || reply.Cookie == 0 {
+		if a.Err != nil || a.Result != curesult.Success || reply.Decode(a.Body) != nil || reply.Cookie == 0 {
 			return
 		}
 		// The goroutine that receives must not wait.
@@ -556,7 +557,7 @@ func (s *stream) probeHeld(f func()) error {
 func (s *stream) answered(number uint64, a client.Answer) {
 	switch {
 	case a.Err != nil: // the end of the context is told otherwise
-	case a.Result != resultSuccess:
+	case a.Result != curesult.Success:
 		go s.c.failed("work of a stream", a.Result)
 	default:
 		s.ended(number)

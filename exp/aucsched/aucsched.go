@@ -26,13 +26,13 @@ var Experiment = exp.Experiment{
 	Summary: "an auction for nodes against Slurm's backfill (Tables 5 to 8), and better than both; " +
 		fmt.Sprintf("%d instances of each workload, as in the paper, or %d when all parts are made at once", instances, instancesOfAll),
 	Runs:    instances,
-	Figures: partNames(),
+	Figures: exp.Names(parts, partName),
 	Flags: append([]exp.Flag{
 		{Name: "machine", Summary: "only these machines", Values: machineNames()},
 		{Name: "table", Summary: "only these tables of the paper", Values: []string{"5", "6", "7", "8"}},
 		{Name: "hours", Summary: "theoretical length of the workloads (default: the paper's 4, with --live 0.4)"},
 	}, liveFlags...),
-	Run: run,
+	Run: exp.Live(liveFlags, runLive, run),
 }
 
 const (
@@ -51,11 +51,7 @@ type machine struct{ name, preset, table string }
 var machines = []machine{{"S", "aucsched-s", "5"}, {"M", "aucsched-m", "6"}, {"L", "aucsched-l", "7"}}
 
 func machineNames() []string {
-	var names []string
-	for _, m := range machines {
-		names = append(names, m.name)
-	}
-	return names
+	return exp.Names(machines, func(m *machine) string { return m.name })
 }
 
 // version is a workload of Table 4 with a share of jobs that want neighbouring nodes.
@@ -106,13 +102,7 @@ type shown struct {
 
 var parts = []part{claimsPart, tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
 
-func partNames() []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return names
-}
+func partName(p *part) string { return p.name }
 
 // plan is what was asked for, and where the runs are made.
 type plan struct {
@@ -145,22 +135,10 @@ func newPlan(o exp.Options) (*plan, []part, error) {
 	if _, given := o.Flags["table"]; given && len(o.Figures) == 0 {
 		o.Figures = []string{claimsPart.name, tablesPart.name}
 	}
-	var wanted []part
-	for _, one := range parts {
-		if o.Wants(one.name) {
-			wanted = append(wanted, one)
-		}
-	}
-	return p, wanted, nil
+	return p, exp.Wanted(o, parts, partName), nil
 }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if o.Flags["live"] != "" {
-		return runLive(ctx, o)
-	}
-	if err := o.Without("live", liveFlags); err != nil {
-		return nil, err
-	}
 	p, wanted, err := newPlan(o)
 	if err != nil {
 		return nil, err
@@ -187,11 +165,7 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 			partial = "the pictures of nodes over time" // and nothing else
 		}
 	}
-	r := p.result(wanted, gantts, partial)
-	if len(r.Rows) == 0 && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return r, nil
+	return p.result(wanted, gantts, partial).Found(ctx)
 }
 
 // wantAll asks for what the parts need.
@@ -206,33 +180,18 @@ func (p *plan) wantAll(wanted []part) error {
 }
 
 // result makes rows, notes and the page of what was found.
-func (p *plan) result(wanted []part, gantts []report.Section, partial string) *exp.Result {
-	r := &exp.Result{Name: name, Partial: partial, Notes: p.notes()}
-	r.Page = &report.Page{Title: title, Lead: lead}
-	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
-	if r.Partial != "" {
-		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
+func (p *plan) result(wanted []part, gantts []report.Section, partial string) *exp.Report {
+	r := exp.NewReport(name, title, lead, p.notes(), partial)
 	for _, one := range wanted {
 		s := one.show(p)
-		if len(s.rows) == 0 {
-			continue
+		if r.Begin(s.title, s.rows) {
+			r.AddTables(s.tables...)
+			r.Add(s.pictures...)
 		}
-		r.Rows = append(r.Rows, s.rows...)
-		r.Tables = append(r.Tables, s.tables...)
-		add(report.Heading(s.title))
-		for _, t := range s.tables {
-			add(t)
-		}
-		add(s.pictures...)
 	}
 	if gantts != nil {
-		add(report.Heading("Nodes over time"))
-		add(gantts...)
+		r.Add(report.Heading("Nodes over time"))
+		r.Add(gantts...)
 	}
 	return r
 }

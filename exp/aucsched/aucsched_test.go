@@ -188,8 +188,8 @@ func subsets(list []string) []string {
 // other parts, so that all of them beside each one alone are all choices.
 func TestEveryChoiceCanBeShown(t *testing.T) {
 	tables := append(subsets([]string{"5", "6", "7", "8"}), "")
-	figures := [][]string{nil, partNames()}
-	for _, name := range partNames() {
+	figures := [][]string{nil, exp.Names(parts, partName)}
+	for _, name := range exp.Names(parts, partName) {
 		figures = append(figures, []string{name})
 	}
 	for _, machine := range append(subsets(machineNames()), "") {

@@ -28,11 +28,7 @@ var liveFlags = []exp.Flag{
 }
 
 func versionNames() []string {
-	var names []string
-	for _, v := range versions {
-		names = append(names, v.name)
-	}
-	return names
+	return exp.Names(versions, func(v *version) string { return v.name })
 }
 
 // What --live does unless told otherwise.

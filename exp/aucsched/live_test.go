@@ -16,7 +16,7 @@ import (
 func TestLive(t *testing.T) {
 	emulatetest.Need(t, nil)
 	told := int64(0)
-	r, err := run(t.Context(), exp.Options{Seed: 1, Flags: map[string]string{"live": exp.On, "versions": "V.1", "nodes": "8", "hours": "0.02", "speed": "100"},
+	r, err := Experiment.Run(t.Context(), exp.Options{Seed: 1, Flags: map[string]string{"live": exp.On, "versions": "V.1", "nodes": "8", "hours": "0.02", "speed": "100"},
 		Progress: func(done, total int64) {
 			if done < told || done > total {
 				t.Errorf("%d of %d jobs have ended, after %d", done, total, told)
@@ -108,7 +108,7 @@ func TestLiveUsage(t *testing.T) {
 		{"speed": "2"}, {"full": exp.On}, {"live": exp.On, "table": "5"}, {"live": exp.On, "speed": "none"}, {"live": exp.On, "nodes": "2"}, {"live": exp.On, "slurm": "19.05"},
 	} {
 		var usage exp.UsageError
-		if _, err := run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
 			t.Errorf("%v: %v", flags, err)
 		}
 	}

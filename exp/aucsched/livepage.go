@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"muster/exp"
-	"muster/exp/live"
 	"muster/report"
 )
 
@@ -20,7 +19,7 @@ const (
 
 // result makes rows, tables, notes and the page.
 func (l *liveLab) result(missing []string) *exp.Result {
-	r := live.NewReport(name, title+", on a real Slurm", liveLead, l.notes(), missing)
+	r := exp.NewReport(name, title+", on a real Slurm", liveLead, l.notes(), strings.Join(missing, "; "))
 	rows, table, bars := l.columnRows()
 	r.Show(livePart, rows, table)
 	if len(rows) > 0 {
@@ -227,7 +226,7 @@ func (l *liveLab) claimRows() []exp.Row {
 				continue
 			}
 			if verdict, because := l.judge(&s, v); verdict != exp.Unknown {
-				rows = append(rows, verdict.Row(s.id+"_"+v).Noting("%s, %s: %s (%s)", v, verdict, s.says, because))
+				rows = append(rows, verdict.Told(s.id+"_"+v, v, s.says, because))
 			}
 		}
 	}

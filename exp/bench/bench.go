@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/model"
 )
 
 // Tools are the files that an experiment runs.
@@ -77,7 +78,7 @@ func WithoutSettings(environment []string) []string {
 
 // Machine describes this one, as far as it matters for times.
 func Machine() string {
-	text := exp.Plural(runtime.NumCPU(), "processor")
+	text := model.Plural(runtime.NumCPU(), "processor")
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {

@@ -6,18 +6,12 @@ import (
 	"slices"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
 // claim is a statement of the paper's.
-type claim struct {
-	id, figure string
-	says       string
-	// judge gives a verdict and the numbers behind it.
-	judge func(m *measured) (exp.Verdict, string)
-	// cause is why it comes out otherwise here, as far as it is known.
-	cause string
-}
+type claim = exp.Claim[*measured]
 
 // nearly is by how much times may differ and count as the same.
 const nearly = 0.1
@@ -35,32 +29,13 @@ func plusMinus(values []float64) string {
 func claims() []claim {
 	list := slices.Concat(mappingClaims(), boundClaims(), weightClaims(), mixClaims())
 	for i := range list {
-		list[i].cause = causes[list[i].id]
+		list[i].Cause = causes[list[i].ID]
 	}
 	return list
 }
 
 // claimRows are the verdicts.
-func claimRows(m *measured) []exp.Row {
-	var rows []exp.Row
-	for _, c := range claims() {
-		v, because := c.judge(m)
-		if v == exp.Unknown {
-			continue
-		}
-		r := v.Row(c.id)
-		rows = append(rows, r.Noting("Fig. %s, %s: %s (%s)%s", c.figure, v, c.says, because, c.why(v)))
-	}
-	return rows
-}
-
-// why is the cause of a verdict that is not what the paper says.
-func (c *claim) why(v exp.Verdict) string {
-	if v == exp.Confirmed || c.cause == "" {
-		return ""
-	}
-	return ". " + c.cause
-}
+func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
 // best is the shortest time of a program among mappings to so many nodes, of medians.
 func (m *measured) best(a *app, nodes int) float64 {
@@ -75,8 +50,8 @@ func (m *measured) best(a *app, nodes int) float64 {
 
 func mappingClaims() []claim {
 	scales := func(id, says string, a *app, more bool) claim {
-		return claim{id: id, figure: "4-2", says: says, judge: func(m *measured) (exp.Verdict, string) {
-			if !m.has(mappingKey(a, mappings[0])) {
+		return claim{ID: id, Where: "Fig. 4-2", Says: says, Judge: func(m *measured) (exp.Verdict, string) {
+			if !m.Has(mappingKey(a, mappings[0])) {
 				return exp.Unknown, ""
 			}
 			one, two, three := m.best(a, 1), m.best(a, 2), m.best(a, 3)
@@ -94,8 +69,8 @@ func mappingClaims() []claim {
 		scales("4_2_mm_one_node", "MM is communication-intensive: it fails to scale to several nodes", &mm, false),
 		scales("4_2_nw_one_node", "NW is communication-intensive: it fails to scale to several nodes", &nw, false),
 		scales("4_2_adfa_scales", "ADFA is compute-intensive: it is faster on more nodes", &adfaMiddle, true),
-		{id: "4_2_assignment_matters", figure: "4-2", says: "with the same number of nodes it matters which node has how many processes", judge: func(m *measured) (exp.Verdict, string) {
-			if !m.has(mappingKey(&mm, mappings[0])) {
+		{ID: "4_2_assignment_matters", Where: "Fig. 4-2", Says: "with the same number of nodes it matters which node has how many processes", Judge: func(m *measured) (exp.Verdict, string) {
+			if !m.Has(mappingKey(&mm, mappings[0])) {
 				return exp.Unknown, ""
 			}
 			most := 0.0
@@ -112,8 +87,8 @@ func mappingClaims() []claim {
 			}
 			return exp.Holds(most > 1+2*nearly), fmt.Sprintf("up to %.1f times as long", most)
 		}},
-		{id: "4_2_adfa_long", figure: "4-2", says: "MM and NW are short-running, ADFA is long-running", judge: func(m *measured) (exp.Verdict, string) {
-			if !m.has(mappingKey(&mm, mappings[0])) {
+		{ID: "4_2_adfa_long", Where: "Fig. 4-2", Says: "MM and NW are short-running, ADFA is long-running", Judge: func(m *measured) (exp.Verdict, string) {
+			if !m.Has(mappingKey(&mm, mappings[0])) {
 				return exp.Unknown, ""
 			}
 			key := func(a *app) float64 { return m.median(mappingKey(a, []int{8, 0, 0})) }
@@ -126,8 +101,8 @@ func boundClaims() []claim {
 	var list []claim
 	for _, c := range clusters {
 		for _, a := range []*app{&mm, &nw} {
-			list = append(list, claim{id: fmt.Sprintf("4_3_%s_%s", c.key, a.program), figure: "4-3", says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), judge: func(m *measured) (exp.Verdict, string) {
-				if !m.has(boundKey(c, a, 1)) {
+			list = append(list, claim{ID: fmt.Sprintf("4_3_%s_%s", c.key, a.program), Where: "Fig. 4-3", Says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), Judge: func(m *measured) (exp.Verdict, string) {
+				if !m.Has(boundKey(c, a, 1)) {
 					return exp.Unknown, ""
 				}
 				two, three := m.ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.ratios(boundKey(c, a, 3), boundKey(c, a, 1))
@@ -136,20 +111,20 @@ func boundClaims() []claim {
 		}
 	}
 	adfaRatios := func(m *measured, c *cluster) (two, three float64, known bool) {
-		if !m.has(boundKey(c, &adfaSmall, 1)) {
+		if !m.Has(boundKey(c, &adfaSmall, 1)) {
 			return 0, 0, false
 		}
 		return m.ratio(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1)), m.ratio(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1)), true
 	}
 	return append(list,
-		claim{id: "4_3_commodity_adfa", figure: "4-3", says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", judge: func(m *measured) (exp.Verdict, string) {
+		claim{ID: "4_3_commodity_adfa", Where: "Fig. 4-3", Says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", Judge: func(m *measured) (exp.Verdict, string) {
 			two, three, known := adfaRatios(m, &commodity)
 			if !known {
 				return exp.Unknown, ""
 			}
 			return exp.Holds(math.Max(math.Abs(two-1), math.Abs(three-1)) < 2*nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
 		}},
-		claim{id: "4_3_highend_adfa", figure: "4-3", says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", judge: func(m *measured) (exp.Verdict, string) {
+		claim{ID: "4_3_highend_adfa", Where: "Fig. 4-3", Says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", Judge: func(m *measured) (exp.Verdict, string) {
 			two, three, known := adfaRatios(m, &highEnd)
 			if !known {
 				return exp.Unknown, ""
@@ -160,8 +135,8 @@ func boundClaims() []claim {
 
 func weightClaims() []claim {
 	compare := func(id, says string, c *cluster, a *app, set int, better bool) claim {
-		return claim{id: id, figure: "4-4", says: says, judge: func(m *measured) (exp.Verdict, string) {
-			if !m.has(weightKey(c, a, 0)) {
+		return claim{ID: id, Where: "Fig. 4-4", Says: says, Judge: func(m *measured) (exp.Verdict, string) {
+			if !m.Has(weightKey(c, a, 0)) {
 				return exp.Unknown, ""
 			}
 			before, after := weightKey(c, a, 0), weightKey(c, a, set)
@@ -191,9 +166,9 @@ func mixClaims() []claim {
 	var list []claim
 	for _, c := range clusters {
 		for _, s := range []*scheme{&near, &quick} {
-			list = append(list, claim{id: fmt.Sprintf("4_5_%s_%s", c.key, s.key), figure: "4-5", says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
-				judge: func(m *measured) (exp.Verdict, string) {
-					if !m.has(mixKey(c, s)) {
+			list = append(list, claim{ID: fmt.Sprintf("4_5_%s_%s", c.key, s.key), Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
+				Judge: func(m *measured) (exp.Verdict, string) {
+					if !m.Has(mixKey(c, s)) {
 						return exp.Unknown, ""
 					}
 					all := m.throughputs(c, s)
@@ -218,7 +193,7 @@ func serviceClaims(c *cluster) []claim {
 	}
 	judged := func(yes func(m *measured) bool, shown ...*scheme) func(m *measured) (exp.Verdict, string) {
 		return func(m *measured) (exp.Verdict, string) {
-			if !m.has(mixKey(c, &batch)) {
+			if !m.Has(mixKey(c, &batch)) {
 				return exp.Unknown, ""
 			}
 			text := ""
@@ -232,12 +207,12 @@ func serviceClaims(c *cluster) []claim {
 		}
 	}
 	return []claim{
-		{id: "4_5_" + c.key + "_batch_unfair", figure: "4-5", says: fmt.Sprintf("on the %s batch serves long jobs well and penalises short ones", c.name),
-			judge: judged(func(m *measured) bool { return of(m, &batch, false) > (1+nearly)*of(m, &batch, true) }, &batch)},
-		{id: "4_5_" + c.key + "_colocation_short", figure: "4-5", says: fmt.Sprintf("on the %s co-location improves the quality of service of short jobs", c.name),
-			judge: judged(func(m *measured) bool { return of(m, &near, false) < of(m, &batch, false) }, &batch, &near)},
-		{id: "4_5_" + c.key + "_latency_fairer", figure: "4-5", says: fmt.Sprintf("on the %s latency reduction reduces the difference between long and short jobs further", c.name),
-			judge: judged(func(m *measured) bool { return gap(m, &quick) < gap(m, &near) }, &near, &quick)},
+		{ID: "4_5_" + c.key + "_batch_unfair", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s batch serves long jobs well and penalises short ones", c.name),
+			Judge: judged(func(m *measured) bool { return of(m, &batch, false) > (1+nearly)*of(m, &batch, true) }, &batch)},
+		{ID: "4_5_" + c.key + "_colocation_short", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s co-location improves the quality of service of short jobs", c.name),
+			Judge: judged(func(m *measured) bool { return of(m, &near, false) < of(m, &batch, false) }, &batch, &near)},
+		{ID: "4_5_" + c.key + "_latency_fairer", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s latency reduction reduces the difference between long and short jobs further", c.name),
+			Judge: judged(func(m *measured) bool { return gap(m, &quick) < gap(m, &near) }, &near, &quick)},
 	}
 }
 
@@ -290,5 +265,5 @@ func samePlaces(m *measured, key string) string {
 			same++
 		}
 	}
-	return fmt.Sprintf("; %d of %s were placed the same", same, exp.Plural(len(jobs), "job"))
+	return fmt.Sprintf("; %d of %s were placed the same", same, model.Plural(len(jobs), "job"))
 }

@@ -17,7 +17,7 @@ const recorded = "testdata/measured.json"
 
 func recordedResult(t *testing.T) (*measured, *exp.Result) {
 	t.Helper()
-	m, err := load(recorded)
+	m, err := frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,15 +37,15 @@ func TestClaims(t *testing.T) {
 	}
 	lines := 0
 	for _, c := range claims() {
-		v, because := c.judge(m)
+		v, because := c.Judge(m)
 		if v == exp.Unknown {
-			t.Errorf("%s: the recorded measurements do not tell", c.id)
+			t.Errorf("%s: the recorded measurements do not tell", c.ID)
 			continue
 		}
-		if v != exp.Confirmed && c.cause == "" {
-			t.Errorf("%s is %s (%s), and no cause is said", c.id, v, because)
+		if v != exp.Confirmed && c.Cause == "" {
+			t.Errorf("%s is %s (%s), and no cause is said", c.ID, v, because)
 		}
-		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.figure, c.says, v, because)
+		line := fmt.Sprintf("| %s | %s | %s | %s |\n", strings.TrimPrefix(c.Where, "Fig. "), c.Says, v, because)
 		if lines++; !strings.Contains(string(docs), line) {
 			t.Errorf("docs/papers.md does not have the line\n%s", line)
 		}
@@ -66,7 +66,7 @@ func TestRecordedMeasurements(t *testing.T) {
 	if len(m.Seeds) < 3 || len(m.Figures) != len(figures()) || m.Missing != "" {
 		t.Errorf("%d runs of %d figures, missing %q", len(m.Seeds), len(m.Figures), m.Missing)
 	}
-	if busy := m.busy(); busy > 0.2 {
+	if busy := m.Disturbed(func(o *outcome) bool { return o.Late > tooLate }); busy > 0.2 {
 		t.Errorf("%.0f %% of the runs were disturbed", 100*busy)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/model"
 )
 
@@ -108,14 +109,14 @@ func TestKeep(t *testing.T) {
 			m.Outcomes[key] = list[:1]
 		}
 	}
-	if !m.keep(figures()) || len(m.Figures) != 3 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
+	if !m.Keep(needs(figures())) || len(m.Figures) != 3 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
 		t.Errorf("%v, %v, %q", m.Figures, m.Seeds, m.Missing)
 	}
 	if err := m.check(); err != nil {
 		t.Error(err)
 	}
 	none := newMeasured([]uint64{1})
-	if none.keep(figures()) {
+	if none.Keep(needs(figures())) {
 		t.Error("nothing was measured, and it is kept")
 	}
 }
@@ -124,10 +125,10 @@ func TestKeep(t *testing.T) {
 func TestSaved(t *testing.T) {
 	m := made(func(string) float64 { return 1 })
 	path := t.TempDir() + "/saved.json"
-	if err := m.save(path); err != nil {
+	if err := bench.Save(path, m); err != nil {
 		t.Fatal(err)
 	}
-	again, err := load(path)
+	again, err := frame().Load(path)
 	if err != nil || len(again.Outcomes) != len(m.Outcomes) {
 		t.Fatal(err)
 	}
@@ -143,15 +144,15 @@ func TestSaved(t *testing.T) {
 	} {
 		m := made(func(string) float64 { return 1 })
 		spoil(m)
-		if err := m.save(path); err != nil {
+		if err := bench.Save(path, m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(path); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := frame().Load(path); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, text := range []string{"", "{}", `{"version":1,"more":2}`, `{"version":1} {}`} {
-		if _, err := decode([]byte(text)); err == nil {
+		if _, err := frame().Decode([]byte(text)); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
@@ -204,7 +205,7 @@ func showBounds(m *measured) shown {
 					s.rows = append(s.rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
 				}
 			}
-			b.Series = append(b.Series, series(exp.Plural(bound, "node"), values))
+			b.Series = append(b.Series, series(model.Plural(bound, "node"), values))
 		}
 		s.pictures = append(s.pictures, b)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
@@ -14,7 +15,7 @@ const lead = "Policies of a cluster scheduler that knows nodes whose GPUs are sh
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s, means with 95 %% intervals over runs. Each workload has a head (muster head) and nodes (muster node) of its own, all on this machine; jobs are submitted to the head, and its policy decides. "+
-			"Times are the head's: from the submission of the first job to the end of the last, starts of processes included.", exp.Plural(len(m.Seeds), "run"), m.Machine),
+			"Times are the head's: from the submission of the first job to the end of the last, starts of processes included.", model.Plural(len(m.Seeds), "run"), m.Machine),
 		"GPUs have a rate: a kernel takes as long as its operations at that rate, whatever the machine does meanwhile, and programs on one GPU take turns of about 2 ms. The rates are cores x clock of Tables 4-3 and 4-4, and so low that all GPUs " +
 			"of a cluster together need less than this machine has. So GPUs are independent of each other although they share two processors; what is not is all that happens between kernels: starts of processes, copies, messages.",
 		fmt.Sprintf("Processes of a job talk through sockets. Between nodes the bytes take as long as a link of %.0f KB/s needs, a thousandth of Gigabit Ethernet; what passes the port of the first process's node at a time takes turns. Within a node they take what they take. "+
@@ -28,12 +29,7 @@ func notes(m *measured) []string {
 			"sum of the parts of their time in which they need it, and ports are shared fairly (docs/policies.md).",
 		"Where the paper has a picture only, its numbers are not in the text, and the column is empty. Fig. 4-2: the mappings are ours. Fig. 4-4: the weights of the commodity cluster are ours; Fig. 4-5 uses 8:4:4 and, on the commodity cluster, 1:2.",
 	}
-	if m.Missing != "" {
-		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")
-	}
-	if busy := m.busy(); busy > 0 {
-		list = append(list, fmt.Sprintf("The machine was busy: during %.0f %% of the runs it woke sleepers more than %.1f ms late on average. Measure again when nothing else runs.", 100*busy, 1e3*tooLate))
-	}
+	list = append(list, m.Caveats(func(o *outcome) float64 { return o.Late }, tooLate)...)
 	for _, r := range claimRows(m) {
 		if r.Ours < 1 {
 			list = append(list, r.Note)
@@ -45,19 +41,6 @@ func notes(m *measured) []string {
 // tooLate is how late a machine that is busy wakes sleepers: with the processes of the
 // jobs alone it is about half of that.
 const tooLate = 0.002
-
-// busy is the part of the runs that were disturbed.
-func (m *measured) busy() float64 {
-	disturbed, n := 0, 0
-	for _, list := range m.Outcomes {
-		for _, o := range list {
-			if n++; o.Late > tooLate {
-				disturbed++
-			}
-		}
-	}
-	return float64(disturbed) / float64(max(1, n))
-}
 
 const partScale = "What was scaled, and the profile"
 

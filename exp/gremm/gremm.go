@@ -23,9 +23,9 @@ var Experiment = exp.Experiment{
 	Title:   title,
 	Summary: "kernels mapped to devices anywhere in the cluster (Figs. 2 to 9), and what the authors left for the future; 18 minutes on two cores, --runs 1 --span 1000s for a quick look",
 	Runs:    seedsTried,
-	Figures: partNames(),
+	Figures: exp.Names(parts, partName),
 	Flags:   append([]exp.Flag{{Name: "span", Summary: "how long is simulated, as 500s (default: the paper's 10000s; with --live 80s)"}}, liveFlags...),
-	Run:     run,
+	Run:     exp.Live(liveFlags, runLive, run),
 }
 
 const (
@@ -71,21 +71,9 @@ var parts = []part{
 	readingsPart, localityPart, groupsPart, protectPart, estimatesPart, choicesPart, barriersPart, scalePart,
 }
 
-func partNames() []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return names
-}
+func partName(p *part) string { return p.name }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if o.Flags["live"] != "" {
-		return runLive(ctx, o)
-	}
-	if err := o.Without("live", liveFlags); err != nil {
-		return nil, err
-	}
 	l, err := newLab(o)
 	if err != nil {
 		return nil, err
@@ -100,21 +88,13 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := l.result(chosen, describeMissing(missing))
-	if len(r.Rows) == 0 && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return r, nil
+	return l.result(chosen, describeMissing(missing)).Found(ctx)
 }
 
 // chosen are the parts that were asked for; what they need is wanted from now on.
 func (l *lab) chosen() []part {
-	var list []part
-	for _, p := range parts {
-		if !l.options.Wants(p.name) {
-			continue
-		}
-		list = append(list, p)
+	list := exp.Wanted(l.options, parts, partName)
+	for _, p := range list {
 		for _, s := range p.sweeps(l.of(p)) {
 			l.Want(s.scenarios()...)
 		}
@@ -150,17 +130,8 @@ func (l *lab) show(p part) shown {
 }
 
 // result makes rows, notes and the page of what was found.
-func (l *lab) result(chosen []part, partial string) *exp.Result {
-	page := &report.Page{Title: title, Lead: lead}
-	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(chosen), Page: page}
-	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
-	if r.Partial != "" {
-		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
+func (l *lab) result(chosen []part, partial string) *exp.Report {
+	r := exp.NewReport(name, title, lead, l.notes(chosen), partial)
 	var all []shown
 	var claims []claim
 	for _, p := range chosen {
@@ -170,20 +141,16 @@ func (l *lab) result(chosen []part, partial string) *exp.Result {
 	}
 	if len(claims) > 0 {
 		t := claimsTable(claims)
-		r.Tables = append(r.Tables, t)
-		add(report.Heading("What the paper says, and whether it comes out"), t)
+		r.Add(report.Heading("What the paper says, and whether it comes out"))
+		r.AddTables(t)
 	}
 	for _, s := range all {
-		r.Rows = append(r.Rows, s.rows...)
-		r.Tables = append(r.Tables, s.tables...)
-		add(report.Heading(s.title))
-		add(s.pictures...)
-		for _, t := range s.tables {
-			add(t)
-		}
+		r.Begin(s.title, s.rows)
+		r.Add(s.pictures...)
+		r.AddTables(s.tables...)
 		if len(s.told) > 0 {
 			r.Tables = append(r.Tables, exp.Table(s.told, s.title))
-			add(exp.TableWithNotes(s.told, s.title))
+			r.Add(exp.TableWithNotes(s.told, s.title))
 		}
 	}
 	return r

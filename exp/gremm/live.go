@@ -19,14 +19,10 @@ import (
 )
 
 // liveFlags are those of --live.
-var liveFlags = []exp.Flag{
+var liveFlags = append([]exp.Flag{
 	{Name: "live", Summary: "run W1 to W5 in small with real programs on four nodes of software GPUs, each mapper beside the simulator's prediction", Switch: true},
 	{Name: "full", Summary: "with --live: five times as long", Switch: true},
-	{Name: "programs", Summary: "with --live: the folder of the programs to run (default: examples/ beside this program)"},
-	{Name: "patience", Summary: "with --live: how long to wait, in all, for a machine that is busy with other things (default 20s)"},
-	{Name: "save", Summary: "with --live: keep what was measured in this file"},
-	{Name: "from", Summary: "with --live: measure nothing, and show what --save kept in this file"},
-}
+}, bench.Flags("with --live: ", "20s")...)
 
 const (
 	// liveFaster is by how much phases are shorter than in the paper.
@@ -120,32 +116,24 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if len(o.Figures) > 0 {
 		return nil, exp.UsageError("--live has no parts to choose from: leave --figure out")
 	}
-	if path, given := o.Flags["from"]; given {
-		m, err := loadLive(path)
-		if err != nil {
-			return nil, err
-		}
-		return m.result(), nil
-	}
+	return liveFrame.Run(ctx, o)
+}
+
+// liveFrame is what is measured, and how it is shown.
+var liveFrame = bench.Frame[liveMeasured]{
+	Measure: measureLive, Check: (*liveMeasured).check,
+	Result: func(m *liveMeasured) (*exp.Result, error) { return m.result(), nil },
+}
+
+func measureLive(ctx context.Context, o exp.Options) (*liveMeasured, error) {
 	l, err := newLiveLab(o)
 	if err != nil {
-		return nil, err
-	}
-	if err := bench.Savable(o.Flags["save"]); err != nil {
 		return nil, err
 	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], liveProgram); err != nil {
 		return nil, err
 	}
-	if err := l.run(ctx); err != nil {
-		return nil, err
-	}
-	if path, given := o.Flags["save"]; given {
-		if err := bench.Save(path, l.m); err != nil {
-			return nil, err
-		}
-	}
-	return l.m.result(), nil
+	return l.m, l.run(ctx)
 }
 
 func newLiveLab(o exp.Options) (*liveLab, error) {
@@ -160,10 +148,8 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		}
 	}
 	m := &liveMeasured{Version: liveVersion, Machine: bench.Machine(), Span: simulated.span.Seconds(), Seeds: o.Seeds(1), Network: starNetwork}
-	l := &liveLab{lab: simulated, m: m, patience: livePatience}
-	if text, given := o.Flags["patience"]; given {
-		l.patience, err = bench.Patience(text)
-	}
+	l := &liveLab{lab: simulated, m: m}
+	l.patience, err = bench.PatienceOf(o, livePatience)
 	return l, err
 }
 

@@ -99,7 +99,7 @@ func TestLiveFlags(t *testing.T) {
 		{Flags: map[string]string{"live": exp.On, "save": "nowhere/kept.json"}},
 	} {
 		var usage exp.UsageError
-		if _, err := run(context.Background(), o); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(context.Background(), o); !errors.As(err, &usage) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -163,14 +163,14 @@ const recordedLive = "testdata/live.json"
 
 // What the recorded runs say of the statements is what docs/papers.md says.
 func TestLiveClaims(t *testing.T) {
-	r, err := run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
+	r, err := Experiment.Run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := loadLive(recordedLive)
+	m, err := liveFrame.Load(recordedLive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestLiveClaims(t *testing.T) {
 		func(m *liveMeasured) { m.Runs[0].Mapper = "best" },
 		func(m *liveMeasured) { m.Runs[0].Real.Utilisation = 0 },
 	} {
-		bad, err := loadLive(recordedLive)
+		bad, err := liveFrame.Load(recordedLive)
 		if err != nil {
 			t.Fatal(err)
 		}

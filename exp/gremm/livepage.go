@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"muster/exp"
-	"muster/exp/live"
 	"muster/report"
 )
 
@@ -46,7 +45,7 @@ func (c *liveColumn) real(runs []liveRun) []float64 {
 }
 
 func (m *liveMeasured) result() *exp.Result {
-	r := live.NewReport(name, liveTitle, liveLead, m.notes(), m.Missing)
+	r := exp.NewReport(name, liveTitle, liveLead, m.notes(), strings.Join(m.Missing, "; "))
 	rows, table := liveRows(partLive, "live", m.Runs)
 	r.Show(partLive, rows, table)
 	r.Add(m.bars(&liveUse), m.bars(&liveWait))
@@ -173,7 +172,7 @@ func (m *liveMeasured) claims() []liveClaim {
 func (m *liveMeasured) claimRows() []exp.Row {
 	var rows []exp.Row
 	for _, c := range m.claims() {
-		rows = append(rows, c.verdict.Row(c.id).Noting("%s: %s (%s)", c.verdict, c.says, c.because))
+		rows = append(rows, c.verdict.Told(c.id, "", c.says, c.because))
 	}
 	return rows
 }

@@ -4,16 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"muster/exp/bench"
 )
 
 const liveVersion = 1
-
-func loadLive(path string) (*liveMeasured, error) {
-	m := &liveMeasured{}
-	return m, bench.Load(path, m, m.check)
-}
 
 // check says what is wrong with numbers that come from a file.
 func (m *liveMeasured) check() error {

@@ -9,13 +9,7 @@ import (
 )
 
 // claim is a statement of the paper's.
-type claim struct {
-	id, where, says string
-	// judge gives a verdict and the numbers behind it.
-	judge func(m *measured) (exp.Verdict, string)
-	// cause is why it comes out otherwise here, as far as it is known.
-	cause string
-}
+type claim = exp.Claim[*measured]
 
 // nearly is by how much times may differ and count as the same.
 const nearly = 0.1
@@ -32,27 +26,13 @@ func claims() []claim {
 	}
 	list = append(list, creationClaim())
 	for i := range list {
-		list[i].cause = causes[list[i].id]
+		list[i].Cause = causes[list[i].ID]
 	}
 	return list
 }
 
 // claimRows are the verdicts.
-func claimRows(m *measured) []exp.Row {
-	var rows []exp.Row
-	for _, c := range claims() {
-		v, because := c.judge(m)
-		if v == exp.Unknown {
-			continue
-		}
-		text := fmt.Sprintf("%s, %s: %s (%s)", c.where, v, c.says, because)
-		if v != exp.Confirmed && c.cause != "" {
-			text += ". " + c.cause
-		}
-		rows = append(rows, v.Row(c.id).Noting("%s", text))
-	}
-	return rows
-}
+func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
 // bestAt is the number of elements with which DS-LB is fastest, and how many times as fast as the baseline it is there.
 func (a *app) bestAt(m *measured) (int, float64) {
@@ -68,24 +48,24 @@ func (a *app) bestAt(m *measured) (int, float64) {
 func (a *app) claims() []claim {
 	known := func(judge func(m *measured) (exp.Verdict, string)) func(m *measured) (exp.Verdict, string) {
 		return func(m *measured) (exp.Verdict, string) {
-			if !m.has(a.base(), a.spawn(smallest)) {
+			if !m.Has(a.base(), a.spawn(smallest)) {
 				return exp.Unknown, ""
 			}
 			return judge(m)
 		}
 	}
-	parity := claim{id: a.key + "_parity", where: "Fig. 5-5", says: a.name + " with one element a GPU is as fast as MPI", judge: known(func(m *measured) (exp.Verdict, string) {
+	parity := claim{ID: a.key + "_parity", Where: "Fig. 5-5", Says: a.name + " with one element a GPU is as fast as MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
 		s := m.speedup(a.spawn(smallest), a.base())
 		return exp.Holds(math.Abs(s-1) <= nearly), fmt.Sprintf("%.2f times as fast", s)
 	})}
 	if a.key == "nw" {
-		parity = claim{id: "nw_parity", where: "Fig. 5-5", says: "NW with one element a GPU is slightly slower than MPI", judge: known(func(m *measured) (exp.Verdict, string) {
+		parity = claim{ID: "nw_parity", Where: "Fig. 5-5", Says: "NW with one element a GPU is slightly slower than MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
 			s := m.speedup(a.spawn(smallest), a.base())
 			return exp.Holds(s < 1 && s > 0.8), fmt.Sprintf("%.2f times as fast", s)
 		})}
 	}
 	return []claim{parity,
-		{id: a.key + "_mpi_degrades", where: "Fig. 5-5", says: a.name + " with MPI is slower with more processes than GPUs", judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: a.key + "_mpi_degrades", Where: "Fig. 5-5", Says: a.name + " with MPI is slower with more processes than GPUs", Judge: known(func(m *measured) (exp.Verdict, string) {
 			slower := 0
 			for _, n := range counts[1:] {
 				if m.speedup(a.mpi(n), a.base()) < 1 {
@@ -98,11 +78,11 @@ func (a *app) claims() []claim {
 			}
 			return exp.Holds(slower > 0), because
 		})},
-		{id: a.key + "_best", where: "Fig. 5-5", says: fmt.Sprintf("%s with DS-LB is up to %.2f times as fast as MPI", a.name, a.paperBest), judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: a.key + "_best", Where: "Fig. 5-5", Says: fmt.Sprintf("%s with DS-LB is up to %.2f times as fast as MPI", a.name, a.paperBest), Judge: known(func(m *measured) (exp.Verdict, string) {
 			_, best := a.bestAt(m)
 			return exp.Amount(best, a.paperBest), fmt.Sprintf("%.2f times; at most %.2f is possible", best, bound())
 		})},
-		{id: a.key + "_best_at", where: "Fig. 5-5", says: fmt.Sprintf("%s is fastest with %d elements, and slower with more", a.name, a.paperBestAt), judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: a.key + "_best_at", Where: "Fig. 5-5", Says: fmt.Sprintf("%s is fastest with %d elements, and slower with more", a.name, a.paperBestAt), Judge: known(func(m *measured) (exp.Verdict, string) {
 			at, _ := a.bestAt(m)
 			because := fmt.Sprintf("fastest with %d", at)
 			if at > smallest && at < counts[len(counts)-1] && at != a.paperBestAt {
@@ -110,11 +90,11 @@ func (a *app) claims() []claim {
 			}
 			return exp.Holds(at == a.paperBestAt), because
 		})},
-		{id: a.key + "_load", where: "Fig. 5-5", says: fmt.Sprintf("%s does most of %s", hostNames[a.paperHost], a.name), judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: a.key + "_load", Where: "Fig. 5-5", Says: fmt.Sprintf("%s does most of %s", hostNames[a.paperHost], a.name), Judge: known(func(m *measured) (exp.Verdict, string) {
 			shares := a.shares(m, a.spawn(a.paperBestAt))
 			return exp.Holds(slices.Max(shares) == shares[a.paperHost]), a.load(m, a.spawn(a.paperBestAt))
 		})},
-		{id: a.key + "_steady", where: "Fig. 5-5", says: "the load of the hosts is steadier with many elements for " + a.name, judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: a.key + "_steady", Where: "Fig. 5-5", Says: "the load of the hosts is steadier with many elements for " + a.name, Judge: known(func(m *measured) (exp.Verdict, string) {
 			few, many := a.change(m, 9, 16), a.change(m, 49, 64)
 			return exp.Holds(many < few), fmt.Sprintf("a host's share changes by %.1f points at most from 9 to 16, by %.1f from 49 to 64", 100*few, 100*many)
 		})},
@@ -131,11 +111,11 @@ func (a *app) change(m *measured, from, to int) float64 {
 }
 
 func trafficClaims() []claim {
-	return []claim{{id: "dmm_traffic", where: "5.5.2", says: "what a node keeps saves DMM 33 % of the traffic with 4 x 4 tiles, and 65 % with 8 x 8", judge: func(m *measured) (exp.Verdict, string) {
-		if !m.has(trafficKey("subset", trafficCounts[0])) {
+	return []claim{{ID: "dmm_traffic", Where: "5.5.2", Says: "what a node keeps saves DMM 33 % of the traffic with 4 x 4 tiles, and 65 % with 8 x 8", Judge: func(m *measured) (exp.Verdict, string) {
+		if !m.Has(trafficKey("subset", trafficCounts[0])) {
 			return exp.Unknown, ""
 		}
-		few, many := median(saved(m, trafficCounts[0])), median(saved(m, trafficCounts[len(trafficCounts)-1]))
+		few, many := exp.Median(saved(m, trafficCounts[0])), exp.Median(saved(m, trafficCounts[len(trafficCounts)-1]))
 		because := fmt.Sprintf("%.0f %% and %.0f %%", few, many)
 		switch {
 		case few <= 0 || many <= few:
@@ -151,7 +131,7 @@ func himenoClaims() []claim {
 	smallestGrid, largest := grids[0], grids[len(grids)-1]
 	known := func(judge func(m *measured) (exp.Verdict, string)) func(m *measured) (exp.Verdict, string) {
 		return func(m *measured) (exp.Verdict, string) {
-			if !m.has(gridKey(largest, byMonitor)) {
+			if !m.Has(gridKey(largest, byMonitor)) {
 				return exp.Unknown, ""
 			}
 			return judge(m)
@@ -159,14 +139,14 @@ func himenoClaims() []claim {
 	}
 	gain := func(m *measured, z int) float64 { return m.speedup(gridKey(z, byMonitor), gridKey(z, byMPI)) }
 	return []claim{
-		{id: "himeno_gain", where: "Fig. 5-6", says: "HIMENO with OM-LB is up to 1.34 times as fast as MPI", judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: "himeno_gain", Where: "Fig. 5-6", Says: "HIMENO with OM-LB is up to 1.34 times as fast as MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
 			best := 0.0
 			for _, z := range grids {
 				best = max(best, gain(m, z))
 			}
 			return exp.Amount(best, paperMostGain), fmt.Sprintf("%.2f times", best)
 		})},
-		{id: "himeno_gain_grows", where: "Fig. 5-6", says: "it gains less on small grids, 1.00 on the smallest", judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: "himeno_gain_grows", Where: "Fig. 5-6", Says: "it gains less on small grids, 1.00 on the smallest", Judge: known(func(m *measured) (exp.Verdict, string) {
 			a, b := gain(m, smallestGrid), gain(m, largest)
 			because := fmt.Sprintf("%.2f on the smallest, %.2f on the largest", a, b)
 			if a < b && math.Abs(a-paperLeastGain) > 0.1 {
@@ -174,14 +154,14 @@ func himenoClaims() []claim {
 			}
 			return exp.Holds(a < b), because
 		})},
-		{id: "himeno_hosts", where: "Fig. 5-6", says: "OM-LB creates more elements on Host-I and Host-III, which have faster GPUs", judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: "himeno_hosts", Where: "Fig. 5-6", Says: "OM-LB creates more elements on Host-I and Host-III, which have faster GPUs", Judge: known(func(m *measured) (exp.Verdict, string) {
 			var on [3]float64
 			for h := range on {
-				on[h] = median(m.values(gridKey(largest, byMonitor), func(o *outcome) float64 { return float64(o.Hosts[h]) })) / float64(len(hosts[h]))
+				on[h] = exp.Median(m.Values(gridKey(largest, byMonitor), func(o *outcome) float64 { return float64(o.Hosts[h]) })) / float64(len(hosts[h]))
 			}
 			return exp.Holds(min(on[0], on[2]) > on[1]), fmt.Sprintf("%.1f, %.1f and %.1f a GPU", on[0], on[1], on[2])
 		})},
-		{id: "himeno_deviation", where: "Fig. 5-6", says: "the elements' times differ much in the first iterations, and less later", judge: known(func(m *measured) (exp.Verdict, string) {
+		{ID: "himeno_deviation", Where: "Fig. 5-6", Says: "the elements' times differ much in the first iterations, and less later", Judge: known(func(m *measured) (exp.Verdict, string) {
 			key := gridKey(largest, byMonitor)
 			a, b := m.deviation(key, 0), m.deviation(key, iterations-1)
 			return exp.Holds(b < a), fmt.Sprintf("standard deviation %.2f of the mean in the first, %.2f in the last", a, b)
@@ -190,8 +170,8 @@ func himenoClaims() []claim {
 }
 
 func (a *app) smallClaim() claim {
-	return claim{id: "small_" + a.key, where: "5.5.4", says: fmt.Sprintf("DS-LB makes small %s slower than MPI, %.2f times as fast", a.name, a.paperSmallSpeed), judge: func(m *measured) (exp.Verdict, string) {
-		if !m.has(a.smallKey("spawn")) {
+	return claim{ID: "small_" + a.key, Where: "5.5.4", Says: fmt.Sprintf("DS-LB makes small %s slower than MPI, %.2f times as fast", a.name, a.paperSmallSpeed), Judge: func(m *measured) (exp.Verdict, string) {
+		if !m.Has(a.smallKey("spawn")) {
 			return exp.Unknown, ""
 		}
 		s := m.speedup(a.smallKey("spawn"), a.smallKey("mpi"))
@@ -204,10 +184,10 @@ func (a *app) smallClaim() claim {
 }
 
 func creationClaim() claim {
-	return claim{id: "creation", where: "5.5.4", says: "creating an element takes 0.11 to 0.2 s, the program's own beginning included", judge: func(m *measured) (exp.Verdict, string) {
+	return claim{ID: "creation", Where: "5.5.4", Says: "creating an element takes 0.11 to 0.2 s, the program's own beginning included", Judge: func(m *measured) (exp.Verdict, string) {
 		var all []float64
 		for _, a := range apps {
-			if m.has(a.spawn(a.paperBestAt)) {
+			if m.Has(a.spawn(a.paperBestAt)) {
 				all = append(all, m.created(a.spawn(a.paperBestAt)))
 			}
 		}
@@ -252,13 +232,13 @@ const partAims = "Our own aims"
 func aimRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, a := range apps {
-		if m.has(a.guided()) {
+		if m.Has(a.guided()) {
 			rows = append(rows,
-				row(partAims, a.key+"_one_each", "x", m.speedups(a.spawn(smallest), a.base())).Noting("one element a GPU against MPI; the aim is 0.97"),
-				row(partAims, a.key+"_of_bound", "x", over(m.speedups(a.guided(), a.spawn(smallest)), bound())).Noting("our balancer against one element a GPU, as a part of what the sum of the speeds allows (%.2f); the aim is 0.95", bound()))
+				exp.OverMedian(partAims, a.key+"_one_each", "x", m.speedups(a.spawn(smallest), a.base())).Noting("one element a GPU against MPI; the aim is 0.97"),
+				exp.OverMedian(partAims, a.key+"_of_bound", "x", over(m.speedups(a.guided(), a.spawn(smallest)), bound())).Noting("our balancer against one element a GPU, as a part of what the sum of the speeds allows (%.2f); the aim is 0.95", bound()))
 		}
-		if m.has(a.smallKey("guided")) {
-			rows = append(rows, row(partAims, a.key+"_small", "x", m.speedups(a.smallKey("guided"), a.smallKey("mpi"))).Noting("our balancer on a small input against MPI; the aim is 0.9"))
+		if m.Has(a.smallKey("guided")) {
+			rows = append(rows, exp.OverMedian(partAims, a.key+"_small", "x", m.speedups(a.smallKey("guided"), a.smallKey("mpi"))).Noting("our balancer on a small input against MPI; the aim is 0.9"))
 		}
 	}
 	return rows

@@ -14,7 +14,7 @@ const recorded = "testdata/measured.json"
 
 func recordedRuns(t *testing.T) *measured {
 	t.Helper()
-	m, err := load(recorded)
+	m, err := frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,19 +31,19 @@ func TestClaims(t *testing.T) {
 	}
 	plain := strings.Join(strings.Fields(string(docs)), " ") // lines may end anywhere
 	for _, c := range claims() {
-		v, because := c.judge(m)
+		v, because := c.Judge(m)
 		if v == exp.Unknown {
-			t.Errorf("%s: the recorded measurements do not tell", c.id)
+			t.Errorf("%s: the recorded measurements do not tell", c.ID)
 			continue
 		}
-		if v != exp.Confirmed && c.cause == "" {
-			t.Errorf("%s is %s (%s), and no cause is said", c.id, v, because)
+		if v != exp.Confirmed && c.Cause == "" {
+			t.Errorf("%s is %s (%s), and no cause is said", c.ID, v, because)
 		}
-		if line := fmt.Sprintf("| %s | %s | %s | %s |\n", v, c.where, c.says, because); !strings.Contains(string(docs), line) {
+		if line := fmt.Sprintf("| %s | %s | %s | %s |\n", v, c.Where, c.Says, because); !strings.Contains(string(docs), line) {
 			t.Errorf("docs/papers.md does not have the line\n%s", line)
 		}
-		if v != exp.Confirmed && !strings.Contains(plain, c.cause) {
-			t.Errorf("docs/papers.md does not say why %s is %s: %s", c.id, v, c.cause)
+		if v != exp.Confirmed && !strings.Contains(plain, c.Cause) {
+			t.Errorf("docs/papers.md does not say why %s is %s: %s", c.ID, v, c.Cause)
 		}
 	}
 }

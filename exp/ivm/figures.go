@@ -93,18 +93,18 @@ var spawningFigure = figure{name: "5-5", part: partSpawning,
 }
 
 func (a *app) speedRows(m *measured) []exp.Row {
-	rows := []exp.Row{row(partSpawning, a.key+"_baseline_s", "s", m.seconds(a.base())).Noting("%s with %d processes of MPI: the baseline", a.name, smallest)}
+	rows := []exp.Row{exp.OverMedian(partSpawning, a.key+"_baseline_s", "s", m.seconds(a.base())).Noting("%s with %d processes of MPI: the baseline", a.name, smallest)}
 	for _, n := range counts[1:] {
-		rows = append(rows, row(partSpawning, a.key+"_mpi_speedup_"+fmt.Sprint(n), "x", m.speedups(a.mpi(n), a.base())).Noting("%d processes", n))
+		rows = append(rows, exp.OverMedian(partSpawning, a.key+"_mpi_speedup_"+fmt.Sprint(n), "x", m.speedups(a.mpi(n), a.base())).Noting("%d processes", n))
 	}
 	for _, n := range counts {
-		r := row(partSpawning, a.key+"_dslb_speedup_"+fmt.Sprint(n), "x", m.speedups(a.spawn(n), a.base())).Noting("%d elements; load: %s", n, a.load(m, a.spawn(n)))
+		r := exp.OverMedian(partSpawning, a.key+"_dslb_speedup_"+fmt.Sprint(n), "x", m.speedups(a.spawn(n), a.base())).Noting("%d elements; load: %s", n, a.load(m, a.spawn(n)))
 		if n == a.paperBestAt {
 			r = r.Against(a.paperBest)
 		}
 		rows = append(rows, r)
 	}
-	return append(rows, row(partSpawning, a.key+"_guided_speedup", "x", m.speedups(a.guided(), a.base())).Noting("ours, one element a GPU; load: %s; at most %.2f is possible", a.load(m, a.guided()), bound()))
+	return append(rows, exp.OverMedian(partSpawning, a.key+"_guided_speedup", "x", m.speedups(a.guided(), a.base())).Noting("ours, one element a GPU; load: %s; at most %.2f is possible", a.load(m, a.guided()), bound()))
 }
 
 // shares are the parts of the work that the hosts did, of all runs together.
@@ -137,7 +137,7 @@ func (a *app) load(m *measured, key string) string {
 func series(label string, points [][]float64) report.BarSeries {
 	s := report.BarSeries{Name: label}
 	for _, values := range points {
-		s.Values = append(s.Values, median(values))
+		s.Values = append(s.Values, exp.Median(values))
 		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
 	}
 	return s
@@ -191,9 +191,9 @@ var smallFigure = figure{name: "small", part: partSmall,
 		for _, a := range apps {
 			base := a.smallKey("mpi")
 			s.rows = append(s.rows,
-				row(partSmall, base+"_s", "s", m.seconds(base)).Noting("%s with %d processes of MPI", a.name, smallest),
-				row(partSmall, "small_"+a.key+"_dslb_speedup", "x", m.speedups(a.smallKey("spawn"), base)).Against(a.paperSmallSpeed).Noting("%d elements", a.paperBestAt),
-				row(partSmall, "small_"+a.key+"_guided_speedup", "x", m.speedups(a.smallKey("guided"), base)).Noting("ours, one element a GPU"))
+				exp.OverMedian(partSmall, base+"_s", "s", m.seconds(base)).Noting("%s with %d processes of MPI", a.name, smallest),
+				exp.OverMedian(partSmall, "small_"+a.key+"_dslb_speedup", "x", m.speedups(a.smallKey("spawn"), base)).Against(a.paperSmallSpeed).Noting("%d elements", a.paperBestAt),
+				exp.OverMedian(partSmall, "small_"+a.key+"_guided_speedup", "x", m.speedups(a.smallKey("guided"), base)).Noting("ours, one element a GPU"))
 		}
 		return s
 	},

@@ -45,15 +45,15 @@ var monitoringFigure = figure{name: "5-6", part: partMonitoring,
 		var s shown
 		for _, z := range grids {
 			base, om, ours := gridKey(z, byMPI), gridKey(z, byMonitor), gridKey(z, byWeighing)
-			r := row(partMonitoring, om+"_speedup", "x", m.speedups(om, base)).Noting("elements on the hosts in the end: %s", onHosts(m.Outcomes[om][0].Hosts))
+			r := exp.OverMedian(partMonitoring, om+"_speedup", "x", m.speedups(om, base)).Noting("elements on the hosts in the end: %s", onHosts(m.Outcomes[om][0].Hosts))
 			switch z {
 			case grids[0]:
 				r = r.Against(paperLeastGain)
 			case grids[len(grids)-1]:
 				r = r.Against(paperMostGain)
 			}
-			s.rows = append(s.rows, row(partMonitoring, base+"_s", "s", m.seconds(base)).Noting("%d planes with %d processes of MPI", z/planeScale, smallest), r,
-				row(partMonitoring, ours+"_speedup", "x", m.speedups(ours, base)).Noting("ours, one element a GPU; at most %.2f is possible", bound()))
+			s.rows = append(s.rows, exp.OverMedian(partMonitoring, base+"_s", "s", m.seconds(base)).Noting("%d planes with %d processes of MPI", z/planeScale, smallest), r,
+				exp.OverMedian(partMonitoring, ours+"_speedup", "x", m.speedups(ours, base)).Noting("ours, one element a GPU; at most %.2f is possible", bound()))
 		}
 		s.rows = append(s.rows, deviationRows(m)...)
 		s.pictures = []report.Section{himenoPicture(m), deviationPicture(m)}
@@ -97,7 +97,7 @@ func himenoPicture(m *measured) report.Section {
 
 // deviation is of the times of an iteration's elements, the median of all runs.
 func (m *measured) deviation(key string, iteration int) float64 {
-	return median(m.values(key, func(o *outcome) float64 { return o.Deviations[iteration] }))
+	return exp.Median(m.Values(key, func(o *outcome) float64 { return o.Deviations[iteration] }))
 }
 
 func deviationRows(m *measured) []exp.Row {
@@ -106,7 +106,7 @@ func deviationRows(m *measured) []exp.Row {
 	for _, way := range []string{byMonitor, byWeighing} {
 		key := gridKey(largest, way)
 		for _, i := range []int{0, 1, 2, 3, iterations - 1} {
-			rows = append(rows, row(partMonitoring, fmt.Sprintf("%s_deviation_%d", key, i+1), "of the mean", m.values(key, func(o *outcome) float64 { return o.Deviations[i] })).Noting("standard deviation of the elements' times in iteration %d", i+1))
+			rows = append(rows, exp.OverMedian(partMonitoring, fmt.Sprintf("%s_deviation_%d", key, i+1), "of the mean", m.Values(key, func(o *outcome) float64 { return o.Deviations[i] })).Noting("standard deviation of the elements' times in iteration %d", i+1))
 		}
 	}
 	return rows

@@ -21,14 +21,10 @@ var Experiment = exp.Experiment{
 	Summary: "elements on nine unequal GPUs of three nodes that share memory and balance their load, beside MPI, measured on software GPUs",
 	Runs:    1,
 	Figures: figureNames(),
-	Flags: []exp.Flag{
+	Flags: append([]exp.Flag{
 		{Name: "scale", Summary: "how many of the paper's seconds take one here (default 70; its NBODY takes more than 700)"},
-		{Name: "programs", Summary: "the folder of the programs to run (default: examples/ beside this program)"},
-		{Name: "patience", Summary: "how long to wait, in all, for a machine that is busy with other things (default 2m)"},
-		{Name: "save", Summary: "keep what was measured in this file"},
-		{Name: "from", Summary: "measure nothing, and show what --save kept in this file"},
-	},
-	Run: run,
+	}, bench.Flags("", "2m")...),
+	Run: frame().Run,
 }
 
 const (
@@ -59,13 +55,9 @@ func figures() []figure {
 	return []figure{spawningFigure, monitoringFigure, smallFigure, trafficFigure}
 }
 
-func figureNames() []string {
-	var names []string
-	for _, f := range figures() {
-		names = append(names, f.name)
-	}
-	return names
-}
+func figureNames() []string { return exp.Names(figures(), figureName) }
+
+func figureName(f *figure) string { return f.name }
 
 // lab is where measurements are made.
 type lab struct {
@@ -86,47 +78,26 @@ const (
 	rate = 6e5
 )
 
-func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if from, given := o.Flags["from"]; given {
-		m, err := load(from)
-		if err != nil {
-			return nil, err
-		}
-		return result(m), nil
+// frame is a function, since the figures that it checks belong to the experiment.
+func frame() bench.Frame[measured] {
+	return bench.Frame[measured]{
+		Measure: measure, Check: (*measured).check,
+		Result:  func(m *measured) (*exp.Result, error) { return result(m), nil },
+		Partial: func(m *measured) string { return m.Missing },
 	}
-	l, err := prepare(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.measure(o); err != nil {
-		return nil, err
-	}
-	if path, given := o.Flags["save"]; given {
-		if err := bench.Save(path, l.m); err != nil {
-			return nil, err
-		}
-	}
-	r := result(l.m)
-	r.Partial = l.m.Missing
-	return r, nil
 }
 
 // prepare reads the flags and finds the tools, before anything is measured.
 func prepare(ctx context.Context, o exp.Options) (*lab, error) {
-	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(1)), patience: defaultPatience, up: map[setting]*living{}}
-	if err := bench.Savable(o.Flags["save"]); err != nil {
-		return nil, err
-	}
+	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(1)), up: map[setting]*living{}}
 	var err error
 	if text, given := o.Flags["scale"]; given {
 		if l.m.Scale, err = strconv.Atoi(text); err != nil || l.m.Scale < 1 || l.m.Scale > maxScale {
 			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1 to %d", text, maxScale))
 		}
 	}
-	if text, given := o.Flags["patience"]; given {
-		if l.patience, err = bench.Patience(text); err != nil {
-			return nil, err
-		}
+	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {
+		return nil, err
 	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], programs()...); err != nil {
 		return nil, err
@@ -139,23 +110,29 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 
 // measure makes all measurements of the figures that are wanted. When it is interrupted, it keeps what is
 // complete by then, and Missing says what is not.
-func (l *lab) measure(o exp.Options) error {
-	var chosen []figure
-	for _, f := range figures() {
-		if o.Wants(f.name) {
-			chosen = append(chosen, f)
-			l.m.Figures = append(l.m.Figures, f.name)
-		}
+func measure(ctx context.Context, o exp.Options) (*measured, error) {
+	l, err := prepare(ctx, o)
+	if err != nil {
+		return nil, err
 	}
-	err := l.measureAll(planOf(chosen), o.Progress)
+	chosen := exp.Wanted(o, figures(), figureName)
+	l.m.Figures = exp.Names(chosen, figureName)
+	err = l.measureAll(planOf(chosen), o.Progress)
 	for _, c := range l.up {
 		c.stop()
 	}
-	if err != nil && l.ctx.Err() != nil && l.m.keep(chosen) {
-		return nil
+	if err != nil && ctx.Err() != nil && l.m.Keep(needs(chosen)) {
+		err = nil
 	}
-	return err
+	return l.m, err
 }
+
+// needs are the measurements of each figure.
+func needs(chosen []figure) []bench.Need {
+	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(), keyOf) })
+}
+
+func keyOf(m *measurement) string { return m.key }
 
 // planOf lists what some figures need, once each.
 func planOf(chosen []figure) []measurement {
@@ -190,56 +167,33 @@ func (l *lab) cluster(s setting) (*living, error) {
 }
 
 func (l *lab) measureAll(plan []measurement, progress func(done, total int64)) error {
-	done := 0
-	for _, seed := range l.m.Seeds {
-		for _, one := range plan {
-			up, err := l.cluster(one.on)
-			if err != nil {
-				return err
-			}
-			c := one.command
-			c.args = append(slices.Clone(c.args), "--seed", fmt.Sprint(seed))
-			out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
-				out, err := up.run(l.ctx, c)
-				return out, out.Late, err
-			})
-			if err != nil {
-				return fmt.Errorf("%s, seed %d: %w", one.key, seed, err)
-			}
-			l.m.Outcomes[one.key] = append(l.m.Outcomes[one.key], out)
-			if done++; progress != nil {
-				progress(int64(done), int64(len(l.m.Seeds)*len(plan)))
-			}
+	return l.m.Measure(exp.Names(plan, keyOf), progress, func(i int, seed uint64) (outcome, error) {
+		up, err := l.cluster(plan[i].on)
+		if err != nil {
+			return outcome{}, err
 		}
-	}
-	return nil
+		c := plan[i].command
+		c.args = append(slices.Clone(c.args), "--seed", fmt.Sprint(seed))
+		out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
+			out, err := up.run(l.ctx, c)
+			return out, out.Late, err
+		})
+		return out, err
+	})
 }
 
 // result makes rows, notes and the page.
 func result(m *measured) *exp.Result {
-	r := &exp.Result{Name: name, Notes: notes(m), Page: &report.Page{Title: title, Lead: lead}}
-	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
-	show := func(part string, s shown) {
-		if len(s.rows) == 0 {
-			return
-		}
-		r.Rows = append(r.Rows, s.rows...)
-		add(report.Heading(part))
-		add(s.pictures...)
-		add(exp.TableWithNotes(s.rows, part))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
+	r := exp.NewReport(name, title, lead, notes(m), "")
 	for _, f := range figures() {
 		if slices.Contains(m.Figures, f.name) {
-			show(f.part, f.show(m))
+			s := f.show(m)
+			r.ShowOnPage(f.part, s.rows, s.pictures...)
 		}
 	}
-	show(partModel, shown{rows: modelRows(m)})
-	show(partAims, shown{rows: aimRows(m)})
-	show(exp.ClaimsPart, shown{rows: claimRows(m)})
-	show(partScale, shown{rows: scaledRows(m)})
-	return r
+	r.ShowOnPage(partModel, modelRows(m))
+	r.ShowOnPage(partAims, aimRows(m))
+	r.ShowOnPage(exp.ClaimsPart, claimRows(m))
+	r.ShowOnPage(partScale, scaledRows(m))
+	return &r.Result
 }

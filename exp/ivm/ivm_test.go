@@ -85,7 +85,7 @@ func TestOnlyWhatWasSavedIsLoaded(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(path); err == nil {
+		if _, err := frame().Load(path); err == nil {
 			t.Errorf("%s: it was loaded", name)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAnInterruptKeepsWhatIsComplete(t *testing.T) {
 	for _, one := range smallFigure.plan() {
 		m.Outcomes[one.key] = []outcome{{Seconds: 1, Work: []int64{1, 1, 1}}}
 	}
-	if !m.keep([]figure{smallFigure, monitoringFigure}) || len(m.Figures) != 1 || len(m.Seeds) != 1 || !strings.Contains(m.Missing, "5-6") {
+	if !m.Keep(needs([]figure{smallFigure, monitoringFigure})) || len(m.Figures) != 1 || len(m.Seeds) != 1 || !strings.Contains(m.Missing, "5-6") {
 		t.Errorf("%v, seeds %v, missing %q", m.Figures, m.Seeds, m.Missing)
 	}
 	if err := result(m).Check(); err != nil {
@@ -108,7 +108,7 @@ func TestAnInterruptKeepsWhatIsComplete(t *testing.T) {
 
 func TestScaleIsANumber(t *testing.T) {
 	for _, scale := range []string{"0", "many", "100000"} {
-		if _, err := run(context.Background(), exp.Options{Flags: map[string]string{"scale": scale}}); err == nil || !strings.Contains(err.Error(), "--scale") {
+		if _, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"scale": scale}}); err == nil || !strings.Contains(err.Error(), "--scale") {
 			t.Errorf("--scale %s: %v", scale, err)
 		}
 	}

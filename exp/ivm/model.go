@@ -12,7 +12,7 @@ const partModel = "The cost model: what a schedule in virtual time says of the s
 // predicted is how long DS-LB takes by the model: whichever GPU is free first takes the next portion, and each portion costs
 // its part of the work and a creation. Both come from the run with one element a GPU, in which the slowest GPU decides.
 func predicted(m *measured, a *app, n int) float64 {
-	first, created := median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
+	first, created := exp.Median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
 	return schedule(n, (first-created)*smallest, created)
 }
 
@@ -33,7 +33,7 @@ func schedule(portions int, work, created float64) float64 {
 func ideal(portions int) float64 { return schedule(smallest, 1, 0) / schedule(portions, 1, 0) }
 
 func (m *measured) created(key string) float64 {
-	return median(m.values(key, func(o *outcome) float64 { return o.Created }))
+	return exp.Median(m.Values(key, func(o *outcome) float64 { return o.Created }))
 }
 
 func modelRows(m *measured) []exp.Row {
@@ -42,11 +42,11 @@ func modelRows(m *measured) []exp.Row {
 		rows = append(rows, exp.Over(partModel, fmt.Sprintf("model_speedup_%d", n), "x", []float64{ideal(n)}).Noting("DS-LB with %d portions if creating elements cost nothing", n))
 	}
 	for _, a := range apps {
-		if !m.has(a.spawn(smallest)) {
+		if !m.Has(a.spawn(smallest)) {
 			continue
 		}
 		for _, n := range counts[1:] {
-			p, is := predicted(m, a, n), median(m.seconds(a.spawn(n)))
+			p, is := predicted(m, a, n), exp.Median(m.seconds(a.spawn(n)))
 			rows = append(rows, exp.Over(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", []float64{100 * (p/is - 1)}).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
 		}
 	}

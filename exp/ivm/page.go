@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"muster/exp"
+	"muster/model"
 )
 
 const lead = "Programs whose elements, on nine unequal GPUs of three nodes, share memory and balance their load, beside the same programs with MPI. Measured with real nodes on software GPUs that are as fast, relative to each other, as those " +
@@ -16,7 +17,7 @@ const tooLate = 0.002
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured: %s on %s, medians over runs. Three nodes (muster node --ivm), all on this machine, with 3, 4 and 2 GPUs, TLS between them. Times are from the start of the command until the first element, or process, has all results: "+
-			"starting muster run or mpiexec, all processes and their contexts on GPUs included, checking the results not.", exp.Plural(len(m.Seeds), "run"), m.Machine),
+			"starting muster run or mpiexec, all processes and their contexts on GPUs included, checking the results not.", model.Plural(len(m.Seeds), "run"), m.Machine),
 		fmt.Sprintf("GPUs have a rate: a kernel takes as long as its operations at that rate, and the rest of the time is slept. So nine GPUs are at work at once although there are two processors; what is not scaled is all between kernels: starts of processes, copies, messages. "+
 			"Speeds are cores x clock of Table 5-2, for all programs alike. Together they are %.2f times nine of the slowest: no division can be more times as fast as an even one.", bound()),
 		fmt.Sprintf("Sizes are such that %d of the paper's seconds take one (--scale): its NBODY and DMM take more than 700 s with MPI, NW 30.3 s; here all three take about as long. An element takes as long to create as it does: that is not scaled, so that DS-LB pays more for it than "+
@@ -28,31 +29,13 @@ func notes(m *measured) []string {
 		"Ours is one element a GPU that takes pieces by its measured speed (docs/ivm.md); for HIMENO, whose elements keep their planes, it divides the planes by the speeds that were measured, again where that saves more than a tenth.",
 		fmt.Sprintf("Traffic is what the daemons of Host-II and Host-III read and write, less the same for matrices of hardly anything; the matrices are on Host-I. For it they are %d x %d, and the GPUs %d times as fast.", trafficSize, trafficSize, trafficFast),
 	}
-	if m.Missing != "" {
-		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")
-	}
-	if busy := m.busy(); busy > 0 {
-		list = append(list, fmt.Sprintf("The machine was busy: during %.0f %% of the runs it woke sleepers more than %.1f ms late on average. Measure again when nothing else runs.", 100*busy, 1e3*tooLate))
-	}
+	list = append(list, m.Caveats(func(o *outcome) float64 { return o.Late }, tooLate)...)
 	for _, r := range claimRows(m) {
 		if r.Ours < 1 {
 			list = append(list, r.Note)
 		}
 	}
 	return list
-}
-
-// busy is the part of the runs that were disturbed.
-func (m *measured) busy() float64 {
-	disturbed, n := 0, 0
-	for _, list := range m.Outcomes {
-		for _, o := range list {
-			if n++; o.Late > tooLate {
-				disturbed++
-			}
-		}
-	}
-	return float64(disturbed) / float64(max(1, n))
 }
 
 const partScale = "What was scaled"

@@ -3,6 +3,8 @@ package ivm
 import (
 	"fmt"
 	"math"
+
+	"muster/exp"
 )
 
 const partTraffic = "Section 5.5.2: what DMM moves between nodes"
@@ -39,10 +41,10 @@ var trafficFigure = figure{name: "traffic", part: partTraffic,
 		var s shown
 		for _, n := range trafficCounts {
 			s.rows = append(s.rows,
-				row(partTraffic, trafficKey("subset_mb", n), "MB", megabytes(m.moved("subset", n))).Noting("%d elements map the rows and columns that they need, and a node keeps them", n),
-				row(partTraffic, trafficKey("whole_mb", n), "MB", megabytes(m.moved("whole", n))).Noting("%d elements map both matrices whole, and a node keeps them", n),
-				row(partTraffic, trafficKey("apart_mb", n), "MB", megabytes(apart(m, n))).Noting("computed: what %d elements, where they were, would move if nodes kept nothing", n),
-				row(partTraffic, trafficKey("saved", n), "%", saved(m, n)).Noting("subset against apart: keeping what others of the node have mapped"))
+				exp.OverMedian(partTraffic, trafficKey("subset_mb", n), "MB", megabytes(m.moved("subset", n))).Noting("%d elements map the rows and columns that they need, and a node keeps them", n),
+				exp.OverMedian(partTraffic, trafficKey("whole_mb", n), "MB", megabytes(m.moved("whole", n))).Noting("%d elements map both matrices whole, and a node keeps them", n),
+				exp.OverMedian(partTraffic, trafficKey("apart_mb", n), "MB", megabytes(apart(m, n))).Noting("computed: what %d elements, where they were, would move if nodes kept nothing", n),
+				exp.OverMedian(partTraffic, trafficKey("saved", n), "%", saved(m, n)).Noting("subset against apart: keeping what others of the node have mapped"))
 		}
 		s.rows[3] = s.rows[3].Against(paperSavedLeast)
 		s.rows[len(s.rows)-1] = s.rows[len(s.rows)-1].Against(paperSavedMost)
@@ -89,7 +91,7 @@ func megabytes(bytes []float64) []float64 {
 // columns for itself. Results move once in any case.
 func apart(m *measured, tiles int) []float64 {
 	n, side := float64(trafficSize), math.Sqrt(float64(tiles))
-	return m.values(trafficKey("subset", tiles), func(o *outcome) float64 {
+	return m.Values(trafficKey("subset", tiles), func(o *outcome) float64 {
 		return remote(o) * 4 * (2*n*n/side + n*n/float64(tiles))
 	})
 }

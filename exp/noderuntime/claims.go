@@ -52,24 +52,15 @@ func claimRows(m *measured) []exp.Row {
 }
 
 // middle is the median time of a measurement.
-func (m *measured) middle(key string) float64 { return median(m.seconds(key)) }
-
-func (m *measured) hasAll(keys ...string) bool {
-	for _, key := range keys {
-		if !m.has(key) {
-			return false
-		}
-	}
-	return true
-}
+func (m *measured) middle(key string) float64 { return exp.Median(m.seconds(key)) }
 
 // compare is a claim on the ratio of two measurements.
 func compare(id, figure, says, a, b string, holds func(ratio float64) bool) claim {
 	return claim{id, figure, says, func(m *measured) (bool, bool, string) {
-		if !m.hasAll(a, b) {
+		if !m.Has(a, b) {
 			return false, false, ""
 		}
-		ratio := median(m.ratios(a, b))
+		ratio := exp.Median(m.ratios(a, b))
 		return holds(ratio), true, fmt.Sprintf("%.2f of the time", ratio)
 	}}
 }
@@ -87,24 +78,24 @@ func singleClaims() []claim {
 			return most(all) < 1.1+nearly, true, fmt.Sprintf("%.0f %% over the GPU's own time", 100*(most(all)-1))
 		}},
 		{"3_7_more_vgpus_cost_less", "3-7", "the time approaches that of bare CUDA as virtual GPUs increase", func(m *measured) (bool, bool, string) {
-			if !m.has(overhead.own(8)) {
+			if !m.Has(overhead.own(8)) {
 				return false, false, ""
 			}
-			one, eight := median(overhead.over(m, overhead.with(1), overhead.own)), median(overhead.over(m, overhead.with(8), overhead.own))
+			one, eight := exp.Median(overhead.over(m, overhead.with(1), overhead.own)), exp.Median(overhead.over(m, overhead.with(8), overhead.own))
 			return eight < one, true, fmt.Sprintf("%.2f times the GPU's own time with 1, %.2f with 8", one, eight)
 		}},
 		compare("3_8_sharing_gains", "3-8", "with many programs, four virtual GPUs are faster than one", sharing.name(48, 4), sharing.name(48, 1), below(1)),
 		compare("3_8_no_gain_beyond_four", "3-8", "eight virtual GPUs bring no significant gain over four", sharing.name(48, 8), sharing.name(48, 4), above(1-nearly)),
 		{"3_8_balanced", "3-8", "with four virtual GPUs eight programs are faster than bare CUDA's, since they are spread by load", func(m *measured) (bool, bool, string) {
-			if !m.hasAll(sharing.name(8, 4), sharing.own(8)) {
+			if !m.Has(sharing.name(8, 4), sharing.own(8)) {
 				return false, false, ""
 			}
-			ratio := median(m.ratios(sharing.name(8, 4), sharing.own(8)))
+			ratio := exp.Median(m.ratios(sharing.name(8, 4), sharing.own(8)))
 			return ratio < 1, true, fmt.Sprintf("%.2f of the GPUs' own time, which bare CUDA cannot have less than", ratio)
 		}},
 		{"3_9_serial_grows_linearly", "3-9", "without sharing the time grows linearly with the CPU fraction", func(m *measured) (bool, bool, string) {
 			a, b, c := swapping.name(0, serial), swapping.name(100, serial), swapping.name(200, serial)
-			if !m.hasAll(a, b, c) {
+			if !m.Has(a, b, c) {
 				return false, false, ""
 			}
 			middle, between := m.middle(b), (m.middle(a)+m.middle(c))/2
@@ -113,7 +104,7 @@ func singleClaims() []claim {
 		}},
 		{"3_9_sharing_constant", "3-9", "with sharing the time is constant", func(m *measured) (bool, bool, string) {
 			a, b, c := swapping.name(0, shared), swapping.name(100, shared), swapping.name(200, shared)
-			if !m.hasAll(a, b, c) {
+			if !m.Has(a, b, c) {
 				return false, false, ""
 			}
 			return m.middle(c) < (1+2*nearly)*m.middle(a), true, fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.middle(a), m.middle(b), m.middle(c))
@@ -121,17 +112,17 @@ func singleClaims() []claim {
 		compare("3_9_sharing_gains", "3-9", "with much CPU work sharing is faster, in spite of swapping", swapping.name(200, shared), swapping.name(200, serial), below(1)),
 		{"3_9_swaps", "3-9", "sharing swaps, and one program after the other does not", func(m *measured) (bool, bool, string) {
 			one, four := swapping.name(200, serial), swapping.name(200, shared)
-			if !m.hasAll(one, four) {
+			if !m.Has(one, four) {
 				return false, false, ""
 			}
-			return median(m.swaps(one)) == 0 && median(m.swaps(four)) > 0, true, fmt.Sprintf("%v and %v swaps", median(m.swaps(four)), median(m.swaps(one)))
+			return exp.Median(m.swaps(one)) == 0 && exp.Median(m.swaps(four)) > 0, true, fmt.Sprintf("%v and %v swaps", exp.Median(m.swaps(four)), exp.Median(m.swaps(one)))
 		}},
 		{"3_10_gain_grows", "3-10", "the gain of sharing grows with the share of MM-L", func(m *measured) (bool, bool, string) {
 			a, b := mix.name(75, shared), mix.name(25, shared)
-			if !m.hasAll(a, b) {
+			if !m.Has(a, b) {
 				return false, false, ""
 			}
-			little, much := median(m.ratios(a, mix.name(75, serial))), median(m.ratios(b, mix.name(25, serial)))
+			little, much := exp.Median(m.ratios(a, mix.name(75, serial))), exp.Median(m.ratios(b, mix.name(25, serial)))
 			return much < little, true, fmt.Sprintf("%.2f of the time with a quarter of MM-L, %.2f with three", little, much)
 		}},
 		compare("3_10_slower_at_75", "3-10", "with a quarter of MM-L sharing is slower", mix.name(75, shared), mix.name(75, serial), above(1)),
@@ -139,10 +130,10 @@ func singleClaims() []claim {
 }
 
 func migrationClaims() []claim {
-	gain := func(m *measured, p migrationPoint) float64 { return median(m.ratios(p.name(true), p.name(false))) }
+	gain := func(m *measured, p migrationPoint) float64 { return exp.Median(m.ratios(p.name(true), p.name(false))) }
 	pair := func(id, says string, a, b migrationPoint, holds func(a, b float64) bool) claim {
 		return claim{id, "3-11", says, func(m *measured) (bool, bool, string) {
-			if !m.hasAll(a.name(true), b.name(true)) {
+			if !m.Has(a.name(true), b.name(true)) {
 				return false, false, ""
 			}
 			return holds(gain(m, a), gain(m, b)), true, fmt.Sprintf("%.2f of the time with %s, %.2f with %s", gain(m, a), a.label(), gain(m, b), b.label())
@@ -155,10 +146,10 @@ func migrationClaims() []claim {
 		pair("3_11_few_gain_more", "few jobs gain more than many", few, many, func(a, b float64) bool { return a < b }),
 		pair("3_11_alternating_gain_more", "jobs with CPU phases gain more than those without", alternating, busy, func(a, b float64) bool { return a < b }),
 		{"3_11_many_move_less", "3-11", "of many jobs fewer migrate than of few, since those that wait go to the fast GPUs", func(m *measured) (bool, bool, string) {
-			if !m.hasAll(few.name(true), many.name(true)) {
+			if !m.Has(few.name(true), many.name(true)) {
 				return false, false, ""
 			}
-			a, b := median(m.moves(few.name(true)))/float64(few.jobs), median(m.moves(many.name(true)))/float64(many.jobs)
+			a, b := exp.Median(m.moves(few.name(true)))/float64(few.jobs), exp.Median(m.moves(many.name(true)))/float64(many.jobs)
 			return b < a, true, fmt.Sprintf("%.2f migrations a job with %d jobs, %.2f with %d", a, few.jobs, b, many.jobs)
 		}},
 	}
@@ -179,10 +170,10 @@ func preliminaryClaims() []claim {
 		constant("3_14b_batch_constant", b, balanced, uneven),
 		speedupAbove("3_14b_4way_gains", "4-way sharing is faster than batch scheduling if the workload is uneven enough", b, uneven, fourWay, 1),
 		{"3_14b_2way_does_not_gain", b.number(), "and 2-way sharing is not", func(m *measured) (bool, bool, string) {
-			if !m.has(b.name(uneven, batchScheme)) {
+			if !m.Has(b.name(uneven, batchScheme)) {
 				return false, false, ""
 			}
-			v := median(b.speedups(m, uneven, twoWay))
+			v := exp.Median(b.speedups(m, uneven, twoWay))
 			return v < 1+nearly, true, fmt.Sprintf("%.2f times as fast", v)
 		}},
 		outperforms("3_14b_preemption_outperforms", b, uneven),
@@ -216,7 +207,7 @@ func intraClaims() []claim {
 		claim{"3_15_17_better_almost_everywhere", together, "preemptive 2-way sharing is faster than 4-way sharing in almost every case", func(m *measured) (bool, bool, string) {
 			faster, points := 0, gains(m, all, preemptiveTwoWay, fourWay)
 			for _, ratios := range points {
-				if median(ratios) > 1 {
+				if exp.Median(ratios) > 1 {
 					faster++
 				}
 			}
@@ -257,7 +248,7 @@ func interClaims() []claim {
 			}
 			for _, f := range interParts(interNumber(i), p) {
 				at := &f.points[three]
-				if strings.Contains(f.key, fmt.Sprintf("_cpu%d_%s", cpu, phases[0].key)) && m.has(f.name(at, fourWay)) {
+				if strings.Contains(f.key, fmt.Sprintf("_cpu%d_%s", cpu, phases[0].key)) && m.Has(f.name(at, fourWay)) {
 					values = append(values, m.ratios(f.name(at, fourWay), f.name(at, preemptiveTwoWay)))
 				}
 			}
@@ -279,7 +270,7 @@ func interClaims() []claim {
 			if len(none) < len(later) || len(long) < len(later) {
 				return false, false, ""
 			}
-			a, b := median(medians(none)), median(medians(long))
+			a, b := exp.Median(medians(none)), exp.Median(medians(long))
 			return b < a, true, fmt.Sprintf("%.2f with CPU phases of 0 %%, %.2f with 100 %%, medians of the patterns", a, b)
 		}},
 	}
@@ -300,7 +291,7 @@ func upTo(id, figure, where string, want float64, parts []*parallelFigure, over 
 func constant(id string, f *parallelFigure, little, much *point) claim {
 	return claim{id, f.number(), "batch scheduling takes as long whatever the imbalance", func(m *measured) (bool, bool, string) {
 		a, b := f.name(little, batchScheme), f.name(much, batchScheme)
-		if !m.hasAll(a, b) {
+		if !m.Has(a, b) {
 			return false, false, ""
 		}
 		ratio := m.middle(b) / m.middle(a)
@@ -311,20 +302,20 @@ func constant(id string, f *parallelFigure, little, much *point) claim {
 // outperforms says that preemptive sharing is faster than n-way sharing.
 func outperforms(id string, f *parallelFigure, p *point) claim {
 	return claim{id, f.number(), "preemptive sharing is faster than n-way sharing", func(m *measured) (bool, bool, string) {
-		if !m.has(f.name(p, preemptive)) {
+		if !m.Has(f.name(p, preemptive)) {
 			return false, false, ""
 		}
-		two, four, v := median(f.speedups(m, p, twoWay)), median(f.speedups(m, p, fourWay)), median(f.speedups(m, p, preemptive))
+		two, four, v := exp.Median(f.speedups(m, p, twoWay)), exp.Median(f.speedups(m, p, fourWay)), exp.Median(f.speedups(m, p, preemptive))
 		return v > max(two, four), true, fmt.Sprintf("%.2f times as fast as batch scheduling; 2-way %.2f, 4-way %.2f", v, two, four)
 	}}
 }
 
 func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limit float64) claim {
 	return claim{id, f.number(), says, func(m *measured) (bool, bool, string) {
-		if !m.has(f.name(p, how)) {
+		if !m.Has(f.name(p, how)) {
 			return false, false, ""
 		}
-		v := median(f.speedups(m, p, how))
+		v := exp.Median(f.speedups(m, p, how))
 		return v > limit, true, fmt.Sprintf("%.2f times as fast", v)
 	}}
 }
@@ -333,12 +324,12 @@ func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limi
 // not count.
 func best(id string, f *parallelFigure, p *point) claim {
 	return claim{id, f.number(), "preemptive 2-way sharing is the fastest of all", func(m *measured) (bool, bool, string) {
-		if !m.has(f.name(p, batchScheme)) {
+		if !m.Has(f.name(p, batchScheme)) {
 			return false, false, ""
 		}
-		ours, others, text := median(f.speedups(m, p, preemptiveTwoWay)), 0.0, ""
+		ours, others, text := exp.Median(f.speedups(m, p, preemptiveTwoWay)), 0.0, ""
 		for _, how := range f.schemes[1 : len(f.schemes)-1] {
-			v := median(f.speedups(m, p, how))
+			v := exp.Median(f.speedups(m, p, how))
 			others = max(others, v)
 			text += fmt.Sprintf("%.2f, ", v)
 		}
@@ -349,10 +340,10 @@ func best(id string, f *parallelFigure, p *point) claim {
 // grows says that a scheme gains more where there is more imbalance.
 func grows(id, says string, f *parallelFigure, little, much *point, how scheme) claim {
 	return claim{id, f.number(), says, func(m *measured) (bool, bool, string) {
-		if !m.hasAll(f.name(little, batchScheme), f.name(much, batchScheme)) {
+		if !m.Has(f.name(little, batchScheme), f.name(much, batchScheme)) {
 			return false, false, ""
 		}
-		a, b := median(f.speedups(m, little, how)), median(f.speedups(m, much, how))
+		a, b := exp.Median(f.speedups(m, little, how)), exp.Median(f.speedups(m, much, how))
 		return b > a, true, fmt.Sprintf("%.2f at %s, %.2f at %s", a, little.label, b, much.label)
 	}}
 }
@@ -365,7 +356,7 @@ func excess(m *measured, bound func(*parallelFigure, *point) float64) (all, abov
 		for _, part := range f.parts {
 			for _, p := range part.measured(m) {
 				for _, how := range part.schemes[1:] {
-					over := median(part.speedups(m, p, how))/bound(part, p) - 1
+					over := exp.Median(part.speedups(m, p, how))/bound(part, p) - 1
 					if all++; over > 0 {
 						above++
 					}
@@ -395,6 +386,6 @@ func boundClaims() []claim {
 	}
 	return []claim{
 		bounded("bound_phases", "no speed-up of ours is above what the phases leave idle", 0, func(_ *measured, _ *parallelFigure, p *point) float64 { return p.inPhases() }),
-		bounded("bound_idle", "no speed-up of ours is above what batch scheduling left idle", nearly, func(m *measured, f *parallelFigure, p *point) float64 { return median(f.inIdle(m, p)) }),
+		bounded("bound_idle", "no speed-up of ours is above what batch scheduling left idle", nearly, func(m *measured, f *parallelFigure, p *point) float64 { return exp.Median(f.inIdle(m, p)) }),
 	}
 }

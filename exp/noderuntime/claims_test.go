@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"muster/exp"
 )
 
 // recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured, before there were
@@ -18,11 +20,11 @@ const (
 // loadRecorded is both together.
 func loadRecorded(t *testing.T) *measured {
 	t.Helper()
-	m, err := load(recorded)
+	m, err := frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := load(recordedCluster)
+	two, err := frame().Load(recordedCluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +83,9 @@ func TestOurSpeedupsAreWithinTheirBounds(t *testing.T) {
 	for _, f := range figures() {
 		for _, part := range f.parts {
 			for _, p := range part.measured(m) {
-				bound := median(part.inIdle(m, p))
+				bound := exp.Median(part.inIdle(m, p))
 				for _, how := range part.schemes[1:] {
-					if got := median(part.speedups(m, p, how)); got > bound*(1+nearly) {
+					if got := exp.Median(part.speedups(m, p, how)); got > bound*(1+nearly) {
 						t.Errorf("%s: %.2f times as fast as batch scheduling, and its idle time leaves room for %.2f", part.name(p, how), got, bound)
 					}
 				}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"muster/exp"
 )
 
 // splitClaims are of Figs. 3-12 and 3-13.
@@ -16,7 +18,7 @@ func splitClaims() []claim {
 			var values []float64
 			var words []string
 			for _, count := range clusterLong.measured(m) {
-				v := median(clusterLong.speedups(m, count, offload, shared4))
+				v := exp.Median(clusterLong.speedups(m, count, offload, shared4))
 				values, words = append(values, v), append(words, fmt.Sprintf("%.2f times as fast with %d programs", v, count))
 			}
 			if len(values) == 0 {
@@ -45,8 +47,8 @@ func parallelClaims() []claim {
 			var values []float64
 			var words []string
 			for _, processes := range clusterProcesses {
-				if batch := parallelName(processes, batchScheme); m.hasAll(batch, parallelName(processes, how)) {
-					v := median(m.ratios(batch, parallelName(processes, how)))
+				if batch := parallelName(processes, batchScheme); m.Has(batch, parallelName(processes, how)) {
+					v := exp.Median(m.ratios(batch, parallelName(processes, how)))
 					values, words = append(values, v), append(words, fmt.Sprintf("%.2f times as fast with %d processes", v, processes))
 				}
 			}
@@ -62,7 +64,7 @@ func parallelClaims() []claim {
 		{"3_21_more_than_gpus", "3-21", "sharing runs programs of more processes than there are GPUs", func(m *measured) (bool, bool, string) {
 			most := clusterProcesses[len(clusterProcesses)-1]
 			a, b := parallelName(most, fourWay), parallelName(most, preemptiveTwoWay)
-			if !m.hasAll(a, b) {
+			if !m.Has(a, b) {
 				return false, false, ""
 			}
 			return !possible(most, batchScheme), true, fmt.Sprintf("8 programs of %d processes on 7 GPUs: %.2f s with 4-way sharing, %.2f s with preemptive 2-way sharing", most, m.middle(a), m.middle(b))

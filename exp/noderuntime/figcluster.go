@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
@@ -82,7 +83,7 @@ func (f *splitFigure) speedups(m *measured, jobs int, how, over way) []float64 {
 func (f *splitFigure) measured(m *measured) []int {
 	var list []int
 	for _, count := range f.counts {
-		if m.has(f.name(count, shared4)) {
+		if m.Has(f.name(count, shared4)) {
 			list = append(list, count)
 		}
 	}
@@ -104,17 +105,17 @@ func (f *splitFigure) show(m *measured) shown {
 	points := make([][][]float64, len(ways))
 	var guests [][]float64
 	for _, count := range f.measured(m) {
-		b.Groups = append(b.Groups, exp.Plural(count, "program"))
+		b.Groups = append(b.Groups, model.Plural(count, "program"))
 		for i, how := range ways {
 			key := f.name(count, how)
 			points[i] = append(points[i], m.seconds(key))
-			s.rows = append(s.rows, row(f.part, key+"_s", "s", m.seconds(key)))
+			s.rows = append(s.rows, exp.OverMedian(f.part, key+"_s", "s", m.seconds(key)))
 			if how.offload {
 				guests = append(guests, m.guests(key))
-				s.rows = append(s.rows, row(f.part, key+"_guests", "programs", m.guests(key)).Noting("served by the other node, for a while or for good"))
+				s.rows = append(s.rows, exp.OverMedian(f.part, key+"_guests", "programs", m.guests(key)).Noting("served by the other node, for a while or for good"))
 			}
 			if i > 0 {
-				s.rows = append(s.rows, row(f.part, key+"_speedup", "x "+ways[i-1].key, f.speedups(m, count, how, ways[i-1])).Noting("over %s", ways[i-1].name))
+				s.rows = append(s.rows, exp.OverMedian(f.part, key+"_speedup", "x "+ways[i-1].key, f.speedups(m, count, how, ways[i-1])).Noting("over %s", ways[i-1].name))
 			}
 		}
 	}
@@ -234,23 +235,23 @@ func showParallel(m *measured) shown {
 	var s shown
 	b := &report.Bars{Title: partParallel, YLabel: "seconds until all are done", Note: "Eight programs, scatter-gather. Batch scheduling cannot run eight processes on seven GPUs. The paper's values are not in its text, only the gains."}
 	for _, processes := range clusterProcesses {
-		b.Groups = append(b.Groups, exp.Plural(processes, "process"))
+		b.Groups = append(b.Groups, model.Plural(processes, "process"))
 	}
 	for _, how := range clusterSchemes {
 		var points [][]float64
 		for _, processes := range clusterProcesses {
 			key := parallelName(processes, how)
-			if !m.has(key) {
+			if !m.Has(key) {
 				continue // it is the last: batch scheduling with the most processes
 			}
 			points = append(points, m.seconds(key))
-			s.rows = append(s.rows, row(partParallel, key+"_s", "s", m.seconds(key)))
-			if batch := parallelName(processes, batchScheme); !how.batch && m.has(batch) {
+			s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_s", "s", m.seconds(key)))
+			if batch := parallelName(processes, batchScheme); !how.batch && m.Has(batch) {
 				low, high := 1.25, 1.30
 				if how.preempts {
 					low, high = 1.40, 1.45
 				}
-				s.rows = append(s.rows, row(partParallel, key+"_speedup", "x batch", m.ratios(batch, key)).AgainstRange(low, high))
+				s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_speedup", "x batch", m.ratios(batch, key)).AgainstRange(low, high))
 			}
 		}
 		one := series(how.name, points)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
@@ -31,7 +32,7 @@ func (p migrationPoint) name(moves bool) string {
 }
 
 func (p migrationPoint) label() string {
-	return fmt.Sprintf("%s, CPU %.0f", exp.Plural(p.jobs, "job"), float64(p.cpu)/100)
+	return fmt.Sprintf("%s, CPU %.0f", model.Plural(p.jobs, "job"), float64(p.cpu)/100)
 }
 
 // some says whether the point is measured also when all figures are: all fractions
@@ -76,17 +77,17 @@ func showMigration(m *measured) shown {
 	var stay, migrate, none, moves [][]float64
 	for _, p := range migrationPoints(true) {
 		without, with := p.name(false), p.name(true)
-		if !m.has(with) {
+		if !m.Has(with) {
 			continue
 		}
 		b.Groups = append(b.Groups, p.label())
 		stay, migrate = append(stay, m.seconds(without)), append(migrate, m.seconds(with))
 		none, moves = append(none, m.moves(without)), append(moves, m.moves(with))
 		s.rows = append(s.rows,
-			row(partMigration, without+"_s", "s", m.seconds(without)),
-			row(partMigration, with+"_s", "s", m.seconds(with)),
-			row(partMigration, with+"_over_stay", "x staying", m.ratios(with, without)).Noting("below 1: migration is faster"),
-			row(partMigration, with+"_moves", "migrations", m.moves(with)))
+			exp.OverMedian(partMigration, without+"_s", "s", m.seconds(without)),
+			exp.OverMedian(partMigration, with+"_s", "s", m.seconds(with)),
+			exp.OverMedian(partMigration, with+"_over_stay", "x staying", m.ratios(with, without)).Noting("below 1: migration is faster"),
+			exp.OverMedian(partMigration, with+"_moves", "migrations", m.moves(with)))
 	}
 	b.Series = []report.BarSeries{marked(series("programs stay", stay), none), marked(series("programs migrate", migrate), moves)}
 	s.pictures = []report.Section{b}

@@ -97,7 +97,7 @@ func (f *parallelFigure) inIdle(m *measured, p *point) []float64 {
 func (f *parallelFigure) measured(m *measured) []*point {
 	var list []*point
 	for i := range f.points {
-		if m.has(f.name(&f.points[i], batchScheme)) {
+		if m.Has(f.name(&f.points[i], batchScheme)) {
 			list = append(list, &f.points[i])
 		}
 	}
@@ -114,10 +114,10 @@ func (f *parallelFigure) show(m *measured) shown {
 	bound := report.BarSeries{Name: "at most", Reference: true}
 	for _, p := range list {
 		b.Groups = append(b.Groups, p.label)
-		idle := median(f.inIdle(m, p))
+		idle := exp.Median(f.inIdle(m, p))
 		bound.Values = append(bound.Values, idle)
 		for _, how := range f.schemes[1:] {
-			s.rows = append(s.rows, row(f.part, f.name(p, how)+"_speedup", "x batch", f.speedups(m, p, how)).
+			s.rows = append(s.rows, exp.OverMedian(f.part, f.name(p, how)+"_speedup", "x batch", f.speedups(m, p, how)).
 				Noting("at most %.2f, by all that batch scheduling left idle; its phases alone leave %.2f", idle, p.inPhases()))
 		}
 	}
@@ -263,7 +263,7 @@ func intraFigure(number string, p pattern) figure {
 	show := f.show
 	f.show = func(m *measured) shown {
 		s := show(m)
-		s.rows = append(s.rows, row(f.part, parts[0].key[:len("fig3_15")]+"_most_speedup", "x batch", []float64{most(gains(m, parts, preemptiveTwoWay, batchScheme))}).
+		s.rows = append(s.rows, exp.OverMedian(f.part, parts[0].key[:len("fig3_15")]+"_most_speedup", "x batch", []float64{most(gains(m, parts, preemptiveTwoWay, batchScheme))}).
 			Against(paperIntra[p]).Noting("preemptive 2-way sharing over batch scheduling, the best of all points"))
 		return s
 	}
@@ -359,9 +359,9 @@ func interAll(m *measured) []exp.Row {
 	}
 	best := func(lists [][]float64) []float64 { return []float64{most(lists)} }
 	return []exp.Row{
-		row(partInterAll, "fig3_18_20_most_over_batch", "x batch", best(over)).Against(3.5).Noting("preemptive 2-way sharing, the best of all points"),
-		row(partInterAll, "fig3_18_20_most_over_4way", "x 4-way", best(gains(m, parts, preemptiveTwoWay, fourWay))).Against(2.1).
+		exp.OverMedian(partInterAll, "fig3_18_20_most_over_batch", "x batch", best(over)).Against(3.5).Noting("preemptive 2-way sharing, the best of all points"),
+		exp.OverMedian(partInterAll, "fig3_18_20_most_over_4way", "x 4-way", best(gains(m, parts, preemptiveTwoWay, fourWay))).Against(2.1).
 			Noting("preemptive 2-way sharing, the best of all points"),
-		row(partInterAll, "fig3_18_20_most_4way_over_batch", "x batch", best(gains(m, parts, fourWay, batchScheme))),
+		exp.OverMedian(partInterAll, "fig3_18_20_most_4way_over_batch", "x batch", best(gains(m, parts, fourWay, batchScheme))),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/model"
 	"muster/report"
 )
 
@@ -80,10 +81,10 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 	var own [][]float64
 	shared := make([][][]float64, len(vgpuCounts))
 	for _, jobs := range f.counts {
-		if !m.has(f.own(jobs)) {
+		if !m.Has(f.own(jobs)) {
 			continue
 		}
-		b.Groups = append(b.Groups, exp.Plural(jobs, "program"))
+		b.Groups = append(b.Groups, model.Plural(jobs, "program"))
 		own = append(own, m.seconds(f.own(jobs)))
 		for i, v := range vgpuCounts {
 			shared[i] = append(shared[i], m.seconds(f.name(jobs, v)))
@@ -92,7 +93,7 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 	b.Series = []report.BarSeries{series("the GPUs' own time, computed", own)}
 	b.Series[0].Reference = true
 	for i, v := range vgpuCounts {
-		b.Series = append(b.Series, series(exp.Plural(v, "vGPU"), shared[i]))
+		b.Series = append(b.Series, series(model.Plural(v, "vGPU"), shared[i]))
 	}
 	return b
 }
@@ -121,7 +122,7 @@ func (f *drawnFigure) overheads(m *measured) [][]float64 {
 	var all [][]float64
 	for _, v := range vgpuCounts {
 		for _, jobs := range f.counts {
-			if key := f.name(jobs, v); m.has(key) && (jobs > 1 || v == 1) { // one program has one vGPU at most
+			if key := f.name(jobs, v); m.Has(key) && (jobs > 1 || v == 1) { // one program has one vGPU at most
 				all = append(all, m.ratios(key, f.own(jobs)))
 			}
 		}
@@ -143,16 +144,16 @@ var overheadFigure = figure{name: "3-7", part: overhead.part, scaled: shortScale
 	var s shown
 	for _, v := range vgpuCounts {
 		for _, jobs := range overhead.counts {
-			if key := overhead.name(jobs, v); m.has(key) {
-				s.rows = append(s.rows, row(overhead.part, key+"_over_gpu", "x GPU time", m.ratios(key, overhead.own(jobs))))
+			if key := overhead.name(jobs, v); m.Has(key) {
+				s.rows = append(s.rows, exp.OverMedian(overhead.part, key+"_over_gpu", "x GPU time", m.ratios(key, overhead.own(jobs))))
 			}
 		}
 	}
 	for _, v := range vgpuCounts {
-		s.rows = append(s.rows, row(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_gpu", v), "x GPU time", overhead.over(m, overhead.with(v), overhead.own)).
+		s.rows = append(s.rows, exp.OverMedian(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_gpu", v), "x GPU time", overhead.over(m, overhead.with(v), overhead.own)).
 			Noting("the times of all numbers of programs together, which vary less"))
 	}
-	s.rows = append(s.rows, row(overhead.part, "fig3_7_worst_overhead_pct", "%", []float64{100 * (most(overhead.overheads(m)) - 1)}).Against(10).
+	s.rows = append(s.rows, exp.OverMedian(overhead.part, "fig3_7_worst_overhead_pct", "%", []float64{100 * (most(overhead.overheads(m)) - 1)}).Against(10).
 		Noting("the paper: about 10 %% of the execution time, over bare CUDA; ours is over kernels and copies alone, with which no driver can do"))
 	s.pictures = append(s.pictures, overhead.bars(m, "Short programs, drawn at random; the same ones for all bars of a group. The paper's values are not in its text."))
 	return s
@@ -168,13 +169,13 @@ var sharingFigure = figure{name: "3-8", part: sharing.part, scaled: shortScaled,
 	for _, jobs := range sharing.counts {
 		for _, v := range vgpuCounts {
 			key := sharing.name(jobs, v)
-			if !m.has(key) {
+			if !m.Has(key) {
 				continue
 			}
-			s.rows = append(s.rows, row(sharing.part, key+"_over_dealt", "x dealt", m.ratios(key, sharing.own(jobs))).
+			s.rows = append(s.rows, exp.OverMedian(sharing.part, key+"_over_dealt", "x dealt", m.ratios(key, sharing.own(jobs))).
 				Noting("over programs that are dealt to the GPUs in turn and cost kernels and copies alone; the paper: with 4 vGPUs some gain over bare CUDA"))
 			if v > 1 {
-				s.rows = append(s.rows, row(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.ratios(key, sharing.name(jobs, 1))))
+				s.rows = append(s.rows, exp.OverMedian(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.ratios(key, sharing.name(jobs, 1))))
 			}
 		}
 	}
@@ -245,18 +246,18 @@ func (f *longFigure) show(m *measured, note func(point int) string) shown {
 	var alone, together, still, moved [][]float64
 	for _, p := range f.points {
 		one, four := f.name(p, serial), f.name(p, shared)
-		if !m.has(one) {
+		if !m.Has(one) {
 			continue
 		}
 		b.Groups = append(b.Groups, f.label(p))
 		alone, together = append(alone, m.seconds(one)), append(together, m.seconds(four))
 		still, moved = append(still, m.swaps(one)), append(moved, m.swaps(four))
 		s.rows = append(s.rows,
-			row(f.part, one+"_s", "s", m.seconds(one)),
-			row(f.part, four+"_s", "s", m.seconds(four)),
-			row(f.part, four+"_over_serial", "x 1 vGPU", m.ratios(four, one)).Noting("%s", note(p)),
-			row(f.part, one+"_swaps", "swaps", m.swaps(one)),
-			row(f.part, four+"_swaps", "swaps", m.swaps(four)))
+			exp.OverMedian(f.part, one+"_s", "s", m.seconds(one)),
+			exp.OverMedian(f.part, four+"_s", "s", m.seconds(four)),
+			exp.OverMedian(f.part, four+"_over_serial", "x 1 vGPU", m.ratios(four, one)).Noting("%s", note(p)),
+			exp.OverMedian(f.part, one+"_swaps", "swaps", m.swaps(one)),
+			exp.OverMedian(f.part, four+"_swaps", "swaps", m.swaps(four)))
 	}
 	b.Series = []report.BarSeries{marked(series("1 vGPU, one after the other", alone), still), marked(series("4 vGPUs, sharing", together), moved)}
 	s.pictures = []report.Section{b}
@@ -278,7 +279,7 @@ var swappingFigure = figure{name: "3-9", part: swapping.part, scaled: longScaled
 		vgpus int
 		what  string
 	}{{serial, "serial"}, {shared, "sharing"}} {
-		growth := row(swapping.part, "fig3_9_growth_"+f.what, "x CPU 0", m.ratios(swapping.name(200, f.vgpus), swapping.name(0, f.vgpus)))
+		growth := exp.OverMedian(swapping.part, "fig3_9_growth_"+f.what, "x CPU 0", m.ratios(swapping.name(200, f.vgpus), swapping.name(0, f.vgpus)))
 		if f.vgpus == shared {
 			growth = growth.Against(1).Noting("time with a CPU fraction of 2 over that with 0; the paper: kept constant")
 		} else {

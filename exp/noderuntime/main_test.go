@@ -16,7 +16,8 @@ func workshop(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measured{Version: savedVersion, Machine: "a test", Scale: maxScale, Seeds: []uint64{1}, Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	m := newMeasured([]uint64{1})
+	m.Scale = maxScale
 	return &lab{t.Context(), found, m, 0}
 }
 

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"muster/exp"
+	"muster/exp/bench"
 )
 
 // made gives every measurement of all figures a time: so long in the first run, and
 // twice as long in the second.
 func made(all bool, seconds func(key string) float64) *measured {
-	m := &measured{Version: savedVersion, Machine: "made up", Figures: figureNames(), All: all, Scale: defaultScale, Seeds: []uint64{1, 2}, Addition: 0.001, Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	m := newMeasured([]uint64{1, 2})
+	m.Machine, m.Figures, m.All, m.Addition = "made up", figureNames(), all, 0.001
 	for _, p := range append(slices.Clone(shortPrograms), matmulLarge, optionsLarge, matmulSmall) {
 		m.Alone[p.name] = alone{Seconds: 0.2, Kernel: 0.15, Copy: 0.01, Kernels: uint64(p.calls)}
 	}
@@ -133,7 +135,7 @@ func TestPlans(t *testing.T) {
 // Without MPI its figures are left out, and if nothing else is wanted that is an error.
 func TestWithoutMPI(t *testing.T) {
 	l := &lab{ctx: t.Context(), m: &measured{}}
-	if err := l.measure(exp.Options{Figures: []string{"3-14", "3-20"}}); err == nil || !strings.Contains(err.Error(), "3-14, 3-20 are left out") || !strings.Contains(err.Error(), "apt-get install mpich") {
+	if _, err := l.choose(exp.Options{Figures: []string{"3-14", "3-20"}}); err == nil || !strings.Contains(err.Error(), "3-14, 3-20 are left out") || !strings.Contains(err.Error(), "apt-get install mpich") {
 		t.Error(err)
 	}
 	m := made(false, func(string) float64 { return 1 })
@@ -172,11 +174,11 @@ func TestInterruptedMeasurements(t *testing.T) {
 			return func(bool) []measurement { return []measurement{{figure + "_a", make}, {figure + "_b", make}} }
 		}
 		chosen := []figure{{name: "one", plan: plan("one")}, {name: "two", plan: plan("two")}}
-		l := &lab{ctx: ctx, m: &measured{Seeds: []uint64{1, 2, 3}[:c.seeds], Outcomes: map[string][]outcome{}}}
+		l := &lab{ctx: ctx, m: newMeasured([]uint64{1, 2, 3}[:c.seeds])}
 		if err := l.measureAll(chosen, nil); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if left := l.m.keep(chosen); left != (c.figures != nil) {
+		if left := l.m.Keep(l.m.needs(chosen)); left != (c.figures != nil) {
 			t.Errorf("%+v: left %v", c, left)
 		} else if !left {
 			continue
@@ -198,11 +200,11 @@ func TestInterruptedMeasurements(t *testing.T) {
 }
 
 func TestScaleFlag(t *testing.T) {
-	if _, err := run(context.Background(), exp.Options{Flags: map[string]string{"patience": "soon"}}); err == nil || !strings.Contains(err.Error(), "as 10m") {
+	if _, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"patience": "soon"}}); err == nil || !strings.Contains(err.Error(), "as 10m") {
 		t.Error(err)
 	}
 	for _, text := range []string{"0", "-1", "1001", "half", ""} {
-		_, err := run(context.Background(), exp.Options{Flags: map[string]string{"scale": text}})
+		_, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"scale": text}})
 		if _, usage := err.(exp.UsageError); !usage {
 			t.Errorf("--scale %q: %v", text, err)
 		}
@@ -306,10 +308,10 @@ func TestBounds(t *testing.T) {
 func TestSaved(t *testing.T) {
 	m := made(false, func(string) float64 { return 1 })
 	path := t.TempDir() + "/kept.json"
-	if err := m.save(path); err != nil {
+	if err := bench.Save(path, m); err != nil {
 		t.Fatal(err)
 	}
-	r, err := run(context.Background(), exp.Options{Flags: map[string]string{"from": path}})
+	r, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"from": path}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,15 +336,15 @@ func TestSaved(t *testing.T) {
 	} {
 		m := made(false, func(string) float64 { return 1 })
 		spoil(m)
-		if err := m.save(path); err != nil {
+		if err := bench.Save(path, m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(path); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := frame().Load(path); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"", "{}", "[]", `{"version":1,"surprise":1}`, `{"version":1} {}`} {
-		if _, err := decode([]byte(text)); err == nil {
+		if _, err := frame().Decode([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
@@ -353,7 +355,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"version":1,"machine":"m","figures":["3-9"],"all":false,"scale":20,"seeds":[1],"alone":{},"addition":0,"outcomes":{}}`))
 	f.Add([]byte(`{"version":1,"figures":["3-7"],"scale":1,"seeds":[1],"outcomes":{"fig3_7_1jobs_gpu":[{"seconds":1e-320}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		m, err := decode(text)
+		m, err := frame().Decode(text)
 		if err != nil {
 			return
 		}

@@ -3,7 +3,7 @@ package noderuntime
 import (
 	"fmt"
 
-	"muster/exp"
+	"muster/model"
 )
 
 const lead = "Programs that share the GPUs of a node through Muster's daemon, measured on software GPUs that are as fast, relative to each other, as " +
@@ -13,7 +13,7 @@ const lead = "Programs that share the GPUs of a node through Muster's daemon, me
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s; medians with the least and the most. Times vary with what else the machine does; a quiet machine with two "+
-			"processors or more is needed. What is drawn at random follows from the seed. How long a kernel takes follows from its operations and is the same on every machine that is fast enough.", exp.Plural(len(m.Seeds), "run"), m.Machine),
+			"processors or more is needed. What is drawn at random follows from the seed. How long a kernel takes follows from its operations and is the same on every machine that is fast enough.", model.Plural(len(m.Seeds), "run"), m.Machine),
 		"Each measurement starts a node (muster node) with software GPUs and runs programs of examples/, each a process of its own with Muster's libcuda.so.1; those of several " +
 			"processes use MPI. Every program checks what it gets back. The part \"" + partScale + "\" has all that is smaller than in the paper: iterations, sizes, memory, times.",
 		"CPU phases are sleeps of a fixed length, in proportion to what the kernels take alone on a C2050: they stand for work on cores that this machine does not have.",
@@ -36,10 +36,9 @@ func notes(m *measured) []string {
 	if m.Missing != "" {
 		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")
 	}
-	busy := m.busy()
 	list = append(list, fmt.Sprintf("The machine was watched: a measurement during which it woke sleepers more than %.1f ms late was made again, while there was patience (--patience). Of several tries "+
 		"the one counts that was disturbed least.", 1e3*tooLate))
-	if busy > 0 {
+	if busy := m.busy(); busy > 0 {
 		list = append(list, fmt.Sprintf("The machine was busy: %.0f %% of the measurements were disturbed nevertheless. Measure again when nothing else runs, or with more patience.", 100*busy))
 	}
 	if !m.All {
@@ -55,13 +54,5 @@ func notes(m *measured) []string {
 
 // busy is the part of the measurements that were disturbed.
 func (m *measured) busy() float64 {
-	disturbed, n := 0, 0
-	for _, list := range m.Outcomes {
-		for _, o := range list {
-			if n++; !o.quiet() {
-				disturbed++
-			}
-		}
-	}
-	return float64(disturbed) / float64(max(1, n))
+	return m.Disturbed(func(o *outcome) bool { return !o.quiet() })
 }

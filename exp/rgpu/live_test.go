@@ -221,11 +221,11 @@ func TestLiveUsage(t *testing.T) {
 		{"speed": "2"}, {"live": exp.On, "speed": "none"}, {"live": exp.On, "jobs": "0"}, {"live": exp.On, "burst": "-1"}, {"live": exp.On, "slurm": "19.05"},
 	} {
 		var usage exp.UsageError
-		if _, err := run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
 			t.Errorf("%v: %v", flags, err)
 		}
 	}
-	if _, err := run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "programs": t.TempDir()}}); err == nil || !strings.Contains(err.Error(), "make") {
+	if _, err := Experiment.Run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "programs": t.TempDir()}}); err == nil || !strings.Contains(err.Error(), "make") {
 		t.Errorf("without programs: %v", err)
 	}
 }

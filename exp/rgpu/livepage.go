@@ -40,7 +40,7 @@ var liveColumns = []liveColumn{
 
 // result makes rows, tables, notes and the page.
 func (l *liveLab) result(missing []string) *exp.Result {
-	r := live.NewReport(name, title+", on a real Slurm", liveLead, l.notes(), missing)
+	r := exp.NewReport(name, title+", on a real Slurm", liveLead, l.notes(), strings.Join(missing, "; "))
 	rows, table := l.columnRows()
 	r.Show(livePart, rows, table)
 	if len(rows) > 0 {
@@ -167,7 +167,7 @@ func (l *liveLab) errorRows() []exp.Row {
 func (l *liveLab) claimRows() []exp.Row {
 	var rows []exp.Row
 	add := func(id string, v exp.Verdict, says, because string) {
-		rows = append(rows, v.Row(id).Noting("%s: %s (%s)", v, says, because))
+		rows = append(rows, v.Told(id, "", says, because))
 	}
 	for _, h := range l.hours {
 		key := func(id string) string { return fmt.Sprintf("%s_%dh", id, h) }

@@ -23,9 +23,9 @@ var Experiment = exp.Experiment{
 	Title:   title,
 	Summary: "Slurm with remote GPUs shared by memory, on 8, 6 and 4 GPUs (Tables II to V, Figs. 2 and 3), and better selection",
 	Runs:    seedsTried,
-	Figures: partNames(),
+	Figures: exp.Names(parts, partName),
 	Flags:   liveFlags,
-	Run:     run,
+	Run:     exp.Live(liveFlags, runLive, run),
 }
 
 const (
@@ -56,21 +56,9 @@ type shown struct {
 
 var parts = []part{workloadsPart, figuresPart, sharesPart, selectPart, burstPart, intensityPart}
 
-func partNames() []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return names
-}
+func partName(p *part) string { return p.name }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if o.Flags["live"] != "" {
-		return runLive(ctx, o)
-	}
-	if err := o.Without("live", liveFlags); err != nil {
-		return nil, err
-	}
 	l, err := newLab(o)
 	if err != nil {
 		return nil, err
@@ -95,64 +83,39 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 			partial = "the pictures of the GPUs over time" // and nothing else
 		}
 	}
-	r := l.result(chosen, gantts, partial)
-	if len(r.Rows) == 0 && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return r, nil
+	return l.result(chosen, gantts, partial).Found(ctx)
 }
 
 // chosen are the parts that were asked for; what they need is wanted from now on.
 func (l *lab) chosen() []part {
-	var list []part
-	for _, p := range parts {
-		if l.options.Wants(p.name) {
-			list = append(list, p)
-			l.Want(p.wants()...)
-		}
+	list := exp.Wanted(l.options, parts, partName)
+	for _, p := range list {
+		l.Want(p.wants()...)
 	}
 	return list
 }
 
 // result makes rows, notes and the page of what was found.
-func (l *lab) result(chosen []part, gantts []report.Section, partial string) *exp.Result {
-	page := &report.Page{Title: title, Lead: lead}
-	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(), Page: page}
-	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
-	if r.Partial != "" {
-		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
-	}
-	add(report.Heading("How it was done, and what differs"))
-	for _, n := range r.Notes {
-		add(report.Text(n))
-	}
+func (l *lab) result(chosen []part, gantts []report.Section, partial string) *exp.Report {
+	r := exp.NewReport(name, title, lead, l.notes(), partial)
 	for _, p := range chosen {
 		s := p.show(l)
-		if len(s.rows) == 0 {
+		if !r.Begin(s.title, s.rows) {
 			continue
 		}
-		add(report.Heading(s.title))
-		for _, t := range s.tables {
-			r.Tables = append(r.Tables, t)
-			add(t)
-		}
-		add(s.pictures...)
+		r.AddTables(s.tables...)
+		r.Add(s.pictures...)
 		if p.name == figuresPart.name {
-			add(gantts...)
+			r.Add(gantts...)
 		}
-		r.Rows = append(r.Rows, s.rows...)
 		if !s.told {
 			r.Tables = append(r.Tables, exp.Table(s.rows, s.title))
 		}
-		add(exp.TableWithNotes(s.rows, s.title))
+		r.Add(exp.TableWithNotes(s.rows, s.title))
 	}
 	return r
 }
 
 func describeMissing(missing []scenario) string {
-	var list []string
-	for _, s := range missing {
-		list = append(list, s.String())
-	}
-	return strings.Join(list, "; ")
+	return strings.Join(exp.Names(missing, func(s *scenario) string { return s.String() }), "; ")
 }

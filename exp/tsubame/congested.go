@@ -38,7 +38,7 @@ func (l *lab) congested() (*congestedRuns, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.changes = append(c.changes, each(runs, func(b *both) float64 {
+		c.changes = append(c.changes, exp.Values(runs, func(b *both) float64 {
 			return percent(b.g.Summarize().Makespan, b.r.Summarize().Makespan)
 		}))
 	}

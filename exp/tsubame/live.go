@@ -23,13 +23,10 @@ import (
 // other, through the node's gateway, beside others who fill the link.
 
 // liveFlags are those of --live.
-var liveFlags = []exp.Flag{
+var liveFlags = append([]exp.Flag{
 	{Name: "live", Summary: "measure section 2.1 (Figs. 2 to 4) on Muster's own way to a remote GPU, with a node and real CUDA programs", Switch: true},
 	{Name: "full", Summary: "with --live: larger copies, more of them, every number of users of the link up to 8, and longer programs", Switch: true},
-	{Name: "programs", Summary: "with --live: the folder of the programs to run (default: examples/ beside this program)"},
-	{Name: "save", Summary: "with --live: keep what was measured in this file"},
-	{Name: "from", Summary: "with --live: measure nothing, and show what --save kept in this file"},
-}
+}, bench.Flags("with --live: ", "")...)
 
 // What the link and the GPU are. The link is far slower than what this machine can send, so that it is
 // what copies wait for. The GPU's rate makes a step of md take so long that all of its copies are about
@@ -109,34 +106,24 @@ type liveMeasured struct {
 
 const liveVersion = 1
 
-func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if path, given := o.Flags["from"]; given {
-		m, err := loadLive(path)
-		if err != nil {
-			return nil, err
-		}
-		return m.result(), nil
-	}
+func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) { return liveFrame.Run(ctx, o) }
+
+// liveFrame is what is measured, and how it is shown.
+var liveFrame = bench.Frame[liveMeasured]{
+	Measure: measureLive, Check: (*liveMeasured).check,
+	Result: func(m *liveMeasured) (*exp.Result, error) { return m.result(), nil },
+}
+
+func measureLive(ctx context.Context, o exp.Options) (*liveMeasured, error) {
 	l := &liveLab{options: o, size: smallLive, m: &liveMeasured{Version: liveVersion, Machine: bench.Machine(), Idle: map[string]idle{}}}
 	if o.Flags["full"] != "" {
 		l.size = fullLive
 	}
-	err := bench.Savable(o.Flags["save"])
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if l.tools, err = bench.FindTools(o.Flags["programs"], append(slices.Clone(applications), copies)...); err != nil {
 		return nil, err
 	}
-	if err := l.run(ctx); err != nil {
-		return nil, err
-	}
-	if path, given := o.Flags["save"]; given {
-		if err := bench.Save(path, l.m); err != nil {
-			return nil, err
-		}
-	}
-	return l.m.result(), nil
+	return l.m, l.run(ctx)
 }
 
 // liveLab makes the measurements, one after the other.
@@ -323,11 +310,6 @@ func (r *remote) program(ctx context.Context, users int, name string, arguments 
 		return "", errors.Join(ctx.Err(), r.Lost(), fmt.Errorf("%s %s: %w\n%s", name, strings.Join(arguments, " "), err, complained.String()))
 	}
 	return said.String(), nil
-}
-
-func loadLive(path string) (*liveMeasured, error) {
-	m := &liveMeasured{}
-	return m, bench.Load(path, m, m.check)
 }
 
 // check says what is wrong with numbers that come from a file.

@@ -43,7 +43,7 @@ const recordedLive = "testdata/live.json"
 
 // What the recorded measurements say of the paper's statements is what docs/papers.md says.
 func TestLiveClaims(t *testing.T) {
-	r, err := run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
+	r, err := Experiment.Run(t.Context(), exp.Options{Flags: map[string]string{"live": exp.On, "from": recordedLive}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestLiveClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := loadLive(recordedLive)
+	m, err := liveFrame.Load(recordedLive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +81,11 @@ func TestLiveFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadLive(path); err == nil {
+		if _, err := liveFrame.Load(path); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if _, err := run(context.Background(), exp.Options{Flags: map[string]string{"full": exp.On}}); err == nil || !strings.Contains(err.Error(), "is for --live") {
+	if _, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"full": exp.On}}); err == nil || !strings.Contains(err.Error(), "is for --live") {
 		t.Error(err)
 	}
 }

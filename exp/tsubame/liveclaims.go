@@ -86,7 +86,7 @@ func (m *liveMeasured) claimRows() []exp.Row {
 			continue
 		}
 		verdict := c.judge(exp.Row{Ours: value})
-		rows = append(rows, verdict.Row("live_"+c.id).Noting("%s: %s (%.3f %s)", verdict, c.says, value, c.unit))
+		rows = append(rows, verdict.Told("live_"+c.id, "", c.says, fmt.Sprintf("%.3f %s", value, c.unit)))
 	}
 	return rows
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"muster/exp"
 	"muster/report"
 )
 
@@ -129,10 +130,8 @@ func bytesOf(c copied) int { return c.Bytes }
 
 // median is the middle of some values; NaN of none.
 func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n == 0 {
+	if len(values) == 0 {
 		return math.NaN()
 	}
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	return exp.Median(values)
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"muster/exp"
-	"muster/exp/live"
 	"muster/report"
 )
 
@@ -32,7 +32,7 @@ func (m *liveMeasured) networks() []string {
 }
 
 func (m *liveMeasured) result() *exp.Result {
-	r := live.NewReport(name, liveTitle, liveLead, m.notes(), m.Missing)
+	r := exp.NewReport(name, liveTitle, liveLead, m.notes(), strings.Join(m.Missing, "; "))
 	rows, table, chart := m.copyRows()
 	r.Show(partCopies, rows, table)
 	r.Add(chart)
@@ -82,7 +82,7 @@ func (m *liveMeasured) copyRows() ([]exp.Row, *report.Table, *report.Chart) {
 			for _, bytes := range m.axis(network, bytesOf) {
 				in, out := m.times(network, users, bytes, true), m.times(network, users, bytes, false)
 				key := fmt.Sprintf("fig2_%s_%dusers_%dbytes", network, users, bytes)
-				rows = append(rows, medianRow(partCopies, key+"_in_ms", "ms", scaled(in, 1e3)), medianRow(partCopies, key+"_out_ms", "ms", scaled(out, 1e3)))
+				rows = append(rows, exp.OverMedian(partCopies, key+"_in_ms", "ms", scaled(in, 1e3)), exp.OverMedian(partCopies, key+"_out_ms", "ms", scaled(out, 1e3)))
 				predicted := "-"
 				dots.X, dots.Y = append(dots.X, float64(bytes)), append(dots.Y, median(in))
 				if model != nil {
@@ -172,7 +172,7 @@ func (m *liveMeasured) appRows() ([]exp.Row, *report.Bars) {
 			if math.IsNaN(slow) {
 				continue
 			}
-			row := medianRow(partApps, fmt.Sprintf("%s_%dusers_slowdown", app, n), "x alone", scaled(m.seconds(network, app, n), 1/median(m.seconds(network, app, 0))))
+			row := exp.OverMedian(partApps, fmt.Sprintf("%s_%dusers_slowdown", app, n), "x alone", scaled(m.seconds(network, app, n), 1/median(m.seconds(network, app, 0))))
 			if there {
 				row = row.Against(paper)
 			}
@@ -192,11 +192,4 @@ func scaled(values []float64, by float64) []float64 {
 		out[i] *= by
 	}
 	return out
-}
-
-// medianRow is of the median: measured times have outliers.
-func medianRow(part, metric, unit string, values []float64) exp.Row {
-	r := exp.Over(part, metric, unit, values)
-	r.Ours, r.HalfWidth = median(values), nil
-	return r
 }

@@ -61,7 +61,7 @@ func (l *lab) page(r *exp.Result, c *congestedRuns, y, whole *yearRuns, v *varia
 
 // mean is over the seeds.
 func (y *yearRuns) mean(of func(*oneYear) float64) float64 {
-	return exp.Over("", "", "", each(y.years, of)).Ours
+	return exp.Over("", "", "", exp.Values(y.years, of)).Ours
 }
 
 func (y *yearRuns) bars() *report.Bars {
@@ -110,7 +110,7 @@ func (y *yearRuns) gainChart(with string) *report.Chart {
 	paper := report.Series{Name: "paper", Points: true}
 	ours := report.Series{Name: "Muster, " + with, Points: true}
 	for i, n := range sizes {
-		row := exp.Over("", "", "", each(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean }))
+		row := exp.Over("", "", "", exp.Values(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean }))
 		paper.X, paper.Y = append(paper.X, float64(n)), append(paper.Y, table3[i].life)
 		ours.X, ours.Y = append(ours.X, float64(n)), append(ours.Y, row.Ours)
 		ours.Lo, ours.Hi = append(ours.Lo, row.Low), append(ours.Hi, row.High)
@@ -130,7 +130,7 @@ func (y *yearRuns) waitChart() *report.Chart {
 	for _, queue := range []string{gQueue, rQueue} {
 		s := report.Series{Name: queue, Points: true}
 		for i, n := range sizes {
-			row := exp.Over("", "", "", each(y.years, func(o *oneYear) float64 {
+			row := exp.Over("", "", "", exp.Values(y.years, func(o *oneYear) float64 {
 				if queue == gQueue {
 					return o.g[i].Wait.Mean
 				}

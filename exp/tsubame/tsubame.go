@@ -29,7 +29,7 @@ var Experiment = exp.Experiment{
 	Summary: "R queue against G queue: a congested queue, a year on 480 nodes, and fewer nodes",
 	Runs:    seedsTried,
 	Flags:   liveFlags,
-	Run:     run,
+	Run:     exp.Live(liveFlags, runLive, run),
 }
 
 const (
@@ -51,12 +51,6 @@ const (
 )
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	if o.Flags["live"] != "" {
-		return runLive(ctx, o)
-	}
-	if err := o.Without("live", liveFlags); err != nil {
-		return nil, err
-	}
 	cluster, err := clusterfile.Preset("tsubame")
 	if err != nil {
 		return nil, err
@@ -175,15 +169,6 @@ func percent(a, b float64) float64 {
 		return 0
 	}
 	return 100 * (b - a) / a
-}
-
-// each collects a number of every item.
-func each[T any](list []T, of func(*T) float64) []float64 {
-	out := make([]float64, len(list))
-	for i := range list {
-		out[i] = of(&list[i])
-	}
-	return out
 }
 
 // settingsTable tells how a generated workload was made.

@@ -76,7 +76,7 @@ func (v *variantRuns) rows() []exp.Row {
 	var rows []exp.Row
 	for i, one := range variants {
 		for _, m := range measures {
-			rows = append(rows, exp.Over(partUnknown, m.metric+"_"+one.name, m.unit, each(v.of[i], m.of)).
+			rows = append(rows, exp.Over(partUnknown, m.metric+"_"+one.name, m.unit, exp.Values(v.of[i], m.of)).
 				Against(m.paper).Noting("%s", one.meaning))
 		}
 	}
@@ -91,14 +91,14 @@ func (y *yearRuns) asVariant() []exp.Row {
 	}
 	for i, n := range sizes {
 		rows = append(rows, exp.Over(partUnknown, fmt.Sprintf("table3_life_gain_s_%d_%s", n, whole75.name), "s",
-			each(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean })).Against(table3[i].life).Noting("%s", whole75.meaning))
+			exp.Values(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean })).Against(table3[i].life).Noting("%s", whole75.meaning))
 	}
 	return rows
 }
 
 // each gives a number of every seed on the whole queue.
 func (y *yearRuns) each(of func(*sim.Comparison) float64) []float64 {
-	return each(y.years, func(o *oneYear) float64 { return of(&o.whole) })
+	return exp.Values(y.years, func(o *oneYear) float64 { return of(&o.whole) })
 }
 
 // table has a line a variant: the five numbers together tell more than each.
@@ -127,7 +127,7 @@ func (v *variantRuns) table(y, whole *yearRuns) *report.Table {
 	add("half of the jobs ask for all that a node has (the default)", func(i int) float64 { return mean(y.each(measures[i].of)) })
 	add(whole75.meaning, func(i int) float64 { return mean(whole.each(measures[i].of)) })
 	for k, one := range variants {
-		add(one.meaning, func(i int) float64 { return mean(each(v.of[k], measures[i].of)) })
+		add(one.meaning, func(i int) float64 { return mean(exp.Values(v.of[k], measures[i].of)) })
 	}
 	return t
 }

@@ -123,7 +123,7 @@ func (o *oneYear) onAll() (g, r *sim.Summary) {
 }
 
 func (y *yearRuns) row(metric, unit string, of func(*oneYear) float64) exp.Row {
-	return exp.Over(partYear, metric, unit, each(y.years, of))
+	return exp.Over(partYear, metric, unit, exp.Values(y.years, of))
 }
 
 const derived = "the paper's follows from Table 3 and the percentages of section 4.2"
@@ -186,9 +186,9 @@ func (y *yearRuns) table3() []exp.Row {
 		add := func(quantity string, mean, std float64, of func(*gain) spread) {
 			rows = append(rows,
 				exp.Over(partNodes, fmt.Sprintf("table3_%s_gain_s_%d", quantity, n), "s",
-					each(y.years, func(o *oneYear) float64 { return of(&o.gains[i]).mean })).Against(mean),
+					exp.Values(y.years, func(o *oneYear) float64 { return of(&o.gains[i]).mean })).Against(mean),
 				exp.Over(partNodes, fmt.Sprintf("table3_%s_std_s_%d", quantity, n), "s",
-					each(y.years, func(o *oneYear) float64 { return of(&o.gains[i]).std })).Against(std))
+					exp.Values(y.years, func(o *oneYear) float64 { return of(&o.gains[i]).std })).Against(std))
 		}
 		add("wait", paper.wait, paper.waitSTD, func(g *gain) spread { return g.wait })
 		add("run", paper.run, paper.runSTD, func(g *gain) spread { return g.run })

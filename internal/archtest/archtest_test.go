@@ -57,6 +57,7 @@ model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
+NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
 NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor
@@ -64,9 +65,13 @@ NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no
 ptx, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
 model < device
 device < device/*
+NOTHING < device/curesult < device/cuda, device/remote, node/clientcore # CUDA's numbers for what the driver answers
 NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
+model, ptx < ptx/number # numbers as people write them
+device/fatbin, ptx, report < device/codefile # where people's files have GPU code: it knows no device
+device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck # what will be refused of a program
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Documents of which every word counts.
@@ -156,6 +161,8 @@ model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
+workload, report < report/workloadpage
+head/api, model/slurmopt, report < report/jobtable
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"muster/device"
+	"muster/device/curesult"
 	"muster/vmm"
 )
 
@@ -12,29 +13,29 @@ import (
 type Result = int32
 
 const (
-	success          Result = 0
-	invalidValue     Result = 1
-	outOfMemory      Result = 2
-	invalidImage     Result = 200
-	noBinary         Result = 209
-	invalidPTX       Result = 218
-	ptxVersion       Result = 222
-	invalidSource    Result = 300
-	invalidHandle    Result = 400
-	notFound         Result = 500
-	notReady         Result = 600
-	illegalAddress   Result = 700
-	launchTimeout    Result = 702
-	asserted         Result = 710
-	stackError       Result = 714
-	illegalInstr     Result = 715
-	misaligned       Result = 716
-	invalidPC        Result = 718
-	launchFailed     Result = 719
-	tooLarge         Result = 720
-	deviceLost       Result = 46
-	notSupported     Result = 801
-	unknownError     Result = 999
+	success          Result = curesult.Success
+	invalidValue     Result = curesult.InvalidValue
+	outOfMemory      Result = curesult.OutOfMemory
+	invalidImage     Result = curesult.InvalidImage
+	noBinary         Result = curesult.NoBinaryForGPU
+	invalidPTX       Result = curesult.InvalidPTX
+	ptxVersion       Result = curesult.UnsupportedPTXVersion
+	invalidSource    Result = curesult.InvalidSource
+	invalidHandle    Result = curesult.InvalidHandle
+	notFound         Result = curesult.NotFound
+	notReady         Result = curesult.NotReady
+	illegalAddress   Result = curesult.IllegalAddress
+	launchTimeout    Result = curesult.LaunchTimeout
+	asserted         Result = curesult.Assert
+	stackError       Result = curesult.HardwareStackError
+	illegalInstr     Result = curesult.IllegalInstruction
+	misaligned       Result = curesult.MisalignedAddress
+	invalidPC        Result = curesult.InvalidPC
+	launchFailed     Result = curesult.LaunchFailed
+	tooLarge         Result = curesult.CooperativeLaunchTooLarge
+	deviceLost       Result = curesult.DeviceUnavailable
+	notSupported     Result = curesult.NotSupported
+	unknownError     Result = curesult.Unknown
 	resultOfTooSmall        = outOfMemory // a kernel needs more at once than the device has
 )
 

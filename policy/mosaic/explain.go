@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/model"
 	"muster/policy"
 	"muster/policy/prices"
 )
@@ -99,13 +100,8 @@ func (q *planner) mixture(n prices.Nodes) string {
 	return strings.Join(list, " and ")
 }
 
-func amount(cores, gpus int32) string { return counted(cores, "core") + ", " + counted(gpus, "GPU") }
-
-func counted(n int32, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
+func amount(cores, gpus int32) string {
+	return model.Plural(int(cores), "core") + ", " + model.Plural(int(gpus), "GPU")
 }
 
 // block is the stretch of nodes that host a job: from, and the one behind the last.

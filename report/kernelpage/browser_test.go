@@ -1,7 +1,6 @@
 package kernelpage_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"muster/internal/browser"
-	"muster/mapping"
 	"muster/model/clusterfile"
 	"muster/report/kernelpage"
 	"muster/sim/kernels"
@@ -26,33 +24,27 @@ func study(t *testing.T, workload string, nodes []int, seeds int, span time.Dura
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &kernelpage.Study{Policies: policies, Nodes: nodes}
+	sweep := &kernels.Sweep{Common: kernels.Config{Span: span}, Mappers: policies, Workers: 1}
 	for seed := range uint64(seeds) {
-		s.Seeds = append(s.Seeds, seed+1)
-		for _, n := range nodes {
-			cluster, err := whole.Resize(n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wl, err := phased.Load(workload, n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, spec := range policies {
-				r := kernelpage.Run{Policy: spec, Seed: seed + 1, Cluster: cluster, Workload: wl}
-				r.Recorder = kernelpage.NewRecorder(cluster, wl, kernelpage.Blocks(len(policies), cluster.TotalGPUs()))
-				r.Result, err = kernels.Run(context.Background(), kernels.Config{
-					Cluster: cluster, Workload: wl, Seed: seed + 1, Span: span, Observe: r.Recorder,
-					Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New(spec, l) },
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				s.Runs = append(s.Runs, r)
-			}
-		}
+		sweep.Seeds = append(sweep.Seeds, seed+1)
 	}
-	return s
+	for _, n := range nodes {
+		cluster, err := whole.Resize(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wl, err := phased.Load(workload, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sweep.Sizes = append(sweep.Sizes, kernels.Size{Cluster: cluster, Workload: wl})
+	}
+	recorders := kernelpage.Record(sweep)
+	runs, err := sweep.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kernelpage.NewStudy(sweep, runs, recorders)
 }
 
 // TestPageInABrowser looks at a GPU, at a call and at the same call under another mapper.

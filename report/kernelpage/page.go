@@ -11,9 +11,9 @@ import (
 	"muster/report"
 )
 
-// Blocks is how many blocks of a run the picture of devices over time has, so that
+// blocks is how many blocks of a run the picture of devices over time has, so that
 // the page stays a file that can be sent around.
-func Blocks(policies, devices int) int {
+func blocks(policies, devices int) int {
 	return min(max(30_000/max(1, policies), 8*devices), 100_000)
 }
 

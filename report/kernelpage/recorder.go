@@ -11,7 +11,7 @@ import (
 // Recorder watches one run: whose kernels each device ran, and what the devices did
 // at first, call by call.
 type Recorder struct {
-	processes []Process
+	processes []kernels.Process
 	devices   []watched
 	// busy is the time that each device spent in kernels of each application.
 	busy [][]time.Duration
@@ -61,33 +61,9 @@ type block struct {
 	kernel       bool
 }
 
-// Process is one of an application's: which, and on which node.
-type Process struct{ App, Rank, Node int32 }
-
-// Processes lists those of a workload in the order in which the simulator numbers them.
-func Processes(c *model.Cluster, w *phased.Workload) []Process {
-	var list []Process
-	node := int32(0)
-	for app := range w.Apps {
-		rank := int32(0)
-		for range w.Apps[app].Nodes {
-			per := w.Apps[app].PerNode
-			if per == 0 {
-				per = c.Nodes[node].Cores
-			}
-			for range per {
-				list = append(list, Process{int32(app), rank, node})
-				rank++
-			}
-			node++
-		}
-	}
-	return list
-}
-
 // NewRecorder makes the recorder of a run. It keeps about so many blocks for the picture.
 func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
-	r := &Recorder{processes: Processes(c, w), limit: blocks, open: map[int64]int32{}}
+	r := &Recorder{processes: kernels.Processes(c, w), limit: blocks, open: map[int64]int32{}}
 	r.steps = make([]int64, len(r.processes))
 	r.devices = make([]watched, c.TotalGPUs())
 	r.busy = make([][]time.Duration, len(r.devices))

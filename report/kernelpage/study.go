@@ -37,11 +37,41 @@ type Run struct {
 	Recorder *Recorder
 }
 
+// NewStudy is a sweep that has been run, and what it found. The recorders, by run, may be nil.
+func NewStudy(sweep *kernels.Sweep, runs []kernels.RunOf, recorders []*Recorder) *Study {
+	s := &Study{Policies: sweep.Mappers, Seeds: sweep.Seeds, Runs: make([]Run, len(runs))}
+	for _, size := range sweep.Sizes {
+		s.Nodes = append(s.Nodes, len(size.Cluster.Nodes))
+	}
+	for i, r := range runs {
+		s.Runs[i] = Run{Policy: r.Mapper, Seed: r.Seed, Cluster: r.Cluster, Workload: r.Workload, Result: r.Result}
+		if recorders != nil {
+			s.Runs[i].Recorder = recorders[i]
+		}
+	}
+	return s
+}
+
+// Record gives the runs that the pictures show their recorders: those of the first seed and size.
+func Record(sweep *kernels.Sweep) []*Recorder {
+	points := sweep.Points()
+	recorders := make([]*Recorder, len(points))
+	for i, p := range points {
+		if sweep.First(i) {
+			recorders[i] = NewRecorder(p.Cluster, p.Workload, blocks(len(sweep.Mappers), p.Cluster.TotalGPUs()))
+		}
+	}
+	sweep.Observe = func(p kernels.Point) kernels.Observer {
+		if r := recorders[p.Index]; r != nil {
+			return r
+		}
+		return nil
+	}
+	return recorders
+}
+
 // Nodes is how many the cluster of a run has.
 func (r *Run) Nodes() int { return len(r.Cluster.Nodes) }
-
-// Drawn says whether the pictures show a run: those of the first seed and size are shown.
-func (s *Study) Drawn(index int) bool { return index < len(s.Policies) }
 
 // base is the run of the first policy with the same seed and size.
 func (s *Study) base(index int) *Run { return &s.Runs[index-index%len(s.Policies)] }

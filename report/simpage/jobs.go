@@ -136,14 +136,14 @@ func Words(r *model.Request) string {
 	var b strings.Builder
 	switch cores := r.CoresOnNode(); {
 	case r.Nodes == 0:
-		b.WriteString(plural(r.Cores, "core") + " anywhere")
+		b.WriteString(report.Plural(r.Cores, "core") + " anywhere")
 		if r.CoresPerProcess > 1 {
 			fmt.Fprintf(&b, ", %d together", r.CoresPerProcess)
 		}
 	case r.Nodes == 1:
-		b.WriteString("1 node, " + plural(cores, "core"))
+		b.WriteString("1 node, " + report.Plural(cores, "core"))
 	default:
-		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, plural(cores, "core"))
+		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, report.Plural(cores, "core"))
 	}
 	ofEach := "" // of what cores anywhere take beside them
 	if r.Nodes == 0 {
@@ -154,7 +154,7 @@ func Words(r *model.Request) string {
 		if r.GPUType != "" {
 			what = r.GPUType + " GPU"
 		}
-		b.WriteString(", " + plural(r.GPUs, what))
+		b.WriteString(", " + report.Plural(r.GPUs, what))
 		if r.GPUMemory > 0 {
 			b.WriteString(" of " + model.FormatSize(r.GPUMemory))
 		}
@@ -167,7 +167,7 @@ func Words(r *model.Request) string {
 		b.WriteString(", " + model.FormatSize(r.MemoryPerCore) + " a core")
 	}
 	if r.Remote != nil {
-		b.WriteString("; " + plural(r.Remote.Count, "GPU"))
+		b.WriteString("; " + report.Plural(r.Remote.Count, "GPU"))
 		if r.Remote.Memory > 0 {
 			b.WriteString(" of " + model.FormatSize(r.Remote.Memory))
 		}
@@ -183,13 +183,6 @@ func Words(r *model.Request) string {
 		b.WriteString("; only on " + model.CompressNodes(r.NodeList))
 	}
 	return b.String()
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return report.Number(float64(n)) + " " + noun + "s"
 }
 
 // WriteJobs writes a line for each job of each run, as CSV. The runs must have

@@ -250,7 +250,7 @@ func (s *Study) differences() []report.Section {
 				}
 			}
 			notes = append(notes, fmt.Sprintf("Under %s %s %s, %s %s; for %s nothing changes.", r.Policy,
-				plural(less, "job"), d.less, report.Number(float64(more)), d.more, report.Number(float64(len(values)-less-more))))
+				report.Plural(less, "job"), d.less, report.Number(float64(more)), d.more, report.Number(float64(len(values)-less-more))))
 		}
 		histogram.Note = strings.Join(notes, " ") + " A bar has the jobs from its left end up to, but without, its right end."
 		list = append(list, histogram)

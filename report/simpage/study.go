@@ -72,6 +72,32 @@ func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study 
 	return s
 }
 
+// Record sets up what watches the runs of a sweep: the page needs those of the first
+// seed and size, with blocks, and the list of jobs needs all. It returns nil where neither is wanted.
+func Record(s *sim.Sweep, page, jobs bool) []*Recorder {
+	if !page && !jobs {
+		return nil
+	}
+	recorders := make([]*Recorder, len(s.Seeds)*max(1, len(s.Nodes))*len(s.Policies))
+	s.Observe = func(p sim.Point) sim.Observer {
+		drawn := page && p.Index < len(s.Policies)
+		if !drawn && !jobs {
+			return nil
+		}
+		cluster, err := s.Cluster.Resize(p.Nodes)
+		if err != nil {
+			panic(err) // the sweep has just done the same
+		}
+		blocks := 0
+		if drawn {
+			blocks = MaxBlocks / len(s.Policies)
+		}
+		recorders[p.Index] = NewRecorder(cluster, blocks)
+		return recorders[p.Index]
+	}
+	return recorders
+}
+
 // shown are the runs that the pictures show: the first seed and size.
 func (s *Study) shown() []Run { return s.Runs[:len(s.Policies)] }
 

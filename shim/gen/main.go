@@ -58,5 +58,7 @@ func generate(dir string) (map[string][]byte, error) {
 		"api_gen.c":                  exports(functions, results),
 		"functions/functions_gen.go": goTable(functions),
 		"../docs/compatibility.md":   page(functions),
+
+		"../device/curesult/curesult_gen.go": goResults(results),
 	}, nil
 }

@@ -62,8 +62,6 @@ func script(devices ...int32) func(*mapping.Layout) (mapping.Mapper, error) {
 // handLog writes a line for each call: its process and device, and when it had each stage.
 type handLog struct{ lines []string }
 
-var stageNames = [...]string{"launched", "queued", "holding", "sending", "running", "returning", "released", "done"}
-
 func (l *handLog) Event(e Event) {
 	if e.Stage == Launched {
 		l.lines = append(l.lines, fmt.Sprintf("p%d", e.Process))

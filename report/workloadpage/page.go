@@ -1,4 +1,4 @@
-package main
+package workloadpage
 
 import (
 	"math"
@@ -9,8 +9,8 @@ import (
 	"muster/workload"
 )
 
-// page is the description with charts.
-func (d *description) page(wl *workload.Workload) *report.Page {
+// Page is the description with charts.
+func (d *Description) Page(wl *workload.Workload) *report.Page {
 	lead := []string{d.lead(d.Name) + ".", d.work() + "."}
 	if text := d.offered(); text != "" {
 		lead = append(lead, text+".")
@@ -63,7 +63,7 @@ func (p panel) bars(label string) *report.Bars {
 	return b
 }
 
-func (d *description) hourPanel() panel {
+func (d *Description) hourPanel() panel {
 	p := panel{title: hourTitle(d.Start.IsZero())}
 	for hour, n := range d.ByHour {
 		p.add(report.Number(float64(hour)), float64(n))

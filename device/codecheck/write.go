@@ -1,4 +1,4 @@
-package main
+package codecheck
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"muster/report"
 	"muster/shim/functions"
 )
 
-// write prints what was found, for people.
-func (p *programCheck) write(w, stderr io.Writer) error {
+// Write prints what was found, for people.
+func (p *Program) Write(w, stderr io.Writer) error {
 	if p.Error != "" {
 		if _, err := fmt.Fprintln(stderr, p.Error); err != nil {
 			return err
@@ -34,7 +35,7 @@ func (p *programCheck) write(w, stderr io.Writer) error {
 }
 
 // writeFunctions names those that do not work, and counts the others.
-func (p *programCheck) writeFunctions(b *strings.Builder) {
+func (p *Program) writeFunctions(b *strings.Builder) {
 	if len(p.Functions) == 0 {
 		fmt.Fprintln(b, "  functions: none of CUDA's driver")
 		return
@@ -52,7 +53,7 @@ func (p *programCheck) writeFunctions(b *strings.Builder) {
 			rows = append(rows, fmt.Sprintf("    %s\t%s\t%s", f.Name, f.State, f.Why))
 		}
 	}
-	fmt.Fprintf(b, "  functions: %s, %d work", counted(len(p.Functions), "function"), works)
+	fmt.Fprintf(b, "  functions: %s, %d work", report.Plural(len(p.Functions), "function"), works)
 	if passed > 0 {
 		fmt.Fprintf(b, "; of the %d refused that the CUDA runtime inside has the names of, it calls few", passed)
 	}
@@ -63,7 +64,7 @@ func (p *programCheck) writeFunctions(b *strings.Builder) {
 	_ = table.Flush() // to memory
 }
 
-func (p *programCheck) writeKernels(b *strings.Builder) {
+func (p *Program) writeKernels(b *strings.Builder) {
 	if len(p.Kernels) == 0 {
 		fmt.Fprintln(b, "  kernels: none")
 		return
@@ -72,7 +73,7 @@ func (p *programCheck) writeKernels(b *strings.Builder) {
 	for i := range p.Kernels {
 		code, texts = append(code, p.Kernels[i].Targets...), append(texts, p.Kernels[i].PTX...)
 	}
-	fmt.Fprintf(b, "  kernels: %s; machine code for %s; PTX for %s\n", counted(len(p.Kernels), "kernel"), distinct(code), distinct(texts))
+	fmt.Fprintf(b, "  kernels: %s; machine code for %s; PTX for %s\n", report.Plural(len(p.Kernels), "kernel"), distinct(code), distinct(texts))
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
 		if len(k.PTX) == 0 {
@@ -95,7 +96,7 @@ func distinct(names []string) string {
 }
 
 // writeLibraries names those of CUDA and those that are not found.
-func (p *programCheck) writeLibraries(b *strings.Builder) {
+func (p *Program) writeLibraries(b *strings.Builder) {
 	for _, l := range p.Libraries {
 		switch {
 		case l.Path == "":

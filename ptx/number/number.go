@@ -1,4 +1,6 @@
-package main
+// Package number reads and writes numbers of PTX's types as people write them, and finds them in
+// bytes. It knows no kernel.
+package number
 
 import (
 	"encoding/binary"
@@ -12,16 +14,16 @@ import (
 	"muster/ptx"
 )
 
-// elementTypes are the types that values and buffers can have.
-var elementTypes = []ptx.Type{
+// Types are those that values and buffers can have.
+var Types = []ptx.Type{
 	ptx.U8, ptx.U16, ptx.U32, ptx.U64, ptx.S8, ptx.S16, ptx.S32, ptx.S64,
 	ptx.B8, ptx.B16, ptx.B32, ptx.B64, ptx.F16, ptx.BF16, ptx.F32, ptx.F64,
 }
 
-// parseElementType reads the name of a type.
-func parseElementType(name string) (ptx.Type, error) {
+// ParseType reads the name of a type.
+func ParseType(name string) (ptx.Type, error) {
 	var names []string
-	for _, t := range elementTypes {
+	for _, t := range Types {
 		if t.String() == name {
 			return t, nil
 		}
@@ -36,8 +38,8 @@ func parseElementType(name string) (ptx.Type, error) {
 	return 0, fmt.Errorf("there is no type %q: it is one of %s", name, strings.Join(names, ", "))
 }
 
-// parseNumber returns the bits that a number has as a value of a type.
-func parseNumber(t ptx.Type, text string) (uint64, error) {
+// Parse returns the bits that a number has as a value of a type.
+func Parse(t ptx.Type, text string) (uint64, error) {
 	text = strings.TrimSpace(text)
 	if t.Float() {
 		return parseFloat(t, text)
@@ -47,11 +49,11 @@ func parseNumber(t ptx.Type, text string) (uint64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q is no %v: a whole number from %d to %d, or in hexadecimal with 0x", text, t, int64(-1)<<(t.Bits()-1), int64(1)<<(t.Bits()-1)-1)
 		}
-		return uint64(n) & mask(t), nil
+		return uint64(n) & Mask(t), nil
 	}
 	n, err := strconv.ParseUint(text, 0, t.Bits())
 	if err != nil {
-		return 0, fmt.Errorf("%q is no %v: a whole number from 0 to %d, or in hexadecimal with 0x", text, t, mask(t))
+		return 0, fmt.Errorf("%q is no %v: a whole number from 0 to %d, or in hexadecimal with 0x", text, t, Mask(t))
 	}
 	return n, nil
 }
@@ -66,13 +68,14 @@ func parseFloat(t ptx.Type, text string) (uint64, error) {
 		return 0, fmt.Errorf("%q is no %v: a number such as 1.5, -2e-3, inf or nan", text, t)
 	}
 	bits := encodeFloat(t, f)
-	if math.IsInf(decodeFloat(t, bits), 0) && !math.IsInf(f, 0) {
+	if math.IsInf(Float(t, bits), 0) && !math.IsInf(f, 0) {
 		return 0, fmt.Errorf("%s is too large for %v", text, t)
 	}
 	return bits, nil
 }
 
-func mask(t ptx.Type) uint64 { return ^uint64(0) >> (64 - t.Bits()) }
+// Mask has all bits of a type.
+func Mask(t ptx.Type) uint64 { return ^uint64(0) >> (64 - t.Bits()) }
 
 // small is the form of a float of 16 bits.
 type small struct{ exponent, mantissa int }
@@ -115,8 +118,8 @@ func encodeFloat(t ptx.Type, f float64) uint64 {
 	return bits
 }
 
-// decodeFloat returns the value of bits of a type.
-func decodeFloat(t ptx.Type, bits uint64) float64 {
+// Float returns the value of bits of a type.
+func Float(t ptx.Type, bits uint64) float64 {
 	switch t {
 	case ptx.F64:
 		return math.Float64frombits(bits)
@@ -144,16 +147,16 @@ func decodeFloat(t ptx.Type, bits uint64) float64 {
 	return f
 }
 
-// formatNumber writes bits of a type so that parseNumber reads the same again,
+// Format writes bits of a type so that Parse reads the same again,
 // but for the bits of NaNs.
-func formatNumber(t ptx.Type, bits uint64) string {
+func Format(t ptx.Type, bits uint64) string {
 	switch {
 	case t.Float():
 		size := 64
 		if t != ptx.F64 {
 			size = 32
 		}
-		f := decodeFloat(t, bits)
+		f := Float(t, bits)
 		switch {
 		case math.IsNaN(f):
 			return "nan"
@@ -172,30 +175,31 @@ func formatNumber(t ptx.Type, bits uint64) string {
 	return fmt.Sprintf("0x%0*x", t.Size()*2, bits)
 }
 
-// getElement and putElement access the i-th element of a buffer.
-func getElement(t ptx.Type, b []byte, i int) uint64 {
+// Get is the i-th element of a buffer.
+func Get(t ptx.Type, b []byte, i int) uint64 {
 	var word [8]byte
 	copy(word[:], b[i*t.Size():][:t.Size()])
 	return binary.LittleEndian.Uint64(word[:])
 }
 
-func putElement(t ptx.Type, b []byte, i int, bits uint64) {
+// Put sets the i-th element of a buffer.
+func Put(t ptx.Type, b []byte, i int, bits uint64) {
 	var word [8]byte
 	binary.LittleEndian.PutUint64(word[:], bits)
 	copy(b[i*t.Size():], word[:t.Size()])
 }
 
-// countingNumber is i as a value of a type: integers wrap, floats round.
-func countingNumber(t ptx.Type, i int) uint64 {
+// Counting is i as a value of a type: integers wrap, floats round.
+func Counting(t ptx.Type, i int) uint64 {
 	if t.Float() {
 		return encodeFloat(t, float64(i))
 	}
-	return uint64(i) & mask(t)
+	return uint64(i) & Mask(t)
 }
 
-// randomNumber draws a value of a type: floats from 0 up to below, integers
+// Random draws a value of a type: floats from 0 up to below, integers
 // from 0 to below-1; all bit patterns of integers if below is 0.
-func randomNumber(t ptx.Type, r *rand.Rand, below uint64) uint64 {
+func Random(t ptx.Type, r *rand.Rand, below uint64) uint64 {
 	if t.Float() {
 		// As many random bits as the type holds, so that rounding never gives
 		// the bound itself.
@@ -212,7 +216,7 @@ func randomNumber(t ptx.Type, r *rand.Rand, below uint64) uint64 {
 		return encodeFloat(t, f*float64(max(below, 1)))
 	}
 	if below == 0 {
-		return r.Uint64() & mask(t)
+		return r.Uint64() & Mask(t)
 	}
 	return r.Uint64N(below)
 }

@@ -1,28 +1,27 @@
-package main
+package kernelpage
 
 import (
 	"math"
 
-	"muster/model"
 	"muster/report"
-	"muster/report/kernelpage"
 	"muster/sim/kernels"
 )
 
-// The JSON form of a study of mappers: flat, times in seconds, sizes in bytes, shares of 1.
+// The JSON form of a study of mappers is flat, times in seconds, sizes in bytes, shares of 1.
 // What there is none of, such as the mean wait of no call, is null. docs/kernels.md lists the names.
 type (
-	jsonKernels struct {
-		Input jsonKernelInput `json:"input"`
-		Runs  []jsonKernelRun `json:"runs"`
+	// Document is a study as JSON.
+	Document struct {
+		Input Input     `json:"input"`
+		Runs  []jsonRun `json:"runs"`
 		// Summary has a line for each mapper and size: means over the seeds, and how far on either side
 		// of them the truth lies with a confidence of 95 %, null where there is one seed.
-		Summary []jsonKernelSummary `json:"summary"`
+		Summary []jsonSummary `json:"summary"`
 		// Explained are the calls that were asked for.
 		Explained []jsonExplainedCall `json:"explained,omitempty"`
 	}
-	// jsonKernelInput is what was asked.
-	jsonKernelInput struct {
+	// Input is what was asked: Cluster and Workload as they were named, Hold and Send as the flags say it.
+	Input struct {
 		Cluster  string   `json:"cluster"`
 		Nodes    []int    `json:"nodes"`
 		GPUs     []int    `json:"gpus"` // of each size
@@ -44,7 +43,7 @@ type (
 		Overhead  float64  `json:"overhead"`
 		Far       float64  `json:"far"`
 	}
-	jsonKernelRun struct {
+	jsonRun struct {
 		Policy         string  `json:"policy"`
 		Seed           uint64  `json:"seed"`
 		Nodes          int     `json:"nodes"`
@@ -54,7 +53,7 @@ type (
 		GPUHeldForData float64 `json:"gpu_held_for_data"`
 		BytesMoved     int64   `json:"bytes_moved"`
 		jsonCalls
-		Apps []jsonKernelApp `json:"apps"`
+		Apps []jsonApp `json:"apps"`
 	}
 	// jsonCalls are what became of calls: all of a run's, or those of an application. The means are
 	// over those that are done.
@@ -68,7 +67,7 @@ type (
 		MeanTransfer   *float64 `json:"mean_transfer_s"`
 		MeanRun        *float64 `json:"mean_run_s"`
 	}
-	jsonKernelApp struct {
+	jsonApp struct {
 		Name      string `json:"name"`
 		Nodes     int    `json:"nodes"`
 		Processes int    `json:"processes"`
@@ -78,7 +77,7 @@ type (
 		Ended            int      `json:"processes_ended"`
 		End              *float64 `json:"end_s"` // null where some process had not ended
 	}
-	jsonKernelSummary struct {
+	jsonSummary struct {
 		Policy         string       `json:"policy"`
 		Nodes          int          `json:"nodes"`
 		Seeds          int          `json:"seeds"`
@@ -87,8 +86,8 @@ type (
 		BytesMoved     jsonInterval `json:"bytes_moved"`
 		jsonCallsSummary
 		// Comparison with the first mapper, seed by seed; null for the first.
-		Comparison *jsonKernelComparison  `json:"comparison"`
-		Apps       []jsonKernelAppSummary `json:"apps"`
+		Comparison *jsonComparison  `json:"comparison"`
+		Apps       []jsonAppSummary `json:"apps"`
 	}
 	jsonCallsSummary struct {
 		Kernels        jsonInterval `json:"kernels"`
@@ -100,7 +99,7 @@ type (
 		MeanTransfer   jsonInterval `json:"mean_transfer_s"`
 		MeanRun        jsonInterval `json:"mean_run_s"`
 	}
-	jsonKernelAppSummary struct {
+	jsonAppSummary struct {
 		Name string `json:"name"`
 		jsonCallsSummary
 		KernelsPerSecond jsonInterval       `json:"kernels_per_s"`
@@ -108,7 +107,7 @@ type (
 		End              jsonInterval       `json:"end_s"`
 		Comparison       *jsonAppComparison `json:"comparison"`
 	}
-	jsonKernelComparison struct {
+	jsonComparison struct {
 		Against           string       `json:"against"`
 		UtilizationPoints jsonInterval `json:"gpu_utilization_change_points"`
 		WaitChange        jsonInterval `json:"wait_change_pct"`
@@ -177,14 +176,15 @@ type (
 	}
 )
 
-func kernelsJSON(input jsonKernelInput, s *kernelpage.Study) jsonKernels {
-	out := jsonKernels{Input: input, Runs: make([]jsonKernelRun, 0, len(s.Runs))}
+// Document is the study for programs.
+func (s *Study) Document(input Input) Document {
+	out := Document{Input: input, Runs: make([]jsonRun, 0, len(s.Runs))}
 	for i := range s.Runs {
-		out.Runs = append(out.Runs, kernelRunJSON(&s.Runs[i]))
+		out.Runs = append(out.Runs, runJSON(&s.Runs[i]))
 	}
 	for size := range s.Nodes {
 		for k := range s.Policies {
-			out.Summary = append(out.Summary, kernelSummaryJSON(s, size, k))
+			out.Summary = append(out.Summary, summaryJSON(s, size, k))
 		}
 	}
 	for i := range s.Policies {
@@ -195,22 +195,21 @@ func kernelsJSON(input jsonKernelInput, s *kernelpage.Study) jsonKernels {
 	return out
 }
 
-// input tells what was asked, for a program.
-func (f *simKernelsFlags) input(s *kernelSweep) jsonKernelInput {
-	first := s.clusters[0]
-	in := jsonKernelInput{
-		Cluster: f.cluster, Nodes: s.study.Nodes, Workload: f.workload, Policies: s.study.Policies, Seeds: s.study.Seeds,
-		Window: s.config.Window, Hold: f.hold, Send: f.send,
-		Delay: s.config.Status.Delay.Seconds(), FalsePositive: s.config.Status.FalsePositive, FalseNegative: s.config.Status.FalseNegative,
+// InputOf is what a sweep says of what was asked. The caller adds the names that were given.
+func InputOf(s *kernels.Sweep) Input {
+	first := s.Sizes[0].Cluster
+	in := Input{
+		Policies: s.Mappers, Seeds: s.Seeds, Window: s.Common.Window,
+		Delay: s.Common.Status.Delay.Seconds(), FalsePositive: s.Common.Status.FalsePositive, FalseNegative: s.Common.Status.FalseNegative,
 		Overhead: orOne(first.Remote.Overhead), Far: orOne(first.Remote.Far),
 	}
-	if s.config.Span > 0 {
-		in.Span = new(s.config.Span.Seconds())
+	if s.Common.Span > 0 {
+		in.Span = new(s.Common.Span.Seconds())
 	}
-	for _, c := range s.clusters {
-		in.GPUs = append(in.GPUs, c.TotalGPUs())
+	for _, size := range s.Sizes {
+		in.Nodes, in.GPUs = append(in.Nodes, len(size.Cluster.Nodes)), append(in.GPUs, size.Cluster.TotalGPUs())
 	}
-	if link, same := sameLink(first); same {
+	if link, same := first.SameLink(); same {
 		in.Bandwidth, in.Latency = new(link.Bandwidth), new((link.Latency + first.Remote.Latency).Seconds())
 	}
 	return in
@@ -224,29 +223,29 @@ func orOne(factor float64) float64 {
 	return factor
 }
 
-func kernelSummaryJSON(s *kernelpage.Study, size, policy int) jsonKernelSummary {
-	over := func(of kernelpage.Measure) jsonInterval { return intervalJSON(s.Over(size, policy, of), 1) }
-	change := func(of kernelpage.Measure) jsonInterval { return intervalJSON(s.Against(size, policy, of), 100) }
-	calls := func(of kernelpage.CallMeasures) jsonCallsSummary {
+func summaryJSON(s *Study, size, policy int) jsonSummary {
+	over := func(of Measure) jsonInterval { return intervalJSON(s.Over(size, policy, of), 1) }
+	change := func(of Measure) jsonInterval { return intervalJSON(s.Against(size, policy, of), 100) }
+	calls := func(of CallMeasures) jsonCallsSummary {
 		return jsonCallsSummary{
 			Kernels: over(of.Kernels), Launched: over(of.Launched), RemoteShare: over(of.Remote), MeanTurnaround: over(of.Turnaround),
 			MeanWait: over(of.Wait), MeanQueue: over(of.Queue), MeanTransfer: over(of.Transfer), MeanRun: over(of.KernelTime),
 		}
 	}
-	out := jsonKernelSummary{
+	out := jsonSummary{
 		Policy: s.Policies[policy], Nodes: s.Nodes[size], Seeds: len(s.Seeds),
-		GPUUtilization: over(kernelpage.Utilisation), GPUHeldForData: over(kernelpage.ForData), BytesMoved: over(kernelpage.Moved),
-		jsonCallsSummary: calls(kernelpage.OfAll),
+		GPUUtilization: over(Utilisation), GPUHeldForData: over(ForData), BytesMoved: over(Moved),
+		jsonCallsSummary: calls(OfAll),
 	}
 	if policy > 0 {
-		out.Comparison = &jsonKernelComparison{
-			Against: s.Policies[0], UtilizationPoints: intervalJSON(s.Margin(size, policy, kernelpage.Utilisation), 100),
-			WaitChange: change(kernelpage.Wait), TurnaroundChange: change(kernelpage.Turnaround), KernelsChange: change(kernelpage.Kernels),
+		out.Comparison = &jsonComparison{
+			Against: s.Policies[0], UtilizationPoints: intervalJSON(s.Margin(size, policy, Utilisation), 100),
+			WaitChange: change(Wait), TurnaroundChange: change(Turnaround), KernelsChange: change(Kernels),
 		}
 	}
 	for i := range s.Runs[0].Result.Apps {
-		its := kernelpage.OfApp(i)
-		app := jsonKernelAppSummary{
+		its := OfApp(i)
+		app := jsonAppSummary{
 			Name: s.Runs[0].Result.Apps[i].Name, jsonCallsSummary: calls(its.CallMeasures),
 			KernelsPerSecond: over(its.Rate), OwnGPUs: over(its.OwnGPUs), End: over(its.End),
 		}
@@ -260,7 +259,7 @@ func kernelSummaryJSON(s *kernelpage.Study, size, policy int) jsonKernelSummary 
 	return out
 }
 
-func explainedCallJSON(r *kernelpage.Run, e *kernels.Explained) jsonExplainedCall {
+func explainedCallJSON(r *Run, e *kernels.Explained) jsonExplainedCall {
 	c := &e.Launched
 	out := jsonExplainedCall{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes(), Call: e.Call, At: e.At.Seconds(),
@@ -292,15 +291,15 @@ func explainedCallJSON(r *kernelpage.Run, e *kernels.Explained) jsonExplainedCal
 	return out
 }
 
-func kernelRunJSON(r *kernelpage.Run) jsonKernelRun {
-	out := jsonKernelRun{
+func runJSON(r *Run) jsonRun {
+	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes(), GPUs: len(r.Result.Devices), End: r.Result.End.Seconds(),
-		GPUUtilization: kernelpage.Utilisation(r), GPUHeldForData: kernelpage.ForData(r), BytesMoved: int64(kernelpage.Moved(r)),
-		jsonCalls: callsJSON(r, kernelpage.OfAll),
+		GPUUtilization: Utilisation(r), GPUHeldForData: ForData(r), BytesMoved: int64(Moved(r)),
+		jsonCalls: callsJSON(r, OfAll),
 	}
 	for i := range r.Result.Apps {
-		a, its := &r.Result.Apps[i], kernelpage.OfApp(i)
-		out.Apps = append(out.Apps, jsonKernelApp{
+		a, its := &r.Result.Apps[i], OfApp(i)
+		out.Apps = append(out.Apps, jsonApp{
 			Name: a.Name, Nodes: r.Workload.Apps[i].Nodes, Processes: a.Processes, jsonCalls: callsJSON(r, its.CallMeasures),
 			KernelsPerSecond: its.Rate(r), OwnGPUs: numberJSON(its.OwnGPUs(r)), Ended: a.Ended, End: numberJSON(its.End(r)),
 		})
@@ -308,8 +307,8 @@ func kernelRunJSON(r *kernelpage.Run) jsonKernelRun {
 	return out
 }
 
-func callsJSON(r *kernelpage.Run, of kernelpage.CallMeasures) jsonCalls {
-	number := func(m kernelpage.Measure) *float64 { return numberJSON(m(r)) }
+func callsJSON(r *Run, of CallMeasures) jsonCalls {
+	number := func(m Measure) *float64 { return numberJSON(m(r)) }
 	return jsonCalls{
 		Kernels: int64(of.Kernels(r)), Launched: int64(of.Launched(r)), RemoteShare: number(of.Remote), MeanTurnaround: number(of.Turnaround),
 		MeanWait: number(of.Wait), MeanQueue: number(of.Queue), MeanTransfer: number(of.Transfer), MeanRun: number(of.KernelTime),
@@ -327,12 +326,4 @@ func numberJSON(x float64) *float64 {
 // intervalJSON gives an interval in another unit.
 func intervalJSON(i report.Interval, scale float64) jsonInterval {
 	return jsonInterval{Mean: numberJSON(i.Mean * scale), CI95: numberJSON(i.Half * scale)}
-}
-
-func settingsJSON(options []model.Option) []jsonSetting {
-	list := []jsonSetting{}
-	for _, o := range options {
-		list = append(list, jsonSetting{o.Name, o.Default, o.Summary})
-	}
-	return list
 }

@@ -1,17 +1,17 @@
-package main
+package simpage
 
 import (
 	"maps"
 	"math"
 	"slices"
 
-	"muster/report/simpage"
 	"muster/sim"
 )
 
-// The JSON form of a study: flat, times in seconds.
+// The JSON form of a study is flat; its times are in seconds.
 type (
-	jsonStudy struct {
+	// Document is a study as JSON.
+	Document struct {
 		Runs      []jsonRun       `json:"runs"`
 		Why       []jsonWhy       `json:"why,omitempty"`
 		Explained []jsonExplained `json:"explained,omitempty"`
@@ -135,8 +135,9 @@ type (
 	}
 )
 
-func simJSON(s *simpage.Study) jsonStudy {
-	out := jsonStudy{Runs: make([]jsonRun, 0, len(s.Runs))}
+// Document is the study for programs.
+func (s *Study) Document() Document {
+	out := Document{Runs: make([]jsonRun, 0, len(s.Runs))}
 	for i := range s.Runs {
 		r := &s.Runs[i]
 		out.Runs = append(out.Runs, runJSON(r, s.Policies[0]))
@@ -150,7 +151,7 @@ func simJSON(s *simpage.Study) jsonStudy {
 	return out
 }
 
-func explainedJSON(r *simpage.Run, e *sim.Explained) jsonExplained {
+func explainedJSON(r *Run, e *sim.Explained) jsonExplained {
 	out := jsonExplained{Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes, Step: e.Step, At: e.At.Seconds(), Lead: e.Lead, Tables: []jsonTable{}}
 	for _, t := range e.Tables {
 		out.Tables = append(out.Tables, jsonTable(t))
@@ -161,7 +162,7 @@ func explainedJSON(r *simpage.Run, e *sim.Explained) jsonExplained {
 	return out
 }
 
-func runJSON(r *simpage.Run, first string) jsonRun {
+func runJSON(r *Run, first string) jsonRun {
 	s := &r.Summary
 	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
@@ -210,19 +211,3 @@ func comparisonJSON(c *sim.Comparison, first string) *jsonComparison {
 		EndLater: c.EndLater.Percent, EndLaterMean: c.EndLater.Mean, EndLaterMax: c.EndLater.Max,
 	}
 }
-
-type (
-	jsonPolicies struct {
-		Policies []jsonPolicy `json:"policies"`
-	}
-	jsonPolicy struct {
-		Name     string        `json:"name"`
-		Summary  string        `json:"summary"`
-		Settings []jsonSetting `json:"settings"`
-	}
-	jsonSetting struct {
-		Name    string `json:"name"`
-		Default string `json:"default"`
-		Summary string `json:"summary"`
-	}
-)

@@ -1,4 +1,4 @@
-package main
+package codecheck
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/device/codefile"
 	"muster/device/fatbin"
 	"muster/internal/wholefile"
 	"muster/ptx"
@@ -18,7 +19,7 @@ import (
 
 // readFunctions lists the driver's functions that a program imports or names, and
 // the kernels that it has as text.
-func (p *programCheck) readFunctions(f *elf.File, kernels *kernelsFound) error {
+func (p *Program) readFunctions(f *elf.File, kernels *kernelsFound) error {
 	imported, err := f.ImportedSymbols()
 	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
 		return fmt.Errorf("its dynamic symbols: %w", err)
@@ -36,7 +37,7 @@ func (p *programCheck) readFunctions(f *elf.File, kernels *kernelsFound) error {
 	}
 	p.Runtime = inside.runtime
 	for _, text := range inside.ptx {
-		kernels.add(&gpuImage{name: p.File, kind: fatbin.PTX, text: text})
+		kernels.add(&codefile.Image{Name: p.File, Kind: fatbin.PTX, Text: text})
 	}
 	for _, name := range inside.names {
 		function, known := functions.Named(name)
@@ -46,12 +47,12 @@ func (p *programCheck) readFunctions(f *elf.File, kernels *kernelsFound) error {
 		seen[function.Name] = true
 		p.addFunction(function, false)
 	}
-	slices.SortFunc(p.Functions, func(a, b functionCheck) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.Functions, func(a, b Function) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
-func (p *programCheck) addFunction(f functions.Function, imported bool) {
-	p.Functions = append(p.Functions, functionCheck{f.Name, imported, f.State.String(), f.Why, f.State})
+func (p *Program) addFunction(f functions.Function, imported bool) {
+	p.Functions = append(p.Functions, Function{f.Name, imported, f.State.String(), f.Why, f.State})
 }
 
 // runtimeMark is a text that the CUDA runtime answers with, and that nothing else has.
@@ -70,8 +71,8 @@ func textsInside(f *elf.File) (*texts, error) {
 		if s.Type != elf.SHT_PROGBITS || s.Name != ".rodata" && !strings.HasPrefix(s.Name, ".rodata.") {
 			continue
 		}
-		if s.Size > maxGPUCode {
-			return nil, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(maxGPUCode))
+		if s.Size > codefile.MaxCode {
+			return nil, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(codefile.MaxCode))
 		}
 		content, err := s.Data()
 		if err != nil {
@@ -97,8 +98,8 @@ func textsInside(f *elf.File) (*texts, error) {
 // when they run have pieces, of which nothing can be said.
 func isPTX(text []byte) bool {
 	const mark = ".version"
-	at := bytes.Index(text[:min(len(text), textHead)], []byte(mark)) // comments come first
-	if at < 0 || len(text) > maxPTXText || !bytes.Contains(text, []byte(".target")) {
+	at := bytes.Index(text[:min(len(text), codefile.Head)], []byte(mark)) // comments come first
+	if at < 0 || len(text) > codefile.MaxText || !bytes.Contains(text, []byte(".target")) {
 		return false
 	}
 	_, err := ptx.Parse("", string(text))
@@ -113,14 +114,14 @@ func isDriverName(text []byte) bool {
 
 // readLibraries lists the libraries that a program needs, and where the loader
 // will find them under muster run.
-func (p *programCheck) readLibraries(path string, f *elf.File) {
+func (p *Program) readLibraries(path string, f *elf.File) {
 	needed, err := f.ImportedLibraries()
 	if err != nil {
 		return // it is linked statically
 	}
-	folders := loaderFolders(path, f)
+	folders := loaderFolders(path, p.lib, f)
 	for _, name := range needed {
-		found := libraryCheck{Name: name}
+		found := Library{Name: name}
 		for _, folder := range folders {
 			if sameMachine(filepath.Join(folder, name), f.Machine) {
 				found.Path = filepath.Join(folder, name)
@@ -147,7 +148,7 @@ func sameMachine(path string, machine elf.Machine) bool {
 // loaderFolders are the folders in which the loader looks, in its order: Muster's,
 // as under muster run, those of LD_LIBRARY_PATH, those that the program names, and
 // the system's.
-func loaderFolders(path string, f *elf.File) []string {
+func loaderFolders(path, lib string, f *elf.File) []string {
 	var folders, before []string
 	add := func(list string) {
 		for _, folder := range strings.Split(list, ":") {
@@ -164,9 +165,7 @@ func loaderFolders(path string, f *elf.File) []string {
 	for _, list := range before {
 		add(list)
 	}
-	if lib, err := libraryFolder(); err == nil {
-		add(lib)
-	}
+	add(lib)
 	add(os.Getenv("LD_LIBRARY_PATH"))
 	for _, list := range runPath {
 		add(list)

@@ -1,0 +1,225 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/exp"
+	"muster/model"
+)
+
+// Flags are those of experiments that measure on this machine: the programs, the patience unless its
+// default is "", and the file that keeps what was measured. When says with which other flag they go,
+// as "with --live: "; it may be "".
+func Flags(when, patience string) []exp.Flag {
+	list := []exp.Flag{{Name: "programs", Summary: when + "the folder of the programs to run (default: examples/ beside this program)"}}
+	if patience != "" {
+		list = append(list, exp.Flag{Name: "patience", Summary: when + "how long to wait, in all, for a machine that is busy with other things (default " + patience + ")"})
+	}
+	return append(list,
+		exp.Flag{Name: "save", Summary: when + "keep what was measured in this file"},
+		exp.Flag{Name: "from", Summary: when + "measure nothing, and show what --save kept in this file"})
+}
+
+// Frame is an experiment whose measurements can be kept in a file and shown again.
+type Frame[Measured any] struct {
+	// Measure makes the measurements. When its context ends it may give a part of them.
+	Measure func(context.Context, exp.Options) (*Measured, error)
+	// Check says what is wrong with measurements that come from a file.
+	Check func(*Measured) error
+	// Result shows measurements.
+	Result func(*Measured) (*exp.Result, error)
+	// Partial, if set, says what is missing of what was just measured.
+	Partial func(*Measured) string
+}
+
+// Run shows the file that --from names, or else measures, and keeps that where --save says.
+func (f Frame[Measured]) Run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	if path, given := o.Flags["from"]; given {
+		m, err := f.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		return f.Result(m)
+	}
+	path, save := o.Flags["save"]
+	if err := Savable(path); err != nil {
+		return nil, err
+	}
+	m, err := f.Measure(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if save {
+		if err := Save(path, m); err != nil {
+			return nil, err
+		}
+	}
+	r, err := f.Result(m)
+	if err == nil && f.Partial != nil {
+		r.Partial = f.Partial(m)
+	}
+	return r, err
+}
+
+// Load reads measurements from a file that --save wrote.
+func (f Frame[Measured]) Load(path string) (*Measured, error) {
+	m := new(Measured)
+	return m, Load(path, m, func() error { return f.Check(m) })
+}
+
+// Decode is Load of a text.
+func (f Frame[Measured]) Decode(text []byte) (*Measured, error) {
+	m := new(Measured)
+	return m, Decode(text, m, func() error { return f.Check(m) })
+}
+
+// PatienceOf is what the flags say of how long an experiment may wait for a quiet machine.
+func PatienceOf(o exp.Options, unlessSet time.Duration) (time.Duration, error) {
+	text, given := o.Flags["patience"]
+	if !given {
+		return unlessSet, nil
+	}
+	return Patience(text)
+}
+
+// Record is what an experiment has measured: the same things once for every seed. Experiments embed it
+// in what they keep in a file.
+type Record[Outcome any] struct {
+	Version int      `json:"version"`
+	Machine string   `json:"machine"` // in a few words
+	Figures []string `json:"figures"`
+	Seeds   []uint64 `json:"seeds"`
+	Missing string   `json:"missing,omitempty"` // what an interrupt prevented
+
+	Outcomes map[string][]Outcome `json:"outcomes"` // one a seed
+}
+
+// NewRecord is one without outcomes yet, of this machine.
+func NewRecord[Outcome any](version int, seeds []uint64) Record[Outcome] {
+	return Record[Outcome]{Version: version, Machine: Machine(), Seeds: seeds, Outcomes: map[string][]Outcome{}}
+}
+
+// CheckVersion says whether a record can be read, and has anything.
+func (r *Record[Outcome]) CheckVersion(version int) error {
+	switch {
+	case r.Version != version:
+		return fmt.Errorf("version %d: this program reads version %d", r.Version, version)
+	case len(r.Seeds) == 0 || len(r.Figures) == 0 || len(r.Outcomes) == 0:
+		return errors.New("nothing was measured")
+	}
+	return nil
+}
+
+// Measure makes some measurements, one after the other, once for every seed. One makes that of a key,
+// which it also gets as a place in the list.
+func (r *Record[Outcome]) Measure(keys []string, progress func(done, total int64), one func(i int, seed uint64) (Outcome, error)) error {
+	done := 0
+	for _, seed := range r.Seeds {
+		for i, key := range keys {
+			out, err := one(i, seed)
+			if err != nil {
+				return fmt.Errorf("%s, seed %d: %w", key, seed, err)
+			}
+			r.Outcomes[key] = append(r.Outcomes[key], out)
+			if done++; progress != nil {
+				progress(int64(done), int64(len(r.Seeds)*len(keys)))
+			}
+		}
+	}
+	return nil
+}
+
+// Need is a figure, and the keys of all measurements that it shows.
+type Need struct {
+	Figure string
+	Keys   []string
+}
+
+// Needs lists those of figures, in their order.
+func Needs[Figure any](figures []Figure, name func(*Figure) string, keys func(*Figure) []string) []Need {
+	var list []Need
+	for i := range figures {
+		list = append(list, Need{name(&figures[i]), keys(&figures[i])})
+	}
+	return list
+}
+
+// Keep drops what an interrupt left incomplete, and notes it in Missing: the figures that have not all
+// of their measurements with the first seed, and the seeds that not all other figures have. It says
+// whether anything is left.
+func (r *Record[Outcome]) Keep(needs []Need) bool {
+	var complete, missing, notes []string
+	runs, kept := len(r.Seeds), map[string][]Outcome{}
+	for _, n := range needs {
+		least := len(r.Seeds)
+		for _, key := range n.Keys {
+			least = min(least, len(r.Outcomes[key]))
+		}
+		if least == 0 {
+			missing = append(missing, n.Figure)
+			continue
+		}
+		complete, runs = append(complete, n.Figure), min(runs, least)
+	}
+	if len(missing) > 0 {
+		notes = append(notes, "figures "+strings.Join(missing, ", "))
+	}
+	if later := len(r.Seeds) - runs; later > 0 {
+		notes = append(notes, "the last "+model.Plural(later, "seed"))
+	}
+	for _, n := range needs {
+		for _, key := range n.Keys {
+			if slices.Contains(complete, n.Figure) {
+				kept[key] = r.Outcomes[key][:runs]
+			}
+		}
+	}
+	r.Figures, r.Outcomes, r.Seeds, r.Missing = complete, kept, r.Seeds[:runs], strings.Join(notes, "; ")
+	return len(complete) > 0
+}
+
+// Has says whether all of some measurements are there.
+func (r *Record[Outcome]) Has(keys ...string) bool {
+	for _, key := range keys {
+		if len(r.Outcomes[key]) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Values are a number of every run of a measurement.
+func (r *Record[Outcome]) Values(key string, of func(*Outcome) float64) []float64 {
+	return exp.Values(r.Outcomes[key], of)
+}
+
+// Caveats are notes on what an interrupt prevented, and on a machine that was busy with other things: that
+// woke sleepers later than it should, on average.
+func (r *Record[Outcome]) Caveats(late func(*Outcome) float64, tooLate float64) []string {
+	var list []string
+	if r.Missing != "" {
+		list = append(list, "Interrupted: this is a part of it. Missing: "+r.Missing+".")
+	}
+	if busy := r.Disturbed(func(o *Outcome) bool { return late(o) > tooLate }); busy > 0 {
+		list = append(list, fmt.Sprintf("The machine was busy: during %.0f %% of the runs it woke sleepers more than %.1f ms late on average. Measure again when nothing else runs.", 100*busy, 1e3*tooLate))
+	}
+	return list
+}
+
+// Disturbed is the part of all runs that were.
+func (r *Record[Outcome]) Disturbed(disturbed func(*Outcome) bool) float64 {
+	count, n := 0, 0
+	for _, list := range r.Outcomes {
+		for i := range list {
+			if n++; disturbed(&list[i]) {
+				count++
+			}
+		}
+	}
+	return float64(count) / float64(max(1, n))
+}

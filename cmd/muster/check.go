@@ -128,7 +128,7 @@ func checkProgram(stdin io.Reader, path string) programCheck {
 	p := programCheck{File: path, Functions: []functionCheck{}, Libraries: []libraryCheck{}}
 	kernels := &kernelsFound{at: map[string]int{}}
 	if err := p.read(stdin, path, kernels); err != nil {
-		p.Error = err.Error()
+		p.Error = plainly(err)
 		if !strings.Contains(p.Error, path) {
 			p.Error = path + ": " + p.Error
 		}

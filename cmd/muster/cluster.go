@@ -114,7 +114,7 @@ remedy, and the exit status is 1.`,
 			for _, path := range args {
 				cluster, err := clusterfile.ReadFile(path)
 				if err != nil {
-					fmt.Fprintln(c.ErrOrStderr(), err)
+					fmt.Fprintln(c.ErrOrStderr(), plainly(err))
 					bad++
 					continue
 				}

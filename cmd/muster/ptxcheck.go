@@ -124,7 +124,7 @@ func checkFile(stdin io.Reader, path string) ptxFileCheck {
 	result := ptxFileCheck{File: path, Images: []ptxImageCheck{}}
 	images, err := readImages(stdin, path)
 	if err != nil {
-		result.Error = err.Error()
+		result.Error = plainly(err)
 		return result
 	}
 	texts := 0

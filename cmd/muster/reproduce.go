@@ -51,7 +51,7 @@ as the paper, but 3 when all of it is made at once, without --figure, --table an
 --machine; --runs 7 makes 7 of all.
 
 Ctrl-C ends an experiment; one that can shows what it has by then, says what is
-missing, and ends with status 1. A second Ctrl-C ends it at once.`
+missing, and ends with status 130. A second Ctrl-C ends it at once.`
 
 type reproduceFlags struct {
 	seed         uint64
@@ -275,7 +275,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 		return err
 	}
 	if result.Partial != "" {
-		return fmt.Errorf("interrupted: what was printed is a part of it; missing: %s", result.Partial)
+		return interruptedf("what was printed is a part of it; missing: %s", result.Partial)
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map
 	case errors.As(err, &usage):
 		return nil, usageErrorf("%v", err)
 	case err != nil && ctx.Err() != nil:
-		return nil, errors.New("interrupted: nothing was written")
+		return nil, interruptedf("nothing was written")
 	}
 	return result, err
 }

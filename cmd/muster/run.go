@@ -139,6 +139,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
 	flags.StringVar(&f.share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
 	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
+	completeFlag(c, "mapping", completeOne(mappers))
 	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
 	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
 	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")

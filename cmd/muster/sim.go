@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -318,7 +316,7 @@ var priorityLimit = wholefile.Limit{Bytes: priorityfile.MaxBytes, Remedy: "is it
 func readPriorities(file string) (*priority.Config, error) {
 	text, err := priorityLimit.ReadFile(file)
 	if err != nil {
-		return nil, usageErrorf("--priority: %v", err)
+		return nil, fmt.Errorf("--priority: %w", err)
 	}
 	return priorityfile.Read(text, file)
 }
@@ -348,14 +346,7 @@ func (f *simFlags) loadCluster() (*model.Cluster, error) {
 	if f.cluster == "" {
 		return nil, usageErrorf("say which cluster: --cluster FILE, or a name that muster cluster list lists")
 	}
-	c, err := clusterfile.Load(f.cluster)
-	if err == nil {
-		return c, nil
-	}
-	if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
-		return nil, usageErrorf("--cluster: %v", err)
-	}
-	return nil, err
+	return clusterfile.Load(f.cluster)
 }
 
 // source gives the workload of each seed.
@@ -414,11 +405,8 @@ func checkFolder(file string) error {
 		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
 	info, err := os.Stat(filepath.Dir(file))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s cannot be written: %w", file, err)
-	case !info.IsDir():
-		return fmt.Errorf("%s cannot be written: %s is no folder", file, filepath.Dir(file))
+	if err != nil || !info.IsDir() {
+		return cannotWrite(file, err)
 	}
 	return nil
 }
@@ -529,7 +517,7 @@ func runSweep(c *cobra.Command, s *sim.Sweep) ([]sim.RunOf, error) {
 	runs, err := s.Run(ctx)
 	bar.Done()
 	if err != nil && ctx.Err() != nil {
-		return nil, errors.New("interrupted: nothing was written")
+		return nil, interruptedf("nothing was written")
 	}
 	return runs, err
 }

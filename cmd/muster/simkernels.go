@@ -346,9 +346,6 @@ func parseMappers(list string) ([]string, error) {
 func (f *simKernelsFlags) loadCluster() (*model.Cluster, error) {
 	c, err := clusterfile.Load(f.cluster)
 	if err != nil {
-		if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
-			return nil, usageErrorf("--cluster: %v", err)
-		}
 		return nil, err
 	}
 	if c.TotalGPUs() == 0 {

@@ -52,7 +52,7 @@ func (s *kernelSweep) run(c *cobra.Command) error {
 	err := s.all(ctx, func(done float64) { bar.Set(int64(done * steps)) })
 	bar.Done()
 	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted: nothing was written")
+		return interruptedf("nothing was written")
 	}
 	return err
 }

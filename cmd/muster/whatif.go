@@ -57,6 +57,7 @@ func newWhatIf() *cobra.Command {
 	flags.BoolVar(&f.now, "now", false, "have the head simulate now, and wait for it (administrators)")
 	flags.StringVar(&f.html, "html", "", "write a page to this `file`")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	completeFlag(c, "policy", completePolicies)
 	return c
 }
 

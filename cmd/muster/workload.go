@@ -240,7 +240,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	}
 	f, err := os.Create(partial)
 	if err != nil {
-		return err
+		return cannotWrite(path, err)
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())

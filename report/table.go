@@ -39,13 +39,9 @@ func (t *Table) WriteText(w io.Writer) error {
 	}
 	names := make([]string, len(t.Columns))
 	rule := make([]string, len(t.Columns))
-	width := make([]int, len(t.Columns))
+	width := t.widths()
 	for i, c := range t.Columns {
 		names[i] = c.Name
-		width[i] = utf8.RuneCountInString(clean(c.Name))
-		for _, row := range t.Rows {
-			width[i] = max(width[i], utf8.RuneCountInString(clean(row[i])))
-		}
 		rule[i] = strings.Repeat("-", width[i])
 	}
 	b := bufio.NewWriter(w)

@@ -412,7 +412,7 @@ func (d *description) writeText(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(out)
-	if err := d.facts().WriteText(out); err != nil {
+	if err := writeTable(out, d.facts()); err != nil {
 		return err
 	}
 	panels := d.panels()

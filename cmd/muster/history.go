@@ -327,7 +327,7 @@ func (f *historyFlags) writeTable(w io.Writer, fields []*historyField, widths []
 	if f.noHeader {
 		return writeColumns(w, nil, t.Rows, -1)
 	}
-	return t.WriteText(w)
+	return writeTable(w, &t)
 }
 
 // historyInstant is a time as sacct writes it.

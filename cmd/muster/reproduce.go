@@ -339,7 +339,7 @@ func writeResult(w io.Writer, e *exp.Experiment, r *exp.Result) error {
 	}
 	for _, t := range tables {
 		fmt.Fprintln(w)
-		if err := t.WriteText(w); err != nil {
+		if err := writeTable(w, t); err != nil {
 			return err
 		}
 	}

@@ -545,10 +545,20 @@ func describeDevices(devices []status.Device) string {
 	return strings.Join(parts, ", ")
 }
 
+// notify catches signals, but those that this process was started to ignore: they stay ignored, here
+// and in the programs that it starts, as nohup and shells that start a job in the background want it.
+func notify(caught chan<- os.Signal, signals ...os.Signal) {
+	for _, s := range signals {
+		if !signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+}
+
 // runChild runs the program and passes signals on.
 func runChild(path string, args, environment []string) (*os.ProcessState, error) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
+	notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
 	defer signal.Stop(signals)
 	// The program must not outlive us. The system ties it to the thread that
 	// started it, so that thread must stay.
@@ -599,9 +609,10 @@ func fromTerminal(s os.Signal) bool {
 }
 
 // dieBy ends this process by a signal. Go has handlers of its own for some, and
-// a new program has none, so a shell takes this one's place.
+// a new program has none, so a shell takes this one's place. Where the signal is ignored the exit
+// status says what it would have said.
 func dieBy(s syscall.Signal) {
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	signal.Reset()
-	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$", int(s))}, os.Environ())
+	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$; exit %d", int(s), 128+int(s))}, os.Environ())
 }

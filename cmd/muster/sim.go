@@ -617,7 +617,7 @@ func writeStudy(w io.Writer, s *simpage.Study) error {
 				return err
 			}
 		}
-		if err := t.WriteText(w); err != nil {
+		if err := writeTable(w, t); err != nil {
 			return err
 		}
 	}

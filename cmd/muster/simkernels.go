@@ -494,7 +494,7 @@ func writeTables(w io.Writer, tables []*report.Table) error {
 				return err
 			}
 		}
-		if err := t.WriteText(w); err != nil {
+		if err := writeTable(w, t); err != nil {
 			return err
 		}
 	}

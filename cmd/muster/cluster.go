@@ -118,6 +118,7 @@ remedy, and the exit status is 1.`,
 					bad++
 					continue
 				}
+				tellDoubts(c.ErrOrStderr(), path, cluster)
 				fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", path, summary(cluster))
 			}
 			if bad > 0 {
@@ -125,6 +126,13 @@ remedy, and the exit status is 1.`,
 			}
 			return nil
 		},
+	}
+}
+
+// tellDoubts says what in a description of a cluster is probably a slip.
+func tellDoubts(w io.Writer, name string, c *model.Cluster) {
+	for _, d := range clusterfile.Doubts(c) {
+		fmt.Fprintf(w, "%s: %s\n", name, d)
 	}
 }
 

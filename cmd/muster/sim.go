@@ -175,6 +175,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
 	source, err := f.source(c.InOrStdin())
 	if err != nil {
 		return err

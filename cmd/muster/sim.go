@@ -215,6 +215,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
 	study.Asked = f.asked(first, sweep)
+	study.Start = first.Start
 	study.Command = commandLine(c)
 	tellImpossible(c.ErrOrStderr(), study)
 	if err := f.write(c, study); err != nil {
@@ -479,13 +480,13 @@ func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error 
 // record sets up what watches the runs: the pictures need the runs of the first
 // seed and size, the list of jobs needs all.
 func (f *simFlags) record(s *sim.Sweep) []*simpage.Recorder {
-	if f.html == "" && f.jobsCSV == "" {
+	if f.html == "" && f.jobsCSV == "" && f.why == "" {
 		return nil
 	}
 	recorders := make([]*simpage.Recorder, len(s.Seeds)*max(1, len(s.Nodes))*len(s.Policies))
 	s.Observe = func(p sim.Point) sim.Observer {
 		drawn := f.html != "" && p.Index < len(s.Policies)
-		if !drawn && f.jobsCSV == "" {
+		if !drawn && f.jobsCSV == "" && f.why == "" {
 			return nil
 		}
 		cluster, err := s.Cluster.Resize(p.Nodes)

@@ -3,6 +3,7 @@ package simpage
 import (
 	"math"
 	"slices"
+	"time"
 
 	"muster/model"
 	"muster/sim"
@@ -13,6 +14,8 @@ type Study struct {
 	Cluster *model.Cluster
 	// Asked tells what was asked: names and values, in the order of the page.
 	Asked [][2]string
+	// Start is when the log begins; zero where the log has no dates.
+	Start time.Time
 	// Command writes the page again.
 	Command string
 

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"muster/model"
 	"muster/model/clusterfile"
+	"muster/report"
 )
 
 const clusterHelp = `Look at, check and convert descriptions of clusters.
@@ -59,11 +59,11 @@ func newClusterList() *cobra.Command {
 			if asJSON {
 				return printJSON(c, map[string]any{"presets": clusterfile.Presets()})
 			}
-			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			t := &report.Table{Columns: columns("<Cluster", "<What it is")}
 			for _, p := range clusterfile.Presets() {
-				fmt.Fprintf(table, "%s\t%s\n", p.Name, p.Summary)
+				t.Rows = append(t.Rows, []string{p.Name, p.Summary})
 			}
-			return table.Flush()
+			return writeTable(c.OutOrStdout(), t)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")

@@ -128,12 +128,13 @@ func alternative(j *model.Job, o *sim.Outcome) string {
 	return fmt.Sprintf("alternative %d: %s", o.Alternative, Words(&j.Alternatives[o.Alternative-1]))
 }
 
-// clock writes an instant, to the second: the date and time where the log has them.
+// clock writes an instant, to the second, as reasons and steps name it; behind it the date and time
+// where the log has them.
 func (s *Study) clock(at time.Duration) string {
 	if s.Start.IsZero() {
 		return clock(at)
 	}
-	return s.Start.Add(at).Round(time.Second).Format("2006-01-02 15:04:05")
+	return clock(at) + s.Start.Add(at).Round(time.Second).Format(" (2006-01-02 15:04:05)")
 }
 
 // clock writes an instant after the beginning of the log, to the second.

@@ -65,7 +65,7 @@ install: build ## muster with its libraries, manual pages, completion and units,
 	$(Q)bin/muster man $(INTO)/share/man/man1 && gzip -nf $(INTO)/share/man/man1/muster*.1
 	$(Q)bin/muster completion bash > $(INTO)/share/bash-completion/completions/muster
 	$(Q)bin/muster completion zsh > $(INTO)/share/zsh/site-functions/_muster
-	$(Q)cp README.md LICENSE dist/*.yaml $(INTO)/share/doc/muster/
+	$(Q)cp README.md LICENSE dist/*.yaml dist/*.json $(INTO)/share/doc/muster/
 	$(Q)for unit in dist/*.service; do sed 's,/usr/bin/muster,$(PREFIX)/bin/muster,' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/}; done
 
 uninstall: ## take away what make install put below PREFIX

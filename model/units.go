@@ -38,6 +38,10 @@ func ParseSize(s string) (int64, error) {
 	return n, nil
 }
 
+// LacksUnit says whether a size of memory is so small that its writer will have meant another unit
+// than bytes: no node, GPU or job has less than 1 MiB.
+func LacksUnit(bytes int64) bool { return bytes > 0 && bytes < 1<<20 }
+
 // FormatSize writes a number of bytes exactly, with the largest unit that
 // needs no fraction, so that ParseSize reads the same number back.
 func FormatSize(n int64) string {

@@ -48,8 +48,9 @@ type state struct {
 
 	past      counters // of clients that have gone
 	waits     status.Waits
-	gone      []status.Client        // the last clients that have gone
-	preempted map[vgpu.Reason]uint64 // clients that had to leave their device, by why
+	gone      []status.Client           // the last clients that have gone
+	users     map[string]status.UserUse // what clients did that have gone, by user; since this daemon began
+	preempted map[vgpu.Reason]uint64    // clients that had to leave their device, by why
 	refused   uint64
 }
 
@@ -332,6 +333,7 @@ func (d *daemon) forget(c *client) {
 	d.forgetFile(c)
 	d.dropLoans(c)
 	used := d.remember(c)
+	d.countUser(d.gone[len(d.gone)-1])
 	if c.isGuest() {
 		d.guestLeaves(c, used.Kernels)
 	}

@@ -23,7 +23,7 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.grants, Denials: total.denials, Faults: total.failures,
 		Turns: total.turns, MoveTime: total.moving.Seconds(), HeldTime: total.held.Seconds(),
 		Swaps: total.swaps, SwapIn: total.swapIn, SwapOut: total.swapOut, CopiedIn: total.copiedIn, CopiedOut: total.copiedOut,
-		Moves: moves, Preemptions: map[string]uint64{}, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
+		Moves: moves, Preemptions: map[string]uint64{}, Users: d.users, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
 	}
 	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
 		m.States = append(m.States, state.String())
@@ -32,4 +32,21 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 		m.Preemptions[string(why)] = d.preempted[why]
 	}
 	m.WriteText(w)
+	status.WriteBuild(w)
+}
+
+// maxUsers bounds the series of users that have no client now: a node that outsiders use has no list
+// of its users. Those beyond it are counted together, as "other users".
+const maxUsers = 1000
+
+// countUser counts what a client did that has gone to its user.
+func (d *daemon) countUser(c status.Client) {
+	if d.users == nil {
+		d.users = map[string]status.UserUse{}
+	}
+	user := c.User
+	if _, known := d.users[user]; !known && len(d.users) >= maxUsers {
+		user = "other users"
+	}
+	d.users[user] = d.users[user].Plus(c)
 }

@@ -34,6 +34,17 @@ type axis struct {
 	ticks    []float64
 }
 
+// describe is an axis's label, which says so where the axis is logarithmic.
+func (a *axis) describe(label string) string {
+	switch {
+	case !a.log:
+		return label
+	case label == "":
+		return "logarithmic"
+	}
+	return label + ", logarithmic"
+}
+
 // newAxis makes an axis over [lo, hi] with about want ticks. With round, the
 // range grows to whole ticks.
 func newAxis(lo, hi float64, want int, u unit, log, round bool) axis {

@@ -114,10 +114,13 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 		if drawable(v) {
 			at := left + (float64(i)+0.5)*width
 			p.box(s.mark()+" "+seriesClass(b.FirstColour+i), at-width*0.44, at+width*0.44, y.at(0), y.at(v))
-			top := math.Max(v, 0)
+			end := v // of the bar, where its label is: beyond zero on the bar's side
 			if s.Lo != nil && drawable(s.Lo[g]) && drawable(s.Hi[g]) {
 				p.errorBar("ink", at, y.at(s.Lo[g]), y.at(s.Hi[g]))
-				top = math.Max(top, s.Hi[g])
+				end = math.Max(end, s.Hi[g])
+				if v < 0 {
+					end = math.Min(v, s.Lo[g])
+				}
 				told += " (" + b.unit().format(s.Lo[g]) + " to " + b.unit().format(s.Hi[g]) + ")"
 			}
 			label := b.unit().format(v)
@@ -126,7 +129,11 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 				told += ", marked " + label
 			}
 			if float64(len(label))*charWidth <= width+4 {
-				fmt.Fprintf(&p.b, `<text class="value" text-anchor="middle" x="%s" y="%s">%s</text>`, px(at), px(y.at(top)-4), escape(label))
+				above := y.at(end) - 4
+				if v < 0 {
+					above = y.at(end) + 12
+				}
+				fmt.Fprintf(&p.b, `<text class="value" text-anchor="middle" x="%s" y="%s">%s</text>`, px(at), px(above), escape(label))
 			}
 		}
 		tip, colours = append(tip, told), append(colours, b.FirstColour+i)

@@ -3,6 +3,8 @@ package report
 import (
 	"bytes"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -170,4 +172,30 @@ func FuzzHistogram(f *testing.F) {
 			t.Fatalf("%d of 3 values counted, %d edges", sum, len(counted.edges))
 		}
 	})
+}
+
+// The label of a bar is beyond its end: below a bar that points down.
+func TestLabelsOfNegativeBars(t *testing.T) {
+	b := &Bars{Title: "t", Groups: []string{"down", "up"}, Series: []BarSeries{{Name: "s", Values: []float64{-6, 2}}}}
+	drawn := b.draw()
+	places := map[string]float64{}
+	for _, m := range regexp.MustCompile(`class="value"[^>]* y="([0-9.]+)">([^<]*)<`).FindAllStringSubmatch(drawn, -1) {
+		places[m[2]], _ = strconv.ParseFloat(m[1], 64)
+	}
+	zero := regexp.MustCompile(`class="axis" d="M[0-9.]+ ([0-9.]+)H`).FindAllStringSubmatch(drawn, -1)
+	at, _ := strconv.ParseFloat(zero[len(zero)-1][1], 64)
+	if len(places) != 2 || places["-6"] <= at || places["2"] >= at {
+		t.Errorf("zero is at %v, labels are at %v", at, places)
+	}
+}
+
+// An axis that is logarithmic says so.
+func TestLogarithmicAxesSaySo(t *testing.T) {
+	h := &Histogram{Title: "t", XLabel: "run time", YLabel: "jobs", LogX: true, LogY: true, Series: []Sample{{Name: "s", Values: []float64{1, 10, 100}}}}
+	drawn := h.draw(h.count(10))
+	for _, want := range []string{">run time, logarithmic<", ">jobs, logarithmic<"} {
+		if !strings.Contains(drawn, want) {
+			t.Errorf("no %s in the picture", want)
+		}
+	}
 }

@@ -46,6 +46,7 @@ type legendEntry struct {
 // newPlot lays out the frame, fixes the axes' places and draws the grid.
 // categories, where given, replace the ticks of x.
 func newPlot(f frame, x, y *axis, categories []string) *plot {
+	f.xLabel, f.yLabel = x.describe(f.xLabel), y.describe(f.yLabel)
 	p := &plot{right: plotWidth - 20, top: 12}
 	widest := 0
 	for _, t := range y.ticks {

@@ -39,13 +39,9 @@ func (t *Table) WriteText(w io.Writer) error {
 	}
 	names := make([]string, len(t.Columns))
 	rule := make([]string, len(t.Columns))
-	width := make([]int, len(t.Columns))
+	width := t.widths()
 	for i, c := range t.Columns {
 		names[i] = c.Name
-		width[i] = utf8.RuneCountInString(clean(c.Name))
-		for _, row := range t.Rows {
-			width[i] = max(width[i], utf8.RuneCountInString(clean(row[i])))
-		}
 		rule[i] = strings.Repeat("-", width[i])
 	}
 	b := bufio.NewWriter(w)
@@ -82,15 +78,16 @@ func writeParagraph(b *bufio.Writer, s string) {
 	}
 }
 
-// WriteTables writes tables as text, with an empty line between.
-func WriteTables(w io.Writer, tables []*Table) error {
+// WriteTables writes tables as text for so many columns, 0 if nobody knows, with an empty line
+// between.
+func WriteTables(w io.Writer, tables []*Table, columns int) error {
 	for i, t := range tables {
 		if i > 0 {
 			if _, err := fmt.Fprintln(w); err != nil {
 				return err
 			}
 		}
-		if err := t.WriteText(w); err != nil {
+		if err := t.WriteFitted(w, columns); err != nil {
 			return err
 		}
 	}

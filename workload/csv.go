@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,6 +178,9 @@ func (d *csvDecoder) decode(cells []cell) *fault {
 		if err != nil {
 			d.drop()
 			return faultf(c.column, "%s: %v", col.name, err)
+		}
+		if bytes, err := strconv.ParseInt(c.text, 10, 64); err == nil && strings.Contains(col.name, "memory") && model.LacksUnit(bytes) {
+			d.note("asking for less than 1 MiB of " + col.name + ": a number without a unit is bytes, write 4GB for gigabytes")
 		}
 	}
 	if j.ID == "" {

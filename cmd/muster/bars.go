@@ -15,6 +15,8 @@ import (
 type bars struct {
 	columns int                // of the screen; 0: as wide as paper
 	fastest map[string]float64 // bytes per second, by row
+	// coloured has bars drawn in green, from 70 % on in yellow and from 90 % on in red.
+	coloured bool
 }
 
 const (
@@ -90,7 +92,21 @@ func (b *bars) row(w io.Writer, label string, part float64, words string) {
 	if full == 0 && part > 0 {
 		full = 1
 	}
-	fmt.Fprintf(w, "%-*s [%s%s] %s\n", barLabel, label, strings.Repeat("#", full), strings.Repeat("-", length-full), words)
+	drawn := strings.Repeat("#", full)
+	if b.coloured && full > 0 {
+		drawn = barColour(part) + drawn + "\x1b[0m"
+	}
+	fmt.Fprintf(w, "%-*s [%s%s] %s\n", barLabel, label, drawn, strings.Repeat("-", length-full), words)
+}
+
+func barColour(part float64) string {
+	switch {
+	case part >= 0.9:
+		return "\x1b[31m"
+	case part >= 0.7:
+		return "\x1b[33m"
+	}
+	return "\x1b[32m"
 }
 
 // moved is how many bytes programs copied in and out, and the node swapped, between two

@@ -150,14 +150,16 @@ func openTerminal(t *testing.T, columns, rows uint16) (person, terminal *os.File
 func TestTopOnATerminal(t *testing.T) {
 	before, now := atWork()
 	for _, c := range []struct {
-		name, term, want string
-		columns          uint16
+		name, term, noColour, want string
+		columns                    uint16
 	}{
-		{"narrow", "xterm", "\x1b[KGPU 0      [###--] 50.0 % in use\r", 53},
-		{"dumb", "dumb", "\nGPU 0      50.0 % in use\r", 40},
+		{"narrow", "xterm", "", "\x1b[KGPU 0      [\x1b[32m###\x1b[0m--] 50.0 % in use", 53},
+		{"without colours", "xterm", "1", "\x1b[KGPU 0      [###--] 50.0 % in use\r", 53},
+		{"dumb", "dumb", "", "\nGPU 0      50.0 % in use\r", 40},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("TERM", c.term)
+			t.Setenv("NO_COLOR", c.noColour)
 			person, terminal := openTerminal(t, c.columns, 24)
 			f := topFlags{where: whereFlags{socket: fakeNode(t, before, now)}, interval: 10 * time.Millisecond}
 			root := newTop()

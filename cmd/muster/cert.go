@@ -86,7 +86,7 @@ func newCertList() *cobra.Command {
 			for _, each := range list {
 				t.Rows = append(t.Rows, []string{each.Name, each.Serial, each.Until.UTC().Format(time.DateOnly), worthOf(each, time.Now())})
 			}
-			return t.WriteText(c.OutOrStdout())
+			return writeTable(c.OutOrStdout(), t)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

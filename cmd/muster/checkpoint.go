@@ -368,7 +368,7 @@ func adoptOrphans() error {
 // meanwhile.
 func waitForAdopted(pid int) (syscall.WaitStatus, error) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	go func() {
 		for s := range signals {

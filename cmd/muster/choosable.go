@@ -49,7 +49,7 @@ func printChoosable(c *cobra.Command, heading string, list []choosable, asJSON b
 			t.Rows = append(t.Rows, []string{"  :" + o.Name + "=" + o.Default, o.Summary})
 		}
 	}
-	return t.WriteText(c.OutOrStdout())
+	return writeTable(c.OutOrStdout(), t)
 }
 
 type (

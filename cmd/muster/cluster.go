@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"muster/model"
 	"muster/model/clusterfile"
+	"muster/report"
 )
 
 const clusterHelp = `Look at, check and convert descriptions of clusters.
@@ -59,11 +59,11 @@ func newClusterList() *cobra.Command {
 			if asJSON {
 				return printJSON(c, map[string]any{"presets": clusterfile.Presets()})
 			}
-			table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			t := &report.Table{Columns: columns("<Cluster", "<What it is")}
 			for _, p := range clusterfile.Presets() {
-				fmt.Fprintf(table, "%s\t%s\n", p.Name, p.Summary)
+				t.Rows = append(t.Rows, []string{p.Name, p.Summary})
 			}
-			return table.Flush()
+			return writeTable(c.OutOrStdout(), t)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
@@ -114,10 +114,11 @@ remedy, and the exit status is 1.`,
 			for _, path := range args {
 				cluster, err := clusterfile.ReadFile(path)
 				if err != nil {
-					fmt.Fprintln(c.ErrOrStderr(), err)
+					fmt.Fprintln(c.ErrOrStderr(), plainly(err))
 					bad++
 					continue
 				}
+				tellDoubts(c.ErrOrStderr(), path, cluster)
 				fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", path, summary(cluster))
 			}
 			if bad > 0 {
@@ -125,6 +126,13 @@ remedy, and the exit status is 1.`,
 			}
 			return nil
 		},
+	}
+}
+
+// tellDoubts says what in a description of a cluster is probably a slip.
+func tellDoubts(w io.Writer, name string, c *model.Cluster) {
+	for _, d := range clusterfile.Doubts(c) {
+		fmt.Fprintf(w, "%s: %s\n", name, d)
 	}
 }
 

@@ -139,7 +139,7 @@ func (f *whereFlags) printAll(c *cobra.Command, asJSON bool, of func(i int, n *s
 		return printJSON(c, s)
 	}
 	s.sayMissing(c.ErrOrStderr())
-	return s.table(of).WriteText(c.OutOrStdout())
+	return writeTable(c.OutOrStdout(), s.table(of))
 }
 
 // sayMissing says which nodes have no status, a line each.
@@ -224,11 +224,11 @@ func writeClusterAtWork(w io.Writer, now, before *clusterStatus) error {
 		}
 		return deviceTable(s, earlier, false)
 	})
-	if err := devices.WriteText(w); err != nil {
+	if err := writeTable(w, devices.Without("SPEED", "BUSY")); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	return now.answering().table(func(_ int, s *status.Node) *report.Table { return clientTable(s, false) }).WriteText(w)
+	return writeTable(w, now.answering().table(func(_ int, s *status.Node) *report.Table { return busyClientTable(s) }))
 }
 
 // answering are the nodes that have a status.

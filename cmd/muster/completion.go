@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"muster/model"
 )
@@ -24,6 +25,31 @@ fish:
   muster completion fish > ~/.config/fish/completions/muster.fish
 
 It takes effect in the next shell.`
+
+// completeWords has the shell show what a flag takes without the marks around its placeholder.
+func completeWords(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+}
+
+// completeOne offers names of which one is chosen.
+func completeOne(list func() []choosable) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, e := range list() {
+			names = append(names, e.name+"\t"+e.summary)
+		}
+		return names, cobra.ShellCompDirectiveDefault // a file of a script may be named, too
+	}
+}
+
+// nodePolicies are what muster node --policy takes.
+func nodePolicies() []choosable {
+	return []choosable{
+		{name: "fcfs", summary: "programs that came first are next"},
+		{name: "sjf", summary: "the shortest GPU phase first"},
+		{name: "credit", summary: "users below their fair share first"},
+	}
+}
 
 var shells = []string{"bash", "zsh", "fish"}
 

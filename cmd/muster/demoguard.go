@@ -60,9 +60,6 @@ func (f *demoFlags) guard(c *cobra.Command) error {
 	}
 }
 
-// exitInterrupted is the exit status of a demonstration that somebody ended early.
-const exitInterrupted = 128 + int(syscall.SIGINT)
-
 // demoSignals are those that end the demonstration early.
 var demoSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 

@@ -76,7 +76,7 @@ func (f *demoNodeFlags) run(c *cobra.Command) error {
 		return err
 	}
 	out := c.OutOrStdout()
-	if err := shared.table().WriteText(out); err != nil {
+	if err := writeTable(out, shared.table()); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d programs that had %s at a time on %s of GPU memory: all results right.\n", len(demoPrograms), briefSize(shared.peak), briefSize(shared.memory))

@@ -62,7 +62,7 @@ their numbers are kept, and muster device resume brings them back.`,
 				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return deviceTable(s, nil, true).WriteText(c.OutOrStdout())
+			return writeTable(c.OutOrStdout(), deviceTable(s, nil, true))
 		},
 	}
 	f.common(c)

@@ -220,5 +220,5 @@ func writeElementTable(w io.Writer, s *status.Node) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return t.WriteText(w)
+	return writeTable(w, t)
 }

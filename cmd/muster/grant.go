@@ -312,7 +312,7 @@ func (f *grantFlags) print(c *cobra.Command, answer *status.Grants, err error) e
 			t.Rows = append(t.Rows, []string{g.ID, g.User, strconv.Itoa(d.Device), d.Name, memory, briefSize(d.Allocated), strconv.Itoa(d.Clients), limit, expires})
 		}
 	}
-	return t.WriteText(c.OutOrStdout())
+	return writeTable(c.OutOrStdout(), t)
 }
 
 // runGranted runs the program on the devices of a grant.

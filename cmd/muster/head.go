@@ -124,6 +124,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
 	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
 	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	completeFlag(c, "policy", completeOne(policies))
 	c.AddCommand(newHeadSnapshot())
 	return c
 }

@@ -99,7 +99,7 @@ func (f *historyFlags) run(c *cobra.Command) error {
 	if f.noHeader {
 		return writeColumns(c.OutOrStdout(), nil, t.Rows, -1)
 	}
-	return t.WriteText(c.OutOrStdout())
+	return writeTable(c.OutOrStdout(), t)
 }
 
 // columns are the fields that are wanted.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -20,6 +21,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitInterrupted is what a shell makes of a command that SIGINT ended.
+	exitInterrupted = 130
 )
 
 // exitStatus is an error that says nothing: muster run ends as its program did.
@@ -34,6 +37,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	root.SetArgs(args)
 	if cmd, err := checkCommand(root, args); err != nil {
 		return fail(stderr, cmd, err, true)
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		eachCommand(root, completeWords)
 	}
 	// Cobra finds wrong usage before it runs a command; after that it is failure.
 	running := false

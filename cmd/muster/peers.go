@@ -60,14 +60,14 @@ func peersOf(s *status.Node) peerDocument {
 func writePeers(w io.Writer, s *status.Node) error {
 	if len(s.Peers) == 0 {
 		fmt.Fprintf(w, "node %s borrows of no others (peers in its configuration)\n", s.Node)
-	} else if err := peerTable(s).WriteText(w); err != nil {
+	} else if err := writeTable(w, peerTable(s)); err != nil {
 		return err
 	}
 	if len(s.Lent) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return lentTable(s).WriteText(w)
+	return writeTable(w, lentTable(s))
 }
 
 // peerTable lists those from which a node borrows.

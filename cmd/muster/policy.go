@@ -86,11 +86,12 @@ func newPolicyList() *cobra.Command {
 
 func newPolicyShow() *cobra.Command {
 	return &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Print a script that comes with Muster, or the settings of a policy",
-		Long:    "Print a script that comes with Muster, to begin your own with, or what a built-in policy does and its settings.",
-		Example: "  muster policy show easy.star > mine.star\n  muster policy show conservative",
-		Args:    oneArgument("the name of a policy"),
+		Use:               "show NAME",
+		Short:             "Print a script that comes with Muster, or the settings of a policy",
+		Long:              "Print a script that comes with Muster, to begin your own with, or what a built-in policy does and its settings.",
+		Example:           "  muster policy show easy.star > mine.star\n  muster policy show conservative",
+		Args:              oneArgument("the name of a policy"),
+		ValidArgsFunction: completeOne(policies),
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, p := range policies() {
 				if p.name == args[0] {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -15,68 +14,6 @@ import (
 	"muster/report"
 	"muster/wire/status"
 )
-
-func newPs() *cobra.Command {
-	var f whereFlags
-	var asJSON, long bool
-	c := &cobra.Command{
-		Use:   "ps [-l] [--socket ADDRESS | --cluster | --node NAME] [--json]",
-		Short: "List the programs that a node serves, or all nodes of the cluster",
-		Long: `List the clients of a node: a program has one for each device that it uses.
-
-STATE is unqueued before it wanted a device, ready while it waits for one, assigned
-while it has one, waiting when it had to leave or let go, failed after a fault.
-CLASS is latency or batch (docs/sharing.md). RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
-often it got a device, WAITED how long it waited for that; TURN how long it has been on
-its device and how long it may stay there while others wait that do not fit; PREEMPTED how often it had
-to make room for others; SWAPS how often its memory was moved off a device; MOVES how
-often it went on on another device, because a faster one had fallen idle, somebody said
-so (muster move) or its device was drained. A client is parked while it waits and every
-device that could hold it is drained or lost, and away while its worker has not come to
-a node that was started again.
-
-With -l there are also WEIGHT and PRIORITY; TURNS, how many of its turns ended because
-others waited, LONGEST, the longest of its waits, MOVING, how long moving its memory took,
-and HELD, how long its kernels were held back for programs of class latency; MPS, whether it shares its GPU under MPS (shared), runs by itself what it had in flight
-at a fault (suspect), waits to go back (cleared), or shares nothing (apart), and SHARE, the
-most of the multiprocessors that it may use there; WORKER, the number of the process that serves the client, and
-REBUILDS, how often that process ended before the program did and another one took its
-place; RAN ON, how many kernels ran on which device. GPU counts kernels as they run, told each quarter of a second.
-
-DEVICE has the node that lends the device (0 A at n2). A program whose launches are
-mapped (docs/mapping.md) has all devices there on which its kernels ran, with how many:
-0 A (30) +1 (20). Below the table, a line for each node says what is borrowed of it
-or lent to it (muster peers has more), and how many bytes went there and came back.` + whereHelp,
-		Example: "  muster ps\n  muster ps -l\n  muster ps --cluster\n  muster ps --node n3 --json",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			if f.cluster {
-				return f.printAll(c, asJSON, func(_ int, s *status.Node) *report.Table { return clientTable(s, long) })
-			}
-			s, err := f.one(c.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(c, s)
-			}
-			printProblems(c.ErrOrStderr(), s)
-			if err := clientTable(s, long).WriteText(c.OutOrStdout()); err != nil {
-				return err
-			}
-			if err := writeLoans(c.OutOrStdout(), s); err != nil {
-				return err
-			}
-			return writeElementTable(c.OutOrStdout(), s)
-		},
-	}
-	f.add(c)
-	c.Flags().BoolVarP(&long, "long", "l", false, "show turns, workers and rebuilds too")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
-	return c
-}
 
 func newDevices() *cobra.Command {
 	var socket, name string
@@ -112,7 +49,7 @@ jobs hold of their memory, and which jobs these are.` + askHelp,
 				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems, MPS: s.MPS})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			if err := deviceTable(s, nil, false).WriteText(c.OutOrStdout()); err != nil || s.MPS == nil {
+			if err := writeTable(c.OutOrStdout(), deviceTable(s, nil, false)); err != nil || s.MPS == nil {
 				return err
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), "MPS:", s.MPS)
@@ -137,50 +74,6 @@ func printProblems(w io.Writer, s *status.Node) {
 
 func nodeFlag(c *cobra.Command, socket *string) {
 	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
-}
-
-// clientTable lists clients; the long form has what their workers are.
-func clientTable(s *status.Node, long bool) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<CLASS", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
-		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">TURN", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
-	if long {
-		t.Columns = append(t.Columns, columns(">WEIGHT", ">PRIORITY", ">TURNS", ">LONGEST", ">MOVING", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
-	}
-	for _, c := range s.Clients {
-		device := "-"
-		if c.Device != nil {
-			device = fmt.Sprint(*c.Device)
-			if uint(*c.Device) < uint(len(s.Devices)) { // a node may say anything
-				device += " " + s.Devices[*c.Device].Name
-				if lender := s.Devices[*c.Device].Lender; lender != "" {
-					device += " at " + lender
-				}
-			}
-			device += furtherOf(s, c)
-		}
-		state := c.State
-		if c.Parked {
-			state += " (parked)"
-		}
-		if c.Away {
-			state += " (away)"
-		}
-		row := []string{
-			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), orDash(c.Class), device, state,
-			briefSize(c.Allocated), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit),
-			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime), turnOf(c),
-			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), fmt.Sprint(c.Moves.Total()), briefTime(c.Since),
-		}
-		if long {
-			worker := "-"
-			if c.Worker != 0 {
-				worker = fmt.Sprint(c.Worker)
-			}
-			row = append(row, fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), fmt.Sprint(c.Turns), briefTime(c.LongestWait), briefTime(c.MoveTime), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds), orDash(ranOn(c)))
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
 }
 
 // furtherOf names the devices on which kernels of a mapped client run beside that of its lease, with how

@@ -403,7 +403,7 @@ func runToEnd(ctx context.Context, x *simt.Execution, pause func() error) error 
 			return err
 		}
 		if ctx.Err() != nil {
-			return errors.New("interrupted: the kernel had not ended")
+			return interruptedf("the kernel had not ended")
 		}
 		if err := pause(); err != nil {
 			return err

@@ -110,13 +110,13 @@ func watch(c *cobra.Command, every time.Duration, times int, show func(io.Writer
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
-	quit := make(chan struct{})
+	keys := make(chan string)
 	if live {
 		if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
 			defer terminal.Close()
 			if restore, err := singleKeys(terminal); err == nil {
 				defer restore()
-				go waitForQuit(terminal, quit)
+				go readKeys(terminal, keys)
 			}
 		}
 		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
@@ -139,8 +139,10 @@ func watch(c *cobra.Command, every time.Duration, times int, show func(io.Writer
 		case <-time.After(every):
 		case <-stop:
 			return nil
-		case <-quit:
-			return nil
+		case key := <-keys:
+			if key == "q" {
+				return nil
+			}
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +50,7 @@ as the paper, but 3 when all of it is made at once, without --figure, --table an
 --machine; --runs 7 makes 7 of all.
 
 Ctrl-C ends an experiment; one that can shows what it has by then, says what is
-missing, and ends with status 1. A second Ctrl-C ends it at once.`
+missing, and ends with status 130. A second Ctrl-C ends it at once.`
 
 type reproduceFlags struct {
 	seed         uint64
@@ -66,10 +65,10 @@ type reproduceFlags struct {
 func newReproduce() *cobra.Command {
 	var f reproduceFlags
 	c := &cobra.Command{
-		Use:   "reproduce NAME [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE] [flags of NAME]",
+		Use:   "reproduce {NAME | list} [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE] [flags of NAME]",
 		Short: "Reproduce a paper's experiments, with its numbers beside ours",
 		Long:  reproduceHelp,
-		Example: `  muster reproduce --list
+		Example: `  muster reproduce list
   muster reproduce tsubame --html tsubame.html
   muster reproduce tsubame --runs 1 --days 30 --json
   muster reproduce noderuntime --figure 3-9,3-10 --runs 3
@@ -78,13 +77,14 @@ func newReproduce() *cobra.Command {
 		Args:              f.arguments,
 		ValidArgsFunction: completeExperiments,
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.list {
+			if f.list || args[0] == "list" {
 				return listExperiments(c, f.asJSON)
 			}
 			return f.run(c, args[0])
 		},
 	}
 	c.Flags().BoolVar(&f.list, "list", false, "list the experiments")
+	_ = c.Flags().MarkHidden("list") // muster reproduce list, as elsewhere
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "the first `seed`; the others follow it")
 	c.Flags().IntVar(&f.runs, "runs", 0, "how many seeds to try (default: as many as the experiment says)")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
@@ -154,7 +154,7 @@ func (f *reproduceFlags) arguments(c *cobra.Command, args []string) error {
 	if f.list {
 		return noArguments(c, args)
 	}
-	return oneArgument("the name of an experiment: muster reproduce --list lists them")(c, args)
+	return oneArgument("the name of an experiment: muster reproduce list lists them")(c, args)
 }
 
 func completeExperiments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -196,11 +196,11 @@ func listExperiments(c *cobra.Command, asJSON bool) error {
 		}
 		return printJSON(c, map[string]any{"experiments": list})
 	}
-	table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	t := &report.Table{Columns: columns("<Experiment", "<What it reproduces")}
 	for _, e := range all.Experiments {
-		fmt.Fprintf(table, "%s\t%s\n", e.Name, e.Summary)
+		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
 	}
-	return table.Flush()
+	return writeTable(c.OutOrStdout(), t)
 }
 
 // helpExperiment tells about one experiment.
@@ -275,7 +275,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 		return err
 	}
 	if result.Partial != "" {
-		return fmt.Errorf("interrupted: what was printed is a part of it; missing: %s", result.Partial)
+		return interruptedf("what was printed is a part of it; missing: %s", result.Partial)
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map
 	case errors.As(err, &usage):
 		return nil, usageErrorf("%v", err)
 	case err != nil && ctx.Err() != nil:
-		return nil, errors.New("interrupted: nothing was written")
+		return nil, interruptedf("nothing was written")
 	}
 	return result, err
 }
@@ -339,7 +339,7 @@ func writeResult(w io.Writer, e *exp.Experiment, r *exp.Result) error {
 	}
 	for _, t := range tables {
 		fmt.Fprintln(w)
-		if err := t.WriteText(w); err != nil {
+		if err := writeTable(w, t); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"muster/report"
 )
 
-// An experiment that is interrupted shows what it has; the status is that of a
-// failure, and the reason is told.
+// An experiment that is interrupted shows what it has; the status is 130,
+// and the reason is told.
 func TestPartialResultIsShown(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

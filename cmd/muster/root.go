@@ -101,7 +101,8 @@ func group(root *cobra.Command) {
 const rootHelp = `Muster turns the GPUs of a cluster into one pool.
 
 Data goes to standard output, everything else to standard error. The exit status
-is 0 when done, 1 when something failed, 2 when the command was used wrongly.
+is 0 when done, 1 when something failed (a file that is not there, too), 2 when the
+command was used wrongly, and 130 when Ctrl-C ended it.
 
 Every flag can be set in the environment: MUSTER_, the command and the flag in
 capitals, joined by underscores. MUSTER_CLUSTER_SHOW_JSON=true stands for
@@ -182,7 +183,11 @@ func usageErrorf(format string, args ...any) error {
 
 // fail prints what went wrong and returns the exit status.
 func fail(stderr io.Writer, c *cobra.Command, err error, wrongUsage bool) int {
-	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
+	fmt.Fprintf(stderr, "%s: %s\n", c.CommandPath(), plainly(err))
+	var stopped *interruptedError
+	if errors.As(err, &stopped) {
+		return exitInterrupted
+	}
 	var usage *usageError
 	if !wrongUsage && !errors.As(err, &usage) {
 		return exitFailed

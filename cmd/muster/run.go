@@ -139,6 +139,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
 	flags.StringVar(&f.share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
 	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
+	completeFlag(c, "mapping", completeOne(mappers))
 	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
 	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
 	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")
@@ -544,10 +545,20 @@ func describeDevices(devices []status.Device) string {
 	return strings.Join(parts, ", ")
 }
 
+// notify catches signals, but those that this process was started to ignore: they stay ignored, here
+// and in the programs that it starts, as nohup and shells that start a job in the background want it.
+func notify(caught chan<- os.Signal, signals ...os.Signal) {
+	for _, s := range signals {
+		if !signal.Ignored(s) {
+			signal.Notify(caught, s)
+		}
+	}
+}
+
 // runChild runs the program and passes signals on.
 func runChild(path string, args, environment []string) (*os.ProcessState, error) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
+	notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
 	defer signal.Stop(signals)
 	// The program must not outlive us. The system ties it to the thread that
 	// started it, so that thread must stay.
@@ -598,9 +609,10 @@ func fromTerminal(s os.Signal) bool {
 }
 
 // dieBy ends this process by a signal. Go has handlers of its own for some, and
-// a new program has none, so a shell takes this one's place.
+// a new program has none, so a shell takes this one's place. Where the signal is ignored the exit
+// status says what it would have said.
 func dieBy(s syscall.Signal) {
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	signal.Reset()
-	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$", int(s))}, os.Environ())
+	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$; exit %d", int(s), 128+int(s))}, os.Environ())
 }

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -177,6 +175,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
 	source, err := f.source(c.InOrStdin())
 	if err != nil {
 		return err
@@ -206,7 +205,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 		}
 		return wl.Jobs, nil
 	}
-	recorders := simpage.Record(sweep, f.html != "", f.jobsCSV != "")
+	recorders := simpage.Record(sweep, f.html != "", f.jobsCSV != "" || f.why != "")
 	runs, err := f.runRecorded(c, sweep)
 	if err != nil {
 		return err
@@ -216,6 +215,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
 	study.Asked = f.asked(first, sweep)
+	study.Start = first.Start
 	study.Command = commandLine(c)
 	tellImpossible(c.ErrOrStderr(), study)
 	if err := f.write(c, study); err != nil {
@@ -318,7 +318,7 @@ var priorityLimit = wholefile.Limit{Bytes: priorityfile.MaxBytes, Remedy: "is it
 func readPriorities(file string) (*priority.Config, error) {
 	text, err := priorityLimit.ReadFile(file)
 	if err != nil {
-		return nil, usageErrorf("--priority: %v", err)
+		return nil, fmt.Errorf("--priority: %w", err)
 	}
 	return priorityfile.Read(text, file)
 }
@@ -348,14 +348,7 @@ func (f *simFlags) loadCluster() (*model.Cluster, error) {
 	if f.cluster == "" {
 		return nil, usageErrorf("say which cluster: --cluster FILE, or a name that muster cluster list lists")
 	}
-	c, err := clusterfile.Load(f.cluster)
-	if err == nil {
-		return c, nil
-	}
-	if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
-		return nil, usageErrorf("--cluster: %v", err)
-	}
-	return nil, err
+	return clusterfile.Load(f.cluster)
 }
 
 // source gives the workload of each seed.
@@ -414,11 +407,8 @@ func checkFolder(file string) error {
 		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
 	info, err := os.Stat(filepath.Dir(file))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s cannot be written: %w", file, err)
-	case !info.IsDir():
-		return fmt.Errorf("%s cannot be written: %s is no folder", file, filepath.Dir(file))
+	if err != nil || !info.IsDir() {
+		return cannotWrite(file, err)
 	}
 	return nil
 }
@@ -503,7 +493,7 @@ func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run 
 	runs, err := run(ctx)
 	bar.Done()
 	if err != nil && ctx.Err() != nil {
-		err = errors.New("interrupted: nothing was written")
+		err = interruptedf("nothing was written")
 	}
 	return runs, err
 }
@@ -603,7 +593,7 @@ func writeStudy(w io.Writer, s *simpage.Study) error {
 				return err
 			}
 		}
-		if err := t.WriteText(w); err != nil {
+		if err := writeTable(w, t); err != nil {
 			return err
 		}
 	}

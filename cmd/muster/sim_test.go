@@ -27,8 +27,8 @@ func checkInterrupted(t *testing.T, folder string, args ...string) {
 	if err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Fatalf("got the error %v", err)
 	}
-	if status := fail(&stderr, c, err, false); status != exitFailed {
-		t.Errorf("the exit status is %d, want %d", status, exitFailed)
+	if status := fail(&stderr, c, err, false); status != exitInterrupted {
+		t.Errorf("the exit status is %d, want %d", status, exitInterrupted)
 	}
 	if stdout.Len() > 0 {
 		t.Errorf("it printed %q", stdout.String())

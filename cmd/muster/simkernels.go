@@ -352,9 +352,6 @@ func parseMappers(list string) ([]string, error) {
 func (f *simKernelsFlags) loadCluster() (*model.Cluster, error) {
 	c, err := clusterfile.Load(f.cluster)
 	if err != nil {
-		if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
-			return nil, usageErrorf("--cluster: %v", err)
-		}
 		return nil, err
 	}
 	if c.TotalGPUs() == 0 {
@@ -478,7 +475,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kerne
 		input.Cluster, input.Workload, input.Hold, input.Send = f.cluster, f.workload, f.hold, f.send
 		err = printJSON(c, s.Document(input))
 	} else {
-		err = report.WriteTables(c.OutOrStdout(), s.Tables())
+		err = report.WriteTables(c.OutOrStdout(), s.Tables(), columnsOf(c.OutOrStdout()))
 		if err == nil {
 			err = s.WriteExplained(c.OutOrStdout())
 		}

@@ -42,5 +42,5 @@ func listPhased(c *cobra.Command, asJSON bool) error {
 	for i, o := range list[0].Options {
 		settings.Rows = append(settings.Rows, []string{":" + o.Name, o.Default, list[len(list)-1].Options[i].Default, o.Summary})
 	}
-	return report.WriteTables(c.OutOrStdout(), []*report.Table{names, settings})
+	return report.WriteTables(c.OutOrStdout(), []*report.Table{names, settings}, columnsOf(c.OutOrStdout()))
 }

@@ -55,6 +55,7 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.policy, "policy", "easy", "the `policy`, as muster policy list has it, or the file of a script")
+	completeFlag(c, "policy", completeOne(policies))
 	flags.StringVar(&f.rest, "rest", "", "slurmrestd's `address`, as http://127.0.0.1:6820 (default: everything goes through scontrol)")
 	flags.StringVar(&f.user, "rest-user", "root", "whose token it is, a `user`")
 	flags.StringVar(&f.tokenFile, "token-file", "", "a `file` with slurmrestd's token (default: scontrol makes one)")

@@ -69,7 +69,7 @@ func (f *traceFlags) trace(c *cobra.Command, args []string) error {
 	}
 	out, err := os.Create(f.output)
 	if err != nil {
-		return fmt.Errorf("the timeline cannot be written: %w", err)
+		return cannotWrite(f.output, err)
 	}
 	defer out.Close()
 	folder, err := os.MkdirTemp("", "muster-trace-")

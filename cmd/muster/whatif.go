@@ -57,6 +57,7 @@ func newWhatIf() *cobra.Command {
 	flags.BoolVar(&f.now, "now", false, "have the head simulate now, and wait for it (administrators)")
 	flags.StringVar(&f.html, "html", "", "write a page to this `file`")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	completeFlag(c, "policy", completePolicies)
 	return c
 }
 
@@ -153,12 +154,12 @@ func (f *whatifFlags) print(c *cobra.Command, w *api.WhatIf) error {
 		if i > 0 {
 			fmt.Fprintln(c.OutOrStdout())
 		}
-		if err := whatifpage.Figures(p, time.Local).WriteText(c.OutOrStdout()); err != nil {
+		if err := writeTable(c.OutOrStdout(), whatifpage.Figures(p, time.Local)); err != nil {
 			return err
 		}
 		if f.users {
 			fmt.Fprintln(c.OutOrStdout())
-			if err := whatifpage.Users(p, shownUsers).WriteText(c.OutOrStdout()); err != nil {
+			if err := writeTable(c.OutOrStdout(), whatifpage.Users(p, shownUsers)); err != nil {
 				return err
 			}
 		}

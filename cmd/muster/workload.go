@@ -44,8 +44,28 @@ func newWorkload() *cobra.Command {
   muster workload convert -o log.swf.gz sacct.txt
   muster workload gen general --set jobs=1000 -o jobs.csv`,
 	}
-	c.AddCommand(newWorkloadGen(), newWorkloadConvert(), newWorkloadDescribe())
+	c.AddCommand(newWorkloadList(), newWorkloadGen(), newWorkloadConvert(), newWorkloadDescribe())
 	return c
+}
+
+func newWorkloadList() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "list [--json]",
+		Short:   "List the generators of logs, and their parameters",
+		Long:    "List the generators of synthetic logs, with their parameters, what these are by default, and what they mean.",
+		Example: "  muster workload list",
+		RunE:    func(c *cobra.Command, _ []string) error { return listGenerators(c, asJSON) },
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func listGenerators(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return printJSON(c, map[string]any{"generators": workload.Generators()})
+	}
+	return writeGenerators(c.OutOrStdout())
 }
 
 func newWorkloadGen() *cobra.Command {
@@ -54,16 +74,16 @@ func newWorkloadGen() *cobra.Command {
 	var format, out string
 	var list, asJSON bool
 	c := &cobra.Command{
-		Use:   "gen NAME [--set key=value ...] [--seed S] [--format swf|csv] [-o FILE]",
+		Use:   "gen NAME [--set key=value ...] [--seed S] [--to swf|csv] [-o FILE]",
 		Short: "Make a synthetic log",
 		Long: `Make a synthetic log with the generator NAME. The same parameters and seed give
 the same bytes on every machine, and the log's header says what they were.
 
 The log goes to standard output, or to the file that -o names: gzipped where it
 ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
-		Example: `  muster workload gen --list
+		Example: `  muster workload list
   muster workload gen congested --seed 7 -o congested.swf.gz
-  muster workload gen general --set jobs=1000 --set gpu_mix=1:1 --format csv`,
+  muster workload gen general --set jobs=1000 --set gpu_mix=1:1 --to csv`,
 		Args:              cobra.ArbitraryArgs, // --list takes none
 		ValidArgsFunction: completeGenerators,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -71,15 +91,12 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 				if len(args) > 0 {
 					return usageErrorf("%q is one argument too many: --list lists all generators", args[0])
 				}
-				if asJSON {
-					return printJSON(c, map[string]any{"generators": workload.Generators()})
-				}
-				return writeGenerators(c.OutOrStdout())
+				return listGenerators(c, asJSON)
 			}
 			if asJSON {
 				return usageErrorf("--json goes with --list: logs are written as swf or csv")
 			}
-			if err := oneArgument("the name of a generator; --list lists them")(c, args); err != nil {
+			if err := oneArgument("the name of a generator: muster workload list lists them")(c, args); err != nil {
 				return err
 			}
 			to, err := outputFormat(format, out)
@@ -107,7 +124,11 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "with --list: print one JSON document")
 	c.Flags().StringArrayVar(&settings, "set", nil, "set a parameter: `key=value`; may be given several times")
 	c.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn at random")
-	c.Flags().StringVar(&format, "format", "", "swf or csv (default: by the ending of the file, else swf)")
+	c.Flags().StringVar(&format, "to", "", "swf or csv (default: by the ending of the file, else swf)")
+	c.Flags().StringVar(&format, "format", "", "the same as --to")
+	for _, older := range []string{"list", "json", "format"} { // muster workload list, and --to, as elsewhere
+		_ = c.Flags().MarkHidden(older)
+	}
 	c.Flags().StringVarP(&out, "output", "o", "", "write to this `file`, gzipped where it ends in .gz")
 	return c
 }
@@ -241,7 +262,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	}
 	f, err := os.Create(partial)
 	if err != nil {
-		return err
+		return cannotWrite(path, err)
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())

@@ -138,9 +138,9 @@ func unknownWorkload(arg, name string) error {
 	}
 	known := workloadNames()
 	if near := model.Nearest(name, known); near != "" {
-		return usageErrorf("there is no file and no workload called %q: did you mean %s?", name, near)
+		return fmt.Errorf("there is no file and no workload called %q: did you mean %s?", name, near)
 	}
-	return usageErrorf("there is no file and no workload called %q: workloads are %s", name, strings.Join(known, ", "))
+	return fmt.Errorf("there is no file and no workload called %q: workloads are %s", name, strings.Join(known, ", "))
 }
 
 // workloadNames are the names that stand where a log can.

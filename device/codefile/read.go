@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"muster/ptx"
@@ -40,6 +41,10 @@ func Stream(name string, r io.Reader) *File { return &File{name: name, r: r, Siz
 // Open opens a file, which the caller closes.
 func Open(path string) (f *File, file io.Closer, err error) {
 	opened, err := os.Open(path)
+	var wrong *fs.PathError
+	if errors.As(err, &wrong) { // who named the file need not read which system call failed
+		return nil, nil, fmt.Errorf("%s: %w", path, wrong.Err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

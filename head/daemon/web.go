@@ -146,4 +146,5 @@ func (d *daemon) writeMetrics(w io.Writer, info api.Cluster) {
 	} {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %v\n", v.name, v.help, v.name, v.kind, v.name, v.value)
 	}
+	status.WriteBuild(w)
 }

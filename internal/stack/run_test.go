@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -89,6 +90,9 @@ func TestRunSignals(t *testing.T) {
 			w := newWorld(t)
 			way := options(w)
 			for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT} {
+				if signal.Ignored(s) {
+					continue // as SIGHUP under nohup: a shell cannot trap what it was started to ignore
+				}
 				p := w.launchWith(way, "/bin/sh", "-c", fmt.Sprintf("trap 'echo caught; exit 7' %d; echo waiting; while :; do sleep 0.01; done", int(s)))
 				p.says("waiting")
 				_ = p.cmd.Process.Signal(s)
@@ -102,6 +106,11 @@ func TestRunSignals(t *testing.T) {
 				if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != s {
 					t.Errorf("%v: muster run ended with %v", s, p.cmd.ProcessState)
 				}
+			}
+			// What muster run was started to ignore, the program ignores too: nohup muster run.
+			nohup := append([]string{"-c", `trap '' HUP; exec "$@"`, "sh", made("muster"), "run"}, way...)
+			if got := w.execute("/bin/sh", append(nohup, "--", "/bin/sh", "-c", "kill -HUP $$; exit 7")...).wait(); got != 7 {
+				t.Errorf("under nohup the program ended with %d", got)
 			}
 			p := w.launchWith(way, made("small"), "hold", "1000") // one that has a client
 			p.says("holding")

@@ -122,7 +122,7 @@ func makeOwn(dir string, mode fs.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
-var errLocked = errors.New("another process has it: there may be one agent a spool")
+var errLocked = errors.New("another node of this machine has it: give each a folder of its own, with --spool DIR")
 
 // lockFile opens a file and locks it for as long as it is open.
 func lockFile(path string) (*os.File, error) {

@@ -90,7 +90,7 @@ func (s *Study) why(r *Run, job int) string {
 	var lines [][2]string
 	for _, w := range r.Result.Watched {
 		if w.Job == job {
-			lines = append(lines, [2]string{clock(w.At), w.Text})
+			lines = append(lines, [2]string{s.clock(w.At), w.Text})
 		}
 	}
 	if extra := len(lines) - maxReasons; extra > 0 {
@@ -98,18 +98,18 @@ func (s *Study) why(r *Run, job int) string {
 		between := [2]string{"...", fmt.Sprintf("%d more reasons; --json has all", extra)}
 		lines = slices.Concat(lines[:half], [][2]string{between}, lines[len(lines)-half:])
 	}
-	asked := [][2]string{{clock(j.Submit), "submitted: " + Words(&j.Request)}}
+	asked := [][2]string{{s.clock(j.Submit), "submitted: " + Words(&j.Request)}}
 	for i := range j.Alternatives {
 		asked = append(asked, [2]string{"", fmt.Sprintf("or alternative %d: %s", i+1, Words(&j.Alternatives[i]))})
 	}
 	lines = slices.Insert(lines, 0, asked...)
 	switch o.State {
 	case sim.Finished:
-		lines = append(lines, [2]string{clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
+		lines = append(lines, [2]string{s.clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
 	case sim.Lost:
-		lines = append(lines, [2]string{clock(o.End), "lost, after running for " + report.Duration((o.End - o.Start).Seconds())})
+		lines = append(lines, [2]string{s.clock(o.End), "lost, after running for " + report.Duration((o.End - o.Start).Seconds())})
 	case sim.Killed:
-		lines = append(lines, [2]string{clock(o.End), "killed at its wall time of " + model.FormatDuration(j.As(int(o.Alternative)).WallTime)})
+		lines = append(lines, [2]string{s.clock(o.End), "killed at its wall time of " + model.FormatDuration(j.As(int(o.Alternative)).WallTime) + r.slowedBy(job)})
 	}
 	width := 0
 	for _, l := range lines {
@@ -128,7 +128,16 @@ func alternative(j *model.Job, o *sim.Outcome) string {
 	return fmt.Sprintf("alternative %d: %s", o.Alternative, Words(&j.Alternatives[o.Alternative-1]))
 }
 
-// clock writes an instant, to the second.
+// clock writes an instant, to the second, as reasons and steps name it; behind it the date and time
+// where the log has them.
+func (s *Study) clock(at time.Duration) string {
+	if s.Start.IsZero() {
+		return clock(at)
+	}
+	return clock(at) + s.Start.Add(at).Round(time.Second).Format(" (2006-01-02 15:04:05)")
+}
+
+// clock writes an instant after the beginning of the log, to the second.
 func clock(at time.Duration) string { return model.FormatDuration(at.Round(time.Second)) }
 
 // Words says what a request asks for.
@@ -227,4 +236,29 @@ func jobRow(r *Run, job int) []string {
 func seconds(d time.Duration) string {
 	text := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// slowedBy says what made a job that was killed run longer than in its log: the slowest of its GPUs,
+// and those that it borrowed. It is "" where the job had its wall time without that, or where nobody
+// watched the run.
+func (r *Run) slowedBy(job int) string {
+	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
+	asked := j.As(int(o.Alternative))
+	if asked.Run >= asked.WallTime {
+		return ": it runs for " + report.Duration(asked.Run.Seconds()) + " in the log"
+	}
+	if r.Recorder == nil {
+		return ""
+	}
+	var why []string
+	if name, speed := r.Recorder.slowest(job); speed < 1 {
+		why = append(why, fmt.Sprintf("%s has %s of the speed that the log's run times stand for", name, report.Number(speed)))
+	}
+	if lenders, count := r.Recorder.Lenders(job); count > 0 {
+		why = append(why, "GPUs of "+lenders+" were borrowed over the network")
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %s; in the log it runs for %s", strings.Join(why, ", and "), report.Duration(asked.Run.Seconds()))
 }

@@ -1,6 +1,7 @@
 package simpage
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
@@ -346,4 +347,21 @@ func (l *lane) give(s span) {
 	if i := slices.Index(l.taken, s); i >= 0 {
 		l.taken = slices.Delete(l.taken, i, i+1)
 	}
+}
+
+// slowest names the slowest of a job's GPUs, with its speed; 1 where the job has none.
+func (r *Recorder) slowest(job int) (name string, speed float64) {
+	speed = 1
+	if job >= len(r.held) {
+		return "", speed
+	}
+	h := &r.held[job]
+	for i, d := range r.devices[h.firstDevice:][:h.devices] {
+		node := &r.cluster.Nodes[d.Node]
+		kind := &r.cluster.GPUTypes[node.GPUs[d.Device]]
+		if i == 0 || kind.Speed < speed {
+			name, speed = fmt.Sprintf("GPU %s:%d (%s)", node.Name, d.Device, kind.Name), kind.Speed
+		}
+	}
+	return name, speed
 }

@@ -3,6 +3,7 @@ package simpage
 import (
 	"math"
 	"slices"
+	"time"
 
 	"muster/model"
 	"muster/sim"
@@ -13,6 +14,8 @@ type Study struct {
 	Cluster *model.Cluster
 	// Asked tells what was asked: names and values, in the order of the page.
 	Asked [][2]string
+	// Start is when the log begins; zero where the log has no dates.
+	Start time.Time
 	// Command writes the page again.
 	Command string
 
@@ -73,7 +76,8 @@ func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study 
 }
 
 // Record sets up what watches the runs of a sweep: the page needs those of the first
-// seed and size, with blocks, and the list of jobs needs all. It returns nil where neither is wanted.
+// seed and size, with blocks, and the list of jobs and what is said of
+// one of them need all. It returns nil where neither is wanted.
 func Record(s *sim.Sweep, page, jobs bool) []*Recorder {
 	if !page && !jobs {
 		return nil

@@ -225,7 +225,7 @@ a    6 cores on any nodes, 3 together  n[1-2]  its bid won the auction
 		"  00:00:00  submitted: 3 nodes, each with 1 core\n            or alternative 1: 4 nodes, each with 1 core\n",
 		"or alternative 2: 6 cores anywhere, 3 together\n",
 		"started: its bid won the auction, with alternative 2: 6 cores on any nodes, 3 together\n",
-		"killed at its wall time of 00:01:00\n",
+		"killed at its wall time of 00:01:00: it runs for 2 h 00 min in the log\n",
 	} {
 		if !strings.Contains(why, want) {
 			t.Errorf("%q is not in %s", want, why)

@@ -37,8 +37,9 @@ type Metrics struct {
 	Preemptions map[string]uint64 // by reason
 	Moves       Moves
 	Waits       Waits
-	Problems    int // as /healthz lists them
-	Connections int // of the node's machine, without a client
+	Users       map[string]UserUse // what clients did that have gone, by user
+	Problems    int                // as /healthz lists them
+	Connections int                // of the node's machine, without a client
 }
 
 // Waits counts how long clients waited for a device, by length.
@@ -119,6 +120,8 @@ func (m *Metrics) WriteText(w io.Writer) {
 	m.writeMPS(w)
 	m.writeIVM(w)
 	m.writeLinks(w)
+	m.writeUsers(w)
+	m.writeClients(w)
 	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
 	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
 		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])

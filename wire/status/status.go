@@ -249,26 +249,28 @@ type Devices struct {
 
 // Client is one client.
 type Client struct {
-	ID        uint64  `json:"client"`
-	Pid       int32   `json:"pid"`
-	Worker    int     `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
-	User      string  `json:"user"`
-	Program   string  `json:"program"`
-	Grant     string  `json:"grant,omitempty"` // under which it runs
-	Guest     bool    `json:"guest,omitempty"` // its program is on another node, which borrowed the device
-	Virtual   int     `json:"virtual_device"`
-	Device    *int    `json:"device"` // null where it has none
-	State     string  `json:"state"`
-	Busy      bool    `json:"busy"`
-	Limit     uint64  `json:"memory_limit"`
-	Allocated uint64  `json:"memory_allocated"`
-	Peak      uint64  `json:"memory_peak"` // the most that it had allocated, as far as was seen
-	Resident  uint64  `json:"memory_resident"`
-	Swapped   uint64  `json:"memory_swapped"`
-	Kernels   uint64  `json:"kernels"`
-	BusyTime  float64 `json:"busy_time"`
-	Waits     uint64  `json:"waits"`
-	WaitTime  float64 `json:"wait_time"`
+	ID      uint64 `json:"client"`
+	Pid     int32  `json:"pid"`
+	Worker  int    `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
+	User    string `json:"user"`
+	Program string `json:"program"`
+	// Arguments are the program's, where muster ps could see them: on the machine that it is on.
+	Arguments []string `json:"arguments,omitempty"`
+	Grant     string   `json:"grant,omitempty"` // under which it runs
+	Guest     bool     `json:"guest,omitempty"` // its program is on another node, which borrowed the device
+	Virtual   int      `json:"virtual_device"`
+	Device    *int     `json:"device"` // null where it has none
+	State     string   `json:"state"`
+	Busy      bool     `json:"busy"`
+	Limit     uint64   `json:"memory_limit"`
+	Allocated uint64   `json:"memory_allocated"`
+	Peak      uint64   `json:"memory_peak"` // the most that it had allocated, as far as was seen
+	Resident  uint64   `json:"memory_resident"`
+	Swapped   uint64   `json:"memory_swapped"`
+	Kernels   uint64   `json:"kernels"`
+	BusyTime  float64  `json:"busy_time"`
+	Waits     uint64   `json:"waits"`
+	WaitTime  float64  `json:"wait_time"`
 	// Class is latency or batch; Weight its part of the time where programs take turns, and
 	// Priority goes before that. Turns counts those of its turns on a device that ended
 	// because others waited. Turn is how long the present one may last while others wait (0

@@ -91,7 +91,10 @@ func TestMetrics(t *testing.T) {
 				{Name: "Big", State: "up", Memory: 256 << 20, Free: 256 << 20, Slots: 4}, {Name: `a "b\c`, State: "drained", Memory: 128 << 20, Free: 128 << 20, Slots: 4, BusyTime: 1.5},
 				{Name: "Out", State: "removed", Memory: 1 << 20},
 			},
-			Clients: []Client{{State: "unqueued"}},
+			Clients: []Client{
+				{State: "unqueued"},
+				{ID: 7, State: "assigned", User: `al"ice`, Program: "/bin/p", Allocated: 3, Swapped: 4, Kernels: 5, BusyTime: 0.5, WaitTime: 0.25, CopiedIn: 1, CopiedOut: 2, SwapIn: 3, SwapOut: 4},
+			},
 			IVM: &IVM{
 				Programs: []IVMProgram{{Program: "/bin/p", Elements: []IVMElement{{Element: 1}, {Element: 2}}, Masters: 3, Mirrors: 4}},
 				Memory:   5 << 20, Started: 6, Puts: 7, Gets: 8, PutBytes: 9, GotBytes: 10,
@@ -101,6 +104,7 @@ func TestMetrics(t *testing.T) {
 		Clients: 13, Refused: 13, Kernels: 1<<60 + 3, BusyTime: 1.5, Grants: 2, Denials: 9, Faults: 10, Swaps: 4, SwapIn: 7, SwapOut: 8, CopiedIn: 5, CopiedOut: 6,
 		Moves:       Moves{Auto: 14, ByHand: 15, Drain: 16},
 		Preemptions: map[string]uint64{"credit": 0, "idle": 3, "memory": 0, "sync": 0},
+		Users:       map[string]UserUse{"bob": {Clients: 2, Kernels: 10, BusyTime: 2}, `al"ice`: {Clients: 1, Kernels: 1, BusyTime: 1}},
 	}
 	from := full()
 	m.Node.Node, m.Node.Devices = from.Node, append(m.Node.Devices, from.Devices[2])

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"muster/report"
+)
+
+// screen is a writer whose text will be shown in so many columns; 0: nobody knows.
+type screen struct {
+	io.Writer
+	columns int
+}
+
+// writeTable writes a table so that it fits the terminal, where there is one.
+func writeTable(w io.Writer, t *report.Table) error { return t.WriteFitted(w, columnsOf(w)) }
+
+// columnsOf returns how many columns a writer's text is shown in; 0 if nobody knows.
+func columnsOf(w io.Writer) (columns int) {
+	switch w := w.(type) {
+	case screen:
+		columns = w.columns
+	case *os.File:
+		if isTerminal(w) {
+			columns, _, _ = terminalSize(w)
+		}
+	}
+	return columns
+}

@@ -1,0 +1,29 @@
+package clusterfile
+
+import (
+	"fmt"
+
+	"muster/model"
+)
+
+// Doubts are what can be so, but is mostly a slip: sizes without a unit are bytes. There is one for
+// GPU types and one for nodes, each about the first of them.
+func Doubts(c *model.Cluster) (all []string) {
+	for _, t := range c.GPUTypes {
+		if model.LacksUnit(t.Memory) {
+			all = append(all, doubt("GPUs of type "+t.Name+" have", t.Memory))
+			break
+		}
+	}
+	for _, n := range c.Nodes {
+		if model.LacksUnit(n.Memory) {
+			all = append(all, doubt("node "+n.Name+" has", n.Memory))
+			break
+		}
+	}
+	return all
+}
+
+func doubt(who string, bytes int64) string {
+	return fmt.Sprintf("%s %d bytes of memory: a number without a unit is bytes, write %dGB for gigabytes", who, bytes, bytes)
+}

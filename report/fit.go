@@ -1,0 +1,128 @@
+package report
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	leastProse = 24 // columns of the last column, that its text is wrapped into
+	leastCell  = 6  // columns that a shortened column keeps
+	cut        = "…"
+)
+
+// WriteFitted writes the table as WriteText does, in lines of at most so many columns where that can
+// be. The last column is wrapped if it is text; else the widest columns of text are shortened, and
+// end in an ellipsis. Numbers are never shortened. 0 columns are as many as the table needs.
+func (t *Table) WriteFitted(w io.Writer, columns int) error {
+	if err := t.check(); err != nil || columns <= 0 || len(t.Columns) == 0 {
+		return t.WriteText(w)
+	}
+	width := t.widths()
+	excess := 2*(len(width)-1) - columns
+	for _, n := range width {
+		excess += n
+	}
+	if excess <= 0 {
+		return t.WriteText(w)
+	}
+	last := len(width) - 1
+	if !t.Columns[last].Right && width[last]-excess >= leastProse {
+		return t.wrapped(width[last] - excess).WriteText(w)
+	}
+	for ; excess > 0; excess-- {
+		widest := -1
+		for i, n := range width {
+			least := max(leastCell, utf8.RuneCountInString(clean(t.Columns[i].Name)))
+			if !t.Columns[i].Right && n > least && (widest < 0 || n > width[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break // nothing is left that could be shortened
+		}
+		width[widest]--
+	}
+	return t.shortened(width).WriteText(w)
+}
+
+// Without is the table without the columns of these names.
+func (t *Table) Without(names ...string) *Table {
+	s := *t
+	s.Columns, s.Rows = nil, make([][]string, len(t.Rows))
+	for i, c := range t.Columns {
+		if slices.Contains(names, c.Name) {
+			continue
+		}
+		s.Columns = append(s.Columns, c)
+		for r, row := range t.Rows {
+			s.Rows[r] = append(s.Rows[r], row[i])
+		}
+	}
+	return &s
+}
+
+// widths are those of the columns.
+func (t *Table) widths() []int {
+	width := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		width[i] = utf8.RuneCountInString(clean(c.Name))
+		for _, row := range t.Rows {
+			width[i] = max(width[i], utf8.RuneCountInString(clean(row[i])))
+		}
+	}
+	return width
+}
+
+// shortened is the table with cells of at most these widths.
+func (t *Table) shortened(width []int) *Table {
+	s := *t
+	s.Rows = make([][]string, len(t.Rows))
+	for r, row := range t.Rows {
+		s.Rows[r] = make([]string, len(row))
+		for i, cell := range row {
+			if runes := []rune(clean(cell)); len(runes) > width[i] {
+				cell = string(runes[:width[i]-1]) + cut
+			}
+			s.Rows[r][i] = cell
+		}
+	}
+	return &s
+}
+
+// wrapped is the table with the words of its last column in as many lines as they need.
+func (t *Table) wrapped(width int) *Table {
+	s := *t
+	s.Rows = nil
+	last := len(t.Columns) - 1
+	for _, row := range t.Rows {
+		for i, line := range wrap(clean(row[last]), width) {
+			next := make([]string, len(row))
+			if i == 0 {
+				copy(next, row)
+			}
+			next[last] = line
+			s.Rows = append(s.Rows, next)
+		}
+	}
+	return &s
+}
+
+// wrap breaks a text between words into lines of at most so many characters, or a word that is longer.
+func wrap(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"muster/device/codefile"
 	"muster/ptx"
@@ -79,7 +79,7 @@ func parseKernelArguments(texts []string) ([]*kernelArgument, error) {
 	for i, text := range texts {
 		a := &kernelArgument{number: i + 1, text: text}
 		if err := a.parse(); err != nil {
-			var missing *os.PathError
+			var missing syscall.Errno // of the file
 			if errors.As(err, &missing) {
 				return nil, fmt.Errorf("argument %d: %w", a.number, err)
 			}

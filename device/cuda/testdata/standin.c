@@ -397,3 +397,18 @@ NOTHING(cuTexObjectCreate)
 NOTHING(cuTexObjectDestroy)
 NOTHING(cuSurfObjectCreate)
 NOTHING(cuSurfObjectDestroy)
+
+// It has no graphs: what programs put into them is launched one by one.
+int cuGraphCreate(void **graph, unsigned flags) {
+	(void)graph, (void)flags;
+	return 801; // CUDA_ERROR_NOT_SUPPORTED
+}
+NOTHING(cuGraphDestroy)
+NOTHING(cuGraphAddKernelNode_v2)
+NOTHING(cuGraphKernelNodeSetAttribute)
+NOTHING(cuGraphAddMemcpyNode)
+NOTHING(cuGraphAddMemsetNode)
+NOTHING(cuGraphInstantiateWithFlags)
+NOTHING(cuGraphExecDestroy)
+NOTHING(cuGraphExecUpdate_v2)
+NOTHING(cuGraphLaunch)

@@ -911,7 +911,7 @@ func (p *program) step() {
 func TestPrograms(t *testing.T) {
 	calls, each := 100_000, 20_000 // make soak makes ten million
 	if testing.Short() {
-		calls, each = 20_000, 4_000
+		calls, each = 8_000, 4_000
 	}
 	runPrograms(t, calls, each, false)
 }
@@ -921,7 +921,7 @@ func TestPrograms(t *testing.T) {
 func TestMappedPrograms(t *testing.T) {
 	calls, each := 50_000, 10_000
 	if testing.Short() {
-		calls, each = 12_000, 3_000
+		calls, each = 6_000, 3_000
 	}
 	runPrograms(t, calls, each, true)
 }

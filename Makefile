@@ -100,8 +100,8 @@ JOBS := -p $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 # The quick tests run under the race detector, then all of them without it; lint has vetted
 # them. Under the race detector a process sleeps for a second before it ends if it is not told
-# otherwise. The software GPU's arithmetic exists twice on amd64; both must be the same, and a
-# build with both must do without vectors.
+# otherwise. All is built as bin/muster is, so that it is built once. The software GPU's arithmetic
+# exists twice on amd64; both must be the same, and a build with both must do without vectors.
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
@@ -109,7 +109,7 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
 	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
 	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
-	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1; \
+	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1 GOEXPERIMENT=$(EXPERIMENTS); \
 	$(if $(Q),,set -x;) \
 	echo "  test ./... (the quick ones, with the race detector)" && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
@@ -117,10 +117,9 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	echo "  test ./..." && $(GO) test -vet=off $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
-		echo "  test the software GPU with vectors" && \
-		GOEXPERIMENT=simd $(GO) test -short ./ptx/simt/... ./device/soft && \
-		GOEXPERIMENT=simd $(GO) test -short -run 'TestScripts/(version|ptx_run)' ./cmd/muster && \
-		GOEXPERIMENT=simd GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short ./ptx/simt/...; \
+		echo "  test the software GPU without vectors" && \
+		GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short ./ptx/simt/... && \
+		GOEXPERIMENT= $(GO) test -short ./ptx/simt/... ./device/soft; \
 	fi
 
 lint: ## format, vet and the import rules
@@ -128,8 +127,8 @@ lint: ## format, vet and the import rules
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; \
 	fi
 	@echo "  vet ./..."
-	$(Q)$(GO) vet ./...
-	$(Q)$(GO) test ./internal/archtest
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) vet ./...
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) test ./internal/archtest
 
 bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they mean
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...

@@ -59,30 +59,43 @@ func (b *bulk) takes(length uint64) bool {
 	return b.lanes.Open() > 0
 }
 
-// serve makes a lane and serves it. Those that cannot be made are done without.
+// serve makes a lane and serves it. One that cannot be made is tried again some times, since a busy
+// node may not have had the time for it, and then done without.
 func (b *bulk) serve() {
+	for pause := laneTime / 64; !b.serveOne() && pause <= laneTime; pause *= 4 {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// serveOne says whether there was a lane.
+func (b *bulk) serveOne() bool {
 	ctx, cancel := context.WithTimeout(b.ctx, laneTime)
 	defer cancel()
 	conn, err := b.dial(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	defer conn.Close()
 	lane := door.NewLane(conn, silence)
 	defer context.AfterFunc(b.ctx, lane.HangUp)()
 	_ = conn.SetDeadline(time.Now().Add(laneTime))
 	if _, err := conn.Write(b.key[:]); err != nil {
-		return
+		return false
 	}
 	// The node says when it has taken it, however long that takes: what is sent to one that
 	// it has not is lost, and one that it has and that ends ends the program.
 	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		return
+		return false
 	}
 	if b.lanes.Join(lane) == nil {
 		_ = b.lanes.Serve(lane)
 	}
+	return true
 }
 
 // end ends all lanes.

@@ -77,7 +77,7 @@ func (b built) options(t *testing.T) Options {
 // promised to survive (docs/chaos.md).
 func TestCampaign(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share = 100, 50
+	o.Faults, o.Share = 60, 60
 	playCampaign(t, o)
 }
 

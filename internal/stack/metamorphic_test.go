@@ -74,7 +74,7 @@ func TestSameResultsWhateverHappens(t *testing.T) {
 	if err := compile("walk"); err != nil {
 		t.Fatal(err)
 	}
-	seeds, walks, times := []uint64{1, 2, 3}, 5, 24
+	seeds, walks, times := []uint64{1, 2, 3}, 5, 16
 	if testing.Short() {
 		seeds, walks, times = seeds[:1], 3, 8
 	}

@@ -115,7 +115,7 @@ func TestRunSignals(t *testing.T) {
 			p := w.launchWith(way, made("small"), "hold", "1000") // one that has a client
 			p.says("holding")
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
-			p.wait()
+			<-p.exited // its input stays open: at the end of that it would end by itself
 			if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
 				t.Errorf("muster run ended with %v", p.cmd.ProcessState)
 			}

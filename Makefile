@@ -84,9 +84,10 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and
 # those that test what is in C, reports in a browser, or sources. The threads of ptx/simt are
-# tested by device/soft, what cmd/muster starts by the packages whose it is.
+# tested by device/soft, what cmd/muster starts by the packages whose it is, and what runs sweeps
+# of sim by internal/parallel.
 RACELESS := policy policy/% ptx ptx/simt/vec ptx/simt/native workload workload/% model model/% mapping vmm ivm/core ivm/balance ivm/proto head head/whatif node/agentcore node/vgpu node/clientcore node/fate node/offload sim/bound sim/fairshare sim/kernels slurm/words report/trace exp/aucsched exp/fgd exp/rgpu exp/tsubame
-RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster internal/stack ptx/simt
+RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster internal/stack ptx/simt sim
 
 # Of the tests of all parts together these are run under the race detector, too: the ones in which
 # most happens at a time.

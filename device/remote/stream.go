@@ -35,6 +35,7 @@ type stream struct {
 	probed  uint64     // how much of it will be known when the probes are answered
 	waiting []waiter
 	hazards []*future // work before which host memory may change
+	copied  *future   // the last copy to the host; order's
 	leaves  bool
 }
 
@@ -278,7 +279,8 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 		return nil
 	}
 	s.number()
-	there := &arrival{landed: newFuture()}
+	there := &arrival{landed: newFuture(), before: s.copied}
+	s.copied = there.landed
 	s.hazard(there.landed)
 	if len(dst) <= wire.BounceBuffer {
 		select {
@@ -304,7 +306,23 @@ func (s *stream) hazard(f *future) {
 // arrival is a copy on its way to the host.
 type arrival struct {
 	landed *future
+	before *future      // the copy before it in the stream: answers may be handed over in another order
 	left   atomic.Int64 // bytes that are not there yet
+}
+
+// isThere says that all of a copy is on the host. It counts as landed when the one before it has.
+func (a *arrival) isThere(over <-chan struct{}) {
+	if a.before == nil || a.before.is() {
+		close(a.landed.done)
+		return
+	}
+	go func() { // the goroutine that receives must not wait
+		select {
+		case <-a.before.done:
+			close(a.landed.done)
+		case <-over:
+		}
+	}()
 }
 
 // fetchPieces asks for all of a copy, in pieces.
@@ -355,7 +373,7 @@ func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival, leave fu
 			return
 		}
 		if a.Err == nil && there.left.Add(-int64(len(dst))) == 0 {
-			close(there.landed.done)
+			there.isThere(c.over)
 		}
 	})
 }
@@ -437,10 +455,20 @@ func (s *stream) Call(f func()) error {
 		return err
 	}
 	s.number()
+	before := s.hazarded()
 	returned, cookie := newFuture(), s.c.cookies.Add(1)
 	s.hazard(returned)
 	s.c.mu.Lock()
 	s.c.functions[cookie] = func() {
+		// The lender tells of copies before it tells of the function; here, several goroutines
+		// hear of that.
+		for _, h := range before {
+			select {
+			case <-h.done:
+			case <-s.c.over:
+				return
+			}
+		}
 		f()
 		close(returned.done)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -24,6 +25,14 @@ func interruptedf(format string, args ...any) error {
 // wants to read which file it is and what is wrong with it.
 func plainly(err error) string {
 	text := err.Error()
+	var program *exec.Error
+	if errors.As(err, &program) {
+		inner := plainly(program.Err)
+		if !strings.HasPrefix(inner, program.Name+": ") {
+			inner = program.Name + ": " + inner
+		}
+		return strings.Replace(text, program.Error(), inner, 1)
+	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		text = strings.Replace(text, path.Error(), path.Path+": "+path.Err.Error(), 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,11 +48,15 @@ func TestMissingFilesAreOneStatus(t *testing.T) {
 func TestPlainly(t *testing.T) {
 	_, opened := os.Open("/none/file")
 	renamed := os.Rename("/none/file", "/none/other")
+	_, started := exec.LookPath("./none")
+	_, searched := exec.LookPath("no-such-program")
 	for want, err := range map[string]error{
-		"something else":                                     errors.New("something else"),
-		"/none/file: no such file or directory":              opened,
-		"reading: /none/file: no such file or directory: do": fmt.Errorf("reading: %w: do", opened),
-		"/none/other: no such file or directory":             renamed,
+		"something else":                                      errors.New("something else"),
+		"/none/file: no such file or directory":               opened,
+		"reading: /none/file: no such file or directory: do":  fmt.Errorf("reading: %w: do", opened),
+		"/none/other: no such file or directory":              renamed,
+		"./none: no such file or directory":                   started,
+		"no-such-program: executable file not found in $PATH": searched,
 	} {
 		if got := plainly(err); got != want {
 			t.Errorf("got %q, want %q", got, want)

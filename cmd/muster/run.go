@@ -163,7 +163,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	}
 	path, err := findProgram(args[0])
 	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), plainly(err))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 			return exitStatus(127)
 		}

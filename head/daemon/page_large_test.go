@@ -92,6 +92,44 @@ func TestLargePage(t *testing.T) {
 	quiet(t, b)
 }
 
+// What the policy said of a job is asked for beside the changes that the page hears. An answer that
+// is older than a change does not undo it.
+func TestAnOldAnswerDoesNotUndoAChange(t *testing.T) {
+	b := browser.Start(t)
+	c := start(t, withPage)
+	c.busyNode(nodeName(0), 1)
+	u := c.user("")
+	u.must("POST", "/v1/jobs", []api.Submission{{Arguments: []string{"sleep"}, Directory: "/", Options: []string{"-n1", "--gres=gpu:1"}}, {Arguments: []string{"sleep"}, Directory: "/", Options: []string{"-n1", "--gres=gpu:1"}}}, nil)
+	openPageAs(t, b, u)
+	// Answers about single jobs are read at once, and given to the page when the test says so.
+	b.Script(nil, `
+		const real = window.fetch;
+		window.kept = [];
+		window.fetch = async (path, ...rest) => {
+			const answer = await real(path, ...rest);
+			if (!String(path).startsWith("/v1/jobs?job=")) return answer;
+			const text = await answer.text();
+			await new Promise(done => window.kept.push(done));
+			return new Response(text, { status: answer.status });
+		}`)
+	visit(b, "#/queue?show=waiting")
+	b.Until("that the page asks", `return window.kept.length > 0`)
+	var held string
+	b.Script(&held, `
+		const { ask } = await import("/js/api.js"), { store } = await import("/js/store.js"), frames = async n => { while (n-- > 0) await new Promise(requestAnimationFrame); };
+		const id = [...store.jobs.values()].find(j => j.state === "PENDING").job, reason = () => store.jobs.get(id).reason;
+		await ask("/v1/jobs/" + id + "/hold", { method: "POST" });
+		while (reason() === "Resources") await frames(1);
+		const held = reason();
+		for (const give of window.kept.splice(0)) give();
+		await frames(20);
+		return held + ", then " + reason()`)
+	if was, is, _ := strings.Cut(held, ", then "); was != is {
+		t.Errorf("the job's reason is %s", held)
+	}
+	quiet(t, b)
+}
+
 // Tens of thousands of changes leave the tab as large as it was.
 func TestPageMemory(t *testing.T) {
 	if testing.Short() {

@@ -56,7 +56,7 @@ export function show(main, route) {
     asking = true;
     for (const j of due) j.asked = Date.now();
     try {
-      told((await ask("/v1/jobs?job=" + due.map(j => j.job).join(","))).jobs);
+      told(due, (await ask("/v1/jobs?job=" + due.map(j => j.job).join(","))).jobs);
     } catch { /* the next time */ } finally { asking = false; }
   }
 

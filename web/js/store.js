@@ -125,11 +125,14 @@ function replace(cluster, nodes, jobs) {
   prune();
 }
 
-// told puts in what the policy says of jobs that wait.
-export function told(jobs) {
+// told puts in what the policy says of jobs that wait. Every change of a job that the page hears
+// of puts a new object into the store: an answer about a job that has changed since it was asked
+// for may be older than the change, and is left.
+export function told(asked, jobs) {
+  const same = new Map(asked.map(j => [j.job, j]));
   for (const d of jobs) {
     const j = store.jobs.get(d.job);
-    if (!j || j.state !== d.state) continue;
+    if (!j || j !== same.get(d.job) || j.state !== d.state) continue;
     j.reason = d.reason || "";
     j.why = d.why || "";
     j.asked = Date.now();

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -253,9 +254,12 @@ func TestAgreesOnEveryTinyWorkload(t *testing.T) {
 		{2, len(gridShapes), len(gridLengths), []*model.Cluster{gridCluster(2), gridCluster(1, 1), gridCluster(0, 2, 1)}},
 		{3, 8, 2, []*model.Cluster{gridCluster(1, 2)}},
 	}
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		grids[1].shapes, grids[1].lengths = 8, 3
 		grids[2].shapes = 4
+	case !soak:
+		grids[1].shapes, grids[2].shapes = 10, 6
 	}
 	for _, policy := range allPolicies {
 		t.Run(policy, func(t *testing.T) {
@@ -271,11 +275,22 @@ func TestAgreesOnEveryTinyWorkload(t *testing.T) {
 	}
 }
 
-func TestAgreesOnRandomWorkloads(t *testing.T) {
-	cases := uint64(5000)
-	if testing.Short() {
-		cases = 300
+// soak: make soak runs more cases than make test.
+var soak = os.Getenv("MUSTER_SOAK") != ""
+
+// howMany is how many cases a test has.
+func howMany(short, usual, soaked uint64) uint64 {
+	switch {
+	case testing.Short():
+		return short
+	case soak:
+		return soaked
 	}
+	return usual
+}
+
+func TestAgreesOnRandomWorkloads(t *testing.T) {
+	cases := howMany(300, 1500, 5000)
 	for _, policy := range allPolicies {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
@@ -293,10 +308,7 @@ func TestAgreesOnRandomWorkloads(t *testing.T) {
 // this could change their order, the run proves nothing and is left out.
 func TestAgreesUnderContention(t *testing.T) {
 	const slack = 2 * time.Microsecond
-	cases := uint64(4000)
-	if testing.Short() {
-		cases = 300
-	}
+	cases := howMany(300, 1200, 4000)
 	for _, policy := range allPolicies {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()

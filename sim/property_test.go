@@ -390,9 +390,9 @@ func crowd(g *generator, nodes, jobs int) *scenario {
 }
 
 func TestNothingGoesWrongInACrowd(t *testing.T) {
-	nodes, jobs := 50, 2000
-	if testing.Short() {
-		nodes, jobs = 20, 300
+	nodes, jobs := 20, int(howMany(300, 1000, 2000))
+	if soak {
+		nodes = 50
 	}
 	for _, policy := range allPolicies {
 		t.Run(policy, func(t *testing.T) {
@@ -561,8 +561,11 @@ func TestSameTwice(t *testing.T) {
 	few := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 7)), traffic: true}, 20, 40)
 	searching := map[string]string{"auction": "auction:iterations=2000:tree_nodes=200", "mosaic": "mosaic:effort=20"}
 	processors := []int{1, 2, 1, 2}
+	if !soak {
+		processors = processors[:2]
+	}
 	if testing.Short() {
-		processors, many = processors[:2], few
+		many = few
 	}
 	for _, e := range catalog.Entries {
 		policy, s := e.Name, many

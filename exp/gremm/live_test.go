@@ -110,7 +110,7 @@ func TestLiveFlags(t *testing.T) {
 func TestLiveRuns(t *testing.T) {
 	l := smallLive(t)
 	l.tools = benchtest.Tools(t, liveProgram)
-	l.span = 10 * time.Second
+	l.span = 6 * time.Second
 	star := bench.LoopbackStar(liveNodes)
 	var err error
 	if l.fleet, err = startFleet(t.Context(), l.tools, star, ""); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -219,9 +220,12 @@ func describe(c *model.Cluster, jobs []model.Job) string {
 
 // The real policies agree with the naive ones, start by start.
 func TestAgreesWithOracle(t *testing.T) {
-	cases := 12000
-	if testing.Short() {
+	cases := 4000
+	switch {
+	case testing.Short():
 		cases = 1200
+	case soak:
+		cases = 12000
 	}
 	met := map[string]int{}
 	for seed := range uint64(cases) {
@@ -261,12 +265,18 @@ func TestAgreesWithOracle(t *testing.T) {
 	}
 }
 
+// soak: make soak runs more cases than make test.
+var soak = os.Getenv("MUSTER_SOAK") != ""
+
 // Long queues of jobs that want much the same: what a pass remembers must not
 // change what it does.
 func TestAgreesOnLongQueues(t *testing.T) {
-	first, last := uint64(15), uint64(40) // 15 and others need every rule
-	if testing.Short() {
+	first, last := uint64(15), uint64(22) // 15 and others need every rule
+	switch {
+	case testing.Short():
 		last = 16
+	case soak:
+		last = 40
 	}
 	for seed := first; seed <= last; seed++ {
 		const nodes = 24

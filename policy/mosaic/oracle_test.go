@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -878,9 +879,12 @@ func smallCase(rng *rand.Rand) (*model.Cluster, []model.Job) {
 // TestAsWritten: the rules of docs/mosaic.md, followed to the letter, start every
 // job at the same time on the same nodes as the policy does.
 func TestAsWritten(t *testing.T) {
-	cases := 5000
-	if testing.Short() {
+	cases := 2000
+	switch {
+	case testing.Short():
 		cases = 300
+	case os.Getenv("MUSTER_SOAK") != "":
+		cases = 5000
 	}
 	waits, same := 0, 0
 	for seed := range uint64(cases) {

@@ -120,14 +120,21 @@ func TestLiveRuns(t *testing.T) {
 	if err := l.measureCalls(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	remote := 0.0
 	for _, p := range ofPaper {
 		if err := l.mapped(t.Context(), "W3", p.mapper); err != nil {
 			t.Fatal(err)
 		}
 		real := pick(l.m.Runs, "W3", p.mapper)[0].Real
-		if real.Kernels == 0 || real.Utilisation <= 0 || (real.Remote > 0) != (p != static) {
+		if real.Kernels == 0 || real.Utilisation <= 0 || real.Remote > 0 && p == static {
 			t.Errorf("%s: %+v", p.name, real)
 		}
+		remote += real.Remote
+	}
+	// Where a busy machine ends a handful of kernels in the span, one mapper may have chosen the own
+	// node for all of them; not every one.
+	if remote == 0 {
+		t.Error("no mapper had a kernel run on a device of another node")
 	}
 }
 

@@ -135,29 +135,41 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 	}
 	// An idle device is better than a busy one, even where nothing has run.
 	ofAll := max(1, t.meanOfAll())
-	byKernels := t.Estimate != ByWindow
 	for _, p := range spans {
-		loads := t.loads[p.from:p.to]
-		for i := range loads {
-			l := &loads[i]
-			queued := l.queued
-			if wrong != nil {
-				queued = s.view.Queued(p.from + int32(i))
-			}
-			waiting := time.Duration(max(w.outbound, l.inbound))*w.each + w.always
-			switch {
-			case byKernels:
-				waiting += s.busy(t, p.from+int32(i), queued)
-			case l.mean != unknown:
-				waiting += time.Duration(queued) * l.mean
-			default:
-				waiting += multiple(queued, ofAll)
-			}
-			if waiting < s.least {
-				s.least, s.device = waiting, p.from+int32(i)
-				if waiting == floor {
-					return
-				}
+		if wrong == nil && t.Estimate == ByWindow {
+			s.scanBlocks(p, t, &w, ofAll)
+		} else {
+			s.scanEach(p, t, wrong, &w, ofAll)
+		}
+		if s.least == floor {
+			return
+		}
+	}
+}
+
+// scanEach is scan where each device has to be asked: views that err draw a number for each, and what
+// is known of kernels changes with the time.
+func (s *search) scanEach(p span, t *Table, wrong *Wrong, w *wire, ofAll time.Duration) {
+	floor := time.Duration(w.outbound)*w.each + w.always
+	for i := range t.loads[p.from:p.to] {
+		l, d := &t.loads[p.from+int32(i)], p.from+int32(i)
+		queued := l.queued
+		if wrong != nil {
+			queued = s.view.Queued(d)
+		}
+		waiting := time.Duration(max(w.outbound, l.inbound))*w.each + w.always
+		switch {
+		case t.Estimate != ByWindow:
+			waiting += s.busy(t, d, queued)
+		case l.mean != unknown:
+			waiting += time.Duration(queued) * l.mean
+		default:
+			waiting += multiple(queued, ofAll)
+		}
+		if waiting < s.least {
+			s.least, s.device = waiting, d
+			if waiting == floor {
+				return
 			}
 		}
 	}

@@ -21,6 +21,7 @@ type Table struct {
 	devices []device
 	recent  []time.Duration // window entries a device: its last run times, in turn
 	nodes   []traffic
+	blocks  []block // of the loads
 
 	// idle lists the devices with nothing queued, in no order; at is the place of
 	// each in it, or -1.
@@ -101,7 +102,7 @@ func (s *total) mean(of int64) time.Duration {
 func NewTable(l *Layout, window int) *Table {
 	t := &Table{
 		layout: l, window: max(1, window),
-		loads: make([]load, l.Devices()), devices: make([]device, l.Devices()), nodes: make([]traffic, l.Nodes()),
+		loads: make([]load, l.Devices()), devices: make([]device, l.Devices()), nodes: make([]traffic, l.Nodes()), blocks: newBlocks(l.Devices()),
 		idle: make([]int32, l.Devices()), at: make([]int32, l.Devices()),
 	}
 	t.recent = make([]time.Duration, l.Devices()*t.window)
@@ -128,6 +129,7 @@ func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
 		t.leaveIdle(d)
 	}
 	t.loads[d].bound()
+	t.touch(d)
 	if to := t.layout.NodeOf[d]; to != c.Node {
 		t.send(c.Node, to, 1)
 	}
@@ -177,6 +179,7 @@ func (t *Table) remember(d int32, ran time.Duration) {
 	}
 	t.loads[d].mean = max(1, dev.sum/time.Duration(dev.seen))
 	t.loads[d].bound()
+	t.touch(d)
 }
 
 // Forget forgets how long kernels took on a device, because that was long ago: it counts as one that has
@@ -191,6 +194,7 @@ func (t *Table) Forget(d int32) {
 	t.runs -= int64(dev.seen)
 	dev.next, dev.seen, dev.sum = 0, 0, 0
 	t.loads[d].mean = unknown
+	t.touch(d)
 }
 
 // place is where the next run time of a device goes. Many devices with long windows
@@ -217,6 +221,7 @@ func (t *Table) send(from, to, by int32) {
 	t.busiest = max(t.busiest, t.nodes[to].in)
 	for d := t.layout.First[to]; d < t.layout.First[to+1]; d++ {
 		t.loads[d].inbound += by
+		t.touch(d)
 	}
 }
 

@@ -84,7 +84,8 @@ type Core struct {
 
 	housed bool // a context was open in this process
 
-	furtherAt []int   // where in Further a device was found last
+	furtherAt []int   // where in Further each device is, counted from 1; 0: it is not
+	placed    int     // how many of Further are in furtherAt
 	mapping   *mapped // nil: all launches run on the device of the lease
 }
 

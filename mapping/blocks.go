@@ -12,7 +12,7 @@ import (
 
 // blockSize is how many devices a block has: few enough that looking at one costs little, so many that
 // the blocks of 10,000 devices are read in less than a microsecond.
-const blockSize = 32
+const blockSize = 64
 
 // block sums up neighbouring devices.
 type block struct {

@@ -10,6 +10,7 @@ import (
 // A search that passes over blocks finds the device that one finds which looks at all, whatever has
 // happened to them.
 func TestBlocksHideNothing(t *testing.T) {
+	passed := 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		nodes := 1 + rng.IntN(200)*(1+rng.IntN(2))
@@ -29,7 +30,6 @@ func TestBlocksHideNothing(t *testing.T) {
 			on   int32
 		}
 		var calls []under
-		passed := false
 		begin := func(d int32) {
 			c := Call{Node: l.NodeOf[d]}
 			if rng.IntN(4) == 0 {
@@ -76,10 +76,12 @@ func TestBlocksHideNothing(t *testing.T) {
 			if got != want {
 				t.Fatalf("seed %d, devices %v: %v on %d, among all %v on %d", seed, p, got.least, got.device, want.least, want.device)
 			}
-			passed = passed || p.to-p.from > 6*blockSize
+			if p.to-p.from > 6*blockSize {
+				passed++
+			}
 		}
-		if nodes > 250 && !passed {
-			t.Errorf("seed %d: no span was long enough to have blocks", seed)
-		}
+	}
+	if passed < 1000 {
+		t.Errorf("%d searches had blocks to pass over", passed)
 	}
 }

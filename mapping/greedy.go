@@ -58,10 +58,16 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 		s.scan(spans[1:], v.Table, v.Wrong, m.wire(c, n, 0, c.In))
 		return s.device
 	}
-	for _, p := range spans[1:] {
+	// Neighbouring spans are mostly reached by the same way, of which the wire is found out once.
+	var last way
+	var known wire
+	for i, p := range spans[1:] {
 		for p.from < p.to {
 			q := m.roads.alike(p)
-			s.scan([]span{q}, v.Table, v.Wrong, m.wire(c, n, q.from, c.In))
+			if w := m.roads.way(c.Node, m.layout.NodeOf[q.from]); w != last || i == 0 {
+				last, known = w, m.wireOf(&w, c, n, c.In)
+			}
+			s.scan([]span{q}, v.Table, v.Wrong, known)
 			p.from = q.to
 		}
 	}
@@ -108,8 +114,12 @@ type wire struct {
 // wire is equation 3 and the upper parts of 5 and 6: the time of bytes that are sent to
 // a device, and of results.
 func (m *greedy) wire(c *Call, n news, device int32, bytes int64) wire {
-	all := uint64(m.layout.Devices())
 	w := m.roads.way(c.Node, m.layout.NodeOf[device])
+	return m.wireOf(&w, c, n, bytes)
+}
+
+func (m *greedy) wireOf(w *way, c *Call, n news, bytes int64) wire {
+	all := uint64(m.layout.Devices())
 	there, back := w.travel(bytes), w.travel(c.Out)
 	if m.network.probe {
 		care := time.Duration(scale(uint64(there+w.latency), n.crowd, all))

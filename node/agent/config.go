@@ -58,7 +58,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Grants is a node's book of grants: what its daemon serves to whom.
+// Grants is a node's book of grants: which devices its daemon serves under which grant.
 type Grants interface {
 	// Admit has a grant served from now on; one that is known is changed.
 	Admit(loan grant.Loan) error

@@ -86,8 +86,7 @@ type supervisor struct {
 // child is a process that the supervisor started.
 type child struct {
 	pid    int
-	rank   int // -1 for a command
-	// enters says that it is not known yet whether it has become its program.
+	rank   int // -1 for a command; enters: it is not known yet whether it has become its program
 	enters bool
 	exited bool
 	status syscall.WaitStatus

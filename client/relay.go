@@ -29,7 +29,7 @@ type Remote struct {
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
-	// Trips counts what programs wait for; nil: nobody does.
+	// Trips counts the round trips that programs wait for; nil: they are not counted.
 	Trips *Trips
 }
 
@@ -95,7 +95,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 	}
 	hello.Token, hello.Grant = remote.Token, remote.Grant
 	r := &relay{near: near, remote: remote, hello: hello, awaited: awaited{trips: remote.Trips}}
-	// Whoever waits is ended by the end of the connections.
+	// Closing the connections ends all goroutines that wait on them.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
 	defer r.finish("")
 	attached, err := r.setUp(ctx)
@@ -232,7 +232,7 @@ func (r *relay) finish(reason string) {
 	}
 }
 
-// said is what a node says of itself to one who greets it.
+// said is what a node says of itself when it is greeted.
 type said struct {
 	welcome wire.Welcome
 	devices []wire.Device
@@ -262,7 +262,7 @@ func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
 	attached, err := r.attach(attach)
-	if isGone(err) { // the node does not keep connections for ever that are not used
+	if isGone(err) { // the node closes connections that are not used for long
 		if attached, err = r.comeAgain(ctx, first, attach); err != nil {
 			return nil, r.lost(err)
 		}

@@ -7,7 +7,7 @@
 // out in this order:
 //
 //  1. Records are written to disk, in one transaction.
-//  2. Only then messages go to agents, answers to users, and changes to whoever
+//  2. Only then messages go to agents, answers to users, and changes to those that
 //     listens.
 //
 // So the head never forgets what it has told a user or an agent, and a head that was

@@ -11,8 +11,8 @@
 // during the one before it, and the order of events is the order of everything that
 // leaves.
 //
-// What is read goes through the loop too, and is answered when all that it may show
-// is on disk: nobody sees what a crash could undo.
+// What is read goes through the loop too, and is answered when all that it may show is
+// on disk: no user or agent sees what a crash could undo.
 //
 // When a commit fails, the core knows what the disk does not. There is no way to
 // take that back in a core that has gone on, so the daemon ends: whoever waits gets

@@ -7,7 +7,7 @@ import (
 	"muster/head"
 )
 
-// call is what somebody wants of the core: that it handles events, or a look at it.
+// call is what a caller wants of the core: that it handles events, or a look at it.
 type call struct {
 	source string // who wants it: a user, or an agent's session
 	// events are handled in order, but not necessarily at once. That of number i has the
@@ -44,8 +44,8 @@ var (
 	errEnding = errors.New("the head is shutting down: try again soon")
 )
 
-// queue is where calls wait for the loop. Each source has its turn, an event at a
-// time: so whoever sends much waits for himself.
+// queue is where calls wait for the loop. Each source has its turn, an event at a time:
+// so a source that sends much delays only itself.
 type queue struct {
 	ready chan struct{} // something may be there
 

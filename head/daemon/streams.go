@@ -42,8 +42,8 @@ type stream struct {
 	name    string
 	session head.Session
 	node    string
-	came    chan net.Conn // closed if nobody can come any more
-	left    bool          // nobody waits for it any more
+	came    chan net.Conn // closed if the agent cannot connect any more
+	left    bool          // the caller no longer waits for it
 }
 
 func newStreams() *streams {

@@ -8,7 +8,7 @@
 //
 //  1. Records are written to disk, in one transaction.
 //  2. Only then messages go to agents, answers to users, and changes to those that
-//     listens.
+//     listen.
 //
 // So the head never forgets what it has told a user or an agent, and a head that was
 // killed goes on with what its records say (Restore): messages that were not sent are

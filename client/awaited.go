@@ -20,11 +20,11 @@ const (
 	againTime  = 30 * time.Microsecond
 )
 
-// awaited are the answers that the program waits for. The goroutine that sends asks, the one
-// that receives is told and looks (door.Idle).
+// awaited counts the answers that the program waits for. The sending goroutine calls ask; the
+// receiving one is told of answers and decides whether to spin or sleep (door.Idle).
 type awaited struct {
 	slots   [wire.Slots]atomic.Bool
-	count   atomic.Int32 // of them
+	count   atomic.Int32 // how many are outstanding
 	asked   atomic.Int64 // the last time, on the clock of sinceStart
 	hadLast int64        // the last answer; the receiver's
 	trips   *Trips
@@ -34,8 +34,8 @@ var start = time.Now()
 
 func sinceStart() int64 { return int64(time.Since(start)) }
 
-// ask notes a call. That of a thread which waits for functions to run (host_next) is
-// answered at any time, and nobody looks for it.
+// ask notes a call. That of a thread which waits for functions to run (host_next) may be
+// answered at any time, so the receiver does not look for it.
 func (a *awaited) ask(h wire.Header) {
 	if h.Slot < 0 || h.Op == wire.OpHostNext {
 		return
@@ -59,12 +59,12 @@ func (a *awaited) Look() bool {
 	return a.count.Load() > 0 && now-a.asked.Load() < int64(answerTime) || now-a.hadLast < int64(againTime)
 }
 
-// Sleep does nothing: nobody but the node answers.
+// Sleep does nothing: only the node answers, and needs no wake-up.
 func (a *awaited) Sleep() {}
 
 // Trips counts round trips between a program and its node, by the call that began each. Calls
 // that are asked while another is being answered share its trip: so the time that a distant
-// node costs is about that of a trip times their number. Of nil nothing is counted.
+// node costs is about that of a trip times their number. A nil Trips counts nothing.
 type Trips struct {
 	mu    sync.Mutex
 	begun map[wire.Op]int

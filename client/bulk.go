@@ -15,8 +15,8 @@ import (
 // laneTime is how long a lane may take to be made.
 const laneTime = 10 * time.Second
 
-// bulk are a client's lanes, which are made when there is something worth it. Of a nil
-// bulk the methods do nothing.
+// bulk is a client's lanes, which are made when there is enough data to be worth it. The methods of
+// a nil bulk do nothing.
 type bulk struct {
 	dial  func(context.Context) (net.Conn, error)
 	most  int
@@ -44,8 +44,8 @@ func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, rel
 // have the program and its messages.
 func Lanes() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 
-// takes says whether so many bytes go over lanes. The first time it has them made, and
-// until there is one the connection with the messages takes all.
+// takes says whether this many bytes go over lanes. The first time it has them made, and until
+// there is one the connection with the messages takes all.
 func (b *bulk) takes(length uint64) bool {
 	if length < b.from || b.most == 0 {
 		return false
@@ -59,8 +59,8 @@ func (b *bulk) takes(length uint64) bool {
 	return b.lanes.Open() > 0
 }
 
-// serve makes a lane and serves it. One that cannot be made is tried again some times, since a busy
-// node may not have had the time for it, and then done without.
+// serve makes a lane and serves it. If it cannot be made it is tried again a few times, since a
+// busy node may not have had time for it; after that the client does without.
 func (b *bulk) serve() {
 	for pause := laneTime / 64; !b.serveOne() && pause <= laneTime; pause *= 4 {
 		select {
@@ -71,7 +71,7 @@ func (b *bulk) serve() {
 	}
 }
 
-// serveOne says whether there was a lane.
+// serveOne makes and serves one lane, and says whether there was one.
 func (b *bulk) serveOne() bool {
 	ctx, cancel := context.WithTimeout(b.ctx, laneTime)
 	defer cancel()
@@ -115,8 +115,8 @@ func (b *bulk) releases(staged bool, position uint64) (free func()) {
 	return b.staging.use(position)
 }
 
-// inOrder frees staging memory in the order in which it was used, however the bytes
-// there get away.
+// inOrder frees staging memory in the order in which it was used, whatever the order in which lanes
+// send the bytes.
 type inOrder struct {
 	release func(position uint64)
 

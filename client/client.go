@@ -60,7 +60,8 @@ func Dial(socket string, hello wire.Hello) (*Session, error) {
 
 func (s *Session) greet(hello wire.Hello) error {
 	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
-	// One who refuses may do so before it was greeted: what it said comes first.
+	// A daemon that refuses may do so before it reads the greeting: its reason is read
+	// first, and the error of this write counts only if there is none.
 	unsaid := wire.WriteRecord(s.conn, &hello)
 	err := wire.ReadAs(s.conn, &s.Welcome)
 	var refused *wire.Refused
@@ -169,7 +170,7 @@ func (s *Session) Wait() string {
 	return "the node ended the client without a word"
 }
 
-// reading is a connection that can be read and nothing else, so that nobody looks for a
+// reading is a connection that can only be read, so that io.Copy does not look for a
 // faster way.
 type reading struct{ conn *net.UnixConn }
 
@@ -178,7 +179,7 @@ func (r reading) Read(p []byte) (int, error) { return r.conn.Read(p) }
 // HangUp ends the client; its memory can still be looked at.
 func (s *Session) HangUp() { _ = s.conn.Close() }
 
-// Close ends the client. Nobody may use it any more.
+// Close ends the client. The caller must not use it any more.
 func (s *Session) Close() {
 	s.HangUp()
 	if s.Shared != nil {

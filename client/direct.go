@@ -12,7 +12,7 @@ import (
 )
 
 // Direct is a client of a node on another machine within this process, without a program and
-// without a socket: what it sends goes the way of a relayed program's messages. Several
+// without a socket: its messages take the same way as those of a relayed program. Several
 // goroutines may use it.
 type Direct struct {
 	Welcome  wire.Welcome
@@ -162,8 +162,8 @@ func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
 	return nil
 }
 
-// Fetch sends a message that has a part of the arena filled. Done is called as in Start, before
-// anybody hears of the end of work that came behind the message. At most 32 may be on their way.
+// Fetch sends a message that has a part of the arena filled. done is called as in Start, before
+// any answer that tells of the end of work behind the message. At most 32 may be on their way.
 func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
 	h.Slot = -1
 	closed := false
@@ -186,8 +186,8 @@ func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
 	return err
 }
 
-// answer hands an answer to whoever asked. A node that answers what nobody asked is not
-// heard: it can hurt nobody but this client.
+// answer hands an answer to the function that was registered for its message. Answers to
+// messages that were never sent are ignored: a node that sends them can only hurt this client.
 func (d *Direct) answer(f *wire.Frame) {
 	if f.Slot >= slots {
 		return
@@ -211,7 +211,7 @@ func (d *Direct) answer(f *wire.Frame) {
 	done(Answer{Result: f.Result, Body: f.Body})
 }
 
-// end tells all who wait that there will be no answers.
+// end tells all waiting callers that there will be no answers.
 func (d *Direct) end() {
 	d.mu.Lock()
 	d.closed = true
@@ -237,16 +237,17 @@ func (d *Direct) reason() error {
 	return &wire.ClosedError{Reason: d.relay.reason}
 }
 
-// Over is closed when it is over, whoever ended it, and all who waited were told.
+// Over is closed when the client has ended, whichever side ended it, and all waiting callers
+// have been told.
 func (d *Direct) Over() <-chan struct{} { return d.over }
 
 // Reason says why it is over.
 func (d *Direct) Reason() string { return d.reason().Error() }
 
-// HangUp ends the client at the node. Whoever waits for an answer is told.
+// HangUp ends the client at the node. Callers that wait for an answer are told.
 func (d *Direct) HangUp() { d.relay.finish("") }
 
-// Close ends the client. Nobody may use it any more.
+// Close ends the client. The caller must not use it any more.
 func (d *Direct) Close() {
 	d.HangUp()
 	<-d.over

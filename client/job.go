@@ -27,11 +27,11 @@ import (
 //
 // A connection for a device of this machine is passed on to the local daemon, which
 // answers with the descriptors of the ring and the arena; they go to the program. From
-// then on program and worker share memory, and nothing is copied on the way: whoever
-// serves the job only sees to it that each side hears of the other's end. A connection
-// for a borrowed device goes through a relay to the lender's gateway.
+// then on program and worker share memory, and nothing is copied on the way: the process
+// that serves the job only makes sure that each side learns of the other's end. A
+// connection for a borrowed device goes through a relay to the lender's gateway.
 //
-// The credential is shown by whoever serves the job. Programs never see it.
+// The process that serves the job shows the credential to nodes. Programs never see it.
 
 // CUresults of refusals.
 const (
@@ -120,7 +120,7 @@ func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 	}
 	hello.Pid, hello.Token, hello.Grant = uint32(pid), "", string(j.grant.Secret)
 	r := &relay{near: near, hello: hello}
-	// Whoever waits is ended by the end of the connections.
+	// Closing the connections ends all goroutines that wait on them.
 	defer context.AfterFunc(ctx, func() { r.finish("the job is ending") })()
 	defer r.finish("")
 	shown, err := j.describe(ctx, hello)
@@ -293,8 +293,8 @@ func (j *job) patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// dial greets the daemon of this machine, which must be root's or the same user's: nobody
-// else is shown a credential.
+// dial greets the daemon of this machine. It must be root's or the same user's, since it
+// is shown the credential.
 func (j *job) dial(hello wire.Hello) (*Session, error) {
 	conn, err := net.DialTimeout("unix", j.local, setUpTime)
 	if err != nil {
@@ -383,7 +383,7 @@ func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wante
 	}
 	_ = r.near.SetWriteDeadline(time.Now().Add(setUpTime))
 	if err := wire.SendFiles(r.near, record.Bytes(), in.files...); err != nil {
-		return fmt.Errorf("the program has gone: %v", err) // not what a daemon says that is started again
+		return fmt.Errorf("the program has gone: %v", err) // an error of its own, which does not look like a daemon that is being restarted
 	}
 	return nil
 }

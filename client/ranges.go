@@ -5,18 +5,18 @@ import "sync"
 // piece is a part of the data arena.
 type piece struct{ offset, length uint64 }
 
-// promised are the parts of the arena that messages on their way will fill at
-// the far side. What the program has there now is not what a later message
-// means: so it must not be sent.
+// promised are the parts of the arena that messages on their way will fill at the far
+// side. What the program has there now is out of date for later messages, so it must
+// not be sent.
 type promised struct {
 	mu     sync.Mutex
 	pieces map[uint32]piece // by the message's number
-	fewer  *sync.Cond       // there is one less, or an end; nil while nobody waits
+	fewer  *sync.Cond       // signalled when there is one promise less, or at the end; nil while no goroutine waits
 	ended  bool
 }
 
-// maxPromised is how many may be due at a time. A node takes 256 such messages before
-// it has kept a promise; those of one that keeps none must not be without end.
+// maxPromised is how many promises may be due at a time. A node takes 256 such messages
+// before it has kept one; the bound is for a node that keeps none.
 const maxPromised = 1024
 
 // add notes a promise, and returns false if too many are due.
@@ -30,7 +30,7 @@ func (p *promised) add(seq uint32, at piece) bool {
 	return true
 }
 
-// wait notes a promise when there are few enough. It returns false after end.
+// wait notes a promise once few enough are due. It returns false after end.
 func (p *promised) wait(seq uint32, at piece) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *promised) kept(seq uint32) {
 	p.wake()
 }
 
-// end lets nobody wait any more.
+// end wakes all waiting goroutines, and lets none wait any more.
 func (p *promised) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *promised) wake() {
 // is its turn, and the function may be what puts it there: so these parts are sent
 // again before the node hears that a function has returned.
 type behind struct {
-	functions int // that have not returned
+	functions int // how many have not returned
 	pieces    []piece
 }
 

@@ -29,7 +29,7 @@ type Remote struct {
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
-	// Trips counts what programs wait for; nil: nobody does.
+	// Trips counts the round trips that programs wait for; nil: they are not counted.
 	Trips *Trips
 }
 
@@ -95,7 +95,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 	}
 	hello.Token, hello.Grant = remote.Token, remote.Grant
 	r := &relay{near: near, remote: remote, hello: hello, awaited: awaited{trips: remote.Trips}}
-	// Whoever waits is ended by the end of the connections.
+	// Closing the connections ends all goroutines that wait on them.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
 	defer r.finish("")
 	attached, err := r.setUp(ctx)
@@ -232,7 +232,7 @@ func (r *relay) finish(reason string) {
 	}
 }
 
-// said is what a node says of itself to one who greets it.
+// said is what a node says of itself when it is greeted.
 type said struct {
 	welcome wire.Welcome
 	devices []wire.Device
@@ -262,7 +262,7 @@ func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
 	attached, err := r.attach(attach)
-	if isGone(err) { // the node does not keep connections for ever that are not used
+	if isGone(err) { // the node closes connections that are not used for long
 		if attached, err = r.comeAgain(ctx, first, attach); err != nil {
 			return nil, r.lost(err)
 		}
@@ -428,9 +428,10 @@ func (r *relay) share(attached *wire.Attached) error {
 
 // send sends the program's messages until something ends, and says why.
 func (r *relay) send() string {
-	waits := false // the program does, as far as is known
+	waits := false // whether the last message has a reply slot, so that the program probably waits for the answer
 	for {
-		// Where nobody waits, what comes within a moment travels along.
+		// If the program waits, send at once. If it does not, give it a moment to write
+		// more messages, so that they go out together.
 		if waits && !r.consumer.Pending() || !waits && !r.consumer.Soon() {
 			if err := r.out.Flush(); err != nil {
 				return broke(err)
@@ -451,7 +452,7 @@ func (r *relay) send() string {
 			return fmt.Sprintf("the program sent what it must not: %v with %v", h.Op, err)
 		}
 		if err := r.forward(h, body, data); err != nil {
-			if r.bulk.lanes.Err() != nil { // a node that ends says why on the other connection
+			if r.bulk.lanes.Err() != nil { // a node that ends says why on the connection with the messages: let receive read that first
 				defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
 				<-r.heard
 			}
@@ -462,8 +463,10 @@ func (r *relay) send() string {
 
 func broke(err error) string { return "the connection to the node broke: " + err.Error() }
 
-// forward writes one message and the bytes that it takes. Staging memory is free
-// again as soon as its bytes are on their way.
+// forward writes one message and the bytes that it takes. Bytes in staging memory follow
+// the message, or go over the lanes; bytes in pinned memory are sent before it, since the
+// node must have them when it handles the message. Staging memory is free again as soon as
+// its bytes are on their way.
 func (r *relay) forward(h wire.Header, body, data []byte) error {
 	if err := r.countFunctions(h.Op); err != nil {
 		return err
@@ -508,7 +511,8 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	return nil
 }
 
-// sendAway sends bytes over the lanes, of which the node has been told.
+// sendAway sends bytes over the lanes. The frame that announces them is flushed first, so
+// that the node knows where they go.
 func (r *relay) sendAway(data []byte, free func()) error {
 	if err := r.out.Flush(); err != nil {
 		return err
@@ -516,8 +520,8 @@ func (r *relay) sendAway(data []byte, free func()) error {
 	return r.bulk.lanes.Send(data, free)
 }
 
-// countFunctions counts the program's functions. What one that has returned may have
-// written is sent before that is known.
+// countFunctions counts the program's functions that have not returned. When one has, the
+// memory that it may have written is sent before the node hears of its return.
 func (r *relay) countFunctions(op wire.Op) error {
 	switch op {
 	case wire.OpHostFunction:
@@ -529,13 +533,13 @@ func (r *relay) countFunctions(op wire.Op) error {
 			}
 		}
 		r.behind.returned()
-	case wire.OpReset: // they are not called any more
+	case wire.OpReset: // after a reset the node calls none of them
 		r.behind = behind{}
 	}
 	return nil
 }
 
-// sendPinned sends a part of the program's pinned memory, but for what the node has to
+// sendPinned sends a part of the program's pinned memory, except what the node has yet to
 // fill there.
 func (r *relay) sendPinned(at piece) error {
 	for _, part := range r.promised.without(at) {
@@ -546,8 +550,8 @@ func (r *relay) sendPinned(at piece) error {
 	return nil
 }
 
-// promise notes that the node will fill a part of the arena. Where too many are
-// due, the node must keep some first.
+// promise notes that the node will fill a part of the arena. If too many promises are due,
+// it waits until the node has kept some.
 func (r *relay) promise(seq uint32, at piece) error {
 	if r.promised.add(seq, at) {
 		return nil
@@ -637,7 +641,7 @@ func (r *relay) receive() string {
 			r.shared.SetStatus(f.Status)
 			r.shared.SetPrint(f.Print)
 		case wire.FrameNotice:
-			r.shared.Notify(f.Reason) // if there is no room, the program does not read them
+			r.shared.Notify(f.Reason) // dropped if there is no room: then the program does not read notices
 		case wire.FrameClosed:
 			return f.Reason
 		default:
@@ -649,8 +653,9 @@ func (r *relay) receive() string {
 // lastWordTime is how long a node may take to say why it has ended the lanes.
 const lastWordTime = 3 * time.Second
 
-// lastWord says why the node has ended the lanes: that comes last, and over the connection
-// with the messages, which may be slower.
+// lastWord finds out why the node has ended the lanes. The node says so last, on the
+// connection with the messages, which may be slower than the lanes: so frames are read and
+// dropped until then.
 func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 	defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
 	for {

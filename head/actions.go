@@ -34,7 +34,7 @@ func (c *Core) cancel(ev Cancel) {
 	c.answer(ev.Request, changed)
 }
 
-// signal sends a signal to all that runs of a job.
+// signal sends a signal to all tasks of a job that have not ended.
 func (c *Core) signal(j *job, number int) {
 	for part := range j.tasks {
 		if t := &j.tasks[part]; t.end == nil {
@@ -52,7 +52,8 @@ func (c *Core) late(j *job) {
 	c.cancelJob(j, "its deadline has passed")
 }
 
-// setSignal has a job of which that was asked signalled before its time is over.
+// setSignal sets the timer for the signal that a job's user asked for before its time
+// limit.
 func (c *Core) setSignal(j *job) {
 	s, limit := j.said.Batch.Signal, j.timeLimit(c.cfg.TimeLimit)
 	if s == nil || limit == 0 {
@@ -65,7 +66,7 @@ func (c *Core) setSignal(j *job) {
 
 func (c *Core) cancelJob(j *job, reason string) {
 	if j.active() {
-		if j.stop != nil { // it ends anyway: but it is not started again
+		if j.stop != nil { // it is being stopped already: make sure that it is not requeued
 			j.stop.Requeue, j.stop.Outcome, j.stop.Reason = false, api.Cancelled, reason
 			c.touch(j)
 			return
@@ -79,7 +80,8 @@ func (c *Core) cancelJob(j *job, reason string) {
 	c.settleEnded(j)
 }
 
-// targets are the jobs that a request is about, all of which the user may touch.
+// targets lists the jobs that a request is about. It refuses if the user may not touch
+// all of them.
 func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	var jobs []*job
 	for _, ref := range refs {
@@ -97,8 +99,8 @@ func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	return jobs, nil
 }
 
-// change does something else to jobs. Of several, such as the tasks of an array, it is
-// done to those to which it can be done; it is an error if that is none.
+// change applies one of the other actions to jobs. Of several, such as the tasks of an
+// array, it changes those that it can; it is an error if it can change none.
 func (c *Core) change(ev Change) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
 	changed := &api.Changed{}
@@ -171,8 +173,8 @@ func (c *Core) changeJob(j *job, ev *Change) *Refusal {
 	return nil
 }
 
-// by says who holds a job: its own user, even if he administers the cluster, may let
-// it go again as a user.
+// by says who holds a job. An administrator who holds his own job holds it as its user,
+// so that he may release it as a user.
 func by(admin bool, j *job, user string) heldBy {
 	if admin && user != j.user {
 		return heldByAdmin
@@ -215,7 +217,7 @@ func (c *Core) suspendJob(j *job) {
 	c.whenSuspended(j)
 }
 
-// resumeJob lets a suspended job go on, if what it had is free.
+// resumeJob lets a suspended job go on, if the cores and GPUs that it had are free.
 func (c *Core) resumeJob(j *job) bool {
 	if j.state == api.Suspended {
 		if err := c.state.Resumed(j.number); err != nil {
@@ -226,7 +228,7 @@ func (c *Core) resumeJob(j *job) bool {
 	return true
 }
 
-// goOn has the tasks of a job run that has what it needs again.
+// goOn resumes the tasks of a job that has its cores and GPUs back.
 func (c *Core) goOn(j *job) {
 	if j.suspendedSince > 0 {
 		j.suspended += c.now - j.suspendedSince
@@ -245,7 +247,7 @@ func (c *Core) goOn(j *job) {
 	}
 }
 
-// sendLimits tells all who lend to a job how many devices it may use.
+// sendLimits tells all nodes that lend to a job how many devices it may use.
 func (c *Core) sendLimits(j *job) {
 	for i := range j.loans {
 		c.sendLimit(j, &j.loans[i])

@@ -14,32 +14,34 @@ import (
 
 // Core is the state of a head.
 type Core struct {
-	// Past tells how a job ended that the core has forgotten, or the tasks of an array
-	// that have ended; nil if nobody knows. The daemon asks the store.
+	// Past tells how a job ended that the core has forgotten, or how the tasks of an array
+	// did; it may be nil. The daemon's asks the store.
 	Past func(job uint64) (Past, bool)
 
 	cfg   Config
-	spec  string        // of the policy, as the administrator wrote it
+	spec  string        // the policy, as the administrator wrote it
 	state policyState   // what the policy knows of the cluster
-	plain *policy.State // the same, without what may write it down
+	plain *policy.State // the same, without the recorder that may stand before it
 
 	now   time.Duration // of the latest call
 	began time.Duration
 	next  uint64 // the number of the next job
 	jobs  map[uint64]*job
-	// order lists the numbers in jobs, ascending; some may be gone.
+	// order lists the numbers in jobs, ascending; jobs that were forgotten may still be
+	// listed.
 	order    []uint64
 	arrays   map[uint64]*array
 	numbered map[policy.JobID]*job
 	users    map[string]*user
 	keys     map[key]*keyed
-	waiters  map[awaited][]*job // those that depend on a job
+	waiters  map[awaited][]*job // jobs that depend on a job or array
 	// named are the jobs of a user that have the same name, in the order of their numbers;
 	// some may have ended.
 	named map[key][]*job
 	over  map[uint64]*array // arrays that ended not long ago
-	pasts map[uint64]Past   // what was last asked of Past
-	// impossible lists waiting jobs that no node could run; some may not be any more.
+	pasts map[uint64]Past   // recent answers of Past
+	// impossible lists waiting jobs that no node could run; jobs that have become possible
+	// or ended may still be listed.
 	impossible []*job
 	pending    int
 	running    int
@@ -47,14 +49,14 @@ type Core struct {
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
 	aliases  map[string]bool // the policy's names of nodes, those that are gone included
-	retired  map[string]int  // how many of these each node has used up
+	retired  map[string]int  // how many policy numbers of each node are out of use
 	types    map[string]model.GPUType
 	special  bool // some node serves one user alone, or has another name with the policy
 	sessions map[Session]*node
 
 	book     *priority.Book        // nil if the policy alone orders the queue
-	inBook   map[priority.Key]bool // jobs that the book knows, and whether they wait there
-	bookTime time.Duration         // when the book was kept that the core began with
+	inBook   map[priority.Key]bool // jobs that the book knows; true if they wait there
+	bookTime time.Duration         // when the book was written that the core began with
 
 	timers  timers
 	stepDue bool
@@ -68,18 +70,18 @@ type Core struct {
 
 // array is the tasks of one array that have not ended.
 type array struct {
-	limit    int // that may run at a time; 0 is none
-	admitted int // past the gate
+	limit    int // how many may run at a time; 0 is no limit
+	admitted int // tasks that have passed the array's gate
 	waiting  []*job
 	tally
-	told   news             // what those who wait for the array know
-	tasks  []uint32         // those that there were, by the order of their numbers
-	byTask map[uint32]int32 // the places in tasks; nil until somebody asks
-	unread []uint32         // tasks that ended before the head was started, if they are not counted yet
+	told   news             // what the jobs that wait for the array were last told
+	tasks  []uint32         // all task numbers, in the order of the jobs' numbers
+	byTask map[uint32]int32 // the places in tasks; made when first needed
+	unread []uint32         // tasks that ended before the head was started and are not counted yet
 	last   uint64           // the task that ended last
 }
 
-// user is what a user has.
+// user is what a user has of the cluster.
 type user struct {
 	jobs     int // that have not ended
 	admitted int // with the policy, or running
@@ -121,14 +123,14 @@ func (c *Core) Configure(cfg Config) {
 }
 
 // SetPolicy lets another policy decide from the next step on; spec is how the
-// administrator named it. What is recorded goes on: who plays it again finds the first
-// decision that the policy before would not have made.
+// administrator named it. A recording goes on: a replay with the old policy stops at the
+// first decision that it would not have made.
 func (c *Core) SetPolicy(p policy.Policy, spec string) {
 	c.plain.SetPolicy(p)
 	c.spec, c.stepDue = spec, true
 }
 
-// Handle takes an event. What is to be done about it is collected: see Take.
+// Handle takes an event. The effects are collected until Take.
 func (c *Core) Handle(now time.Duration, ev Event) {
 	c.advance(now)
 	switch ev := ev.(type) {
@@ -197,7 +199,7 @@ func (c *Core) publish(change api.Change) {
 	c.effects.Changes = append(c.effects.Changes, change)
 }
 
-// touch says that a job has changed: its record and everybody who listens are told.
+// touch says that a job has changed: the next Take writes its record and tells listeners.
 func (c *Core) touch(j *job) {
 	if !j.dirty {
 		j.dirty = true
@@ -206,7 +208,7 @@ func (c *Core) touch(j *job) {
 	c.show(j)
 }
 
-// show says that what is shown of a job has changed.
+// show says that only what is shown of a job has changed, and not its record.
 func (c *Core) show(j *job) {
 	if !j.told {
 		j.told = true
@@ -226,8 +228,8 @@ func refusal(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Reason: fmt.Sprintf(format, args...)}
 }
 
-// send tells an agent something, if it is there: else it will be told when it
-// greets.
+// send sends a message to a node's agent. If the agent is away the message is dropped:
+// compare makes it again when the agent greets.
 func (c *Core) send(n *node, m agent.ToAgent, bulk uint64) {
 	if n.session != 0 {
 		c.effects.Sends = append(c.effects.Sends, Send{Session: n.session, Message: m, Bulk: bulk})
@@ -277,7 +279,7 @@ func (c *Core) find(ref Ref) ([]*job, *Refusal) {
 	return []*job{j}, nil
 }
 
-// between lists the numbers of jobs in [from, to), those included that are gone.
+// between lists the numbers of jobs in [from, to), including those of forgotten jobs.
 func (c *Core) between(from, to uint64) []uint64 {
 	i, _ := slices.BinarySearch(c.order, from)
 	k, _ := slices.BinarySearch(c.order, to)
@@ -290,7 +292,7 @@ func (c *Core) forget(id uint64) {
 		delete(c.over, array)
 	}
 	delete(c.jobs, id)
-	// The list is tidied when half of it is gone.
+	// The list is compacted when half of its jobs are gone.
 	if len(c.order) > 64 && len(c.jobs) < len(c.order)/2 {
 		c.order = slices.DeleteFunc(c.order, func(id uint64) bool { return c.jobs[id] == nil })
 	}
@@ -305,7 +307,7 @@ func (c *Core) user(name string) *user {
 	return u
 }
 
-// limits are a user's.
+// limits are those of a user.
 func (c *Core) limits(name string) Limits {
 	if l, ok := c.cfg.Users[name]; ok {
 		return l

@@ -9,26 +9,26 @@ import (
 )
 
 // Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. There
-// may be 100,000 tasks that each wait for an array of as many, so the head counts how the
-// tasks of an array are instead of looking at them, and wakes those who wait for an array
-// only when the answer may have changed.
+// may be 100,000 tasks that each wait for an array of as many, so the head keeps a tally
+// of an array's tasks instead of looking at each, and wakes the jobs that wait for an
+// array only when the answer may have changed.
 
-// term is something that must happen first.
+// term is one condition of a dependency.
 type term struct {
 	slurmopt.Term
 }
 
-// awaited is what jobs wait for: an array or a job by itself, by its number, or one task
-// of an array, by that task's own.
+// awaited is what jobs wait for: a whole array or a single job, by its number, or one
+// task of an array, by the task's own job number.
 type awaited struct {
 	job   uint64
 	whole bool
 }
 
-// tally is how the tasks of an array are; a job by itself is as an array of one.
+// tally counts the tasks of an array by state; a single job counts as an array of one.
 type tally struct {
-	pending, live int // live are all that have not ended
-	ok, bad       int // those that have
+	pending, live int // live are all that have not ended, pending ones included
+	ok, bad       int // those that have ended
 }
 
 func (t *tally) end(s api.State) {
@@ -39,7 +39,8 @@ func (t *tally) end(s api.State) {
 	}
 }
 
-// news is what of a tally may decide whether somebody goes on waiting.
+// news is the part of a tally on which the outcome of a term may depend: if it does not
+// change, waiting jobs need not be woken.
 type news struct{ pending, live, bad bool }
 
 func (t *tally) news() news { return news{t.pending > 0, t.live > 0, t.bad > 0} }
@@ -47,11 +48,11 @@ func (t *tally) news() news { return news{t.pending > 0, t.live > 0, t.bad > 0} 
 // Past is how a job ended that the core has forgotten.
 type Past struct {
 	State api.State
-	// Tasks are those of an array; nil of a job by itself.
+	// Tasks are those of an array; nil for a single job.
 	Tasks map[int64]api.State
 }
 
-// maxPasts is how many of these are remembered, since they are read from the disk.
+// maxPasts is how many answers are remembered, since reading them from disk is slow.
 const maxPasts = 64
 
 // past finds how a job ended, or the tasks of an array that have.
@@ -63,7 +64,7 @@ func (c *Core) past(job uint64) (Past, bool) {
 		return Past{}, false
 	}
 	p, ok := c.Past(job)
-	if ok && c.arrays[job] == nil { // an array that is not over goes on changing
+	if ok && c.arrays[job] == nil { // an array with live tasks still changes
 		if len(c.pasts) >= maxPasts {
 			clear(c.pasts)
 		}
@@ -98,7 +99,7 @@ func (c *Core) readEnded(id uint64, a *array) {
 	a.unread = nil
 }
 
-// countPending notes that a job waits, or does not any more.
+// countPending counts a job as pending, or not pending any more.
 func (c *Core) countPending(j *job, by int) {
 	c.pending += by
 	if a := c.arrays[j.array]; a != nil {
@@ -130,7 +131,7 @@ func (c *Core) dependOn(j *job, t term) {
 		return // it has happened already, or never will
 	}
 	list := c.waiters[on]
-	if len(list) == cap(list) { // those that were cancelled meanwhile are dropped when the list grows
+	if len(list) == cap(list) { // instead of growing, first drop jobs that no longer wait
 		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
 		list = slices.Grow(list, max(1, len(list)))
 	}
@@ -145,8 +146,7 @@ func (t *term) taskOf(j *job) int64 {
 	return t.Task
 }
 
-// awaitedBy is what a job waits for with a term, if that is something that may still
-// happen.
+// awaitedBy is what a job waits for with a term; false if that can no longer change.
 func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	task := t.taskOf(j)
 	if a := c.arrays[t.Job]; a != nil {
@@ -163,7 +163,8 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	return awaited{t.Job, o.array == 0}, true
 }
 
-// settle looks which of a job's terms have been met, and whether that is enough.
+// settle finds out which of a job's terms have been met, and whether the job may go on
+// or never will.
 func (c *Core) settle(j *job) {
 	if len(j.unmet) == 0 {
 		return
@@ -207,7 +208,7 @@ func (c *Core) outcome(j *job, t term) outcome {
 		return notYet
 	}
 	if t.Job == j.id || t.Job == j.array {
-		return cannot // nobody can wait for itself
+		return cannot // a job cannot wait for itself
 	}
 	n, known := c.tallyOf(j, t)
 	switch {
@@ -228,7 +229,7 @@ func (c *Core) outcome(j *job, t term) outcome {
 	return happened
 }
 
-// tallyOf is how the jobs are that a term names; false if nobody knows them.
+// tallyOf is the tally of the jobs that a term names; false if they are unknown.
 func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 	task := t.taskOf(j)
 	a := c.arrays[t.Job]
@@ -279,7 +280,7 @@ func (j *job) tally() tally {
 	return n
 }
 
-// happenedTo tells those who wait for a job that it has begun or ended.
+// happenedTo wakes the jobs that wait for a job which has begun or ended.
 func (c *Core) happenedTo(j *job) {
 	c.wakeThose(awaited{j.id, j.array == 0})
 	a := c.arrays[j.array]
@@ -321,7 +322,7 @@ func (c *Core) wakeThose(on awaited) {
 
 // ---- jobs that are alone with their name ----
 
-// nameTaken notes that a user has one more job of a name. Jobs come in the order of
+// nameTaken notes that a user has one more job of a name. Jobs must come in the order of
 // their numbers.
 func (c *Core) nameTaken(j *job) {
 	k := key{j.user, j.title()}
@@ -343,7 +344,8 @@ func (c *Core) firstOfName(k key) *job {
 	return list[0]
 }
 
-// nameFree lets the next job of a name go, if it waited for a job's end.
+// nameFree lets the next job of a name go on, if it waited for the one that ended
+// (singleton).
 func (c *Core) nameFree(ended *job) {
 	next := c.firstOfName(key{ended.user, ended.title()})
 	if next == nil || next.state != api.Pending || len(next.unmet) == 0 {

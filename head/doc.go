@@ -1,18 +1,18 @@
-// Package head is the core of a cluster's head, as a plain value: events in,
-// effects out. It knows the jobs that have not ended, the nodes, and what each
-// has of the other; what to start it asks a policy through policy.State.
+// Package head is the core of a cluster's head, as a plain value: events in, effects
+// out. It knows the jobs that have not ended, the nodes, and which job holds what on
+// which node. A policy decides what to start, through policy.State.
 //
 // The daemon (head/daemon) tells it what users and agents say and what time it
 // is, and does what it answers. Effects of one call, or of several, are carried
 // out in this order:
 //
 //  1. Records are written to disk, in one transaction.
-//  2. Only then messages go to agents, answers to users, and changes to whoever
-//     listens.
+//  2. Only then messages go to agents, answers to users, and changes to those that
+//     listen.
 //
-// So nothing that anybody was told is forgotten, and a head that was killed goes
-// on with what its records say (Restore): messages that were not sent are made
-// again from them when an agent greets.
+// So the head never forgets what it has told a user or an agent, and a head that was
+// killed goes on with what its records say (Restore): messages that were not sent are
+// made again from them when an agent greets.
 //
 // # Jobs and tasks
 //
@@ -26,6 +26,6 @@
 // started anew. When the node comes back it is told to stop what it still runs of
 // them. Nothing is started twice otherwise.
 //
-// The package never reads a clock, opens nothing, and draws no random numbers: what
-// must be unguessable is handed in.
+// The package never reads a clock, opens nothing, and draws no random numbers: secrets
+// are handed in.
 package head

@@ -12,26 +12,26 @@ import (
 	"muster/wire/agent"
 )
 
-// job is one that has not ended, or has not long ago.
+// job is a job that has not ended, or ended less than Config.Keep ago.
 type job struct {
 	id uint64
 	// array is the number of the job that a user submitted as an array, and task which
-	// of it this is; 0 and -1 of a job by itself.
+	// of it this is; 0 and -1 for a single job.
 	array uint64
 	task  int64
 
 	user   string
 	dir    string
 	key    string
-	secret string // credentials are made of it
+	secret string // its credentials are derived from it
 	// options is what was submitted, as one line; jobs of an array share it and said.
 	options string
 	said    *slurmopt.Options
-	command []string // the beginning of what it runs, to be shown
+	command []string // the beginning of what it runs, for display
 
 	state    api.State
 	held     heldBy
-	priority *int64 // an administrator's
+	priority *int64 // set by an administrator; nil if none was
 	nice     int64
 	submit   time.Duration
 	eligible time.Duration
@@ -41,15 +41,16 @@ type job struct {
 	requeues uint32
 	limit    int // devices that it may use at a time; -1 is all
 
-	// A waiting job stands at a gate, or with the policy.
+	// A waiting job stands at a gate, or the policy has it.
 	gate   gate
-	number policy.JobID // with the policy; -1 if it is not
-	need   need         // what counts of it for its user's limits
+	number policy.JobID // the policy's number for it; -1 if the policy does not have it
+	need   need         // what it takes of its user's limits
 	// notBefore is when it may begin, as a term of its dependency says.
 	notBefore time.Duration
 	unmet     []term // what it depends on and has not happened yet
 	never     bool   // what it depends on cannot happen any more
-	// inArray and inLimit say that it counts among the array's and the user's.
+	// inArray and inLimit say that it has passed these gates, and counts in the array
+	// and for the user.
 	inArray, inLimit bool
 	impossible       string // why no node could run it, at the moment
 
@@ -59,9 +60,10 @@ type job struct {
 	tasks       []task
 	loans       []loan
 	lending     bool // it waits for nodes to lend
-	// suspend is how it should be: the tasks follow.
+	// suspend says that it should be suspended: its tasks follow later.
 	suspend bool
-	// asleep says that the policy gives its cores and GPUs to others.
+	// asleep says that all tasks are suspended, and the policy may give its cores and
+	// GPUs to others.
 	asleep bool
 	// stop is why its tasks are being stopped; nil if they are not.
 	stop *stop
@@ -74,8 +76,8 @@ type job struct {
 	cpu          time.Duration
 	peak         int64
 
-	dirty bool // its record is due
-	told  bool // its change is due
+	dirty bool // its record must be written
+	told  bool // listeners must be told of it
 }
 
 // heldBy is who holds a job back.
@@ -107,7 +109,7 @@ type need struct {
 // task is a job's part on one node.
 type task struct {
 	node *node
-	// incarnation is the node's for which it was started.
+	// incarnation is that of the node when the task was started.
 	incarnation string
 	state       agent.State // Unknown until the agent has said something
 	end         *agent.End
@@ -124,7 +126,7 @@ type loan struct {
 type stop struct {
 	Cause   agent.Cause `json:"cause"`
 	Reason  string      `json:"reason,omitempty"`
-	Outcome api.State   `json:"outcome,omitempty"` // what the job is then; "" follows from its tasks
+	Outcome api.State   `json:"outcome,omitempty"` // the job's final state; "": it follows from its tasks
 	Requeue bool        `json:"requeue,omitempty"`
 }
 
@@ -136,7 +138,7 @@ func (j *job) name() string {
 	return strconv.FormatUint(j.array, 10) + "_" + strconv.FormatInt(j.task, 10)
 }
 
-// bulk is the job under which lies what it runs.
+// bulk is the number under which the store has what the job runs.
 func (j *job) bulk() uint64 {
 	if j.array != 0 {
 		return j.array
@@ -147,7 +149,7 @@ func (j *job) bulk() uint64 {
 // over says whether it has ended.
 func (j *job) over() bool { return j.state.Over() }
 
-// active says whether it has something of the cluster.
+// active says whether it holds resources of the cluster.
 func (j *job) active() bool { return len(j.tasks) > 0 && !j.over() }
 
 // request is what it asks for, or what it was given of its alternatives.
@@ -158,7 +160,7 @@ func (j *job) request() *model.Request {
 	return &j.said.Request
 }
 
-// timeLimit is what it may run; 0 is without end.
+// timeLimit is how long it may run; 0 is without limit.
 func (j *job) timeLimit(otherwise time.Duration) time.Duration {
 	switch r := j.request(); {
 	case r.WallTime > 0:

@@ -13,12 +13,12 @@ import (
 	"muster/wire/agent"
 )
 
-// node is a machine that has greeted once.
+// node is a machine whose agent has greeted at least once.
 type node struct {
 	name    string
-	alias   string // its name with the policy, where each name is given once
+	alias   string // the policy's name for it: there each name is used only once
 	number  int32  // with the policy
-	removed bool   // its name may come again, with another number
+	removed bool   // its number is out of use; a node of the same name gets another
 
 	incarnation string
 	user        string
@@ -30,12 +30,12 @@ type node struct {
 	session Session // 0 while it is away
 	since   time.Duration
 	down    bool // it was away for too long
-	drained bool // an administrator wants it so
+	drained bool // by an administrator
 	reason  string
 	usable  string          // what the policy may use it for, as the log has it
-	jobs    map[uint64]bool // that have something of it
-	// stale are tasks of attempts that were given up and still run there: until they
-	// have ended, nothing new fits.
+	jobs    map[uint64]bool // jobs that hold something of it
+	// stale are tasks of attempts that were given up and still run there. Until they have ended,
+	// the policy places nothing new there.
 	stale map[agent.Task]bool
 }
 
@@ -59,13 +59,14 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 		return
 	}
 	if n != nil && n.session != 0 && n.incarnation != h.Incarnation {
-		// Two machines, or one whose spool was lost and whose old connection is not known to
-		// be dead yet. If it is not, what runs there must not be given up for a name.
+		// There may be two machines with this name, or one whose spool was lost and whose old
+		// connection has not been noticed to be dead yet. In the first case the tasks that run
+		// there must not be given up.
 		refuse("node %s is connected already, with another spool: give one of the two another name; if there is one only, its old connection is given up within a minute or so", h.Node)
 		return
 	}
 	if n != nil && n.session != 0 {
-		// The agent has come again before it was noticed that it had gone.
+		// The agent has reconnected before the head noticed that the old connection had ended.
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		delete(c.sessions, n.session)
 		n.session = 0
@@ -95,16 +96,16 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.touchNode(n)
 }
 
-// maxRetired is how many numbers of one node may be out of use. They are kept for good:
-// a node that lies about what it has must not make them grow without end.
+// maxRetired is how many numbers of one node may be out of use. They are kept for ever, so a node
+// that lies about what it has must not use them up without bound.
 const maxRetired = 1000
 
-// maxSkipped is how many numbers are left out at a time, lest a node that lies uses them
+// maxSkipped is how many numbers are skipped at a time, so that a node that lies cannot use them
 // up.
 const maxSkipped = 10_000_000
 
-// skipNumbers leaves out the numbers of jobs that a node remembers and this head does
-// not know: it was started from a backup, and has given them before.
+// skipNumbers skips job numbers that a node remembers and this head does not know: the head was
+// restored from a backup, and has given them to jobs before.
 func (c *Core) skipNumbers(h *agent.Hello) {
 	if h.Cluster == c.cfg.Cluster && h.Last >= c.next && h.Last-c.next < maxSkipped {
 		c.next = h.Last + 1
@@ -125,8 +126,8 @@ func (n *node) sameMachine(h *agent.Hello) bool {
 	return true
 }
 
-// about says whether two sizes of memory may be one machine's: another kernel, or a
-// host that gives and takes, leaves it a little more or less.
+// about says whether two sizes of memory may be the same machine's: they may differ by 5 %, as
+// another kernel or a ballooning host leaves a little more or less.
 func about(a, b int64) bool { return max(a, b)-min(a, b) <= max(a, b)/20 }
 
 func sameDevice(a, b *agent.Device) bool {
@@ -150,7 +151,7 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	return n, nil
 }
 
-// offerAgain gives the policy its waiting jobs anew: the nodes that they name, or may
+// offerAgain submits all waiting jobs to the policy again, because the nodes that they name, or may
 // not use, have other names there now.
 func (c *Core) offerAgain() {
 	for _, id := range c.order {
@@ -236,7 +237,7 @@ func (c *Core) gpuType(d *agent.Device) model.GPUType {
 	}
 }
 
-// retire takes a node's number out of use for good.
+// retire takes a node's number out of use for ever.
 func (c *Core) retire(n *node) {
 	n.removed, n.down = true, true
 	c.retired[n.name]++
@@ -253,7 +254,7 @@ func (c *Core) retire(n *node) {
 	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // its number stays taken
 }
 
-// inventory takes over how a node's devices are.
+// inventory takes over the state of a node's devices.
 func (c *Core) inventory(n *node, devices []agent.Device) {
 	for i := range devices {
 		d := &devices[i]
@@ -262,7 +263,7 @@ func (c *Core) inventory(n *node, devices []agent.Device) {
 			c.mustState(c.state.AddDevices(n.number, []int{0}, c.gpuType(d)))
 			n.devices = append(n.devices, *d)
 		case !sameDevice(&n.devices[i], d):
-			d.Up = false // its number means another device now: nothing is placed there
+			d.Up = false // another device has this number now: the policy must place nothing there
 		}
 		n.devices[i].Up = d.Up
 		c.mustState(c.state.SetDevice(n.number, int32(i), d.Up))
@@ -289,14 +290,15 @@ func (c *Core) setNodeState(n *node) {
 	c.stepDue = true
 }
 
-// mustState takes the answers of calls that cannot fail if the two books agree.
+// mustState panics on an error of a call that cannot fail while head and policy agree.
 func (c *Core) mustState(err error) {
 	if err != nil {
 		panic("head: the policy's book and the head's disagree: " + err.Error())
 	}
 }
 
-// compare brings what an agent says that it has together with what it should have.
+// compare reconciles what an agent says that it has with what it should have. This replaces all
+// messages that were lost while it was away.
 func (c *Core) compare(n *node, h *agent.Hello) {
 	known := make(map[agent.Task]bool, len(h.Tasks))
 	for i := range h.Tasks {
@@ -311,8 +313,8 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 			c.send(n, agent.Unlend{ID: id}, 0)
 		}
 	}
-	// What it must have and does not, first what it lends: the order of its messages is
-	// kept, so that a task finds its devices.
+	// Send what it should have and does not, loans first: messages arrive in order, so a task finds
+	// its devices.
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
 		if j.stop == nil {
@@ -332,15 +334,15 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 	c.setNodeState(n)
 }
 
-// missing deals with a task that its agent does not know.
+// missing handles a task that its agent does not know.
 func (c *Core) missing(j *job, part int) {
 	t := &j.tasks[part]
 	switch {
 	case t.state != agent.Unknown:
 		c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: "the node has forgotten the task"})
 	case j.stop != nil:
-		// It may be on its way there from an earlier connection: the agent must know that it
-		// is not wanted, and says so.
+		// A Start may still be on its way from an earlier connection: the agent must learn that the
+		// task is not wanted, and then reports that.
 		c.sendStop(j, part)
 	case !j.lending:
 		c.sendStart(j, part)
@@ -378,8 +380,8 @@ func (c *Core) said(s Session, m agent.ToHead) {
 	}
 }
 
-// peersOf are the gateways of the nodes of which a node may borrow virtual GPUs: those that come after
-// it, going round. So each is asked by as many others as any other is.
+// peersOf lists the gateways of the nodes from which a node may borrow virtual GPUs: those that
+// follow it in a ring. So each node is asked by equally many others.
 func (c *Core) peersOf(n *node) (gateways []string) {
 	own := slices.Index(c.nodes, n)
 	for i := 1; i < len(c.nodes) && len(gateways) < agent.MaxPeers; i++ {
@@ -391,7 +393,8 @@ func (c *Core) peersOf(n *node) (gateways []string) {
 	return gateways
 }
 
-// hungUp: an agent is away. It keeps what it has, and nothing new goes there.
+// hungUp notes that an agent is away. Its tasks go on, and nothing new is placed there until it is
+// back or given up.
 func (c *Core) hungUp(s Session) {
 	n := c.sessions[s]
 	if n == nil {
@@ -404,7 +407,7 @@ func (c *Core) hungUp(s Session) {
 	c.touchNode(n)
 }
 
-// giveUp counts a node as down, and what it had as lost.
+// giveUp counts a node as down, and its tasks and loans as lost.
 func (c *Core) giveUp(n *node) {
 	n.down = true
 	c.setNodeState(n)
@@ -480,7 +483,7 @@ func (c *Core) touchNode(n *node) {
 	c.publish(api.Change{Node: &doc})
 }
 
-// retryImpossible offers jobs again for which there was no node.
+// retryImpossible offers jobs to the policy again that no node could run before.
 func (c *Core) retryImpossible() {
 	again := c.impossible
 	c.impossible = nil

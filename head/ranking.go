@@ -10,11 +10,11 @@ import (
 	"muster/policy/priority"
 )
 
-// The head keeps a book of priorities beside the policy's: it tells it what happens,
-// and the policy the ranks that follow. Without one, jobs stand as they came, but for
-// nice values and what administrators say. The book lies in the store as one record,
-// which is written every so often: what was used since is worked out again from the
-// jobs that run, and what ended meanwhile is forgotten.
+// The head keeps a book of priorities: it tells the book what happens, and the policy
+// the ranks that follow from it. Without a book, jobs stand in the order in which they
+// came, apart from nice values and what administrators set. The store has the book as
+// one record, written every keepRanking. After a restart, usage since the last write is
+// computed again for jobs that still run; that of jobs that ended meanwhile is lost.
 
 // rankingKey is that of the book's record.
 var rankingKey = []byte("priority")
@@ -48,7 +48,7 @@ func (c *Core) setRanking(kept *priority.Document) error {
 	return nil
 }
 
-// compareBook brings the book that was kept together with the jobs that there are.
+// compareBook reconciles a book from the store with the present jobs.
 func (c *Core) compareBook() {
 	if c.book == nil {
 		return
@@ -79,7 +79,8 @@ func sortedJobKeys(m map[priority.Key]bool) []priority.Key {
 	return keys
 }
 
-// mustBook takes the answers of calls that cannot fail if the books agree.
+// mustBook panics on an error of a call that cannot fail while the head and the book
+// agree.
 func (c *Core) mustBook(err error) {
 	if err != nil {
 		panic("head: the book of priorities and the head's disagree: " + err.Error())
@@ -127,7 +128,7 @@ func (c *Core) bookStarted(j *job, at time.Duration) {
 	c.inBook[k] = false
 }
 
-// bookStopped: a job neither waits nor runs.
+// bookStopped notes that a job neither waits nor runs.
 func (c *Core) bookStopped(j *job) {
 	k := priority.Key(j.id)
 	if _, known := c.inBook[k]; known {
@@ -170,7 +171,7 @@ func (c *Core) rankAll() {
 	}
 }
 
-// rankingDue is when ranks change though nothing happens.
+// rankingDue is when ranks change next by the passing of time alone.
 func (c *Core) rankingDue() time.Duration {
 	if c.book == nil || c.book.Waiting() == 0 {
 		return policy.Never

@@ -40,7 +40,7 @@ type jobRecord struct {
 	Attempt  uint32        `json:"attempt,omitempty"`
 	Requeues uint32        `json:"requeues,omitempty"`
 	Limit    int           `json:"limit"`
-	// Met are the terms of its dependency that have happened, as numbers.
+	// Unmet are the terms of its dependency that have not happened yet.
 	Unmet     []slurmopt.Term `json:"unmet,omitempty"`
 	Never     bool            `json:"never,omitempty"`
 	NotBefore time.Duration   `json:"not_before,omitempty"`
@@ -58,7 +58,7 @@ type jobRecord struct {
 	Peak           int64         `json:"peak,omitempty"`
 }
 
-// partRecord is what a job has of a node. The node is its number: names come again.
+// partRecord is what a job has of a node. Node is a number, since names are reused.
 type partRecord struct {
 	Node        int32       `json:"node"`
 	Incarnation string      `json:"incarnation"`
@@ -196,8 +196,8 @@ func (c *Core) nodeRecord(n *node) Record {
 
 func numberOf(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// Restore makes the core that wrote the records. All nodes are away at first: those
-// that do not come back within the time for it are given up.
+// Restore rebuilds the core that wrote the records. All nodes are away at first: those
+// that do not come back within NodeTimeout are given up.
 func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Record) error) error, now time.Duration) (*Core, error) {
 	c := New(cfg, p, spec)
 	c.now = now
@@ -337,7 +337,8 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 		}
 		a.told = a.news()
 	}
-	// Those that are asleep are told of before those that run in their place.
+	// Jobs that are asleep come first: those that run in their place fit only when the
+	// policy knows that their cores are free.
 	for _, asleep := range []bool{true, false} {
 		for _, id := range c.order {
 			j := c.jobs[id]
@@ -434,8 +435,8 @@ func (c *Core) adopt(j *job) error {
 
 // allowWhere adds the nodes on which a job runs to those it may use. They may not be
 // among them any more: the agent may have come back as one that starts another user's
-// processes only. What runs there runs, and a head that did not start because of it would
-// help nobody.
+// processes only. The tasks run there all the same, and refusing to start the head
+// because of that would help no user.
 func (c *Core) allowWhere(m *model.Job, j *job) {
 	r := &m.Request
 	if j.alternative > 0 && j.alternative <= len(m.Alternatives) {

@@ -10,8 +10,7 @@ import (
 	"muster/wire/agent"
 )
 
-// leastRest is how long the head rests at least between two steps that only the policy
-// asked for.
+// leastRest is the least time between two steps that only the policy asked for.
 const leastRest = 100 * time.Millisecond
 
 // Step lets the policy decide, if anything has changed since it last did or it asked
@@ -26,7 +25,8 @@ func (c *Core) Step(now time.Duration) {
 	plan := c.state.Step(c.policyTime(c.now))
 	c.wake = policy.Never
 	if at := c.policyTime(c.now); plan.Wake != policy.Never && plan.Wake > at {
-		// A script may ask for any time, and again at each step.
+		// A policy script may ask for any time at every step: leastRest keeps it from
+		// making the head busy all the time.
 		c.wake = model.After(max(plan.Wake, at+leastRest), c.began)
 	}
 	for i := range plan.Starts {

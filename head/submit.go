@@ -192,7 +192,7 @@ func (c *Core) mayAvoid(said *slurmopt.Options) error {
 	return trial.Avoid(all)
 }
 
-// roomFor says whether a user's limits let so many jobs in.
+// roomFor refuses count jobs like j if they are over the user's limits.
 func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	limits := c.limits(j.user)
 	u := c.user(j.user)
@@ -286,7 +286,8 @@ func (c *Core) restrict(r *model.Request, j *job) {
 	r.NodeList = names
 }
 
-// enter takes jobs into the books, and lets them as far as they may go.
+// enter records new jobs, and advances each to the gate at which it must wait, or to
+// the policy.
 func (c *Core) enter(first *job, tasks []uint32) {
 	all := []*job{first}
 	if len(tasks) > 0 {
@@ -334,7 +335,8 @@ func (c *Core) keep(k key, answer api.Submitted) {
 
 // ---- gates ----
 
-// advanceJob lets a waiting job as far as it may go, or back to where it must wait.
+// advanceJob moves a waiting job through the gates as far as it may go, or back to the
+// one where it must wait.
 func (c *Core) advanceJob(j *job) {
 	if j.state != api.Pending || j.number >= 0 && j.held == 0 {
 		return
@@ -376,8 +378,8 @@ func (c *Core) beginOf(j *job) time.Duration {
 	return max(j.notBefore, c.moment(b, j))
 }
 
-// moment is when a time is that the user of a job has written, as it was meant when
-// the job was submitted.
+// moment is the instant that a user's time specification meant when the job was
+// submitted.
 func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	zone := c.cfg.Zone
 	if zone == nil {
@@ -460,7 +462,7 @@ func (c *Core) offer(j *job) {
 	c.stepDue = true
 }
 
-// leave takes a waiting job back from the policy, and from what it passed.
+// leave takes a waiting job back from the policy and from the gates that it has passed.
 func (c *Core) leave(j *job) {
 	if j.number >= 0 {
 		if err := c.state.Cancel(j.number); err != nil {
@@ -474,7 +476,7 @@ func (c *Core) leave(j *job) {
 	c.giveBack(j)
 }
 
-// giveBack lets others pass the gates in the place of a job.
+// giveBack frees a job's places at the gates, and lets other jobs pass there instead.
 func (c *Core) giveBack(j *job) {
 	if j.inArray {
 		j.inArray = false

@@ -14,8 +14,8 @@ import (
 	"muster/wire/grant"
 )
 
-// maxLaunches is how often a job is started anew whose start failed for a reason that
-// is not its own.
+// maxLaunches is how often a job is started again after a start that failed through no
+// fault of its own.
 const maxLaunches = 3
 
 // taskName is how agents know a part of the job's present attempt.
@@ -23,7 +23,7 @@ func (j *job) taskName(part int) agent.Task {
 	return agent.Task{Job: j.id, Attempt: j.attempt, Part: int32(part)}
 }
 
-// begin starts an attempt with what the policy gave.
+// begin starts an attempt with the allocation that the policy gave.
 func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.attempt++
 	j.alloc, j.alternative = cloned(a), alternative
@@ -59,14 +59,14 @@ func (n *node) add(j *job) {
 	n.jobs[j.id] = true
 }
 
-// borrow lists who lends what to the job, and tells them.
+// borrow lists the nodes that lend devices to the job, and tells them.
 func (c *Core) borrow(j *job) {
 	c.listLoans(j)
 	for i := range j.loans {
 		l := &j.loans[i]
 		l.node.add(j)
 		if l.node == j.tasks[l.part].node {
-			l.lent = true // what its own node lends it hears of before its task
+			l.lent = true // need not be awaited: messages to a node arrive in order, so it hears of the loan before the task
 		} else {
 			j.lending = true
 		}
@@ -128,15 +128,16 @@ func shareOf(a *model.Allocation, part int, d model.Device) int64 {
 	return 0
 }
 
-// credential is the secret of a part in the present attempt: nobody can guess it, and
-// the next attempt has another.
+// credential is the secret of a part in the present attempt. It is derived from the
+// job's secret, so it cannot be guessed and need not be stored, and the next attempt
+// has another.
 func (j *job) credential(part int) grant.Credential {
 	mac := hmac.New(sha256.New, []byte(j.secret))
 	fmt.Fprint(mac, j.taskName(part))
 	return grant.Credential(base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// lent: a node serves what it lends, or cannot.
+// lent notes that a node serves what it lends, or that it cannot.
 func (c *Core) lent(n *node, m agent.Lent) {
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
@@ -171,7 +172,7 @@ func (c *Core) whenLent(j *job) {
 	c.startTasks(j)
 }
 
-// lendAgain tells a node of loans that it has not.
+// lendAgain tells a node of loans that it does not know.
 func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 	for i := range j.loans {
 		l := &j.loans[i]
@@ -285,8 +286,8 @@ func (j *job) nodeNames() []string {
 	return names
 }
 
-// report takes how a task is. What is about no task of a present attempt is ended
-// and forgotten.
+// report takes an agent's report on a task. A task that is not part of a present
+// attempt is stopped and forgotten (staleReport).
 func (c *Core) report(n *node, r *agent.Report) {
 	j := c.jobs[r.Task.Job]
 	part := int(r.Task.Part)
@@ -300,7 +301,8 @@ func (c *Core) report(n *node, r *agent.Report) {
 		c.taskEnded(j, part, r.End)
 		c.send(n, agent.Done{Task: r.Task}, 0)
 	case agent.Unknown:
-		// The agent does not have it, and will not begin it if it was told to stop it.
+		// The agent does not have the task. If it was told to stop it, it will not
+		// begin it later either.
 		if j.stop != nil {
 			c.taskEnded(j, part, &agent.End{Cause: j.stop.Cause, Reason: j.stop.Reason})
 		} else if t.state == agent.Unknown && !j.lending {
@@ -316,7 +318,7 @@ func (c *Core) report(n *node, r *agent.Report) {
 	}
 }
 
-// staleReport takes a report about a task that nobody wants any more.
+// staleReport handles a report on a task that the head no longer wants.
 func (c *Core) staleReport(n *node, r *agent.Report) {
 	switch r.State {
 	case agent.Running, agent.Suspended:
@@ -336,7 +338,7 @@ func (c *Core) staleReport(n *node, r *agent.Report) {
 	c.setNodeState(n)
 }
 
-// steer tells an agent how a task should be, if it is otherwise.
+// steer tells an agent what state a task should be in, if it is in another.
 func (c *Core) steer(j *job, part int) {
 	t := &j.tasks[part]
 	switch {
@@ -378,7 +380,7 @@ func (c *Core) stopJob(j *job, s stop) {
 	}
 }
 
-// taskEnded: a task has ended, or is given up.
+// taskEnded notes that a task has ended, or is given up.
 func (c *Core) taskEnded(j *job, part int, end *agent.End) {
 	t := &j.tasks[part]
 	t.end, t.state = end, agent.Ended
@@ -437,7 +439,8 @@ func (c *Core) conclude(j *job) (again bool) {
 		if end.Cause == agent.NodeLost && lost == "" {
 			lost = end.Reason
 		}
-		// How those ended that were stopped for the others says nothing.
+		// The end of a task that was stopped because of another one says nothing about
+		// the job.
 		wrong := end.Cause != agent.Stopped && end.Cause != agent.Abandoned && (end.Cause != agent.Exited || end.Exit != 0 || end.Signal != 0)
 		if first == nil && wrong {
 			first = end
@@ -529,7 +532,8 @@ func (c *Core) settleEnded(j *job) {
 	c.timers.set(timer{at: model.After(c.now, c.cfg.Keep), what: ringForget, job: j.id})
 }
 
-// whenSuspended notes that all that runs of a job has stopped, as it should.
+// whenSuspended notes that all tasks of a job that is to be suspended have stopped.
+// Only then may the policy give its cores to others.
 func (c *Core) whenSuspended(j *job) {
 	if !j.suspend || j.state != api.Running || j.stop != nil {
 		return

@@ -7,14 +7,14 @@ import (
 	"muster/policy"
 )
 
-// timer is something that is due at a time. What it is about may have changed since:
-// whoever is rung looks.
+// timer is something that is due at a time. Timers are never cancelled: ring checks
+// whether the timer's reason still holds.
 type timer struct {
 	at   time.Duration
 	turn uint64 // of equal times, the one that was set first
 	what timerKind
 	job  uint64
-	// attempt is of a job's timer that is for this attempt alone.
+	// attempt is set for timers that concern one attempt of a job only.
 	attempt uint32
 	node    *node
 	key     key

@@ -18,38 +18,41 @@ import (
 )
 
 // A daemon that starts where another was killed, or has handed over, adopts that one's
-// clients. Their programs and workers live on; what they are, what they may have and
-// what they were granted is in the files of the state folder.
+// clients. Their programs and workers live on; the files of the state folder say who
+// they are, what they may have and what they were granted.
 //
-// At the start all clients whose workers live become clients again, with the leases
-// that they had: nobody else may be given what they use. The dispatcher is told with
-// Adopt. Their workers are away: each comes to the node's socket by itself, and is
-// recognised by its process, which the system names. It brings the descriptors that
-// only it has, and gets a connection of its own in return. Then it says where its
-// client stands (control.Standing), which may be behind what the files say: the last
-// daemon may have died before its last words arrived. One that does not come within
-// WorkerTimeout is killed, as one that does not answer pings.
+// At the start every client whose worker lives becomes a client again, with the lease
+// that it had, so that the dispatcher (told with Adopt) gives nobody else what it uses.
+// Its worker is at first away, that is, without a connection to this daemon. Each worker
+// connects to the node's socket by itself; the daemon recognises it by its process
+// number, which the system reports. The worker brings the descriptors that only it has
+// left, and gets a new control connection in return. Then it says where its client
+// stands (control.Standing). That may be behind what the files say, because the last
+// daemon may have died before its last messages arrived; it is never ahead. A worker
+// that does not come within WorkerTimeout is killed, like one that does not answer
+// pings.
 
-// survival is what there is of a client beyond one daemon. It is the loop's.
+// survival is what outlasts one daemon of a client. Only the loop uses it.
 type survival struct {
-	held      map[string]fileID // what its worker holds; nil: the client ends with the daemon
-	standing  *slots            // where it is written down where the client stands
-	place     placeFile         // as it was written
-	was       placeFile         // with the last daemon
-	unsaved   bool              // its statistics have changed
-	told      vgpu.Usage        // by its present worker
-	adopting  bool              // somebody listens to what its worker wants
-	unsettled bool              // its worker has come, and has not said where it stands
+	held      map[string]fileID // identities of the files that its worker holds; nil: the client ends with the daemon
+	standing  *slots            // the file that records where the client stands
+	place     placeFile         // as last written
+	was       placeFile         // as the last daemon had written it
+	unsaved   bool              // its statistics have changed since they were last written
+	told      vgpu.Usage        // what its present worker has reported so far
+	adopting  bool              // a goroutine is receiving its worker (awaited, adoptFrom); keeps a second one from trying
+	unsettled bool              // its worker has come, and has not yet said where it stands
 }
 
-// unsaid is what a worker is to hear when it comes.
+// unsaid is what the daemon has to tell a worker that is away, once it comes.
 type unsaid struct {
 	revoke *control.Revoke
 	watch  bool
 }
 
-// keep notes a message. What of it a worker needs that was away is little: it asks
-// again for what it wants, and is told of devices when it has said which it knows.
+// keep notes a message for a worker that is away. Only revocations and watches need to
+// be kept: the worker asks again for whatever it wants, and hears of devices when it has
+// said which it knows.
 func (u *unsaid) keep(m control.ToWorker) {
 	switch m := m.(type) {
 	case control.Revoke:
@@ -67,7 +70,8 @@ func (d *daemon) orphanGrace() time.Duration {
 	return d.cfg.OrphanGrace
 }
 
-// address is where workers find the next daemon, wherever they are.
+// address is where workers find the next daemon, whatever their working directory: an
+// absolute path, or an abstract name.
 func (d *daemon) address() string {
 	socket := d.cfg.Socket.Address
 	if path, err := filepath.Abs(socket); err == nil && !strings.HasPrefix(socket, "@") {
@@ -85,8 +89,10 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 	return d.entrust(c, w, attached, held)
 }
 
-// entrust writes a client down that is to outlive the daemon, and then gives its worker
-// the program's connection, with what the program is to be told; nothing if it knows.
+// entrust writes down a client that is to outlive the daemon, and then gives its worker
+// the program's connection, with what the program is still to be told (nothing if it
+// knows). The order matters: a worker that has the connection outlives the daemon, and
+// the next daemon must find the client's file.
 func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []control.Held) error {
 	if d.folder == nil {
 		return nil
@@ -106,8 +112,8 @@ func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []co
 	return w.attach(attached, program, held)
 }
 
-// entrustable is a descriptor of a program's connection, and what a worker holds that
-// has it.
+// entrustable returns a descriptor of a program's connection, and the identities of all
+// files that the worker holds once it has that descriptor too.
 func entrustable(c *client, held []control.Held) (program *os.File, ids map[string]fileID, err error) {
 	if program, err = wire.CopyOf(c.conn); err != nil {
 		return nil, nil, fmt.Errorf("the node has no descriptor for the program: %w", err)
@@ -118,11 +124,11 @@ func entrustable(c *client, held []control.Held) (program *os.File, ids map[stri
 	return program, ids, err
 }
 
-// legacy is what a worker gets that goes on with the client of another: the program's
-// connection. It gets that with the client and not later, so that it outlives the daemon
-// from the beginning: the worker before, which did, is no more.
+// legacy is what a replacement worker gets beside the client: the program's connection.
+// It gets that together with the client and not later, so that it outlives the daemon
+// from its first moment, as the worker that it replaces did.
 type legacy struct {
-	attached []byte // what the program is to be told, unless it knows
+	attached []byte // what the program is still to be told; nil if it knows
 	program  *os.File
 }
 
@@ -133,7 +139,7 @@ func (l *legacy) close() {
 }
 
 // bequeath prepares what the next worker of a client gets; nil if the client ends with
-// the daemon anyway. It is called by the loop.
+// the daemon anyway. Only the loop calls it.
 func (d *daemon) bequeath(c *client) (*legacy, error) {
 	if d.folder == nil {
 		return nil, nil
@@ -148,8 +154,10 @@ func (d *daemon) bequeath(c *client) (*legacy, error) {
 
 // --- clients -------------------------------------------------------------------
 
-// adoptAll makes the clients of an earlier daemon this one's. The loop does not run
-// yet.
+// adoptAll makes the clients of an earlier daemon this one's. The loop does not run yet.
+// The order matters: devices and grants must be known to the dispatcher before the
+// clients that are on them, and a device that is to be retired must have its clients
+// before it is drained.
 func (d *daemon) adoptAll(left *inheritance) {
 	n := &left.node
 	d.lastID, d.past, d.waits, d.refused, d.gone = n.Last, n.Past.counters(), n.Waits, n.Refused, n.Ended
@@ -178,8 +186,8 @@ func (d *daemon) adoptAll(left *inheritance) {
 	}
 }
 
-// adopt makes a client known that is there already. Limits do not keep it out: they
-// are for those who come.
+// adopt makes a client known that exists already. Limits do not keep it out: they are
+// for newcomers.
 func (d *daemon) adopt(h *heir) {
 	who := account{uid: h.UID, name: h.User}
 	c := &client{
@@ -237,7 +245,8 @@ func (d *daemon) commitAdopted(c *client, bytes uint64) {
 	}
 }
 
-// awaitWorker sees to it that a client is forgotten whose worker ends before it comes.
+// awaitWorker forgets a client whose worker ends before it has come back. It runs in a
+// goroutine of its own until the worker has exited or the client is gone.
 func (d *daemon) awaitWorker(c *client, w *workerProcess) {
 	select {
 	case <-w.exited:
@@ -253,14 +262,15 @@ func (d *daemon) awaitWorker(c *client, w *workerProcess) {
 	})
 }
 
-// isAway says whether a client's worker has not come yet.
+// isAway says whether a client's worker has not come back yet.
 func (c *client) isAway() bool { return c.worker != nil && c.worker.away }
 
 // --- workers that come ---------------------------------------------------------
 
-// awaited finds the client whose worker is a process that has connected, and notes that
-// it is listened to. Since that process is there now, and was before this daemon, it is
-// the one that connected: its number was nobody else's meanwhile.
+// awaited finds the client whose worker is the process that has connected, and marks it
+// as being received. The process number alone would not do, since the system gives
+// numbers again; but a process with that number and start time is running now, so it is
+// the one that held the number when it connected.
 func (d *daemon) awaited(pid int) (c *client) {
 	if d.missing.Load() == 0 {
 		return nil
@@ -276,13 +286,13 @@ func (d *daemon) awaited(pid int) (c *client) {
 	return c
 }
 
-// answerAdopt answers those who want to be adopted and are nobody's workers, as far as
-// this daemon knows.
+// answerAdopt answers processes that ask to be adopted and are not workers that this
+// daemon waits for.
 func (d *daemon) answerAdopt(who peer, _ []byte) (any, error) {
 	return nil, fmt.Errorf("process %d of user %s is no worker that the node waits for", who.pid, who.user.name)
 }
 
-// adoptFrom takes a worker back that has come to the socket, and then looks after its
+// adoptFrom takes back a worker that has come to the socket, and then looks after its
 // program as handle does.
 func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
@@ -311,12 +321,12 @@ func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 	d.accompany(c, back.program, false)
 }
 
-// homecomer is a worker that was received.
+// homecomer is a worker that has come back, with what it brought.
 type homecomer struct {
 	control *control.DaemonEnd
 	shared  *wire.Shared
 	program *net.UnixConn
-	words   *os.File // what it writes on its standard error
+	words   *os.File // the reading end of its standard error
 	kept    []control.Held
 }
 
@@ -332,8 +342,9 @@ func (b *homecomer) close() {
 	closeHeld(b.kept)
 }
 
-// receiveWorker talks to a worker that came, and returns what it brings. A NotAdopted
-// says that there is no use in its coming again: it has been told, and ends.
+// receiveWorker talks to a worker that came, and returns what it brings. If the error is
+// a NotAdopted, the worker has been told so and ends: it need not try again. After any
+// other error it may come again.
 func (d *daemon) receiveWorker(conn *net.UnixConn, c *client) (*homecomer, error) {
 	refuse := func(format string, args ...any) error {
 		refused := &control.NotAdopted{Reason: fmt.Sprintf(format, args...)}
@@ -370,7 +381,7 @@ func closeHeld(held []control.Held) {
 	}
 }
 
-// sameFiles compares what a worker brings with what it was given.
+// sameFiles checks that a worker brings exactly the files that it was given.
 func sameFiles(given, brought map[string]fileID, count int) error {
 	if len(brought) != count || count != len(given) {
 		return fmt.Errorf("%d where %d are due", count, len(given))
@@ -383,7 +394,8 @@ func sameFiles(given, brought map[string]fileID, count int) error {
 	return nil
 }
 
-// takeBack opens what a worker holds, and gives it its end of a new connection.
+// takeBack opens what a worker holds, and gives the worker its end of a new control
+// connection.
 func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 	files := map[string]*os.File{}
 	for _, h := range held {
@@ -414,8 +426,8 @@ func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 	return b, nil
 }
 
-// welcomeBack lets a client go on with its worker. It returns false if the client has
-// ended meanwhile.
+// welcomeBack lets a client go on with its worker, and sends the worker what was kept
+// for it meanwhile. It returns false if the client has ended. Only the loop calls it.
 func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
 	w := c.worker
 	if c.ending || !w.away {
@@ -447,8 +459,9 @@ func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
 	return true
 }
 
-// listenAgain hears a worker that was adopted. One that has not understood that it is
-// may come again.
+// listenAgain receives the messages of an adopted worker until its connection ends. If
+// the worker has not yet said where it stands, it may not have understood that it was
+// adopted: as long as it runs, the daemon waits for it to come again.
 func (d *daemon) listenAgain(c *client, w *workerProcess) {
 	d.listenTo(c, w)
 	again := false
@@ -462,7 +475,9 @@ func (d *daemon) listenAgain(c *client, w *workerProcess) {
 	}
 }
 
-// sendAway waits again for a worker that had come.
+// sendAway makes a worker that had come away again, and waits for it anew. What it may
+// have missed is reconstructed from the dispatcher: whether it is watched, and whether
+// it has to leave its device.
 func (d *daemon) sendAway(c *client) {
 	w := c.worker
 	w.control.Close()
@@ -480,12 +495,12 @@ func (d *daemon) sendAway(c *client) {
 	go d.awaitWorker(c, c.worker)
 }
 
-// stands takes a worker's word of where its client stands, which was held to what is
-// known of it (credible).
+// stands takes a worker's statement of where its client stands, which credible has
+// already checked against what is known of the client.
 func (d *daemon) stands(c *client, m control.Standing) {
 	c.unsettled = false
 	now := d.now()
-	// What the last daemon did not count.
+	// The kernels that ran after the last daemon had written its counters.
 	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
 		c.told = plus(c.told, ran)
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
@@ -509,12 +524,12 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	d.log.Info("adopted", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "held", m.Held, "lease", m.Lease)
 }
 
-// announceAll tells a worker what it does not know of the devices.
+// announceAll tells a worker which devices have changed, given those that it knows.
 func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
 	for i := range d.stock.Load().entries {
 		e := &d.stock.Load().entries[i]
 		switch {
-		case i >= len(known): // it counts them, those that are gone too
+		case i >= len(known): // workers list all numbers, including those of devices that are gone
 			c.worker.postDevice(control.AddDevice{Device: i, Config: c.configOf(i, e)}, e.lock)
 		case known[i] != c.configOf(i, e):
 			c.announce(i, e, "the device is not there any more")

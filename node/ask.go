@@ -21,13 +21,13 @@ import (
 	"muster/wire/status"
 )
 
-// Admit tells the daemon at a socket of a grant of some of its devices, until a certain
-// time; the zero time is for ever. The limit is for these devices alone.
+// Admit tells the daemon at a socket of a grant of some of its devices, until expires;
+// the zero time means for ever. The limit is for these devices alone.
 func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, expires time.Time) (*status.Grants, error) {
 	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit}, expires)
 }
 
-// AdmitLoan is Admit for whoever knows only the hash of the grant's credential.
+// AdmitLoan is Admit for a caller that knows only the hash of the grant's credential.
 func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
 	r := admitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit}
 	for _, d := range loan.Devices {
@@ -69,7 +69,7 @@ var ErrNoNode = errors.New("no node answers")
 // reason.
 func Ask(socket string) (*status.Node, error) { return ask(socket, 10*time.Second) }
 
-// ask is Ask of a daemon that has so long to answer.
+// ask is Ask with a limit on how long the daemon may take to answer.
 func ask(socket string, patience time.Duration) (*status.Node, error) {
 	var reply status.Node
 	err := request(socket, map[string]string{"request": "status"}, &reply, patience)
@@ -92,7 +92,8 @@ func request(socket string, question, answer any, patience time.Duration) error 
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	// One who refuses may do so before it was asked: what it said is read below.
+	// A daemon that refuses a connection says why and closes it, perhaps before this
+	// write: so a failure to write is ignored, and the reason is read below.
 	_, _ = conn.Write(append(line, '\n'))
 	err = readAnswer(bufio.NewReader(conn), answer)
 	var refused *wire.Refused
@@ -107,7 +108,8 @@ func request(socket string, question, answer any, patience time.Duration) error 
 	return fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)
 }
 
-// notReached says why nobody can be reached at a socket, as far as it can be seen.
+// notReached explains, as far as it can find out, why no daemon can be reached at a
+// socket.
 func notReached(socket string, err error) error {
 	info, lost := os.Stat(socket)
 	isFile := lost == nil && !strings.HasPrefix(socket, "@")
@@ -128,8 +130,8 @@ func notReached(socket string, err error) error {
 	return fmt.Errorf("asking the node: %w", err)
 }
 
-// accessTo says how one gets to use a socket that is closed to him: by its group, if
-// that may use it.
+// accessTo says how a user can get access to a socket that is closed to him: through
+// its group, if the group may use it.
 func accessTo(info fs.FileInfo) string {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode().Perm()&0o020 == 0 {
@@ -142,14 +144,15 @@ func accessTo(info fs.FileInfo) string {
 	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
-// readRefusal looks whether an answer is a record with a refusal, and not a document.
-// The refusal is the error then.
+// readRefusal finds out whether an answer is a record with a refusal, which is then the
+// error, or a document.
 func readRefusal(in *bufio.Reader) (document bool, err error) {
 	head, err := in.Peek(8)
 	if err != nil {
 		return false, err
 	}
-	// A document has text where a record has the number of its kind.
+	// Bytes 4 to 7 hold a record's opcode, whose upper half is 0; a document has text
+	// there.
 	if binary.LittleEndian.Uint16(head[6:]) != 0 {
 		return true, nil
 	}
@@ -181,7 +184,7 @@ func readAnswer(in *bufio.Reader, answer any) error {
 	return json.Unmarshal(document, answer)
 }
 
-// changeTime is how long the daemon may take to do what somebody asks for.
+// changeTime is how long the daemon may take to carry out a change.
 const changeTime = requestTime + 10*time.Second
 
 // change asks the daemon to change something.
@@ -193,8 +196,9 @@ func change(socket string, question any) (*status.Changed, error) {
 	return &reply, nil
 }
 
-// DrainDevice lets a device of the node at a socket take nobody any more. It does not
-// wait until those have left that are there. Devices are named by their name or as #N.
+// DrainDevice has a device of the node at a socket take no more clients. It returns
+// without waiting for the clients that are on the device to leave. Devices are named by
+// their name or as #N.
 func DrainDevice(socket, device string) (*status.Changed, error) {
 	return change(socket, deviceRequest{Request: "device-drain", Device: device})
 }
@@ -204,8 +208,8 @@ func ResumeDevice(socket, device string) (*status.Changed, error) {
 	return change(socket, deviceRequest{Request: "device-resume", Device: device})
 }
 
-// RemoveDevice has a device removed when nobody needs it any more; with force, as soon
-// as nobody is there.
+// RemoveDevice has a device removed as soon as no client needs it any more; with force,
+// as soon as no client is on it, even if one waits that can use no other.
 func RemoveDevice(socket, device string, force bool) (*status.Changed, error) {
 	return change(socket, deviceRequest{Request: "device-remove", Device: device, Force: force})
 }
@@ -220,7 +224,7 @@ func EndClient(socket string, client uint64, reason string) (*status.Changed, er
 	return change(socket, endRequest{Request: "end", Client: vgpu.ClientID(client), Reason: reason})
 }
 
-// MoveClient has a client run on a device.
+// MoveClient has a client moved to a device.
 func MoveClient(socket string, client uint64, device string) (*status.Changed, error) {
 	return change(socket, moveRequest{Request: "move", Client: vgpu.ClientID(client), Device: device})
 }

@@ -14,14 +14,15 @@ import (
 	"muster/wire"
 )
 
-// conversation is the other side of a talk.
+// conversation is the asking side of a talk with the daemon about an order (order.go).
 type conversation struct {
 	conn   *net.UnixConn
 	socket string
-	rest   []byte // of the last packet: the answer after the one that was asked for
+	rest   []byte // what the last packet held beyond the answer that was returned
 }
 
-// begin asks a daemon for something that needs a file, and hands that over.
+// begin asks a daemon for an order that needs a file, and hands over the file when the
+// daemon asks for it.
 func begin(socket string, r orderRequest, file *os.File) (*conversation, error) {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -42,18 +43,18 @@ func begin(socket string, r orderRequest, file *os.File) (*conversation, error) 
 	return c, nil
 }
 
-// ask says something, and returns the answer with the descriptors that came.
+// ask sends a request, and returns the answer with the descriptors that came along.
 func (c *conversation) ask(r orderRequest) (*orderReply, []*os.File, error) {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	_, _ = c.conn.Write(append(line, '\n')) // one who refuses may do so before it was asked
+	_, _ = c.conn.Write(append(line, '\n')) // ignored: a daemon that refuses may have closed the connection already, and answer reads why
 	return c.answer()
 }
 
-// answer waits for what the daemon says. Its answers are one packet each, unless it says
-// two things at once: that the client is held, and that it has ended.
+// answer waits for the daemon's next answer. Answers come one in a packet, except that
+// the daemon may say two things at once: that the client is held, and that it has ended.
 func (c *conversation) answer() (*orderReply, []*os.File, error) {
 	var files []*os.File
 	if len(c.rest) == 0 {
@@ -94,18 +95,18 @@ func readReply(text []byte) (*orderReply, error) {
 	return &reply, nil
 }
 
-// Checkpoint has a client of the daemon at a socket written to a file, and returns how
-// long that is. The program goes on.
+// Checkpoint has a client of the daemon at a socket written to a file, and returns the
+// file's length. The program goes on.
 func Checkpoint(socket string, client uint64, to *os.File) (uint64, error) {
 	return orderOnce(socket, orderRequest{Request: checkpointRequest, Client: client}, to)
 }
 
-// Restore has a client become what a file says.
+// Restore has a client's state replaced by what a file holds.
 func Restore(socket string, client uint64, from *os.File) (uint64, error) {
 	return orderOnce(socket, orderRequest{Request: restoreRequest, Client: client}, from)
 }
 
-// orderOnce is an order with one answer.
+// orderOnce gives an order that has one answer.
 func orderOnce(socket string, r orderRequest, file *os.File) (uint64, error) {
 	c, err := begin(socket, r, file)
 	if err != nil {
@@ -119,11 +120,11 @@ func orderOnce(socket string, r orderRequest, file *os.File) (uint64, error) {
 	return reply.Bytes, nil
 }
 
-// Held is a client that does not go on, for as long as this is open.
+// Held is a client that is stopped for as long as this is open.
 type Held struct {
 	talk *conversation
 	// Socket is the inode of the daemon's end of the program's connection; Ring and Arena
-	// are the names of the memory that they share.
+	// are the names of the memory that the program shares with its worker.
 	Socket      uint64
 	Ring, Arena string
 	// Shown are the attributes of devices that the program counts on.
@@ -145,7 +146,8 @@ func Hold(socket string, client uint64, to *os.File) (*Held, error) {
 	return &Held{c, reply.Socket, reply.Ring, reply.Arena, reply.Shown}, nil
 }
 
-// Save has the rest written, while the program does nothing, and lets the client go on.
+// Save has the rest of the file written, and lets the client go on. The program must be
+// stopped meanwhile, since its ring and data arena are written as they are.
 func (h *Held) Save() (uint64, error) {
 	reply, _, err := h.talk.ask(orderRequest{Request: saveRequest})
 	if err != nil {
@@ -157,7 +159,8 @@ func (h *Held) Save() (uint64, error) {
 // Close lets the client go on.
 func (h *Held) Close() { h.talk.conn.Close() }
 
-// Revived is a client without its program, for as long as this is open.
+// Revived is a client whose program is not restored yet. Closed without Go, the client
+// ends.
 type Revived struct {
 	talk *conversation
 	// Client is its number on the node.
@@ -166,7 +169,7 @@ type Revived struct {
 	Socket, Ring, Arena *os.File
 }
 
-// Revive makes a client of a file, for a program that is about to be restored.
+// Revive makes a client from a file, for a program that the caller is about to restore.
 func Revive(socket string, was checkpoint.Client, arenaSize uint64, from *os.File) (*Revived, error) {
 	c, err := begin(socket, orderRequest{
 		Request: reviveRequest, UID: was.UID, Pid: int32(was.Pid), Program: was.Name, Virtual: was.Virtual, Memory: was.Memory, ArenaSize: arenaSize, Shown: was.Shown,
@@ -188,8 +191,8 @@ func Revive(socket string, was checkpoint.Client, arenaSize uint64, from *os.Fil
 	return &Revived{c, reply.Client, files[0], files[1], files[2]}, nil
 }
 
-// Go lets the client go on: its program was restored. The descriptors are not needed
-// any more.
+// Go lets the client go on: its program was restored. The descriptors are not needed any
+// more.
 func (r *Revived) Go() error {
 	_, _, err := r.talk.ask(orderRequest{Request: goRequest})
 	return err

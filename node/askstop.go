@@ -11,12 +11,12 @@ import (
 	"muster/wire/status"
 )
 
-// stopAskEvery is how often a node that is to end is looked at.
+// stopAskEvery is how often Stop looks whether the node has ended.
 const stopAskEvery = 20 * time.Millisecond
 
-// Stop asks the daemon at a socket to end, how being grace, now or handover, and waits
-// until it does not answer any more and its process has ended: whoever starts the next
-// one finds nothing of this one.
+// Stop asks the daemon at a socket to end (how is grace, now or handover), and waits until it
+// no longer answers and its process has ended, so that the next daemon finds nothing of this
+// one in its way.
 func Stop(ctx context.Context, socket, how string) error {
 	process := listenerOf(socket)
 	var reply status.Stopping
@@ -42,15 +42,15 @@ func stillAnswers(socket string, pid int) bool {
 	return err != nil || s.Pid == pid // else another has come
 }
 
-// daemonProcess is the process that listens at a socket; the zero value if it cannot be seen,
-// as from a container.
+// daemonProcess is the process that listens at a socket; the zero value if this process
+// cannot see it, as from inside a container.
 type daemonProcess struct {
 	pid   int
 	start uint64
 }
 
-// listenerOf asks the system, and not the daemon, whose numbers may be those of another
-// container.
+// listenerOf asks the system for the listening process, and not the daemon, since the number
+// that the daemon knows of itself may belong to another container.
 func listenerOf(socket string) daemonProcess {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -78,5 +78,5 @@ func listenerOf(socket string) daemonProcess {
 	return p
 }
 
-// isRunning says whether the process has not ended; false of one that cannot be seen.
+// isRunning says whether the process runs; false for one that cannot be seen.
 func (p daemonProcess) isRunning() bool { return p.pid != 0 && isRunning(p.pid, p.start) }

@@ -13,36 +13,36 @@ import (
 	"muster/wire/status"
 )
 
-// A node borrows virtual GPUs of others for programs that wait, and lends its own. What is to be
-// done decides node/offload; a virtual GPU that is borrowed is a device of the node from then on
-// (device/remote), with as many slots as its ticket has. So the dispatcher puts waiting programs
-// there, a drain takes them home at a kernel boundary, and a lender that dies is a device that is
-// lost. Workers reach the lender by themselves: the daemons never see programs' data.
+// A node borrows virtual GPUs of others for programs that wait, and lends its own. node/offload
+// decides when; here that is carried out. A borrowed virtual GPU becomes a device of the node
+// (device/remote), with as many slots as its ticket has. So the dispatcher places waiting programs
+// there, a drain brings them home at a kernel boundary, and a lender that dies is a lost device.
+// Workers connect to the lender themselves: the daemons never see programs' data.
 
-// borrowing is what the loop knows of other nodes; nil if it has to do with none.
+// borrowing is what the loop knows of other nodes; nil if the node neither borrows nor lends.
 type borrowing struct {
 	core  *offload.Core
 	links map[offload.PeerID]*peerLink
 	names map[offload.PeerID]string // as the peers call themselves
 	loans map[offload.TicketID]*ticketed
-	local offload.Local // as it was last looked at
+	local offload.Local // as lookAround last told the core
 
-	dirty   bool          // something may have changed since
-	looked  time.Duration // when that was
-	comers  int           // programs that wait to be shown a device
-	arrived chan struct{} // closed when a borrowed device comes
+	dirty   bool          // something may have changed since looked
+	looked  time.Duration // when lookAround last ran
+	comers  int           // programs on a node without devices that wait to be shown one
+	arrived chan struct{} // closed, and replaced, when a borrowed device comes
 }
 
 // ticketed is a ticket that the node holds.
 type ticketed struct {
 	peer   offload.PeerID
-	device vgpu.DeviceID // anyNumber until it is the node's
-	left   bool          // it is to be left before it has come
+	device vgpu.DeviceID // its number on this node; anyNumber until it was opened
+	left   bool          // the core gave it up while it was still being opened
 }
 
-// distance is how much slower a device of another node counts than one of the node's own. It is
-// enough for a program there to come home when a device here is idle (vgpu: the gain must be 1.2),
-// and no more: an idle device elsewhere is better than one here that two programs share.
+// distance scales the speed of another node's device. It is small enough for a program there to
+// come home when a device here is idle (vgpu: the gain must be 1.2), and large enough that an idle
+// device elsewhere still counts for more than one here that two programs share.
 const distance = 0.8
 
 // newBorrowing makes what the node needs to borrow and lend; nil if it does neither.
@@ -70,7 +70,7 @@ func newBorrowing(cfg *Config) (*borrowing, error) {
 	return b, nil
 }
 
-// nextBorrowing is when the loop must look at what is borrowed and lent.
+// nextBorrowing is when the loop must look at borrowing and lending next.
 func (d *daemon) nextBorrowing() (at time.Duration, ok bool) {
 	b := d.borrowing
 	if b == nil {
@@ -83,8 +83,8 @@ func (d *daemon) nextBorrowing() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// tendBorrowing looks around if something has changed, but not all the time: the dispatcher hears of
-// something thousands of times a second.
+// tendBorrowing tells the core how the node is if that may have changed, but at most once in
+// lookBorrow: the dispatcher takes thousands of events a second.
 func (d *daemon) tendBorrowing() {
 	b := d.borrowing
 	if b == nil {
@@ -98,7 +98,9 @@ func (d *daemon) tendBorrowing() {
 	}
 }
 
-// lookAround tells the core how the node is.
+// lookAround tells the core how the node is: its own devices, how many clients wait, and how many
+// of these could use a borrowed device. Clients under a grant or pinned to a device of the node's
+// own count as waiting, but not as pending.
 func (d *daemon) lookAround() {
 	b := d.borrowing
 	b.dirty, b.looked = false, d.now()
@@ -140,10 +142,11 @@ type together struct {
 	device vgpu.DeviceID
 }
 
-// wishes is how many devices more programs would use if they could have them to themselves. A program
-// that sees several devices, of which two are the same one, would use another. One whose launches
-// are mapped would use one more while it launches kernels and has sent some to each device that it
-// was lent: so it gets one after the other, and no more than serve it.
+// wishes is how many more devices programs would use if they could have them to themselves. A
+// program that was shown several devices, two of which are the same one now, would use another. A
+// program whose launches are mapped would use one more while it launches kernels and has sent some
+// to each device that it was lent: so it gets them one after the other, and no more than it makes
+// use of.
 func (d *daemon) wishes(view *vgpu.View) (wishes int) {
 	met := map[together]bool{}
 	for i := range view.Clients {
@@ -168,11 +171,11 @@ func (d *daemon) wishes(view *vgpu.View) (wishes int) {
 	return wishes
 }
 
-// stillLaunches is for how long a client counts as one that launches kernels after it was seen to.
+// stillLaunches is how long after its last observed launch a client still counts as launching.
 const stillLaunches = 2 * time.Second
 
-// maxFurther is how many devices a mapped client has beside its own at most, before the node borrows
-// no more for it.
+// maxFurther is how many devices a mapped client may have beside its own before the node borrows no
+// more for it.
 const maxFurther = 15
 
 // wishesFurther says whether a mapped client would use another device.
@@ -188,11 +191,11 @@ func (c *client) wishesFurther(now time.Duration) bool {
 	return true
 }
 
-// ownDevices are those of the node's own that take programs.
+// ownDevices lists the node's own devices that take programs.
 func (d *daemon) ownDevices(view *vgpu.View) []offload.Device {
 	var list []offload.Device
 	at := map[vgpu.DeviceID]int{}
-	shown := 0 // guests know devices by their place among those that they are shown
+	shown := 0 // guests number devices by their place among those that they are shown
 	for i, v := range view.Devices {
 		e := &d.stock.Load().entries[i]
 		if !e.here || e.Kind == KindRemote {
@@ -239,7 +242,8 @@ func (d *daemon) offloads(effects []offload.Effect) {
 	}
 }
 
-// use makes a ticket a device of the node. Opening it takes a while.
+// use makes a ticket a device of the node. Opening the device takes a while, so a goroutine does it
+// and tells the loop (opened).
 func (d *daemon) use(e offload.Use) {
 	b := d.borrowing
 	b.loans[e.Ticket.ID] = &ticketed{peer: e.Peer, device: anyNumber}
@@ -252,13 +256,15 @@ func (d *daemon) use(e offload.Use) {
 	})
 }
 
-// lentDevice describes a borrowed device to whoever opens it.
+// lentDevice describes a borrowed device to the processes that open it: this daemon and its
+// workers.
 func (d *daemon) lentDevice(e offload.Use) control.DeviceConfig {
 	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority}
 	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: to}
 }
 
-// opened gives the node a device that was borrowed, or gives its ticket up.
+// opened makes a borrowed device the node's, or gives its ticket back if it cannot be used or is
+// not needed any more.
 func (d *daemon) opened(t offload.Ticket, c Device, info device.Info, err error) {
 	b := d.borrowing
 	l := b.loans[t.ID]
@@ -281,7 +287,8 @@ func (d *daemon) opened(t offload.Ticket, c Device, info device.Info, err error)
 	d.lookAround()
 }
 
-// leaveLoan drains a borrowed device, and removes it when it is empty.
+// leaveLoan drains a borrowed device, and has it removed when it is empty. If the device is still
+// being opened, opened gives it back.
 func (d *daemon) leaveLoan(e offload.Leave) {
 	l := d.borrowing.loans[e.Ticket]
 	if l == nil || l.device == anyNumber {
@@ -312,12 +319,13 @@ func (d *daemon) tendLoans() {
 			delete(b.loans, id)
 			d.log.Warn("a lender is lost: its programs go on elsewhere", "lender", string(l.peer))
 			d.offloads(b.core.Failed(d.now(), id))
-			_ = d.removeDevice(l.device, false) // when nobody waits for it
+			_ = d.removeDevice(l.device, false) // takes effect when no client waits for it
 		}
 	}
 }
 
-// borrowerWith is the node whose ticket a credential is; "" if it is none. The loop calls it.
+// borrowerWith is the node that holds a ticket with this credential; "" if there is none. Only the
+// loop calls it.
 func (d *daemon) borrowerWith(hash grant.Hash) string {
 	if d.borrowing == nil {
 		return ""
@@ -345,7 +353,7 @@ func (d *daemon) lenderOf(e *stocked) string {
 	return e.Lender.Address
 }
 
-// picturePeers says whom the node borrows of and lends to.
+// picturePeers adds to a status from which nodes this one borrows and to which it lends.
 func (d *daemon) picturePeers(s *status.Node) {
 	d.pictureLent(s)
 	if d.borrowing == nil {
@@ -368,8 +376,8 @@ func (d *daemon) picturePeers(s *status.Node) {
 
 // --- programs on a node without devices ------------------------------------------
 
-// awaitDevice waits until a device has been borrowed for a program on a node that has none, or says why
-// there is none.
+// awaitDevice waits until a device has been borrowed for a program on a node that has none of its
+// own, or says why there is none.
 func (d *daemon) awaitDevice() error {
 	deadline := time.NewTimer(awaitBorrow)
 	defer deadline.Stop()
@@ -380,8 +388,8 @@ func (d *daemon) awaitDevice() error {
 	return err
 }
 
-// awaitAnother waits until a client can go on that was on a borrowed device which is lost, on a node that
-// has no others: without any device a worker cannot find out what the program's modules are.
+// awaitAnother waits for a device for a client whose borrowed device is lost, on a node that has no
+// other: without any device a worker cannot find out what the program's modules hold.
 func (d *daemon) awaitAnother(c *client) {
 	_ = d.awaitBorrowed(nil, c.gone)
 }
@@ -389,8 +397,9 @@ func (d *daemon) awaitAnother(c *client) {
 // errTooLong says that nothing was borrowed in time.
 var errTooLong = errors.New("nothing was borrowed in time")
 
-// awaitBorrowed waits until the node has a device, own or borrowed. Whoever waits counts as a
-// client that waits. It gives up when too much time has passed, or nobody needs it any more.
+// awaitBorrowed waits until the node has a device, own or borrowed. Meanwhile the caller counts as
+// a waiting client (comers), which makes the core borrow. It gives up when late fires or gone is
+// closed.
 func (d *daemon) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) error {
 	if len(d.stock.Load().infos()) > 0 {
 		return nil
@@ -439,5 +448,6 @@ func (d *daemon) nobodyLends() error {
 	return refuse(resultNoDevice, "this node has no devices of its own, and its peers lent it none within %v (%s): try again later, or name more peers (peers: in its configuration)", awaitBorrow, why)
 }
 
-// isGuest says whether a client is of another node: it is not passed on.
+// isGuest says whether a client is another node's. Guests do not count as reasons to borrow: work
+// is never passed on twice.
 func (c *client) isGuest() bool { return c.guest.is }

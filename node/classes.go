@@ -10,9 +10,10 @@ import (
 	"muster/wire/control"
 )
 
-// classOf says whether a program is of class latency: what it asked for, and its user may
-// have. Where nothing is said of a user, root and the node's own user may choose; others are
-// of class batch, because programs of class latency keep those of all others waiting.
+// classOf says whether a program is of class latency: the class that it asked for, if its
+// user may have it. For a user about whom the configuration says nothing, the default is
+// batch only, except that root and the node's own user may choose: programs of class latency
+// keep all others waiting.
 func (d *daemon) classOf(asked string, who peer, limits UserLimits) (latency bool, err error) {
 	may := limits.Class
 	if may == "" {
@@ -32,7 +33,7 @@ func (d *daemon) classOf(asked string, who peer, limits UserLimits) (latency boo
 	return asked == string(ClassLatency), nil
 }
 
-// weightOf is a program's weight: what it asked for, if that is not more than its user has.
+// weightOf is a program's weight: what it asked for, but no more than its user has.
 func weightOf(asked uint32, limits UserLimits) int {
 	most := max(limits.Weight, 1)
 	if asked == 0 {
@@ -41,8 +42,8 @@ func weightOf(asked uint32, limits UserLimits) int {
 	return min(int(asked), most)
 }
 
-// priority is the client's with the dispatcher: of clients with the priority that their users
-// have, those of class latency go first.
+// priority is the client's priority with the dispatcher. The user's priority decides first;
+// among equals, class latency goes before class batch. Doubling leaves room for that one bit.
 func (c *client) priority() int {
 	p := 2 * c.limits.Priority
 	if c.latency {
@@ -59,7 +60,7 @@ func (c *client) class() string {
 	return string(ClassBatch)
 }
 
-// paceOf is what a client's worker is told of how its kernels make way for others.
+// paceOf is what a client's worker is told about how its kernels make way for others'.
 func (d *daemon) paceOf(c *client) *control.Pace {
 	if d.precedence == nil {
 		return nil
@@ -68,9 +69,10 @@ func (d *daemon) paceOf(c *client) *control.Pace {
 	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.live().Quantum}
 }
 
-// openPrecedence makes the memory in which workers claim devices, or finds that of an
-// earlier daemon, whose workers have it: programs of before and after make way for each
-// other. Without it programs are served as if all were of one class.
+// openPrecedence makes the shared memory in which workers claim devices, or finds that of an
+// earlier daemon through a worker that has it open: so programs from before and after the
+// restart make way for each other. Without that memory all programs are served as if they
+// were of one class.
 func (d *daemon) openPrecedence(left *inheritance) {
 	for i := range left.heirs {
 		if f := findFile(left.heirs[i].Worker.Pid, left.node.Precedence); f != nil {
@@ -86,7 +88,8 @@ func (d *daemon) openPrecedence(left *inheritance) {
 	d.precedence = f
 }
 
-// findFile opens a file that a process has open, known by its number; nil if it has not.
+// findFile opens the file with a given device and inode number that a process has open; nil
+// if it has none such.
 func findFile(pid int, want fileID) *os.File {
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
 	list, err := os.ReadDir(folder)
@@ -95,7 +98,7 @@ func findFile(pid int, want fileID) *os.File {
 	}
 	for _, entry := range list {
 		path := filepath.Join(folder, entry.Name())
-		var stat syscall.Stat_t // opening a file that is another one may do something
+		var stat syscall.Stat_t // looked at before it is opened: opening a pipe or a device may have effects
 		if syscall.Stat(path, &stat) != nil || (fileID{uint64(stat.Dev), stat.Ino}) != want {
 			continue
 		}

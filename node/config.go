@@ -17,10 +17,10 @@ import (
 type Config struct {
 	Name   string // in the status document
 	Socket Socket
-	// Allow lists the users of this machine, by name or number, who may use the
-	// node beside root and the user whose node it is; AllowAny is everybody. nil is
-	// everybody if the node runs as root, which serves each user by workers of that
-	// user, and nobody otherwise.
+	// Allow lists the users of this machine, by name or number, who may use the node
+	// beside root and the user whose node it is; AllowAny is everybody. nil means
+	// everybody if the node runs as root, since root serves each user with workers that
+	// become that user, and otherwise nobody.
 	Allow []string
 
 	// Devices are the node's; a node of a cluster may have none.
@@ -28,8 +28,8 @@ type Config struct {
 	VGPUs   int // virtual GPUs on each device
 	Visible int // devices that a program sees; 0 for as many as there are
 	Policy  vgpu.Policy
-	MaxIdle time.Duration // 0: nobody loses a device for being idle
-	Quantum time.Duration // so long, on average, a busy program keeps what others wait for; 0: for as long as it is busy
+	MaxIdle time.Duration // how long a client may be idle on a device that others wait for; 0: for ever
+	Quantum time.Duration // how long, on average, a busy program keeps a device that others wait for; 0: as long as it is busy
 	Migrate bool          // programs move to idle devices where they run faster
 	Mapping string        // the mapper that decides for each launch which device runs it; "" and "off" for none
 	Swap    Swap
@@ -41,14 +41,14 @@ type Config struct {
 	Grants  GrantMode // whether programs need a grant
 
 	Warm          int           // workers that wait for clients
-	WorkerTimeout time.Duration // a worker that answers nothing for so long is killed; 0: none is
+	WorkerTimeout time.Duration // a worker that has not answered for this long is killed; 0: never
 	WorkerUIDs    UIDRange      // for workers of users; the zero value stands for a default
 	Grace         time.Duration // how long a shutdown waits for clients
 
-	// OrphanGrace is how long programs and workers live on without a daemon, for the
-	// next one to adopt them; 0: they end with it. State is the folder in which it
-	// finds what it must know; "" for the usual one. Handover lets a daemon that is
-	// told to end leave them to the next.
+	// OrphanGrace is how long programs and workers live on without a daemon, so that
+	// the next one can adopt them; 0: they end with the daemon. State is the folder in
+	// which the next daemon finds what it must know; "" for the usual one. Handover has
+	// a daemon that is told to end leave its programs to the next.
 	OrphanGrace time.Duration
 	State       string
 	Handover    bool
@@ -66,23 +66,23 @@ type Config struct {
 // AllowAny stands for all users of the machine.
 const AllowAny = "any"
 
-// Connections bound what those may take who have no client yet, and how long
-// the other side may be silent.
+// Connections bound what connections without a client may take, and how long the other
+// side may be silent.
 type Connections struct {
-	Local   int // of one user of this machine, without a client
-	Unknown int // of other machines, that have not shown who they are
-	Remote  int // of other machines, that have
-	User    int // of those, of one user
+	Local   int // of one user of this machine, without a client yet
+	Unknown int // of other machines, not yet authenticated
+	Remote  int // of other machines, authenticated
+	User    int // of these, at most for one user
 
-	Greet   time.Duration // to say who it is and what it wants
+	Greet   time.Duration // for a connection to say who it is and what it wants
 	Idle    time.Duration // for other machines, until a device is used
-	Silence time.Duration // for other machines, to read, or to go on with what was begun
+	Silence time.Duration // for other machines, to read what was sent, or to finish what they began to send
 }
 
 // Socket is where programs connect.
 type Socket struct {
 	Address string // a path, or a name that begins with @ and leaves no file
-	Mode    uint32 // of a file; 0 for 0666, or 0600 if nobody else may use the node
+	Mode    uint32 // of a file; 0 for 0666, or for 0600 if only the owner may use the node
 	Group   string // of a file; "" for the daemon's own
 }
 
@@ -95,11 +95,12 @@ type Device struct {
 // KindRemote is the kind of a device that another node lends.
 const KindRemote = "remote"
 
-// UnnamedDevice is what software GPUs are called that were given no name.
+// UnnamedDevice is the name of software GPUs that were given none.
 const UnnamedDevice = "Muster software GPU"
 
-// IsNamed says whether somebody gave the device a name, which no other may have then.
-// Names of real GPUs are the driver's, and those of one model are all the same.
+// IsNamed says whether the configuration or a person gave the device a name, which must
+// then be unique. Names of real GPUs are the driver's, and all GPUs of one model have
+// the same.
 func (d Device) IsNamed() bool {
 	return (d.Kind == "soft" || d.Kind == KindRemote) && d.Name != "" && d.Name != UnnamedDevice
 }
@@ -127,15 +128,15 @@ type UserLimits struct {
 type Class string
 
 const (
-	ClassAny     Class = "any"     // the one that they say; batch if they say none
-	ClassBatch   Class = "batch"   // batch, and no other
-	ClassLatency Class = "latency" // latency, if they do not say batch
+	ClassAny     Class = "any"     // the class that a program asks for; batch if it asks for none
+	ClassBatch   Class = "batch"   // batch only
+	ClassLatency Class = "latency" // latency, unless the program asks for batch
 )
 
 // Latency bounds what programs of class latency may do to those of class batch.
 type Latency struct {
-	Share  float64       // the most of the time that they keep a program from launching kernels
-	Window time.Duration // how much work a program has in flight while they are about
+	Share  float64       // the largest fraction of the time for which they may keep a batch program from launching kernels
+	Window time.Duration // how much work a batch program may have in flight while they run
 }
 
 // Remote is how programs on other machines reach the node.
@@ -148,8 +149,8 @@ type Remote struct {
 	IVMRoot       bool // also those of root
 }
 
-// Head is the cluster that the node belongs to. The daemon has no use for it: the agent
-// beside it has.
+// Head is the cluster that the node belongs to. The daemon does not use it; the agent
+// beside it does.
 type Head struct {
 	Address string // HOST[:PORT], or unix:ADDRESS; "" for none
 	Spool   string // folder for what the next agent must know; "" for the default
@@ -158,17 +159,18 @@ type Head struct {
 	Memory  int64  // likewise
 }
 
-// Record is where everything goes that the dispatcher is told and decides.
+// Record says where all events and decisions of the dispatcher are written.
 type Record struct {
 	File  string // "" for nowhere
-	Limit uint64 // bytes, after which nothing is recorded any more
+	Limit uint64 // bytes, at which the recording ends
 }
 
-// DefaultSocket leaves no file behind, however the daemon ends.
+// DefaultSocket is an abstract name, which leaves no file behind however the daemon
+// ends.
 const DefaultSocket = "@muster"
 
-// Default is the configuration of a node of which nothing was said. Devices,
-// swap size and name are the machine's: the caller knows them.
+// Default is the configuration where nothing was said. Devices, swap size and name
+// depend on the machine: the caller fills them in.
 func Default() Config {
 	return Config{
 		Socket:  Socket{Address: DefaultSocket},
@@ -193,15 +195,16 @@ func Default() Config {
 	}
 }
 
-// maxDevices is bounded by the descriptors that one message to a worker
-// carries, and by the arenas that fit beside each other in a program.
+// maxDevices is bounded by the number of descriptors that one message to a worker can
+// carry, and by the arenas that fit beside each other in a program's address space.
 const maxDevices = 16
 
-// maxLatencyShare leaves programs of class batch something, whoever is about.
+// maxLatencyShare leaves programs of class batch some time even while programs of class
+// latency run all the time.
 const maxLatencyShare = 0.99
 
-// MinWorkerTimeout is the shortest time that says something: on a busy machine a
-// process may have to wait for its turn.
+// MinWorkerTimeout is the shortest timeout that proves anything: on a busy machine a
+// healthy worker may wait for a processor.
 const MinWorkerTimeout = time.Second
 
 func (c *Config) check() error {
@@ -287,8 +290,8 @@ func (c *Config) strangers(exists func(name string) bool) (allowed, limited []st
 	return allowed, limited
 }
 
-// mostStrangers bounds how many users are looked for and named in the log: asking
-// for one may take long.
+// mostStrangers bounds how many user names are looked up and logged: a single lookup
+// may take long.
 const mostStrangers = 100
 
 // warnOfStrangers logs the names of users that may be misspelt. Under limits they may
@@ -310,7 +313,7 @@ func (d *daemon) warnOfStrangers() {
 	}
 }
 
-// reserve is how many clients root may have beyond those that the node serves.
+// reserve is how many clients root may have beyond the node's limit.
 func (l *Limits) reserve() int { return l.Clients / 16 }
 
 // of returns a user's limits.
@@ -323,10 +326,10 @@ func (l *Limits) of(u account) UserLimits {
 	return l.Default
 }
 
-// dispatcher returns the part of the configuration that is the dispatcher's,
-// which knows users by name only; nameOf is the name that belongs to a number.
-// A user who has limits of his own has them instead of the default ones, also
-// where they say nothing of virtual GPUs.
+// dispatcher returns the dispatcher's part of the configuration. The dispatcher knows
+// users by name only; nameOf gives the name that belongs to a number. A user with
+// limits of his own has them instead of the default ones, even where they say nothing
+// of virtual GPUs.
 func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) string) vgpu.Config {
 	limits := map[string]int{}
 	for key, u := range c.Limits.Users {

@@ -24,14 +24,14 @@ import (
 // set up.
 const setUpTime = 10 * time.Second
 
-// lastTime is how long a connection may keep the last descriptor, and one that
-// is turned away may take to hear why.
+// lastTime is how long a connection may occupy the last descriptor, and how long one that is
+// turned away may take to read why.
 const lastTime = time.Second
 
-// Those who are turned away are told why, if they are not too many.
+// Limits on how many refused connections are told why at a time, in all and for each user.
 const maxTurned, maxTurnedEach = 64, 16
 
-// CUresult, as far as the daemon refuses with one.
+// The values of CUresult that the daemon refuses with.
 const (
 	resultOutOfMemory    = 2
 	resultNoDevice       = 100
@@ -46,7 +46,7 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 	return &wire.Refused{Result: result, Reason: fmt.Sprintf(format, args...)}
 }
 
-// refusal is one that another error is the reason for.
+// refusal is a refusal that another error is the reason for.
 type refusal struct {
 	*wire.Refused
 	cause error
@@ -54,14 +54,15 @@ type refusal struct {
 
 func (r refusal) Unwrap() []error { return []error{r.Refused, r.cause} }
 
-// because is refuse for which err is the reason.
+// because is refuse with err as the reason.
 func because(err error, result int32, format string, args ...any) error {
 	return refusal{refuse(result, format, args...), err}
 }
 
 var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
 
-// notNow is why nobody becomes a client any more.
+// notNow says why a connection cannot become a client any more: the node hands over, or
+// shuts down.
 func (d *daemon) notNow() *wire.Refused {
 	if d.left.Load() {
 		return errHandingOver
@@ -69,11 +70,11 @@ func (d *daemon) notNow() *wire.Refused {
 	return errShuttingDown
 }
 
-// errMadeRoom ends a connection whose place was needed by a newer one.
+// errMadeRoom ends a connection whose place went to a newer one of its user.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
-// handle serves one connection to its end. The last one has the descriptor that
-// was kept for when there is no other.
+// handle serves one connection to its end. If last is set, the connection has the descriptor
+// that was kept in reserve for when there are no others.
 func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	who, err := peerOf(conn, &d.names)
 	if err != nil {
@@ -122,8 +123,9 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	d.accompany(c, conn, in.Buffered() > 0)
 }
 
-// accompany waits for the end of a program's connection, and of its client with it. It
-// only looks: the worker has the connection too, and so may the next daemon.
+// accompany waits for the end of a program's connection, and then ends its client. It only
+// watches the connection and reads nothing from it, because the worker has it too, and the
+// next daemon may get it.
 func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
 	if !said {
 		said, _ = wire.AwaitEnd(conn)
@@ -143,15 +145,15 @@ func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
 	}
 }
 
-// hangUp ends a program's connection, whoever else has it.
+// hangUp ends a program's connection, also for other processes that have it open.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseWrite()
 	_ = conn.CloseRead()
 	_ = conn.Close()
 }
 
-// greetTime is how long a connection may take to say what it wants: less than
-// usual where it will be refused.
+// greetTime is how long a connection may take to say what it wants; shorter while the node
+// is closing, since it will be refused anyway.
 func (d *daemon) greetTime() time.Duration {
 	if d.closing.Load() {
 		return min(lastTime, d.cfg.Connections.Greet)
@@ -159,9 +161,9 @@ func (d *daemon) greetTime() time.Duration {
 	return d.cfg.Connections.Greet
 }
 
-// handleLast answers root and the node's own user, who want to know how it is, and
-// tells all others why they are not served. Those are not waited for: the next
-// may be root.
+// handleLast answers requests of root and of the node's own user, who may want to know how
+// the node is, and tells all others why they are not served. It does not wait for those
+// others to read that: the next connection may be root's.
 func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
 	none := refuse(resultSystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
@@ -180,8 +182,8 @@ func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 // isOwner says whether a peer is root or the user whose node it is.
 func (d *daemon) isOwner(who peer) bool { return who.user.uid == 0 || who.user.uid == d.own.uid }
 
-// turnAway says why not. It then listens for a moment: what the other side is
-// about to say would otherwise keep it from hearing.
+// turnAway tells a connection why it is refused. It then reads for a moment, because closing
+// a socket with unread data resets the connection, and the other side would lose the reason.
 func (d *daemon) turnAway(conn *net.UnixConn, who peer, refused *wire.Refused) {
 	place, err := d.turned.Take(who.key(), false, func() { _ = conn.Close() })
 	if err != nil {
@@ -197,8 +199,8 @@ func (d *daemon) turnAway(conn *net.UnixConn, who peer, refused *wire.Refused) {
 // key tells users of the machine apart.
 func (p peer) key() string { return strconv.FormatUint(uint64(p.user.uid), 10) }
 
-// enter gives a connection one of its user's places. Those of the gateway are
-// bounded there, for each user of other machines.
+// enter gives a connection one of its user's places. Connections of the gateway need none:
+// the gateway bounds them itself, for each user of other machines.
 func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused) {
 	if d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
 		return nil, nil
@@ -213,14 +215,15 @@ func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused
 	return place, nil
 }
 
-// isRequest tells a person's request, a line of JSON, from a program's hello:
-// no JSON has a frame's bytes there.
+// isRequest distinguishes a request, a line of JSON, from a program's hello: no JSON text
+// has a hello's opcode in bytes 4 to 7.
 func isRequest(in *bufio.Reader) bool {
 	head, err := in.Peek(8)
 	return err == nil && head[0] == '{' && binary.LittleEndian.Uint32(head[4:]) != uint32(wire.OpHello)
 }
 
-// setUp makes a client of a connection.
+// setUp makes a client of a connection: it reads the greeting, shows the program its
+// devices, waits until the program asks for one (attach), and then gives it a worker.
 func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.Place) (*client, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(in, &hello); err != nil {
@@ -253,8 +256,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err := offered.send(conn); err != nil {
 		return nil, err
 	}
-	// A program may do much else before it uses a device. Its connection may be
-	// closed meanwhile, if its user needs the place: then it makes a new one.
+	// A program may do much else before it uses a device, so there is no deadline here.
+	// Meanwhile the daemon may close the connection to give its place to another one of the
+	// same user; the library then makes a new one.
 	_ = conn.SetReadDeadline(time.Time{})
 	if !place.Wait() {
 		return nil, errMadeRoom
@@ -308,7 +312,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		c.guest = guestOf(offered.numbers[attach.Device])
 	}
 	if hello.Pid != 0 && (caller == d.own.uid || g != nil && ownerOf(hello.Pid) == caller) {
-		c.peer.pid = int32(hello.Pid) // someone of ours, or of the job, speaks for it
+		c.peer.pid = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program
 	}
 	return c, d.attach(c)
 }
@@ -326,8 +330,8 @@ func (o *offer) send(conn *net.UnixConn) error {
 	return err
 }
 
-// stranger is a user of another machine. Its root is none here, and counts as
-// another user than ours.
+// stranger is the account of a user of another machine. That machine's root is not root
+// here, and is kept apart from this machine's users by its name.
 func (d *daemon) stranger(name string) account {
 	if name == d.names.of(0) {
 		name = "remote:" + name
@@ -335,7 +339,7 @@ func (d *daemon) stranger(name string) account {
 	return account{uid: nobody, name: printable(name)}
 }
 
-// isSpoken says whether the other side said something wrong, rather than
+// isSpoken says whether an error means that the other side said something wrong, rather than
 // nothing.
 func isSpoken(err error) bool {
 	var network net.Error
@@ -354,7 +358,7 @@ func checkHello(h *wire.Hello) error {
 	return nil
 }
 
-// printable keeps what a program says of itself from doing harm to terminals.
+// printable keeps control characters in what a program says of itself away from terminals.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -369,7 +373,8 @@ func printable(text string) string {
 	return text
 }
 
-// visibleCount is how many devices a program sees: so many as it asks for, or the node says.
+// visibleCount is how many devices a program sees: as many as it asks for, or as the node
+// shows.
 func (d *daemon) visibleCount(infos []device.Info, asked int) int {
 	if asked > 0 {
 		return asked
@@ -398,8 +403,7 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) ui
 	return memory
 }
 
-// attach gives a client its worker and its memory, and tells its program, or says why
-// not.
+// attach gives a client its worker and its memory and tells its program, or says why not.
 func (d *daemon) attach(c *client) error {
 	given, err := d.provide(c, true)
 	if err != nil {
@@ -412,7 +416,7 @@ func (d *daemon) attach(c *client) error {
 	switch {
 	case err == nil:
 	case d.folder != nil && canOutlive(given.files) && !errors.As(err, &refused):
-		given.worker.kill() // if it has not ended: the next one tells the program
+		given.worker.kill() // the client is rebuilt, and its next worker tells the program
 		return nil
 	default:
 		d.detach(c)
@@ -420,8 +424,8 @@ func (d *daemon) attach(c *client) error {
 	return err
 }
 
-// detach ends a client that never was one to its program. The connection is left open:
-// the program is told why.
+// detach ends a client before its program knew of it. The connection stays open, so that the
+// program can be told why.
 func (d *daemon) detach(c *client) {
 	d.do(func() { c.refused = true; d.end(c, "", false) })
 }
@@ -429,17 +433,17 @@ func (d *daemon) detach(c *client) {
 // provision is what a client is given.
 type provision struct {
 	worker *workerProcess
-	stock  *inventory     // that the worker knows
-	files  []control.Held // the ring, the data arena, and what is kept besides
+	stock  *inventory     // the devices that the worker was told of
+	files  []control.Held // the ring, the data arena, and those that outlive the worker (keptNames)
 
 	attached []byte // what its program is to be told; nil if it knows
 }
 
 func (p *provision) close() { closeHeld(p.files) }
 
-// provide makes a client known, and gives it its memory and a worker. The caller closes
-// what is returned when the program has been given what it needs of that. If tells, the
-// program is to be told that it is attached.
+// provide makes a client known, and gives it its memory and a worker. The caller must close
+// what is returned once the program has been given its part. If tells is set, the program
+// still has to be told that it is attached.
 func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err := d.admit(c); err != nil {
 		return nil, err
@@ -484,8 +488,8 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	return given, err
 }
 
-// introduce gives a client the worker that was found for it. If it is to outlive the
-// worker, the daemon keeps descriptors of its files too.
+// introduce gives a client the worker that was found for it. If the client is to outlive the
+// worker, the daemon keeps descriptors of the client's files too.
 func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, outlives bool) error {
 	var copies []control.Held
 	if outlives {
@@ -506,7 +510,7 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 	return nil
 }
 
-// attachedRecord is what a program is told with its memory.
+// attachedRecord is what a program is told together with its memory.
 func attachedRecord(c *client, stock *inventory) []byte {
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{

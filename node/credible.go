@@ -7,16 +7,15 @@ import (
 	"muster/wire/control"
 )
 
-// maxCount is the most that one client's counters come to. A worker that says
-// more is cut short there, so that no sum that is kept for the client overflows.
-// The dispatcher does the same with kernels and their time.
+// maxCount is the largest value that is kept in a client's counters. A worker that
+// reports more is cut off there, so that no sum kept for the client can overflow. The
+// dispatcher does the same with kernels and their time.
 const maxCount = math.MaxInt64 / 2
 
-// credible holds what a worker says to what the daemon knows: everything that a
-// worker claims passes here before it changes a counter or reaches the
-// dispatcher. A worker that speaks of what it was never given is refused; counts
-// that are beyond all measure are cut. Negative ones do not come this far: the
-// connection refuses them.
+// credible checks what a worker says against what the daemon knows: every claim of a
+// worker passes here before it changes a counter or reaches the dispatcher. A worker
+// that speaks of something it was never given is refused; counts beyond any plausible
+// value are cut. Negative ones do not get here: the connection refuses them.
 func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 	if _, pong := said.(control.Pong); c.unsettled && !pong {
 		standing, ok := said.(control.Standing)
@@ -62,12 +61,12 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 	return said, nil
 }
 
-// maxBeside is what a client may have in the swap area beside its memory, which is in
-// whole chunks: more than most programs' modules take.
+// maxBeside is how much of the swap area a client may have beside its memory, which is
+// in whole chunks: more than most programs' modules take.
 const maxBeside = 256 << 20
 
-// mayStand refuses a standing that cannot come of what the client was granted: a worker
-// may be behind what the last daemon wrote down, and never ahead of it.
+// mayStand refuses a standing that cannot follow from what the client was granted: a
+// worker may be behind what the last daemon wrote down, but never ahead of it.
 func (c *client) mayStand(s control.Standing) error {
 	switch {
 	case s.Lease > c.lease:
@@ -84,8 +83,8 @@ func (c *client) mayStand(s control.Standing) error {
 	return nil
 }
 
-// hasLost says whether a client stands on a device that was lost, and its worker has not
-// heard of it from the last daemon.
+// hasLost says whether a client stands on a device that was lost while its worker had no
+// daemon to tell it.
 func (c *client) hasLost(s control.Standing) bool {
 	return s.Held && !c.was.Held && s.Lease > 0 && s.Lease == c.lease
 }
@@ -98,8 +97,7 @@ func (c *client) granted(lease uint64) error {
 	return nil
 }
 
-// sum adds what clients did, and stays at the largest number that is kept where
-// the sum would be larger.
+// sum adds two counters, and stays at the largest int64 where the sum would exceed it.
 func sum(a, b uint64) uint64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64

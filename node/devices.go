@@ -17,26 +17,26 @@ import (
 
 // Devices come and go while programs run.
 //
-// A device that is drained takes nobody any more, and those who are on it leave: the
-// dispatcher tells them. One that is to be removed is drained first. When nobody is on
-// it, all workers are told not to count on it; when then nobody waits for it either,
-// it is removed. Its number is kept, for the same device or another one. Workers hear
-// of a device that comes before any of them can be granted it.
+// A device that is drained takes no new clients, and the dispatcher tells those that are on it
+// to leave. A device that is to be removed is drained first. When it is empty, all workers are
+// told not to count on it; once no client waits for it either, it is removed. Its number is
+// kept, for the same device or another one. Workers hear of a new device before the dispatcher
+// does, so that none is granted a device that it does not know.
 
-// deviceChanges is what is under way. It is the loop's.
+// deviceChanges is what is under way with devices. Only the loop uses it.
 type deviceChanges struct {
 	leaving map[vgpu.DeviceID]*leaving
 	coming  []coming
 	tending bool
 }
 
-// leaving is a device that is to be removed when nobody needs it any more.
+// leaving is a device that is to be removed when no client needs it any more.
 type leaving struct {
-	force bool // also if somebody waits who can use no other
-	said  bool // the log says who is waited for
+	force bool // remove it even if a client waits that can use no other
+	said  bool // the log has already said which clients it waits for
 }
 
-// coming is a device that is to be added when another, which is in its way, is gone.
+// coming is a device that is to be added once another one at the same place has gone.
 type coming struct {
 	Device
 	info device.Info
@@ -44,7 +44,7 @@ type coming struct {
 
 // --- what workers know ---------------------------------------------------------
 
-// takenOut is why a device is not there that was removed.
+// takenOut is the reason that workers are told for a device that was removed.
 const takenOut = "the device was taken out of the node"
 
 // announce tells a worker how a device is now; why is the reason if it has gone.
@@ -56,8 +56,8 @@ func (c *client) announce(number int, e *stocked, why string) {
 	c.worker.postDevice(control.AddDevice{Device: number, Config: c.configOf(number, e)}, e.lock)
 }
 
-// configOf is what a client's worker is told of a device. Those that are not in the
-// client's grant, or not the one that a guest has, are not there for it: it need not open them.
+// configOf is what a client's worker is told of a device. Devices outside the client's grant,
+// or other than a guest's one device, are shown as gone: the worker need not open them.
 func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
 	config := e.config()
 	only, confined := c.confined()
@@ -74,7 +74,7 @@ func (c *client) configs(stock *inventory) []control.DeviceConfig {
 	return list
 }
 
-// catchUp tells a worker what has changed since it was told of the devices.
+// catchUp tells a worker what has changed since the inventory that it was started with.
 func (d *daemon) catchUp(c *client, told *inventory) {
 	now := d.stock.Load()
 	for i := range now.entries {
@@ -84,8 +84,8 @@ func (d *daemon) catchUp(c *client, told *inventory) {
 	}
 }
 
-// setEntry changes the inventory, and tells all workers; why is the reason if a device
-// has gone.
+// setEntry replaces an entry of the inventory, and tells all workers; why is the reason if the
+// device has gone.
 func (d *daemon) setEntry(number int, e stocked, why string) {
 	e.change++
 	d.stock.Store(d.stock.Load().with(number, e))
@@ -114,8 +114,8 @@ func (d *daemon) lacking(c *client) string {
 	return ""
 }
 
-// cannotDo says what of the attributes that a program was shown a device does not
-// have; "" if it has all.
+// cannotDo says which of the attributes that a program was shown a device cannot offer; "" if
+// it has all.
 func cannotDo(info device.Info, shown map[int]int) string {
 	arch := shown[attrComputeMajor]*10 + shown[attrComputeMinor]
 	if has := info.Compute.Major*10 + info.Compute.Minor; has < arch {
@@ -157,7 +157,7 @@ func (d *daemon) tellCore(e vgpu.Event) error {
 	return err
 }
 
-// drainDevice lets a device take nobody any more.
+// drainDevice has a device take no more clients.
 func (d *daemon) drainDevice(id vgpu.DeviceID) error {
 	if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
 		return err
@@ -166,15 +166,14 @@ func (d *daemon) drainDevice(id vgpu.DeviceID) error {
 	return nil
 }
 
-// resumeDevice lets a device that was drained, or is about to be removed, take clients
-// again.
+// resumeDevice has a device that was drained, or was to be removed, take clients again.
 func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 	e := d.stock.Load().entries[id]
 	if err := errors.Join(d.refusal(vgpu.Resume{Device: id}), d.fitsPrograms(e.info)); err != nil {
 		return err
 	}
 	delete(d.changes.leaving, id)
-	if !e.here { // workers were told that it goes
+	if !e.here { // workers were told that it is gone
 		e.here = true
 		d.setEntry(int(id), e, "")
 	}
@@ -183,7 +182,7 @@ func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 	return nil
 }
 
-// removeDevice has a device removed when it is empty and nobody waits for it.
+// removeDevice has a device removed when it is empty and no client waits for it.
 func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
 	switch state := d.deviceState(id); {
 	case state == vgpu.DeviceRemoved:
@@ -204,7 +203,7 @@ func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
 	return nil
 }
 
-// lose notes that a device is gone, with all that was on it.
+// lose notes that a device is gone, with everything that was on it.
 func (d *daemon) lose(id vgpu.DeviceID, why string) {
 	e := d.stock.Load().entries[id]
 	if !e.here {
@@ -216,8 +215,9 @@ func (d *daemon) lose(id vgpu.DeviceID, why string) {
 	d.step(d.now(), vgpu.Lost{Device: id})
 }
 
-// tendDevices goes on with what is under way: it removes devices that nobody needs any
-// more, and adds those for which they make room.
+// tendDevices continues what is under way: it removes devices that no client needs any more,
+// and adds those for which they made room. It steps the dispatcher, and every step ends by
+// calling it: tending stops the recursion.
 func (d *daemon) tendDevices() {
 	if d.changes.tending || len(d.changes.leaving) == 0 && len(d.changes.coming) == 0 {
 		return
@@ -245,7 +245,7 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 	if state != vgpu.DeviceDrained && state != vgpu.DeviceLost {
 		return
 	}
-	if e := d.stock.Load().entries[id]; e.here { // they ask anew for what counted on it
+	if e := d.stock.Load().entries[id]; e.here { // clients that counted on its memory ask again, for less
 		e.here = false
 		d.setEntry(int(id), e, takenOut)
 	}
@@ -264,7 +264,7 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 	d.log.Info("a device was removed", "device", int(id), "name", d.nameOf(id))
 }
 
-// dependOn lists the clients that can run nowhere but on a device that takes nobody.
+// dependOn lists the clients that can run on no other device than this one, which takes none.
 func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	var who []vgpu.ClientID
 	view := d.core.View()
@@ -286,18 +286,19 @@ func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 // anyNumber lets a device that comes have whatever number is free.
 const anyNumber vgpu.DeviceID = -1
 
-// addDevice makes a device the node's, under a number that is free. It was opened, and
-// says of itself what info has.
+// addDevice adds a device to the node, under a free number. The caller has opened it, and info
+// is what it says of itself.
 func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
 	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: byHand}, dispatched(info, d.live().VGPUs), at)
 }
 
-// addBorrowed is addDevice for one of another node, with as many slots as its ticket has.
+// addBorrowed is addDevice for another node's device, with as many slots as its ticket has.
 func (d *daemon) addBorrowed(c Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
 	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: true, ticket: string(t.ID)}, dispatched(info, t.Slots), anyNumber)
 }
 
-// addStocked puts a device into the inventory, and tells workers and dispatcher.
+// addStocked puts a device into the inventory, and tells workers first and then the
+// dispatcher.
 func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
 	c, info := e.Device, e.info
 	if same := d.samePlace(c); same >= 0 {
@@ -335,7 +336,7 @@ func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.D
 	return vgpu.DeviceID(number), nil
 }
 
-// fitsPrograms refuses a device that cannot do what programs were told that run now.
+// fitsPrograms refuses a device that cannot do what the programs that run now were told.
 func (d *daemon) fitsPrograms(info device.Info) error {
 	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
 		if _, confined := d.clients[id].confined(); confined { // it is put on its own device only
@@ -348,8 +349,8 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 	return nil
 }
 
-// samePlace finds the device that is the same piece of hardware as another; -1 if there
-// is none. Software devices are as many as one likes, and so are tickets for one device.
+// samePlace finds the device that is the same piece of hardware as c; -1 if there is none.
+// There may be any number of software devices, and of tickets for one device.
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
 	if c.Lender.Ticket != "" {
 		return -1
@@ -363,9 +364,8 @@ func (d *daemon) samePlace(c Device) vgpu.DeviceID {
 	return -1
 }
 
-// namesake finds the device that was given the same name as another; -1 if there is none.
-// Devices that were removed or lost, or are about to be removed, make way for one of their
-// name.
+// namesake finds the device that was given the same name as c; -1 if there is none. Devices
+// that were removed or lost, or are about to be removed, do not count.
 func (d *daemon) namesake(c Device) vgpu.DeviceID {
 	for i, e := range d.stock.Load().entries {
 		id := vgpu.DeviceID(i)
@@ -377,7 +377,7 @@ func (d *daemon) namesake(c Device) vgpu.DeviceID {
 	return -1
 }
 
-// indexFor tells software devices apart; others have the driver's number.
+// indexFor gives a software device an index of its own; others have the driver's.
 func (v *inventory) indexFor(c Device) int {
 	if c.Kind != "soft" {
 		return c.Index

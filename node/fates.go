@@ -9,19 +9,20 @@ import (
 	"muster/wire/control"
 )
 
-// Clients that MPS serves share faults: package fate decides what becomes of them, and here
-// that is done.
+// Clients that MPS serves share faults. Package fate decides what becomes of them; this file
+// carries that out.
 
-// mayShare says whether MPS may serve a client. A control daemon serves one user at a time
-// and lets the others wait: it is the node's own. Workers that become another user, on a node
-// that runs as root, have contexts of their own.
+// mayShare says whether MPS may serve a client. A control daemon serves one user at a time and
+// makes the others wait, so only the node's own user is served. On a node that runs as root,
+// workers that become another user have contexts of their own.
 func (d *daemon) mayShare(who peer) bool {
 	return d.mps != nil && d.mps.pipe != "" && (who.user.uid == 0 || os.Geteuid() != 0)
 }
 
-// shareOf is the part of a device's multiprocessors that a program may use, in percent: what it
-// asked for, if its user may have that; 0 for all. What was asked for and cannot be given is
-// refused. What the configuration says of a user is in force where the program shares.
+// shareOf is the part of a device's multiprocessors that a program may use, in percent; 0 for
+// all. A program gets what it asked for, but no more than its user may have. A request that
+// cannot be met at all is refused. The user's limit from the configuration counts only where
+// MPS serves the program.
 func (d *daemon) shareOf(asked uint32, who peer, limits UserLimits) (int, error) {
 	switch {
 	case asked > 100:
@@ -38,7 +39,7 @@ func (d *daemon) shareOf(asked uint32, who peer, limits UserLimits) (int, error)
 	return min(int(asked), limits.Share), nil
 }
 
-// joinFates notes a new client. The loop calls it.
+// joinFates notes a new client. Only the loop calls it.
 func (d *daemon) joinFates(c *client) {
 	state := fate.Apart
 	if d.mayShare(c.peer) {
@@ -47,8 +48,8 @@ func (d *daemon) joinFates(c *client) {
 	d.fates.Join(d.now(), fate.Client(c.id), state)
 }
 
-// mpsOf is how the worker that is about to serve a client uses MPS; nil: as if there were
-// none. The loop does not call it.
+// mpsOf is how the worker that will serve a client uses MPS; nil: as if there were none. It
+// asks the loop, so the loop must not call it.
 func (d *daemon) mpsOf(c *client) (use *control.MPS) {
 	nowhere := d.mps.nowhere()
 	if nowhere == "" {
@@ -68,8 +69,8 @@ func (d *daemon) mpsOf(c *client) (use *control.MPS) {
 	return use
 }
 
-// refusedByMPS notes that a client's worker could not begin under MPS, and says whether that
-// was so: then another is tried without.
+// refusedByMPS notes that a client's worker could not begin under MPS, and says whether it had
+// tried to: then the caller tries another worker without MPS.
 func (d *daemon) refusedByMPS(c *client, serve *control.Serve, why error) bool {
 	if serve.MPS == nil || !serve.MPS.Shared {
 		return false
@@ -78,27 +79,29 @@ func (d *daemon) refusedByMPS(c *client, serve *control.Serve, why error) bool {
 	return d.ask(func() { d.fates.Refused(d.now(), fate.Client(c.id)) })
 }
 
-// renewTime is how long a client that was told of a fault may take to come with it. Its worker
-// passes over what is about a device that it has nothing on, and a later fault is another one.
+// renewTime is how long a client that was told to renew itself after a fault (renewOthers) may
+// take to report that fault. A report within this time is taken for the same fault, a later
+// one for another. A worker that has nothing on the device ignores the order, and reports
+// nothing.
 const renewTime = 10 * time.Second
 
-// sharedFault takes the word of a client's worker that a fault which may be another's has
-// ended what the client had on a device.
+// sharedFault takes a worker's report that a fault has ended what its client had on a device,
+// where the fault may be another client's.
 func (d *daemon) sharedFault(c *client, device int, why string) {
 	if !d.fates.Fault(d.now(), fate.Client(c.id)) {
 		return
 	}
 	if d.now() < c.renewing {
-		return // the others were told when it was
+		return // it is the fault that this client was told of, and so were the others
 	}
 	d.sharedFaults++
 	d.log.Warn("a fault has ended what programs ran that share a GPU under MPS: each goes on by itself, and the one that faults again has caused it", "device", device, "seen by", c.id, "reason", why)
 	d.renewOthers(c, device)
 }
 
-// renewOthers has the other clients of a device rebuilt whose contexts a fault has ended. Some
-// do not notice by themselves until they next use it, and MPS takes no new clients until they
-// are gone.
+// renewOthers has the other clients of a device rebuilt, since the fault has ended their
+// contexts too. Some do not notice until they next use the device, and MPS takes no new
+// clients until the old ones are gone.
 func (d *daemon) renewOthers(c *client, device int) {
 	for _, other := range d.clients {
 		if other == c || other.ending || other.worker == nil || !other.worker.ready || d.fates.State(fate.Client(other.id)) != fate.Shared || device < 0 {
@@ -109,7 +112,7 @@ func (d *daemon) renewOthers(c *client, device int) {
 	}
 }
 
-// faultTold takes note that a program is told of a fault on a device.
+// faultTold notes that a program was told of a fault on a device.
 func (d *daemon) faultTold(c *client, device vgpu.DeviceID) {
 	switch {
 	case d.fates.Guilty(fate.Client(c.id)):
@@ -122,7 +125,7 @@ func (d *daemon) faultTold(c *client, device vgpu.DeviceID) {
 	}
 }
 
-// returnCleared lets clients share again that did not cause a fault.
+// returnCleared lets clients that did not cause a fault share their GPU again.
 func (d *daemon) returnCleared() {
 	if d.mps.folder() == "" {
 		return

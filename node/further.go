@@ -12,36 +12,38 @@ import (
 	"muster/wire/status"
 )
 
-// Further devices of clients whose launches are mapped. A loan is a client of its own to the
-// dispatcher, pinned to its device, so that placing, memory, drains and losses need no rules of their
-// own there. It is asked for only while the device has room and nobody waits, and says as soon as it is
-// watched that it waits for others: so it is the first to leave when somebody needs its slot or its memory.
-// Loans end with the worker that has them, and are not written down: the next daemon has none.
+// Further devices of clients whose launches are mapped. To the dispatcher, each loan of such a
+// device is a client of its own, pinned to that device, so placing, memory, drains and losses need
+// no special rules. A loan is made only while the device has room and no client waits. As soon as
+// the dispatcher watches it, it reports a synchronisation point: so it is the first to leave when
+// another client needs its slot or its memory. Loans end with the worker that has them and are not
+// written down: the next daemon has none.
 
 // loan is a device that a client has beside that of its lease.
 type loan struct {
-	id      vgpu.ClientID // to the dispatcher; its number to the worker
+	id      vgpu.ClientID // its client number with the dispatcher, and its number with the worker
 	client  *client
 	device  vgpu.DeviceID
 	granted bool
 	ran     bool // a kernel has run there
 }
 
-// mappings is what a client has of further devices.
+// mappings is what concerns a client's further devices.
 type mappings struct {
 	mapping string // the mapper; "" for none
-	explain int    // so many decisions are told to the program's user
+	explain int    // how many decisions are told to the program's user
 	loans   map[vgpu.DeviceID]*loan
 	ran     map[vgpu.DeviceID]ranOn // kernels that ran on further devices
-	home    vgpu.DeviceID           // that of the last lease
+	home    vgpu.DeviceID           // the device of the last lease
 	homes   map[vgpu.DeviceID]vgpu.Usage
 
 	shownMany bool          // its program was shown several devices
-	kernels   uint64        // that it had launched when it was last looked at
+	kernels   uint64        // how many it had launched when wishes last looked
 	launched  time.Duration // when it was last seen to launch some
 }
 
-// ranHome counts what ran on the device of the lease. A worker may say so when it has given that back.
+// ranHome counts what ran on the device of the lease. It keeps that device in home, because a
+// worker may report after it has given the lease back.
 func (c *client) ranHome(used vgpu.Usage) {
 	if c.homes == nil {
 		c.homes = map[vgpu.DeviceID]vgpu.Usage{}
@@ -49,7 +51,7 @@ func (c *client) ranHome(used vgpu.Usage) {
 	c.homes[c.home] = plus(c.homes[c.home], used)
 }
 
-// ranStatus is what ran where, home or not, in the order of devices.
+// ranStatus is what ran on each device, home or further, in the order of devices.
 func (c *client) ranStatus() (all []status.RanOn) {
 	sums := maps.Clone(c.homes)
 	for id, ran := range c.ran {
@@ -69,7 +71,7 @@ func (c *client) ranStatus() (all []status.RanOn) {
 // ranOn is what ran on a further device.
 type ranOn struct {
 	vgpu.Usage
-	moved uint64 // bytes that were copied there for it
+	moved uint64 // bytes that were copied to the device for it
 }
 
 func (r ranOn) plus(m control.RanFurther) ranOn {
@@ -101,7 +103,7 @@ func (d *daemon) nodeMapper() string {
 	return ""
 }
 
-// wantsFurther takes a worker's question for a further device, or for more of one.
+// wantsFurther handles a worker's request for a further device, or for more memory on one.
 func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if l := c.loans[id]; l != nil {
@@ -122,8 +124,8 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
-// canLend says whether a client may have a further device now: one with room for it that nobody
-// waits for. What was granted to jobs is not lent, and jobs borrow nothing.
+// canLend says whether a client may have a further device now: it has room, and no client waits.
+// Devices granted to jobs are not lent, and clients under a grant get none.
 func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) bool {
 	v, ok := d.core.Device(id)
 	if !ok || c.under.granted != nil || c.device == id || v.State != vgpu.DeviceUp || v.Reserved || v.Granted > 0 {
@@ -133,11 +135,11 @@ func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) bool {
 	return d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
-// performLoan does what the dispatcher decided of a loan.
+// performLoan carries out what the dispatcher decided about a loan.
 func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	w := l.client.worker
 	if w == nil {
-		return // and the loan ends with it
+		return // the worker is gone, and its loans end with it
 	}
 	switch e.Kind {
 	case vgpu.Grant:
@@ -146,7 +148,7 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	case vgpu.Revoke:
 		w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
-		if e.On { // it leaves for whoever comes
+		if e.On { // a loan leaves whenever another client needs its place
 			d.afterwards = append(d.afterwards, vgpu.SyncPoint{Client: l.id})
 		}
 	case vgpu.Deny:
@@ -168,7 +170,8 @@ func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
 	}
 }
 
-// dropLoan ends a loan: the dispatcher hears of it when the effects at hand have been performed.
+// dropLoan ends a loan. The dispatcher must not be stepped while its effects are being performed,
+// so it hears of this afterwards.
 func (d *daemon) dropLoan(l *loan) {
 	delete(l.client.loans, l.device)
 	delete(d.loans, l.id)
@@ -183,7 +186,8 @@ func (d *daemon) dropLoans(c *client) {
 	d.stepAfterwards()
 }
 
-// stepAfterwards tells the dispatcher what came of its effects.
+// stepAfterwards steps the dispatcher with the events that its own effects led to, unless effects
+// are still being performed: then the step that performs them does this at its end.
 func (d *daemon) stepAfterwards() {
 	for len(d.afterwards) > 0 && !d.stepping {
 		e := d.afterwards[0]
@@ -232,7 +236,7 @@ func (c *client) further() (sum vgpu.Usage) {
 	return sum
 }
 
-// crediblyFurther refuses a worker that speaks of further devices which it cannot have.
+// crediblyFurther refuses a worker that speaks of further devices it cannot have.
 func (c *client) crediblyFurther(device int, kernels int, busy time.Duration) error {
 	if c.mapping == "" || device >= maxDevices*maxDevices {
 		return fmt.Errorf("it speaks of device %d beside its own, and its launches are not mapped", device)

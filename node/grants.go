@@ -15,16 +15,16 @@ import (
 	"muster/wire/status"
 )
 
-// Grants are what the node knows of jobs: that programs which show a certain credential
-// may use certain devices, each whole or with a share of its memory, and at most so many
-// of them at a time. Root, or the user whose node it is, admits and revokes them. Only
-// hashes of credentials are kept.
+// Grants are what the node knows of jobs: that programs which show a certain credential may
+// use certain devices, each whole or with a share of its memory, and at most Limit of them
+// at a time. Root, or the user whose node it is, admits and revokes them. Only hashes of
+// credentials are kept.
 //
-// A program under a grant sees the granted devices and no others, in the grant's order.
-// Its client is put on the device that it asked for and nowhere else: the dispatcher sees
-// to that, and to what is kept from others (vgpu, Grants). The memory of all clients of
-// one grant on one device is together no more than the share. When a grant is revoked, or
-// its time is over, its clients end with that reason.
+// A program under a grant sees the granted devices and no others, in the grant's order. Its
+// client is put on the device that it asked for and nowhere else: the dispatcher enforces
+// that, and keeps reserved devices from others (vgpu, Grants). All clients of one grant on
+// one device together have no more memory than the share. When a grant is revoked, or its
+// time is over, its clients end with that reason.
 //
 // The daemon's state folder has the grants, so that the next daemon knows them before it
 // adopts clients that are under them. A daemon that ends for good forgets them.
@@ -34,7 +34,7 @@ type GrantMode uint8
 
 const (
 	GrantsOptional GrantMode = iota // programs without one are served too, with what is not granted
-	GrantsRequired                  // they are refused, so that nobody goes around the scheduler
+	GrantsRequired                  // programs without one are refused, so that none bypasses the scheduler
 )
 
 var grantModes = [...]string{"optional", "required"}
@@ -53,7 +53,8 @@ func ParseGrantMode(name string) (GrantMode, error) {
 // maxGrants is how many a node keeps at a time.
 const maxGrants = 1024
 
-// granted is a grant as the node knows it. Only the limit changes, which is the loop's.
+// granted is a grant as the node knows it. Only Limit ever changes, and only the loop reads
+// and writes it; the rest may be read anywhere.
 type granted struct {
 	ID      string          `json:"id"`
 	User    string          `json:"user"`
@@ -97,7 +98,7 @@ func (g *granted) same(o *granted) bool {
 	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
 }
 
-// under is a grant that a client has, and which of its devices.
+// under is the grant that a client has, and which of the grant's devices it is on.
 type under struct {
 	*granted     // nil: none
 	share    int // the place of the client's device among the grant's
@@ -129,8 +130,8 @@ func (u under) number() int {
 
 // --- programs ------------------------------------------------------------------
 
-// identify finds out whose program a greeting comes from, and under which grant. Someone
-// of ours may speak for users of other machines.
+// identify finds out whose program a greeting comes from, and under which grant it is.
+// Processes of the node's own user (the gateway) may speak for users of other machines.
 func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 	name, speaks := strings.CutPrefix(hello.Token, wire.SpeaksFor)
 	speaks = speaks && who.user.uid == d.own.uid
@@ -169,17 +170,18 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 
 // offer is what a program is shown.
 type offer struct {
-	infos   [][]device.Info // that each of the devices may be
-	numbers []int           // of the devices, for guests
-	memory  []uint64        // that the program sees of each
+	infos   [][]device.Info // for each device, the real ones that may be behind it
+	numbers []int           // the devices' numbers, for guests only
+	memory  []uint64        // that the program sees on each
 	devices []wire.Device
 }
 
 // driver is the version of CUDA that programs are told.
 func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)) }
 
-// offers says what a program is shown: as many devices as the node shows, each of which
-// may be any, or those of its grant; guests are shown the node's own.
+// offers says what a program is shown. Without a grant that is as many devices as the node
+// shows, each of which may be any real one; under a grant it is the granted ones. Guests
+// are shown the node's own.
 func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted) (*offer, error) {
 	stock, o, wish, gpus := d.stock.Load(), &offer{}, hello.Memory, int(min(hello.Gpus, maxDevices))
 	if hello.Guest != 0 {
@@ -208,8 +210,8 @@ func (o *offer) add(infos []device.Info, memory uint64, shown wire.Device) {
 	o.infos, o.memory, o.devices = append(o.infos, infos), append(o.memory, memory), append(o.devices, shown)
 }
 
-// shareOf is how many bytes all clients of a grant may allocate on a device. The context
-// of one of them is part of the share: the device's memory can be granted to the last byte.
+// shareOf is how many bytes all clients of a grant may allocate on a device together. The
+// share includes one context, so that a device's memory can be granted to the last byte.
 func shareOf(share grantedDevice, info device.Info) uint64 {
 	if share.Memory == 0 {
 		return info.Memory - info.ContextCost
@@ -217,7 +219,8 @@ func shareOf(share grantedDevice, info device.Info) uint64 {
 	return share.Memory - min(share.Memory, info.ContextCost)
 }
 
-// ended says why a client cannot be under its grant; "" if it can. The loop calls it.
+// grantEnded says why a client cannot be under its grant; "" if it can. Only the loop calls
+// it.
 func (d *daemon) grantEnded(u under) string {
 	if u.granted == nil || d.grants[u.ID] == u.granted {
 		return ""
@@ -225,8 +228,8 @@ func (d *daemon) grantEnded(u under) string {
 	return fmt.Sprintf("grant %s has ended", u.ID)
 }
 
-// shareFull says why a client cannot have so many bytes, beside what others of its grant
-// have on its device; "" if it can.
+// shareFull says why a client cannot have want bytes, given what the other clients of its
+// grant have on its device; "" if it can.
 func (d *daemon) shareFull(c *client, want uint64) string {
 	if c.under.granted == nil {
 		return ""
@@ -238,7 +241,7 @@ func (d *daemon) shareFull(c *client, want uint64) string {
 		}
 	}
 	all := shareOf(c.under.Devices[c.under.share], d.stock.Load().entries[c.under.number()].info)
-	if others == 0 || want <= all && others <= all-want { // alone it is held to what it sees
+	if others == 0 || want <= all && others <= all-want { // a client that is alone is bounded by the memory that it sees
 		return ""
 	}
 	return fmt.Sprintf("the job's share of the device is used up (%s, of which its other processes have %s): free some memory there, or ask for a larger share when you submit the job",
@@ -256,8 +259,8 @@ func (d *daemon) findHash(hash grant.Hash) *granted {
 	return nil
 }
 
-// admitGrant makes a grant known. One that is known already and has not changed is only
-// given its limit: whoever admits grants may not know whether they had done so.
+// admitGrant makes a grant known. If it is known already and has not changed, only its
+// limit is set: the admitting side may not know whether an earlier attempt succeeded.
 func (d *daemon) admitGrant(g *granted) error {
 	if err := g.check(); err != nil {
 		return err
@@ -349,8 +352,8 @@ func (d *daemon) expireGrants() {
 	}
 }
 
-// inheritGrants makes the grants known that an earlier daemon had. The clients that are
-// under one that cannot be kept end.
+// inheritGrants makes the grants of an earlier daemon known. If one cannot be kept, the
+// clients under it end.
 func (d *daemon) inheritGrants(left []granted) {
 	for i := range left {
 		g := &left[i]
@@ -368,7 +371,7 @@ func (d *daemon) inheritGrants(left []granted) {
 
 // --- requests ------------------------------------------------------------------
 
-// mayGrant refuses those who may not say who uses the node.
+// mayGrant refuses users who may not decide who uses the node.
 func (d *daemon) mayGrant(who peer) error {
 	if d.mayChangeDevices(who) != nil && !(d.opts.Agent && d.isOwner(who)) {
 		return fmt.Errorf("only root and user %s, whose node it is, may do that with its grants, not %s", d.own.name, who.user.name)
@@ -443,7 +446,7 @@ func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
 	return d.aboutGrant(who, r.ID, func() error { return nil })
 }
 
-// aboutGrant has the loop do something, and answers with one grant, or with all.
+// aboutGrant has the loop run do, and answers with one grant, or with all if id is "".
 func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
 	if err := d.mayGrant(who); err != nil {
 		return nil, err

@@ -6,20 +6,20 @@ import (
 	"muster/wire"
 )
 
-// A guest is another node which has a device of this one as its own (device/remote). It is a
-// client like others: it counts for its user, its limits and shares hold, its memory is
-// swapped, its kernels wait for their turn. It differs in this:
+// A guest is another node that uses a device of this one as its own (device/remote). It is a
+// client like others: it counts towards its user's limits and shares, its memory is swapped,
+// and its kernels wait for their turn. It differs in this:
 //
 //   - It is shown each device by itself, and is put on the one that it asks for and on no
 //     other: its own node decides which device a program is on.
-//   - It is shown no devices that this node has of others. So work is never passed on
-//     twice, and two nodes that lend each other their devices do not send it in circles.
+//   - It is shown no devices that this node has of others. So work is never passed on twice,
+//     and cannot circulate between two nodes that lend each other devices.
 //   - It says where its device addresses lie, because its programs know them.
 //   - It is not rebuilt when its worker or this daemon dies: to its own node that is the loss
 //     of a device, after which that node rebuilds the program's client there. So nothing is
-//     written down twice, and no kernel of the guest is waited for in order to write.
+//     journalled twice, and this node never waits for a guest's kernel in order to journal.
 
-// guest is which device a guest has; the zero value is that of a client which is none.
+// guest is which device a guest has; the zero value is a client that is no guest.
 type guest struct {
 	is     bool
 	number int
@@ -27,7 +27,8 @@ type guest struct {
 
 func guestOf(number int) guest { return guest{is: true, number: number} }
 
-// pins is the only device that will do, where a client's worker says one.
+// pins is the only device that a client may use: a guest's own, and otherwise the one that
+// its worker names.
 func (g guest) pins(said vgpu.DeviceID) vgpu.DeviceID {
 	if g.is {
 		return vgpu.DeviceID(g.number)
@@ -35,7 +36,7 @@ func (g guest) pins(said vgpu.DeviceID) vgpu.DeviceID {
 	return said
 }
 
-// file is the guest as the next daemon finds it.
+// file is the guest as it is written for the next daemon.
 func (g guest) file() *int {
 	if !g.is {
 		return nil
@@ -57,8 +58,8 @@ func (c *client) keepsOff(number int) bool {
 	return confined && only != number
 }
 
-// lends says whether guests may have a device: those that this node has of others are not
-// its to lend.
+// lends says whether guests may have a device. Devices that this node borrows are not its to
+// lend.
 func (e *stocked) lends() bool { return e.here && e.Kind != KindRemote }
 
 // offersGuests is what a guest is shown: the node's own devices, or those of its grant.
@@ -82,7 +83,7 @@ func (d *daemon) offersGuests(stock *inventory, wish uint64, limits UserLimits, 
 		for _, share := range g.Devices {
 			add(share.Device, shareOf(share, stock.entries[share.Device].info))
 		}
-		if len(o.devices) != len(g.Devices) { // they are numbered by their places in the grant
+		if len(o.devices) != len(g.Devices) { // all or none: a guest numbers them by their places in the grant
 			return nil, refuse(resultNoDevice, "grant %s has devices that the node cannot lend: they are gone, or are another node's", g.ID)
 		}
 	}
@@ -92,7 +93,8 @@ func (d *daemon) offersGuests(stock *inventory, wish uint64, limits UserLimits, 
 	return o, nil
 }
 
-// lent describes a device to a guest: all of its attributes, and what CUDA has none for.
+// lent describes a device to a guest: all of its CUDA attributes, and what CUDA has no
+// attribute for.
 func lent(node string, info device.Info, number int, memory uint64) wire.Device {
 	shown := visible(node, []device.Info{info}, number, number, memory)
 	a := map[int]int{}

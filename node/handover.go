@@ -9,10 +9,9 @@ import (
 	"muster/wire/status"
 )
 
-// A daemon that hands over leaves its clients as one does that is killed, but for
-// this: it writes down all that it knows, tells those who are being set up to come
-// again, and lets go of its socket first, so that the next daemon can be started at
-// once.
+// A daemon that hands over leaves its clients like one that is killed, with these
+// differences: it writes down all that it knows, tells programs that are being set up to
+// come again, and releases its socket first, so that the next daemon can start at once.
 
 // How a daemon may be asked to end.
 const (
@@ -21,8 +20,8 @@ const (
 	stopToHandOver = "handover"
 )
 
-// errHandingOver is what programs are told that come at this moment. The library tries
-// again.
+// errHandingOver is what programs are told that connect during a handover. The library
+// tries again.
 var errHandingOver = refuse(resultNotReady, "the node is being started again: try again")
 
 // awaitEnd waits until the daemon is to end, and says whether it is to hand over.
@@ -77,12 +76,12 @@ func (d *daemon) handOver() {
 	<-d.ended
 }
 
-// rebuiltTime is how long a daemon that hands over waits for clients that are between two
-// workers, and lookRebuilt how often it looks.
+// rebuiltTime is how long a daemon that hands over waits for clients that have no worker
+// at the moment, and lookRebuilt how often it looks.
 const rebuiltTime, lookRebuilt = 10 * time.Second, 5 * time.Millisecond
 
-// leaveServed leaves all clients when none is between two workers: only this daemon has
-// what such a client is made of.
+// leaveServed leaves all clients once each has a worker: the files of a client without
+// one exist only in this daemon. After rebuiltTime it leaves them anyway.
 func (d *daemon) leaveServed() {
 	late, look := time.NewTimer(rebuiltTime), time.NewTicker(lookRebuilt)
 	defer late.Stop()
@@ -112,7 +111,7 @@ func (d *daemon) leaveServed() {
 }
 
 // isBetween says whether a client has no worker, or one that has ended or is about to:
-// the daemon has killed it, or it has said so.
+// because the daemon has killed it, or because it has announced its end.
 func (c *client) isBetween() bool {
 	if c.ending {
 		return false
@@ -120,8 +119,8 @@ func (c *client) isBetween() bool {
 	return c.between || c.kept != nil && c.worker != nil && (c.why != "" || !isRunning(c.worker.pid(), c.worker.start))
 }
 
-// leaveAll writes down what is known of clients and forgets them. Those that are being
-// set up end: their programs are told to try again.
+// leaveAll writes down what is known of clients and forgets them. Clients that are still
+// being set up end: their programs are told to try again.
 func (d *daemon) leaveAll() {
 	d.saveNode()
 	for _, c := range d.clients {
@@ -144,14 +143,15 @@ func (d *daemon) leaveAll() {
 	}
 }
 
-// leave ends the connection to a worker without a word.
+// leave closes the connection to a worker without telling it to end.
 func (w *workerProcess) leave() {
 	if !w.away {
 		w.control.Close()
 	}
 }
 
-// closeFolder removes the state of a daemon that leaves nobody.
+// closeFolder removes the state folder, unless the daemon leaves clients to the next
+// one.
 func (d *daemon) closeFolder() {
 	if d.left.Load() {
 		d.folder.leave()

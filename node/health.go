@@ -16,18 +16,20 @@ import (
 	"muster/wire/status"
 )
 
-// Check is how a part of the node can be asked how it is.
+// Check is a part of the node that can be asked how it is.
 type Check struct {
 	Part string
 	// Trouble says what is wrong with it; nil if nothing is.
 	Trouble func() error
 }
 
-// freshTime is how old what was found of swap folder and workers may be: so often
-// they are looked at, however often somebody asks.
+// freshTime is how old the findings about swap folder and workers may be: they are
+// looked at no more often, however often the status is asked for.
 const freshTime = 100 * time.Millisecond
 
-// examination is what was found of the parts that take some time to look at.
+// examination caches what was found of the parts that take some time to look at. Any
+// handler may ask; mu also makes them wait for one examination instead of each making
+// its own.
 type examination struct {
 	mu       sync.Mutex
 	at       time.Time
@@ -99,7 +101,7 @@ func cannotAccept(l *door.Listener) error {
 	return nil
 }
 
-// promised is how many bytes clients may still write into the swap area. The loop
+// promised is how many more bytes clients may write into the swap area. Only the loop
 // calls it.
 func (d *daemon) promised() uint64 {
 	sum := uint64(0)
@@ -109,11 +111,11 @@ func (d *daemon) promised() uint64 {
 	return sum
 }
 
-// leastRoom is what a file system must have left for anything to work.
+// leastRoom is what a file system must have left for anything to work at all.
 const leastRoom = 16 << 20
 
-// checkSwap says what is wrong with the folder of the swap area, where so many
-// bytes may still have to be written; nil if nothing is.
+// checkSwap says what is wrong with the folder of the swap area, into which promised
+// more bytes may have to be written; nil if nothing is.
 func checkSwap(dir string, promised uint64) error {
 	f, err := os.CreateTemp(dir, "muster-health-*")
 	if err != nil {
@@ -143,7 +145,8 @@ type servingWorker struct {
 	missed int // pings in a row that it has not answered
 }
 
-// servingWorkers lists them in the order of their clients. The loop calls it.
+// servingWorkers lists the workers that have clients, in the order of the clients. Only
+// the loop calls it.
 func (d *daemon) servingWorkers() []servingWorker {
 	var list []servingWorker
 	for _, c := range d.clients {

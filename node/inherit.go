@@ -19,11 +19,12 @@ type inheritance struct {
 	node  nodeStateFile
 	heirs []heir // the clients whose workers live, by their numbers
 
-	retired []vgpu.DeviceID // devices that the configuration does not have, and that they are on
-	lost    []int           // devices that it has, and that cannot be opened
+	retired []vgpu.DeviceID // devices that heirs are on and the configuration no longer has
+	lost    []int           // devices that the configuration has and that cannot be opened
 }
 
-// isAny says whether there is anything by which devices must keep their numbers.
+// isAny says whether there is anything that refers to devices by number, so that they
+// must keep their numbers.
 func (l *inheritance) isAny() bool { return len(l.heirs) > 0 || len(l.node.Grants) > 0 }
 
 // heir is a client of an earlier daemon.
@@ -51,7 +52,7 @@ func (d *daemon) openFolder() (err error) {
 	return nil
 }
 
-// inherit reads what an earlier daemon left, and removes what is of no use.
+// inherit reads what an earlier daemon left, and removes what is of no use any more.
 func (d *daemon) inherit() (inheritance, error) {
 	var left inheritance
 	if d.folder == nil {
@@ -82,7 +83,7 @@ func (d *daemon) readNode(into *nodeStateFile) error {
 		return err
 	case into.Version != stateVersion:
 		return fmt.Errorf("its version is %d, and %d is understood", into.Version, stateVersion)
-	case into.Boot != bootID(): // it is of no interest what was
+	case into.Boot != bootID(): // the machine was restarted: nothing of that daemon is left
 		*into = nodeStateFile{}
 		return fs.ErrNotExist
 	case len(into.Devices) > maxDevices:
@@ -91,8 +92,8 @@ func (d *daemon) readNode(into *nodeStateFile) error {
 	return nil
 }
 
-// readClients finds the clients whose workers live. Of the others only what they used
-// counts.
+// readClients finds the clients whose workers live. Of the others only their counters
+// are kept.
 func (d *daemon) readClients(left *inheritance) {
 	standings := map[string]bool{}
 	for _, name := range d.folder.names(clientPrefix) {
@@ -144,7 +145,7 @@ func (d *daemon) readClient(name string) (h heir, err error) {
 	return h, nil
 }
 
-// bury counts what a client came to that ended while there was no daemon.
+// bury adds up the counters of a client that ended while there was no daemon.
 func (n *nodeStateFile) bury(f *clientState) {
 	past := n.Past.counters()
 	past.add(f.Counters.counters())
@@ -154,8 +155,8 @@ func (n *nodeStateFile) bury(f *clientState) {
 	n.Moves = plusMoves(n.Moves, f.Moves)
 }
 
-// sweep removes what was left in the swap folder by those who were killed: files whose
-// names are there for a moment only, before they are removed.
+// sweep removes files from the swap folder that were left by processes killed between
+// creating and unlinking them. Files younger than a minute may still be in use.
 func (d *daemon) sweep() error {
 	const longAgo = time.Minute
 	if d.cfg.Swap.Dir == "" {
@@ -177,14 +178,15 @@ func (d *daemon) sweep() error {
 	return nil
 }
 
-// Names that files in the swap folder have for a moment.
+// Prefixes of files in the swap folder, which are unlinked right after they were
+// created.
 const swapPrefix, healthPrefix = "muster-swap-", "muster-health-"
 
 // --- devices -------------------------------------------------------------------
 
 // stockAsBefore gives the devices of the configuration the numbers by which the workers
-// of an earlier daemon know them. Devices that the configuration does not have any more
-// keep their numbers; those that clients are on are there until they have left.
+// of an earlier daemon know them. Devices that the configuration no longer has keep
+// their numbers; if clients are on them, they stay until these have left.
 func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 	used := map[int]bool{}
 	for i := range left.heirs {
@@ -204,7 +206,7 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 			switch {
 			case err == nil:
 				e.info, e.here = info, true
-			case ok: // the programs on the others are not to end for that
+			case ok: // not fatal: the programs on the other devices go on
 				d.log.Error("a device cannot be opened, and counts as lost", "device", i, "name", was.Is.Name, "error", err)
 				left.lost = append(left.lost, i)
 			}
@@ -238,7 +240,7 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 	return devices, nil
 }
 
-// freeNumber is the number of one more device: the next or, where there are no more,
+// freeNumber is the number for one more device: the next or, if all numbers are taken,
 // that of a device which is gone.
 func (v *inventory) freeNumber(used map[int]bool) int {
 	if len(v.entries) >= maxDevices {
@@ -251,12 +253,13 @@ func (v *inventory) freeNumber(used map[int]bool) int {
 	return len(v.entries)
 }
 
-// takeAlike takes the device out of a list that a worker knows so.
+// takeAlike takes the device out of a list that matches what a worker knows. Software
+// devices whose order has changed match too, but only if none matches exactly.
 func takeAlike(list *[]Device, was control.DeviceConfig) (Device, bool) {
 	for _, exactly := range []bool{true, false} {
 		at := slices.IndexFunc(*list, func(c Device) bool {
 			is := c.DeviceConfig
-			if !exactly && is.Kind == "soft" { // only their order has changed
+			if !exactly && is.Kind == "soft" { // their index is only their place in the configuration
 				is.Index = was.Index
 			}
 			return is == was
@@ -271,8 +274,7 @@ func takeAlike(list *[]Device, was control.DeviceConfig) (Device, bool) {
 	return Device{}, false
 }
 
-// settleDevices tells the dispatcher which of the devices are gone, before it hears of
-// clients.
+// settleDevices tells the dispatcher which devices are gone, before it hears of clients.
 func (d *daemon) settleDevices(left *inheritance) {
 	used := map[vgpu.DeviceID]bool{}
 	for i := range left.heirs {
@@ -291,8 +293,8 @@ func (d *daemon) settleDevices(left *inheritance) {
 	}
 }
 
-// retireDevices lets those leave who are on devices that the configuration does not have
-// any more.
+// retireDevices drains and removes devices that the configuration no longer has, once
+// their clients have left.
 func (d *daemon) retireDevices(retired []vgpu.DeviceID) {
 	for _, id := range retired {
 		if err := d.removeDevice(id, false); err != nil {

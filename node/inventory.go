@@ -14,35 +14,33 @@ import (
 	"muster/wire/control"
 )
 
-// inventory is what the node has, by the devices' numbers. A number is never given
-// up: that of a device which is gone waits for another. It is a value that does not
-// change: when a device comes or goes the loop makes a new one, and whoever needs it
-// takes the present one.
+// inventory is the node's devices, by their numbers. A number is never given up: that of a device
+// which is gone waits for another. An inventory never changes: when a device comes or goes the loop
+// stores a new one, so any goroutine may load the present one and use it without a lock.
 type inventory struct {
 	entries []stocked
 }
 
-// stocked is a device that is there, or was.
+// stocked is a device that the node has, or had.
 type stocked struct {
 	Device
-	info   device.Info // of what programs may use of it
-	lock   *os.File    // for the workers that share it
+	info   device.Info // of the part that programs may use
+	lock   *os.File    // by which the workers that share it take turns
 	here   bool        // false: it was removed or lost, and only its number is taken
-	change uint64      // counts how often a device came or went under this number
+	change uint64      // counts the devices that came or went under this number, to detect a stale entry
 	byHand bool        // it came by a request, and the configuration does not know it
-	ticket string      // by which it is borrowed; "": it is the node's own
+	ticket string      // by which it is borrowed; "": it is not borrowed by ticket
 }
 
-// What a device may be that somebody asks for; nodefile holds files and flags to the
-// same.
+// Bounds on devices that a request describes; nodefile applies the same to files and flags.
 const (
-	deviceGranule = 2 << 20 // software devices have whole pieces of memory
+	deviceGranule = 2 << 20 // the memory of a software device is a multiple of this
 	maxDeviceName = 200
 	minSpeed      = 1e-6
 	maxThreads    = 1024
 )
 
-// checkDevice refuses a description of a device that no file could have.
+// checkDevice refuses a description of a device that could not stand in a configuration file.
 func checkDevice(c Device) error {
 	switch {
 	case c.Kind == "cuda" && (c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0 || c.Engine != ""):
@@ -69,7 +67,7 @@ func checkDevice(c Device) error {
 	return nil
 }
 
-// checkRemote refuses a description of another node's device.
+// checkRemote refuses an impossible description of another node's device.
 func checkRemote(c Device) error {
 	if _, _, err := net.SplitHostPort(c.Lender.Address); err != nil {
 		return fmt.Errorf("another node's device needs that node's address as HOST:PORT: %w", err)
@@ -77,7 +75,7 @@ func checkRemote(c Device) error {
 	switch {
 	case c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0:
 		return errors.New("another node's device has its number there; memory and speed are that node's affair")
-	case c.Lender.Ticket != "": // it says who we are, and the daemon knows the other node
+	case c.Lender.Ticket != "": // the ticket authenticates this node, and Authority the other
 	case c.Lender.Plain == (c.Lender.TLS != ""):
 		return errors.New("another node is reached with the certificates in a folder (tls), or without TLS (plain): give one of the two")
 	case c.Lender.Plain && c.Lender.Token == "":
@@ -146,8 +144,8 @@ func (d *daemon) closeLocks() {
 	}
 }
 
-// infos are those of the devices that are there, of which programs are told. What is borrowed comes and
-// goes with the load, and is hidden from them: it counts only on a node that has no devices of its own.
+// infos describes the devices that programs are told of. Borrowed ones come and go with the load
+// and are hidden from programs, except on a node that has no devices of its own.
 func (v *inventory) infos() []device.Info {
 	var own, borrowed []device.Info
 	for _, e := range v.entries {
@@ -177,9 +175,9 @@ func (e *stocked) config() control.DeviceConfig {
 	return c
 }
 
-// openLocks opens the locks of all devices for one worker. They must be closed as
-// soon as the worker has them: what it has locked is free only when nobody has them
-// open any more.
+// openLocks opens the locks of all devices for one worker. The caller must close them as soon as
+// the worker has them: a lock is released only when the last descriptor of its open file is closed,
+// so a forgotten one here would keep what a dead worker had locked.
 func (v *inventory) openLocks() ([]*os.File, error) {
 	var locks []*os.File
 	for _, e := range v.entries {
@@ -199,8 +197,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// with returns an inventory in which one entry is another: one of those there are, or
-// the next.
+// with returns a copy of the inventory in which one entry is e: an existing one, or the next.
 func (v *inventory) with(number int, e stocked) *inventory {
 	entries := slices.Clone(v.entries)
 	if number == len(entries) {
@@ -213,9 +210,8 @@ func (v *inventory) with(number int, e stocked) *inventory {
 // errNoDevices is what programs are told while there are none.
 var errNoDevices = refuse(resultNoDevice, "the node has no devices at present: ask the administrator to add one (muster device add)")
 
-// numberFor is the number of a device that comes: the one that is wished for, if any is,
-// else that of a device of its name which is gone, else the next, else that of any
-// which was removed.
+// numberFor is the number of a new device: wish, if that is not negative; else that of a device of
+// its name which is gone; else the next; else that of any device which was removed.
 func (v *inventory) numberFor(name string, wish int, state func(number int) vgpu.DeviceState) (int, error) {
 	same, free, there := -1, -1, 0
 	for i, e := range v.entries {

@@ -11,20 +11,21 @@ import (
 )
 
 // A lender that is stopped, or hangs, ends no connection: the programs on its device would wait for
-// ever. So the daemon greets the lenders whose devices are used, as often as it pings workers, and a
-// device whose lender lets as many intervals pass as a worker may is lost: its programs are rebuilt
-// elsewhere. Only silence counts. A lender that refuses a greeting is there, and one whose connections
-// break is noticed by the workers.
+// ever. So the daemon greets the lenders whose devices are used, as often as it pings workers. If a
+// lender stays silent for as many intervals as a worker may, its device is lost and the programs
+// are rebuilt elsewhere. Only silence counts: a lender that refuses a greeting is alive, and broken
+// connections are noticed by the workers.
 
-// greeting is one that a lender has not answered.
+// greeting is a greeting that a lender has not answered yet.
 type greeting struct {
-	change uint64 // of the device
+	change uint64 // of the inventory entry that it is for
 	asked  bool   // it is under way
 	missed int    // fair intervals since it began
 }
 
-// checkLenders greets the lenders of devices that are used, and gives up those that are silent. An interval
-// has just ended.
+// checkLenders greets the lenders of devices that are used, and gives up those that are silent. It
+// is called when an interval has just ended; fair says whether that interval counts
+// (heartbeat.tick).
 func (d *daemon) checkLenders(fair bool) {
 	maps.DeleteFunc(d.greetings, func(id vgpu.DeviceID, g *greeting) bool {
 		e := &d.stock.Load().entries[id]
@@ -54,8 +55,9 @@ func (d *daemon) checkLenders(fair bool) {
 	}
 }
 
-// loseSilent takes away a device whose lender is silent. The workers that use it may wait for an answer of
-// the lender at this moment, and would not hear of it: they are killed, and their clients rebuilt.
+// loseSilent takes away a device whose lender is silent. The workers that use it may be waiting for
+// an answer of the lender, and would not read a message: they are killed, and their clients
+// rebuilt.
 func (d *daemon) loseSilent(id vgpu.DeviceID, why string) {
 	var there []*client
 	for _, c := range d.clients {
@@ -77,7 +79,7 @@ func (d *daemon) greet(id vgpu.DeviceID, g *greeting, e stocked) {
 		return
 	}
 	g.asked = true
-	go func() { // nobody waits for it
+	go func() { // not in handlers: a shutdown need not wait for it
 		_, err := d.opts.Open(e.DeviceConfig)
 		d.do(func() {
 			if g.asked = false; !isSilence(err) && d.greetings[id] == g {

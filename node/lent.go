@@ -9,10 +9,11 @@ import (
 	"muster/wire/status"
 )
 
-// What other nodes have of this one, and what they have done with it: by tickets, and by guests that came
-// without one because an administrator gave their node a device of this one (docs/lent-devices.md).
+// What other nodes have borrowed of this one, and what they did with it: by tickets, and as guests
+// without a ticket, where an administrator gave their node a device of this one
+// (docs/lent-devices.md).
 
-// lentTo is another node, and the device that it has of this one.
+// lentTo is another node, and the device of this one that it uses.
 type lentTo struct {
 	node   string
 	device int
@@ -21,10 +22,11 @@ type lentTo struct {
 // lentPast is what guests that have gone did.
 type lentPast struct{ kernels, in, out uint64 }
 
-// maxLentPast is how many such are remembered; a user who comes as many nodes is not worth more.
+// maxLentPast bounds how many pairs of node and device are remembered, since a user can come under
+// any number of node names.
 const maxLentPast = 1024
 
-// borrowerPrefix is what the names of users begin with who are nodes that have a ticket.
+// borrowerPrefix begins the names of users that are nodes with a ticket.
 const borrowerPrefix = "node:"
 
 // lentTo says whose guest a client is.
@@ -32,7 +34,7 @@ func (c *client) lentTo() lentTo {
 	return lentTo{strings.TrimPrefix(c.peer.user.name, borrowerPrefix), c.guest.number}
 }
 
-// guestLeaves remembers what a guest did that has gone.
+// guestLeaves remembers what a guest did that is leaving.
 func (d *daemon) guestLeaves(c *client, kernels uint64) {
 	to := c.lentTo()
 	was, known := d.lentBefore[to]
@@ -79,7 +81,7 @@ func (d *daemon) pictureLent(s *status.Node) {
 	}
 }
 
-// shownAs is the number of the device that guests know by its place among those that they are shown.
+// shownAs is the number of the device at a place among those that guests are shown.
 func (d *daemon) shownAs(place int) int {
 	for number := range d.stock.Load().entries {
 		if d.stock.Load().entries[number].lends() {

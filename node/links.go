@@ -9,8 +9,9 @@ import (
 	"muster/wire/status"
 )
 
-// links is how many bytes went between which places of the node: the host (control.OnHost) and devices,
-// by their numbers. A list of links is never changed, so that it may be kept.
+// links is how many bytes went between which places of the node: the host (control.OnHost) and
+// devices, by their numbers. A list of links is never changed in place, so it may be kept and
+// shared.
 type links []control.Link
 
 // plus adds others.
@@ -25,7 +26,8 @@ func (l links) plus(more links) links {
 	return all
 }
 
-// most takes over what a worker says in all. Counters do not go back.
+// most merges in the totals that a worker reports. Counters never go back, whatever the worker
+// says.
 func (l links) most(said links) links {
 	all := slices.Clone(l)
 	for _, m := range said {
@@ -54,8 +56,8 @@ func crediblyLinked(said links) error {
 // maxLinks is how many links a client may have.
 const maxLinks = 4 * maxDevices * maxDevices
 
-// linkStatus names the ends of links. A device that is another node's counts as that node's, under the
-// number that it has there: so borrowing it again goes on with the same link.
+// linkStatus names the ends of links. A device of another node counts under that node's name and
+// the number that it has there, so that borrowing it again continues the same link.
 func (d *daemon) linkStatus(all links) []status.Link {
 	var named []status.Link
 	for _, l := range all {

@@ -11,20 +11,20 @@ import (
 // answering a ping.
 const maxMissed = 3
 
-// heartbeat says when the daemon pings its workers. It has no clock: the loop
-// tells it the time, which only grows.
+// heartbeat says when the daemon pings its workers. It has no clock: the loop tells it
+// the time, which never goes back.
 //
-// A worker that stops answering is killed, because it may hold what others wait
-// for: a slot, device memory, or the turn on a software device. Only pings tell
-// whether a worker is alive. That it does not let go of its device is no sign: a
-// kernel on a real GPU may take minutes to end, and cannot be interrupted.
+// A worker that stops answering is killed, because it may hold what other clients wait
+// for: a slot, device memory, or the turn on a software device. Only pings tell whether
+// a worker is alive. That it does not let go of its device is no sign: a kernel on a
+// real GPU may take minutes to end, and cannot be interrupted.
 type heartbeat struct {
 	interval time.Duration // 0: workers are never pinged
 	due      time.Duration
 }
 
-// newHeartbeat finds the interval with which a worker that stops is dead at the
-// latest after the timeout: at worst it stops just after an answer, and misses the
+// newHeartbeat chooses the interval such that a worker which stops is dead at the
+// latest after the timeout: at worst it stops just after an answer, and then misses the
 // pings of the next maxMissed intervals.
 func newHeartbeat(timeout time.Duration) heartbeat {
 	return heartbeat{interval: timeout / (maxMissed + 1)}
@@ -33,11 +33,11 @@ func newHeartbeat(timeout time.Duration) heartbeat {
 // next is when tick has something to do.
 func (h *heartbeat) next() (at time.Duration, ok bool) { return h.due, h.interval > 0 }
 
-// tick says whether it is time for pings, and whether the last ones have had a
-// fair chance to be answered. They have not if the tick comes late: then this
-// machine slept, or the daemon did not get a processor, and the same is to be
-// feared of the workers. The next interval begins now, so that a daemon which was
-// stopped for an hour does not make up for the ticks of that hour.
+// tick says whether it is time for pings, and whether the last ones have had a fair
+// chance to be answered. They have not if the tick comes late: then the machine slept,
+// or the daemon did not get a processor, and probably the workers did not either. The
+// next interval begins now, so that a daemon which was stopped for an hour does not
+// tick for the whole hour at once.
 func (h *heartbeat) tick(now time.Duration) (due, fair bool) {
 	if h.interval == 0 || now < h.due {
 		return false, false
@@ -50,14 +50,14 @@ func (h *heartbeat) tick(now time.Duration) (due, fair bool) {
 // pulse is what is known of whether one worker is alive.
 type pulse struct {
 	pinged uint64 // the number of the last ping to the worker
-	ponged uint64 // the number of the last that was answered
-	asked  uint64 // pinged, and
-	heard  uint64 // ponged, as they were after the last beat
+	ponged uint64 // the number of the last ping that it answered
+	asked  uint64 // pinged as it was after the last beat
+	heard  uint64 // ponged as it was after the last beat
 	missed int    // fair intervals in a row without an answer
 }
 
-// beat ends an interval and begins the next, with a ping of the number that it
-// returns. Any answer during the interval is a sign of life, also one that is late.
+// beat ends an interval and begins the next, with a ping of the number that it returns.
+// Any answer during the interval is a sign of life, even one to an earlier ping.
 func (p *pulse) beat(fair bool) (ping uint64, alive bool) {
 	switch {
 	case p.ponged > p.heard || p.ponged >= p.asked:

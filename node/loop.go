@@ -17,12 +17,13 @@ import (
 	"muster/wire/status"
 )
 
-// state is what the loop owns. Nobody else reads or writes it.
+// state is what the loop owns. No other goroutine may read or write it, except in a
+// function that it hands to the loop (do, ask).
 type state struct {
 	core       *vgpu.Core
 	heart      heartbeat // of the workers
 	changes    deviceChanges
-	probing    map[int]chan struct{} // devices that are being tried; closed when it is known
+	probing    map[int]chan struct{} // devices that are being probed; closed when the outcome is known
 	clients    map[vgpu.ClientID]*client
 	grants     map[string]*granted // by id
 	lastID     vgpu.ClientID
@@ -30,27 +31,27 @@ type state struct {
 	committed  uint64
 	perOwner   map[string]uint64 // committed bytes of each user
 	draining   bool
-	parkedLook time.Duration // when parked clients were looked at
+	parkedLook time.Duration // when tellParked last looked
 	before     before        // what earlier daemons of the node counted
 	books      bookkeeping   // of the state folder
 	traced     int           // clients whose programs are traced
-	borrowing  *borrowing    // nil: the node has to do with no other
+	borrowing  *borrowing    // nil: the node neither borrows nor lends
 
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
 	greetings  map[vgpu.DeviceID]*greeting
-	lentBefore map[lentTo]lentPast     // what guests did that have gone
-	mapped     map[vgpu.DeviceID]ranOn // what ran on devices as further ones, of all clients
-	afterwards []vgpu.Event            // that effects lead to
+	lentBefore map[lentTo]lentPast     // what guests did that have left
+	mapped     map[vgpu.DeviceID]ranOn // what ran on devices as further ones, for all clients
+	afterwards []vgpu.Event            // events that effects led to; the dispatcher is told when these have been performed
 	stepping   bool                    // effects are being performed
 
 	fates        *fate.Book // of clients that MPS serves
-	sharedFaults uint64     // that were seen by several of them
+	sharedFaults uint64     // faults that several of them saw
 
 	past      counters // of clients that have gone
 	waits     status.Waits
 	gone      []status.Client           // the last clients that have gone
-	users     map[string]status.UserUse // what clients did that have gone, by user; since this daemon began
-	preempted map[vgpu.Reason]uint64    // clients that had to leave their device, by why
+	users     map[string]status.UserUse // what clients that have gone did, by user, since this daemon started
+	preempted map[vgpu.Reason]uint64    // how often clients had to leave their device, by reason
 	refused   uint64
 }
 
@@ -61,8 +62,9 @@ func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	}
 }
 
-// client is one program's virtual device. Fields below the line are the
-// loop's.
+// client is one program's virtual device. The fields above the line are set before the
+// client has a worker; after that only the loop changes them (limits at a reload, conn
+// when a worker comes back). Those below it are the loop's from the beginning.
 type client struct {
 	id       vgpu.ClientID
 	peer     peer
@@ -70,28 +72,28 @@ type client struct {
 	guest    guest // another node, which has a device of this one
 	limits   UserLimits
 	latency  bool // its class: latency, not batch
-	weight   int  // among those who take turns
+	weight   int  // in fair shares, and in turns on a device
 	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
 	memory   uint64
-	memoryBy string      // what makes memory what it is, for the program's user
-	shown    map[int]int // attributes of its devices, which all must have that it may be given
+	memoryBy string      // what limits memory, in words for the program's user
+	shown    map[int]int // attributes that its program was told, which each device it is given must have
 	program  string
 	ordinal  int
 	arena    device.Arena
 	conn     *net.UnixConn
-	gone     chan struct{} // closed when nothing of it is left
+	gone     chan struct{} // closed when the client is forgotten
 	ring     string        // the names of the files that it shares with its program
 	data     string
 
 	// ---
 	since     time.Duration
 	worker    *workerProcess // nil until it has one
-	shared    *wire.Shared   // the ring only, to say why the client is ended
+	shared    *wire.Shared   // the ring only, to tell the program why the client is ended
 	ending    bool
-	refused   bool // it was never attached, and is told why on its connection
+	refused   bool // it was never attached; its connection stays open to tell the program why
 	committed uint64
-	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
-	pinned    vgpu.DeviceID // the only one that will do, as its last Want said; AnyDevice if any will
+	device    vgpu.DeviceID // where it has its lease; AnyDevice if nowhere
+	pinned    vgpu.DeviceID // the only device that it can use, as its last Want said; AnyDevice if any will do
 	peak      uint64        // the most that it was seen to have allocated
 	lease     uint64        // the number of its last grant
 	wantedAt  time.Duration // while it waits for a device
@@ -101,7 +103,7 @@ type client struct {
 	order     *order        // that is under way; nil if none is
 	pulse                   // of its worker
 	// seenParked says that it was parked when the daemon last looked, toldParked that its
-	// user knows.
+	// user has been told.
 	seenParked, toldParked bool
 	survival
 	recovery
@@ -116,11 +118,13 @@ type counters struct {
 	waited                               time.Duration
 	denials, failures, clients           uint64
 	links                                links
-	turns                                uint64 // of clients that have gone, as moving: of others the dispatcher knows
+	turns                                uint64 // like moving, only of clients that have gone: the dispatcher counts those of the others
 	moving, held                         time.Duration
 }
 
-// do lets the loop run f, soon. It returns false if there is no loop any more.
+// do has the loop run f later, and does not wait for that. It returns false if the loop
+// has ended. The loop itself must not call it: the channel may be full, and nobody else
+// empties it.
 func (d *daemon) do(f func()) bool {
 	select {
 	case d.events <- f:
@@ -130,7 +134,9 @@ func (d *daemon) do(f func()) bool {
 	}
 }
 
-// ask lets the loop run f, and waits for that.
+// ask has the loop run f, and waits until it has. It returns false if the loop ended
+// first; f may have run all the same. The loop must not call it, since it would wait for
+// itself.
 func (d *daemon) ask(f func()) bool {
 	done := make(chan struct{})
 	if !d.do(func() { f(); close(done) }) {
@@ -146,7 +152,8 @@ func (d *daemon) ask(f func()) bool {
 
 func (d *daemon) now() time.Duration { return d.opts.Now().Sub(d.start) }
 
-// loop runs events until it is to drain and no client is left.
+// loop runs events until the node drains and no client is left. Nothing that it runs may
+// wait, for a disk aside: while it does, no client is granted a device.
 func (d *daemon) loop() {
 	defer close(d.ended)
 	alarm := time.NewTimer(time.Hour)
@@ -172,7 +179,11 @@ func (d *daemon) loop() {
 	}
 }
 
-// step tells the dispatcher what happened, and does what it decides.
+// step tells the dispatcher what happened, and performs what it decides. The order
+// matters: decisions are counted and written down before any worker hears of them, so
+// that a daemon that is killed in between leaves no worker with a lease that the files do
+// not know. While effects are performed, stepping is set and events that they lead to
+// wait in afterwards.
 func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	effects := d.core.Step(now, e)
 	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
@@ -190,7 +201,7 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	d.stepAfterwards()
 }
 
-// drain lets nobody in any more.
+// drain lets no more clients in.
 func (d *daemon) drain() { d.draining = true }
 
 // endAll ends all clients.
@@ -243,8 +254,8 @@ func (d *daemon) admit(c *client) error {
 	return nil
 }
 
-// assign gives a client its worker, which has answered its first ping, and
-// listens to it. It returns false if the client has ended meanwhile.
+// assign gives a client its worker, which has answered its first ping, and listens to it.
+// It returns false if the client has ended meanwhile. Only the loop calls it.
 func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *inventory) bool {
 	if c.ending {
 		return false
@@ -259,7 +270,8 @@ func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *
 	return true
 }
 
-// finish ends a worker that says nothing any more, and forgets its client.
+// finish ends a worker whose connection has ended, and forgets its client, or has it
+// rebuilt.
 func (d *daemon) finish(c *client, w *workerProcess) {
 	if w.left.Load() {
 		return
@@ -284,7 +296,9 @@ func (d *daemon) listenTo(c *client, w *workerProcess) {
 	}
 }
 
-// end ends a client. Its program is told the reason, if there is one.
+// end ends a client. Its program is told the reason, if there is one; with kill, the
+// worker is killed. The client is forgotten only when its worker has exited, since until
+// then the worker may use the device.
 func (d *daemon) end(c *client, reason string, kill bool) {
 	if kill && c.worker != nil {
 		c.worker.kill()
@@ -307,10 +321,11 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 	c.worker.stop()
 }
 
-// tell lets a program know why it is ended.
+// tell lets a program know why it is ended: in the log, and in the ring's memory, where
+// the library looks.
 func (d *daemon) tell(c *client, reason string) {
 	level := slog.LevelWarn
-	if d.draining { // nothing is wrong with it; it may have ended by itself just now
+	if d.draining { // no cause for a warning: it may have ended by itself just now
 		level = slog.LevelInfo
 	}
 	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
@@ -319,7 +334,9 @@ func (d *daemon) tell(c *client, reason string) {
 	}
 }
 
-// forget removes a client when its worker is no more, or was never there.
+// forget removes a client whose worker has exited, or that never had one. Only now does
+// the dispatcher hear of it, so that its memory on the device is not given away while its
+// worker may still use it.
 func (d *daemon) forget(c *client) {
 	if d.clients[c.id] != c {
 		return
@@ -352,7 +369,8 @@ func (d *daemon) forget(c *client) {
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }
 
-// message takes what a worker says.
+// message handles what a worker says. Of a client that is ending, only what its kernels
+// used still counts.
 func (d *daemon) message(c *client, said control.ToDaemon) {
 	if _, counts := said.(control.Ran); d.clients[c.id] != c || c.ending && !counts {
 		return
@@ -378,13 +396,13 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
 	case control.Released:
-		if m.Lease < c.lease { // it crossed a newer grant
+		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
 		}
 		c.device = vgpu.AnyDevice
 		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
 	case control.Began:
-		if m.Lease == c.lease { // else it crossed the loss of that lease
+		if m.Lease == c.lease { // else the worker sent it before it heard that the lease is lost
 			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
 		}
 	case control.Busy:
@@ -432,7 +450,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if m.Shared {
 			d.sharedFault(c, m.Device, m.Reason)
 		}
-		c.worker.kill() // it waits for that, so that no client is lost with a daemon that has not heard
+		c.worker.kill() // the worker waits to be killed: if it exited by itself and this daemon died before reading the message, the client would be lost
 	case control.Rebuilt:
 		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
 		c.tries = 0
@@ -450,7 +468,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	}
 }
 
-// commit gives a client so many bytes of the swap area in all.
+// commit reserves want bytes of the swap area for a client, in all, within the limits of
+// the node, the user and the client's grant. Giving back always succeeds.
 func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	name, swap := c.peer.user.name, d.live().Swap.Size
 	if want > c.committed {
@@ -473,7 +492,7 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	return true, ""
 }
 
-// count notes what the dispatcher decided, before anybody is told of it.
+// count notes what the dispatcher decided, before any worker is told of it.
 func (d *daemon) count(effects []vgpu.Effect) {
 	for _, e := range effects {
 		c := d.clients[e.Client]
@@ -494,7 +513,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 			c.device, c.lease = e.Device, uint64(e.Lease)
 			c.home = e.Device
 		case vgpu.Revoke:
-			if c.device != vgpu.AnyDevice { // else it only keeps something there
+			if c.device != vgpu.AnyDevice { // else it has no lease, and only keeps memory there
 				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {
 					c.counters.preemptions++
 				}
@@ -508,7 +527,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 	}
 }
 
-// perform does what the dispatcher decided. It never waits.
+// perform carries out what the dispatcher decided. It never waits.
 func (d *daemon) perform(effects []vgpu.Effect) {
 	for _, e := range effects {
 		if l := d.loans[e.Client]; l != nil {

@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// makeWay removes what a killed daemon left where the socket is to be: a socket
-// of this user at which nobody answers. Anything else may be somebody's work,
-// and is refused.
+// makeWay removes what a killed daemon left where the socket is to be: a socket of this
+// user at which nobody answers. Anything else may be a file that a user needs, and is
+// refused.
 //
-// The socket is moved aside and looked at again before it is removed, since
-// another daemon that starts at this moment may have put its own there.
+// The socket is moved aside and compared again before it is removed, since another
+// daemon that starts at this moment may have put its own there.
 func makeWay(path string) error {
 	dead, err := deadSocket(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func deadSocket(path string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// removeSame removes a socket if it is still the one that was looked at.
+// removeSame removes a socket if it is still the one that was examined.
 func removeSame(path string, seen fs.FileInfo) error {
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".muster-*")
 	if err != nil {
@@ -74,6 +74,6 @@ func removeSame(path string, seen fs.FileInfo) error {
 	return errors.Join(os.Remove(aside), os.Remove(folder))
 }
 
-// sameSocket says whether a file was not replaced. Filesystems give the number of
-// a file that was removed to the next one, so its time counts too.
+// sameSocket says whether two looks saw the same file. Filesystems reuse the inode
+// number of a removed file, so its modification time must match too.
 func sameSocket(a, b fs.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }

@@ -35,11 +35,12 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	status.WriteBuild(w)
 }
 
-// maxUsers bounds the series of users that have no client now: a node that outsiders use has no list
-// of its users. Those beyond it are counted together, as "other users".
+// maxUsers bounds the number of users that have series of their own, since a node that serves users
+// of other machines has no list of its users. Those beyond it are counted together, as "other
+// users".
 const maxUsers = 1000
 
-// countUser counts what a client did that has gone to its user.
+// countUser adds what a client that has gone did to its user's counters.
 func (d *daemon) countUser(c status.Client) {
 	if d.users == nil {
 		d.users = map[string]status.UserUse{}

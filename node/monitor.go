@@ -10,19 +10,19 @@ import (
 	"muster/wire/status"
 )
 
-// What tools that watch GPUs are told is read by a library in C inside of them
-// (nvml/): lines of fields with tabs between them, texts last. The first line has
-// the version, the last says that nothing is missing.
+// Tools that watch GPUs load a library in C (nvml/), which reads this answer: lines of
+// fields separated by tabs, with texts last. The first line has the version; the last
+// one shows that nothing is missing.
 const monitorHead, monitorEnd = "muster-monitor\t1\n", "end\n"
 
 // maxMonitored is how many programs are listed.
 const maxMonitored = 1024
 
-// lines is an answer that is no JSON document.
+// lines is an answer that is not a JSON document.
 type lines []byte
 
-// answerMonitor describes the devices as a program sees them that the asker would
-// start, and who uses them.
+// answerMonitor describes the devices as a program that the asking user starts would
+// see them, and the clients that use them.
 func (d *daemon) answerMonitor(who peer, line []byte) (any, error) {
 	var r struct {
 		Request string `json:"request"`

@@ -20,18 +20,18 @@ import (
 )
 
 // NVIDIA's Multi-Process Service (MPS) lets kernels of several processes run on a GPU at the
-// same time. The node has a control daemon of its own for it, in a folder of its state that
-// nobody else can reach, and only its workers know of it. The daemon outlives a node that is
+// same time. The node starts a control daemon of its own, in a folder of its state that no
+// other user can reach, and only its workers know of it. The daemon outlives a node that is
 // killed or hands over, because workers do; the next node finds it there. A service that the
-// site runs is left alone, and used.
+// site runs is used as it is, and left alone.
 
 // MPSMode says whether workers use the service.
 type MPSMode string
 
 // The modes of MPS.
 const (
-	MPSAuto MPSMode = "auto" // where it can be had
-	MPSOn   MPSMode = "on"   // or the node does not start
+	MPSAuto MPSMode = "auto" // if it is available
+	MPSOn   MPSMode = "on"   // required: without it the node does not start
 	MPSOff  MPSMode = "off"
 )
 
@@ -56,37 +56,37 @@ func ParseShare(s string) (int, error) {
 const (
 	mpsControl = "nvidia-cuda-mps-control"
 	mpsFolder  = "mps"         // in the state folder
-	mpsOwner   = "daemon.json" // in that: which process it is
-	// siteMPS is where the service is that a site runs, if nothing else is said.
+	mpsOwner   = "daemon.json" // in mpsFolder: which process the control daemon is
+	// siteMPS is where a site's service is, unless the environment names another folder.
 	siteMPS = "/tmp/nvidia-mps"
 
 	mpsReady   = 20 * time.Second // for the control daemon to be there
 	mpsQuit    = 10 * time.Second // for it to end
 	mpsLook    = 10 * time.Millisecond
-	mpsRestart = time.Second // before it is started again, and twice as long each time up to
+	mpsRestart = time.Second // before it is started again; doubles each time, up to mpsSlowest
 	mpsSlowest = time.Minute
 )
 
-// maxPipe is how long the folder's path may be: the service puts sockets there, whose paths
-// the system bounds.
+// maxPipe bounds the length of the folder's path: the service puts sockets there, and the
+// system bounds the length of their paths.
 const maxPipe = 107 - len("/control_privileged")
 
 // mpsService is the service that the node's workers use.
 type mpsService struct {
 	log     *slog.Logger
 	dir     string // of the node's own; "" if it has none
-	pipe    string // where the service is that workers use; "" if they use none
-	site    bool   // it is the site's
-	kept    bool   // workers are kept apart from a service that is not the node's
-	silent  bool   // nobody expects one
+	pipe    string // the folder of the service that workers use; "" if they use none
+	site    bool   // that service is the site's
+	kept    bool   // workers must be kept from using a service that is not the node's
+	silent  bool   // nothing is said of MPS in the status: it is off, or there is no real GPU
 	closing chan struct{}
-	ended   chan struct{} // closed when nobody watches any more; nil if nobody does
+	ended   chan struct{} // closed when watch has returned; nil if it was never started
 
 	mu       sync.Mutex
 	pid      int // of the control daemon; 0 while there is none
 	start    uint64
 	restarts int
-	why      string // workers use no service, or not now
+	why      string // why workers use no service, or not now; mu protects pid and what follows
 }
 
 // mpsProcess is what the next node must know of the control daemon.
@@ -96,7 +96,7 @@ type mpsProcess struct {
 	Start uint64 `json:"start"`
 }
 
-// openMPS starts or finds the service, as the configuration has it.
+// openMPS starts or finds the service, as the configuration says.
 func (d *daemon) openMPS() error {
 	s := &mpsService{log: d.log, closing: make(chan struct{})}
 	d.mps = s
@@ -107,7 +107,7 @@ func (d *daemon) openMPS() error {
 	site, running := sitesMPS()
 	switch mode := d.cfg.MPS; {
 	case mode == MPSOff || mode == "":
-		s.kept, s.silent = running || d.cfg.hasCUDA(), true // the site, or anybody, may start one later
+		s.kept, s.silent = running || d.cfg.hasCUDA(), true // the site, or another user, may start one later
 		s.retire()
 		return nil
 	case running:
@@ -150,11 +150,12 @@ func sitesMPS() (folder string, running bool) {
 	return folder, running
 }
 
-// sitesPid reads which process the control daemon in a folder is. Anybody can make the folder
-// in /tmp, where no service runs: only what is root's or the node's own user's is believed, so
-// that nobody else serves the node's workers, and no pipe is waited for.
+// sitesPid reads the process number of the control daemon in a folder. Where no service runs,
+// any user can make that folder in /tmp: so only files of root or of the node's own user are
+// believed, lest another user's process serve the node's workers. A named pipe in the file's
+// place must not make the node wait.
 func sitesPid(folder string) (int, error) {
-	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // a link, and where it leads
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // the link itself, and its target
 		if info, err := look(folder); err != nil || !isTrusted(info) {
 			return 0, errors.Join(err, errStranger)
 		}
@@ -176,7 +177,7 @@ func sitesPid(folder string) (int, error) {
 
 var errStranger = errors.New("it is another user's")
 
-// isTrusted says whether a file is of somebody who may tell the node what to do.
+// isTrusted says whether a file belongs to root or to the node's own user.
 func isTrusted(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
@@ -236,7 +237,8 @@ func (s *mpsService) launch() error {
 	}
 	defer said.Close()
 	cmd := s.command("-f")
-	// It outlives the node, and so does what it writes to.
+	// The control daemon outlives the node, so it writes to a file and not to a pipe of the
+	// node's.
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -244,7 +246,7 @@ func (s *mpsService) launch() error {
 	}
 	exited := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // whoever watches it says so
+		_ = cmd.Wait() // watch notices and logs it
 		close(exited)
 	}()
 	start, _ := processStart(cmd.Process.Pid)
@@ -274,12 +276,12 @@ func (s *mpsService) launch() error {
 	return nil
 }
 
-// own writes down which process it is.
+// own writes down which process the control daemon is, for the next node.
 func (s *mpsService) own(p mpsProcess) error {
 	return (&stateFolder{dir: s.dir}).write(mpsOwner, p)
 }
 
-// lastWords is the end of what the control daemon said, which may have been there for months.
+// lastWords is the end of what the control daemon wrote; its log may hold months.
 func (s *mpsService) lastWords() string {
 	for _, name := range []string{"output", "control.log"} {
 		if said := lastOf(filepath.Join(s.logDir(), name)); said != "" {
@@ -301,7 +303,7 @@ func lastOf(path string) string {
 		return ""
 	}
 	text := make([]byte, 400)
-	n, _ := f.ReadAt(text, max(0, info.Size()-int64(len(text)))) // less than that is all there is
+	n, _ := f.ReadAt(text, max(0, info.Size()-int64(len(text)))) // a short read means that the file is shorter
 	return strings.TrimSpace(string(text[:n]))
 }
 
@@ -312,7 +314,7 @@ func (s *mpsService) command(arguments ...string) *exec.Cmd {
 	return cmd
 }
 
-// watch starts the control daemon again when it ends. Programs that come meanwhile have
+// watch starts the control daemon again when it has ended. Programs that come meanwhile get
 // contexts of their own.
 func (s *mpsService) watch() {
 	defer close(s.ended)
@@ -357,8 +359,8 @@ func (s *mpsService) folder() string {
 	return s.pipe
 }
 
-// nowhere is a folder in which no service is: a worker that is told of it has contexts of its
-// own, whatever the site runs. "" if there is nothing to keep it from.
+// nowhere is a folder without a service: a worker that is told to use it has contexts of its
+// own, whatever the site runs. "" if there is no service to keep workers from.
 func (s *mpsService) nowhere() string {
 	if s == nil || s.pipe == "" && !s.kept {
 		return ""
@@ -366,8 +368,9 @@ func (s *mpsService) nowhere() string {
 	return "/nonexistent/muster-keeps-mps-away"
 }
 
-// retire ends a control daemon that no worker of this node is to use, unless workers of an
-// earlier one may: then it ends with this node.
+// retire removes the folder of a service that no longer runs. A control daemon of an earlier
+// node that still runs is left alone, since that node's workers may use it; it ends with this
+// node (close).
 func (s *mpsService) retire() {
 	if s.dir != "" && s.pid == 0 {
 		_ = os.RemoveAll(s.dir) // what is left of an earlier one
@@ -383,7 +386,7 @@ func (d *daemon) closeMPS() {
 	}
 }
 
-// leave lets the next node have the service.
+// leave stops watching the service, and leaves it running for the next node.
 func (s *mpsService) leave() {
 	if s != nil && s.ended != nil {
 		close(s.closing)
@@ -391,7 +394,7 @@ func (s *mpsService) leave() {
 	}
 }
 
-// close ends the node's own service, when no worker uses it any more.
+// close ends the node's own service. No worker may use it any more.
 func (s *mpsService) close() {
 	if s == nil {
 		return
@@ -431,8 +434,8 @@ func (s *mpsService) quit() {
 	}
 }
 
-// processes are those of the node's own service: they have its folder in their environment,
-// and its name.
+// processes lists the processes of the node's own service: those of that name that have its
+// folder in their environment.
 func (s *mpsService) processes() []int {
 	var found []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")

@@ -16,15 +16,15 @@ import (
 	"muster/wire/status"
 )
 
-// Options are the daemon's surroundings.
+// Options are what the daemon needs from its surroundings.
 type Options struct {
-	// Open makes a device of which only Info is used.
+	// Open opens a device. The daemon uses only its Info.
 	Open func(control.DeviceConfig) (device.Device, error)
 	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
 	WorkerCommand []string
 	Log           *slog.Logger
 	Now           func() time.Time
-	// Ready is called when programs can connect; nil for nobody.
+	// Ready is called when programs can connect; may be nil.
 	Ready func()
 	// Kill, when closed, ends everything at once.
 	Kill <-chan struct{}
@@ -35,35 +35,35 @@ type Options struct {
 	Reload <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
-	// Gateway is the process whose connections come for users of other machines, and
-	// are bounded there; 0 if there is none.
+	// Gateway is the number of the process that connects on behalf of users of other machines, and
+	// bounds their connections itself; 0 if there is none.
 	Gateway int
-	// DialPeer reaches the gateway of another node, for questions of this one (wire/borrow); nil
-	// if the node borrows nothing.
+	// DialPeer connects to the gateway of another node, to ask what it lends (wire/borrow); nil if
+	// the node borrows nothing.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
-	// Peers has the gateways of other nodes whenever the head of the cluster tells of them; nil if none
-	// does.
+	// Peers delivers the gateways of other nodes whenever the cluster's head names them; nil if
+	// there is no head.
 	Peers <-chan []string
 	// Authority vouches for other nodes to workers that use their devices, in PEM form.
 	Authority string
-	// Agent says that the same process is also the node's agent, and so may admit and
-	// revoke grants. What the gateway itself sends are never such requests.
+	// Agent says that the same process is also the node's agent, and so may admit and revoke
+	// grants. The gateway never passes such requests on.
 	Agent bool
-	// Checks are asked, beside the daemon's own, how the node is.
+	// Checks are health checks beside the daemon's own.
 	Checks []Check
-	// Services hold conversations on the socket that are not the daemon's own, by the name of the
-	// request that begins them. Programs of other machines have no part in them.
+	// Services handle conversations on the socket that are not the daemon's own, by the name of the
+	// request that begins them. They are not offered to programs of other machines.
 	Services map[string]Service
 }
 
 // Service holds conversations of programs on this machine.
 type Service struct {
-	// Serve holds one, to its end. It speaks first: the other side must not send anything behind its
-	// request before that, or it may be lost.
+	// Serve handles one conversation to its end. It speaks first: until then the other side must
+	// send nothing after its request, since the daemon may have read that into its buffer.
 	Serve func(conn *net.UnixConn, who Peer)
-	// Stop ends all of them; it is called when the daemon ends.
+	// Stop ends all conversations; the daemon calls it at its end.
 	Stop func()
-	// Status adds what there is to tell to the node's status; it must not wait for anything. nil: nothing.
+	// Status adds to the node's status; it may be nil. The loop calls it, so it must not wait.
 	Status func(*status.Node)
 }
 
@@ -75,10 +75,10 @@ type Peer struct {
 
 // daemon is a running node.
 type daemon struct {
-	cfg      Config // as it was at the start: what cannot change
+	cfg      Config // as at the start; read only settings from it that cannot change
 	opts     Options
 	log      *slog.Logger
-	stock    atomic.Pointer[inventory] // what there is now; the loop changes it
+	stock    atomic.Pointer[inventory] // the present devices; only the loop stores
 	settings atomic.Pointer[Config]    // see live
 	pool     *pool
 	uids     *uids
@@ -86,7 +86,8 @@ type daemon struct {
 	own      account // whose node it is
 	start    time.Time
 
-	// events are run by the loop, one after the other; it closes ended.
+	// events are functions that the loop runs, one after the other; the loop closes ended when it
+	// returns.
 	events chan func()
 	ended  chan struct{}
 	state  // the loop's
@@ -96,14 +97,14 @@ type daemon struct {
 	mps *mpsService
 
 	folder  *stateFolder  // nil: nothing outlives the daemon
-	missing atomic.Int32  // workers of an earlier daemon that have not come
-	left    atomic.Bool   // clients are the next daemon's
+	missing atomic.Int32  // how many workers of an earlier daemon have not come back yet
+	left    atomic.Bool   // the clients are left to the next daemon
 	stopBy  chan string   // how a request wants the daemon to end
-	kills   chan struct{} // closed: it ends at once
+	kills   chan struct{} // closed when the daemon is to end at once
 	killed  sync.Once
 
 	places   *door.Places // of connections without a client, by user
-	turned   *door.Places // of connections that hear why they are turned away
+	turned   *door.Places // of connections that are being told why they are refused
 	handlers sync.WaitGroup
 	closing  atomic.Bool // no connection becomes a client any more
 
@@ -128,8 +129,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	}
 	d.socket = door.Listen(listener, true)
 	d.socket.Notice = d.notice("programs")
-	// Whoever connects from now on waits for the node, rather than being told that
-	// there is none.
+	// Programs that connect from now on wait until the node is up, instead of being refused.
 	if err := d.begin(); err != nil {
 		d.socket.Close()
 		d.closeMPS()
@@ -159,7 +159,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	} else {
 		d.drainClients()
 	}
-	// Until now those who came were told that the node is shutting down.
+	// The socket was kept open until now, so that newcomers could be told that the node shuts down.
 	d.socket.Close()
 	<-accepted
 	d.places.Close()
@@ -176,13 +176,15 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	return nil
 }
 
-// begin makes the daemon ready to serve, with what an earlier one left.
+// begin makes the daemon ready to serve, with what an earlier one left. It may fail until the end
+// of this function; then the folder and the clients in it must be left for another try, which is
+// why left is set meanwhile.
 func (d *daemon) begin() error {
 	if err := d.openFolder(); err != nil {
 		return err
 	}
 	left, err := d.inherit()
-	d.left.Store(len(left.heirs) > 0) // until the daemon is up they are nobody's
+	d.left.Store(len(left.heirs) > 0) // if this fails, they are left for the next daemon
 	if err == nil {
 		err = d.openMPS()
 	}
@@ -208,7 +210,7 @@ func (d *daemon) begin() error {
 	return nil
 }
 
-// mode is who may use a socket that is a file.
+// mode is the file mode of the socket.
 func (d *daemon) mode() os.FileMode {
 	allow := d.live().Allow
 	switch {
@@ -304,13 +306,13 @@ func (d *daemon) accept() {
 	}
 }
 
-// drainClients lets nobody in any more, and waits until all clients have gone. It ends
-// them when their time is over.
+// drainClients lets no more clients in and waits until all have gone. It ends the remaining ones
+// after Config.Grace, or at once when the daemon is killed.
 func (d *daemon) drainClients() {
 	patience := d.live().Grace
 	d.log.Info("the node is shutting down", "grace", patience.String())
 	d.closing.Store(true)
-	d.places.CloseWaiting() // they will be told when they come again
+	d.places.CloseWaiting() // their programs connect again, and are told then
 	d.do(func() { d.drain() })
 	grace := time.NewTimer(patience)
 	defer grace.Stop()

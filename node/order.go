@@ -16,29 +16,29 @@ import (
 	"muster/wire/control"
 )
 
-// Orders are requests about one client's checkpoints. Whoever orders has opened the
-// file, with the rights that he has, and hands over its descriptor: the daemon opens
-// nothing for anybody. A conversation is in lines of JSON:
+// Orders are requests about one client's checkpoints. The requester opens the file,
+// with his own rights, and hands over its descriptor: the daemon opens no files on a
+// user's behalf. A conversation is in lines of JSON:
 //
 //	{"request":"checkpoint","client":3}     {"send":"file"}
 //	a byte, with the descriptor             {"bytes":4096}
 //
 // and the same for restore. With "hold":true the client does not go on after it was
-// written: {"held":true,...} is the answer, and "save" has the rest written, when the
-// program was stopped. If the connection ends before, the client goes on as if nothing
-// had been.
+// written: {"held":true,...} is the answer, and the requester sends "save" once the
+// program is stopped, and the rest is written. If the connection ends before that, the
+// client goes on as if nothing had happened.
 //
 //	{"request":"revive",...}                {"send":"file"}
 //	a byte, with the descriptor             {"client":5}, with three descriptors
 //	{"request":"go"}                        {}
 //
-// makes a client of a file, for a program that is about to be restored: the descriptors
-// are the program's end of its connection, the ring and the data arena. If the
-// connection ends before "go", so does the client.
+// makes a client from a file, for a program that the requester is about to restore: the
+// descriptors are the program's end of its connection, the ring and the data arena. If
+// the connection ends before "go", so does the client.
 
 //
 // An order ends with the worker that has it. If the client goes on in another worker,
-// or with another daemon, whoever ordered gives the order again.
+// or with another daemon, the requester must give the order again.
 
 const (
 	checkpointRequest = "checkpoint"
@@ -88,14 +88,14 @@ type orderReply struct {
 	Shown map[int]int `json:"shown,omitempty"`
 }
 
-// talk is a conversation with somebody who orders.
+// talk is the daemon's side of a conversation about an order.
 type talk struct {
 	conn *net.UnixConn
 	in   io.Reader
 	who  peer
 }
 
-// say answers. It says whether that arrived, as far as is known.
+// say sends an answer. A nil error means that it was sent, not that it was read.
 func (t *talk) say(r orderReply, files ...*os.File) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -115,7 +115,8 @@ func (t *talk) hear() (request string, err error) {
 	return line.Request, nil
 }
 
-// file asks for the file, which must be one that does not make a worker wait.
+// file asks for the file. It must be a regular one, since reading or writing anything
+// else could make the worker wait.
 func (t *talk) file(within time.Time) (*os.File, error) {
 	if err := t.say(orderReply{Send: "file"}); err != nil {
 		return nil, err
@@ -137,20 +138,21 @@ func (t *talk) file(within time.Time) (*os.File, error) {
 	return nil, errors.New("a checkpoint goes to a file and comes from one: no other kind will do")
 }
 
-// order is one that a client's worker has.
+// order is an order that a client's worker has.
 type order struct {
 	worker  *workerProcess
 	answers chan control.ToDaemon
-	due     int // the loop's: answers that the worker owes
+	due     int // answers that the worker owes; the loop's
 }
 
-// answered takes what the worker says. The loop calls it.
+// answered passes on what the worker answers. Only the loop calls it.
 func (o *order) answered(m control.ToDaemon) {
 	o.due--
-	o.answers <- m // has room for all that are due
+	o.answers <- m // never blocks: an order has at most two answers, and the channel holds four
 }
 
-// takeOrder performs an order, and answers when others can give orders again.
+// takeOrder performs an order. It answers only when the order is over, so that the next
+// one can be given at once.
 func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
 	_ = t.conn.SetDeadline(time.Time{})
 	var r orderRequest
@@ -162,11 +164,11 @@ func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
 	if err != nil {
 		reply = orderReply{Error: err.Error()}
 	}
-	_ = t.say(reply) // if nobody hears it, nobody wants to know
+	_ = t.say(reply) // a requester that has gone needs no answer
 }
 
-// beginOrder finds a client for somebody who may give it orders. Until endOrder nobody
-// else can.
+// beginOrder finds a client that a user may give orders to. Until endOrder it takes no
+// other order.
 func (d *daemon) beginOrder(who peer, id uint64) (c *client, o *order, err error) {
 	err = d.inLoop(func() error {
 		if c, err = d.clientFor(who, vgpu.ClientID(id)); err != nil {
@@ -192,7 +194,8 @@ func (d *daemon) endOrder(c *client) {
 // owes says whether a client's worker has an order that it has not answered.
 func (c *client) owes() bool { return c.order != nil && c.order.worker == c.worker && c.order.due > 0 }
 
-// command has the worker do something, and waits for its answer.
+// command has the worker do something, and waits for its answer. The files are closed
+// in any case.
 func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.File) (control.ToDaemon, error) {
 	err := d.inLoop(func() error {
 		switch {
@@ -219,7 +222,7 @@ func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.F
 	}
 }
 
-// workerLost is why an order was not done, or not seen to be done.
+// workerLost says that an order was not carried out, or that its outcome is unknown.
 func (c *client) workerLost() error {
 	return fmt.Errorf("the worker of client %d ended before it had answered: if muster ps still lists the client, it goes on in another; then try again", c.id)
 }
@@ -265,8 +268,8 @@ func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpo
 	return answer, nil
 }
 
-// hold keeps a client from going on for as long as the connection says nothing and does
-// not end.
+// hold keeps a client stopped until the requester sends save. If the requester says
+// anything else, or hangs up, the client goes on.
 func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error) {
 	reply := orderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
 	stop := d.watch(t.conn, c)
@@ -284,7 +287,8 @@ func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error
 	return answer.Bytes, err
 }
 
-// watch keeps a conversation from waiting when its client has ended.
+// watch makes reads from a conversation fail once its client has ended, so that the
+// conversation does not wait for the requester.
 func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -333,7 +337,8 @@ func (d *daemon) restored(said control.ToDaemon, err error) (control.Restored, e
 // maxVirtual is how many virtual devices a program may see.
 const maxVirtual = 64
 
-// revive makes a client of a file, whose program is about to be restored.
+// revive makes a client from a file, for a program that the requester is about to
+// restore.
 func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 	c, err := d.revivable(t, r)
 	if err != nil {
@@ -370,10 +375,10 @@ func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 	return bytes, nil
 }
 
-// revivable makes the client that somebody asks for, if he may have it.
+// revivable makes the client that a request describes, if the user may have it.
 func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
 	who := t.who
-	if d.live().Grants == GrantsRequired { // the file does not say under which grant it was saved
+	if d.live().Grants == GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
 	if r.UID != who.user.uid {
@@ -426,9 +431,9 @@ func (d *daemon) refill(t *talk, c *client, w *workerProcess, file *os.File) (ui
 	return answer.Bytes, err
 }
 
-// sendProgram gives whoever restores the program what it needs of its client, and lets
-// the client go on when the program does. From then on it can do without its worker,
-// and without this daemon, as any other.
+// sendProgram gives the requester what the restored program needs of its client, and
+// lets the client go on once the program does. From then on the client survives the
+// loss of its worker and of this daemon, as any other.
 func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *os.File) error {
 	stop := d.watch(t.conn, c)
 	defer stop()

@@ -7,14 +7,14 @@ import (
 	"muster/wire/control"
 )
 
-// A program that no device takes at present waits for as long as that is so. Its user is
-// told, or would take it for one that hangs.
+// A program that no device can take at present waits until one can. Its user is told, who
+// might otherwise think that the program hangs.
 
 // parkedTime is how long a program waits before its user is told, and how often the daemon
 // looks while any is parked.
 const parkedTime = time.Second
 
-// nextParked is when the daemon looks next at the clients that are parked, if any is.
+// nextParked is when the daemon next looks at parked clients, if there are any.
 func (d *daemon) nextParked() (at time.Duration, any bool) {
 	if d.core.Parked() == 0 {
 		return 0, false
@@ -22,8 +22,8 @@ func (d *daemon) nextParked() (at time.Duration, any bool) {
 	return d.parkedLook + parkedTime, true
 }
 
-// tellParked tells the users of programs that have been parked for a while, once each
-// time.
+// tellParked tells the users of programs that were parked at two looks in a row, once each
+// time that they are parked.
 func (d *daemon) tellParked() {
 	now := d.now()
 	if at, any := d.nextParked(); !any || now < at {
@@ -44,7 +44,7 @@ func (d *daemon) tellParked() {
 	}
 }
 
-// whyParked says for what a parked program waits.
+// whyParked says what a parked program waits for.
 func (d *daemon) whyParked(c *client) string {
 	if g := c.under.granted; g != nil && g.Limit == 0 {
 		return "the job is suspended; the program waits until it goes on"

@@ -18,13 +18,13 @@ import (
 // Offload says how the node shares virtual GPUs with others.
 type Offload struct {
 	Peers []string // gateways of other nodes, HOST:PORT, from which virtual GPUs are borrowed
-	Head  bool     // the cluster's head tells of others (Options.Peers)
+	Head  bool     // the cluster's head names more of them (Options.Peers)
 	Mode  OffloadMode
-	Above int // so many programs must wait before virtual GPUs are borrowed; 0 for the default
+	Above int // how many programs must wait before virtual GPUs are borrowed; 0 for the default
 	Keep  int // free virtual GPUs that are not lent
 }
 
-// OffloadMode says what a node does with others.
+// OffloadMode says whether a node borrows and lends.
 type OffloadMode uint8
 
 const (
@@ -53,33 +53,34 @@ func (o *Offload) borrows() bool {
 	return (len(o.Peers) > 0 || o.Head) && (o.Mode == OffloadBoth || o.Mode == OffloadBorrow)
 }
 
-// lends says whether a node lets others use its virtual GPUs. One that serves only programs with
-// grants leaves that to whoever grants.
+// lends says whether a node lends its virtual GPUs. A node that serves only programs with grants
+// does not: its devices are the scheduler's to give.
 func (c *Config) lends() bool {
 	return c.Remote.Listen != "" && c.Grants != GrantsRequired && (c.Offload.Mode == OffloadBoth || c.Offload.Mode == OffloadLend)
 }
 
 // How often a peer is asked how it is, and how long it has to answer.
 const (
-	askSeldom   = time.Second            // while nothing is borrowed of it, and nobody waits
+	askSeldom   = time.Second            // while nothing is borrowed, and no client waits
 	askOften    = 250 * time.Millisecond // otherwise
-	askLongest  = 10 * time.Second       // if it does not answer, at last
+	askLongest  = 10 * time.Second       // the longest interval after failures
 	answerTime  = 5 * time.Second
 	maxPeers    = 1024
-	lookBorrow  = 20 * time.Millisecond // between two looks at who waits
-	awaitBorrow = 8 * time.Second       // for a program on a node without devices, until it is told that there is none
+	lookBorrow  = 20 * time.Millisecond // at least, between two calls of lookAround
+	awaitBorrow = 8 * time.Second       // how long a program on a node without devices waits for one to be borrowed
 )
 
-// peerLink asks one peer. Its goroutine alone has the connection.
+// peerLink asks one peer. Only its goroutine (askPeer) uses the connection; the loop has the
+// channels.
 type peerLink struct {
 	id   offload.PeerID
 	kick chan struct{}
-	stop chan struct{} // closed when the peer is none any more
+	stop chan struct{} // closed when the node is no peer any more
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// askPeers makes the links, which ask until the loop has ended.
+// askPeers starts the goroutines that ask peers; they end with the loop.
 func (d *daemon) askPeers() {
 	if d.borrowing == nil {
 		return
@@ -101,14 +102,14 @@ func (d *daemon) askPeers() {
 	}
 }
 
-// newPeerLink is a link to a peer that nobody asks yet.
+// newPeerLink makes a link to a peer, which askPeer then uses.
 func newPeerLink(id offload.PeerID) *peerLink {
 	return &peerLink{id: id, kick: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// peersAre takes the head's word of which nodes there are, beside those of the configuration. A peer
-// that is not named any more is asked for as long as the node holds a ticket of its. The loop calls
-// it.
+// peersAre takes the head's list of nodes, in addition to those of the configuration. A peer that
+// is no longer listed is still asked for as long as the node holds one of its tickets. Only the
+// loop calls it.
 func (d *daemon) peersAre(gateways []string) {
 	b := d.borrowing
 	if b == nil || d.draining {
@@ -138,7 +139,9 @@ func (d *daemon) peersAre(gateways []string) {
 	d.offloads(effects)
 }
 
-// askPeer asks a peer again and again.
+// askPeer asks a peer again and again: when its timer expires, or at once when the core wants an
+// answer (kick), unless the peer has just failed to answer. The random part of the interval keeps
+// the nodes of a cluster from asking all at the same moment.
 func (d *daemon) askPeer(l *peerLink) {
 	defer l.close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -184,7 +187,7 @@ func (d *daemon) askPeer(l *peerLink) {
 	}
 }
 
-// seed spreads the choices of nodes that have the same peers.
+// seed makes nodes with the same peers choose differently: the FNV-1a hash of the node's name.
 func (c *Config) seed() uint64 {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(c.Name) {
@@ -200,8 +203,8 @@ func (l *peerLink) close() {
 	}
 }
 
-// exchange asks a peer once and hands its answer to the loop. It returns when the peer is to be
-// asked again.
+// exchange asks a peer once and hands the answer to the loop. It returns how long to wait before
+// the next question.
 func (d *daemon) exchange(ctx context.Context, l *peerLink) (next time.Duration, err error) {
 	var say offload.Question
 	if !d.ask(func() { say = d.borrowing.core.Says(l.id) }) {
@@ -214,7 +217,7 @@ func (d *daemon) exchange(ctx context.Context, l *peerLink) (next time.Duration,
 	return next, err
 }
 
-// askOnce says a question and reads the answer.
+// askOnce sends a question and reads the answer.
 func (d *daemon) askOnce(ctx context.Context, l *peerLink, say offload.Question) (a borrow.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -245,8 +248,8 @@ func (d *daemon) askOnce(ctx context.Context, l *peerLink, say offload.Question)
 	return borrow.ReadAnswer(line)
 }
 
-// answeredBy takes a peer's answer, or that there was none. It returns when the peer is to be asked
-// again. The loop calls it.
+// answeredBy hands a peer's answer, or that there was none, to the core. It returns how long to
+// wait before the next question. Only the loop calls it.
 func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.Duration {
 	b := d.borrowing
 	if err != nil {
@@ -272,7 +275,7 @@ func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.
 	return askSeldom
 }
 
-// answerPeer answers another node that wants to borrow, which the gateway has looked at.
+// answerPeer answers another node that wants to borrow. The gateway has authenticated it.
 func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 	var r struct {
 		Request  string          `json:"request"`
@@ -298,14 +301,14 @@ func (d *daemon) answerPeer(who peer, line []byte) (any, error) {
 	return reply, err
 }
 
-// lendTo answers a borrower. The loop calls it.
+// lendTo answers a borrower. Only the loop calls it.
 func (d *daemon) lendTo(q borrow.Question) borrow.Answer {
 	b := d.borrowing
 	say := offload.Question{Slots: q.Slots, Apart: q.Apart}
 	for _, id := range q.Holds {
 		say.Holds = append(say.Holds, offload.TicketID(id))
 	}
-	d.lookAround() // what is lent must be free now
+	d.lookAround() // the core must know what is free at this moment, or it might lend a slot that was just taken
 	answer, effects := b.core.Asked(d.now(), offload.NodeID(q.Node), say, offload.TicketID(grant.NewCredential()))
 	d.offloads(effects)
 	reply := borrow.Answer{Version: borrow.Version, Node: d.cfg.Name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting, Idle: answer.Load.Idle}

@@ -14,14 +14,14 @@ type pool struct {
 	command []string
 	log     *slog.Logger
 	more    chan struct{} // tells fill that workers may be missing
-	stopped chan struct{} // to be closed
-	ended   chan struct{} // closed when all are gone
+	stopped chan struct{} // closed by stop
+	ended   chan struct{} // closed when fill has returned
 
 	mu          sync.Mutex
 	warm        int             // how many are to wait
-	idle        []waitingWorker // the one that waits longest first
-	cannotStart error           // why the last worker could not be started
-	didNotStay  error           // how the last one ended that had no client
+	idle        []waitingWorker // longest waiting first
+	cannotStart error           // why the last attempt to start a worker failed
+	didNotStay  error           // how the last worker ended that never had a client
 	endedAt     time.Time       // when that was
 }
 
@@ -35,8 +35,8 @@ type waitingWorker struct {
 // or that ended before it had a client.
 const retryTime = time.Second
 
-// settledTime is how long a worker must have waited for a client to show that
-// workers do not end by themselves.
+// settledTime is how long a worker must have waited without ending to show that workers
+// do not end by themselves any more.
 const settledTime = time.Second
 
 func newPool(command []string, warm int, log *slog.Logger) *pool {
@@ -45,9 +45,10 @@ func newPool(command []string, warm int, log *slog.Logger) *pool {
 	return p
 }
 
-// fill keeps as many workers as are wanted, until the pool is stopped. Neither
-// workers that cannot be started nor those that end at once keep it from trying
-// again.
+// fill keeps as many workers as are wanted, until the pool is stopped. It retries for
+// ever, but waits for retryTime after a worker that could not be started or that ended
+// while it waited: otherwise workers that crash at once would be started in a tight
+// loop.
 func (p *pool) fill() {
 	defer close(p.ended)
 	for {
@@ -60,7 +61,7 @@ func (p *pool) fill() {
 			if again == nil {
 				continue
 			}
-			select { // do not start one after the other that ends at once
+			select { // a wake must not cut the wait after a failure short
 			case <-again:
 			case <-p.stopped:
 				return
@@ -100,7 +101,7 @@ func (p *pool) add(w *workerProcess) {
 	p.mu.Lock()
 	p.idle = append(p.idle, waitingWorker{w, time.Now()})
 	p.mu.Unlock()
-	go func() { // an end while it waits is fill's business
+	go func() { // fill replaces it if it ends while it waits
 		<-w.exited
 		p.wake()
 	}()
@@ -172,7 +173,8 @@ func (w waitingWorker) settledAfter(at time.Time) bool {
 	}
 }
 
-// keep changes how many workers wait. Those that are too many are used up.
+// keep changes how many workers wait. Surplus ones are not ended, but used up by
+// clients.
 func (p *pool) keep(warm int) {
 	p.mu.Lock()
 	p.warm = warm
@@ -180,8 +182,8 @@ func (p *pool) keep(warm int) {
 	p.wake()
 }
 
-// take returns a worker that has no client yet: one that waits if there is one
-// and warm says that it will do.
+// take returns a worker that has no client yet: a waiting one, if there is one and warm
+// allows it, or a new one.
 func (p *pool) take(warm bool) (*workerProcess, error) {
 	p.discard()
 	p.mu.Lock()

@@ -8,13 +8,13 @@ import (
 	"muster/wire/control"
 )
 
-// leastPrivileged is who runs the work of remote users that have no account
-// here, on a node that has no user number of its own for each worker.
+// leastPrivileged is the user that workers of remote users without an account here
+// become, on a node that has no user number of its own for each worker.
 const leastPrivileged = 65534
 
-// lend names, in what the worker is told, the user that it becomes: the client's,
-// so that a program that breaks its worker has gained nothing. The worker also gets
-// a user number of its own, by which only root can send it a signal.
+// lend writes into serve the user that the worker is to become: the client's, so that a
+// program that takes over its worker gains nothing. The worker also gets a user number
+// of its own as its real user, so that only root can send it signals.
 func (d *daemon) lend(w *workerProcess, who *account, serve *control.Serve) (err error) {
 	if os.Geteuid() != 0 {
 		return nil
@@ -33,8 +33,8 @@ func (d *daemon) lend(w *workerProcess, who *account, serve *control.Serve) (err
 	return nil
 }
 
-// process says who the worker of a user is, apart from its own number. For root it
-// stays root.
+// process says which user a worker becomes, apart from its own number; nil for root,
+// whose workers stay root.
 func (a account) process() *control.User {
 	if a.uid == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (a account) process() *control.User {
 	}
 	uid, errUID := strconv.Atoi(u.Uid)
 	gid, errGID := strconv.Atoi(u.Gid)
-	if errUID != nil || errGID != nil || uid == 0 { // a remote root is none here
+	if errUID != nil || errGID != nil || uid == 0 { // root of another machine must not become root here
 		return &control.User{UID: leastPrivileged, GID: leastPrivileged}
 	}
 	process := &control.User{UID: uid, GID: gid}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ownerOf is the user of a process; nobody if there is none.
+// ownerOf is the user of a process; nobody if there is no such process.
 func ownerOf(pid uint32) uint32 {
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	if err != nil {
@@ -25,9 +25,9 @@ func ownerOf(pid uint32) uint32 {
 	return owner.Uid
 }
 
-// processStart says when a process was started, in the system's ticks: with its number
-// that is the name of a process for as long as the machine runs. It returns false if
-// there is no such process, or only what nobody has waited for.
+// processStart returns when a process was started, in clock ticks since boot. Together
+// with its number that identifies a process for as long as the machine runs, since numbers
+// alone are reused. It returns false if there is no such process, or only a zombie.
 func processStart(pid int) (uint64, bool) {
 	fields := statOf(pid)
 	const state, start = 0, 19
@@ -38,14 +38,15 @@ func processStart(pid int) (uint64, bool) {
 	return ticks, err == nil
 }
 
-// statOf returns what the system says of a process, from its state on; nothing if
-// there is none.
+// statOf returns the fields of /proc/PID/stat from the state on; nothing if there is no
+// such process.
 func statOf(pid int) [][]byte {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil
 	}
-	// The name in brackets may have any character in it.
+	// The name in brackets may contain any character, closing brackets included: so the
+	// last one counts.
 	return bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 }
 
@@ -55,18 +56,19 @@ func isStopped(pid int) bool {
 	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 't')
 }
 
-// bootID tells this run of the machine from others: numbers of processes, and their
-// times, begin again.
+// bootID identifies this run of the machine: process numbers and start times begin again
+// at each.
 var bootID = sync.OnceValue(func() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(bytes.TrimSpace(text))
 })
 
-// errUnknownEnd is how a process ended that this one did not start.
+// errUnknownEnd stands for the exit status of a process that this daemon did not start,
+// and so cannot wait for.
 var errUnknownEnd = errors.New("how is not known: an earlier daemon started it")
 
-// lookTimeAway is how often a process is looked at of whose end the system does not
-// tell.
+// lookTimeAway is how often a process is polled whose end the system does not report to
+// this daemon.
 const lookTimeAway = 100 * time.Millisecond
 
 // findWorker finds a worker that an earlier daemon started. It returns nil if it has
@@ -77,7 +79,8 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 		return nil
 	}
 	end, err := openProcess(pid)
-	// Whatever was opened is the process that was meant, if that is still there.
+	// Opened first and checked then: if a process with this number and start time is there
+	// now, it is the one that was opened.
 	if ticks, ok := processStart(pid); !ok || ticks != start {
 		_ = process.Release()
 		if err == nil {
@@ -93,13 +96,13 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 		if err == nil {
 			err = awaitEnd(end, pid, start)
 		}
-		if err != nil { // an old system
+		if err != nil { // the system has no pidfd
 			for isRunning(pid, start) {
 				time.Sleep(lookTimeAway)
 			}
 		}
 		w.err = errUnknownEnd
-		_ = process.Release() // it has a descriptor
+		_ = process.Release() // the handle holds a descriptor
 		close(w.exited)
 	}()
 	return w
@@ -110,8 +113,8 @@ func isRunning(pid int, start uint64) bool {
 	return ok && ticks == start
 }
 
-// isExiting says whether a process is about to end: it has closed what it had open, and is
-// there for a moment yet.
+// isExiting says whether a process is about to end: it has closed its files, but still has
+// an entry in /proc.
 func isExiting(pid int) bool {
 	fields := statOf(pid)
 	const flags, exiting = 6, 4 // PF_EXITING
@@ -122,7 +125,7 @@ func isExiting(pid int) bool {
 	return err == nil && has&exiting != 0
 }
 
-// openProcess opens a file that can be read when a process has ended.
+// openProcess opens a pidfd, which becomes readable when the process has ended.
 func openProcess(pid int) (*os.File, error) {
 	const pidfdOpen = 434
 	fd, _, errno := syscall.Syscall(pidfdOpen, uintptr(pid), 0, 0)

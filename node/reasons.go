@@ -6,11 +6,11 @@ import (
 	"muster/model"
 )
 
-// What the users of programs are told about limits: which one it is, how large, and
-// what changes it.
+// What users are told when a limit is reached: which limit it is, how large it is, and
+// what raises it.
 
-// memoryBy says what makes a program's device memory as large as it is; wish is
-// what the program asked for.
+// memoryBy says what limits a program's device memory; wish is what the program asked
+// for.
 func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	switch memory {
 	case limits.Memory:
@@ -25,8 +25,7 @@ func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	return "give it more with muster run --memory, more than the device has if need be"
 }
 
-// memoryOfShare says what makes the device memory of a program under a grant as large as
-// it is.
+// memoryOfShare says what limits the device memory of a program under a grant.
 const memoryOfShare = "that is the job's share of the device: ask for a larger one when you submit the job"
 
 // userHasAll says that a user has as many programs on the node as limits allow.

@@ -19,10 +19,10 @@ const (
 	// some five million events.
 	DefaultRecordLimit = 1 << 30
 
-	flushEvery  = time.Second // so much is lost at most if the daemon is killed
-	flushSize   = 64 << 10    // written sooner if so much waits
-	maxBacklog  = 64 << 20    // more that waits means that the disk cannot keep up
-	lastLine    = 512         // bytes of the limit that are kept for the end
+	flushEvery  = time.Second // at most this much is lost if the daemon is killed
+	flushSize   = 64 << 10    // written sooner if this much waits
+	maxBacklog  = 64 << 20    // if more waits, the disk cannot keep up, and the recording ends
+	lastLine    = 512         // bytes of the limit that are reserved for the last line
 	nodeHasGone = "the node has ended"
 )
 
@@ -34,21 +34,21 @@ type recording struct {
 	log     *slog.Logger
 	backlog int // bytes that may wait to be written
 
-	// The loop's, and close's after that.
-	left  int64  // bytes that may still be added, lastLine aside
-	line  []byte // the latest, kept to be used again
+	// Used by the loop, and by close once the loop has ended.
+	left  int64  // bytes that may still be added, lastLine not counted
+	line  []byte // buffer for the next line
 	ended bool   // nothing is added any more
 
 	mu      sync.Mutex
 	waiting []byte // whole lines
 	failed  bool   // the file cannot be written
 
-	// The goroutine's.
+	// Used only by the goroutine that writes.
 	spare   []byte
 	written int64
 
-	wake    chan struct{} // much is waiting
-	closing chan struct{} // to be closed
+	wake    chan struct{} // flushSize bytes are waiting
+	closing chan struct{} // closed by close
 	closed  chan struct{} // closed when everything is written
 }
 
@@ -84,7 +84,7 @@ func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, er
 		file: file, log: log, backlog: maxBacklog, left: int64(min(cfg.Limit-least, 1<<62)), waiting: first,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
-	r.flush() // what is wrong with the disk is said before the node is up
+	r.flush() // a disk that cannot be written is reported before the node is up
 	if r.failed {
 		return nil, errors.Join(fmt.Errorf("%s cannot be written", cfg.File), file.Close())
 	}
@@ -92,8 +92,8 @@ func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, er
 	return r, nil
 }
 
-// openRecording opens an empty file. One that is there is replaced only if it is
-// an earlier recording: a wrong name must not cost a file.
+// openRecording opens an empty file. An existing file is replaced only if it is an
+// earlier recording: a mistyped name must not destroy a file.
 func openRecording(path string) (*os.File, error) {
 	flags := os.O_RDWR
 	switch info, err := os.Lstat(path); {
@@ -104,8 +104,8 @@ func openRecording(path string) (*os.File, error) {
 	case err != nil:
 		return nil, err
 	}
-	// Should it have become a link or a pipe meanwhile, it is not followed, and
-	// opening it does not block.
+	// If it has become a link or a pipe since Lstat, the link is not followed, and
+	// opening the pipe does not block.
 	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func notRegular(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", path, info.Mode().Type())
 }
 
-// isOwn says whether a file is this user's and nobody else may write to it.
+// isOwn says whether a file is this user's and no other user may write to it.
 func isOwn(info fs.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return ok && owner.Uid == uint32(os.Geteuid()) && info.Mode().Perm()&0o022 == 0
@@ -172,7 +172,7 @@ func (r *recording) add(e vgpu.Entry) {
 	}
 }
 
-// put hands a line to whoever writes.
+// put hands a line to the goroutine that writes. It never waits.
 func (r *recording) put(line []byte) {
 	r.mu.Lock()
 	waiting := len(r.waiting) + len(line)
@@ -193,7 +193,7 @@ func (r *recording) put(line []byte) {
 	}
 }
 
-// end adds the last line. The node goes on without a recording.
+// end adds the last line, with the reason. The node goes on without a recording.
 func (r *recording) end(why string) {
 	if r.ended {
 		return
@@ -213,7 +213,7 @@ func (r *recording) end(why string) {
 	}
 }
 
-// close writes what is left. The loop has ended.
+// close writes what is left. The loop must have ended.
 func (r *recording) close() {
 	if r == nil {
 		return
@@ -242,7 +242,7 @@ func (r *recording) write() {
 	}
 }
 
-// flush writes what waits. What could not be written whole is taken back.
+// flush writes what waits. If that fails, the incomplete part is cut off again.
 func (r *recording) flush() {
 	r.mu.Lock()
 	lines := r.waiting
@@ -260,7 +260,7 @@ func (r *recording) flush() {
 		return
 	}
 	r.log.Error("the recording ends here: it cannot be written", "file", r.file.Name(), "error", err)
-	_ = r.file.Truncate(r.written) // half a line would look like a killed node
+	_ = r.file.Truncate(r.written) // half a line would look as if the node had been killed
 	r.mu.Lock()
 	r.failed, r.waiting = true, nil
 	r.mu.Unlock()

@@ -16,36 +16,38 @@ import (
 )
 
 // A client outlives its worker. The ring, the data arena, the host copies of its memory
-// and the journal are files, of which the daemon has descriptors too. When a worker
-// ends and its client has not, another worker gets them, and rebuilds the client from
-// them: its program waits a little longer for an answer, and knows nothing of it.
+// and the journal are files, of which the daemon has descriptors too. When a worker ends
+// and its client has not, another worker gets these files and rebuilds the client from
+// them: its program waits a little longer for an answer, and does not notice.
 //
 // A device that is gone ends the workers that use it, in the same way. One worker's word
-// for it is not enough to take it from all others: the device is tried first (probe).
+// is not enough to take the device from all clients: the daemon probes it first.
 
-// maxRebuilds is how often a client is rebuilt without coming as far as it was before:
-// what it does may be what ends its workers.
+// maxRebuilds is how often a client is rebuilt without getting back to where it was:
+// what the program does may be what ends its workers.
 const maxRebuilds = 5
 
-// recovery is what the daemon knows of a client's workers that have ended. It is the
-// loop's.
+// recovery is what the daemon knows of a client's workers that have ended. Only the loop
+// uses it.
 type recovery struct {
-	kept     []control.Held // descriptors that outlive a worker; nil: the client does not
-	attached []byte         // what its program was told with its memory, or was not when the worker died
+	kept     []control.Held // descriptors that outlive a worker; nil: the client ends with its worker
+	attached []byte         // what its program is told with its memory; the next worker tells it if the last one died before
 	over     bool           // the worker has said that the client ends
-	why      string         // the worker cannot go on
-	tries    int            // since it was last what it was before
+	why      string         // why the worker cannot go on
+	tries    int            // rebuilds since it last got back to where it was
 	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
-	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
-	blames   int             // the device that is gone, says the worker, counted from 1; 0: it has said nothing
+	suspects <-chan struct{} // closed when the probe of the worker's device has ended
+	blames   int             // the device that the worker says is gone, counted from 1; 0: none
 	pace     pace
 	between  bool          // it has no worker
-	renewing time.Duration // until then it may come with a fault that another saw, and its worker was told of
+	renewing time.Duration // until then, a fault that it reports is the one that its worker was told of (renewTime)
 }
 
-// pace bounds how often a client is rebuilt that comes a little farther each time. The
-// first rebuilds are made at once, later ones on average one in each restTime.
+// pace bounds how often a client is rebuilt that gets a little farther each time, which
+// maxRebuilds does not catch. The first restless rebuilds are made at once, later ones
+// on average once in restTime: a token bucket, in which due is when the bucket is full
+// again.
 type pace struct{ due time.Duration }
 
 const (
@@ -53,14 +55,14 @@ const (
 	restless = 20 // rebuilds that are made at once
 )
 
-// rest notes a rebuild, and says how long it is put off.
+// rest counts a rebuild, and says how long to put it off.
 func (p *pace) rest(now time.Duration) time.Duration {
 	p.due = max(p.due, now) + restTime
 	return max(0, p.due-now-restless*restTime)
 }
 
-// names of the descriptors that are kept for recovery beside those of the ring and the
-// arena, in the order in which workers get them.
+// keptNames are the descriptors that are kept for recovery beside those of the ring and
+// the arena, in the order in which workers get them.
 var keptNames = []string{"host0", "host1", "journal"}
 
 // makeKept makes the files that a client needs to outlive its worker.
@@ -81,7 +83,7 @@ func (d *daemon) makeKept(c *client) ([]control.Held, error) {
 	return kept, nil
 }
 
-// copyHeld makes descriptors of their own for the same files.
+// copyHeld duplicates descriptors. The caller owns the copies.
 func copyHeld(held []control.Held) ([]control.Held, error) {
 	var copies []control.Held
 	for _, h := range held {
@@ -111,7 +113,7 @@ func dup(f *os.File) (copied uintptr, err error) {
 	return copied, errors.Join(failed, err)
 }
 
-// filesOf are files in the order in which workers get them.
+// filesOf lists files in the order in which workers get them.
 func filesOf(held []control.Held) []*os.File {
 	files := make([]*os.File, len(held))
 	for i, h := range held {
@@ -120,12 +122,12 @@ func filesOf(held []control.Held) []*os.File {
 	return files
 }
 
-// canOutlive says whether files are all that a client needs to outlive its worker.
+// canOutlive says whether the files are all that a client needs to outlive its worker.
 func canOutlive(held []control.Held) bool {
 	return slices.EqualFunc(held, append([]string{"ring", "arena"}, keptNames...), func(h control.Held, name string) bool { return h.Name == name })
 }
 
-// keptOf are those of some files that a client needs to outlive its worker.
+// keptOf selects the files that a client needs to outlive its worker.
 func keptOf(files map[string]*os.File) []control.Held {
 	var kept []control.Held
 	for _, name := range append([]string{"ring", "arena"}, keptNames...) {
@@ -136,7 +138,7 @@ func keptOf(files map[string]*os.File) []control.Held {
 	return kept
 }
 
-// serveOf is what a client's worker is told, beside the devices.
+// serveOf is what a client's worker is told, apart from the devices.
 func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
@@ -145,8 +147,9 @@ func (d *daemon) serveOf(c *client) control.Serve {
 	}
 }
 
-// employWith finds a worker for a client, which gets the files and the devices that
-// there are.
+// employWith finds a worker for a client, and gives it the files and the present
+// devices. It returns the inventory that the worker knows, so that assign can tell it
+// what has changed since.
 func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy) (*workerProcess, *inventory, error) {
 	stock := d.stock.Load()
 	serve.Devices = c.configs(stock)
@@ -163,7 +166,8 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 	return w, stock, err
 }
 
-// workerEnded takes note that a client has no worker any more.
+// workerEnded notes that a client has no worker any more, and has the client rebuilt or
+// forgotten. Only the loop calls it.
 func (d *daemon) workerEnded(c *client, w *workerProcess) {
 	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
 		d.rebuild(c)
@@ -177,8 +181,8 @@ func (d *daemon) mayRebuild(c *client) bool {
 	return !c.ending && c.kept != nil && c.conn != nil && !c.over && c.tries < maxRebuilds
 }
 
-// endWorker ends a worker that cannot be trusted to answer any more, and its client if
-// that cannot go on without it.
+// endWorker ends a worker that can no longer be trusted to answer, and with it the
+// client if that cannot be rebuilt.
 func (d *daemon) endWorker(c *client, reason string) {
 	if !d.mayRebuild(c) {
 		d.end(c, reason, true)
@@ -188,7 +192,10 @@ func (d *daemon) endWorker(c *client, reason string) {
 	c.worker.kill()
 }
 
-// rebuild gives a client another worker.
+// rebuild gives a client another worker. The dispatcher hears at once that the client
+// has lost its device (Faulted); a goroutine finds the worker, since that takes a while.
+// If the client is rebuilt once more meanwhile, rebuilds has changed and the goroutine's
+// outcome no longer counts.
 func (d *daemon) rebuild(c *client) {
 	why, suspects, blamed := c.whyNoWorker(), c.suspects, c.blames
 	if c.tries++; c.tries == 1 {
@@ -209,7 +216,7 @@ func (d *daemon) rebuild(c *client) {
 	c.between = true
 	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {
-		if suspects != nil { // or it would be given the same device again
+		if suspects != nil { // wait for the probe's outcome, or the client might get the same dead device again
 			select {
 			case <-suspects:
 			case <-c.gone:
@@ -234,8 +241,8 @@ func (d *daemon) rebuild(c *client) {
 	}()
 }
 
-// excuse does not count a try that failed because a device is lost: that is not the
-// client's doing, however often it happens. The device is counted from 1.
+// excuse takes back a try that failed because a device was lost: that is not the
+// client's fault, however often it happens. The device is counted from 1.
 func (d *daemon) excuse(c *client, blamed int) {
 	entries := d.stock.Load().entries
 	if blamed >= 1 && blamed <= len(entries) && !entries[blamed-1].here && c.tries > 0 {
@@ -243,7 +250,7 @@ func (d *daemon) excuse(c *client, blamed int) {
 	}
 }
 
-// whyNoWorker says why the client's worker is no more.
+// whyNoWorker says why the client's worker has ended.
 func (c *client) whyNoWorker() string {
 	why := c.why
 	if why == "" {
@@ -255,12 +262,13 @@ func (c *client) whyNoWorker() string {
 	return why
 }
 
-// patience is how often another worker is sought for a client while the machine has
-// nothing to start one with: the client is whole, and others may give something back.
+// patience is how often another worker is sought for a client while the machine lacks
+// the means to start one: the client's files are whole, and other processes may give
+// something back.
 const patience = 30
 
-// reemployAfter is reemploy after a time, and again where the machine lacks descriptors,
-// processes or memory.
+// reemployAfter calls reemploy after a time, and again each restTime while the machine
+// lacks descriptors, processes or memory.
 func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serve) error {
 	for try := 1; ; try++ {
 		select {
@@ -277,7 +285,7 @@ func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serv
 	}
 }
 
-// isShortage says whether an error may pass when others give something back.
+// isShortage says whether an error may pass once other processes give something back.
 func isShortage(err error) bool {
 	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
 		if errors.Is(err, lack) {
@@ -323,8 +331,8 @@ const (
 	lookAgain = 5 * time.Second  // at devices that are lost
 )
 
-// suspect has a device tried that a worker says is gone. If it is, it is taken from
-// all.
+// suspect has a device probed that a worker says is gone. If the probe fails, all
+// clients lose the device. Only the loop calls it.
 func (d *daemon) suspect(number int, why string) {
 	stock := d.stock.Load()
 	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] != nil {
@@ -352,11 +360,11 @@ func (d *daemon) suspect(number int, why string) {
 	}()
 }
 
-// lookFor waits for a device that is lost to come back.
+// lookFor probes a lost device every lookAgain, until it is back or has been replaced.
 func (d *daemon) lookFor(number int) {
 	e := d.stock.Load().entries[number]
 	if e.ticket != "" {
-		return // what is borrowed next is another device
+		return // its ticket has ended: what is borrowed next is another device
 	}
 	time.AfterFunc(lookAgain, func() {
 		if e.here || d.closing.Load() {
@@ -364,13 +372,13 @@ func (d *daemon) lookFor(number int) {
 		}
 		err := d.probe(e)
 		var info device.Info
-		if err == nil { // it may not have been there when the daemon was started
+		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
 			info, err = d.examine(e.Device)
 		}
 		d.do(func() {
 			now := d.stock.Load().entries[number]
 			switch {
-			case now.here || now.change != e.change: // somebody else has seen to it
+			case now.here || now.change != e.change: // it was resumed or replaced meanwhile
 			case err != nil:
 				d.lookFor(number)
 			default:
@@ -383,12 +391,12 @@ func (d *daemon) lookFor(number int) {
 	})
 }
 
-// errNotTried says that a device could not be tried, which is no fault of its own, and
-// no sign that it is there.
+// errNotTried says that a device could not be probed, which proves neither that it is
+// gone nor that it is there.
 var errNotTried = errors.New("it could not be tried")
 
-// probe tries a device, in a process of its own: a driver may not return from a call,
-// and not even the end of that process is waited for.
+// probe tries a device in a process of its own, since a call of a driver may never
+// return. That process is killed after probeTime, and not even its end is waited for.
 func (d *daemon) probe(e stocked) error {
 	w, err := d.pool.start()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // The daemon reads its configuration again when it is told to. All of it is checked
 // first, and new devices are opened: if anything is wrong, everything stays as it was.
 
-// listenToReloads reads the configuration each time that somebody says so, until the
-// loop has ended.
+// listenToReloads reads the configuration each time that Options.Reload says so, until
+// the loop has ended.
 func (d *daemon) listenToReloads() {
 	for {
 		select {
@@ -63,7 +63,7 @@ func (d *daemon) check(next *Config) error {
 	return err
 }
 
-// examineAll opens devices.
+// examineAll opens the devices that are new, before anything is changed.
 func (d *daemon) examineAll(list []Device) ([]coming, error) {
 	var all []coming
 	for _, c := range list {
@@ -79,8 +79,8 @@ func (d *daemon) examineAll(list []Device) ([]coming, error) {
 	return all, nil
 }
 
-// apply makes a configuration the present one, as far as that is possible. It was
-// checked, and the devices that it adds were opened.
+// apply makes a checked configuration the present one, as far as that is possible at run
+// time. The devices that it adds have been opened.
 func (d *daemon) apply(next Config, add []coming) {
 	was := d.live()
 	kept := d.fixed(next)
@@ -104,7 +104,8 @@ func (d *daemon) apply(next Config, add []coming) {
 	}
 }
 
-// fixed puts in what cannot change while the node runs.
+// fixed returns next with the present values of all settings that cannot change while
+// the node runs.
 func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
@@ -168,7 +169,7 @@ func changedSettings(a, b *Config) []string {
 	return names
 }
 
-// configure tells the dispatcher what has changed of its configuration.
+// configure tells the dispatcher what has changed in its part of the configuration.
 func (d *daemon) configure(was, is *Config) {
 	before, after := was.dispatcher(nil, d.names.of), is.dispatcher(nil, d.names.of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
@@ -185,7 +186,7 @@ func (d *daemon) configure(was, is *Config) {
 	}
 }
 
-// settingsOf is what of the dispatcher's configuration can change.
+// settingsOf is the part of the dispatcher's configuration that can change.
 func settingsOf(c *vgpu.Config) vgpu.Configure {
 	return vgpu.Configure{Policy: c.Policy, MaxIdle: c.MaxIdle, SlotLimit: c.SlotLimit, Migrate: c.Migrate, Quantum: c.Quantum}
 }
@@ -193,7 +194,8 @@ func settingsOf(c *vgpu.Config) vgpu.Configure {
 // --- devices -------------------------------------------------------------------
 
 // applyDevices removes the devices that a configuration no longer has, when they are
-// empty, and adds those that it had not. Those that came or went by hand are left alone.
+// empty, and adds those that it had not. Devices that were added or removed by hand are
+// left alone.
 func (d *daemon) applyDevices(was, is *Config, add []coming) {
 	for _, c := range added(is.Devices, was.Devices) {
 		if at := slices.IndexFunc(d.changes.coming, func(other coming) bool { return sameDevice(other.Device, c) }); at >= 0 {
@@ -215,8 +217,8 @@ func (d *daemon) applyDevices(was, is *Config, add []coming) {
 	d.tendDevices()
 }
 
-// added lists the devices of b that are not among those of a. Software devices are
-// numbered in their order: that is no difference.
+// added lists the devices of b that are not among those of a. The index of a software
+// device is only its place in the file, and makes no difference.
 func added(a, b []Device) []Device {
 	left := slices.Clone(a)
 	var more []Device
@@ -230,7 +232,7 @@ func added(a, b []Device) []Device {
 	return more
 }
 
-// sameDevice says whether two descriptions are of one device.
+// sameDevice says whether two descriptions mean the same device.
 func sameDevice(a, b Device) bool {
 	if a.Kind == "soft" && b.Kind == "soft" {
 		a.Index, b.Index = 0, 0
@@ -238,8 +240,8 @@ func sameDevice(a, b Device) bool {
 	return a == b
 }
 
-// stocked finds the device that is there and that a configuration describes; -1 if
-// there is none. Of several it is the last.
+// stocked finds the device in the inventory that a configuration describes; -1 if there
+// is none, the last if there are several.
 func (d *daemon) stocked(c Device) vgpu.DeviceID {
 	found := vgpu.DeviceID(-1)
 	for i, e := range d.stock.Load().entries {
@@ -250,8 +252,8 @@ func (d *daemon) stocked(c Device) vgpu.DeviceID {
 	return found
 }
 
-// takeOver finds a device that was added by hand and is in the configuration now. If
-// so it is told, the device is from then on the configuration's.
+// takeOver says whether a device of the configuration is there already because it was
+// added by hand. With note, the device belongs to the configuration from then on.
 func (d *daemon) takeOver(c Device, note bool) bool {
 	stock := d.stock.Load()
 	at := slices.IndexFunc(stock.entries, func(e stocked) bool { return e.here && e.byHand && sameDevice(e.Device, c) })

@@ -19,12 +19,12 @@ import (
 	"muster/wire/status"
 )
 
-// requests are what a person can ask of the node, a line of JSON each. A handler reads
-// the line's fields with strictly, and returns the document that is the answer. What
-// takes more than one line is in orders.
+// requests are what can be asked of the node with one line of JSON. A handler reads the
+// line's fields with strictly, and returns the document that is the answer.
+// Conversations of more than one line are in orders.
 var requests map[string]func(d *daemon, who peer, line []byte) (any, error)
 
-func init() { // handlers name the others in what they say
+func init() { // not an initializer: handlers refer to this map in their errors
 	requests = map[string]func(d *daemon, who peer, line []byte) (any, error){
 		"status":        (*daemon).answerStatus,
 		"monitor":       (*daemon).answerMonitor,
@@ -47,11 +47,11 @@ func init() { // handlers name the others in what they say
 // maxRequest is how long a request may be.
 const maxRequest = 4096
 
-// requestTime is how long a request may take that has been read: opening a device may
-// wake it up.
+// requestTime is how long a request may take once it was read: opening a device may have
+// to wake it up.
 const requestTime = time.Minute
 
-// answer answers a person's request.
+// answer answers a request, or begins a conversation.
 func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 	var reply any
 	line, in, err := readRequest(in)
@@ -81,7 +81,8 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 	_ = json.NewEncoder(conn).Encode(reply)
 }
 
-// mayHaveService refuses a conversation with a service to those who cannot have one.
+// mayHaveService refuses a conversation with a service while the node closes, and to
+// programs of other machines.
 func (d *daemon) mayHaveService(who peer, line []byte) error {
 	var r struct {
 		Request string `json:"request"`
@@ -95,11 +96,11 @@ func (d *daemon) mayHaveService(who peer, line []byte) error {
 	return strictly(line, &r)
 }
 
-// errNoRequest is what those are told who ask for nothing.
+// errNoRequest is the answer to a line that asks for nothing.
 var errNoRequest = errors.New("a request is one JSON object, as {\"request\":\"status\"}")
 
-// readRequest reads one JSON object, and no more than a request has. What comes after it
-// is in rest.
+// readRequest reads one JSON object of at most maxRequest bytes. What follows it is in
+// rest.
 func readRequest(in io.Reader) (line json.RawMessage, rest io.Reader, err error) {
 	dec := json.NewDecoder(io.LimitReader(in, maxRequest))
 	if err := dec.Decode(&line); err != nil || line[0] != '{' {
@@ -140,7 +141,7 @@ func unknownRequest(name string) error {
 	return fmt.Errorf("there is no request %q: it is one of %s", name, strings.Join(known, ", "))
 }
 
-// strictly reads the fields of a request, which has no others.
+// strictly reads the fields of a request, and refuses unknown ones.
 func strictly(line []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
@@ -164,7 +165,8 @@ func (d *daemon) answerStatus(_ peer, line []byte) (any, error) {
 	return s, nil
 }
 
-// inLoop has the loop do something, and returns the error of it.
+// inLoop has the loop run f, and returns its error; errShuttingDown if the node is
+// ending.
 func (d *daemon) inLoop(f func() error) error {
 	err := error(errShuttingDown)
 	d.ask(func() {
@@ -177,8 +179,9 @@ func (d *daemon) inLoop(f func() error) error {
 	return err
 }
 
-// mayChangeDevices refuses those who may not say what devices the node has. The gateway
-// speaks for users of other machines, and those may not.
+// mayChangeDevices refuses users who may not change what devices the node has. The
+// gateway runs as the node's user but speaks for users of other machines, who may not
+// either.
 func (d *daemon) mayChangeDevices(who peer) error {
 	if !d.isOwner(who) || d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
 		return fmt.Errorf("only root and user %s, whose node it is, may change its devices, not %s", d.own.name, who.user.name)
@@ -192,11 +195,11 @@ func (d *daemon) mayChangeDevices(who peer) error {
 type deviceRequest struct {
 	Request string `json:"request"`
 	Device  string `json:"device"`          // its name, or #N
-	Force   bool   `json:"force,omitempty"` // remove it although programs need it
+	Force   bool   `json:"force,omitempty"` // remove it even if programs can use no other
 }
 
-// device reads a request about a device, and finds it. The loop calls do with it, and
-// then says how the device is.
+// onDevice reads a request about a device, and finds it. The loop calls do with it; the
+// answer is the device as it is then.
 func (d *daemon) onDevice(who peer, line []byte, mayForce bool, do func(id vgpu.DeviceID, force bool) error) (any, error) {
 	if err := d.mayChangeDevices(who); err != nil {
 		return nil, err
@@ -222,7 +225,7 @@ func (d *daemon) onDevice(who peer, line []byte, mayForce bool, do func(id vgpu.
 	return changed, err
 }
 
-// changedDevice is a device as it is now. The loop calls it.
+// changedDevice is a device as it is now. Only the loop calls it.
 func (d *daemon) changedDevice(id vgpu.DeviceID) status.Changed {
 	number := int(id)
 	is := d.picture().Devices[number]
@@ -237,8 +240,9 @@ func (d *daemon) answerRemove(who peer, line []byte) (any, error) {
 	return d.onDevice(who, line, true, d.removeDevice)
 }
 
-// answerResume lets a device take programs again: one that is drained, or one that was
-// lost or removed and can be opened now.
+// answerResume has a device take programs again: one that is drained, or one that was
+// lost or removed and can be opened now. Opening takes a while, so that is done outside
+// the loop.
 func (d *daemon) answerResume(who peer, line []byte) (any, error) {
 	var again *stocked
 	number := anyNumber
@@ -332,14 +336,14 @@ func (d *daemon) answerMove(who peer, line []byte) (any, error) {
 	return changed, err
 }
 
-// endRequest says whose time is over.
+// endRequest names a client to end.
 type endRequest struct {
 	Request string        `json:"request"`
 	Client  vgpu.ClientID `json:"client"`
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// maxReason is how much somebody may tell a program's user with its end.
+// maxReason is how long the reason may be that a program's user is told.
 const maxReason = 256
 
 func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
@@ -368,8 +372,9 @@ func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
 	return changed, err
 }
 
-// clientFor finds a client that somebody may do something with: its own user, the
-// node's owner and root may. Users of other machines have no number here.
+// clientFor finds a client that a user may act on: his own, or any client for root and
+// the node's owner. Users of other machines have no number here, so they can act on
+// none.
 func (d *daemon) clientFor(who peer, id vgpu.ClientID) (*client, error) {
 	c := d.clients[id]
 	switch {

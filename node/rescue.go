@@ -13,13 +13,14 @@ import (
 	"muster/wire/control"
 )
 
-// A worker that was stopped, or hangs, does not come to the daemon that was started
-// again, and has what its client needs to go on in another worker. The daemon takes the
-// descriptors out of it before it kills it. Root may do that, and the user of both
-// unless the system was told to forbid it.
+// A worker that is stopped, or hangs, does not come to the daemon that was started
+// again, and yet holds what its client needs to go on in another worker. The daemon
+// copies the descriptors out of that process before it kills it. Root may do that, and
+// so may the user of both processes, unless the system forbids it.
 
-// rescue takes back what a client's worker holds that does not come. It returns false if
-// that is not possible, or of no use: then the client ends with the worker.
+// rescue takes over what a worker holds that does not come. It returns false if that is
+// not possible, or not enough to rebuild the client: then the client ends with the
+// worker.
 func (d *daemon) rescue(c *client) bool {
 	held, err := takeHeld(c.worker, c.held)
 	if err != nil {
@@ -45,14 +46,14 @@ func (d *daemon) rescue(c *client) bool {
 	return true
 }
 
-// takeHeld copies the descriptors of a process that are those files.
+// takeHeld copies the descriptors of a process that refer to the given files.
 func takeHeld(w *workerProcess, files map[string]fileID) ([]control.Held, error) {
 	process, err := openProcess(w.pid())
 	if err != nil {
 		return nil, err
 	}
 	defer process.Close()
-	if !isRunning(w.pid(), w.start) { // what was opened is another one
+	if !isRunning(w.pid(), w.start) { // the number belongs to another process now
 		return nil, os.ErrProcessDone
 	}
 	numbers := map[fileID]int{}
@@ -81,7 +82,7 @@ func takeHeld(w *workerProcess, files map[string]fileID) ([]control.Held, error)
 		held = append(held, control.Held{Name: name, File: f})
 	}
 	ids, err := identifyAll(held)
-	if err == nil { // it may have been exchanged meanwhile
+	if err == nil { // the process may have closed and reused a descriptor since it was listed
 		err = sameFiles(files, ids, len(held))
 	}
 	if err != nil {

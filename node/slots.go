@@ -12,9 +12,10 @@ import (
 )
 
 // slots is a small document that is written often: before each grant, by the loop,
-// which must not wait. The file has room for two of them. They are written in turn, so
-// that one is whole whenever the daemon is killed; the newer one that is whole counts.
-// Nothing is said of a machine that loses power: no client is left then.
+// which must not wait. The file has room for two copies, which are written in turn:
+// whenever the daemon is killed, at least one of them is whole, and the newer whole one
+// counts. Nothing is synchronised to the disk, because no client survives a loss of
+// power.
 type slots struct {
 	file   *os.File
 	number uint64 // of the last document
@@ -41,7 +42,7 @@ func (s *slots) close() {
 	}
 }
 
-// write puts a document in the place of the older one.
+// write writes a document over the older of the two.
 func (s *slots) write(document any) error {
 	s.buffer.Reset()
 	s.buffer.Write(make([]byte, slotHead))
@@ -64,7 +65,7 @@ func sumOf(number uint64, text []byte) uint32 {
 
 var errNoSlot = errors.New("nothing whole is written there")
 
-// read reads the newer document that is whole; what is written next is newer.
+// read reads the newer document that is whole. Later writes get higher numbers.
 func (s *slots) read(into any) error {
 	all := make([]byte, 2*slotSize)
 	n, err := s.file.ReadAt(all, 0)

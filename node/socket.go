@@ -34,8 +34,8 @@ func (l *listener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// listen opens the daemon's socket. A socket at which nobody answers is what a
-// killed daemon left: it is replaced.
+// listen opens the daemon's socket. A socket at which no process answers was left by a
+// killed daemon, and is replaced.
 func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 	address := &net.UnixAddr{Name: s.Address, Net: "unix"}
 	isFile := !strings.HasPrefix(s.Address, "@")
@@ -43,7 +43,8 @@ func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 		if err := checkFolder(filepath.Dir(s.Address), log); err != nil {
 			return nil, err
 		}
-		// Nobody can connect before it is known who may.
+		// The socket is created closed to all others, so that no program can connect
+		// before giveAccess has set who may.
 		defer syscall.Umask(syscall.Umask(0o177))
 	}
 	l, err := net.ListenUnix("unix", address)
@@ -76,11 +77,12 @@ func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 	return own, nil
 }
 
-// How long, and how often, a name is waited for that nobody answers at.
+// How long, and how often, listenLater tries to get an abstract name.
 const nameWait, nameLook = 2 * time.Second, 10 * time.Millisecond
 
-// listenLater waits for a name at which nobody answers: a daemon that was killed while
-// it started a worker leaves a process that has its socket until it becomes the worker.
+// listenLater waits for an abstract name that is taken although no daemon answers at
+// it: between fork and exec, a process that a killed daemon was starting still holds
+// its socket.
 func listenLater(address *net.UnixAddr) (l *net.UnixListener, err error) {
 	for end := time.Now().Add(nameWait); ; {
 		if _, asked := ask(address.Name, 300*time.Millisecond); asked == nil {
@@ -94,7 +96,7 @@ func listenLater(address *net.UnixAddr) (l *net.UnixListener, err error) {
 	}
 }
 
-// taken says that another node is where the socket is to be.
+// taken says that another node is at the address.
 func taken(address string) error {
 	if s, err := ask(address, 300*time.Millisecond); err == nil && s.Draining {
 		return fmt.Errorf("the node at %s is still shutting down: wait for it, or give this one another socket", address)
@@ -102,9 +104,9 @@ func taken(address string) error {
 	return fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", address)
 }
 
-// checkFolder refuses a folder in which everybody can replace the socket, and warns
-// of one where some can. Programs would not trust what they find there, but they
-// would not find the node either.
+// checkFolder refuses a folder in which every user can replace the socket, and warns of
+// one that belongs to another user. Programs would not trust a socket of another user
+// there, but they would not find the node either.
 func checkFolder(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -159,7 +161,8 @@ type account struct {
 	name string
 }
 
-// nobody is the number of users who are not on this machine: none has it.
+// nobody stands for users who have no account on this machine; no account has this
+// number.
 const nobody = ^uint32(0)
 
 func peerOf(conn *net.UnixConn, names *userNames) (peer, error) {
@@ -180,7 +183,7 @@ func peerOf(conn *net.UnixConn, names *userNames) (peer, error) {
 	return peer{user: account{credentials.Uid, names.of(credentials.Uid)}, pid: credentials.Pid}, nil
 }
 
-// userNames remembers names, since asking for one may take long.
+// userNames remembers the names of users, since looking one up may take long.
 type userNames struct {
 	mu    sync.Mutex
 	known map[uint32]string

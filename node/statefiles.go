@@ -16,13 +16,12 @@ import (
 	"muster/wire/status"
 )
 
-// stateVersion changes with every change of what the files mean.
+// stateVersion changes whenever the meaning of the files changes.
 const stateVersion = 1
 
-// What the next daemon must know of a client is in two files: who it is, which is
-// written when it is attached or gets another worker, and where it stands, which is
-// written often. What a worker says of its user, limits and leases counts only as far as
-// it is said there.
+// The next daemon learns of a client from two files: one says who the client is, and is written
+// when it is attached or gets another worker; the other says where it stands, and is written often.
+// Of what a worker claims about its user, limits and leases, only what these files confirm counts.
 
 // clientFile says who a client is.
 type clientFile struct {
@@ -66,7 +65,7 @@ type clientState struct {
 
 	Kernels     uint64        `json:"kernels"`
 	Busy        time.Duration `json:"busy"`
-	Told        usageFile     `json:"told"` // the part of it that this worker told
+	Told        usageFile     `json:"told"` // the part of these that its present worker reported
 	Waits       time.Duration `json:"waits"`
 	Preemptions int           `json:"preemptions"`
 	Moves       vgpu.Moves    `json:"moves"`
@@ -83,12 +82,12 @@ type workerFile struct {
 	UID   uint32 `json:"uid"` // the number that it was lent; 0 if none was
 }
 
-// placeFile is what the dispatcher has given a client. It is written before the worker
-// is told.
+// placeFile is what the dispatcher has given a client. It is written before the worker is told, so
+// that no worker has a lease that the next daemon does not know.
 type placeFile struct {
 	Lease  int           `json:"lease"` // the number of its last lease
 	Held   bool          `json:"held"`
-	Device vgpu.DeviceID `json:"device"` // where it is, or keeps something; AnyDevice if nowhere
+	Device vgpu.DeviceID `json:"device"` // where it has its lease, or keeps memory; AnyDevice if nowhere
 	Memory uint64        `json:"memory"` // of the lease, or kept
 }
 
@@ -160,7 +159,7 @@ type deviceFile struct {
 	Usage   usageFile            `json:"usage"`
 }
 
-// fileID tells files, and connections, apart for as long as somebody has them.
+// fileID identifies a file or a connection for as long as some process has it open.
 type fileID struct {
 	Device uint64 `json:"device"`
 	Number uint64 `json:"number"`
@@ -192,7 +191,7 @@ func identifyAll(held []control.Held) (map[string]fileID, error) {
 	return ids, nil
 }
 
-// check refuses a file that is of another daemon's making, or of another run of the
+// check refuses a file that no daemon of this version wrote, or that is from an earlier run of the
 // machine.
 func (f *clientFile) check(name string) error {
 	switch {
@@ -227,11 +226,11 @@ func standingName(id vgpu.ClientID) string { return fmt.Sprintf("%s%d", standing
 // at once.
 const saveEvery = time.Second
 
-// mostSaved is how many clients' statistics are written at a time: the loop has more
-// to do.
+// mostSaved is how many clients' statistics are written at a time, so that the loop is not kept
+// from other work.
 const mostSaved = 32
 
-// bookkeeping is what of the state is not written yet. It is the loop's.
+// bookkeeping is what of the state has not been written yet. Only the loop uses it.
 type bookkeeping struct {
 	dirty   bool          // some statistics have changed
 	due     time.Duration // when they are written
@@ -315,8 +314,8 @@ func (d *daemon) saveNode() {
 	}
 }
 
-// wrote notes whether a file could be written. The node goes on: without its files
-// it cannot be restarted under its programs, and says so.
+// wrote notes whether a file could be written. If not, the node goes on and reports it: without its
+// files it cannot be restarted under its programs.
 func (d *daemon) wrote(what string, err error) {
 	if b := &d.books; (err == nil) != (b.trouble == nil) {
 		if err != nil {
@@ -333,8 +332,8 @@ func placeOf(v vgpu.ClientView) placeFile {
 	return placeFile{Lease: v.Grants, Held: v.State == vgpu.Assigned, Device: v.Device, Memory: v.Memory}
 }
 
-// saveChanged writes the clients whose leases an event has changed, before their
-// workers are told.
+// saveChanged writes down the clients whose leases an event has changed, before their workers are
+// told.
 func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 	if d.folder == nil {
 		return
@@ -383,8 +382,8 @@ func (d *daemon) stateOf(c *client) clientState {
 	return s.withoutLinks()
 }
 
-// withoutLinks leaves out what went between places: there may be more of it than a slot has room for,
-// and the worker tells the next daemon all of it.
+// withoutLinks leaves out the bytes that went between places: there may be more of these than a
+// slot can hold, and the worker reports all of them to the next daemon.
 func (s clientState) withoutLinks() clientState {
 	s.Counters.Links, s.Stats.Links = nil, nil
 	return s
@@ -401,7 +400,7 @@ func (d *daemon) nodeFile() nodeStateFile {
 	}
 	for i, e := range d.stock.Load().entries {
 		is := deviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.here, Is: dispatched(e.info, d.live().VGPUs), Usage: usageOf(d.before.of(i))}
-		if i < len(view.Devices) { // else the dispatcher is told next
+		if i < len(view.Devices) { // else the device is new, and the dispatcher is told of it next
 			is.Usage = usageOf(plus(d.before.of(i), view.Devices[i].Usage))
 		}
 		f.Devices = append(f.Devices, is)
@@ -412,8 +411,8 @@ func (d *daemon) nodeFile() nodeStateFile {
 	return f
 }
 
-// before is what earlier daemons of the node counted, of clients and devices; what
-// clients came to that are there is the dispatcher's to know.
+// before is what earlier daemons of the node counted of past clients and of devices. What the
+// present clients have used is in the dispatcher.
 type before struct {
 	past    vgpu.Usage
 	moves   vgpu.Moves
@@ -427,7 +426,7 @@ func (b *before) of(number int) vgpu.Usage {
 	return vgpu.Usage{}
 }
 
-// plus adds what was used, and stays at the largest number that is kept.
+// plus adds two usages, and stays at the largest number that is kept.
 func plus(a, b vgpu.Usage) vgpu.Usage {
 	return vgpu.Usage{Kernels: sum(a.Kernels, b.Kernels), GPUTime: time.Duration(sum(uint64(a.GPUTime), uint64(b.GPUTime)))}
 }

@@ -17,13 +17,13 @@ import (
 
 // stateFolder is where the daemon writes down what the next one must know of its
 // clients, should it be killed or hand over: a file for each client, one for the node,
-// and the devices' locks. It is the daemon's alone. While a daemon uses it, it has the
-// folder locked, and at its end it removes it: a folder that is there and not locked
-// is what a daemon left that was killed or has handed over.
+// and the devices' locks. Only the daemon's user may use it. A daemon holds a lock on
+// the folder while it runs and removes the folder at its end: so a folder that is there
+// and not locked was left by a daemon that was killed or has handed over.
 type stateFolder struct {
 	dir  string
 	lock *os.File // the folder itself
-	own  bool     // the folders above it are Muster's too, if they are empty at the end
+	own  bool     // its parent is Muster's too, and is removed at the end if empty
 }
 
 const (
@@ -33,14 +33,15 @@ const (
 	lockPrefix     = "lock-"
 	partPrefix     = ".part-" // a file that is being written
 
-	// How long a daemon that hands over may take to let go of its folder.
+	// How long to wait for a daemon that hands over to release the folder.
 	folderWait = 10 * time.Second
 )
 
-// stateLimit is more than any file of a state has.
+// stateLimit is larger than any file of a state.
 var stateLimit = wholefile.Limit{Bytes: 4 << 20, Remedy: "no daemon wrote it: remove it"}
 
-// stateKey is a socket's name among others'. The library in C has the same.
+// stateKey turns a socket's address into the name of a folder. The library in C does
+// the same.
 func stateKey(socket string) string {
 	if !strings.HasPrefix(socket, "@") {
 		if path, err := filepath.Abs(socket); err == nil {
@@ -61,8 +62,8 @@ func stateKey(socket string) string {
 	return key.String()
 }
 
-// stateParents are the folders in which the state of a node may be, if nothing was
-// said: root's, then the user's.
+// stateParents lists the folders in which the state of a node may be by default:
+// root's, then the user's.
 func stateParents() []string {
 	parents := []string{"/run/muster"}
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
@@ -72,7 +73,7 @@ func stateParents() []string {
 	return append(parents, fmt.Sprintf("/tmp/muster-%d", os.Getuid()))
 }
 
-// stateParent is that of this user's nodes.
+// stateParent is the one for nodes of this process's user.
 func stateParent() string {
 	parents := stateParents()
 	if os.Geteuid() == 0 {
@@ -81,8 +82,8 @@ func stateParent() string {
 	return parents[1]
 }
 
-// Restarting says whether a node that is not there at the moment may come back: one
-// that was killed, or hands over to the next, leaves its state behind.
+// Restarting says whether a node that does not answer at the moment may come back: one
+// that was killed, or hands over, leaves its state behind.
 func Restarting(socket string) bool {
 	for _, parent := range stateParents() {
 		if info, err := os.Stat(filepath.Join(parent, stateKey(socket))); err == nil && info.IsDir() {
@@ -110,9 +111,9 @@ func openState(dir, socket string) (*stateFolder, error) {
 	}
 }
 
-// makeParent makes the folder in which the states of nodes are. Everybody may see
-// whose states there are, so that programs wait for a node that comes back, except in
-// a folder for everybody.
+// makeParent makes the folder in which the states of nodes are. Other users may list
+// it, so that their programs know to wait for a node that comes back; a folder in /tmp
+// is closed to them.
 func makeParent(dir string) error {
 	mode := fs.FileMode(0o755)
 	if strings.HasPrefix(dir, "/tmp/") {
@@ -124,7 +125,8 @@ func makeParent(dir string) error {
 	return checkOwn(dir, 0o022)
 }
 
-// checkOwn refuses a folder that is not this user's alone, as far as the mask says.
+// checkOwn refuses a folder that is another user's, or that others have rights to which
+// the mask forbids.
 func checkOwn(dir string, mask fs.FileMode) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -157,7 +159,7 @@ func (f *stateFolder) open() error {
 		return err
 	}
 	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil && !isSame(lock, f.dir) { // whoever had it has just removed it
+	if err == nil && !isSame(lock, f.dir) { // the daemon that held the lock has just removed the folder
 		err = syscall.EWOULDBLOCK
 	}
 	if err != nil {
@@ -174,7 +176,7 @@ func isSame(f *os.File, path string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// leave lets the next daemon have the folder.
+// leave unlocks the folder for the next daemon.
 func (f *stateFolder) leave() {
 	if f != nil {
 		f.lock.Close()
@@ -197,7 +199,7 @@ func (f *stateFolder) remove() error {
 	return err
 }
 
-// clear removes the files of the folder whose names begin so.
+// clear removes the files of the folder whose names begin with prefix.
 func (f *stateFolder) clear(prefix string) error {
 	var errs []error
 	for _, name := range f.names(prefix) {
@@ -206,7 +208,7 @@ func (f *stateFolder) clear(prefix string) error {
 	return errors.Join(errs...)
 }
 
-// names lists the files of the folder whose names begin so.
+// names lists the files of the folder whose names begin with prefix.
 func (f *stateFolder) names(prefix string) []string {
 	entries, _ := os.ReadDir(f.dir)
 	var names []string
@@ -218,7 +220,7 @@ func (f *stateFolder) names(prefix string) []string {
 	return names
 }
 
-// write writes a file, whole or not at all.
+// write replaces a file, whole or not at all: it writes another one and renames it.
 func (f *stateFolder) write(name string, document any) error {
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -251,8 +253,9 @@ func (f *stateFolder) drop(name string) error {
 	return err
 }
 
-// deviceLock opens the lock of a device: the one that the workers of an earlier daemon
-// have, if there are any. Without a folder nobody has one.
+// deviceLock opens the lock of a device: the same file that workers of an earlier
+// daemon have, if there are any. Without a folder no worker outlives its daemon, so a
+// new lock will do.
 func (f *stateFolder) deviceLock(number int) (*os.File, error) {
 	if f == nil {
 		return wire.CreateLock()

@@ -7,14 +7,14 @@ import (
 	"muster/model"
 )
 
-// Swap is where the memory of programs goes that are not on a device.
+// Swap is where the memory of programs goes that have no device.
 type Swap struct {
 	Size uint64 // bytes for all clients together
 	Dir  string // "" for memory
 }
 
-// look compares the swap area with the place where it is to be. An error says that
-// it can never be there, a warning that it may not have all of its room.
+// look compares the swap area with the place where it is to be. An error means that it
+// can never fit, a warning that it may not get all of its room.
 func (s Swap) look() (warning string, err error) {
 	if s.Dir == "" {
 		total, err := memoryAndSwap()
@@ -47,8 +47,8 @@ func (s Swap) onDisk(free, total uint64) (warning string, err error) {
 	return "", nil
 }
 
-// inMemory judges a swap area in memory. The system promises more memory than it
-// has, and when it has none left, kills whom it likes.
+// inMemory judges a swap area in memory. The system promises more memory than it has,
+// and when none is left, its OOM killer may choose any process.
 func (s Swap) inMemory(total uint64) (warning string) {
 	if s.Size <= total {
 		return ""
@@ -59,8 +59,8 @@ func (s Swap) inMemory(total uint64) (warning string) {
 
 func size(n uint64) string { return model.BriefSize(n) }
 
-// roomIn is what the disk of a folder has for users that are not root, as workers
-// are not.
+// roomIn is what the disk of a folder has for users other than root, since workers are
+// not root.
 func roomIn(dir string) (free, total uint64, err error) {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
@@ -70,8 +70,8 @@ func roomIn(dir string) (free, total uint64, err error) {
 	return disk.Bavail * unit, disk.Blocks * unit, nil
 }
 
-// memoryAndSwap is how much memory the machine has, with what the system can move
-// to a disk by itself.
+// memoryAndSwap is how much memory the machine has, including the system's own swap
+// space.
 func memoryAndSwap() (uint64, error) {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {

@@ -10,9 +10,9 @@ import (
 	"muster/model"
 )
 
-// tryFile makes a file without a name that is mostly holes, writes to it and maps
-// it, as workers do. What it leaves behind is nothing. A node whose folder cannot be
-// used would start, and then fail each program that comes.
+// tryFile does what workers do: it makes a file without a name that is mostly holes,
+// writes to it and maps it. It leaves nothing behind. Without this check, a node with
+// an unusable folder would start and then fail every program.
 func tryFile(dir string, size int64) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -44,8 +44,7 @@ func tryFile(dir string, size int64) error {
 	return syscall.Munmap(mapped)
 }
 
-// withoutPath is what the system said, without the name of the file, which means
-// nothing to anybody.
+// withoutPath is an error of the system without the file's name, which is random here.
 func withoutPath(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

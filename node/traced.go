@@ -6,21 +6,21 @@ import (
 	"muster/wire/timeline"
 )
 
-// tracing is what the loop knows of a client for the sake of programs that are traced,
-// its own or another.
+// tracing is what the loop knows of a client for the sake of traced programs, its own
+// or others.
 type tracing struct {
-	traced bool          // its own is
-	toldOn vgpu.DeviceID // 1 + where those were told that it runs; 0: nowhere
+	traced bool          // its own program is traced
+	toldOn vgpu.DeviceID // 1 + the device that traced clients were told it is on; 0: none
 }
 
-// trace begins to tell a client which others have devices. The worker that follows one
-// which has died asks again, and knows nothing.
+// trace begins to tell a client which others have devices. A worker that replaces
+// another asks again, and is told everything again.
 func (d *daemon) trace(c *client) {
 	if !c.traced {
 		c.traced = true
 		d.traced++
 	}
-	d.tellTraced() // so that what is told below is what all know
+	d.tellTraced() // brings toldOn up to date for all clients first
 	for _, other := range d.clients {
 		if other != c && other.toldOn != 0 {
 			d.tellOf(c, other, other.toldOn-1, true)
@@ -28,7 +28,7 @@ func (d *daemon) trace(c *client) {
 	}
 }
 
-// untrace tells those that are traced that a client has gone.
+// untrace tells traced clients that a client has gone.
 func (d *daemon) untrace(c *client) {
 	if c.traced {
 		d.traced--
@@ -36,7 +36,7 @@ func (d *daemon) untrace(c *client) {
 	d.tellMove(c, vgpu.AnyDevice)
 }
 
-// tellTraced tells clients that are traced which others have got a device or left one.
+// tellTraced tells traced clients which others have got a device or left one.
 func (d *daemon) tellTraced() {
 	if d.traced == 0 {
 		return
@@ -46,7 +46,7 @@ func (d *daemon) tellTraced() {
 	}
 }
 
-// tellMove tells those that are traced where a client is now, if they do not know.
+// tellMove tells traced clients where a client is now, if that has changed.
 func (d *daemon) tellMove(c *client, device vgpu.DeviceID) {
 	now := device + 1 // 0 for AnyDevice
 	if now == c.toldOn {
@@ -66,7 +66,7 @@ func (d *daemon) tellMove(c *client, device vgpu.DeviceID) {
 	c.toldOn = now
 }
 
-// tellOf tells one client of another. Only programs of the same user have names.
+// tellOf tells one client of another. It names only programs of the same user.
 func (d *daemon) tellOf(to, of *client, device vgpu.DeviceID, on bool) {
 	if to.worker == nil {
 		return

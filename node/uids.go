@@ -10,12 +10,11 @@ import (
 	"syscall"
 )
 
-// UIDRange is a range of user numbers, of which both ends belong to it.
+// UIDRange is a range of user numbers, both ends included.
 type UIDRange struct{ First, Last uint32 }
 
-// The ranges that no user of a machine has, as systemd gives numbers out
-// (https://systemd.io/UIDS-GIDS): a large one, and one for containers, which often
-// have the numbers below 65536 only.
+// Ranges that are no user's by systemd's conventions (https://systemd.io/UIDS-GIDS): a
+// large one, and one for containers, which often have the numbers below 65536 only.
 var (
 	wideUIDs   = UIDRange{1879048192, 2147483647}
 	narrowUIDs = UIDRange{60578, 61183}
@@ -39,8 +38,8 @@ func (r UIDRange) check() error {
 	return nil
 }
 
-// isMapped says whether this user namespace has a range: a container may have few
-// users. The text is that of /proc/self/uid_map, one stretch a line.
+// isMapped says whether this user namespace has the whole range: a container may have
+// few users. The text is that of /proc/self/uid_map, one stretch a line.
 func (r UIDRange) isMapped(text string) bool {
 	for line := range strings.Lines(text) {
 		var inside, outside, count uint64
@@ -54,8 +53,8 @@ func (r UIDRange) isMapped(text string) bool {
 	return false
 }
 
-// chooseUIDs returns the range for workers, given what the configuration and the
-// namespace have to say; the zero value if there is none.
+// chooseUIDs returns the range for workers, given the configuration and the namespace;
+// the zero value if there is none.
 func chooseUIDs(wanted UIDRange, uidMap string) (UIDRange, error) {
 	if wanted != (UIDRange{}) {
 		if !wanted.isMapped(uidMap) {
@@ -71,22 +70,23 @@ func chooseUIDs(wanted UIDRange, uidMap string) (UIDRange, error) {
 	return UIDRange{}, nil
 }
 
-// uids lends each worker a user number that no other process has. Numbers are
-// lent in order, around and around, so that one is free for long before it is lent
+// uids lends each worker a user number that no other process has. Numbers are lent in
+// order, around and around, so that each stays unused for a long time before it is lent
 // again.
 type uids struct {
 	mu     sync.Mutex
 	all    UIDRange // the zero value: none are lent
 	next   uint32
 	lent   map[uint32]bool
-	others map[uint32]bool // those that some process had when this round began
+	others map[uint32]bool // numbers that some process had when this round began
 
 	inUse   func(uid uint32) bool  // says whether a process has it as its real user
-	present func() map[uint32]bool // all that processes have
+	present func() map[uint32]bool // all numbers that processes have
 }
 
-// newUIDs makes the numbers of a daemon that is root; any other cannot give its
-// workers another user. Two daemons of a machine begin at different places.
+// newUIDs makes the numbers of a daemon that runs as root; any other cannot change the
+// user of its workers. Daemons of one machine begin at different places, by their
+// process numbers.
 func newUIDs(wanted UIDRange) (*uids, error) {
 	u := &uids{lent: map[uint32]bool{}, inUse: isRealUser, present: usersOfProcesses}
 	if os.Geteuid() != 0 {
@@ -118,7 +118,7 @@ func (u *uids) take() (uint32, error) {
 	if u.all == (UIDRange{}) {
 		return 0, nil
 	}
-	const most = 1 << 16 // of numbers that are looked at
+	const most = 1 << 16 // how many numbers are tried
 	for range min(u.all.size(), most) {
 		uid := u.next
 		u.advance()
@@ -130,10 +130,10 @@ func (u *uids) take() (uint32, error) {
 	return 0, errors.New("no user number is free for another worker: give the node a larger range with worker_uids")
 }
 
-// advance goes to the next number. A process that a worker left behind keeps its
-// number, and may have changed the real user to another: so at the beginning of
-// each round all processes are looked at. No process can get a number later, unless
-// it descends from a worker that has it.
+// advance goes to the next number. A process that a worker left behind keeps that
+// worker's number, perhaps no longer as its real user, which is all that inUse sees: so
+// at the beginning of each round all processes are examined. No process can acquire a
+// number later, unless it descends from a worker that has it.
 func (u *uids) advance() {
 	if u.next < u.all.Last {
 		u.next++
@@ -152,23 +152,23 @@ func (u *uids) adopt(uid uint32) {
 	}
 }
 
-// giveBack takes back the number of a worker that is no more.
+// giveBack takes back the number of a worker that has ended.
 func (u *uids) giveBack(uid uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.lent, uid)
 }
 
-// isRealUser asks the system for the priority of a user's processes, which is the
-// quickest way to learn that there are none.
+// isRealUser asks for the priority of a user's processes, which is the quickest way to
+// learn that there are none.
 func isRealUser(uid uint32) bool {
 	const ofUser = 2 // PRIO_USER
 	_, err := syscall.Getpriority(ofUser, int(uid))
 	return !errors.Is(err, syscall.ESRCH)
 }
 
-// usersOfProcesses returns the users that some thread of the machine has: real,
-// effective, saved, or for files.
+// usersOfProcesses returns the users that any thread of the machine has: as real,
+// effective, saved or file system user.
 func usersOfProcesses() map[uint32]bool {
 	found := map[uint32]bool{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/status")

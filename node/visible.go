@@ -12,11 +12,11 @@ import (
 	"muster/wire"
 )
 
-// newestVersion is the newest version of CUDA whose programs find all that they
-// ask for.
+// newestVersion is the newest version of CUDA of which the library offers all functions that
+// its programs look for.
 const newestVersion = 13000
 
-// driverVersion is what programs are told: no more than the drivers offer.
+// driverVersion is the version that programs are told: no more than every driver offers.
 func driverVersion(devices []device.Info) uint32 {
 	version := newestVersion
 	for _, d := range devices {
@@ -27,7 +27,7 @@ func driverVersion(devices []device.Info) uint32 {
 	return uint32(version)
 }
 
-// CUdevice_attribute, as far as a rule here names them.
+// The values of CUdevice_attribute that the rules below name.
 const (
 	attrClock                 = 13 // in kHz
 	attrTextureAlignment      = 14
@@ -45,10 +45,9 @@ const (
 	attrSharedReserved        = 111
 )
 
-// honest lists the attributes that hold for a virtual device if they hold for
-// a real one. All others are left out, which is 0 to programs: memory that
-// host and device see at once, memory pools, sharing between processes, and
-// whatever future devices claim.
+// honest lists the attributes that hold for a virtual device if they hold for the real ones.
+// All others are left out, which is 0 to programs: memory that host and device see at once,
+// memory pools, sharing between processes, and whatever future devices claim.
 var honest = []int{
 	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, attrTextureAlignment, 15, 16, // sizes, warp, clock, overlap, multiprocessors
 	31, 32, 36, 37, 38, 39, 40, 41, attrTexturePitchAlignment, // concurrent kernels, ECC, memory clock and bus, L2, threads, copy engines, one address space
@@ -59,7 +58,7 @@ var honest = []int{
 	52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 77, // cubes, surfaces, linear memory, mipmaps
 }
 
-// larger lists the attributes of which the larger value is the safer one.
+// larger lists the attributes whose larger value is the safer one to report.
 var larger = []int{attrTextureAlignment, attrSurfaceAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
 
 // speeds lists the attributes that say how fast a device is, and nothing of what it can
@@ -68,7 +67,7 @@ var larger = []int{attrTextureAlignment, attrSurfaceAlignment, attrTexturePitchA
 var speeds = []int{13, 36, 37, 38, attrDoubleRatio, 108, 109, 126}
 
 // visible describes a device that a program sees, by its number on the node and its place
-// among those of the program. It may be served by any of the infos' devices, so it claims no
+// among the program's devices. Any of the real devices in infos may serve it, so it claims no
 // more than all of them can do.
 func visible(node string, infos []device.Info, number, place int, memory uint64) wire.Device {
 	a := leastOf(infos)
@@ -116,17 +115,17 @@ func attributePairs(a map[int]int) []byte {
 	return b
 }
 
-// The device addresses of a program's virtual devices: one range each, where
-// real drivers honour the wish and sanitisers have nothing of theirs.
+// The device addresses of a program's virtual devices: one range each, in a part of the
+// address space that real drivers let one choose and that sanitisers do not use.
 const (
 	arenaBase = 0x6400_0000_0000
 	maxArena  = 1 << 40
 	minArena  = 16 << 30
 )
 
-// arenaOf places the arena of a program's virtual device. It is larger than the
-// memory, so that gaps between allocations do not matter, and that programs can reserve
-// addresses for more than there is: PyTorch does so for each stream.
+// arenaOf places the arena of a program's virtual device. It is at least 16 times as large as
+// the memory, up to maxArena, so that gaps between allocations do not matter and programs can
+// reserve more addresses than they have memory, as PyTorch does for each stream.
 func arenaOf(ordinal int, memory uint64) device.Arena {
 	size := uint64(minArena)
 	for size/16 < memory && size < maxArena {

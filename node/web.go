@@ -19,13 +19,13 @@ type webServer struct {
 	server   *http.Server
 	listener *door.Listener
 	places   *door.Places
-	ended    atomic.Pointer[error] // why it serves no more
+	ended    atomic.Pointer[error] // why the server has ended; nil while it runs
 }
 
 // How many connections the server for metrics and health has at a time.
 const maxWeb, maxWebEach = 128, 32
 
-// lastKey finds in a request's context whether its connection has the last
+// lastKey is the key, in a request's context, of whether its connection has the last
 // descriptor.
 type lastKey struct{}
 
@@ -56,7 +56,7 @@ func (d *daemon) serveHTTP() (*webServer, error) {
 
 func (w *webServer) close() { w.server.Close() }
 
-// trouble says why nobody is answered; nil if they are.
+// trouble says why the server answers no requests; nil if it does.
 func (w *webServer) trouble() error {
 	if ended := w.ended.Load(); ended != nil {
 		return fmt.Errorf("metrics are no longer served: %w", *ended)
@@ -99,7 +99,7 @@ func (d *daemon) handler() http.Handler {
 	return shortly(mux)
 }
 
-// shortly closes a connection with the last descriptor after its first answer.
+// shortly closes a connection that has the last descriptor after its first answer.
 func shortly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if last, _ := r.Context().Value(lastKey{}).(bool); last {

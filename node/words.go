@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// How much of what a worker writes is kept: a program may make its worker write,
-// and must not fill the machine's disk with that.
+// Bounds on what is kept of a worker's output: a program can make its worker write, and
+// must not fill the machine's disk that way.
 const (
 	maxWords = 64 << 10 // bytes in the log, of one worker
 	maxPanic = 16 << 10 // at least, from the beginning of a panic on
@@ -24,21 +24,22 @@ type words struct {
 
 	mu     sync.Mutex
 	client uint64 // 0 while it has none
-	line   []byte // so far
+	line   []byte // the incomplete line
 	room   int    // bytes that may still be logged
-	unsaid int    // bytes that were not
+	unsaid int    // bytes that were not logged
 	fatal  string // the first line of a panic
 	last   string // the last line
 }
 
-// serves says whose worker it is from now on.
+// serves says which client the worker has from now on.
 func (w *words) serves(client uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.client = client
 }
 
-// because notes why the daemon ends the worker, in the place of its own last words.
+// because notes why the daemon ends the worker, in place of the worker's own last
+// words.
 func (w *words) because(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,8 +48,8 @@ func (w *words) because(why string) {
 	}
 }
 
-// Write takes a part of the text. It never fails, and waits for nobody: the worker
-// must be able to go on.
+// Write takes a part of the text. It never fails and never waits, since that would stop
+// the worker.
 func (w *words) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +65,7 @@ func (w *words) Write(b []byte) (int, error) {
 	}
 }
 
-// close takes what is left when the worker has ended.
+// close handles what is left when the worker has ended.
 func (w *words) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +75,7 @@ func (w *words) close() {
 	}
 }
 
-// take takes a line that is complete. The caller must hold mu.
+// take handles a complete line. The caller must hold mu.
 func (w *words) take() {
 	line := string(w.line)
 	w.line = w.line[:0]
@@ -102,8 +103,8 @@ func (w *words) whose() []any {
 	return []any{"client", w.client}
 }
 
-// cause is why the worker ended, as far as it wrote so: its panic. For a worker
-// that was never ready it is the last that it wrote.
+// cause is why the worker ended, as far as it wrote that: its panic. For a worker that
+// was never ready it is the last line that it wrote.
 func (w *words) cause(ready bool) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,25 +16,24 @@ import (
 	"muster/wire/control"
 )
 
-// startTime is how long a worker may take from being given its client to being
-// ready. It opens the node's devices meanwhile, and a driver that finds many GPUs
-// asleep takes its time.
+// startTime is how long a worker may take from being given its client to being ready. It
+// opens the node's devices meanwhile, and a driver may have to wake many GPUs.
 const startTime = time.Minute
 
-// lookTime is how often a worker that is not ready yet is looked at.
+// lookTime is how often begin looks whether a worker that is not ready yet was stopped.
 const lookTime = 500 * time.Millisecond
 
-// killAfter is how long a worker may take to end by itself.
+// killAfter is how long a worker may take to end by itself before it is killed.
 const killAfter = 2 * time.Second
 
 // maxTries is how many workers are tried for one client.
 const maxTries = 3
 
-// firstPing is the ping that a worker answers when it is ready.
+// firstPing is the number of the ping that a worker answers when it is ready.
 const firstPing = 1
 
-// maxQueued is how many messages wait for a worker that does not take them, before it
-// is taken for dead: on a busy machine it may have to wait for its turn.
+// maxQueued is how many messages may wait for a worker that does not read them before it
+// is taken for dead: on a busy machine it may have to wait for a processor.
 const maxQueued = 1024
 
 // workerProcess is a worker, serving or waiting for a client.
@@ -47,14 +46,14 @@ type workerProcess struct {
 	words   *words
 	ready   bool               // it has answered its first ping
 	heir    bool               // it was given a legacy, and outlives the daemon
-	early   []control.ToDaemon // what it said before that
-	uid     uint32             // of this worker alone; 0 if it has none
-	exited  chan struct{}      // closed when the process is no more
-	err     error              // how it ended, then
+	early   []control.ToDaemon // what it said before it was ready
+	uid     uint32             // its own user number (uids); 0 if it has none
+	exited  chan struct{}      // closed when the process has exited
+	err     error              // how it ended; valid once exited is closed
 
-	away   bool        // it has outlived an earlier daemon, and has not come yet; the loop's
-	unsaid unsaid      // meanwhile; the loop's
-	left   atomic.Bool // it is the next daemon's
+	away   bool        // it outlived an earlier daemon and has not come back yet; the loop's
+	unsaid unsaid      // what it is to be told when it comes; the loop's
+	left   atomic.Bool // it is left to the next daemon
 }
 
 // startWorker starts a worker. Its end of the connection is descriptor 3.
@@ -92,9 +91,11 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 // errEndedEarly says that a worker ended before it was ready, and did not say why.
 var errEndedEarly = errors.New("the worker ended before it was ready")
 
-// begin gives the worker its client, with the legacy if that had another worker before,
-// and waits until it is ready, which it shows by answering a ping. It gives up when gone
-// is closed. From then on post sends messages.
+// begin gives the worker its client, with the legacy if the client had another worker
+// before, and waits until the worker is ready, which it shows by answering a ping. It
+// gives up, and kills the worker, when gone is closed, after startTime, or when the
+// worker was stopped by a signal. Once it has returned without an error, post sends
+// messages.
 func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, gone <-chan struct{}) error {
 	w.words.serves(s.Client)
 	if left != nil {
@@ -105,7 +106,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, g
 	if err := w.control.Send(s, files...); err != nil {
 		return early(err)
 	}
-	_ = w.control.Send(control.Ping{Number: firstPing}) // if it has ended already, it may have said why
+	_ = w.control.Send(control.Ping{Number: firstPing}) // an error is ignored: if the worker has ended, Receive below may still find why
 	ready, gaveUp := make(chan struct{}), make(chan error, 1)
 	defer close(ready)
 	go func() {
@@ -122,7 +123,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, g
 			case <-late.C:
 				gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
 				waits = false
-			case <-look.C: // one that somebody stopped is as good as one that has ended
+			case <-look.C: // a worker stopped by a signal will not get ready
 				waits = !isStopped(w.pid())
 			}
 		}
@@ -146,15 +147,17 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, g
 			go w.sendQueued(w.queue, w.control)
 			return nil
 		}
-		// One that rebuilds a client asks for a device at once.
+		// A worker that rebuilds a client may ask for a device before it answers the
+		// ping.
 		if w.early = append(w.early, said); len(w.early) > maxEarly {
 			return errors.New("the worker is broken: it says much before it is ready")
 		}
 	}
 }
 
-// attach gives the worker the connection of its program, which it tells that it is
-// attached. If the worker has just ended and another one can go on, that one does so.
+// attach gives the worker the connection of its program; the worker then tells the
+// program that it is attached. If the worker has just ended and the client can be
+// rebuilt, that is no error: the next worker does it.
 func (w *workerProcess) attach(attached []byte, program *os.File, held []control.Held) error {
 	err := w.control.Send(control.Hold{Attached: attached}, program)
 	if err != nil && canOutlive(held) {
@@ -163,10 +166,11 @@ func (w *workerProcess) attach(attached []byte, program *os.File, held []control
 	return err
 }
 
-// maxEarly is how much a worker may say before it is ready.
+// maxEarly is how many messages a worker may send before it is ready.
 const maxEarly = 64
 
-// receive returns what a worker says that has begun.
+// receive returns the next message of a worker, beginning with those that came before it
+// was ready.
 func (w *workerProcess) receive() (control.ToDaemon, error) {
 	if len(w.early) > 0 {
 		said := w.early[0]
@@ -176,7 +180,8 @@ func (w *workerProcess) receive() (control.ToDaemon, error) {
 	return w.control.Receive()
 }
 
-// early tells a connection that ended from a message that cannot be sent or read.
+// early distinguishes a connection that ended from a message that cannot be sent or
+// read.
 func early(err error) error {
 	var network *net.OpError
 	if errors.As(err, &network) || errors.Is(err, net.ErrClosed) {
@@ -202,11 +207,11 @@ func (w *workerProcess) sendQueued(queue <-chan parcel, to *control.DaemonEnd) {
 // parcel is a message on its way to a worker.
 type parcel struct {
 	message control.ToWorker
-	files   []*os.File // that go with it, and are closed when it was sent
-	lock    *os.File   // of a device that goes with it: it is opened when it is sent, and is the worker's alone then
+	files   []*os.File // sent along, and closed afterwards
+	lock    *os.File   // of a new device: opened anew for this worker when the message is sent
 }
 
-// send sends a message, with what belongs to it.
+// send sends a message, with the files that belong to it.
 func (w *workerProcess) send(p parcel, to *control.DaemonEnd) error {
 	if p.lock != nil {
 		lock, err := wire.OpenLock(p.lock)
@@ -221,18 +226,19 @@ func (w *workerProcess) send(p parcel, to *control.DaemonEnd) error {
 	return to.Send(p.message, p.files...)
 }
 
-// post sends a message without waiting, and closes the files that come with it.
+// post sends a message without waiting. It takes over the files, and closes them once
+// they are sent.
 func (w *workerProcess) post(m control.ToWorker, files ...*os.File) {
 	w.put(parcel{message: m, files: files})
 }
 
-// postDevice sends the word of a new device.
+// postDevice tells the worker of a new device.
 func (w *workerProcess) postDevice(m control.AddDevice, lock *os.File) {
 	w.put(parcel{message: m, lock: lock})
 }
 
-// put puts a message into the queue. A worker that does not read its messages is beyond
-// help.
+// put queues a message. Only the loop may call it, as away and unsaid are the loop's. A
+// worker whose queue is full does not read its messages, and is killed.
 func (w *workerProcess) put(p parcel) {
 	if w.away {
 		w.unsaid.keep(p.message)
@@ -248,18 +254,19 @@ func (w *workerProcess) put(p parcel) {
 	}
 }
 
-// stop lets the worker end: at once when it notices, after killAfter otherwise. One
-// that is away cannot be told.
+// stop has the worker end: by itself if it reads the message or sees the connection
+// close, and by a signal after killAfter otherwise. A worker that is away cannot be
+// told, and is killed.
 func (w *workerProcess) stop() {
 	switch {
-	case w.away, w.heir && !w.ready: // which would look for another daemon
+	case w.away, w.heir && !w.ready: // closing its connection would only make it look for another daemon
 		w.kill()
 	case w.ready:
-		go func() { // which may wait for the worker to read
+		go func() { // sending may have to wait for the worker to read
 			_ = w.control.Send(control.End{})
 			w.control.Close()
 		}()
-	default: // it has no client that it would live on for
+	default: // without a client, a worker ends when its connection does
 		w.control.Close()
 	}
 	go func() {
@@ -277,7 +284,7 @@ func (w *workerProcess) kill() { _ = w.process.Kill() }
 
 func (w *workerProcess) pid() int { return w.number }
 
-// ending says how the worker ended, once exited is closed.
+// ending says how the worker ended. exited must be closed.
 func (w *workerProcess) ending() string {
 	how := "it ended by itself"
 	if w.err != nil {
@@ -289,10 +296,9 @@ func (w *workerProcess) ending() string {
 	return how
 }
 
-// employ finds a worker for a client and gives it to it. A worker that waited may
-// have been killed meanwhile, as when memory ran out, and that is not the
-// program's fault: if one ends before it is ready and does not say why, another is
-// started.
+// employ finds a worker for a client and starts it. A warm worker may have been killed
+// while it waited, as when memory ran out, which is not the program's fault: if a worker
+// ends before it is ready and does not say why, another one is tried, up to maxTries.
 func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *legacy) (*workerProcess, error) {
 	for try := 1; ; try++ {
 		w, err := d.pool.take(try == 1)
@@ -304,7 +310,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		}
 		serve.MPS = d.mpsOf(c)
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
-			if left != nil { // what cannot be written is reported, and no reason to end the client
+			if left != nil { // a failure to write is reported, but no reason to end the client
 				d.ask(func() { _ = d.writeDown(c, w) })
 			}
 			err = w.begin(serve, files, left, c.gone)
@@ -326,7 +332,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 	}
 }
 
-// dismiss ends a worker, waits for that, and takes its user number back.
+// dismiss ends a worker, waits until it has exited, and takes its user number back.
 func (d *daemon) dismiss(w *workerProcess) {
 	w.stop()
 	<-w.exited

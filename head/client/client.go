@@ -86,8 +86,8 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Reason }
 
-// ErrUnreachable says that nobody answered as a head does; what was asked may have
-// been done all the same.
+// ErrUnreachable says that no head answered; what was asked may have been done all the
+// same.
 var ErrUnreachable = errors.New("the head cannot be reached")
 
 type unreachable struct{ error }

@@ -100,7 +100,7 @@ func (d *daemon) fail(err error) {
 	})
 }
 
-// lastWords is how long those who wait may take to hear why the daemon ends.
+// lastWords is how long waiting callers may take to read why the daemon ends.
 const lastWords = 2 * time.Second
 
 // Run is the head, until ctx is over.

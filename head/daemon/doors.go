@@ -38,7 +38,7 @@ type caller struct {
 	root bool
 	// page says that a browser asks, which has less than a certificate to show.
 	page bool
-	// wrong is why nobody is served there.
+	// wrong is why no caller is served there.
 	wrong error
 }
 
@@ -94,7 +94,8 @@ type doors struct {
 	web       *webServer
 	page      *pageServer
 	names     userNames
-	// turnedAway counts those who are being told that there is no place for them.
+	// turnedAway counts the connections that are being told that there is no place for
+	// them.
 	turnedAway atomic.Int64
 }
 
@@ -123,7 +124,7 @@ func (d *daemon) openDoors() (*doors, error) {
 	return o, nil
 }
 
-// callerKey finds in a request's context who asks.
+// callerKey is the key of the caller in a request's context.
 type callerKey struct{}
 
 // noteState tells the places which connections are in use, and which can be closed
@@ -155,7 +156,7 @@ func (o *doors) openPort() error {
 	return nil
 }
 
-// strict allows nothing old, and nobody unknown.
+// strict allows only current TLS, and only callers with a known certificate.
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
@@ -224,7 +225,8 @@ func (o *doors) serve() {
 	o.page.serve()
 }
 
-// close refuses whoever comes, and gives those who are served a time.
+// close refuses new connections, and gives those that are being served some time to
+// finish.
 func (o *doors) close(wait time.Duration) {
 	for _, l := range o.listeners {
 		_ = l.Close()
@@ -276,8 +278,8 @@ func (o *doors) handshake(v *visitor) {
 	o.welcome(v, conn, shown(conn.ConnectionState().PeerCertificates[0]))
 }
 
-// levelOf is how much it matters that somebody was not let in: at most as given, and
-// little if they said nothing. Anybody can do that, as often as they like.
+// levelOf is the log level for a caller that was not let in: most, or only Debug if the
+// caller connected and said nothing, which any process can do as often as it likes.
 func levelOf(err error, most slog.Level) slog.Level {
 	var network net.Error
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
@@ -286,7 +288,7 @@ func levelOf(err error, most slog.Level) slog.Level {
 	return most
 }
 
-// shown says who has a certificate.
+// shown says which caller a certificate stands for.
 func shown(c *x509.Certificate) caller {
 	if identity.KindOf(c) == identity.Node {
 		return caller{node: c}
@@ -364,7 +366,7 @@ func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 // served, so that they cannot take descriptors by it.
 const maxTurnedAway = 64
 
-// full tells somebody for whom there is no place why.
+// full tells a caller for whom there is no place why.
 func full(conn net.Conn, patience time.Duration, reason string) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))

@@ -22,7 +22,7 @@ const (
 // heartbeat is how often a listener hears something, if only that nothing happens.
 const heartbeat = 15 * time.Second
 
-// listeners are those who hear of changes.
+// listeners are the requests that follow changes.
 type listeners struct {
 	mu    sync.Mutex
 	all   map[*listener]struct{}

@@ -21,7 +21,7 @@ type lists struct {
 	users map[string]*turns
 }
 
-// turns are those of one user; they are kept while somebody has or wants one.
+// turns are those of one user; they are kept while a request has or wants one.
 type turns struct {
 	free chan struct{}
 	here int

@@ -13,7 +13,8 @@ import (
 
 // How many events the core handles before it lets its policy decide, and for how long;
 // and how much may be collected for one transaction. Beyond that the queue waits for
-// the disk. The time is for lists of very many jobs, which nobody should wait behind.
+// the disk. The time is for lists of very many jobs, behind which other calls should
+// not wait.
 const (
 	maxBatch        = 1024
 	batchTime       = 10 * time.Millisecond
@@ -123,7 +124,7 @@ func (l *loop) handle() {
 	l.step()
 }
 
-// one lets the core handle an event, or somebody look at the core.
+// one lets the core handle an event, or lets a caller look at the core.
 func (l *loop) one(u unit) {
 	if u.call.look != nil {
 		l.settle() // so that it is answered behind what it shows
@@ -191,7 +192,7 @@ func (d *daemon) write(records []head.Record) error {
 	return write()
 }
 
-// note logs how jobs and nodes are, for those who look for a mistake.
+// note logs how jobs and nodes change, for debugging.
 func (d *daemon) note(changes []api.Change) {
 	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
 		return

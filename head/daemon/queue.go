@@ -7,7 +7,7 @@ import (
 	"muster/head"
 )
 
-// call is what somebody wants of the core: that it handles events, or a look at it.
+// call is what a caller wants of the core: that it handles events, or a look at it.
 type call struct {
 	source string // who wants it: a user, or an agent's session
 	// events are handled in order, but not necessarily at once. That of number i has the
@@ -44,10 +44,10 @@ var (
 	errEnding = errors.New("the head is shutting down: try again soon")
 )
 
-// queue is where calls wait for the loop. Each source has its turn, an event at a
-// time: so whoever sends much waits for himself.
+// queue is where calls wait for the loop. Each source has its turn, an event at a time:
+// so a source that sends much delays only itself.
 type queue struct {
-	ready chan struct{} // something may be there
+	ready chan struct{} // signalled when something may be waiting
 
 	mu      sync.Mutex
 	sources [classes]map[string]*source
@@ -70,7 +70,7 @@ func newQueue() *queue {
 	return q
 }
 
-// push lets a call wait.
+// push appends a call to its source's queue.
 func (q *queue) push(c class, call *call) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,8 +104,8 @@ type unit struct {
 	event int
 }
 
-// take takes what is next, the classes and then the sources in turn; false if nothing
-// waits.
+// take takes the next event or look: classes take turns, and within a class the sources
+// do; false if nothing waits.
 func (q *queue) take() (unit, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +121,8 @@ func (q *queue) take() (unit, bool) {
 	return q.one(c), true
 }
 
-// one takes what the next source of a class wants first.
+// one takes the first event or look of the next source of a class, and puts the source
+// at the end if it has more.
 func (q *queue) one(c class) unit {
 	s := q.turns[c][0]
 	q.turns[c] = q.turns[c][1:]
@@ -141,7 +142,7 @@ func (q *queue) one(c class) unit {
 	return u
 }
 
-// close refuses what comes from now on.
+// close has push refuse calls from now on.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -47,7 +47,7 @@ type session struct {
 	id   head.Session
 	node string
 	conn net.Conn
-	// room bounds what the agent has said and the core has not heard.
+	// room bounds the messages of the agent that the core has not handled yet.
 	room chan struct{}
 	sent atomic.Int64 // when something was last written
 
@@ -136,7 +136,7 @@ func serveAgent(q *request) (any, error) {
 // isNode says whether a caller may speak for a node.
 func (c *caller) isNode(name string) error {
 	if c.node == nil {
-		return nil // root at the socket: serveAgent lets nobody else in
+		return nil // root at the socket: serveAgent admits no other user there
 	}
 	return identity.IsNode(c.node, name)
 }
@@ -211,12 +211,12 @@ func (s *session) hear() error {
 	}
 }
 
-// say lets the core hear something, when there is room.
+// say passes an event to the core once there is room.
 func (s *session) say(ev head.Event) {
 	select {
 	case s.room <- struct{}{}:
 	case <-s.ending:
-		return // what is not heard now is said again later
+		return // dropped: the agent says again what matters when it greets
 	}
 	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
 }
@@ -252,8 +252,8 @@ func (s *sessions) count() int {
 	return len(s.byID)
 }
 
-// send lets a message wait for an agent. Of one that has gone it is dropped: the core
-// says again what matters when it greets.
+// send queues a message for an agent. If the agent has gone the message is dropped: the
+// core sends what matters again when it greets.
 func (s *sessions) send(m *head.Send) bool {
 	one := s.find(m.Session)
 	return one != nil && one.put(*m, false)

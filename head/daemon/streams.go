@@ -42,8 +42,8 @@ type stream struct {
 	name    string
 	session head.Session
 	node    string
-	came    chan net.Conn // closed if nobody can come any more
-	left    bool          // nobody waits for it any more
+	came    chan net.Conn // closed if the agent cannot connect any more
+	left    bool          // the caller no longer waits for it
 }
 
 func newStreams() *streams {
@@ -259,8 +259,9 @@ func serveOutput(q *request) (any, error) {
 	return nil, q.copyFile(conn)
 }
 
-// copyFile sends the contents of a stream's frames. Without any, the reason is an error
-// of its own; after some, the answer breaks off so that nobody takes it for whole.
+// copyFile sends the contents of a stream's frames. Without any, the reason is an error of
+// its own; after some, the answer is cut off, so that the reader does not take it for
+// complete.
 func (q *request) copyFile(conn net.Conn) error {
 	stop := make(chan struct{})
 	defer close(stop)

@@ -82,7 +82,8 @@ func newWhatifs(d *daemon) (*whatifs, error) {
 		kept := api.WhatIfPeriod{Name: p.name, Policies: []api.WhatIfPolicy{}}
 		if value != nil {
 			if err := json.Unmarshal(value, &kept); err != nil {
-				// It can be found out again: a head that did not start for it would help nobody.
+				// It can be computed again, so a damaged record must not keep the head from
+				// starting.
 				d.log.Warn("what was kept of a simulation makes no sense", "period", p.name, "error", err)
 				kept = api.WhatIfPeriod{Name: p.name, Policies: []api.WhatIfPolicy{}}
 			}
@@ -329,7 +330,7 @@ func (w *whatifs) ask(asked *api.WhatIfWanted) error {
 			return refuse(http.StatusBadRequest, "%.80q is a file: only those in the head's configuration are tried (whatif: policies)", spec)
 		}
 		if isFile(spec) {
-			continue // whoever simulates says what is wrong with it
+			continue // the simulating process reports what is wrong with it
 		}
 		if _, err := catalog.New(w.specOf(spec)); err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)

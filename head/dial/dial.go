@@ -43,7 +43,7 @@ type Config struct {
 	TLS *tls.Config
 }
 
-// greetTime is how long a head may take to let somebody in.
+// greetTime is how long a head may take to accept a caller.
 const greetTime = 20 * time.Second
 
 // Address splits what names a head into a network and an address.
@@ -92,7 +92,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	dialler := tls.Dialer{Config: secure(c.TLS)}
 	conn, err := dialler.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err // whoever asks says of which head
+		return nil, err // the caller adds which head it is about
 	}
 	return conn, nil
 }
@@ -119,7 +119,7 @@ func trusted(conn *net.UnixConn, self int) error {
 	return nil
 }
 
-// secure allows nothing old, and nobody but a head at the other side.
+// secure allows only current TLS, and only a head at the other side.
 func secure(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13

@@ -20,8 +20,8 @@ type Filter struct {
 	User         string // "" is everybody
 }
 
-// How much one page of the history is: jobs, and entries that are looked at to find
-// them. The latter bounds what a search for a user without jobs costs.
+// Bounds on one page of the history: jobs, and entries that are examined to find them. The
+// latter bounds what a search for a user without jobs costs.
 const (
 	MaxPage   = 10_000
 	maxLooked = 200_000
@@ -141,7 +141,7 @@ func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err er
 	return page, last, err
 }
 
-// SinceFor is the instant since which at most so many jobs have ended: since itself, or
+// SinceFor is the instant since which no more than most jobs have ended: since itself, or
 // later if there are more.
 func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
 	at = since

@@ -41,7 +41,7 @@ var (
 const lockWait = 2 * time.Second
 
 // mapped is how much of the address space the file has. A commit that needs more must
-// wait for everybody who reads, and a backup may take long.
+// wait for all readers, and a backup may take long.
 const mapped = 16 << 30
 
 // ErrNoSuch says that a record is not there.

@@ -71,7 +71,7 @@ func (s *server) say(m Message) {
 		_, err = s.out.Write(append(line, '\n'))
 	}
 	if err != nil {
-		os.Exit(1) // nobody listens any more
+		os.Exit(1) // the process that asked has gone
 	}
 }
 
@@ -236,7 +236,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// lowest is the priority of the process: it runs when nobody else wants to.
+// lowest is the priority of the process: it runs when no other process wants to.
 const lowest = 19
 
 // beModest makes the process take one core at a time, behind all others, and no more

@@ -12,7 +12,7 @@ type coreMask [maxPinned / 64]uint64
 // maxPinned is the number of cores that can be named.
 const maxPinned = 8192
 
-// setAffinity has a thread run on these cores alone; 0 is the calling one.
+// setAffinity has a thread run on these cores only; 0 is the calling thread.
 func setAffinity(thread int, cores []int) error {
 	var mask coreMask
 	for _, n := range cores {

@@ -16,8 +16,8 @@ import (
 	wire "muster/wire/agent"
 )
 
-// agent performs what the core decides. The fields below loop belong to the goroutine
-// of Run.
+// agent performs what the core decides. Only the goroutine of Run uses the fields below
+// loop; the channels and wait may be used by all.
 type agent struct {
 	cfg    Config
 	spool  *spool
@@ -32,9 +32,9 @@ type agent struct {
 	core    *agentcore.Core
 	keepers map[wire.Task]*keeper
 
-	books   chan booking  // about grants, for the daemon
-	devices chan struct{} // closed when it is known what devices the node has
-	streams chan struct{} // one for each that is open
+	books   chan booking  // what the daemon is to be told of grants, in order
+	devices chan struct{} // closed when the daemon has first said what devices the node has
+	streams chan struct{} // a semaphore: one element for each open stream
 	wait    sync.WaitGroup
 }
 
@@ -44,8 +44,8 @@ const (
 	askTime    = 500 * time.Millisecond // how often the daemon is asked for its devices
 )
 
-// Run is the agent of a node until the context ends. What it has started goes on after
-// that, and the next agent with the same spool takes it over.
+// Run is the agent of a node until the context ends. The tasks that it has started go on
+// after that, and the next agent with the same spool takes them over.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a *agent) prepare(ctx context.Context) (agentcore.Config, error) {
 		return c, err
 	}
 	c.Cores = a.cores
-	if a.cfg.Devices != nil { // the first greeting should have them; what fails is tried again
+	if a.cfg.Devices != nil { // the first greeting should have them; watchDevices tries again
 		c.Devices, _ = a.cfg.Devices(ctx)
 	}
 	if a.cfg.Cgroup != "none" {
@@ -136,7 +136,8 @@ func (a *agent) post(ctx context.Context, e agentcore.Event) {
 	}
 }
 
-// perform performs effects in their order. What cannot be written ends that.
+// perform performs effects in their order. If one cannot be written to disk, the rest is
+// dropped and the core is told: nothing may happen that depends on what was not written.
 func (a *agent) perform(ctx context.Context, effects []agentcore.Effect) {
 	for _, e := range effects {
 		task, err := a.write(e)
@@ -149,7 +150,7 @@ func (a *agent) perform(ctx context.Context, effects []agentcore.Effect) {
 	}
 }
 
-// write does what an effect wants on the disk.
+// write does the part of an effect that concerns the disk.
 func (a *agent) write(e agentcore.Effect) (wire.Task, error) {
 	switch e := e.(type) {
 	case agentcore.Save:
@@ -172,7 +173,7 @@ func (a *agent) save(e agentcore.Save) error {
 	})
 }
 
-// act does what an effect wants besides.
+// act does the rest of an effect.
 func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 	switch e := e.(type) {
 	case agentcore.Launch:
@@ -203,8 +204,9 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 	}
 }
 
-// book has the daemon told which grants it serves. It may take its time, and is told in
-// the order in which the head wanted it.
+// book queues what the daemon is to be told of the grants that it serves. That may take a
+// while, so another goroutine does it (keepBooks), in the order in which the head wanted
+// it.
 func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 	switch e := e.(type) {
 	case agentcore.Admit:
@@ -218,14 +220,14 @@ func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 	}
 }
 
-// booking is one for the daemon's book of grants or, without an effect, for whoever waits
-// until all before it are there.
+// booking is an entry for the daemon's book of grants or, without an effect, a barrier:
+// reached is closed when the daemon has been told everything before it.
 type booking struct {
 	effect  agentcore.Effect
 	reached chan struct{}
 }
 
-// awaitBooks waits until the daemon has been told all that it was to be told by now.
+// awaitBooks waits until the daemon has been told everything that was queued so far.
 func (a *agent) awaitBooks(ctx context.Context) {
 	reached := make(chan struct{})
 	select {
@@ -239,7 +241,7 @@ func (a *agent) awaitBooks(ctx context.Context) {
 	}
 }
 
-// keepBooks tells the daemon.
+// keepBooks tells the daemon what was queued.
 func (a *agent) keepBooks(ctx context.Context) {
 	for {
 		select {
@@ -258,7 +260,7 @@ func (a *agent) keepBooks(ctx context.Context) {
 func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	err := errNoGrants
 	if _, ok := e.(agentcore.Revoke); ok {
-		err = nil // who lends nothing has revoked all
+		err = nil // a node that lends nothing has nothing to revoke
 	}
 	if a.cfg.Grants != nil {
 		switch e := e.(type) {
@@ -299,7 +301,7 @@ func (a *agent) forget(id wire.Task) {
 	a.complain(fmt.Sprintf("task %v", id), a.spool.forget(id))
 }
 
-// ended lets go of the keeper of a task that has ended.
+// ended closes the keeper of a task that has ended.
 func (a *agent) ended(id wire.Task) {
 	if k := a.keepers[id]; k != nil {
 		k.close()
@@ -307,8 +309,8 @@ func (a *agent) ended(id wire.Task) {
 	}
 }
 
-// watchDevices tells what devices the node has, when that changes, and when the daemon
-// comes back.
+// watchDevices tells the core what devices the node has, whenever that changes, and when
+// the daemon comes back. While the daemon is away, its devices count as down.
 func (a *agent) watchDevices(ctx context.Context) {
 	if a.cfg.Devices == nil {
 		close(a.devices)

@@ -14,8 +14,8 @@ import (
 )
 
 // findCgroup finds a control group (version 2) below which tasks can have theirs, and
-// lets it have controllers. It returns "" and why if there is none: that of this
-// process must be writable, as it is for root and for services with Delegate=yes.
+// enables its controllers. It returns "" and the reason if there is none: this process's
+// group must be writable, as it is for root and for services with Delegate=yes.
 func findCgroup(base string) (string, error) {
 	if base == "" {
 		own, err := ownCgroup()
@@ -34,7 +34,7 @@ func findCgroup(base string) (string, error) {
 	if _, err := os.Stat(filepath.Join(tasks, "cgroup.kill")); err != nil {
 		return "", fmt.Errorf("this system cannot kill a control group (Linux 5.14 can): %w", err)
 	}
-	// A group with processes of its own has no controllers for those below it.
+	// Control groups below one that has processes itself cannot have controllers.
 	if !isRootGroup(base) {
 		if err := leaveGroup(base); err != nil {
 			return "", err
@@ -42,21 +42,21 @@ func findCgroup(base string) (string, error) {
 	}
 	for _, group := range []string{base, tasks} {
 		for _, controller := range []string{"+memory", "+cpu", "+cpuset"} {
-			_ = os.WriteFile(filepath.Join(group, "cgroup.subtree_control"), []byte(controller), 0) // else it goes without
+			_ = os.WriteFile(filepath.Join(group, "cgroup.subtree_control"), []byte(controller), 0) // best effort: without it tasks lack that controller
 		}
 	}
 	return tasks, nil
 }
 
-// isRootGroup says whether a group is the first of all, which has no type.
+// isRootGroup says whether a group is the root group, which alone has no type.
 func isRootGroup(group string) bool {
 	_, err := os.Stat(filepath.Join(group, "cgroup.type"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// leaveGroup moves this process and those below it from a group into one below that. Who
-// else is there stays, as in the session of whoever started an agent by hand: then there
-// are no controllers, and the rest works.
+// leaveGroup moves this process and its descendants from a group into a child group. Other
+// processes stay, as in the login session of a user who started the agent by hand: then
+// there are no controllers, and the rest works.
 func leaveGroup(group string) error {
 	leaf := filepath.Join(group, "muster-agent")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -110,7 +110,7 @@ func ownCgroup() (string, error) {
 	return "", errors.New("this process is in no control group of version 2")
 }
 
-// cgroup is that of a task.
+// cgroup is a task's control group.
 type cgroup struct {
 	dir    string
 	fd     *os.File
@@ -118,9 +118,10 @@ type cgroup struct {
 	cpuset bool
 }
 
-// cgroupDir is the task's control group. Another agent may be in the same group, of another
-// cluster or with a spool that was wiped since, and have a task of the same name: what
-// one of them ends must not be the other's.
+// cgroupDir is the folder of the task's control group. Another agent (of another cluster,
+// or with a spool that was wiped since) may use the same parent group and have a task of
+// the same name. The incarnation keeps the two apart, so that neither ends the other's
+// task.
 func (f *taskFile) cgroupDir() string {
 	return filepath.Join(f.Cgroup, f.start.Task.String()+"-"+f.start.Incarnation)
 }
@@ -175,10 +176,10 @@ func coreList(cores []int) string {
 	return list.String()
 }
 
-// kill kills all that is in the group.
+// kill kills all processes in the group.
 func (g *cgroup) kill() error { return g.write("cgroup.kill", "1") }
 
-// freeze stops all that is in the group, or lets it go on.
+// freeze stops all processes in the group, or lets them go on.
 func (g *cgroup) freeze(yes bool) error {
 	text := "0"
 	if yes {
@@ -187,12 +188,12 @@ func (g *cgroup) freeze(yes bool) error {
 	return g.write("cgroup.freeze", text)
 }
 
-// freezeTime is how long a group may take to stand still: a process that waits for a
-// disk does not before it has what it waits for.
+// freezeTime is how long a group may take to freeze: a process that waits for a disk
+// freezes only when that wait is over.
 const freezeTime = time.Second
 
-// awaitFrozen waits until all that is in the group stands still: others get its cores
-// then.
+// awaitFrozen waits until all processes in the group stand still, because others get its
+// cores then.
 func (g *cgroup) awaitFrozen() {
 	for end := time.Now().Add(freezeTime); g.number("cgroup.events", "frozen") == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -216,7 +217,7 @@ func (g *cgroup) number(file, name string) int64 {
 
 func (g *cgroup) isPopulated() bool { return g.number("cgroup.events", "populated") != 0 }
 
-// outOfMemory says whether the system has killed something for the group's limit.
+// outOfMemory says whether the system has killed a process because of the group's limit.
 func (g *cgroup) outOfMemory() bool { return g.memory && g.number("memory.events", "oom_kill") > 0 }
 
 func (g *cgroup) peak() int64 {
@@ -232,7 +233,7 @@ func (g *cgroup) cpu() time.Duration {
 	return time.Duration(g.number("cpu.stat", "usage_usec")) * time.Microsecond
 }
 
-// remove removes the group, which has no processes any more.
+// remove removes the group. It must have no processes any more.
 func (g *cgroup) remove() error {
 	if g.fd != nil {
 		g.fd.Close()

@@ -23,8 +23,8 @@ type Config struct {
 	Node string
 	// Spool is the agent's folder; "" is DefaultSpool.
 	Spool string
-	// Cores is how many the node has for jobs; 0 is all on which the agent may run. If
-	// there are fewer, tasks are not pinned to theirs.
+	// Cores is how many the node has for jobs; 0 is all on which the agent may run. If the machine
+	// has fewer, tasks are not pinned to theirs.
 	Cores int
 	// Memory is how much the node has for jobs; 0 is all.
 	Memory int64
@@ -47,19 +47,18 @@ type Config struct {
 	Status func(context.Context) (*status.Node, error)
 	// Grants is where grants of the node's devices are served. nil is nowhere.
 	Grants Grants
-	// Peers is told the gateways of other nodes of which this one may borrow virtual GPUs, whenever
-	// the head says. nil is not told, and the head is not asked.
+	// Peers is called with the gateways of other nodes from which this one may borrow virtual GPUs,
+	// whenever the head names them. If it is nil, the head is not asked.
 	Peers func(gateways []string)
 	// Supervisor is the command to which "supervise" and a task's folder are added; nil
 	// is this program's hidden command task.
 	Supervisor []string
-	// Random spreads the attempts of many agents to reach a head. nil is seeded by
-	// itself.
+	// Random spreads the attempts of many agents to reach a head. nil is one with a random seed.
 	Random *rand.Rand
 	Log    *slog.Logger
 }
 
-// Grants is a node's book of grants: what its daemon serves to whom.
+// Grants is a node's book of grants: which devices its daemon serves under which grant.
 type Grants interface {
 	// Admit has a grant served from now on; one that is known is changed.
 	Admit(loan grant.Loan) error
@@ -69,7 +68,7 @@ type Grants interface {
 	Limit(id string, limit int) error
 }
 
-// DefaultSpool is where an agent's folder is if nothing was said.
+// DefaultSpool is where an agent's folder is by default.
 func DefaultSpool() string {
 	if os.Geteuid() == 0 {
 		return "/var/spool/muster"
@@ -110,7 +109,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// chooseCores says which cores are handed out, and whether they are real ones.
+// chooseCores says which cores are handed out to tasks, and whether these are real, so that tasks
+// can be pinned to them.
 func chooseCores(want int) (cores []int, pin bool, err error) {
 	own, err := ownCores()
 	if err != nil {
@@ -142,9 +142,9 @@ func machineMemory() (int64, error) {
 	return 0, errors.New("the system does not say how much memory there is")
 }
 
-// DevicesOf is what the head is told of a node's devices, by their numbers. What the node has borrowed
-// for a while is not the cluster's to give to jobs: it is not there, or, where a device of the node's
-// own has a later number, it takes nobody.
+// DevicesOf is what the head is told of a node's devices, by their numbers. Devices that the node
+// has borrowed are not the cluster's to give to jobs: they are left out at the end of the list, and
+// elsewhere, where a device of the node's own has a later number, they are shown as down.
 func DevicesOf(n *status.Node) []wire.Device {
 	devices := n.Devices
 	for len(devices) > 0 && devices[len(devices)-1].Borrowed {

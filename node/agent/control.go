@@ -10,19 +10,18 @@ import (
 	wire "muster/wire/agent"
 )
 
-// What agent and supervisor say to each other are JSON objects, one a line. To an
-// agent that watches, the supervisor says how the task is, if it has begun, and says it
-// again whenever that changes.
+// Agent and supervisor exchange JSON objects, one a line. An agent that watches is told
+// how the task is once it has begun, and again whenever that changes.
 
-// request is what an agent says: that it watches, an order, or that the rest of the
-// connection is for a command.
+// request is what an agent sends: that it watches, an order, or that the rest of the
+// connection belongs to a command.
 type request struct {
 	Watch bool             `json:"watch,omitempty"`
 	Order *agentcore.Order `json:"order,omitempty"`
 	Exec  *wire.Exec       `json:"exec,omitempty"`
 }
 
-// saying is what a supervisor says.
+// saying is what a supervisor sends.
 type saying struct {
 	Suspended bool  `json:"suspended,omitempty"`
 	Cores     []int `json:"cores,omitempty"`
@@ -33,7 +32,7 @@ type saying struct {
 // control is an agent's connection to a supervisor.
 type control struct{ conn net.Conn }
 
-// sayTime is how long the other side may take to read.
+// sayTime is how long the other side may take to read a message.
 const sayTime = 5 * time.Second
 
 func (c *control) say(what any) bool {
@@ -57,7 +56,8 @@ func (s *supervisor) accept(l *net.UnixListener) {
 	}
 }
 
-// serve serves a connection.
+// serve serves a connection. It passes orders to the supervisor's own goroutine, which
+// alone may change the task.
 func (s *supervisor) serve(conn net.Conn) {
 	defer conn.Close()
 	c := &control{conn}
@@ -94,7 +94,7 @@ func (s *supervisor) watch(c *control) {
 
 func (s *supervisor) standing() saying { return saying{Suspended: s.suspended, Cores: s.cores} }
 
-// tellAll tells all agents how the task is.
+// tellAll tells all agents that watch how the task is.
 func (s *supervisor) tellAll() {
 	if !s.begun {
 		return

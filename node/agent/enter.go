@@ -20,8 +20,8 @@ type entry struct {
 	Directory   string   `json:"directory"`
 	Arguments   []string `json:"arguments"`
 	Environment []string `json:"environment"`
-	// Files are opened for standard input, output and error; without, those that the
-	// process has stay.
+	// Files are opened for standard input, output and error; if nil, the process keeps
+	// those that it has.
 	Files *entryFiles `json:"files,omitempty"`
 	Cores []int       `json:"cores,omitempty"`
 }
@@ -33,8 +33,8 @@ type entryFiles struct {
 	Truncate bool   `json:"truncate"`
 }
 
-// failure is what such a process says if it does not get so far. Exit is 0 if the job's
-// program was not looked for yet.
+// failure is what such a process reports if it cannot become the program. Exit is 0 if it
+// failed before it looked for the job's program.
 type failure struct {
 	Reason string `json:"reason"`
 	Exit   int    `json:"exit"`
@@ -55,11 +55,12 @@ const (
 // umask is that of jobs' processes.
 const umask = 0o022
 
-// enter becomes the program that it is told. It runs as the job's user, with nothing of
-// the supervisor but the two descriptors: the system closes the second when it becomes
-// the program, and so says that all went well.
+// enter becomes the program that it is told to. It runs as the job's user, and has
+// nothing of the supervisor's but the two descriptors. The system closes the second when
+// the process becomes the program: to the supervisor, the end of that pipe without a
+// failure in it means success.
 func enter() int {
-	runtime.LockOSThread() // the cores are those of a thread, which becomes the program
+	runtime.LockOSThread() // setAffinity pins this thread, and exec keeps the affinity of the thread that calls it
 	closeOnExecFrom(resultFD + 1)
 	syscall.CloseOnExec(entryFD)
 	syscall.CloseOnExec(resultFD)
@@ -72,8 +73,8 @@ func enter() int {
 }
 
 // closeOnExecFrom has all descriptors from one on closed when the process becomes another
-// program. Whoever started the agent may have left some open, which are nothing for jobs:
-// what root has opened would be theirs. A system that is too old for it leaves them.
+// program. The process that started the agent may have left some open, and a job must not
+// get what root has opened. A system that is too old for this call leaves them open.
 func closeOnExecFrom(first uintptr) {
 	const closeRange, cloexec, last = 436, 4, 1<<32 - 1
 	_, _, _ = syscall.RawSyscall(closeRange, first, last, cloexec)
@@ -88,10 +89,10 @@ func enterProgram(from *os.File) failure {
 	if err != nil {
 		return failure{Reason: "what to run was not understood: " + err.Error()}
 	}
-	if os.Getppid() != e.Parent { // it would not be killed with the supervisor
+	if os.Getppid() != e.Parent { // the supervisor died before Pdeathsig was set, so this process would outlive it
 		return failure{Reason: "the task's supervisor has ended"}
 	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0) // that is the supervisor's alone
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0) // only the supervisor is exempt from the OOM killer
 	syscall.Umask(umask)
 	if len(e.Cores) > 0 {
 		if err := setAffinity(0, e.Cores); err != nil {

@@ -42,7 +42,7 @@ func (e *environment) setMissing(name, value string) {
 	}
 }
 
-// both sets what Muster and Slurm call by the same name.
+// both sets a variable under Muster's and Slurm's prefix.
 func (e *environment) both(name string, value any) {
 	text := fmt.Sprint(value)
 	e.set("MUSTER_"+name, text)
@@ -65,8 +65,8 @@ func (e *environment) clone() *environment {
 	return c
 }
 
-// taskEnvironment is what all processes of a task have in theirs: the user's, and what
-// is known of the job.
+// taskEnvironment is what all processes of a task have in their environment: the user's
+// variables, and what is known of the job.
 func taskEnvironment(f *taskFile, who *account) *environment {
 	spec, task := &f.start.Spec, f.start.Task
 	e := newEnvironment(spec.Environment)
@@ -89,7 +89,7 @@ func taskEnvironment(f *taskFile, who *account) *environment {
 	e.both("NODEID", task.Part)
 	e.set("SLURMD_NODENAME", f.Node)
 	e.set("MUSTER_NODENAME", f.Node)
-	if f.Socket != "" { // MUSTER_SOCKET is where the task has its GPUs
+	if f.Socket != "" { // not MUSTER_SOCKET, which is where the task reaches its GPUs
 		e.set("MUSTER_NODE_SOCKET", f.Socket)
 	}
 	e.both("NTASKS", spec.All)
@@ -132,14 +132,14 @@ func tasksPerNode(counts []int) string {
 	return strings.Join(words, ",")
 }
 
-// launchers has MPI's launchers start processes on the other nodes of a job by shell,
-// a program that takes what ssh takes. They find the nodes in Slurm's variables. What
-// the user has set stays.
+// launchers sets the variables by which MPI's launchers start processes on the other nodes
+// of a job with shell, a program that takes ssh's arguments. The launchers find the nodes
+// in Slurm's variables. What the user has set stays.
 func launchers(e *environment, shell string) {
 	for _, v := range [][2]string{
 		{"HYDRA_LAUNCHER", "ssh"}, {"HYDRA_LAUNCHER_EXEC", shell}, // MPICH, MVAPICH and Intel
-		// Each process has the variables of its own node: with those of the first it would
-		// look for that node's GPUs.
+		// Do not copy the first node's variables to the others: their processes would look
+		// for the first node's GPUs.
 		{"HYDRA_ENV", "none"},
 		{"OMPI_MCA_plm", "rsh"}, {"OMPI_MCA_plm_rsh_agent", shell}, // Open MPI up to 4
 		{"PRTE_MCA_plm", "ssh"}, {"PRTE_MCA_plm_ssh_agent", shell}, // Open MPI 5

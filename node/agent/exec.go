@@ -17,14 +17,14 @@ import (
 // maxExecs is how many commands may run in a task besides its own processes.
 const maxExecs = 256
 
-// drainTime is how long what a command has started may go on writing after it.
+// drainTime is how long processes that a command left behind may go on writing after its end.
 const drainTime = 500 * time.Millisecond
 
-// command is one that was asked for while the task runs.
+// command is a command that a user runs in a task beside its own processes.
 type command struct {
 	s     *supervisor
 	conn  net.Conn
-	mu    sync.Mutex // of what is written to conn
+	mu    sync.Mutex // protects writes to conn, and ended
 	ended bool       // the last frame was written
 	child *child
 	fail  *failure
@@ -61,7 +61,7 @@ func (s *supervisor) exec(conn net.Conn, in *bufio.Reader, e *wire.Exec) {
 	c.end(c.outcome())
 }
 
-// threePipes makes those of a command's standard files.
+// threePipes makes the pipes for a command's standard files.
 func threePipes() (ours, theirs [3]*os.File, err error) {
 	for i := range 3 {
 		r, w, err := os.Pipe()
@@ -84,7 +84,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// begin starts the command, in the supervisor's own goroutine.
+// begin starts the command. It runs in the supervisor's own goroutine.
 func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	s := c.s
 	switch {
@@ -116,7 +116,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	return nil
 }
 
-// commands counts those that run.
+// commands counts the commands that run.
 func (s *supervisor) commands() (n int) {
 	for _, c := range s.children {
 		if c.rank < 0 {
@@ -158,7 +158,7 @@ func (c *command) write(b []byte) bool {
 	return err == nil
 }
 
-// feed gives the command its input. If whoever wanted the command is gone, it is
+// feed gives the command its input. If the user who started the command has hung up, it is
 // killed.
 func (c *command) feed(in *bufio.Reader, to *os.File) {
 	buffer := make([]byte, wire.MaxFrame)
@@ -177,14 +177,15 @@ func (c *command) feed(in *bufio.Reader, to *os.File) {
 	}
 }
 
-// beatTime is how often a command that does not take its input makes the supervisor ask
-// whether anybody is still there.
+// beatTime is how often the supervisor checks that the user is still connected while the
+// command does not read its input.
 const beatTime = time.Second
 
-// give writes input to the command, and returns false if whoever wanted it is gone. While
-// the command takes nothing, every hop up to the user waits in a write. The end of what a hop
-// reads lies behind bytes that it has no room for: TCP does not even deliver it. So an empty
-// frame of output goes the other way now and then, and fails at a hop that has hung up.
+// give writes input to the command, and returns false if the user has hung up. While the
+// command does not read, every hop up to the user is blocked in a write, and none can see the
+// end of what it reads: that lies behind bytes for which there is no room, and TCP does not
+// even deliver it. So an empty frame of output is sent the other way now and then, and that
+// write fails at a hop that has hung up.
 func (c *command) give(to *os.File, b []byte) bool {
 	for {
 		_ = to.SetWriteDeadline(time.Now().Add(beatTime))
@@ -199,18 +200,18 @@ func (c *command) give(to *os.File, b []byte) bool {
 	}
 }
 
-// kill kills the command and what is below it.
+// kill kills the command and its descendants.
 func (c *command) kill() {
 	c.s.inbox <- func() {
 		if c.child.exited {
 			return
 		}
 		killBelow(c.child.pid)
-		_ = syscall.Kill(c.child.pid, syscall.SIGKILL) // it is a child that nobody has waited for
+		_ = syscall.Kill(c.child.pid, syscall.SIGKILL) // its number cannot be reused: it is a child that was not waited for yet
 	}
 }
 
-// drain waits for what is left of the output.
+// drain waits for the rest of the output, for drainTime at most.
 func (c *command) drain(ours [3]*os.File) {
 	done := make(chan struct{})
 	go func() {
@@ -252,14 +253,14 @@ func (c *command) end(o wire.Outcome) {
 
 // ---- files ----
 
-// outputQuestion is what a process is told that reads a job's output as its user.
+// outputQuestion is what the process is told that reads a job's output as the job's user.
 type outputQuestion struct {
 	Directory string `json:"directory"`
 	File      string `json:"file"`
 	Offset    int64  `json:"offset"`
 }
 
-// followTime is how often a file is looked at that grows.
+// followTime is how often a growing file is checked.
 const followTime = 100 * time.Millisecond
 
 // readOutput writes a file to standard output, and what is added to it for as long as
@@ -311,7 +312,7 @@ func copyOutput(question string) error {
 	}
 }
 
-// openOutput opens the file when it is there: the task may just have been started.
+// openOutput opens the file, and waits until it exists: the task may just have been started.
 func openOutput(path string, closed <-chan struct{}) (*os.File, error) {
 	for last := false; ; {
 		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

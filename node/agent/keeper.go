@@ -18,8 +18,8 @@ import (
 	wire "muster/wire/agent"
 )
 
-// keeper is what an agent has of a task: the connection to its supervisor, or the lock
-// of a task that has none.
+// keeper is an agent's hold on a task: the connection to its supervisor, or the lock of
+// a task whose supervisor is dead. mu protects what is below it.
 type keeper struct {
 	id   wire.Task
 	dir  string
@@ -59,7 +59,7 @@ func (k *keeper) close() {
 	}
 }
 
-// tell gives the supervisor an order, now or when it is there.
+// tell gives the supervisor an order, now or as soon as it is connected.
 func (k *keeper) tell(o agentcore.Order) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,7 +84,11 @@ func (k *keeper) connected(c *control) {
 	k.orders = nil
 }
 
-// follow stays with a task until it has ended or is lost, and says which.
+// follow stays with a task until it has ended or is lost, and says which. It connects
+// to the supervisor's socket; if nobody answers there, it looks for an end; if there is
+// none, it tries the lock. A lock that is taken means that the supervisor lives, and
+// its socket will appear. A lock that can be had means that there is no supervisor:
+// follow starts one, at most once and only if none has begun, or else the task is lost.
 func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Event {
 	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
 		if conn, err := dialIn(k.dir, socketName); err == nil {
@@ -97,7 +101,7 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		}
 		lock, err := lockFile(filepath.Join(k.dir, lockName))
 		switch {
-		case errors.Is(err, errLocked): // it lives, and its socket comes
+		case errors.Is(err, errLocked): // the supervisor lives, and will listen soon
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -106,7 +110,7 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		case err != nil:
 			return agentcore.Lost{Task: k.id, Begun: hasBegun(k.dir), Reason: speakable(err.Error())}
 		}
-		if end, err := readEnd(k.dir, k.id); err == nil && end != nil { // it has just ended
+		if end, err := readEnd(k.dir, k.id); err == nil && end != nil { // it ended between the last look and the lock
 			lock.Close()
 			return agentcore.Ended{Task: k.id, End: *end}
 		}
@@ -116,7 +120,7 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		launch = false
 		lock.Close()
 		if f, err := readTask(k.dir); err == nil && f.start.Grant != nil {
-			a.awaitBooks(ctx) // the task's programs find their grant there
+			a.awaitBooks(ctx) // the daemon must know the grant before the task's programs use it
 		}
 		conn, err := a.launch(k)
 		if err != nil {
@@ -127,7 +131,8 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 	return nil
 }
 
-// lost ends what a dead supervisor left. The lock is kept, so that no other begins.
+// lost ends the processes that a dead supervisor left. It keeps the lock, so that no
+// other supervisor begins the task.
 func (k *keeper) lost(lock *os.File) agentcore.Event {
 	k.mu.Lock()
 	k.lock = lock
@@ -143,7 +148,7 @@ func (k *keeper) lost(lock *os.File) agentcore.Event {
 	return agentcore.Lost{Task: k.id, Begun: begun, Reason: reason}
 }
 
-// listen hears what a supervisor says, until it says no more.
+// listen receives what a supervisor says, until the connection ends.
 func (k *keeper) listen(ctx context.Context, a *agent, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
@@ -185,7 +190,7 @@ func (a *agent) launch(k *keeper) (net.Conn, error) {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Args[0] = programName
 	cmd.Dir = "/"
-	// Nothing of the agent's environment is for jobs.
+	// Jobs must get nothing of the agent's environment.
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=2"}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{theirs}
@@ -197,7 +202,8 @@ func (a *agent) launch(k *keeper) (net.Conn, error) {
 	return net.FileConn(ours)
 }
 
-// endLeftovers kills what the supervisor of a task left when it was killed.
+// endLeftovers kills the processes that a killed supervisor left. It is done when two
+// looks in a row find none, since a process may fork while it is being killed.
 func endLeftovers(dir string, f *taskFile, log *slog.Logger) {
 	var group *cgroup
 	if f.Cgroup != "" {
@@ -233,7 +239,7 @@ func endLeftovers(dir string, f *taskFile, log *slog.Logger) {
 	}
 }
 
-// killFound kills the processes that are known, those below them, and those that have a
+// killFound kills the known processes, their children, and processes that have the
 // variable. It returns whether there were any.
 func killFound(known map[process]bool, variable []byte, uid int) (found bool) {
 	for _, pid := range allProcesses() {

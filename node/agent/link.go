@@ -17,10 +17,11 @@ const (
 	greetTime    = 30 * time.Second // for the head to answer Hello
 	firstPeers   = time.Second      // between two questions for peers, at first
 	peersTime    = 16 * time.Second // and at last
-	maxUnsent    = 64 << 20         // bytes that a head may leave unread
+	maxUnsent    = 64 << 20         // bytes that may wait to be sent to a head
 )
 
-// link is the connection to the head, if there is one.
+// link is the connection to the head, if there is one. mu protects conn and unsent; news wakes the
+// writer.
 type link struct {
 	mu     sync.Mutex
 	conn   net.Conn
@@ -30,7 +31,8 @@ type link struct {
 
 func newLink() *link { return &link{news: make(chan struct{}, 1)} }
 
-// send queues a message. What cannot be sent is told after the next Hello.
+// send queues a message. Without a connection it is dropped: the core tells the head everything
+// again after the next Hello.
 func (l *link) send(m wire.ToHead) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,9 +91,9 @@ func (l *link) write(conn net.Conn, ended <-chan struct{}) {
 	}
 }
 
-// keepConnected has a connection to the head whenever that can be. The first greeting waits
-// until the devices are known: a head that hears of fewer than there were takes the node for
-// another machine, and all that runs there for lost.
+// keepConnected keeps a connection to the head. The first greeting waits until the devices are
+// known: a head that hears of fewer devices than before takes the node for another machine, and all
+// tasks there for lost.
 func (a *agent) keepConnected(ctx context.Context) {
 	select {
 	case <-a.devices:
@@ -108,7 +110,7 @@ func (a *agent) keepConnected(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			a.log.Warn("the head is not reached", "error", err)
 		}
-		// Many agents must not come back at the same time.
+		// A random pause, so that many agents do not come back at the same time.
 		spread := time.Duration((0.5 + a.cfg.Random.Float64()/2) * float64(pause))
 		select {
 		case <-ctx.Done():
@@ -118,8 +120,7 @@ func (a *agent) keepConnected(ctx context.Context) {
 	}
 }
 
-// converse serves a connection until it ends. It returns whether the head took the
-// node.
+// converse serves a connection until it ends. It returns whether the head accepted the node.
 func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
@@ -160,10 +161,10 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool) {
 	}
 }
 
-// askPeers asks the head which nodes there are, at once and now and then, until the connection ends.
-// Until then, and while the head is away, those of the last answer count.
+// askPeers asks the head which nodes there are, at once and then at growing intervals, until the
+// connection ends. While the head is away the last answer counts.
 func (a *agent) askPeers(ended <-chan struct{}) {
-	for pause := firstPeers; ; pause = min(2*pause, peersTime) { // nodes are often started together
+	for pause := firstPeers; ; pause = min(2*pause, peersTime) { // short at first: nodes are often started together
 		a.link.send(wire.AskPeers{})
 		select {
 		case <-time.After(pause):

@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// process names a process for as long as the machine runs: numbers come again.
+// process identifies a process for as long as the machine runs; numbers alone are
+// reused.
 type process struct {
 	pid   int
-	start uint64 // in the system's ticks
+	start uint64 // in clock ticks since boot
 }
 
 // stat is what the system says of a process.
@@ -32,7 +33,7 @@ func statOf(pid int) (stat, bool) {
 	if err != nil {
 		return stat{}, false
 	}
-	// The name in brackets may have any character in it.
+	// The name in brackets may contain any character.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	const state, parent, start = 0, 1, 19
 	if len(fields) <= start {
@@ -44,7 +45,8 @@ func statOf(pid int) (stat, bool) {
 }
 
 // descendants lists the living processes below one, itself left out. Processes that
-// come and go meanwhile may be missing: whoever must not miss any looks again.
+// come and go meanwhile may be missing: a caller that must not miss any has to look
+// again.
 func descendants(pid int) []process {
 	var all []process
 	todo := []int{pid}
@@ -87,7 +89,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// send sends a signal to a process, and to no other that has got its number.
+// send sends a signal to a process, and not to another one that has got its number
+// since. Only a system without pidfds cannot tell them apart.
 func (p process) send(signal syscall.Signal) error {
 	const pidfdOpen, pidfdSendSignal = 434, 424
 	fd, _, errno := syscall.Syscall(pidfdOpen, uintptr(p.pid), 0, 0)
@@ -107,8 +110,8 @@ func (p process) send(signal syscall.Signal) error {
 	return nil
 }
 
-// killBelow kills all below a process. They are stopped first, until no new ones are
-// found, so that none forks faster than it is killed.
+// killBelow kills all descendants of a process. They are stopped first, until a look
+// finds no new ones, so that none can fork faster than it is killed.
 func killBelow(pid int) {
 	stopped := map[process]bool{}
 	for range 20 {
@@ -170,8 +173,8 @@ func resident(list []process) (sum int64) {
 	return sum
 }
 
-// proportional is the memory of processes, shared pages counted once. It takes longer
-// to find out.
+// proportional is the memory of processes, with shared pages divided among those that
+// share them. It takes longer than resident.
 func proportional(list []process) (sum int64) {
 	for _, p := range list {
 		pss, err := proportionalOf(p.pid)
@@ -203,8 +206,8 @@ func proportionalOf(pid int) (int64, error) {
 // ---- what a killed supervisor leaves ----
 
 // saveProcesses writes down what is below a supervisor, for an agent that finds it
-// dead. It is not worth a wait for the disk: after a crash of the machine there is
-// nothing to find.
+// dead. It does not wait for the disk: after a crash of the machine there are no
+// processes to find.
 func saveProcesses(dir string, list []process) {
 	var text strings.Builder
 	fmt.Fprintln(&text, bootID())
@@ -217,8 +220,8 @@ func saveProcesses(dir string, list []process) {
 	}
 }
 
-// bootID tells this run of the machine from others: numbers of processes, and their
-// times, begin again.
+// bootID identifies this run of the machine: process numbers and start times begin
+// again at each.
 var bootID = sync.OnceValue(func() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(bytes.TrimSpace(text))
@@ -243,8 +246,8 @@ func parseProcesses(b []byte, boot string) map[process]bool {
 	return known
 }
 
-// marked says whether a process, of this user, has a variable in the environment with
-// which it was started.
+// marked says whether a process of this user, or of root, was started with a variable
+// in its environment.
 func marked(pid int, variable []byte, uid int) bool {
 	var info syscall.Stat_t
 	if err := syscall.Stat("/proc/"+strconv.Itoa(pid), &info); err != nil || (int(info.Uid) != uid && info.Uid != 0) {
@@ -262,5 +265,5 @@ func marked(pid int, variable []byte, uid int) bool {
 	return false
 }
 
-// leftoverTime is how long an agent looks for what a killed supervisor left.
+// leftoverTime is how long an agent tries to kill what a killed supervisor left.
 const leftoverTime = 10 * time.Second

@@ -39,19 +39,19 @@ const (
 
 // The names in a task's folder.
 const (
-	taskName      = "task"      // what was asked for
-	stopName      = "stop"      // that the head wants it to end
-	begunName     = "begun"     // that a supervisor has begun
+	taskName      = "task"      // the start request
+	stopName      = "stop"      // present if the head wants it to end
+	begunName     = "begun"     // present once a supervisor has begun
 	endName       = "end"       // how it ended
 	roomName      = "end.room"  // room on the disk for the end
-	processesName = "processes" // what the supervisor last saw
+	processesName = "processes" // the processes that the supervisor last saw
 	socketName    = "socket"
 	logName       = "log"
 	partSuffix    = ".part" // a file that is being written
 	newPrefix     = ".new-" // a folder that is being written
 )
 
-// endRoom is more than any end has.
+// endRoom is larger than any encoded end.
 const endRoom = 64 << 10
 
 var (
@@ -59,7 +59,7 @@ var (
 	smallLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "no agent wrote it: remove it"}
 )
 
-// maxDamaged is how many damaged files are kept to be looked at.
+// maxDamaged is how many damaged files are kept for a person to look at.
 const maxDamaged = 64
 
 // spool is an agent's folder.
@@ -69,14 +69,14 @@ type spool struct {
 	log  *slog.Logger
 }
 
-// spoolWait is how long an agent waits for one that is ending, as when a node hands over
-// to the next.
+// spoolWait is how long an agent waits for another one to release the spool, as when a
+// node hands over to the next.
 const spoolWait = 30 * time.Second
 
 // openSpool opens and locks a spool, which it makes if there is none.
 func openSpool(ctx context.Context, dir string, log *slog.Logger) (*spool, error) {
 	s := &spool{dir: dir, log: log}
-	// Users reach their scripts, and nothing else.
+	// Users must reach their scripts, and nothing else.
 	outer := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
 		outer = 0o711
@@ -106,7 +106,7 @@ func openSpool(ctx context.Context, dir string, log *slog.Logger) (*spool, error
 	}
 }
 
-// makeOwn makes a folder, or checks that the one that is there is this user's alone.
+// makeOwn makes a folder, or checks that the existing one is this user's alone.
 func makeOwn(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return fmt.Errorf("making the spool: %w", err)
@@ -149,8 +149,8 @@ func (s *spool) script(id wire.Task) string { return filepath.Join(s.dir, script
 
 // ---- files ----
 
-// writeFile writes a file, whole or not at all: when it returns, the file is on the
-// disk.
+// writeFile writes a file, whole or not at all: it writes and syncs another one,
+// renames it, and syncs the folder. When it returns, the file is on the disk.
 func writeFile(dir, name string, text []byte) error {
 	part := filepath.Join(dir, name+partSuffix)
 	if err := writeSynced(part, text); err != nil {
@@ -195,14 +195,15 @@ func strictly(b []byte, v any) error {
 
 // ---- what is in a task's folder ----
 
-// taskFile is what was asked for.
+// taskFile is a start request, with what the agent decided about it.
 type taskFile struct {
 	// Start is the message, as it was sent.
 	Start []byte `json:"start"`
 	Cores []int  `json:"cores"`
-	// Pin says that the cores are real ones.
+	// Pin says that the cores are real, so that processes are pinned to them.
 	Pin bool `json:"pin"`
-	// Marker is what tells the task's processes from others.
+	// Marker is the random value of markerName by which the task's processes are
+	// recognised.
 	Marker string `json:"marker"`
 	// Cgroup is where the task's control group is made; "" is none.
 	Cgroup string `json:"cgroup,omitempty"`
@@ -296,8 +297,9 @@ func readEnd(dir string, id wire.Task) (*wire.End, error) {
 	return parseEnd(b, id)
 }
 
-// writeEnd writes how a task ended, into the room that was kept for it if there is no
-// other.
+// writeEnd writes how a task ended. It overwrites the file that keeps room for that and
+// renames it, so that it succeeds on a full disk; without that file it writes a new
+// one.
 func writeEnd(dir string, id wire.Task, end wire.End) error {
 	b, err := wire.Encode(nil, wire.Report{Task: id, State: wire.Ended, End: &end})
 	if err != nil {
@@ -318,8 +320,8 @@ func writeEnd(dir string, id wire.Task, end wire.End) error {
 	return syncFolder(dir)
 }
 
-// keepRoom keeps room on the disk for the end of a task: that must be written on a full
-// disk too.
+// keepRoom reserves room on the disk for the end of a task, which must be written even
+// when the disk is full.
 func keepRoom(dir string) error {
 	return os.WriteFile(filepath.Join(dir, roomName), make([]byte, endRoom), 0o600)
 }
@@ -347,8 +349,8 @@ func parseStop(b []byte, id wire.Task) (*wire.Stop, error) {
 	return &stop, nil
 }
 
-// writeBegun says that a supervisor begins to start processes. The name of the file is
-// all that counts.
+// writeBegun records that a supervisor is about to start processes. Only the existence
+// of the file counts.
 func writeBegun(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, begunName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -382,7 +384,7 @@ func (s *spool) addTask(f *taskFile) error {
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return err
 	}
-	// The folder itself is not waited for. Should the machine fail and the folder come
+	// The new folder itself is not synced. If the machine fails and the folder comes
 	// back without the file, the task counts as lost.
 	err = keepRoom(fresh)
 	if err == nil {
@@ -405,7 +407,8 @@ func (s *spool) addStop(m wire.Stop) error {
 	return writeFile(s.task(m.Task), stopName, b)
 }
 
-// forget removes a task. It is gone when its folder has another name.
+// forget removes a task. The rename makes that atomic: restore removes folders with the
+// other name.
 func (s *spool) forget(id wire.Task) error {
 	gone := filepath.Join(s.dir, tasksName, newPrefix+id.String())
 	_ = os.RemoveAll(gone)
@@ -437,7 +440,7 @@ func parsePast(b []byte) (p agentcore.Past, err error) {
 	if p.End == nil {
 		return p, nil
 	}
-	// As strict as a message.
+	// The end is checked as strictly as one in a message.
 	id := wire.Task{Job: 1, Attempt: 1}
 	message, err := wire.Encode(nil, wire.Report{Task: id, State: wire.Ended, End: p.End})
 	if err == nil {
@@ -446,7 +449,8 @@ func parsePast(b []byte) (p agentcore.Past, err error) {
 	return p, err
 }
 
-// loanFile is the name of a loan's file: grants may be called anything.
+// loanFile is the name of a loan's file: a hash, since a grant's name may have any
+// character.
 func loanFile(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
@@ -496,7 +500,7 @@ func parseLoan(b []byte) (*grant.Loan, error) {
 
 // ---- what the next agent finds ----
 
-// incarnation reads this spool's, and makes one for a new spool.
+// incarnation reads this spool's incarnation, and makes one for a new spool.
 func (s *spool) incarnation() (string, error) {
 	path := filepath.Join(s.dir, incarnationName)
 	text, err := smallLimit.ReadFile(path)
@@ -581,7 +585,7 @@ func (s *spool) restoreMarks(r *agentcore.Restored) {
 			continue
 		}
 		past, err := parsePast(b)
-		if err != nil { // that the task is over is what counts, and its name says so
+		if err != nil { // what matters is that the task is over, and the file's name alone says that
 			s.log.Warn("a mark in the spool is damaged: its task counts as over", "task", name, "error", err)
 			past = agentcore.Past{}
 		}
@@ -589,8 +593,8 @@ func (s *spool) restoreMarks(r *agentcore.Restored) {
 	}
 }
 
-// restoreTask reads a task's folder. One that is damaged has begun, for all that is
-// known, so it must not begin again: the task is lost.
+// restoreTask reads a task's folder. If it is damaged, the task may have begun and must
+// not begin again: it counts as lost.
 func (s *spool) restoreTask(id wire.Task, dir string) agentcore.Known {
 	k := agentcore.Known{Task: id, Begun: hasBegun(dir)}
 	f, err := readTask(dir)
@@ -612,7 +616,7 @@ func (s *spool) restoreTask(id wire.Task, dir string) agentcore.Known {
 	s.leftovers(dir, f)
 	if err := s.mark(id, agentcore.Past{End: k.End}); err != nil {
 		s.log.Warn("the spool cannot be written", "error", err)
-		return k // the next agent finds it as it is
+		return k // the folder stays, and the next agent finds it again
 	}
 	s.setAside(dir, err)
 	return k
@@ -629,7 +633,8 @@ func (s *spool) leftovers(dir string, f *taskFile) {
 	}
 }
 
-// lockHolder says which supervisor wrote its number into its lock.
+// lockHolder is the process number that a supervisor wrote into the lock that it holds;
+// 0 if the lock is free.
 func lockHolder(path string) (int, error) {
 	f, err := lockFile(path)
 	if err == nil {
@@ -662,7 +667,8 @@ func (s *spool) list(name string) []string {
 	return names
 }
 
-// setAside moves what is damaged to where a person can look at it.
+// setAside moves a damaged file or folder to where a person can look at it, or removes
+// it if there are maxDamaged already.
 func (s *spool) setAside(path string, why error) {
 	to := filepath.Join(s.dir, damagedName, filepath.Base(path)+"."+rand.Text()[:8])
 	s.log.Warn("what is damaged in the spool is moved aside", "what", path, "to", to, "error", why)

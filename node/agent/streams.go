@@ -18,7 +18,7 @@ import (
 	wire "muster/wire/agent"
 )
 
-// fileRate is how many bytes of a task's output are read a second.
+// fileRate is how many bytes of a task's output are read per second at most.
 const fileRate = 64 << 20
 
 // open serves a stream that the head asked for.
@@ -51,7 +51,8 @@ func (a *agent) open(ctx context.Context, e agentcore.Stream) {
 	})
 }
 
-// stream serves a stream. The error is for one of which nothing was sent.
+// stream serves a stream. It returns an error only if nothing was sent yet, so that the
+// caller can send the reason.
 func (a *agent) stream(ctx context.Context, conn net.Conn, o wire.Open) error {
 	switch {
 	case o.Exec != nil:
@@ -82,7 +83,7 @@ func (a *agent) streamStatus(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// streamExec joins the head and the task's supervisor, which runs the command.
+// streamExec connects the head with the task's supervisor, which runs the command.
 func (a *agent) streamExec(ctx context.Context, conn net.Conn, o wire.Open) error {
 	to, err := reach(ctx, a.spool.task(o.Task), o.Task)
 	if err != nil {
@@ -95,7 +96,7 @@ func (a *agent) streamExec(ctx context.Context, conn net.Conn, o wire.Open) erro
 	_ = to.SetWriteDeadline(time.Time{})
 	go func() {
 		_, _ = io.Copy(to, conn)
-		to.Close() // the head is gone: so is the command
+		to.Close() // the head has hung up: the supervisor then kills the command
 	}()
 	_, _ = io.Copy(conn, to)
 	return nil
@@ -107,8 +108,9 @@ const (
 	tryTime   = 5 * time.Millisecond
 )
 
-// reach connects to the supervisor of a task, which may only be about to begin: the
-// task on a job's first node runs commands on the others as soon as it has begun itself.
+// reach connects to the supervisor of a task, and waits for one that has not begun yet:
+// the task on a job's first node may run commands on the other nodes as soon as it has
+// begun itself.
 func reach(ctx context.Context, dir string, id wire.Task) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
@@ -131,7 +133,8 @@ func reach(ctx context.Context, dir string, id wire.Task) (net.Conn, error) {
 	}
 }
 
-// streamFile sends what a task has written, as its user may read it.
+// streamFile sends what a task has written. A process of the task's user reads it, so
+// that the user sees only what he may read.
 func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,7 +172,7 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
-	go func() { // a head that is gone says nothing more
+	go func() { // the head sends nothing here, so a read ends when it hangs up
 		_, _ = io.Copy(io.Discard, conn)
 		cancel()
 	}()
@@ -193,8 +196,8 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	return nil
 }
 
-// send sends bytes as frames, not faster than fileRate. It returns false if the head is
-// gone.
+// send sends bytes as frames, no faster than fileRate. It returns false if the head has
+// hung up.
 func send(to io.Writer, from io.Reader) bool {
 	buffer := make([]byte, wire.MaxFrame)
 	var frame []byte

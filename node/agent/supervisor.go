@@ -23,7 +23,7 @@ import (
 	"muster/wire/grant"
 )
 
-// Tools is what a supervisor is handed by whoever has it.
+// Tools is what the program hands to a supervisor that it runs.
 type Tools struct {
 	// ServeGrant serves a grant's devices to the programs of a user, until Close; local
 	// is the socket of the node's daemon. nil serves none.
@@ -39,7 +39,7 @@ type Served struct {
 }
 
 // supervisor runs the processes of one task. Its fields belong to the goroutine of run;
-// others post functions to it.
+// other goroutines send functions to inbox, which that goroutine calls.
 type supervisor struct {
 	dir   string
 	f     *taskFile
@@ -58,39 +58,39 @@ type supervisor struct {
 
 	children map[int]*child
 	ranks    []*child
-	holds    bool // it has no processes of its own
+	holds    bool // it starts no processes of its own, and only serves commands
 	begun    bool
-	over     bool // what runs is to be killed now
+	over     bool // all processes are to be killed now
 
 	suspended bool
 	cores     []int
-	left      time.Duration // of the time limit, at since
+	left      time.Duration // what was left of the time limit at since
 	since     time.Time
 	limit     *time.Timer
 
-	stopping *wire.Stop // why it ends before its processes do
+	stopping *wire.Stop // why the task is stopped; nil if it is not
 	killAt   time.Time
 	killer   *time.Timer
 
 	began  time.Time
-	exit   int // of the process that failed first
+	exit   int // exit and signal are those of the process that failed first
 	signal syscall.Signal
 	reason string
 	cpu    time.Duration
 	peak   int64
-	saved  string // what was last written of the processes below
+	saved  string // the list of processes that was last written
 
-	execs sync.WaitGroup // commands whose ends are to be told
+	execs sync.WaitGroup // commands whose outcome has not been sent yet
 }
 
 // child is a process that the supervisor started.
 type child struct {
 	pid    int
-	rank   int // -1 is none of the task's own processes
+	rank   int // -1 for a command; enters: it is not known yet whether it has become its program
 	enters bool
 	exited bool
 	status syscall.WaitStatus
-	gone   chan struct{} // closed when both are over
+	gone   chan struct{} // closed when it has exited and enters is false
 }
 
 const (
@@ -117,9 +117,9 @@ func Main(args []string, tools Tools) int {
 	return 2
 }
 
-// supervise begins a task, unless somebody has, and sees it to its end.
+// supervise begins a task, unless another supervisor has, and stays until its end.
 func supervise(dir string, tools Tools) error {
-	debug.SetGCPercent(20) // there may be one on every core, and it has little to do
+	debug.SetGCPercent(20) // saves memory: there may be a supervisor for every core, and each has little to do
 	lock, err := lockFile(filepath.Join(dir, lockName))
 	if err != nil {
 		return err
@@ -144,8 +144,8 @@ func supervise(dir string, tools Tools) error {
 		dir: dir, f: f, spec: &f.start.Spec, tools: tools, log: tools.Log.With("task", id), inbox: make(chan func(), 64), starts: make(chan *startRequest),
 		signals: make(chan os.Signal, 8), conns: map[*control]bool{}, children: map[int]*child{}, cores: f.Cores, left: f.start.Spec.Time,
 	}
-	// SIGHUP and SIGINT are caught so that they do nothing; to ignore them would be
-	// inherited by the job.
+	// SIGHUP and SIGINT are caught and do nothing. They are not ignored, because the job
+	// would inherit that.
 	signal.Notify(s.signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
 	listener, err := listenIn(dir, socketName)
 	if err != nil {
@@ -168,7 +168,8 @@ func inherited(fd uintptr) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// listenIn listens at a socket in a folder, whose path may be longer than a socket's.
+// listenIn listens at a socket in a folder. It goes by way of /proc/self/fd, since the
+// folder's path may be longer than a socket's path may be.
 func listenIn(dir, name string) (*net.UnixListener, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -183,7 +184,7 @@ func listenIn(dir, name string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// dialIn is the other side of listenIn.
+// dialIn connects to a socket that listenIn opened.
 func dialIn(dir, name string) (net.Conn, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -226,8 +227,7 @@ func (s *supervisor) run() error {
 	return s.finish()
 }
 
-// How often memory is looked at where no control group counts it, with a limit and
-// without.
+// How often memory is measured where no control group counts it, with a limit and without.
 const limitTime, lookTime = 250 * time.Millisecond, time.Second
 
 func (s *supervisor) signalled(sig os.Signal) {
@@ -239,7 +239,7 @@ func (s *supervisor) signalled(sig os.Signal) {
 	}
 }
 
-// isOver says whether what is left is to be killed.
+// isOver says whether the task is over, so that all that is left is to be killed.
 func (s *supervisor) isOver() bool {
 	switch {
 	case s.over:
@@ -274,6 +274,7 @@ func (s *supervisor) begin() (err error) {
 	if err := writeBegun(s.dir); err != nil {
 		return fmt.Errorf("writing down that it begins: %w", err)
 	}
+	// From here on the task counts as begun, and no other supervisor may start it.
 	s.begun, s.began = true, time.Now()
 	s.startClock()
 	s.tellAll()
@@ -298,7 +299,7 @@ func remoteShell() string {
 	return shell
 }
 
-// writeScript puts the job's script where its user can read it, and nobody else.
+// writeScript writes the job's script where its user can read it, and no other.
 func (s *supervisor) writeScript() error {
 	if s.spec.Script == "" || s.f.start.Task.Part != 0 {
 		return nil
@@ -318,7 +319,7 @@ func (s *supervisor) writeScript() error {
 	return errors.Join(err, f.Close())
 }
 
-// makeGroup makes the task's control group. It goes without where that fails.
+// makeGroup makes the task's control group. If that fails, the task goes without.
 func (s *supervisor) makeGroup() {
 	if s.f.Cgroup == "" {
 		return
@@ -331,7 +332,7 @@ func (s *supervisor) makeGroup() {
 	s.cg = g
 }
 
-// pinned are the cores on which the processes stay.
+// pinned lists the cores on which the processes must stay; nil if they may run anywhere.
 func (s *supervisor) pinned() []int {
 	if !s.f.Pin {
 		return nil
@@ -365,8 +366,9 @@ func (s *supervisor) serveGrant() error {
 
 // ---- processes ----
 
-// startRequest is for the thread that starts processes. The system kills a process with
-// the thread that started it (Pdeathsig), so that thread must never end.
+// startRequest is a request to the thread that starts processes. With Pdeathsig the system
+// kills a process when the thread that started it ends, so all are started by one thread
+// that never ends (startAll).
 type startRequest struct {
 	entry entry
 	std   [3]*os.File
@@ -414,7 +416,7 @@ func (s *supervisor) fork(r *startRequest) (int, *os.File, error) {
 		result.Close()
 		return 0, nil, fmt.Errorf("starting a process: %w", err)
 	}
-	go func() { // an environment may be larger than a pipe
+	go func() { // in a goroutine: the entry may be larger than a pipe's buffer
 		defer entryOut.Close()
 		if text, err := json.Marshal(r.entry); err == nil {
 			_, _ = entryOut.Write(text)
@@ -423,8 +425,8 @@ func (s *supervisor) fork(r *startRequest) (int, *os.File, error) {
 	return pid, result, nil
 }
 
-// start starts a process, and says later what came of it: enters is nil if it has
-// become its program.
+// start starts a process. Later it calls entered, in the goroutine of run, with nil if the
+// process has become its program and the failure otherwise.
 func (s *supervisor) start(rank int, e entry, std [3]*os.File, entered func(*failure)) (*child, error) {
 	e.Parent = os.Getpid()
 	if s.cg == nil || !s.cg.cpuset {
@@ -449,7 +451,8 @@ func (s *supervisor) start(rank int, e entry, std [3]*os.File, entered func(*fai
 	return c, nil
 }
 
-// readResult reads what a process said before it became a program: nothing, if it has.
+// readResult reads the failure of a process that did not become its program; nil if it
+// did.
 func readResult(result *os.File) *failure {
 	defer result.Close()
 	text, err := io.ReadAll(io.LimitReader(result, 64<<10))
@@ -478,7 +481,8 @@ func (s *supervisor) startRank(rank int) error {
 		Directory: s.spec.Directory, Arguments: arguments, Environment: rankEnvironment(s.env, s.spec, rank),
 		Files: &entryFiles{
 			Input: s.spec.Input, Output: s.spec.Output, Error: s.spec.Error,
-			// Others of the job have the same file: it is emptied once, before they begin.
+			// All processes of the job may share the file: the first one empties it,
+			// before the others begin.
 			Truncate: !s.spec.Append && rank == 0 && s.f.start.Task.Part == 0,
 		},
 	}
@@ -490,8 +494,8 @@ func (s *supervisor) startRank(rank int) error {
 	return nil
 }
 
-// entered takes note of what came of a start. When the first process has opened the
-// files, the others follow.
+// entered notes whether a process has become its program. When the first one has opened
+// the files, the others are started.
 func (s *supervisor) entered(rank int, f *failure) {
 	switch {
 	case f != nil && f.Exit == 0:
@@ -511,8 +515,8 @@ func (s *supervisor) entered(rank int, f *failure) {
 	}
 }
 
-// reap takes note of all processes that have ended. It returns false if there is none
-// left that could.
+// reap collects all processes that have ended, orphaned descendants included. It returns
+// false if no child is left.
 func (s *supervisor) reap() bool {
 	for {
 		var status syscall.WaitStatus
@@ -535,8 +539,8 @@ func (s *supervisor) reap() bool {
 	}
 }
 
-// settle is for a process that has ended, and of which it is known whether it became
-// its program.
+// settle finishes with a process once it has exited and it is known whether it became its
+// program, in whichever order these come.
 func (s *supervisor) settle(c *child) {
 	if !c.exited || c.enters {
 		return
@@ -578,10 +582,11 @@ func (s *supervisor) signalAll(sig syscall.Signal) {
 	}
 }
 
-// look looks at the memory that the processes have, and writes down which they are.
+// look enforces the memory limit and writes down which processes there are, where no
+// control group does that.
 func (s *supervisor) look() {
 	if s.cg != nil && s.cg.memory {
-		return // the system counts, and kills
+		return // the control group counts memory and enforces the limit
 	}
 	list := s.members()
 	if text := fmt.Sprint(list); s.cg == nil && text != s.saved {
@@ -590,7 +595,7 @@ func (s *supervisor) look() {
 	}
 	sum := resident(list)
 	limit := s.spec.Memory
-	if limit > 0 && sum > limit { // perhaps much of it is shared
+	if limit > 0 && sum > limit { // resident counts shared pages several times, so count more exactly
 		sum = proportional(list)
 	}
 	s.peak = max(s.peak, sum)
@@ -614,8 +619,8 @@ func (s *supervisor) obey(o agentcore.Order) {
 	}
 }
 
-// stop tells the processes to end, and kills them when the time for that is over. The
-// first cause is the one that counts, and the earliest time.
+// stop tells the processes to end, and has them killed when the grace period is over. If
+// it is called again, the first cause and the earliest deadline count.
 func (s *supervisor) stop(m wire.Stop) {
 	first := s.stopping == nil
 	if first {
@@ -657,7 +662,7 @@ func (s *supervisor) suspend() {
 	s.tellAll()
 }
 
-// stopMembers stops the processes, those included that they start meanwhile.
+// stopMembers stops all processes, including those that they start meanwhile.
 func (s *supervisor) stopMembers() {
 	stopped := map[process]bool{}
 	for fresh := true; fresh; {
@@ -682,7 +687,7 @@ func (s *supervisor) resume(cores []int) {
 	s.tellAll()
 }
 
-// letGo lets processes go on that were suspended.
+// letGo lets suspended processes go on.
 func (s *supervisor) letGo() {
 	if s.cg != nil {
 		_ = s.cg.freeze(false)
@@ -712,7 +717,8 @@ func (s *supervisor) moveMembers() {
 	}
 }
 
-// startClock lets the time limit run: while a task is suspended it does not.
+// startClock starts the clock of the time limit, which does not run while a task is
+// suspended.
 func (s *supervisor) startClock() {
 	s.since = time.Now()
 	if s.spec.Time > 0 {
@@ -734,8 +740,9 @@ func (s *supervisor) stopClock() {
 
 // ---- the end ----
 
-// killAll kills the task's processes until there are none. Whoever was started by them,
-// whatever it has done to get away, is a child of the supervisor at last.
+// killAll kills the task's processes until there are none. Every process that they
+// started, even a daemonized one, becomes a child of the supervisor in the end, since it
+// is a subreaper.
 func (s *supervisor) killAll() {
 	s.over = true
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -756,7 +763,8 @@ func (s *supervisor) killAll() {
 	}
 }
 
-// finish writes down how the task ended, and tells it.
+// finish writes down how the task ended, and tells agents. It retries writing for ever:
+// without an end the task would count as lost.
 func (s *supervisor) finish() error {
 	for len(s.inbox) > 0 {
 		(<-s.inbox)()
@@ -816,7 +824,7 @@ func (s *supervisor) ending() wire.End {
 		end.Reason = s.stopping.Reason
 	}
 	if end.Cause == wire.NotBegun {
-		end.Exit, end.Signal = 0, 0 // those of Muster's own process
+		end.Exit, end.Signal = 0, 0 // they are those of Muster's own process, not of the job's
 	}
 	end.Reason = speakable(end.Reason)
 	return end
@@ -824,7 +832,8 @@ func (s *supervisor) ending() wire.End {
 
 func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
 
-// speakable is a reason as a message may have it.
+// speakable makes a reason fit for a message: valid UTF-8 without zero bytes, and not too
+// long.
 func speakable(reason string) string {
 	reason = strings.ReplaceAll(strings.ToValidUTF8(reason, "?"), "\x00", "?")
 	if len(reason) > wire.MaxReason {

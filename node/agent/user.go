@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// account is whose processes a task has.
+// account is the user whose processes a task has.
 type account struct {
 	name, home, shell string
 	uid               int
-	// credential is nil if the supervisor is that user already.
+	// credential is nil if the supervisor already runs as that user.
 	credential *syscall.Credential
 }
 
@@ -49,8 +49,8 @@ func findAccount(name string) (*account, error) {
 	return a, nil
 }
 
-// Credential is as whom processes of a user are started on this node: nil as the user of this
-// process, who is the same.
+// Credential is what processes of a user are started with on this node; nil if this process
+// already runs as that user.
 func Credential(name string) (*syscall.Credential, error) {
 	a, err := findAccount(name)
 	if err != nil {

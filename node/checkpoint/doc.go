@@ -22,13 +22,13 @@
 //	6 data         a piece of the data arena at an offset
 //	7 end          once, the last: at is the number of records before it, size is 0
 //
-// Pieces of a kind are in the order of their places and do not overlap; a piece has
-// from 1 to MaxPiece bytes. What no piece tells is zero, and the writer leaves out
-// what is zero, in blocks of 64 KiB: memory that was never written costs nothing.
+// Pieces of a kind are in the order of their places and do not overlap; a piece has from 1
+// to MaxPiece bytes. Memory that no piece covers is zero. The writer leaves out zeros in
+// blocks of 64 KiB, so memory that was never written takes no room.
 //
-// A reader refuses everything else (ErrFile). It believes no size before it has seen
-// that the file is so long, and reads a file twice: first all of it, to see whether it
-// is whole, and only then for its contents.
+// A reader refuses everything else (ErrFile). It trusts no size before it knows that the
+// file is that long, and it reads a file twice: first all of it, to see whether it is whole,
+// and only then for its contents.
 //
 // The library in C writes and reads the same (shim/checkpoint.c), for programs that
 // save themselves; its files have no core.
@@ -36,7 +36,7 @@
 // # Folders
 //
 // A checkpoint that muster checkpoint takes is a folder with a manifest, checkpoint.json,
-// which names the files of clients and, for a whole program, the folder with CRIU's
-// images. The manifest is written last, and renamed into its place: the folder has the
-// old checkpoint or the new one, whatever happens meanwhile.
+// which names the files of clients and, for a whole program, the folder with CRIU's images.
+// The manifest is written last, and renamed into its place: at any moment the folder has
+// either the old checkpoint or the new one, even after a crash.
 package checkpoint

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ManifestName is the file that makes a checkpoint of a folder.
+// ManifestName is the file that makes a folder a checkpoint.
 const ManifestName = "checkpoint.json"
 
 // What a folder is a checkpoint of.
@@ -42,14 +42,14 @@ type Client struct {
 	UID     uint32 `json:"uid"`
 	Name    string `json:"program"`
 	Virtual int    `json:"virtual_device"`
-	Memory  uint64 `json:"memory"` // how much of it the program sees
-	// How the program's processes know the connection and the shared memory; only of
-	// programs.
+	Memory  uint64 `json:"memory"` // how much device memory the program sees
+	// By what the program's processes know the connection and the shared memory; only if
+	// the checkpoint is of a program.
 	Socket uint64 `json:"socket,omitempty"` // the number of its inode
-	Ring   string `json:"ring,omitempty"`   // the names of the files without a folder
+	Ring   string `json:"ring,omitempty"`   // the names of the memory files, which are in no folder
 	Arena  string `json:"arena,omitempty"`
 	// Shown are the attributes of devices that the program counts on, by CUDA's numbers;
-	// only of programs.
+	// only if the checkpoint is of a program.
 	Shown map[int]int `json:"shown,omitempty"`
 }
 
@@ -58,8 +58,8 @@ type Program struct {
 	Images  string   `json:"images"` // the folder with CRIU's images, in this folder
 	Root    int      `json:"root"`   // the process that the others descend from
 	Pids    []int    `json:"pids"`
-	Stdio   []string `json:"stdio"`             // what the root's descriptors 0 to 2 are to the system
-	Sockets []uint64 `json:"sockets,omitempty"` // connections to the node that are no clients'
+	Stdio   []string `json:"stdio"`             // the targets of the root's descriptors 0 to 2, as /proc shows them
+	Sockets []uint64 `json:"sockets,omitempty"` // connections to the node that belong to no client
 	Options []string `json:"options,omitempty"` // for CRIU, at the restore as at the dump
 }
 
@@ -130,7 +130,7 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// files are the names of all that the manifest stands for.
+// files lists the names of all files and folders that the manifest refers to.
 func (m *Manifest) files() (names []string) {
 	for _, c := range m.Clients {
 		names = append(names, c.File)
@@ -141,18 +141,19 @@ func (m *Manifest) files() (names []string) {
 	return names
 }
 
-// Draft is a checkpoint that is being written into a folder, beside an older one that
-// may be there.
+// Draft is a checkpoint that is being written into a folder, beside an older one if
+// there is one.
 type Draft struct {
 	Manifest Manifest
 	dir      string
 	lock     *os.File
 	suffix   string
-	mine     []string // made so far
+	mine     []string // files and folders made so far
 }
 
-// Begin begins a checkpoint in a folder, which is made if it is not there. A folder
-// with other things in it is refused: old checkpoints are removed.
+// Begin begins a checkpoint in a folder, which is made if it is not there. A folder with
+// anything else in it is refused, because Commit removes what is left of old
+// checkpoints.
 func Begin(dir, kind string, taken time.Time) (*Draft, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder for the checkpoint: %w", err)
@@ -174,8 +175,8 @@ func Begin(dir, kind string, taken time.Time) (*Draft, error) {
 	return &Draft{Manifest: Manifest{Version: Version, Kind: kind, Taken: taken}, dir: dir, lock: lock, suffix: rand.Text()[:8]}, nil
 }
 
-// Lock keeps others from writing to a folder until the file is closed; alone, also
-// from reading it.
+// Lock keeps other processes from writing to a folder until the returned file is closed;
+// with alone, also from reading it.
 func Lock(dir string, alone bool) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -195,7 +196,7 @@ func Lock(dir string, alone bool) (*os.File, error) {
 	return f, nil
 }
 
-// isOurs says whether something in a folder is of a checkpoint.
+// isOurs says whether a name in a folder is one that checkpoints use.
 func isOurs(name string) bool {
 	return name == ManifestName || strings.HasPrefix(name, "client-") || strings.HasPrefix(name, "images-") || strings.HasPrefix(name, "new-")
 }
@@ -220,8 +221,9 @@ func (d *Draft) Images() (name, path string, err error) {
 	return name, path, err
 }
 
-// Commit makes the draft the folder's checkpoint. Only now the older one is removed.
-// After an error the draft is dropped.
+// Commit makes the draft the folder's checkpoint. All files are synced before the
+// manifest is renamed into place, and only then is the older checkpoint removed. After
+// an error the draft is dropped.
 func (d *Draft) Commit() error {
 	defer d.lock.Close()
 	err := d.commit()
@@ -265,7 +267,7 @@ func (d *Draft) tidy() {
 	entries, _ := os.ReadDir(d.dir)
 	for _, e := range entries {
 		if isOurs(e.Name()) && !slices.Contains(keep, e.Name()) {
-			_ = os.RemoveAll(filepath.Join(d.dir, e.Name())) // the next one tries again
+			_ = os.RemoveAll(filepath.Join(d.dir, e.Name())) // ignored: the next Commit tries again
 		}
 	}
 }
@@ -288,8 +290,8 @@ func writeAll(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncFile has the disk keep what was written to a file or, if it is a folder, to the
-// files in it.
+// syncFile flushes a file to the disk or, if it is a folder, the folder and the files in
+// it.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"muster/vmm"
 )
 
-// Version is what this package writes, and the only one that it reads.
+// Version is the version that this package writes, and the only one that it reads.
 const Version = 1
 
 const (
@@ -22,9 +22,9 @@ const (
 	MaxPiece = 2 << 20
 
 	maxAbout       = 2 << 20
-	maxCore        = 8 << 30 // images and messages of a client are bounded, too
+	maxCore        = 8 << 30 // enough, as a client's images and messages are bounded too
 	maxAllocations = 1 << 24
-	block          = 64 << 10 // what is zero is left out in such blocks
+	block          = 64 << 10 // the unit in which zeros are left out
 )
 
 // Kind says what a record holds.
@@ -48,19 +48,19 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// ErrFile is wrapped by the errors about files that are damaged or none of Muster's.
+// ErrFile is wrapped by errors about files that are damaged or not Muster's.
 var ErrFile = errors.New("not a checkpoint that can be used")
 
 // About is what a file says of itself.
 type About struct {
 	Taken   time.Time `json:"taken"`
 	Program string    `json:"program,omitempty"`
-	// Identity is the client's, which no other client has.
+	// Identity is unique to the client.
 	Identity string `json:"identity,omitempty"`
 	// Arena is where the client's device memory may lie.
 	ArenaBase uint64 `json:"arena_base"`
 	ArenaSize uint64 `json:"arena_size"`
-	// Shared is what else is known of a client that was saved as a whole; nil for
+	// Shared is what else is known of a client that was saved with its program; nil for
 	// one that was not.
 	Shared *Shared `json:"shared,omitempty"`
 }
@@ -69,16 +69,16 @@ type About struct {
 type Shared struct {
 	RingSize  uint64 `json:"ring_size"` // of all of the ring's memory
 	ArenaSize uint64 `json:"arena_size"`
-	Head      uint64 `json:"head"` // messages before it were read
-	Seq       uint32 `json:"seq"`  // of the next one
+	Head      uint64 `json:"head"` // position in the ring: messages before it were read
+	Seq       uint32 `json:"seq"`  // sequence number of the next message
 	Printed   []byte `json:"printed,omitempty"`
-	Turns     []int  `json:"turns,omitempty"` // bytes of it, in turns for standard output and standard error
-	// Asked are the messages with which the program waits for functions to call, by the
-	// slots of their answers.
+	Turns     []int  `json:"turns,omitempty"` // how Printed is divided: numbers of bytes, alternately for standard output and standard error
+	// Asked are the calls in which the program waits for functions that it is to run,
+	// by their reply slots.
 	Asked map[int]uint32 `json:"asked,omitempty"`
 }
 
-// record is what stands before the bytes.
+// record is the header before a record's bytes.
 type record struct {
 	kind     Kind
 	check    uint32
@@ -116,7 +116,7 @@ func putRanges(ranges []vmm.Range) []byte {
 	return b
 }
 
-// getRanges reads ranges that must be in order and lie in an arena.
+// getRanges reads ranges, which must be in order and lie in the arena.
 func getRanges(b []byte, arena vmm.Range) ([]vmm.Range, error) {
 	if len(b)%16 != 0 || len(b)/16 > maxAllocations {
 		return nil, fmt.Errorf("%d bytes of allocations", len(b))

@@ -18,15 +18,15 @@ type File struct {
 	About       About
 	Core        []byte // nil if it has none
 	Allocations []vmm.Range
-	Written     []vmm.Range     // of device memory: what pieces tell of, neighbours in one
-	Bytes       map[Kind]uint64 // in pieces, by kind
+	Written     []vmm.Range     // the device memory that pieces cover, adjacent ones joined
+	Bytes       map[Kind]uint64 // bytes in pieces, by kind
 
 	from io.ReaderAt
 	size int64
 }
 
-// Open reads all of a file of a size and checks it. What is refused is ErrFile; other
-// errors are those of reading.
+// Open reads a whole file of the given size and checks it. A refusal is an ErrFile;
+// other errors come from reading.
 func Open(from io.ReaderAt, size int64) (*File, error) {
 	f := &File{from: from, size: size, Bytes: map[Kind]uint64{}}
 	err := f.scan(func(number uint64, r record, data []byte) error {
@@ -58,7 +58,7 @@ func ReadAbout(from io.ReaderAt) (About, error) {
 	return f.About, nil
 }
 
-// take notes what a record says.
+// take records what a record says.
 func (f *File) take(r record, data []byte) (err error) {
 	switch r.kind {
 	case about:
@@ -75,7 +75,7 @@ func (f *File) take(r record, data []byte) (err error) {
 	return err
 }
 
-// note remembers where a piece of device memory lies.
+// note records where a piece of device memory lies.
 func (f *File) note(r record) {
 	n := len(f.Written) - 1
 	switch {
@@ -108,7 +108,7 @@ func (f *File) about(data []byte) error {
 	return nil
 }
 
-// place checks where a piece lies.
+// place checks that a piece lies where the file says that there is memory.
 func (f *File) place(r record) error {
 	switch shared := f.About.Shared; {
 	case r.kind == Memory:
@@ -152,11 +152,11 @@ type scanner struct {
 	rest    int64 // bytes of the file that were not read
 	records uint64
 	last    Kind
-	end     uint64 // of the last piece of that kind
+	end     uint64 // where the last piece of that kind ended
 	buffer  []byte
 }
 
-// scan hands all records but the last to visit, after checking each by itself.
+// scan checks each record by itself and hands all but the last to visit.
 func (f *File) scan(visit func(number uint64, r record, data []byte) error) error {
 	s := &scanner{in: bufio.NewReaderSize(io.NewSectionReader(f.from, 0, f.size), 256<<10), rest: f.size}
 	if err := s.begin(); err != nil {
@@ -229,8 +229,8 @@ func (s *scanner) next() (record, []byte, error) {
 	return r, data, nil
 }
 
-// room is where a record's bytes go: the visitor may keep those of records that are
-// there once.
+// room is where a record's bytes go. Records that occur once get memory of their own,
+// because the visitor keeps it; pieces share a buffer.
 func (s *scanner) room(r record) []byte {
 	if r.kind < Memory {
 		return make([]byte, r.size)
@@ -241,10 +241,10 @@ func (s *scanner) room(r record) []byte {
 	return s.buffer[:r.size]
 }
 
-// sizeLimits is how long records may be that are there once.
+// sizeLimits bounds the sizes of records that occur once.
 var sizeLimits = map[Kind]uint64{about: maxAbout, core: maxCore, allocations: 16 * maxAllocations}
 
-// check says what is wrong with a record, before its bytes are read.
+// check says what is wrong with a record's header, before its bytes are read.
 func (s *scanner) check(r record) error {
 	single := r.kind < Memory
 	switch {

@@ -11,15 +11,15 @@ import (
 	"muster/vmm"
 )
 
-// Writer writes a checkpoint. Its methods are called in the order of the kinds; after
-// the first error nothing more is written, and End returns it.
+// Writer writes a checkpoint. Its methods must be called in the order of the kinds.
+// After the first error nothing more is written, and End returns that error.
 type Writer struct {
 	to      io.Writer
 	err     error
 	records uint64
 	bytes   uint64
 	last    Kind
-	end     uint64 // of the last piece of that kind
+	end     uint64 // where the last piece of that kind ended
 	head    [recordSize]byte
 }
 
@@ -72,8 +72,8 @@ func (w *Writer) Allocations(all []vmm.Range) { w.record(allocations, 0, putRang
 
 var zeros [block]byte
 
-// Piece adds memory of a kind, without what is zero in it. It may be of any size;
-// pieces are told in the order of their places.
+// Piece adds memory of a kind, without the zeros in it. It may be of any size; calls
+// must be in the order of places.
 func (w *Writer) Piece(k Kind, at uint64, data []byte) {
 	for len(data) > 0 && w.err == nil {
 		skip := 0
@@ -103,7 +103,7 @@ func (w *Writer) Bytes() uint64 { return w.bytes }
 // Err is the first error so far.
 func (w *Writer) Err() error { return w.err }
 
-// End ends the checkpoint, and says what went wrong.
+// End ends the checkpoint, and returns the first error.
 func (w *Writer) End() error {
 	if w.err == nil && w.last < allocations {
 		return errors.New("a checkpoint without its allocations")

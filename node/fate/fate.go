@@ -1,12 +1,12 @@
 // Package fate decides what becomes of clients that share a fate.
 //
 // Under MPS the kernels of several processes run on a GPU at the same time. When a kernel of
-// one of them faults, the contexts of all are over, and all read the same error: nobody can
-// tell from it who caused it. A process with a context of its own faults alone. So each client
-// whose context ended with a fault that may be another's is rebuilt apart, with a context of
-// its own, and what it had in flight runs again there. The one that faults once more is the
-// one that caused it, is told, and stays apart. The others have come as far as they were
-// before, know of nothing, and after a while go back to share the GPU.
+// one of them faults, the contexts of all end, and all see the same error, which does not say
+// which one caused it. A process with a context of its own faults alone. So each client whose
+// context ended with a fault that may be another's is rebuilt apart, with a context of its
+// own, and what it had in flight runs again there. The client that faults again caused the
+// fault: its program is told, and it stays apart. The others get back to where they were,
+// their programs notice nothing, and after a while they go back to share the GPU.
 //
 //	         Fault                 Proven                Due
 //	Shared --------->  Suspect  ------------>  Cleared --------->  Shared
@@ -15,8 +15,8 @@
 //	                      v                       v
 //	                    Apart                   Apart
 //
-// Suspects need not wait for each other: a context of its own is all that a trial takes, so
-// that a client whose kernels never end keeps nobody else waiting.
+// Suspects need not wait for each other: a context of its own is all that a trial takes, so a
+// client whose kernels never end does not hold up the others.
 //
 // A client that goes back and is a suspect again soon stays apart for twice as long as the
 // last time. So the number of rebuilds is bounded by the logarithm of the time, whatever its
@@ -38,15 +38,15 @@ type State string
 
 // The states of a client.
 const (
-	Apart   State = "apart"   // it has a context of its own for good: it has faulted, or nobody serves it otherwise
+	Apart   State = "apart"   // it has a context of its own for good: it has faulted, or MPS cannot serve it
 	Shared  State = "shared"  // it shares the fate of others
 	Suspect State = "suspect" // it is apart until what it had in flight has run again
-	Cleared State = "cleared" // that has ended well, and the client goes back at a time
+	Cleared State = "cleared" // that has ended well, and the client goes back when it is due
 )
 
 const (
-	// firstRest is how long a client stays apart that was cleared, and longestRest the most
-	// that it grows to.
+	// firstRest is how long a cleared client stays apart the first time, and longestRest the
+	// most that this grows to.
 	firstRest, longestRest = time.Second, 5 * time.Minute
 	// forgets is after how long without suspicion a client counts as new.
 	forgets = 30 * time.Minute
@@ -57,17 +57,17 @@ type Book struct{ clients map[Client]*entry }
 
 type entry struct {
 	state State
-	times int           // that it became a suspect without having been forgotten
-	last  time.Duration // when that was the last time
+	times int           // how often it became a suspect, since it last counted as new
+	last  time.Duration // when it last became a suspect
 	due   time.Duration // when it goes back, if it is cleared
-	asked int           // how often it was asked to
+	asked int           // how often it was asked to go back
 }
 
 // NewBook returns a book without clients.
 func NewBook() *Book { return &Book{clients: map[Client]*entry{}} }
 
-// Join makes a client known. One of which an earlier daemon did not learn whether it is a
-// suspect rightly counts as cleared: what it had in flight is long over.
+// Join makes a client known. A suspect of an earlier daemon counts as cleared: what it had in
+// flight has ended long ago.
 func (b *Book) Join(now time.Duration, c Client, s State) {
 	e := &entry{state: s}
 	if s == Suspect || s == Cleared {
@@ -99,7 +99,7 @@ func (b *Book) Fault(now time.Duration, c Client) bool {
 	return true
 }
 
-// suspect counts one more time.
+// suspect counts that the client became a suspect once more.
 func (e *entry) suspect(now time.Duration) {
 	if e.times > 0 && now-e.last > forgets {
 		e.times = 0
@@ -119,15 +119,16 @@ func doubled(n int) time.Duration {
 	return min(rest, longestRest)
 }
 
-// Proven notes that what a suspect had in flight has ended. A fault that it ended with is told
-// by Guilty, before or after this.
+// Proven notes that what a suspect had in flight has ended. If it ended with a fault, Guilty
+// is called too, before or after this.
 func (b *Book) Proven(now time.Duration, c Client) {
 	if e := b.clients[c]; e != nil && e.state == Suspect {
 		e.state, e.due = Cleared, now+e.rest()
 	}
 }
 
-// Guilty notes that a client faulted by itself. It returns true if that makes a difference.
+// Guilty notes that a client faulted in a context of its own. It returns true if that changes
+// its state.
 func (b *Book) Guilty(c Client) bool {
 	e := b.clients[c]
 	if e == nil || e.state != Suspect && e.state != Cleared {
@@ -150,7 +151,8 @@ func (b *Book) Serve(c Client) bool {
 	return e.state == Shared
 }
 
-// Refused notes that a client that was to share could not, as when too many do.
+// Refused notes that a client that was to share could not, for example because MPS serves too
+// many.
 func (b *Book) Refused(now time.Duration, c Client) {
 	if e := b.clients[c]; e != nil && e.state == Shared {
 		e.suspect(now)

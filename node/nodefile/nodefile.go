@@ -1,8 +1,8 @@
 // Package nodefile reads the configuration of a node: a strict YAML file, and
 // the short form of a list of devices that a command line takes.
 //
-// What is wrong is named with file, line, column and remedy. It knows nothing
-// of how a node works, and asks the machine nothing.
+// What is wrong is named with file, line, column and remedy. The package knows nothing of
+// how a node works, and does not look at the machine.
 package nodefile
 
 import (
@@ -24,15 +24,15 @@ import (
 	"muster/wire/control"
 )
 
-// fileLimit is more than any configuration has: one with 100,000 users fits.
+// fileLimit is larger than any real configuration: one with 100,000 users fits.
 var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it the configuration of a node?"}
 
-// AllCUDA, as the Index of a device of kind cuda, stands for all that the
-// driver has.
+// AllCUDA, as the Index of a device of kind cuda, stands for all devices that the driver
+// has.
 const AllCUDA = -1
 
-// ReadFile reads the file into a configuration; what it does not name is left
-// as it is.
+// ReadFile reads the file into a configuration. Settings that the file does not name keep
+// their values.
 func ReadFile(path string, into *node.Config) error {
 	text, err := fileLimit.ReadFile(path)
 	if err != nil {
@@ -156,7 +156,7 @@ func (d *decoder) peers(n strictyaml.Node, o *node.Offload) error {
 	return nil
 }
 
-// peersOfHead has the cluster's head tell of other nodes.
+// peersOfHead is the word for the nodes that the cluster's head names.
 const peersOfHead = "head"
 
 // Peers reads the short form of a list of nodes: n2,n3:9421; or head.
@@ -213,7 +213,7 @@ func OnOff(text string) (bool, error) {
 	return false, errors.New("give on or off")
 }
 
-// maxConnections is more than a process has descriptors for.
+// maxConnections is more than a process can have descriptors.
 const maxConnections = 1 << 20
 
 func (d *decoder) connections(n strictyaml.Node, c *node.Connections) error {
@@ -310,7 +310,7 @@ func Migrate(s string) (bool, error) {
 	return s == "auto", nil
 }
 
-// parseShort reads times as short as a node deals with.
+// parseShort reads a short time, as nodes use them.
 func parseShort(s string) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil
@@ -468,8 +468,8 @@ func checkNames(found []node.Device, count int, before []node.Device) error {
 	return nil
 }
 
-// parseFaults reads the name of a file with rules for tests. Workers look for it
-// from wherever they are, so it must be absolute.
+// parseFaults reads the name of a file with rules for tests. It must be absolute, because
+// workers have another working directory.
 func parseFaults(s string) (string, error) {
 	if !filepath.IsAbs(s) {
 		return "", fmt.Errorf("must be the absolute path of a file with rules, not %q", s)
@@ -477,7 +477,7 @@ func parseFaults(s string) (string, error) {
 	return s, nil
 }
 
-// number tells software devices apart that are otherwise alike.
+// number gives a software device an index, to tell it from others that are described alike.
 func number(one node.Device, before []node.Device) node.Device {
 	if one.Kind == "soft" {
 		one.Index = 0
@@ -509,7 +509,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 	return one, err
 }
 
-// parseEngine reads the name of what runs kernels.
+// parseEngine reads the name of the engine that runs kernels.
 func parseEngine(s string) (string, error) {
 	if !slices.Contains(control.Engines, s) {
 		return "", fmt.Errorf("must be one of %s, not %q", strings.Join(control.Engines, ", "), s)
@@ -517,8 +517,8 @@ func parseEngine(s string) (string, error) {
 	return s, nil
 }
 
-// softDevice is a software GPU of which nothing was said. Workers is the
-// caller's to know: as many as the machine has processors.
+// softDevice is a software GPU with default settings. The caller sets Workers, to the
+// number of the machine's processors.
 func softDevice() node.Device {
 	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: node.UnnamedDevice, Speed: 1}}
 }
@@ -638,7 +638,8 @@ func parseWindow(s string) (time.Duration, error) {
 	return t, err
 }
 
-// Quantum reads how long a busy program keeps what others wait for: a time, or off.
+// Quantum reads how long a busy program keeps a device that others wait for: a time, or
+// off.
 func Quantum(s string) (time.Duration, error) {
 	if s == "off" || s == "0" {
 		return 0, nil
@@ -736,7 +737,7 @@ func softWord(text string) ([]node.Device, error) {
 			}
 		case "count":
 			count, err = parseCount(value, 16)
-		case "faults": // for tests, and not in the list below
+		case "faults": // for tests, and so not named in the list below
 			if one.Faults, err = parseFaults(value); err != nil {
 				err = fmt.Errorf("faults %w", err)
 			}

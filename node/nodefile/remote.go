@@ -36,7 +36,7 @@ func (d *decoder) remote(n strictyaml.Node) (node.Device, error) {
 	return one, err
 }
 
-// remoteDevice is a device of another node of which nothing else was said.
+// remoteDevice is a device of another node, with default settings.
 func remoteDevice(address string) node.Device {
 	return node.Device{DeviceConfig: control.DeviceConfig{Kind: node.KindRemote, Lender: control.Lender{Address: address}}}
 }
@@ -49,8 +49,8 @@ func parseLender(s string) (string, error) {
 	return s, nil
 }
 
-// parseFolder reads the name of a file or folder. Workers look for it from wherever they are,
-// so it must be absolute.
+// parseFolder reads the name of a file or folder. It must be absolute, because workers have
+// another working directory.
 func parseFolder(s string) (string, error) {
 	if !filepath.IsAbs(s) {
 		return "", fmt.Errorf("must be an absolute path, not %q", s)
@@ -58,7 +58,7 @@ func parseFolder(s string) (string, error) {
 	return s, nil
 }
 
-// checkWay refuses a lender that cannot be reached so.
+// checkWay refuses a lender whose description does not say how to reach it.
 func checkWay(l control.Lender) error {
 	switch {
 	case l.Plain && l.TLS != "":

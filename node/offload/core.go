@@ -17,23 +17,23 @@ type Core struct {
 	borrowed []*loan // as they came
 	lent     []*lent // as they were given
 
-	pendingSince Time // Above clients that could run elsewhere have waited since; never if they do not
-	waitingSince Time // a client of the node's own has waited since; never if none does
-	waitedAt     Time // when one last did
+	pendingSince Time // since when Above clients or more that could run elsewhere have waited; never if fewer do
+	waitingSince Time // since when clients of the node's own have waited; never if none does
+	waitedAt     Time // when one last waited
 	futile       backoff
-	vain         backoff // the same for wishes
+	vain         backoff // like futile, for wishes
 }
 
-// never is a time that does not come.
+// never is a time that is never reached.
 const never Time = math.MaxInt64
 
 // peer is another node that may lend.
 type peer struct {
 	id      PeerID
 	load    Load
-	heard   Time // when it said so; never if it has not
-	asking  int  // slots that the question under way wants
-	apart   bool // of a device that nobody uses
+	heard   Time // when it reported load; never if it has not
+	asking  int  // slots that the next or present question wants; 0 for none
+	apart   bool // of an unused device
 	talking bool // a question is under way
 	refusal backoff
 	self    bool // it is this node
@@ -44,10 +44,10 @@ type loan struct {
 	Ticket
 	peer    *peer
 	clients int  // there
-	empty   Time // since when there has been none
-	used    bool // there was one
+	empty   Time // when the last client left, or the ticket came
+	used    bool // it has had a client
 	apart   bool // it was borrowed for a wish
-	leaving bool // it is drained
+	leaving bool // its device is being drained
 }
 
 // lent is a ticket that this node gave.
@@ -58,7 +58,8 @@ type lent struct {
 	recalled bool
 }
 
-// backoff is for how long something is not tried again that was in vain.
+// backoff is how long something that failed is not tried again. The time doubles with each failure
+// in a row.
 type backoff struct {
 	until Time
 	row   int
@@ -73,7 +74,7 @@ func (b *backoff) failed(now, first, longest Time) {
 	b.until = now + wait
 }
 
-// New makes the core of a node that knows nobody yet.
+// New makes the core of a node that knows no peers yet.
 func New(cfg Config) (*Core, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -82,16 +83,16 @@ func New(cfg Config) (*Core, error) {
 	return &Core{cfg: cfg, dice: rand.New(rand.NewPCG(cfg.Seed, 20)), pendingSince: never, waitingSince: never, waitedAt: -cfg.Calm}, nil
 }
 
-// advance has the time go on, never back.
+// advance moves the time forward, and never back.
 func (c *Core) advance(now Time) { c.now = max(c.now, now) }
 
-// Peers says whom there is to borrow from. Those that are not named any more are forgotten when
-// no ticket of theirs is held: until then they are asked for nothing new.
+// Peers says which nodes there are to borrow from. A peer that is no longer named is forgotten when
+// the node holds none of its tickets; until then it is not asked for new ones.
 func (c *Core) Peers(now Time, ids []PeerID) []Effect {
 	c.advance(now)
 	known := c.peers
 	c.peers = nil
-	for _, l := range c.borrowed { // of one that was not named for a while
+	for _, l := range c.borrowed { // peers that are no longer named live on in their tickets, and may be named again
 		known = append(known, l.peer)
 	}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
@@ -133,7 +134,7 @@ func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
 	return c.decide()
 }
 
-// since is from when on something has held, if it held from then on before.
+// since is from when on something has held without interruption.
 func since(before, now Time, holds bool) Time {
 	switch {
 	case !holds:
@@ -144,8 +145,8 @@ func since(before, now Time, holds bool) Time {
 	return before
 }
 
-// Says is what a peer is to be asked now. The driver tells how that ended with Answered or
-// Unreached, and asks the peer nothing else before.
+// Says is what to ask a peer now. The driver reports the outcome with Answered or Unreached, and
+// must not ask the peer again before that.
 func (c *Core) Says(id PeerID) Question {
 	p := c.peerOf(id)
 	if p == nil {
@@ -155,7 +156,7 @@ func (c *Core) Says(id PeerID) Question {
 	return Question{Slots: p.asking, Apart: p.apart, Holds: c.held(p)}
 }
 
-// held are the tickets of a lender that this node has not given up.
+// held lists the tickets of a lender that this node has not given up.
 func (c *Core) held(p *peer) (ids []TicketID) {
 	for _, l := range c.borrowed {
 		if l.peer == p {
@@ -165,7 +166,7 @@ func (c *Core) held(p *peer) (ids []TicketID) {
 	return ids
 }
 
-// Answered takes what a peer answered.
+// Answered takes a peer's answer.
 func (c *Core) Answered(now Time, id PeerID, a Answer) []Effect {
 	c.advance(now)
 	p := c.peerOf(id)
@@ -221,8 +222,7 @@ func (c *Core) Failed(now Time, id TicketID) []Effect {
 	return c.decide()
 }
 
-// Left says that nobody is on the device of a ticket any more that was to be left. The ticket is
-// given up.
+// Left says that the device of a ticket that was to be left is empty. The ticket is given up.
 func (c *Core) Left(now Time, id TicketID) []Effect {
 	c.advance(now)
 	if l := c.loanOf(id); l != nil {
@@ -231,13 +231,15 @@ func (c *Core) Left(now Time, id TicketID) []Effect {
 	return c.decide()
 }
 
-// Tick says that time went on.
+// Tick says that time has passed.
 func (c *Core) Tick(now Time) []Effect {
 	c.advance(now)
 	return c.decide()
 }
 
-// Asked answers a borrower. If it gets a ticket, that has the ID which the driver drew.
+// Asked answers a borrower. If the borrower gets a ticket, it has the ID that the driver drew.
+// Tickets that the question does not name are free first: at most one question is under way, so the
+// borrower has given them up or never got them.
 func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []Effect) {
 	c.advance(now)
 	var a Answer
@@ -265,9 +267,9 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 	return a, effects
 }
 
-// ticket takes slots of the device where a newcomer is served best: of those wanted, the part that the
-// device has of all slots that are to be had, so that the next question finds another device. Apart
-// is a slot of a device that nobody uses.
+// ticket takes slots of the device where a newcomer is served best. It takes only the device's
+// proportional part of the wanted slots, so that the next question finds another device. With
+// apart, only unused devices count.
 func (c *Core) ticket(id TicketID, want int, apart bool) Ticket {
 	var best Device
 	free, all := 0, 0
@@ -285,7 +287,8 @@ func (c *Core) ticket(id TicketID, want int, apart bool) Ticket {
 	return Ticket{ID: id, Device: best.Number, Slots: min(want, free, share), Speed: best.Speed / float64(1+best.Used)}
 }
 
-// worth is what a newcomer gets of a device, beside those who are there or may come.
+// worth is the part of a device's speed that a newcomer gets, beside the clients that are there or
+// may come with a ticket.
 func (c *Core) worth(d Device) float64 {
 	return d.Speed / float64(1+d.Used+max(d.Guests, c.lentOf(d)))
 }
@@ -310,13 +313,13 @@ func (c *Core) Load() Load {
 	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting, Idle: c.idle()}
 }
 
-// bounded keeps what a peer claims from overflowing anything.
+// bounded cuts what a peer claims, so that nothing overflows.
 func (l Load) bounded() Load {
 	const most = 1 << 20
 	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most), Idle: min(max(l.Idle, 0), most)}
 }
 
-// Next is when the core wants to hear a Tick, if nothing else comes before.
+// Next is when the core needs a Tick, if no other event comes before.
 func (c *Core) Next() (Time, bool) {
 	next := never
 	sooner := func(at Time) {
@@ -365,7 +368,7 @@ func (c *Core) expire() {
 	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return c.now-l.heard >= c.cfg.Term })
 }
 
-// recall wants tickets back for clients of the node that wait, the last ones first.
+// recall marks tickets that the node wants back for its own waiting clients, the last given first.
 func (c *Core) recall() {
 	if c.now-c.waitingSince < c.cfg.Patience && !c.local.Closed {
 		return
@@ -383,12 +386,12 @@ func (c *Core) recall() {
 	}
 }
 
-// waitLong says that enough clients have waited for long enough to borrow slots for them.
+// waitLong says whether enough clients have waited long enough to borrow slots for them.
 func (c *Core) waitLong() bool {
 	return c.pendingSince != never && (c.now-c.pendingSince >= c.cfg.Patience || len(c.local.Devices) == 0)
 }
 
-// giveUp leaves the tickets that are of no use any more.
+// giveUp leaves tickets that are of no use any more.
 func (c *Core) giveUp(out []Effect) []Effect {
 	for _, l := range c.borrowed {
 		if l.clients > 0 || l.leaving || c.now-l.empty < c.cfg.Linger && !c.local.Closed || c.needed(l) {
@@ -403,7 +406,8 @@ func (c *Core) giveUp(out []Effect) []Effect {
 	return out
 }
 
-// needed says that a ticket is all that the clients of a node without devices could run on.
+// needed says whether a ticket is the only place where the clients of a node without devices could
+// run.
 func (c *Core) needed(l *loan) bool {
 	if len(c.local.Devices) > 0 || c.local.Clients == 0 || c.local.Closed {
 		return false
@@ -419,7 +423,7 @@ func (c *Core) leave(out []Effect, l *loan, why string) []Effect {
 	return append(out, Leave{Ticket: l.ID, Why: why})
 }
 
-// futility is how often what a ticket was borrowed for came to nothing.
+// futility is the backoff for the kind of ticket that this one is.
 func (c *Core) futility(l *loan) *backoff {
 	if l.apart {
 		return &c.vain
@@ -427,8 +431,8 @@ func (c *Core) futility(l *loan) *backoff {
 	return &c.futile
 }
 
-// borrow asks a peer for slots, if clients wait for which there are none, or else for one of a device
-// that nobody uses, if a client would use one more.
+// borrow asks a peer for slots if clients wait for which there are none, or else for one slot of an
+// unused device if a client would use one more.
 func (c *Core) borrow(out []Effect) []Effect {
 	if !c.cfg.Borrow || c.local.Closed || len(c.lent) > 0 || c.asks() {
 		return out
@@ -457,7 +461,7 @@ func (c *Core) wanted() int {
 	return min(c.local.Pending-spare, c.cfg.Most-all)
 }
 
-// wished is how many devices more clients would use.
+// wished is how many further devices to ask for now.
 func (c *Core) wished() int {
 	if c.now < c.vain.until {
 		return 0
@@ -466,7 +470,7 @@ func (c *Core) wished() int {
 	return min(c.local.Wishes-spare, c.cfg.Most-all)
 }
 
-// spare is how many borrowed slots no client has, and how many are borrowed.
+// spare is how many borrowed slots have no client, and how many are borrowed in all.
 func (c *Core) spare() (spare, all int) {
 	for _, l := range c.borrowed {
 		all += l.Slots
@@ -477,13 +481,13 @@ func (c *Core) spare() (spare, all int) {
 	return spare, all
 }
 
-// asks says that a question for slots is under way.
+// asks says whether a question for slots is under way.
 func (c *Core) asks() bool {
 	return slices.ContainsFunc(c.peers, func(p *peer) bool { return p.asking > 0 })
 }
 
-// choose draws two of the peers that may have slots, or devices that nobody uses, and takes the one
-// that has more.
+// choose draws two of the peers that may have slots, or unused devices, and takes the one that is
+// expected to have more.
 func (c *Core) choose(apart bool) *peer {
 	var may []*peer
 	for _, p := range c.peers {
@@ -508,8 +512,8 @@ func (c *Core) choose(apart bool) *peer {
 	return may[i]
 }
 
-// expected is how many slots a peer is expected to lend, or devices that nobody uses: what it said,
-// less the older that is.
+// expected is how many slots, or unused devices, a peer is expected to lend: what it claimed,
+// discounted by the age of the claim.
 func (c *Core) expected(p *peer, apart bool) float64 {
 	if p.self || p.heard == never || c.now-p.heard > c.cfg.Fresh {
 		return 0
@@ -533,7 +537,7 @@ func (c *Core) lendable() int {
 	return max(0, free-c.cfg.Keep)
 }
 
-// idle is how many devices that nobody uses the node would lend a slot of.
+// idle is of how many unused devices the node would lend a slot.
 func (c *Core) idle() (n int) {
 	for _, d := range c.local.Devices {
 		if d.Slots > 0 && c.freeOf(d) == d.Slots {
@@ -561,7 +565,7 @@ func (c *Core) peerOf(id PeerID) *peer {
 			return p
 		}
 	}
-	for _, l := range c.borrowed { // it is not in the list any more
+	for _, l := range c.borrowed { // it is no longer listed, but the node holds its ticket
 		if l.peer.id == id {
 			return l.peer
 		}
@@ -587,7 +591,7 @@ func (c *Core) lentTo(to NodeID, id TicketID) *lent {
 	return nil
 }
 
-// drop forgets a ticket: it is not named to its lender any more.
+// drop forgets a ticket. The next question does not name it, which tells its lender.
 func (c *Core) drop(l *loan) {
 	c.borrowed = slices.DeleteFunc(c.borrowed, func(o *loan) bool { return o == l })
 }

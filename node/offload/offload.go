@@ -15,7 +15,8 @@ type PeerID string
 // NodeID names a borrower: as its certificate does.
 type NodeID string
 
-// TicketID names a ticket. The lender's driver draws it, and nobody can guess it.
+// TicketID names a ticket. The lender's driver draws it at random, so that it cannot be
+// guessed.
 type TicketID string
 
 // Config bounds what a node borrows and lends. Fields left zero take the defaults.
@@ -23,17 +24,17 @@ type Config struct {
 	Borrow bool // slots of others, for clients that wait
 	Lend   bool // slots to others
 
-	Above    int  // so many clients must wait
-	Patience Time // for so long, before slots are borrowed, or lent ones are wanted back
+	Above    int  // how many clients must wait
+	Patience Time // how long they must wait before slots are borrowed, or lent ones are recalled
 	Keep     int  // free slots that are not lent
 	Most     int  // slots borrowed in all; and lent to one borrower
-	Calm     Time // so long after a client of the node waited, nothing is lent
-	Linger   Time // a ticket without a client is given up after so long
-	Fresh    Time // what a peer said counts for so long
-	Half     Time // and half as much after each of these
-	Term     Time // a ticket of a silent borrower is free after so long
-	Retry    Time // a peer that refused is not asked for so long
-	Longest  Time // and for no longer than this, however often it refused
+	Calm     Time // how long after a client of the node waited nothing is lent
+	Linger   Time // how long a ticket without a client is kept
+	Fresh    Time // how long a peer's claim counts
+	Half     Time // after which a claim counts half as much
+	Term     Time // after which the ticket of a silent borrower is free
+	Retry    Time // how long a peer that refused is not asked; doubles each time
+	Longest  Time // the most that Retry grows to
 
 	Seed uint64
 }
@@ -82,12 +83,12 @@ func orDefault[T comparable](v, usual T) T {
 
 // Local is how the node itself is, as its dispatcher knows.
 type Local struct {
-	Devices []Device // of its own, that take clients
+	Devices []Device // the node's own that take clients
 	Waiting int      // clients that wait for a device and are no guests
 	Pending int      // of these, those that could run on another node
-	Clients int      // that could run on another node, waiting or not
-	Wishes  int      // devices more that clients would use if nobody else did
-	Closed  bool     // it is about to end: it neither borrows nor lends
+	Clients int      // clients that could run on another node, waiting or not
+	Wishes  int      // further devices that clients would use if no other client did
+	Closed  bool     // the node is ending: it neither borrows nor lends
 }
 
 // Device is one of the node's own.
@@ -110,9 +111,9 @@ func (l Local) slots() (n int) {
 // Load is what a node tells others of itself.
 type Load struct {
 	Slots   int // of its devices
-	Free    int // that it would lend now
+	Free    int // slots that it would lend now
 	Waiting int // clients that wait
-	Idle    int // devices that nobody uses, which it would lend
+	Idle    int // unused devices of which it would lend a slot
 }
 
 // Ticket is the right to use slots of a lender's device.
@@ -126,7 +127,8 @@ type Ticket struct {
 // maxSpeed is more than any device has, relative to others.
 const maxSpeed = 1e6
 
-// credible refuses a ticket that no honest lender gives who was asked for so many slots.
+// credible refuses a ticket that no honest lender would give to a borrower that asked for this
+// many slots.
 func (t Ticket) credible(asked int) bool {
 	return t.ID != "" && t.Device >= 0 && t.Slots >= 1 && t.Slots <= asked && t.Speed > 0 && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
 }
@@ -134,7 +136,7 @@ func (t Ticket) credible(asked int) bool {
 // Question is what a borrower says to a lender.
 type Question struct {
 	Slots int        // wanted; 0 for none
-	Apart bool       // they are to be of a device that nobody uses
+	Apart bool       // they must be of a device that has no client and no ticket
 	Holds []TicketID // of this lender
 }
 
@@ -142,22 +144,23 @@ type Question struct {
 type Answer struct {
 	Load    Load
 	Ticket  Ticket     // without an ID: none
-	Recalls []TicketID // that it wants back, or does not know
+	Recalls []TicketID // tickets that it wants back, or does not know
 }
 
 // Effect is something for the driver to do: one of the types below.
 type Effect interface{ effect() }
 
-// Ask asks a peer now, rather than when its turn comes: what is said is in Says.
+// Ask has the driver ask a peer now instead of at the next regular time. Says gives the
+// question.
 type Ask struct{ Peer PeerID }
 
-// Use makes a ticket a device of the node. The driver tells Failed if that is not possible.
+// Use makes a ticket a device of the node. The driver calls Failed if that is not possible.
 type Use struct {
 	Peer   PeerID
 	Ticket Ticket
 }
 
-// Leave drains the device of a ticket. The driver tells Left when nobody is there any more.
+// Leave drains the device of a ticket. The driver calls Left when the device is empty.
 type Leave struct {
 	Ticket TicketID
 	Why    string

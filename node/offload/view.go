@@ -14,10 +14,10 @@ type View struct {
 type PeerView struct {
 	ID    PeerID
 	Load  Load
-	Heard bool // it has said how it is
-	Age   Time // and how long ago
+	Heard bool // it has reported its load
+	Age   Time // how long ago that was
 	Self  bool
-	Holds int // slots of its that this node holds
+	Holds int // how many of its slots this node holds
 }
 
 // LoanView is a ticket that the node holds.

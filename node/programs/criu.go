@@ -15,7 +15,7 @@ import (
 // CRIU is the program that saves and restores processes.
 type CRIU struct {
 	Path string
-	// Patience is how long it may take: it has been seen to hang.
+	// Patience is how long one run may take, since CRIU has been seen to hang.
 	Patience time.Duration
 }
 
@@ -38,7 +38,7 @@ func Find(named string) (*CRIU, error) {
 	return nil, fmt.Errorf("CRIU at %s cannot be run: %w", named, err)
 }
 
-// run runs CRIU in a folder of images, with files that are its descriptors from 3 on.
+// run runs CRIU on a folder of images. The files become its descriptors from 3 on.
 func (c *CRIU) run(ctx context.Context, images, action string, args, environment []string, files []*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()
@@ -57,8 +57,7 @@ func (c *CRIU) run(ctx context.Context, images, action string, args, environment
 	return fmt.Errorf("CRIU says no (%w): %s", err, complaint(filepath.Join(images, log), string(output)))
 }
 
-// complaint finds out what CRIU has against it: the errors in its log, or what it
-// printed.
+// complaint finds out why CRIU failed: the errors in its log, or what it printed.
 func complaint(log, output string) string {
 	var found []string
 	if f, err := os.Open(log); err == nil {
@@ -66,7 +65,7 @@ func complaint(log, output string) string {
 		for lines := bufio.NewScanner(f); lines.Scan(); {
 			_, text, ok := strings.Cut(lines.Text(), "Error (")
 			_, what, _ := strings.Cut(text, "): ")
-			if ok && !strings.Contains(what, "RLIMIT_NOFILE") { // which does no harm
+			if ok && !strings.Contains(what, "RLIMIT_NOFILE") { // harmless
 				found = append(found, strings.TrimSpace(what))
 			}
 		}

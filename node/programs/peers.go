@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// peers returns, for each Unix socket of the machine that is connected, the inode of
-// the socket at the other end, as the kernel tells it (sock_diag(7)).
+// peers returns, for each connected Unix socket of the machine, the inode of the socket
+// at the other end, as the kernel reports it (sock_diag(7)).
 func peers() (map[uint64]uint64, error) {
 	const (
 		netlinkSockDiag = 4

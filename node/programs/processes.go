@@ -13,7 +13,7 @@ import (
 	"muster/wire/status"
 )
 
-// tree returns a process and all that descend from it, in order.
+// tree returns a process and all its descendants, sorted.
 func tree(root int) ([]int, error) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", root)); err != nil {
 		return nil, fmt.Errorf("there is no process %d", root)
@@ -40,21 +40,21 @@ func tree(root int) ([]int, error) {
 	return all, nil
 }
 
-// statOf returns what the system says of a process, from its state on.
+// statOf returns the fields of /proc/PID/stat from the state on.
 func statOf(path string) []string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil
 	}
-	name := bytes.LastIndex(text, []byte(") ")) // its name may have anything in it
+	name := bytes.LastIndex(text, []byte(") ")) // the name before it may contain any character
 	if name < 0 {
 		return nil
 	}
 	return strings.Fields(string(text[name+2:]))
 }
 
-// inSessionOfOthers says whether a process belongs to a session of processes that are
-// not saved with it, as one that was started from a shell.
+// inSessionOfOthers says whether a process's session leader is not saved with it, as
+// with a program that was started from a shell.
 func inSessionOfOthers(root int, all []int) bool {
 	fields := statOf(fmt.Sprintf("/proc/%d/stat", root))
 	if len(fields) < 4 {
@@ -81,7 +81,7 @@ func sockets(pid int) []uint64 {
 	return found
 }
 
-// stdio is what the first three descriptors of a process are to the system.
+// stdio lists the targets of the first three descriptors of a process.
 func stdio(pid int) (names []string) {
 	for i := range 3 {
 		target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, i))
@@ -96,8 +96,8 @@ const (
 	forPrivate = "@muster-private-" // of the node that was started for the program
 )
 
-// servedHere says which process has its device from somewhere else than the node at a
-// socket: only that node's clients are saved.
+// servedHere refuses processes that have their device from elsewhere than the node at
+// the socket, since only that node's clients are saved.
 func servedHere(pids []int, clients []status.Client, socket string) error {
 	for _, pid := range pids {
 		named := variableOf(pid, "MUSTER_SOCKET")
@@ -107,7 +107,8 @@ func servedHere(pids []int, clients []status.Client, socket string) error {
 		case named == "" || named == socket || strings.HasPrefix(named, forPrivate) || hasClient(clients, pid):
 			continue
 		}
-		// One that was restored may have been started with another socket.
+		// The variable may be stale: a restored program may have been started with
+		// another socket. So that node is asked.
 		if s, err := node.Ask(named); err == nil && hasClient(s.Clients, pid) {
 			return fmt.Errorf("process %d has its device from the node at %s: give --socket %s", pid, named, named)
 		}
@@ -119,7 +120,8 @@ func hasClient(clients []status.Client, pid int) bool {
 	return slices.ContainsFunc(clients, func(c status.Client) bool { return int(c.Pid) == pid })
 }
 
-// variableOf is a variable of the environment that a process was started with.
+// variableOf is the value of a variable in the environment that a process was started
+// with.
 func variableOf(pid int, name string) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

@@ -20,14 +20,14 @@ type Restoring struct {
 	Socket  string
 	CRIU    *CRIU
 	Dir     string
-	Options []string    // for CRIU, besides those of the save
+	Options []string    // for CRIU, in addition to those of the save
 	Stdio   [3]*os.File // for a program whose input and outputs were pipes or a terminal
 }
 
 // Restored is what was restored.
 type Restored struct {
 	Dir       string   `json:"dir"`
-	Pid       int      `json:"pid"` // of the process that the others descend from
+	Pid       int      `json:"pid"` // the process that the others descend from
 	Processes int      `json:"processes"`
 	Clients   []uint64 `json:"clients"` // their numbers on the node now
 }
@@ -68,8 +68,8 @@ func Restore(ctx context.Context, r Restoring) (*Restored, error) {
 // endingTime is how long processes that were killed may take to be gone; tests have less.
 var endingTime = 5 * time.Second
 
-// numbersAreFree says which process has a number that the program needs. Those that are
-// just ending are waited for.
+// numbersAreFree refuses if a process has a number that the program needs. It waits for
+// processes that are just ending.
 func numbersAreFree(ctx context.Context, pids []int) error {
 	late := time.After(endingTime)
 	for _, pid := range pids {
@@ -99,7 +99,8 @@ type restoring struct {
 	closed   []*os.File
 }
 
-// letGo closes what this process has of the clients. Those that do not go on end.
+// letGo closes what this process has of the clients. A client that was not told to go on
+// ends.
 func (p *restoring) letGo() {
 	for _, c := range p.clients {
 		c.Close()
@@ -160,20 +161,20 @@ func (p *restoring) revive(c checkpoint.Client) (*node.Revived, error) {
 	return node.Revive(p.Socket, c, about.ArenaSize, f)
 }
 
-// handed are descriptors for CRIU, with what they stand for in its images.
+// handed are descriptors for CRIU, with what each replaces in its images.
 type handed struct {
 	files []*os.File
 	args  []string
 }
 
 func (h *handed) give(f *os.File, as string) {
-	const first = 3 // descriptor of a process's further files
+	const first = 3 // the first descriptor after the standard ones
 	h.args = append(h.args, "--inherit-fd", fmt.Sprintf("fd[%d]:%s", first+len(h.files), as))
 	h.files = append(h.files, f)
 }
 
 // giveStdio gives the program this process's input and outputs, where those that it had
-// were pipes. A terminal CRIU sees to by itself.
+// were pipes. CRIU handles a terminal by itself.
 func (p *restoring) giveStdio(h *handed) {
 	given := map[string]bool{}
 	for i, name := range p.manifest.Program.Stdio {
@@ -184,8 +185,9 @@ func (p *restoring) giveStdio(h *handed) {
 	}
 }
 
-// deadConnection is one whose other end is closed, for connections to the node that the
-// program had not begun to use: its library makes a new one when it needs to.
+// deadConnection makes a connection whose other end is closed. It replaces connections to
+// the node that the program had not begun to use: the library makes a new one when it
+// needs to.
 func deadConnection() (*os.File, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@muster-dead-" + strconv.Itoa(os.Getpid()), Net: "unix"})
 	if err != nil {

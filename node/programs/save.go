@@ -27,9 +27,9 @@ type Saving struct {
 	Hook    []string // a command that calls Hook
 	Pid     int      // the process that the others descend from
 	Dir     string
-	Stop    bool          // the program is not to go on
-	Options []string      // for CRIU, besides
-	Holding time.Duration // how long the clients may take until they can be held
+	Stop    bool          // end the program after the save
+	Options []string      // further ones for CRIU
+	Holding time.Duration // how long it may take until all clients are held
 }
 
 // Saved is what was saved.
@@ -67,7 +67,7 @@ type saving struct {
 	Saving
 	draft   *checkpoint.Draft
 	clients []*heldClient
-	others  []uint64 // clients that looked like the program's, and are not
+	others  []uint64 // clients whose process number is the program's by coincidence
 }
 
 // heldClient is one of the program's clients.
@@ -78,7 +78,7 @@ type heldClient struct {
 	held *node.Held
 }
 
-// letGo lets all clients go on that still wait.
+// letGo lets all clients go on that are still held.
 func (p *saving) letGo() {
 	for _, c := range p.clients {
 		c.letGo()
@@ -128,12 +128,12 @@ func (p *saving) save(ctx context.Context) error {
 	return p.dump(ctx, images, all, external)
 }
 
-// clientsOf returns the clients of processes, by their numbers. A program on another
-// machine may have a process of the same number: connections finds that out.
+// clientsOf returns the clients of processes, by their numbers. A process of another
+// machine may have the same number: connections sorts these clients out.
 func (p *saving) clientsOf(pids []int) ([]status.Client, error) {
 	s, err := node.Ask(p.Socket)
 	if errors.Is(err, node.ErrNoNode) {
-		return nil, nil // it may have a node of its own, among its processes
+		return nil, nil // the program may have a private node among its own processes
 	}
 	if err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func (p *saving) clientsOf(pids []int) ([]status.Client, error) {
 	return found, nil
 }
 
-// hold has the node write the clients and hold them, all at the same time: one may wait
-// for another.
+// hold has the node write the clients and hold them, all in parallel: one client may be
+// waiting for another, and could not be held before that one goes on.
 func (p *saving) hold(ctx context.Context, running []status.Client) error {
 	for _, c := range running {
 		uid, err := ownerOf(int(c.Pid))
@@ -182,7 +182,7 @@ func (p *saving) hold(ctx context.Context, running []status.Client) error {
 			}
 			o.client.held = o.held
 		case <-late:
-			go func() { // those who come later are let go
+			go func() { // clients that are held later are let go
 				for range len(p.clients) - i {
 					if o := <-outcomes; o.held != nil {
 						o.held.Close()
@@ -213,12 +213,13 @@ func ownerOf(pid int) (uint32, error) {
 	return 0, fmt.Errorf("the system does not tell whose process %d is", pid)
 }
 
-// connections notes in the manifest how the program knows its clients, and returns all
-// of its sockets whose other end is the node's.
+// connections notes in the manifest by which sockets and files the program knows its
+// clients, and returns all of its sockets whose other end is the node's. Clients that it
+// finds not to be the program's are let go.
 func (p *saving) connections(all []int) ([]uint64, error) {
 	s, err := node.Ask(p.Socket)
 	if errors.Is(err, node.ErrNoNode) {
-		return nil, nil // it has no clients there
+		return nil, nil // there is no node, and so no clients
 	}
 	if err != nil {
 		return nil, err
@@ -278,10 +279,12 @@ func (p *saving) dump(ctx context.Context, images string, all []int, external []
 	return hook.outcome(err)
 }
 
-// hookVariable is where the hook finds this process.
+// hookVariable is the environment variable by which the hook finds this process's
+// socket.
 const hookVariable = "MUSTER_CHECKPOINT_HOOK"
 
-// hookScript is what CRIU calls. It wants one file, without arguments.
+// hookScript is the script that CRIU calls. CRIU takes one file without arguments, so
+// the command is written into it.
 func hookScript(command []string) string {
 	quoted := make([]string, len(command))
 	for i, word := range command {
@@ -304,7 +307,7 @@ func Hook() error {
 	return nil
 }
 
-// hook is where Hook comes to.
+// hook is the socket to which Hook connects, and what came of it.
 type hook struct {
 	name     string
 	listener net.Listener
@@ -325,7 +328,7 @@ func (p *saving) listen(all []int) (*hook, error) {
 		defer close(h.done)
 		conn, err := h.listener.Accept()
 		if err != nil {
-			return // CRIU did not get so far
+			return // closed: CRIU failed before it called the hook
 		}
 		defer conn.Close()
 		wrong := p.whileStopped(all)
@@ -339,7 +342,8 @@ func (p *saving) listen(all []int) (*hook, error) {
 	return h, nil
 }
 
-// outcome is how a save ended that CRIU ended with an error or without.
+// outcome is how a save ended, given CRIU's error: a failure of the hook comes first,
+// since it is what made CRIU fail.
 func (h *hook) outcome(err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -357,7 +361,9 @@ func (h *hook) close() {
 	<-h.done
 }
 
-// whileStopped has the node write what the program shares with it.
+// whileStopped has the node write the memory that the program shares with its workers.
+// The processes are stopped now, so it checks first that no process and no client has
+// been added since the clients were held.
 func (p *saving) whileStopped(all []int) error {
 	now, err := tree(p.Pid)
 	if err != nil {
@@ -378,7 +384,7 @@ func (p *saving) whileStopped(all []int) error {
 	return nil
 }
 
-// areAll says whether these are the clients that are held, and no others.
+// areAll says whether the running clients are exactly those that are held.
 func (p *saving) areAll(running []status.Client) bool {
 	running = slices.DeleteFunc(running, func(c status.Client) bool { return slices.Contains(p.others, c.ID) })
 	for _, c := range running {
@@ -389,7 +395,7 @@ func (p *saving) areAll(running []status.Client) bool {
 	return len(running) == len(p.clients)
 }
 
-// saved tells what lies in the folder now.
+// saved describes what is in the folder now.
 func (p *saving) saved() (*Saved, error) {
 	s := &Saved{Dir: p.Dir, Processes: len(p.draft.Manifest.Program.Pids), Clients: []uint64{}}
 	for _, c := range p.clients {

@@ -19,14 +19,14 @@ type Adopt struct {
 
 	Priority int `json:"priority,omitempty"`
 
-	Device DeviceID `json:"device"` // where it is, or was last; AnyDevice if nowhere
+	Device DeviceID `json:"device"` // where it is, or last was; AnyDevice if nowhere
 	Held   bool     `json:"held"`   // it holds a lease there
 	Memory uint64   `json:"memory"` // that the lease is for
 	Kept   uint64   `json:"kept"`   // bytes that it keeps there without a lease
 	Lease  int      `json:"lease"`  // the number of its last lease: the next is larger
 	Pinned DeviceID `json:"pinned"` // as in its last Want
 
-	// What it came to with the earlier dispatcher.
+	// What it had used when the earlier dispatcher ended.
 	Kernels     uint64        `json:"kernels"`
 	Busy        time.Duration `json:"busy_ns"`
 	Waited      time.Duration `json:"waited_ns"`
@@ -34,8 +34,8 @@ type Adopt struct {
 	Moves       Moves         `json:"moves"`
 }
 
-// Numbers of an earlier dispatcher are cut to these, so that nothing that is
-// counted from there overflows.
+// Numbers of an earlier dispatcher are cut to these, so that no sum made of them
+// overflows.
 const (
 	maxAdoptedBytes = 1 << 60 // of one client
 	maxAdoptedUsed  = 1 << 61 // on one device
@@ -79,22 +79,23 @@ func (e Adopt) apply(c *Core) bool {
 
 func counted(n int) int { return min(max(n, 0), maxAdoptedCount) }
 
-// canCount says whether what a client claims to have on d is a number that can
-// be added to all the others there.
+// canCount says whether what a client claims to have on d can be added to what the
+// others have there without overflow.
 func (d *device) canCount(e Adopt) bool {
 	return e.Memory <= maxAdoptedBytes && e.Kept <= maxAdoptedBytes && d.used+int64(max(e.Memory, e.Kept)+d.ContextCost) <= maxAdoptedUsed
 }
 
-// overfull says that adopted clients take more than d has.
+// overfull says whether d's clients take more memory than they may: because they were
+// adopted, or because a grant was admitted since.
 func (d *device) overfull() bool { return d.room() < 0 }
 
-// takeIn puts an adopted client where it is already.
+// takeIn records an adopted client where it already is.
 func (c *Core) takeIn(x *client, d *device, e Adopt) {
 	why := ForMemory
 	switch {
 	case x.part != nil && x.part.of == d:
 		d = x.part
-	case x.part != nil: // its grant is for another one than that where it is
+	case x.part != nil: // its grant is for another device than the one it is on
 		why = ForMove
 	}
 	x.dev = d
@@ -111,8 +112,8 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 	}
 }
 
-// seat binds a client to a slot of d. An adopted one may find none free: it gets
-// one more, until it leaves.
+// seat binds a client to a slot of d. If none is free, which happens only to adopted
+// clients, an extra slot is made until it leaves.
 func (c *Core) seat(x *client, d *device, memory uint64) {
 	x.state, x.dev, x.last, x.memory, x.slot = Assigned, d, d.id, memory, slices.Index(d.slots, nil)
 	if x.slot < 0 {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Configure changes what can change of a configuration while clients are there. What
-// was granted or promised stays so. Values that are out of range change nothing
-// (Refuses).
+// Configure changes the part of a configuration that can change while there are
+// clients. They keep what was granted or promised. Values that are out of range change
+// nothing (Refuses).
 type Configure struct {
 	Policy    Policy        `json:"policy"`
 	MaxIdle   time.Duration `json:"max_idle_ns"`
@@ -44,7 +44,7 @@ func (e Limit) apply(c *Core) bool {
 	if c.Refuses(e) != nil {
 		return false
 	}
-	limits := maps.Clone(c.cfg.SlotLimits) // Config has given it away
+	limits := maps.Clone(c.cfg.SlotLimits) // callers of Config may still have the old map
 	if limits == nil {
 		limits = map[string]int{}
 	}
@@ -77,7 +77,7 @@ func refusesSettings(e Event) error {
 	return nil
 }
 
-// setLimits takes over the limits of all users who are known.
+// setLimits applies the configured limits to all known users.
 func (c *Core) setLimits() {
 	for _, u := range c.users {
 		u.limit = c.cfg.limitOf(u.name)
@@ -92,7 +92,7 @@ func (c Config) limitOf(user string) int {
 	return c.SlotLimit
 }
 
-// withMoves puts in the defaults of what moves cost.
+// withMoves fills in the defaults of what moves cost, if anything uses them.
 func (c Config) withMoves() Config {
 	if c.Migrate || c.Quantum > 0 {
 		c.MoveBandwidth = orDefault(c.MoveBandwidth, DefaultMoveBandwidth)

@@ -18,9 +18,9 @@ type Core struct {
 	users   []*account
 	seq     uint64 // of the last Want
 	growing int    // clients with a Grow unanswered
-	parked  int    // of ready: none of the devices that could hold them takes clients at present
-	drains  int    // devices that take nobody any more
-	ranked  int    // clients with a priority of their own
+	parked  int    // how many of ready are parked: no device that could hold them takes clients at present
+	drains  int    // devices that are drained
+	ranked  int    // clients whose priority is not 0
 
 	nextRefill Time
 	lastSpent  Time
@@ -29,12 +29,12 @@ type Core struct {
 	past      Usage // of clients that have gone
 	pastMoves Moves
 
-	ranNow *client   // the event under way said that it ran
+	ranNow *client   // the client that the present event (Ran) is about
 	anew   bool      // something changed since migrate last looked at all clients
-	idle   []*device // without clients when it did, the fastest first
+	idle   []*device // devices without clients when migrate last looked at all, the fastest first
 
-	steps   uint64    // that were taken
-	effects []Effect  // of the event under way
+	steps   uint64    // number of the present step
+	effects []Effect  // of the present event
 	scratch []*client // for order
 }
 
@@ -42,24 +42,24 @@ type device struct {
 	Device
 	id          DeviceID
 	lost        bool
-	removed     bool      // lost, and nobody waits for it
-	drained     bool      // takes nobody
-	mover       *client   // was told to leave another device for this one
-	slots       []*client // nil: free; longer than Slots while an adopted client is one too many
+	removed     bool      // lost is set too, and no client waits for it
+	drained     bool      // takes no clients
+	mover       *client   // the client that was told to leave another device for this one
+	slots       []*client // nil: free; longer than Slots while adopted clients exceed it
 	bound       int       // clients in slots
 	keepers     []*client // unbound clients with bytes here, the longest unbound first
 	used        int64     // bytes taken by slots and keepers
 	claimed     int64     // bytes promised to claims
 	claims      int       // slots promised to claims
-	visitors    int       // of those in slots, the ones whose home is elsewhere
+	visitors    int       // how many of bound stand for further devices of other clients
 	reservedFor *client
 	supply      supply
-	field       field // of the step that fieldOf counts
+	field       field // cached: valid in the step with the number fieldOf
 	fieldOf     uint64
 	ran         Usage
 
-	// A share of a device that was granted is a device of its own to the dispatcher: it
-	// has the device's number, and memory and slots that nobody else is given.
+	// A share of a device that was granted is a device of its own to the dispatcher: it has the
+	// device's number, and memory and slots that only the grant's clients are given.
 	of    *device   // what it is a part of; nil for a device
 	grant *grant    // whose part it is
 	whole bool      // the part is all of the device
@@ -68,14 +68,14 @@ type device struct {
 
 func (d *device) freeSlots() int { return d.Slots - d.bound - d.claims }
 
-// up says that d takes clients.
+// up says whether d takes clients.
 func (d *device) up() bool { return !d.base().lost && !d.base().drained }
 
-// free is what of its memory is neither taken nor promised, and can be given to its
+// free is the part of its memory that is neither taken nor promised, and can be given to its
 // clients now.
 func (d *device) free() int64 { return d.room() - d.claimed }
 
-// holdsEver says whether a client that needs so many bytes fits when alone.
+// holdsEver says whether a client that needs this many bytes would fit if it were alone.
 func (d *device) holdsEver(need uint64) bool { return need <= d.Memory-d.ContextCost }
 
 func (d *device) state() DeviceState {
@@ -92,7 +92,8 @@ func (d *device) state() DeviceState {
 	return DeviceDrained
 }
 
-// load is how many clients have their home on the device or are promised it, with those of its parts.
+// load is how many clients have their home on the device or are promised it, including those of its
+// parts. Clients that stand for further devices do not count: they leave for any other.
 func (d *device) load() int {
 	load := d.bound - d.visitors + d.claims
 	for _, p := range d.parts {
@@ -104,9 +105,9 @@ func (d *device) load() int {
 type client struct {
 	id     ClientID
 	user   *account
-	part   *device // what its grant has of a device, and all that it may use; nil: it has no grant
+	part   *device // the part of a device that its grant gives it, and all that it may use; nil: it has no grant
 	weight int
-	// priority goes before the policy: more is served first.
+	// priority comes before the policy: a higher one is served first.
 	priority int
 	further  bool // it stands for a further device of another client
 	state    State
@@ -126,27 +127,27 @@ type client struct {
 
 	grantAt   Time
 	idleSince Time
-	busy      bool // kernels under way, as far as is known
-	known     bool // the worker has said so since it was granted or watched
+	busy      bool // kernels are under way, as far as the core knows
+	known     bool // the worker has reported busy since it was granted or watched
 	sync      bool // at an announced synchronisation point
 	watched   bool
 
 	revoking bool   // a Revoke is unanswered
-	frees    *claim // what waits for it to let go
+	frees    *claim // the claim that waits for it to let go
 
 	claim    *claim
 	growTo   uint64 // 0 unless a Grow is unanswered
 	growBy   Time
 	reserved *device
 
-	target DeviceID // where it is to go next; AnyDevice if that is open
-	moving cause    // why it is to go, or had to leave; byNothing if for none of these
+	target DeviceID // the device that it is to go to next; AnyDevice if any
+	moving cause    // why it is to go there, or had to leave its device; byNothing otherwise
 	stays  bool     // it was put where it is by hand
 
 	tenure   tenure
 	phase    time.Duration // GPU time since it was granted
 	leftAt   Time          // when it was last unbound
-	observed time.Duration // of its earlier phases, smoothed
+	observed time.Duration // smoothed GPU time of its earlier phases
 	ran      Usage
 	stats    stats
 }
@@ -156,24 +157,26 @@ type stats struct {
 	waited      time.Duration
 	preemptions int
 	moves       Moves
-	turns       int           // that ended because others waited
-	longest     time.Duration // wait for a device
-	moving      time.Duration // of its memory, to devices and from them
+	turns       int           // turns that ended because others waited
+	longest     time.Duration // its longest wait for a device
+	moving      time.Duration // time spent moving its memory to devices and from them
 }
 
-// claim is what a client was promised and gets when everybody has let go.
+// claim is what a client was promised, and gets when all victims have let go. Its bytes and slot
+// are taken from what the device can give to others as soon as it is made, and not only when it is
+// fulfilled.
 type claim struct {
 	owner   *client
 	dev     *device
 	bytes   int64
-	slot    bool // false for Grow
-	owed    int  // clients that have not let go yet
-	counted bool // among the user's slots
+	slot    bool // a slot is claimed too; false for a Grow
+	owed    int  // victims that have not let go yet
+	counted bool // it counts among the user's slots
 	from    []*client
-	trade   *client // of the same user, which has as many slots as it may: one for one
+	trade   *client // the victim of the same user whose slot is exchanged for this one, as the user has all slots it may
 }
 
-// taken is what the client takes on its device.
+// taken is how many bytes the client takes on its device, context included.
 func (x *client) taken() int64 {
 	if x.state == Assigned {
 		return int64(x.memory + x.dev.ContextCost)
@@ -210,8 +213,8 @@ func (c *Core) Step(now Time, e Event) []Effect {
 	return c.effects
 }
 
-// Config returns the configuration that the core was made with, all defaults put
-// in. It is not to be changed.
+// Config returns the present configuration, with all defaults filled in. The caller must not change
+// it.
 func (c *Core) Config() Config { return c.cfg }
 
 func (c *Core) addDevice(d Device) error {
@@ -237,7 +240,8 @@ func newDevice(id DeviceID, d Device) *device {
 	return &device{Device: d, id: id, slots: make([]*client, d.Slots)}
 }
 
-// replace puts a device in the place of one that was lost.
+// replace puts a device in the place of one that was lost. Its usage and the parts that grants have
+// of it are kept.
 func (c *Core) replace(old *device, d Device) {
 	made := newDevice(old.id, d)
 	made.ran, made.parts = old.ran, old.parts
@@ -250,13 +254,15 @@ func (c *Core) replace(old *device, d Device) {
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
 
-// deny answers a client that is not going to get what it asked for.
+// deny tells a client that it will not get what it asked for.
 func (c *Core) deny(id ClientID, why Reason) bool {
 	c.emit(Effect{Kind: Deny, Client: id, Reason: why})
 	return true
 }
 
-// decide does all that the event made possible.
+// decide does all that the event made possible. Clients that must leave come first, so that their
+// room counts as coming; a Grow is answered before new clients are placed; and clients are moved
+// only if none waits. Watches come last, as they depend on who still waits.
 func (c *Core) decide() {
 	c.refill()
 	c.evacuate()
@@ -267,14 +273,14 @@ func (c *Core) decide() {
 	c.setWatches()
 }
 
-// prospects says why no device could ever serve what x wants or, if one could,
-// whether all that could are drained or lost at present.
+// prospects says why no device could ever serve what x wants or, if one could, whether all that
+// could are drained or lost at present.
 func (c *Core) prospects(x *client) (why Reason, parked bool) {
 	if x.part != nil {
 		return x.grantedProspects()
 	}
 	why = NoDevice
-	lost := false // one could hold a client that has never had a device
+	lost := false // a lost device could hold x, which has never had one
 	for _, d := range c.devices {
 		switch pinned := x.want.Pinned; {
 		case d.removed || (pinned != AnyDevice && pinned != d.id):
@@ -294,7 +300,7 @@ func (c *Core) prospects(x *client) (why Reason, parked bool) {
 	return why, false
 }
 
-// grantedProspects is prospects of a client that has a grant.
+// grantedProspects is prospects for a client that has a grant.
 func (x *client) grantedProspects() (why Reason, parked bool) {
 	p, pinned := x.part, x.want.Pinned
 	switch {
@@ -306,7 +312,7 @@ func (x *client) grantedProspects() (why Reason, parked bool) {
 	return "", !p.up() || !p.holdsNow(x.want.Need)
 }
 
-// park notes whether a ready client cannot be served before a device comes back.
+// park notes whether a ready client must wait until a device comes back or is given back.
 func (c *Core) park(x *client, parked bool) {
 	switch {
 	case parked && !x.parked:
@@ -317,14 +323,15 @@ func (c *Core) park(x *client, parked bool) {
 	x.parked = parked
 }
 
-// Parked is how many clients wait though every device that could hold them is drained or
-// lost.
+// Parked is how many clients wait although every device that could hold them is drained, lost or
+// granted to others.
 func (c *Core) Parked() int { return c.parked }
 
-// waiting is how many clients wait for what others may have to leave.
+// waiting is how many clients wait for room that other clients may have to make.
 func (c *Core) waiting() int { return len(c.ready) - c.parked }
 
-// before is the order of the ready queue, starvation and credit aside.
+// before is the order of the ready queue, apart from starvation, priority and credit. No two
+// clients are equal in it, so that unready can find a client by binary search.
 func (c *Core) before(a, b *client) int {
 	if c.cfg.Policy == SJF && a.length != b.length {
 		if a.length == 0 || (b.length != 0 && b.length < a.length) {
@@ -341,7 +348,7 @@ func (c *Core) before(a, b *client) int {
 	return 0
 }
 
-// unready takes a client out of the ready queue, and back what it was promised.
+// unready takes a client out of the ready queue, and takes back what it was promised.
 func (c *Core) unready(x *client, next State) {
 	at, _ := slices.BinarySearchFunc(c.ready, x, c.before)
 	c.ready = slices.Delete(c.ready, at, at+1)
@@ -358,11 +365,11 @@ func (c *Core) unreserve(x *client, d *device) {
 	}
 }
 
-// bind puts a ready client into a slot. Room has been made.
+// bind puts a ready client into a slot. The caller has made sure that there is room.
 func (c *Core) bind(x *client, d *device) {
 	c.unready(x, Assigned)
 	c.arrive(x, d)
-	if x.dev != nil { // it keeps bytes here: they are part of what it gets
+	if x.dev != nil { // it keeps bytes on d, which become part of what it gets
 		d.used -= int64(x.kept)
 		d.keepers = remove(d.keepers, x)
 		x.kept = 0
@@ -374,7 +381,7 @@ func (c *Core) bind(x *client, d *device) {
 	c.emitGrant(x)
 }
 
-// leave unbinds a client from wherever it is and ends all that it waits for.
+// leave unbinds a client from its device, and ends all that it waits for.
 func (c *Core) leave(x *client, next State, keeps uint64) {
 	switch x.state {
 	case Ready:
@@ -413,7 +420,7 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 	}
 }
 
-// vacate frees a slot, and forgets those that are too many.
+// vacate frees a slot, and drops surplus slots at the end.
 func (d *device) vacate(slot int) {
 	if d.slots[slot].further {
 		d.visitors--
@@ -425,7 +432,7 @@ func (d *device) vacate(slot int) {
 	}
 }
 
-// letGo is for unbound clients: bytes that they kept are free.
+// letGo takes back the bytes that an unbound client kept. If it still keeps some, nothing changes.
 func (c *Core) letGo(x *client, keeps uint64) {
 	if x.dev != nil && keeps == 0 {
 		x.dev.used -= x.taken()
@@ -436,7 +443,7 @@ func (c *Core) letGo(x *client, keeps uint64) {
 	c.answered(x)
 }
 
-// answered ends a Revoke. Whoever waited for it may have all it was promised.
+// answered ends a Revoke. If it was the last one that a claim waited for, the claim is fulfilled.
 func (c *Core) answered(x *client) {
 	p := x.frees
 	x.revoking, x.frees = false, nil
@@ -453,9 +460,8 @@ func (c *Core) answered(x *client) {
 	}
 }
 
-// fulfil hands over what was promised. If victims kept so much that it does
-// not fit, or an adopted client took the slot, the promise is void, and decide
-// looks for another way.
+// fulfil hands over what was promised. If victims kept so many bytes that it does not fit, or an
+// adopted client took the slot, the promise is void, and decide looks for another way.
 func (c *Core) fulfil(p *claim) {
 	x, d := p.owner, p.dev
 	c.drop(p)
@@ -473,7 +479,7 @@ func (c *Core) fulfil(p *claim) {
 	c.enlarge(x)
 }
 
-// enlarge answers a Grow with yes.
+// enlarge grants a Grow.
 func (c *Core) enlarge(x *client) {
 	x.dev.used += int64(x.growTo - x.memory)
 	x.memory = x.growTo
@@ -494,7 +500,7 @@ func (c *Core) endGrow(x *client) {
 	}
 }
 
-// drop forgets a promise. Those who were told to let go for it still do.
+// drop forgets a promise. Clients that were told to let go for it still do.
 func (c *Core) drop(p *claim) {
 	if p == nil {
 		return

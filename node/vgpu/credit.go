@@ -12,7 +12,7 @@ type account struct {
 	clients  []*client
 	slots    int           // assigned or promised
 	credit   time.Duration // how far it is below (positive) or beyond its share
-	mayTrade bool          // one of its clients could leave a slot, in this pass
+	mayTrade bool          // one of its clients could give up a slot, in this pass (survey)
 }
 
 func (c *Core) account(name string) *account {
@@ -30,7 +30,8 @@ func (u *account) remove(x *client) { u.clients = remove(u.clients, x) }
 
 func (u *account) full() bool { return u.limit > 0 && u.slots >= u.limit }
 
-// weight is 0 for a user without a client that has or wants a GPU.
+// weight is the largest weight of the user's clients that have or want a GPU; 0 if
+// there are none.
 func (u *account) weight() (w int64) {
 	for _, x := range u.clients {
 		if x.state == Ready || x.state == Assigned {
@@ -40,8 +41,8 @@ func (u *account) weight() (w int64) {
 	return w
 }
 
-// creditPeriods bounds credit and debt: what happened so many periods of GPU
-// time ago is forgotten.
+// creditPeriods bounds credit and debt: what happened longer ago than this many periods
+// of GPU time is forgotten.
 const creditPeriods = 20
 
 // refill ends a period: the GPU time that was spent in it is given back to the
@@ -70,7 +71,7 @@ func (c *Core) refill() {
 		}
 	}
 	c.spent = 0
-	if c.now-c.lastSpent >= c.cfg.MaxWait { // nobody's credit changes any more: do not let it decide for ever
+	if c.now-c.lastSpent >= c.cfg.MaxWait { // credits do not change any more, and must not decide for ever
 		for _, u := range c.users {
 			u.credit = 0
 		}

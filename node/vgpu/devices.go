@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Lost says that a device is no more. Its clients are in the failed queue; they
-// and those who keep bytes there are told (Gone). Clients that no other device can
-// hold wait for it to come back.
+// Lost says that a device is gone. Its clients go to the failed queue; they and those that keep
+// bytes there are told (Gone). Clients that no other device can hold wait for it to come back.
 type Lost struct {
 	Device DeviceID `json:"device"`
 }
@@ -36,9 +35,8 @@ func (e Lost) apply(c *Core) bool {
 	return true
 }
 
-// Added says that a device came. One that bears the name of a lost device
-// takes that one's number, and its Usage. A device that Check refuses changes
-// nothing.
+// Added says that a device came. If it has the name of a lost device, it takes that one's number
+// and Usage. A device that Check refuses changes nothing.
 type Added struct {
 	Device Device `json:"device"`
 }
@@ -51,8 +49,8 @@ func (e Added) apply(c *Core) bool {
 	return true
 }
 
-// Returned says that a device that was lost or removed is there again, under
-// its number and with its Usage. Is describes it as it is now.
+// Returned says that a device that was lost or removed is back, under its number and with its
+// Usage. Is describes it as it is now.
 type Returned struct {
 	Device DeviceID `json:"device"`
 	Is     Device   `json:"is"`
@@ -68,9 +66,8 @@ func (e Returned) apply(c *Core) bool {
 	return true
 }
 
-// Drain says that a device is to take nobody any more. All who are bound there
-// or keep bytes there are told to leave; clients that need this very device
-// wait.
+// Drain says that a device is to take no more clients. All that are bound there or keep bytes there
+// are told to leave; clients that can use no other device wait.
 type Drain struct {
 	Device DeviceID `json:"device"`
 }
@@ -101,8 +98,8 @@ func (e Resume) apply(c *Core) bool {
 	return true
 }
 
-// Remove takes a device out on which nobody is: one that is drained, or lost.
-// Nobody waits for it any more. It may come back as a lost one may.
+// Remove takes out a device on which no client is: one that is drained, or lost. Clients that wait
+// for it are denied. It may come back as a lost one may.
 type Remove struct {
 	Device DeviceID `json:"device"`
 }
@@ -118,9 +115,9 @@ func (e Remove) apply(c *Core) bool {
 	return true
 }
 
-// Move says that somebody wants a client to run on a device: it leaves the one
-// where it is, and its next Want is served there and nowhere else. It stays
-// there until it leaves for another reason.
+// Move says that a person wants a client to run on a device: the client leaves the one where it is,
+// and its next Want is served there and nowhere else. It stays there until it leaves for another
+// reason.
 type Move struct {
 	Client ClientID `json:"client"`
 	Device DeviceID `json:"device"`
@@ -146,10 +143,10 @@ func (e Move) apply(c *Core) bool {
 	return true
 }
 
-// Refuses says why the core would not do what an event asks for: Move, Drain,
-// Resume, Remove, Returned, Added, Configure, Limit, Admit, Withdraw and Restrict, which
-// people cause. It returns nil if it would, and for all other events. It changes nothing. A refused event that is
-// told nevertheless changes nothing either.
+// Refuses says why the core would not do what an event asks for. It covers the events that people
+// cause: Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Admit, Withdraw and
+// Restrict. It returns nil if the core would do it, and for all other events. It changes nothing,
+// and neither does a refused event that Step is told nevertheless.
 func (c *Core) Refuses(e Event) error {
 	switch e := e.(type) {
 	case Move:
@@ -185,7 +182,7 @@ func (c *Core) Refuses(e Event) error {
 
 func noSuchDevice(id DeviceID) error { return fmt.Errorf("there is no device #%d", id) }
 
-// refusesState is for devices that are to take clients, or nobody.
+// refusesState says why a device cannot be drained or resumed.
 func (c *Core) refusesState(id DeviceID) error {
 	d := c.device(id)
 	if d == nil {
@@ -258,7 +255,7 @@ func (c *Core) refusesMove(e Move) error {
 	return nil
 }
 
-// nameOf is how people know a device, which may not be there.
+// nameOf names a device for people, even one that does not exist.
 func (c *Core) nameOf(id DeviceID) string {
 	if d := c.device(id); d != nil {
 		return fmt.Sprintf("%q", d.Name)
@@ -274,20 +271,19 @@ func (c *Core) device(id DeviceID) *device {
 	return c.devices[id]
 }
 
-// close takes back all that was promised on a device.
+// close takes back all promises of a device and its parts, and cancels moves to it.
 func (c *Core) close(d *device) {
 	for _, m := range d.family() {
 		c.closePart(m)
 	}
-	for _, x := range c.clients { // in any order: nobody is told anything
+	for _, x := range c.clients { // in any order, since this emits no effects
 		if x.target == d.id {
 			c.untarget(x)
 		}
 	}
 }
 
-// closePart takes back what was promised on a device to clients without a grant, or on a
-// part of one.
+// closePart takes back the promises of one device without its parts, or of one part.
 func (c *Core) closePart(d *device) {
 	for _, x := range slices.Concat(d.slots, c.ready) {
 		if x != nil && x.claim != nil && x.claim.dev == d {
@@ -309,8 +305,8 @@ func (c *Core) setDrained(d *device, on bool) {
 	d.drained = on
 }
 
-// resort looks anew at what every ready client can hope for, after devices came
-// or went.
+// resort determines anew what every ready client can hope for, after devices came or went: clients
+// are parked, unparked or denied.
 func (c *Core) resort() {
 	c.anew = true
 	for _, x := range slices.Clone(c.ready) {
@@ -324,8 +320,8 @@ func (c *Core) resort() {
 	}
 }
 
-// evacuate tells all who are on drained devices to leave. A client that left
-// may have kept bytes there, so this is looked at after every event.
+// evacuate tells all clients on drained devices to leave. A client that left may have kept bytes
+// there, so this runs after every event.
 func (c *Core) evacuate() {
 	if c.drains == 0 {
 		return

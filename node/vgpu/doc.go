@@ -1,12 +1,11 @@
-// Package vgpu decides which client gets which virtual GPU, when, with how
-// much device memory, and who has to leave for it.
+// Package vgpu decides which client gets which virtual GPU, when, with how much device memory, and
+// which clients have to leave for it.
 //
-// It is a pure core: events go in with their time, effects come out, in the
-// order in which they are to be done. It has no clock, lock, goroutine, file or
-// connection, and knows neither workers nor devices but by what events say. The
-// same configuration and events give the same effects, byte for byte, on any
-// machine. The driver is a loop around it; the node daemon is one, a test is
-// another, and Replay is a third:
+// It is a pure core: events go in with their time, effects come out, in the order in which they are
+// to be done. It has no clock, lock, goroutine, file or connection, and knows of workers and
+// devices only what events say. The same configuration and events give the same effects, byte for
+// byte, on any machine. The driver is a loop around it; the node daemon is one, a test is another,
+// and Replay is a third:
 //
 //	effects := core.Step(now, vgpu.Want{Client: 1, Need: n, Pinned: vgpu.AnyDevice}) // or any other event
 //	perform(effects)                                                                 // tell the workers
@@ -19,62 +18,56 @@
 //
 // # Words
 //
-// A client is one program's virtual device. A device has slots (its virtual
-// GPUs) and memory; a client bound to a slot takes the bytes that it was
-// granted and the device's ContextCost. The queues are the paper's: ready
-// (wants a GPU), assigned (bound to a slot), waiting (unbound, has not asked
-// again), failed (reported a fault or lost its device). A client that never
-// wanted a GPU is in none.
+// A client is one program's virtual device. A device has slots (its virtual GPUs) and memory; a
+// client bound to a slot takes the bytes that it was granted and the device's ContextCost. The
+// queues are the paper's: ready (wants a GPU), assigned (bound to a slot), waiting (unbound, has
+// not asked again), failed (reported a fault or lost its device). A client that never wanted a GPU
+// is in no queue.
 //
 //	unqueued, waiting, failed --Want--> ready --grant--> assigned
 //	assigned --Released--> waiting      any --Faulted, Lost--> failed
 //
 // # Who is served, in which order
 //
-// Only Want asks for a slot. It is denied if no device that the client may use
-// could hold it even alone. Otherwise the client is ready, and the ready queue
-// is gone through after every event. (A ready client whose only devices are
-// drained or lost at present is parked: it keeps its place in the queue, and
-// nobody is watched or told to leave for it.)
+// Only Want asks for a slot. It is denied if no device that the client may use could hold it even
+// alone. Otherwise the client is ready, and the dispatcher goes through the ready queue after every
+// event. (A ready client whose only devices are drained or lost at present is parked: it keeps its
+// place in the queue, and no client is watched or told to leave for it.)
 //
 //   - FCFS: in the order in which clients wanted.
-//   - SJF: the shortest GPU phase first: the client's estimate or, without one,
-//     its earlier phases' GPU time (each phase counts for a quarter of the
-//     mean). Clients of which nothing is known come after all others, as they
-//     came.
-//   - Credit: clients of users with credit before those of users without, as
-//     they came.
+//   - SJF: the shortest GPU phase first: the client's estimate or, without one, its earlier phases'
+//     GPU time (each phase counts for a quarter of the mean). Clients of which nothing is known
+//     come after all others, in the order in which they wanted.
+//   - Credit: clients of users with credit before those of users without, each in the order in
+//     which they wanted.
 //
-// A client that cannot be served is passed by later ones that can, but not for
-// ever. When MaxPasses clients that wanted later were served, or after MaxWait,
-// it has waited too long: it goes before all others (under Credit, of those
-// with or without credit like itself; several in the order in which they
-// wanted). If it cannot be served even then, one device is reserved for it,
-// where the fewest bytes are missing: nobody else is served or grows there, and
-// idle clients leave there one by one, until there is room. It keeps looking at
-// the other devices.
+// Clients that can be served overtake an earlier one that cannot, but not for ever. When MaxPasses
+// clients that wanted later were served, or after MaxWait, the client has waited too long: it goes
+// before all others (under Credit, of those with or without credit like itself; several in the
+// order in which they wanted). If it cannot be served even then, one device is reserved for it,
+// where the fewest bytes are missing: no other client is served or grows there, and idle clients
+// are told to leave it one by one, until there is room. Meanwhile the client may still be served on
+// another device.
 //
-// A user's clients have no more slots at a time than SlotLimits or SlotLimit
-// says. A client of a user who has them all is served only in exchange for
-// another one's slot, see below; no device is reserved for it.
+// A user's clients have no more slots at a time than SlotLimits or SlotLimit says. A client of a
+// user who has them all is served only in exchange for the slot of another client of that user, see
+// below; no device is reserved for it.
 //
 // # Where
 //
-// Devices come into question if they are there and not drained, are what the
-// client is pinned to, could hold it, and are not reserved for another. For a
-// client that was moved by hand only the device that was named does. Of those
-// with a slot and enough memory free:
+// A device is eligible if it is present and not drained, satisfies the client's pin, could hold the
+// client, and is not reserved for another. For a client that was moved by hand only the named
+// device is eligible. Of those with a slot and enough memory free:
 //
 //  1. the device where the client was last, unless an idle one (with no client
 //     and promised to none) is faster, or as fast while the last one is not idle;
 //  2. otherwise the fastest idle device;
 //  3. otherwise that with the fewest clients for its speed;
 //
-// and of equals that with the lowest number. If there is none but there will be
-// one when all who were told to leave have done so, the client waits for that.
-// If not, somebody has to leave: on the device where the fewest bytes must be
-// copied out, then with the fewest victims, then with the fewest clients for
-// its speed, then with the lowest number.
+// and of equals that with the lowest number. If there is none now, but there will be one when all
+// clients that were told to leave have done so, the client waits for that. Otherwise some clients
+// have to leave: those on the device where the fewest bytes must be copied out, then with the
+// fewest victims, then with the fewest clients for its speed, then with the lowest number.
 //
 // # Who has to leave
 //
@@ -93,9 +86,9 @@
 //     turn is over, busy or not. See Turns.
 //   - It may lose neither while a Revoke or a Grow of it is unanswered.
 //
-// Two more reasons to leave have nothing to do with others who wait: the client
-// is moved (ForMove), or its device is drained (ForDrain). Both may be told to a
-// busy client; the worker lets its kernels end first.
+// Two more reasons to leave have nothing to do with waiting clients: the client is moved (ForMove),
+// or its device is drained (ForDrain). Busy clients leave for these too; the worker lets their
+// kernels end first.
 //
 // Victims are chosen in this order, each only if it is still needed:
 //
@@ -106,16 +99,15 @@
 //     unbound first, but those that were promised a slot;
 //  4. for memory, those that may lose it, one after the other.
 //
-// Each time it is the one with the fewest bytes that suffice, or with the most
-// bytes if none suffices; of equals the one idle for longest, then the one with
-// the lowest number. If all of them together do not suffice, nobody is told to
-// leave. Otherwise they get a Revoke, and the client is promised the device: the
-// room is nobody else's, and when all of them have let go it is granted. If they
-// kept so much that it does not fit, it is ready as before. A client that goes
+// Each time it is the one with the fewest bytes that suffice, or with the most bytes if none
+// suffices; of equals the one idle for longest, then the one with the lowest number. If all of them
+// together do not suffice, none is told to leave. Otherwise they get a Revoke, and the client is
+// promised the device: the room is kept for it, and granted when all victims have let go. If they
+// kept so many bytes that the client does not fit, it is ready as before. A client that detaches
 // before that gives up the promise; its victims leave nevertheless.
 //
-// Among those whose turn is over it is the one that owes most, and then the one
-// that was granted first, of those that suffice.
+// Among clients whose turn is over, the victim is, of those that suffice, the one that owes most,
+// and then the one that was granted first.
 //
 // # Turns
 //
@@ -124,39 +116,37 @@
 // that does not say so has a quantum and the expected time of a move for that. It
 // is over when it has lasted as long as the longer of these:
 //
-//   - The client's part of a round. A round has a quantum for each client that is
-//     bound to the device or waits for it, and is divided by weight; what others
-//     owe the client is added. Nobody has less than an eighth of a quantum; the
-//     others give that in proportion to what they have beyond it.
+//   - The client's part of a round. A round has a quantum for each client that is bound to the
+//     device or waits for it, and is divided by weight; what others owe the client is added. No
+//     client has less than an eighth of a quantum; the others make up for that in proportion to
+//     what they have beyond it.
 //   - Seven times what moving the client's memory in and out took the last time, but
 //     no more than four quanta.
 //
-// So nobody waits for longer than the number of clients times the quantum, and
-// their moves and last kernels, where moves take little. A client that had more
-// than its part by weight, in GPU time, owes the difference to those who waited
-// meanwhile, up to four quanta. What all clients owe each other adds up to 0; a
-// client that goes leaves its balance to the others.
+// So where moves take little time, no client waits for longer than the number of clients times the
+// quantum, plus the time of their moves and last kernels. A client that had more than its part by
+// weight, in GPU time, owes the difference to those who waited meanwhile, up to four quanta. What
+// all clients owe each other adds up to 0; a client that detaches leaves its balance to the others.
 //
-// A client with a higher Priority is served before others in the queue, and does
-// not leave because its turn is over, but for a client that has waited too long.
+// A client with a higher Priority is served before others in the queue, and when its turn is over
+// it leaves only for a client of at least its priority or one that has waited too long.
 //
 // A client that had to leave for being idle and wanted its device back at once is
 // restless: it must be idle for as long as a move takes before it is told so again.
 //
-// A turn that is over is told with ForQuantum: the context may stay open for the
-// next turn. If it would be in the way of the client that comes, it is ForRoom. With it
-// Keep says how many bytes of the client's memory are in nobody's way and may stay, too;
-// also for a client that has to leave in an idle moment (ForMemory), whose context may
-// then stay as well.
+// A client whose turn is over gets a Revoke with ForQuantum: its context may stay open for its next
+// turn. If the context would be in the way of the client that comes, the reason is ForRoom. Keep
+// says how many bytes of the client's memory no other client needs, and may stay too. The same
+// holds for a client that has to leave in an idle moment (ForMemory), whose context may then stay
+// as well.
 //
 // # Growing
 //
-// A Grow is granted if the memory is free and the device is not reserved. If
-// not, victims for memory are chosen as above, among other clients than those
-// that grow too. As long as some are not known to be busy that could make the
-// room, it waits, GrowWait at most; then, or if there are none, it is denied.
-// The worker releases everything and wants again with its larger need; so two
-// that grow never wait for each other.
+// A Grow is granted if the memory is free and the device is not reserved. If not, victims for
+// memory are chosen as above, among other clients than those that grow too. While clients that
+// could make the room are not known to be busy, the Grow waits, for GrowWait at most; after that,
+// or if there are no such clients, it is denied. The worker then releases everything and wants
+// again with its larger need: so two clients that grow never wait for each other.
 //
 // # Moves to a faster device
 //
@@ -182,19 +172,17 @@
 //     copying out and in, and MoveCost for all else. A client that never runs
 //     kernels loses nothing, and is not moved.
 //
-// If several clients qualify for a device, the one that has lost most goes. One
-// client at a time is on its way to a device. If it does not ask for a device
-// within MoveCost after it has left, it does something else, and another may go.
-// Nothing is kept free for it: if others take the idle device meanwhile, it is
-// placed as any client is.
+// If several clients qualify for a device, the one that has lost most goes. One client at a time is
+// on its way to a device. If it does not ask for a device within MoveCost after it has left, it
+// does something else, and another may go. The idle device is not kept free for it: if others take
+// it meanwhile, the client is placed as any is.
 //
-// Clients do not move to and fro. A move is paid for in advance: what it costs
-// was lost already, so all moves together cost no more than what clients lost
-// by staying. This is the rule by which one buys skis when the rent paid so far
-// has reached their price; it costs at most twice what the best choice would have,
-// whatever comes next. Moreover, as long as nobody comes or goes, each move
-// either takes one idle device into use, or takes its client to a faster one, so
-// their number is bounded: on n devices by n(n+1)/2.
+// Clients do not move to and fro. A move is paid for in advance: what it costs was lost already, so
+// all moves together cost no more than what clients lost by staying. This is the ski-rental rule
+// (buy when the rent paid so far reaches the price), which costs at most twice what the best choice
+// would have, whatever comes next. Moreover, as long as no client comes or goes, each move either
+// takes one idle device into use, or takes its client to a faster one, so their number is bounded:
+// on n devices by n(n+1)/2.
 //
 // A loss grows only with Ran, which workers say regularly while kernels run, and
 // when they have ended; a client cannot leave earlier. So events find every move
@@ -202,13 +190,12 @@
 //
 // # Moves by hand
 //
-// Move names a client and a device. A bound client leaves (Revoke with ForMove);
-// its next Want is served on that device and nowhere else, by the rules above, so
-// it may wait there. It then stays until it is unbound for another reason: it is
-// not moved by itself. If the device is drained or lost before the client comes
-// there, or the client needs more than it has, or is pinned elsewhere, the move
-// is off, and the client is placed as any is. Refuses says beforehand why a move
-// is not possible.
+// Move names a client and a device. A bound client leaves (Revoke with ForMove); its next Want is
+// served on that device and nowhere else, by the rules above, so it may wait there. It then stays
+// until it is unbound for another reason: it is not moved by itself. If the device is drained or
+// lost before the client comes there, or the client needs more memory than the device has, or is
+// pinned elsewhere, the move is cancelled, and the client is placed as any is. Refuses says
+// beforehand why a move is not possible.
 //
 // # Devices that come and go
 //
@@ -216,18 +203,17 @@
 //	drained, lost --Remove--> removed       any but removed --Lost--> lost
 //	lost, removed --Returned, Added--> up
 //
-// A drained device takes nobody: what was promised there is taken back, and all
-// who are bound or keep bytes there are told to leave (ForDrain), again if they
-// leave and keep something. A Revoke is also the answer to a Grow. They go
-// elsewhere, or wait. A client is never denied anything because of a drain: if
-// only drained devices could hold it, it is parked until one of them is resumed.
+// A drained device takes no clients: promises of it are taken back, and all clients that are bound
+// or keep bytes there are told to leave (ForDrain); a client that leaves and keeps something is
+// told again. The Revoke is also the answer to a Grow. The clients go elsewhere, or wait. A client
+// is never denied anything because of a drain: if only drained devices could hold it, it is parked
+// until one of them is resumed.
 //
-// A lost device is gone at once, with all that was there. Its clients are told
-// (Gone), those who only keep bytes there, too. A client that no other device can
-// hold is parked until the device returns: it is not denied for want of memory that
-// the node has as a rule. Only if no device is left at all, a client that has never
-// had one, and is not pinned to it, is denied. When the device is removed, those who
-// wait for it are denied too.
+// A lost device is gone at once, with all that was there. Its clients are told (Gone), including
+// those that only keep bytes there. A client that no other device can hold is parked until the
+// device returns: it is not denied for lack of memory that the node normally has. Only if no device
+// is left at all, a client that has never had one, and is not pinned to it, is denied. When the
+// device is removed, those who wait for it are denied too.
 //
 // A device that comes back keeps its number and its Usage; it may be another
 // one than it was. Added gives a new device the next number, unless one of that
@@ -243,12 +229,12 @@
 // more than the share, contexts included, and make way only for each other. Neither moves
 // nor the slot limits of users concern them.
 //
-//   - What was granted is kept: no client without the grant is given any of it, even if
-//     the grant's clients do not use it. Together the shares of a device are no more than
-//     its memory. Nobody else is placed on a device that is granted whole.
-//   - Those who are in the way of a new grant are told to leave (ForGrant), busy or not,
-//     of a device that is granted whole all of them. The grant's clients are placed when
-//     they have. A client that no device can hold because of grants is parked, not denied.
+//   - What was granted is kept: no client without the grant is given any of it, even if the grant's
+//     clients do not use it. Together the shares of a device are no more than its memory. No other
+//     client is placed on a device that is granted whole.
+//   - Clients that are in the way of a new grant are told to leave (ForGrant), busy or not; if a
+//     device is granted whole, that is all of its clients. The grant's clients are placed when
+//     these have left. A client that no device can hold because of grants is parked, not denied.
 //   - No more than Limit devices of a grant are used at a time. If more are when the
 //     limit is lowered, the clients of the last ones in the grant's order are told to
 //     leave (ForLimit). A client that waits only for this is served when all clients of
@@ -257,81 +243,77 @@
 //   - With a limit of 0 the grant is suspended: all its clients leave, those who keep
 //     bytes let go of them, and they are parked. Its shares are free for other grants
 //     meanwhile; the limit can be raised again when all of them are free (Refuses).
-//   - After Withdraw the grant is no more. Its clients take what they have until they are
-//     detached, and get nothing.
+//   - Withdraw ends the grant. Its clients hold what they have until they are detached, and get
+//     nothing more.
 //
 // # Settings that change
 //
-// Configure changes the policy, MaxIdle, Quantum, SlotLimit and Migrate, and Limit the limit of
-// one user. Nobody loses what was granted or promised for that: the queue has another
-// order from then on, and a user with more slots than it may have gets no further one.
+// Configure changes the policy, MaxIdle, Quantum, SlotLimit and Migrate, and Limit the limit of one
+// user. No client loses what it was granted or promised because of that: the queue is reordered,
+// and a user with more slots than allowed gets no further one.
 //
 // # Clients of an earlier dispatcher
 //
-// Adopt makes a client known that an earlier dispatcher served, with its lease,
-// or the bytes that it keeps, or nothing, and with its counts. Its next lease has
-// a larger number than its last one. It holds what it holds: if the device, or
-// the user's slots, are fewer now and it does not fit, it is told to leave
-// (ForMemory), and counts until it has; nobody is placed there before. Devices
-// may then be over their memory and slots, and in no other case. Grants are admitted
-// before clients are adopted that are under them.
+// Adopt makes a client known that an earlier dispatcher served, with its lease, or the bytes that
+// it keeps, or nothing, and with its counts. Its next lease has a larger number than its last one.
+// It keeps what it holds: if the device is smaller now, or the user may have fewer slots, so that
+// the client does not fit, it is told to leave (ForMemory) and counts until it has; no client is
+// placed there before. Only in this case can a device be over its memory or slots. Grants are
+// admitted before clients are adopted that are under them.
 //
 // # Credit
 //
-// A user's credit is GPU time. Ran takes it away; at the end of each Period what
-// all users spent is given back to those who have a client that is ready or
-// assigned, in proportion to weight (a user's is the largest of those clients').
-// So credit says how far a user is below its share. It is kept within 20 periods
-// either way, and no report counts for more. Users without such clients lose their credit and are forgiven half
-// of their debt each period, also when they detach in between. When nobody spent
-// anything for MaxWait, all start again from nothing.
+// A user's credit is GPU time. Ran takes it away; at the end of each Period what all users spent is
+// given back to those who have a client that is ready or assigned, in proportion to weight (a
+// user's is the largest of those clients'). So credit says how far a user is below its share. It is
+// bounded to 20 periods either way, and no single report counts for more. Users without such
+// clients lose their credit and are forgiven half of their debt each period, also when they detach
+// in between. When no user has spent anything for MaxWait, all credits are reset to 0.
 //
 // # Kept bytes
 //
-// A client that lets go may keep bytes on the device, as for a context that is
-// left open and for memory that was in nobody's way. They count as taken. The client is told to let go of them (Revoke
-// with ForMemory) when others need them, (ForMove) before it is granted another
-// device, and (ForDrain) when the device is drained.
+// A client that lets go may keep bytes on the device, for a context that is left open and for
+// memory that no other client needed. They count as taken. The client is told to let go of them
+// (Revoke with ForMemory) when others need them, (ForMove) before it is granted another device, and
+// (ForDrain) when the device is drained.
 //
 // # Usage
 //
-// Kernels and GPU time are counted here and nowhere else. Ran is the only event
-// that counts; it counts once for the client, once for the device that the client
-// has or had last, and stays with the device and with all clients that have gone
-// (View.Past) when the client detaches. One client comes to at most 2^62 kernels
-// and nanoseconds; sums stay at 2^63-1.
+// Kernels and GPU time are counted here and nowhere else. Ran is the only event that counts; it
+// counts once for the client, once for the device that the client has or had last, and stays with
+// the device and with all clients that have gone (View.Past) when the client detaches. A client's
+// counters end at 2^62 kernels and nanoseconds; sums saturate at 2^63-1.
 //
 // # What the driver owes the core
 //
-// The core trusts its driver in these things. Everything else it takes: events of
-// any kind, in any order, of clients that it does not know.
+// The core relies on its driver for the following. It tolerates everything else: events of any
+// kind, in any order, of clients that it does not know.
 //
 //   - One call at a time. Events are told in the order in which they happened.
-//   - The time of a clock that does not go back; an earlier time counts as the
-//     last one. A Tick at the time that Next names, if no event came before; later
-//     is allowed, and costs whoever waits that much.
+//   - The time of a clock that does not go back; an earlier time counts as the last one. A Tick at
+//     the time that Next names, if no event came before; later is allowed, and makes waiting
+//     clients wait that much longer.
 //   - All effects are performed, in the order in which they come, before those
 //     of the next event. They may be dropped only if the client's worker is gone
 //     and a Detach follows.
-//   - A client is attached once, and its number is not given to another one while
-//     it is. Detach is told when its worker has let go of the device for good, not
-//     when it is about to: what the client took is another one's at once. The same
-//     holds for Released and Faulted.
-//   - Every Revoke is answered once, as below. A worker that does not answer
-//     keeps what it has; it is the driver who ends it and tells Detach.
+//   - A client is attached once, and its number is not given to another one while it is. Detach is
+//     told when its worker has let go of the device for good, not when it is about to: what the
+//     client took is given to others at once. The same holds for Released and Faulted.
+//   - Every Revoke is answered once, as below. A worker that does not answer keeps what it has,
+//     until the driver ends it and tells Detach.
 //   - What a worker claims is checked by the driver: a lease that it never had, a
 //     client that is not its own. Ran is told once for each piece of work, with
 //     what was added since the last one.
 //   - A device that is Added or Returned passes Device.Check; otherwise nothing
 //     happens. Lost is told when nothing runs there any more.
-//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure,
-//     Limit, Admit, Withdraw, Restrict) is asked of Refuses first, for a word to them. Step does not do what
-//     Refuses refuses.
+//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Admit,
+//     Withdraw, Restrict) is passed to Refuses first, which explains a refusal to them. Step
+//     ignores what Refuses refuses.
 //   - Clients are adopted before new ones are attached, or at least under numbers
 //     that no other client has. A Want, Grow or Revoke that was unanswered with the
 //     earlier dispatcher is over: the worker says again what it needs.
-//   - Whoever records writes every event that Step was told, from the first one
-//     on, with the same time and the effects that Step returned.
+//   - A recording must have every event that Step was told, from the first one on, with the same
+//     time and the effects that Step returned.
 //
 // # What workers must do
 //
@@ -340,11 +322,10 @@
 //   - Every Grant that binds a client begins with it unwatched. After Watch on,
 //     the worker says at once whether it is busy or idle, and then each time that
 //     this changes.
-//   - A Revoke is answered with Released, Faulted or Detach. It may cross a
-//     Released that the worker said of its own accord, and then be answered a
-//     second time. So the worker says with every Released and fault the number
-//     of the last lease that it was granted, and the daemon keeps from the core
-//     what was said before the client's present lease (Effect.Lease).
+//   - A Revoke is answered with Released, Faulted or Detach. It may cross a Released that the
+//     worker sent unasked, and is then answered a second time. So the worker says with every
+//     Released and fault the number of the last lease that it was granted, and the daemon keeps
+//     from the core what was said before the client's present lease (Effect.Lease).
 //   - A worker that is told to leave for memory, a move or a drain should keep
 //     nothing. If it does, it is told a second time.
 //   - Gone is told to a worker that only keeps bytes on a device, too.

@@ -38,7 +38,8 @@ func AppendEvent(b []byte, e Event) ([]byte, error) {
 	return appendObject(b, e.Kind(), fields), nil
 }
 
-// nameIn returns the text in an event that somebody else chose.
+// nameIn returns the text in an event that comes from outside, and so may not be valid
+// UTF-8.
 func nameIn(e Event) string {
 	switch e := e.(type) {
 	case Attach:
@@ -112,7 +113,7 @@ func checkDevice(e Event) error {
 }
 
 func kindOf(b []byte) (string, error) {
-	if len(b) == 0 || b[0] != '{' { // JSON's null would be taken for anything
+	if len(b) == 0 || b[0] != '{' { // json.Unmarshal would accept null for anything
 		return "", errors.New("not a JSON object")
 	}
 	var head struct {
@@ -124,8 +125,8 @@ func kindOf(b []byte) (string, error) {
 	return head.Kind, nil
 }
 
-// sameBytes refuses what is not written as it would be written: with fields that
-// are missing, unknown or there twice, with other capitals, or with blanks.
+// sameBytes refuses text that differs from what this package would write: with fields
+// that are missing, unknown or repeated, with other capitals, or with blanks.
 func sameBytes(b, want []byte) error {
 	if bytes.Equal(b, want) {
 		return nil

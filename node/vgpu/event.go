@@ -11,8 +11,8 @@ import (
 type Event interface {
 	// Kind is the event's name in recordings.
 	Kind() string
-	// apply changes the core. It returns false if the event means nothing to it,
-	// as when it names a client that has gone: then nothing is decided anew.
+	// apply changes the core. It returns false if the event changed nothing, as when it names a
+	// client that has gone: then Step decides nothing.
 	apply(c *Core) bool
 }
 
@@ -56,11 +56,11 @@ type Attach struct {
 	Weight int      `json:"weight"`
 	Grant  GrantID  `json:"grant,omitempty"` // "" for none
 	Share  int      `json:"share,omitempty"` // its place in Admit.Shares
-	// Priority goes before the policy: clients with more are served first, until others have
-	// waited too long.
+	// Priority comes before the policy: clients with a higher one are served first, until others
+	// have waited too long.
 	Priority int `json:"priority,omitempty"`
-	// Further says that it stands for a further device of a client whose home is elsewhere. It
-	// takes its slot and memory, but does not make the device look busy to those that seek a home.
+	// Further says that this stands for a further device of a client whose home is elsewhere. It
+	// takes a slot and memory, but the device still looks idle to clients that are placed.
 	Further bool `json:"further,omitempty"`
 }
 
@@ -77,7 +77,7 @@ func (e Attach) apply(c *Core) bool {
 	return true
 }
 
-// attach makes a client; nil if there is no grant as it says.
+// attach makes a client; nil if it names a grant or share that does not exist.
 func (c *Core) attach(id ClientID, user string, weight int, under GrantID, share int) *client {
 	var part *device
 	if under != "" {
@@ -95,8 +95,7 @@ func (c *Core) attach(id ClientID, user string, weight int, under GrantID, share
 	return x
 }
 
-// Detach forgets a client that ended or died, in any state. What it took is
-// free at once.
+// Detach forgets a client that ended or died, in any state. What it took is free at once.
 type Detach struct {
 	Client ClientID `json:"client"`
 }
@@ -127,7 +126,7 @@ type Want struct {
 	Client   ClientID      `json:"client"`
 	Need     uint64        `json:"need"`        // bytes that must be resident
 	Estimate time.Duration `json:"estimate_ns"` // of its next GPU phase; 0: unknown
-	Pinned   DeviceID      `json:"pinned"`      // must be that device; AnyDevice if it does not matter
+	Pinned   DeviceID      `json:"pinned"`      // the only device that will do; AnyDevice if any will
 }
 
 func (e Want) apply(c *Core) bool {
@@ -151,7 +150,7 @@ func (e Want) apply(c *Core) bool {
 	if why != "" {
 		return c.deny(x.id, why)
 	}
-	if x.target != AnyDevice && x.part == nil && !x.mayUse(c.devices[x.target]) { // it has grown, or is pinned since
+	if x.target != AnyDevice && x.part == nil && !x.mayUse(c.devices[x.target]) { // it needs more now, or was pinned
 		c.untarget(x)
 	}
 	x.state = Ready
@@ -161,10 +160,9 @@ func (e Want) apply(c *Core) bool {
 	return true
 }
 
-// Grow says that an assigned client needs so many bytes in all. The answer is
-// a Grant of the same slot with more memory, at once or within GrowWait, or
-// Deny: then it had better release everything and want again. A Grow that
-// crosses a Revoke has no other answer than that.
+// Grow says that an assigned client needs Need bytes in all. The answer is a Grant of the same
+// slot with more memory, at once or within GrowWait, or Deny: then the worker should release
+// everything and want again. If a Grow crosses a Revoke, the Revoke is its only answer.
 type Grow struct {
 	Client ClientID `json:"client"`
 	Need   uint64   `json:"need"`
@@ -178,7 +176,7 @@ func (e Grow) apply(c *Core) bool {
 	case x.state != Assigned || x.revoking:
 		return false // it crossed a Revoke or Gone, which is the answer
 	case !x.dev.holdsEver(e.Need):
-		c.endGrow(x) // it says what it needs anew: what it said before is over
+		c.endGrow(x) // a new Grow replaces an unanswered one
 		return c.deny(x.id, TooLarge)
 	}
 	if x.growTo == 0 {
@@ -222,8 +220,8 @@ func (e Idle) apply(c *Core) bool {
 	return true
 }
 
-// SyncPoint says the same as Idle, and that the client announced that it waits
-// for others: if another client needs its slot, it loses it at once.
+// SyncPoint says the same as Idle, and that the client announced that it waits for others: it
+// loses its slot as soon as another client needs it.
 type SyncPoint struct {
 	Client ClientID `json:"client"`
 }
@@ -238,10 +236,10 @@ func (e SyncPoint) apply(c *Core) bool {
 	return true
 }
 
-// Released says that the client let go of its device: the answer to Revoke and
-// to a denied Grow, or of its own accord. An assigned client goes to the
-// waiting queue. It may keep some bytes there although it is unbound (a
-// context that is left open); they are taken back when others need them.
+// Released says that the client let go of its device: in answer to Revoke or to a denied Grow,
+// or unasked. An assigned client goes to the waiting queue. It may keep some bytes there
+// although it is unbound (a context that is left open); they are taken back when others need
+// them.
 type Released struct {
 	Client ClientID `json:"client"`
 	Keeps  uint64   `json:"keeps"`
@@ -258,7 +256,7 @@ func (e Released) apply(c *Core) bool {
 		x.tenure.out = max(e.Took, 0)
 		x.stats.moving = saturated(x.stats.moving, x.tenure.out)
 		c.leave(x, Waiting, e.Keeps)
-		if x.dev != nil && x.dev.overfull() { // it was adopted, or another one beside it
+		if x.dev != nil && x.dev.overfull() { // clients were adopted, or a grant was admitted, so that they have more than they may
 			c.revoke(victim{client: x, why: ForMemory})
 		}
 	case e.Keeps == 0 || x.revoking:
@@ -267,9 +265,9 @@ func (e Released) apply(c *Core) bool {
 	return true
 }
 
-// Ran says what ran since the client's last Ran. It is counted (Usage), spent
-// from the user's credit, and is what later phases of the client are expected
-// to take. A client without a device speaks of the one that it had last.
+// Ran says what ran since the client's last Ran. It is counted (Usage), spent from the user's
+// credit, and is what later phases of the client are expected to take. For a client without a
+// device it is about the one that it had last.
 type Ran struct {
 	Client  ClientID      `json:"client"`
 	Kernels int           `json:"kernels"`
@@ -313,7 +311,7 @@ func (e Faulted) apply(c *Core) bool {
 	return true
 }
 
-// Tick says that time went on.
+// Tick says that time has passed.
 type Tick struct{}
 
 func (Tick) apply(*Core) bool { return true }

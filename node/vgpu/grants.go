@@ -12,10 +12,10 @@ type GrantID string
 // Share is what a grant has of one device.
 type Share struct {
 	Device DeviceID `json:"device"`
-	Memory uint64   `json:"memory"` // bytes, contexts included; 0: all of the device, and nobody else is placed there
+	Memory uint64   `json:"memory"` // bytes, contexts included; 0: all of the device, and no other client is placed there
 }
 
-// What grants may come to.
+// Bounds on grants.
 const (
 	maxGrants = 4096
 	maxShares = maxDevices // of one grant
@@ -30,7 +30,7 @@ type grant struct {
 	clients int
 }
 
-// active says that what was granted is kept from others.
+// active says whether what was granted is kept from others.
 func (g *grant) active() bool { return g.limit != 0 && !g.gone }
 
 // inUse is how many devices the grant's clients have or are promised.
@@ -56,8 +56,9 @@ func (d *device) base() *device {
 // family is a device and its parts.
 func (d *device) family() []*device { return append([]*device{d.base()}, d.base().parts...) }
 
-// quota is how many bytes the clients of d may take: of a part what was granted, of a
-// device what no grant has. It is below 0 for a device that came back smaller.
+// quota is how many bytes the clients of d may take: for a part, what was granted; for a
+// device, what no grant has. It is negative for a device that came back too small for its
+// grants.
 func (d *device) quota() int64 {
 	switch {
 	case d.of == nil:
@@ -72,11 +73,12 @@ func (d *device) quota() int64 {
 	return int64(d.Memory)
 }
 
-// excess is how much the clients of d have, or were promised, beyond its quota: they
-// were there before others were granted it, or their grant is suspended.
+// excess is how much the clients of d have, or were promised, beyond its quota: because
+// they were there before it was granted to others, or because their grant is suspended.
 func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
 
-// room is what d's clients have not taken of the memory that they may.
+// room is how much memory d's clients may still take. It is less than the quota's rest
+// while clients of the device's other parts have more than their own quota.
 func (d *device) room() int64 {
 	room := d.quota() - d.used
 	if b := d.base(); len(b.parts) > 0 {
@@ -92,20 +94,20 @@ func (d *device) room() int64 {
 	return room
 }
 
-// exclusive says that a grant has all of the device.
+// exclusive says whether a grant has all of the device.
 func (d *device) exclusive() bool {
 	return slices.ContainsFunc(d.parts, func(p *device) bool { return p.whole && p.grant.active() })
 }
 
-// holdsNow says whether a client that needs so many bytes may be put on d when nobody
-// else is there, as long as grants are what they are.
+// holdsNow says whether a client that needs this many bytes could be put on d if no other
+// client were there, given the present grants.
 func (d *device) holdsNow(need uint64) bool {
 	return d.holdsEver(need) && int64(need+d.ContextCost) <= d.quota() && !d.exclusive() && (d.of == nil || d.grant.active())
 }
 
-// mayOpen says whether another client may be put on d as far as its grant goes: no more
-// devices of a grant are used at a time than its limit says, and nobody else is on a
-// device that is granted whole.
+// mayOpen says whether d's grant allows another client on d: no more devices of a grant
+// are in use at a time than its limit says, and a device that is granted whole must have
+// no other clients.
 func (d *device) mayOpen() bool {
 	switch {
 	case d.of == nil:
@@ -124,12 +126,12 @@ func (d *device) bindings() (n int) {
 	return n
 }
 
-// isOf says whether x is one of those for whom d is: a part for the clients of its
-// grant, a device for those without one.
+// isOf says whether d is for x: a part is for the clients of its grant, a device for
+// those without one.
 func (x *client) isOf(d *device) bool { return x.part == d || x.part == nil && d.of == nil }
 
-// slotCount is what a client adds to its user's slots: a grant is a right of its own,
-// and its clients do not count.
+// slotCount is what a client adds to its user's slots: 0 under a grant, which is a right
+// of its own.
 func (x *client) slotCount() int {
 	if x.part != nil {
 		return 0
@@ -146,7 +148,7 @@ func (c *Core) relist() {
 	c.anew = true
 }
 
-// reshape makes a part as its device is.
+// reshape gives a part the properties of its device.
 func (d *device) reshape(of *device) {
 	memory := d.Memory
 	d.of, d.Device, d.slots = of, of.Device, make([]*client, of.Slots)
@@ -167,7 +169,7 @@ func (c *Core) findGrant(id GrantID) *grant {
 // --- events --------------------------------------------------------------------
 
 // Admit makes a grant known. Clients that are attached under it are put on the device of
-// their share and nowhere else. What it has is kept from all others: those who are in
+// their share and nowhere else. What it has is kept from all others: clients that are in
 // its way are told to leave (ForGrant).
 type Admit struct {
 	Grant  GrantID `json:"grant"`
@@ -193,8 +195,8 @@ func (e Admit) apply(c *Core) bool {
 	return true
 }
 
-// Withdraw ends a grant. The driver ends its clients; what they have is theirs until they
-// are detached, and nobody's whose grant is no more otherwise.
+// Withdraw ends a grant. The driver ends its clients. Until they are detached they hold
+// what they have; the rest of what was granted is free for others.
 type Withdraw struct {
 	Grant GrantID `json:"grant"`
 }
@@ -214,7 +216,7 @@ func (e Withdraw) apply(c *Core) bool {
 
 // Restrict says how many of its devices a grant's clients may use at a time from now on.
 // With 0 the grant is suspended: its clients leave their devices (ForLimit) and wait, and
-// what was granted is free for others. With more they go on.
+// what was granted is free for others. With a larger limit they go on.
 type Restrict struct {
 	Grant GrantID `json:"grant"`
 	Limit int     `json:"limit"`
@@ -229,7 +231,7 @@ func (e Restrict) apply(c *Core) bool {
 	return true
 }
 
-// grantsChanged takes back promises that grants leave no room for, and looks anew at
+// grantsChanged takes back promises that grants leave no room for, and determines anew
 // what every client can hope for.
 func (c *Core) grantsChanged() {
 	for _, d := range c.all {
@@ -245,7 +247,8 @@ func (c *Core) grantsChanged() {
 	c.resort()
 }
 
-// forget takes a client out of its grant, which may end with it.
+// forgetGranted takes a client out of its grant. A withdrawn grant ends with its last
+// client.
 func (c *Core) forgetGranted(x *client) {
 	if x.part == nil {
 		return
@@ -290,7 +293,8 @@ func (c *Core) refusesAdmit(e Admit) error {
 	return nil
 }
 
-// refusesShare says why a device has no such share to give; now: at present.
+// refusesShare says why a device has no such share to give. With now, the share must be
+// available at present.
 func (c *Core) refusesShare(s Share, now bool) error {
 	d := c.device(s.Device)
 	switch {
@@ -323,7 +327,7 @@ func (c *Core) refusesRestrict(e Restrict) error {
 	case g.limit != 0 || e.Limit == 0:
 		return nil
 	}
-	for _, p := range g.parts { // others may have it meanwhile
+	for _, p := range g.parts { // it was suspended, and others may have been granted its shares
 		share := Share{Device: p.id, Memory: p.Memory}
 		if p.whole {
 			share.Memory = 0
@@ -337,8 +341,8 @@ func (c *Core) refusesRestrict(e Restrict) error {
 
 // --- who has to leave ----------------------------------------------------------
 
-// enforceGrants tells those to leave for whom grants leave no place. A client that left
-// may have kept bytes, so this is looked at after every event.
+// enforceGrants tells clients to leave for which grants leave no room. A client that left
+// may have kept bytes, so this runs after every event.
 func (c *Core) enforceGrants() {
 	if len(c.grants) == 0 {
 		return
@@ -351,7 +355,8 @@ func (c *Core) enforceGrants() {
 	}
 }
 
-// enforceLimit has a grant's clients leave the devices that are too many, the last first.
+// enforceLimit has a grant's clients leave surplus devices, the last in the grant's order
+// first.
 func (c *Core) enforceLimit(g *grant) {
 	if g.limit < 0 || g.gone {
 		return
@@ -375,12 +380,12 @@ func (c *Core) enforceLimit(g *grant) {
 	}
 }
 
-// leaving says that all clients of a part were told to leave it.
+// leaving says whether all clients of a part were told to leave it.
 func (d *device) leaving() bool {
 	return d.bound > 0 && d.claims == 0 && !slices.ContainsFunc(d.slots, func(x *client) bool { return x != nil && !x.revoking })
 }
 
-// empty tells all clients that are bound to d to leave, and takes back what was promised.
+// empty tells all clients that are bound to d to leave, and takes back promises of it.
 func (c *Core) empty(d *device, why Reason) {
 	c.closePart(d)
 	for _, x := range d.slots {
@@ -391,8 +396,8 @@ func (c *Core) empty(d *device, why Reason) {
 	}
 }
 
-// squeeze has clients without a grant leave a device, or as many of them as grants leave
-// no memory for.
+// squeeze has clients without a grant leave a device: all of them if it is granted whole,
+// otherwise as many as grants leave no memory for.
 func (c *Core) squeeze(d *device) {
 	if len(d.parts) == 0 {
 		return
@@ -417,8 +422,8 @@ func (c *Core) squeeze(d *device) {
 	}
 }
 
-// takeTurns makes way for x, whose grant has as many devices in use as it may: for
-// clients that are idle or, once x has waited too long, for any.
+// takeTurns makes way for x, whose grant already uses as many devices as it may: idle
+// clients of one of them leave or, once x has waited too long, busy ones.
 func (c *Core) takeTurns(x *client) {
 	g := x.part.grant
 	if !g.active() || slices.ContainsFunc(g.parts, (*device).leaving) {

@@ -12,7 +12,7 @@ import (
 type cause uint8
 
 const (
-	byNothing cause = iota // it does not, or only because others needed its place
+	byNothing cause = iota // it does not, or only because others needed its room
 	byItself               // to run faster, as migrate found out
 	byHand                 // Move
 	byDrain                // Drain
@@ -25,7 +25,7 @@ func (m Moves) plus(n Moves) Moves {
 	return Moves{m.Auto + n.Auto, m.ByHand + n.ByHand, m.Drain + n.Drain}
 }
 
-// untarget lets a client go anywhere again.
+// untarget cancels a client's move: it may go anywhere again.
 func (c *Core) untarget(x *client) {
 	if x.target == AnyDevice {
 		return
@@ -36,7 +36,7 @@ func (c *Core) untarget(x *client) {
 	x.target, x.moving = AnyDevice, byNothing
 }
 
-// arrive counts a move that ends with a grant of d, and ends it.
+// arrive ends a move with the grant of d, and counts it.
 func (c *Core) arrive(x *client, d *device) {
 	moves, elsewhere := &x.stats.moves, x.last != AnyDevice && x.last != d.id && x.want.Need > 0
 	switch {
@@ -53,8 +53,8 @@ func (c *Core) arrive(x *client, d *device) {
 	x.moving = byNothing
 }
 
-// intended returns the device that a client left another one for, if it is still
-// idle, and who has to stop keeping bytes there.
+// intended returns the device for which a client left another one, if it is still idle,
+// and the clients that have to stop keeping bytes there.
 func (c *Core) intended(x *client) (*device, []victim) {
 	if x.moving != byItself {
 		return nil, nil
@@ -70,10 +70,10 @@ func (c *Core) intended(x *client) (*device, []victim) {
 	return d, set
 }
 
-// migrate tells clients to leave for idle devices where they run faster, while
-// nobody waits. What a client has lost grows only when it says that it ran, so
-// only that one is looked at unless something else changed: clients say so often,
-// and a step is not to take longer for it.
+// migrate tells clients to leave for idle devices where they run faster, while no
+// client waits. A client's loss grows only with Ran. So unless something else changed
+// (anew), only the client that just ran is examined: Ran events are frequent, and a
+// step must stay short.
 func (c *Core) migrate() {
 	ran, all := c.ranNow, c.anew
 	c.ranNow = nil
@@ -117,14 +117,14 @@ func (c *Core) listIdle() {
 	}
 }
 
-// expects says that a client was told to go to d and may still come. One that
-// does not ask for a device for as long as a move costs does something else.
+// expects says whether a client was told to go to d and may still come. A client that
+// does not ask for a device within the cost of a move is taken to do something else.
 func (c *Core) expects(d *device) bool {
 	return d.mover != nil && (d.mover.state == Assigned || c.now-d.mover.leftAt < c.cfg.MoveCost)
 }
 
-// mostLost returns the client that has lost most because it was not on t, and
-// enough to be moved there; of equals that with the lowest number.
+// mostLost returns the client that has lost most by not being on t, if that is enough
+// for a move; of equals the one with the lowest number.
 func (c *Core) mostLost(t *device) (best *client) {
 	var most time.Duration
 	for _, d := range c.devices {
@@ -150,7 +150,7 @@ func (c *Core) lost(x *client, t *device) time.Duration {
 	if x.phase < c.cfg.MoveCost || !settled(x) || x.stays || x.part != nil || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
 		return 0
 	}
-	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // most often, and found out fast
+	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // a cheap upper bound, which settles most cases
 		return 0
 	}
 	gain := t.Speed * x.crowd() / x.dev.Speed
@@ -164,9 +164,9 @@ func (c *Core) lost(x *client, t *device) time.Duration {
 	return lost
 }
 
-// crowd is how many clients share x's device with it, itself included. One that
-// ran less than x since it was granted counts for that part, and one that is to
-// leave not at all.
+// crowd is how many clients share x's device, x included. A client that ran less than x
+// since it was granted counts for that fraction only, and one that was told to leave
+// not at all.
 func (x *client) crowd() float64 {
 	all := float64(1)
 	for _, v := range x.dev.slots {
@@ -177,8 +177,8 @@ func (x *client) crowd() float64 {
 	return all
 }
 
-// couldTake says whether so many bytes fit on an idle device when those who only
-// keep bytes there let go.
+// couldTake says whether a client that needs this many bytes fits on an idle device
+// once those that only keep bytes there let go.
 func (d *device) couldTake(need uint64) bool {
 	free := d.free()
 	for _, v := range d.keepers {
@@ -189,7 +189,9 @@ func (d *device) couldTake(need uint64) bool {
 	return d.holdsNow(need) && int64(need+d.ContextCost) <= free
 }
 
-// moveCost is what it takes to move x: its memory is copied out and in again.
+// moveCost is the time that it takes to move x: its memory is copied out and in again.
+// The product needs 128 bits, and the result is bounded so that sums of a few do not
+// overflow.
 func (c *Core) moveCost(x *client) time.Duration {
 	const most = uint64(math.MaxInt64 / 4)
 	high, low := bits.Mul64(2*x.memory, uint64(time.Second))

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// supply is what a device could give in this pass, victims included. It only
-// spares looking closer at devices that cannot serve a client anyway.
+// supply is what a device could give in this pass, victims included. It is an upper
+// bound, which only saves a closer look at devices that cannot serve a client anyway.
 type supply struct {
 	slots       bool  // a slot is free or an idle client could leave one
 	bytes       int64 // free, or taken by idle clients and keepers
-	creditSlots bool  // the same with those who are out of credit, or whose turn is over
+	creditSlots bool  // like slots, including busy clients that are out of credit or whose turn is over
 	creditBytes int64
 
-	comingSlots int // held by clients that were told to let go
+	comingSlots int // slots of clients that were told to let go
 	comingBytes int64
 }
 
@@ -45,8 +45,8 @@ func (c *Core) survey(d *device) {
 	d.supply = s
 }
 
-// coming is what clients that were told to let go are going to free. Some or
-// all of it is claimed.
+// coming is what clients that were told to let go will free. Some or all of it may be
+// claimed.
 func (d *device) coming() (slots int, bytes int64) {
 	for _, v := range d.slots {
 		if v != nil && v.revoking {
@@ -62,12 +62,12 @@ func (d *device) coming() (slots int, bytes int64) {
 	return slots, bytes
 }
 
-// settled says that nothing is under way between the core and an assigned
-// client that would make it no victim.
+// settled says whether an assigned client can be a victim at all: it has no unanswered
+// Revoke or Grow.
 func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.growTo == 0 }
 
-// rests says that nothing of an assigned client is under way. What a client
-// said before it was watched may be out of date.
+// rests says whether an assigned client is known to be idle. What it said before it was
+// watched may be out of date, and does not count.
 func rests(v *client) bool { return v.watched && v.known && !v.busy }
 
 func (c *Core) mayLoseSlot(v *client) bool {
@@ -78,8 +78,8 @@ func (c *Core) mayLoseMemory(v *client) bool {
 	return settled(v) && rests(v) && (!v.tenure.restless && c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
 }
 
-// mayStopKeeping is for unbound clients. One that was promised a slot is about
-// to use what it keeps.
+// mayStopKeeping says whether an unbound client can be told to let go of what it keeps.
+// One that was promised a slot is about to use it.
 func mayStopKeeping(v *client) bool { return !v.revoking && v.claim == nil }
 
 func (c *Core) outOfCredit(v *client) bool {
@@ -90,7 +90,7 @@ func (c *Core) outOfCredit(v *client) bool {
 type victim struct {
 	*client
 	why  Reason
-	keep int64 // bytes of its memory that may stay
+	keep int64 // bytes of its memory that may stay on the device
 }
 
 func (c *Core) slotReason(v *client) Reason {
@@ -110,9 +110,9 @@ func (c *Core) memoryReason(v *client) Reason {
 	return c.oustReason(v)
 }
 
-// order is the order in which ready clients are served: those with credit
-// first; among them those that waited too long, as they came; then the others
-// by the policy.
+// order is the order in which ready clients are served. Under Credit those of users
+// with credit come first. Within each class, clients that waited too long come first,
+// in the order in which they wanted, and then the others by priority and policy.
 func (c *Core) order() []*client {
 	out := c.scratch[:0]
 	out = c.appendOrdered(out, func(x *client) bool { return c.cfg.Policy != Credit || x.user.credit > 0 })
@@ -170,13 +170,14 @@ func (c *Core) serveReady() {
 	}
 }
 
-// most is what no device has more of: whoever needs more need not look.
+// most is the most that any device can give: a client that needs more need not look.
 type most struct {
 	slots bool
 	bytes int64
 }
 
-// surveyAll looks at all devices: without and with victims by credit.
+// surveyAll surveys all devices, and returns the most that one can give without and
+// with busy victims.
 func (c *Core) surveyAll() (plain, credit most) {
 	for _, u := range c.users {
 		u.mayTrade = false
@@ -195,7 +196,10 @@ func (c *Core) surveyAll() (plain, credit most) {
 	return plain, credit
 }
 
-// place grants x a slot or promises it one, if there is any way to.
+// place grants x a slot, or promises it one, if there is any way to. The ways are tried
+// from the least to the most disruptive: free room, room that is already coming, idle
+// victims, busy victims. It returns true if it changed anything, so that the caller
+// must survey again.
 func (c *Core) place(x *client) bool {
 	if x.part != nil && !x.part.mayOpen() {
 		c.takeTurns(x)
@@ -236,25 +240,27 @@ func (c *Core) place(x *client) bool {
 	return false
 }
 
-// roomIsComing says that x will fit somewhere once all who were told to let go
-// have done so: nobody else needs to leave for it.
+// roomIsComing says whether x will fit somewhere once all clients that were told to let
+// go have done so: then no other needs to leave for it.
 func (c *Core) roomIsComing(x *client) bool {
 	return slices.ContainsFunc(c.all, func(d *device) bool {
 		return allowed(x, d) && d.freeSlots()+d.supply.comingSlots > 0 && missing(x, d) <= d.supply.comingBytes
 	})
 }
 
-// allowed says whether x may be put on d at all at present.
+// allowed says whether x may be put on d at present, room aside.
 func allowed(x *client, d *device) bool {
 	return x.mayUse(d) && d.mayOpen() && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
 }
 
-// mayUse says whether d takes x, which wants a device, if nobody else is there.
+// mayUse says whether d would take x, which wants a device, if no other client were
+// there.
 func (x *client) mayUse(d *device) bool {
 	return x.isOf(d) && d.up() && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsNow(x.want.Need)
 }
 
-// missing is how many bytes d lacks for x; what x keeps there is its own.
+// missing is how many bytes d lacks for x. What x keeps there counts as available to
+// it.
 func missing(x *client, d *device) int64 {
 	m := int64(x.want.Need+d.ContextCost) - d.free()
 	if x.dev == d {
@@ -291,7 +297,9 @@ func (c *Core) bestFree(x *client) *device {
 
 func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(b.load())*a.Speed }
 
-// cheapest chooses the device where the fewest bytes must be moved for x.
+// cheapest chooses the device where the fewest bytes must be moved for x. With full,
+// x's user has all slots it may, and one of them is exchanged; with oust, busy clients
+// may have to leave too.
 func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
 	var cost int64
 	for _, d := range c.all {
@@ -325,7 +333,8 @@ func moved(set []victim) (bytes int64) {
 	return bytes
 }
 
-// victims chooses who is to leave d so that x can be put there.
+// victims chooses the clients that are to leave d so that x can be put there. It
+// returns false if all that may leave do not suffice; then none is told.
 func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
 	lack := missing(x, d)
 	needSlot := d.freeSlots() <= 0
@@ -379,9 +388,9 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 	return set, trade, true
 }
 
-// pick chooses the victim with the fewest bytes that suffice, or the most
-// bytes if none suffices; then the preferred, then the one idle for longest,
-// then the lowest number.
+// pick chooses a victim: the preferred first; then the one with the fewest bytes that
+// suffice, or with the most if none suffices; then the one idle for longest; then the
+// one with the lowest number.
 func pick(from []*client, lack int64, now Time, may, prefer func(*client) bool) (best *client) {
 	better := func(a, b *client) bool {
 		if prefer != nil && prefer(a) != prefer(b) {
@@ -407,8 +416,8 @@ func pick(from []*client, lack int64, now Time, may, prefer func(*client) bool) 
 	return best
 }
 
-// promise gives x a slot on d when the victims have let go: at once if there
-// are none.
+// promise gives x a slot on d when the victims have let go, at once if there are none.
+// Ready clients that wanted earlier have been passed once more.
 func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 	for _, other := range c.ready {
 		if other.seq < x.seq {
@@ -426,7 +435,7 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 	c.collect(p, set)
 }
 
-// collect tells the victims of a claim to let go.
+// collect makes a claim valid and tells its victims to let go.
 func (c *Core) collect(p *claim, set []victim) {
 	p.owner.claim = p
 	p.dev.claimed += p.bytes
@@ -449,9 +458,9 @@ func (c *Core) revoke(v victim) {
 	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why, Keep: uint64(v.keep)})
 }
 
-// reserve keeps others from a device on which a client that waited too long
-// is to be put, and makes room there piece by piece: victims that are never
-// idle at the same time would otherwise keep it waiting for ever.
+// reserve keeps others from a device on which a client that waited too long is to be
+// put, and makes room there piece by piece: victims that are never idle at the same
+// time would otherwise keep it waiting for ever.
 func (c *Core) reserve(x *client) {
 	if x.reserved == nil {
 		for _, d := range c.all {
@@ -545,8 +554,8 @@ func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 	return set, true
 }
 
-// mightFree is how much others on d could be told to let go of, as far as is
-// known.
+// mightFree is how many bytes others on d could be told to let go of, if they turn out
+// to be idle.
 func (c *Core) mightFree(x *client, d *device) (bytes int64) {
 	for _, v := range d.slots {
 		if v != nil && v != x && settled(v) && !(v.watched && v.known && v.busy) {
@@ -561,7 +570,8 @@ func (c *Core) mightFree(x *client, d *device) (bytes int64) {
 	return bytes
 }
 
-// setWatches has those clients watched that somebody may need to leave.
+// setWatches has the workers report idleness of clients that may have to leave, while
+// others wait or grow, and ends that when none does.
 func (c *Core) setWatches() {
 	for _, d := range c.all {
 		var growers int
@@ -585,7 +595,7 @@ func (c *Core) setWatches() {
 				continue
 			}
 			x.watched = on
-			if on { // what it said before may be out of date
+			if on { // what its worker said before may be out of date
 				x.busy, x.known, x.sync = true, false, false
 			}
 			c.emit(Effect{Kind: Watch, Client: x.id, On: on})

@@ -16,7 +16,7 @@ import (
 //	...
 //	{"end":"the node has ended"}
 //
-// The last line is missing if whoever recorded was killed. As with events, there
+// The last line is missing if the recording process was killed. As with events, there
 // is one way to write each line, and no other is read.
 
 // Header is a recording's first line: all that a fresh core needs, and where the
@@ -25,7 +25,7 @@ type Header struct {
 	Muster  string // the version of the program that recorded
 	Node    string // the node's name
 	Started string // when its time began
-	Config  Config // with all defaults put in, so that the recording does not depend on them
+	Config  Config // with all defaults filled in, so that the recording does not depend on them
 }
 
 const (
@@ -36,8 +36,8 @@ const (
 // HeaderPrefix is how every recording begins.
 const HeaderPrefix = `{"recording":"` + recordingName + `","version":`
 
-// maxLine is how many bytes a line may take. Whoever records stops before a longer
-// one, and whoever reads need not keep more.
+// maxLine is how many bytes a line may take. The writer ends a recording before a
+// longer one, so that a reader need not keep more.
 const maxLine = 8 << 20
 
 type headerJSON struct {
@@ -63,7 +63,7 @@ func AppendHeader(b []byte, h Header) ([]byte, error) {
 	return endLine(b, append(b, text...))
 }
 
-// names lists the texts in a header that somebody else chose.
+// names lists the texts in a header that come from outside.
 func (h *Header) names() []string {
 	all := []string{h.Muster, h.Node, h.Started}
 	for _, d := range h.Config.Devices {

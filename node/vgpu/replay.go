@@ -13,14 +13,14 @@ import (
 type Replayed struct {
 	Header  Header
 	Events  int
-	Effects int    // that were recorded
+	Effects int    // how many were recorded
 	Last    Time   // of the last event
 	End     string // why the recording ends there; "" if it does not say
 	Cut     bool   // the last line is not whole, and was left out
 
-	// Difference is the first event for which something else is decided now; nil if
-	// all decisions are the same. What comes after it was not played: the core is no
-	// longer where it was.
+	// Difference is the first event for which something else is decided now; nil if all
+	// decisions are the same. What comes after it was not played, since the core's
+	// state differs from then on.
 	Difference *Difference
 }
 
@@ -120,8 +120,8 @@ func (r *Replayed) step(core *Core, line []byte) error {
 	return r.differ(e, recorded, line)
 }
 
-// differ notes that something else is decided now, unless the line is none that
-// could have been recorded.
+// differ notes that the core decides differently now. A line that no recording could
+// contain is an error instead.
 func (r *Replayed) differ(e Entry, recorded, line []byte) error {
 	decided := e.Effects
 	var err error

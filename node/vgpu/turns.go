@@ -6,47 +6,46 @@ import (
 	"time"
 )
 
-// Turns are decided by these numbers, beside Config.Quantum.
+// These numbers decide about turns, beside Config.Quantum.
 const (
-	// moveParts bounds thrashing: a turn lasts at least so many times as long as moving
-	// its client's memory in and out took, so that moves take at most an eighth of the
-	// time.
+	// moveParts bounds thrashing: a turn lasts at least this many times as long as moving its
+	// client's memory in and out took, so that moves take at most an eighth of the time.
 	moveParts = 7
-	// maxStretch bounds waiting: no turn is made longer than so many quanta for that.
+	// maxStretch bounds waiting: moveParts makes no turn longer than this many quanta.
 	maxStretch = 4
-	// leastPart is the part of the quantum that the shortest turn has, however small
-	// its client's weight or large its debt.
+	// leastPart bounds turns from below: the shortest is the quantum divided by this, however
+	// small the client's weight or large its debt.
 	leastPart = 8
 	// maxDebt is how many quanta a client can owe the others.
 	maxDebt = 4
 )
 
-// tenure is what of its turns a client has had, and what it may have.
+// tenure is what turns a client has had, and what it may have.
 type tenure struct {
 	landed  bool          // its memory was there and its first kernel was launched, since it was granted
-	at      Time          // when
+	at      Time          // when that was
 	in, out time.Duration // what moving its memory took the last time; 0: not known
-	balance time.Duration // what others owe it (or it owes them, below 0); all clients' add up to 0
+	balance time.Duration // what others owe it (negative: what it owes them); the balances of all clients add up to 0
 	ousted  bool          // it was told to leave because its turn is over
 	idled   bool          // it was told to leave because it was idle
-	// restless says that it was not idle for long when it last had to leave for that: it
-	// wanted its device back at once.
+	// restless says that when it last had to leave for being idle, it wanted its device back at
+	// once.
 	restless bool
 }
 
-// claimant is one of those who share a device in turns.
+// claimant is a client that shares a device with others in turns.
 type claimant struct {
 	weight  int64
 	balance time.Duration
 }
 
-// field is what the length of turns on a device depends on: those who are there and
-// those who wait for it.
+// field is what the length of turns on a device depends on: the clients that are there and
+// those that wait for it.
 type field struct {
 	quantum time.Duration
 	count   int64
 	weight  int64         // of all
-	above   time.Duration // how much all would have beyond the shortest turn, by weight and balance
+	above   time.Duration // the sum of what each would have beyond the shortest turn, by weight and balance
 }
 
 // fieldOf makes the field of some claimants.
@@ -63,18 +62,17 @@ func fieldOf(quantum time.Duration, all []claimant) field {
 
 func (f field) least() time.Duration { return f.quantum / leastPart }
 
-// share is a claimant's part, by weight, of a round in which each has a quantum on
-// average.
+// share is a claimant's part, by weight, of a round in which each has a quantum on average.
 func (f field) share(weight int64) time.Duration {
 	return time.Duration(float64(f.quantum) * float64(weight) * float64(f.count) / float64(f.weight))
 }
 
-// due is its share with what others owe it.
+// due is a claimant's share plus what others owe it.
 func (f field) due(x claimant) time.Duration { return f.share(x.weight) + x.balance }
 
-// turn is how long a claimant may stay. All turns of a round together are as many quanta
-// as there are claimants, and none is shorter than the least: where a share or a debt would
-// make one so, the others give up of what they have beyond the least, in proportion.
+// turn is how long a claimant may stay. The turns of a round add up to one quantum for each
+// claimant, and none is shorter than the least: where a share or a debt would make one shorter,
+// the others give up part of what they have beyond the least, in proportion to it.
 func (f field) turn(x claimant) time.Duration {
 	if f.above <= 0 {
 		return f.quantum
@@ -85,10 +83,11 @@ func (f field) turn(x claimant) time.Duration {
 
 func (x *client) claimant() claimant { return claimant{int64(x.weight), x.tenure.balance} }
 
-// contends says whether a ready client waits for d among others.
+// contends says whether a ready client competes for d.
 func (x *client) contends(d *device) bool { return !x.parked && x.mayUse(d) }
 
-// fieldAt returns the field of a device, as it was when the present step first asked.
+// fieldAt returns the field of a device as it was when the present step first asked. It is
+// cached for the step, since it takes a look at all clients.
 func (c *Core) fieldAt(d *device) field {
 	if d.fieldOf == c.steps {
 		return d.field
@@ -113,19 +112,19 @@ func (c *Core) turn(x *client) time.Duration {
 	return max(c.fieldAt(x.dev).turn(x.claimant()), c.worthwhile(x))
 }
 
-// worthwhile is how long a client must stay to be worth the moves, within bounds. While
-// only moving in was measured, moving out is taken to cost as much.
+// worthwhile is how long a client must stay to be worth its moves, within bounds. Until moving
+// out was measured, it is taken to cost as much as moving in.
 func (c *Core) worthwhile(x *client) time.Duration {
 	t := &x.tenure
 	return min(moveParts*(t.in+orDefault(t.out, t.in)), maxStretch*c.cfg.Quantum)
 }
 
-// atOnce is how soon a client wants its device back that was not really idle.
+// atOnce is how soon a client wants its device back if it was not really idle.
 const atOnce = 2 * time.Millisecond
 
-// longIdle is how long a client must be idle to lose its slot. One that was told to leave
-// for an idle moment and wanted its device back at once is given the time that moving its
-// memory takes: if it is idle for that long, it has cost the others as much as a move.
+// longIdle is how long a client must be idle to lose its slot. A restless client gets the time
+// that moving its memory takes: once it has been idle for that long, its idleness has cost the
+// others as much as the move would.
 func (c *Core) longIdle(x *client) time.Duration {
 	if !x.tenure.restless {
 		return c.cfg.MaxIdle
@@ -141,9 +140,9 @@ func (c *Core) wantsAgain(x *client) {
 	x.tenure.idled = false
 }
 
-// turnEnds is when an assigned client's turn is over. It begins when its memory is on
-// the device; a worker that does not say so has the time that its moves are expected to
-// take, and a quantum.
+// turnEnds is when an assigned client's turn is over. A turn begins when the client's memory is
+// on the device; a client whose worker does not report that gets a quantum and the expected
+// time of a move on top.
 func (c *Core) turnEnds(x *client) Time {
 	begins := x.tenure.at
 	if !x.tenure.landed {
@@ -157,9 +156,9 @@ func (c *Core) turnOver(v *client) bool {
 	return c.cfg.Quantum > 0 && settled(v) && c.now-v.grantAt >= c.cfg.Quantum/leastPart && c.now >= c.turnEnds(v)
 }
 
-// mayOust says whether v, busy or not, may be told to leave for x: because its user has had
-// more than its share and x's has not, or because v's turn is over. A client of a higher
-// priority is told to leave only for one that has waited too long.
+// mayOust says whether v, busy or not, may be told to leave for x: because v's user has had
+// more than its share and x's has not, or because v's turn is over. In the second case a client
+// of higher priority leaves only for one that has waited too long.
 func (c *Core) mayOust(v, x *client) bool {
 	if c.hasCredit(x) && c.outOfCredit(v) {
 		return true
@@ -167,14 +166,14 @@ func (c *Core) mayOust(v, x *client) bool {
 	return c.turnOver(v) && (v.priority <= x.priority || c.starved(x))
 }
 
-// hasCredit says whether x is served before those whose users have had their share.
+// hasCredit says whether x is served before clients whose users have had their share.
 func (c *Core) hasCredit(x *client) bool { return c.cfg.Policy == Credit && x.user.credit > 0 }
 
-// oustable is mayOust for whoever waits.
+// oustable says whether v may be told to leave, busy or not, for some waiting client.
 func (c *Core) oustable(v *client) bool { return c.outOfCredit(v) || c.turnOver(v) }
 
-// pickOusted chooses the busy client that is to leave for x: of those that suffice the one
-// that owes most, then the one that has been there for longest; the largest if none suffices.
+// pickOusted chooses the busy client that is to leave for x: of those that suffice the one that
+// owes most, then the one that was granted first; the largest if none suffices.
 func (c *Core) pickOusted(from []*client, lack int64, x *client, chosen func(*client) bool) (best *client) {
 	better := func(a, b *client) bool {
 		aDoes, bDoes := a.taken() >= lack, b.taken() >= lack
@@ -194,8 +193,8 @@ func (c *Core) pickOusted(from []*client, lack int64, x *client, chosen func(*cl
 	return best
 }
 
-// oustReason is why a busy client is told to leave. A turn that is over leaves the context
-// open, so that the next one begins at once.
+// oustReason is why a busy client is told to leave. After ForQuantum the context stays open, so
+// that the next turn begins without delay.
 func (c *Core) oustReason(v *client) Reason {
 	if c.turnOver(v) {
 		return ForQuantum
@@ -203,10 +202,10 @@ func (c *Core) oustReason(v *client) Reason {
 	return ForCredit
 }
 
-// stayWhereRoom lets those whose turn is over, and with turns also those who leave in an idle
-// moment, keep on d what is in nobody's way: spare is what would be free if they kept nothing.
-// Contexts stay first, which cost most to make again, and then as much of their memory as there
-// is room for: it need not be moved in either direction.
+// stayWhereRoom lets victims keep on d what no other client needs: those whose turn is over
+// and, where there are turns, those that leave in an idle moment. spare is what would be free
+// if they kept nothing. Contexts stay first, since they cost most to make again, and then as
+// much memory as there is room for, which saves moving it out and in.
 func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 	for i := range set {
 		if set[i].why != ForQuantum || set[i].dev != d {
@@ -222,7 +221,7 @@ func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 		case v.dev != d || v.state != Assigned:
 			continue
 		case v.why == ForMemory && c.cfg.Quantum > 0:
-			room -= int64(d.ContextCost) // it is closed if nothing else may stay
+			room -= int64(d.ContextCost) // its context stays only if some memory may
 		case v.why != ForQuantum:
 			continue
 		}
@@ -234,9 +233,9 @@ func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 	}
 }
 
-// settleTurn charges a client for the turn that has just ended because others waited: what
-// it had beyond its share by weight, in GPU time and at least its turn, it owes to them.
-// Nothing is charged for having had less of a turn than it might.
+// settleTurn charges a client for a turn that ended because others waited: what it had beyond
+// its share by weight (its GPU time, but at least its whole turn) it owes to them. A client
+// that used less of its turn gets nothing back.
 func (c *Core) settleTurn(x *client) {
 	t, d := &x.tenure, x.dev
 	if !t.ousted || c.cfg.Quantum == 0 {
@@ -244,7 +243,7 @@ func (c *Core) settleTurn(x *client) {
 	}
 	t.ousted = false
 	x.stats.turns++
-	d.fieldOf = 0 // x has left its slot or is about to: look again
+	d.fieldOf = 0 // invalidates the cached field: clients may have come or gone since it was made
 	f := c.fieldAt(d)
 	over := max(x.phase, c.turn(x)) - f.share(int64(x.weight))
 	over = min(over, t.balance+maxDebt*c.cfg.Quantum)
@@ -264,8 +263,8 @@ func (c *Core) settleTurn(x *client) {
 	}
 }
 
-// give divides what is owed to some clients among them by weight; false if there is
-// nobody.
+// give divides what is owed among some clients by weight; false if there are none. Each part is
+// cut from the rest, so that rounding errors do not add up and the parts sum exactly to owed.
 func give(to []*client, owed time.Duration) bool {
 	var weight int64
 	for _, o := range to {
@@ -284,8 +283,8 @@ func give(to []*client, owed time.Duration) bool {
 	return len(to) > 0
 }
 
-// bequeath leaves the balance of a client that goes to those who stay, so that what all
-// owe each other still adds up to 0.
+// bequeath leaves the balance of a client that detaches to those that stay, so that all
+// balances still add up to 0.
 func (c *Core) bequeath(x *client) {
 	if x.tenure.balance == 0 {
 		return
@@ -306,8 +305,8 @@ func (c *Core) rank(x *client, priority int) {
 	}
 }
 
-// Began says that the memory of a client that was granted a device is there, and that its
-// first kernel was launched: its turn begins. Took is how long moving its memory took.
+// Began says that the memory of a client that was granted a device is there, and that its first
+// kernel was launched: its turn begins. Took is how long moving its memory took.
 type Began struct {
 	Client ClientID      `json:"client"`
 	Took   time.Duration `json:"took_ns"`

@@ -64,8 +64,8 @@ type Device struct {
 	Name        string  `json:"name"`
 	Slots       int     `json:"slots"`        // virtual GPUs; 0 stands for DefaultSlots
 	Speed       float64 `json:"speed"`        // relative to other devices; 0 stands for 1
-	Memory      uint64  `json:"memory"`       // bytes that all clients there may take in all
-	ContextCost uint64  `json:"context_cost"` // bytes of it that each client bound there takes besides what it asks for
+	Memory      uint64  `json:"memory"`       // bytes that all clients there may take together
+	ContextCost uint64  `json:"context_cost"` // bytes that each client bound there takes beside what it asks for
 }
 
 // Defaults for zero fields of Config and Device.
@@ -81,20 +81,20 @@ const (
 	DefaultMoveCost      = 100 * time.Millisecond // a context on a real GPU takes about as long to open
 )
 
-// DefaultQuantum is what a node uses of which nothing was said. It is not put in for a zero
-// Quantum, which has a meaning of its own. MinQuantum and MaxQuantum bound it.
+// DefaultQuantum is a node's quantum if its configuration names none. A zero Quantum does
+// not stand for it, but means that there are no turns. MinQuantum and MaxQuantum bound it.
 const (
 	DefaultQuantum = 2 * time.Second
 	MinQuantum     = time.Millisecond
 	MaxQuantum     = time.Hour
 )
 
-// DefaultMaxIdle is the paper's maximum idle time. It is not put in for a zero
-// MaxIdle, which has a meaning of its own.
+// DefaultMaxIdle is the paper's maximum idle time. A zero MaxIdle does not stand for it,
+// but means that idleness alone costs no client its slot.
 const DefaultMaxIdle = 10 * time.Millisecond
 
-// What a configuration may come to. The core looks at every slot after every
-// event, and a configuration may be a file that somebody damaged.
+// Bounds on a configuration, which may come from a damaged file: the core looks at every
+// slot after every event.
 const (
 	maxDevices = 256
 	maxSlots   = 1024                                         // of one device
@@ -108,16 +108,16 @@ type Config struct {
 	Policy  Policy   `json:"policy"`
 
 	// Quantum is how long a client may stay on its device, on average, while others wait
-	// that could not be served otherwise; 0: nobody is told to leave for that.
+	// that could not be served otherwise; 0: no client has to leave for that.
 	Quantum time.Duration `json:"quantum_ns,omitempty"`
 
-	MaxIdle      time.Duration `json:"max_idle_ns"`      // idle for so long, a client may lose its slot; 0: never for idleness
-	MinResidence time.Duration `json:"min_residence_ns"` // a client that was just granted is no memory or credit victim for so long
+	MaxIdle      time.Duration `json:"max_idle_ns"`      // a client that has been idle for this long may lose its slot; 0: never for idleness
+	MinResidence time.Duration `json:"min_residence_ns"` // for this long after its grant a client loses nothing for memory or credit
 	GrowWait     time.Duration `json:"grow_wait_ns"`     // the longest that a growing client waits for victims
 	Period       time.Duration `json:"period_ns"`        // between two refills of credit
 
-	MaxPasses int           `json:"max_passes"`  // so many later clients may be served before a ready one
-	MaxWait   time.Duration `json:"max_wait_ns"` // and for so long it may wait, before it goes to the front
+	MaxPasses int           `json:"max_passes"`  // how many later clients may be served before a ready one goes to the front
+	MaxWait   time.Duration `json:"max_wait_ns"` // how long a client may wait before it goes to the front
 
 	SlotLimit  int            `json:"slot_limit"`            // slots that one user's clients may have at a time; 0: no limit
 	SlotLimits map[string]int `json:"slot_limits,omitempty"` // the same for single users, instead of SlotLimit
@@ -134,10 +134,10 @@ type DeviceState uint8
 
 const (
 	DeviceUp       DeviceState = iota // takes clients
-	DeviceDraining                    // takes nobody; some are still there
-	DeviceDrained                     // takes nobody, and nobody is there
+	DeviceDraining                    // takes no clients; some are still there
+	DeviceDrained                     // takes no clients, and none is there
 	DeviceLost                        // is gone, and may come back
-	DeviceRemoved                     // was taken out; nobody waits for it
+	DeviceRemoved                     // was taken out; no client waits for it
 )
 
 var deviceStateNames = [...]string{"up", "draining", "drained", "lost", "removed"}
@@ -147,7 +147,7 @@ func (s DeviceState) String() string { return nameOf(deviceStateNames[:], int(s)
 // Moves counts how often a client that had memory on a device was granted
 // another one, by why it left the first.
 type Moves struct {
-	Auto   int `json:"auto"`    // the other one was idle, and faster for it
+	Auto   int `json:"auto"`    // the dispatcher moved it to an idle device where it runs faster
 	ByHand int `json:"by_hand"` // Move
 	Drain  int `json:"drain"`   // Drain
 }
@@ -194,21 +194,21 @@ var kindNames = [...]string{"grant", "revoke", "watch", "deny", "gone"}
 
 func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
 
-// Reason says why a Revoke or Deny is.
+// Reason says why a client gets a Revoke or Deny.
 type Reason string
 
 // Reasons of Revoke.
 const (
-	ForIdle   Reason = "idle"   // nothing under way for MaxIdle, and somebody needs the slot
-	ForSync   Reason = "sync"   // it announced a synchronisation point, and somebody needs the slot
-	ForMemory Reason = "memory" // idle at this moment, and somebody needs its memory
+	ForIdle   Reason = "idle"   // idle for MaxIdle, and another client needs the slot
+	ForSync   Reason = "sync"   // it announced a synchronisation point, and another client needs the slot
+	ForMemory Reason = "memory" // idle at this moment, and another client needs its memory
 	ForCredit Reason = "credit" // its user is beyond the fair share, and one below it waits
 	ForMove   Reason = "move"   // it is to be granted another device than that where it is, or keeps bytes
-	ForDrain  Reason = "drain"  // its device takes nobody any more
+	ForDrain  Reason = "drain"  // its device is drained
 	ForGrant  Reason = "grant"  // its device, or the memory that it has there, was granted to others
-	ForLimit  Reason = "limit"  // its grant may not use so many devices at a time, or none at present
+	ForLimit  Reason = "limit"  // its grant uses more devices than it may, or is suspended
 
-	ForQuantum Reason = "quantum"        // its turn is over, and somebody waits
+	ForQuantum Reason = "quantum"        // its turn is over, and another client waits
 	ForRoom    Reason = "quantum-memory" // the same, and its context would be in the way
 )
 
@@ -218,8 +218,8 @@ const (
 	NoDevice   Reason = "no device"        // no device that it may use is there
 	NoRoom     Reason = "no room"          // for Grow: release everything and want again
 	Bound      Reason = "bound already"    // for Want by a client with a slot
-	Unknown    Reason = "unknown client"   // nobody attached under this number
-	Duplicated Reason = "attached already" // somebody attached under this number
+	Unknown    Reason = "unknown client"   // no client is attached under this number
+	Duplicated Reason = "attached already" // a client is attached under this number
 	NoGrant    Reason = "no such grant"    // there is no grant, or no share of it, that it was attached under
 )
 
@@ -231,7 +231,7 @@ type Effect struct {
 	Device DeviceID // Grant, Revoke, Gone
 	Slot   int      // Grant
 	Memory uint64   // Grant: all that the client may map from now on
-	Lease  int      // Grant: how often the client was bound by now, from 1
+	Lease  int      // Grant: how often the client has been bound so far, counted from 1
 	On     bool     // Watch
 	Reason Reason   // Revoke, Deny
 	Keep   uint64   // Revoke: how many bytes of the client's memory may stay on the device, with its context

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// MaxTotal is the largest allowed sum of the best values of all jobs. Below it
-// sums and prices stay exact.
+// MaxTotal is the largest allowed sum of the best values of all jobs. Up to it,
+// values are exact as float64 and sums of fixed-point prices fit into int64.
 const MaxTotal = int64(1) << 50
 
-// Problem is one auction: what is free, and what is bid for it.
+// Problem is one auction: what is free, and the bids for it.
 type Problem struct {
 	// Cores and GPUs are free, by node.
 	Cores, GPUs []int32

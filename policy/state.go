@@ -108,7 +108,7 @@ type State struct {
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
 	grown  bool    // nodes or devices were added: settle must examine the shapes again
-	anew   bool    // the policy has not had a step yet
+	anew   bool    // SetPolicy has set a policy that has not had a step yet
 	view   View
 	idle   *View // an idle copy of the cluster, to recognize impossible jobs
 	plan   Plan

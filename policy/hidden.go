@@ -238,7 +238,8 @@ func (l *ladder) widen(all bitmap) {
 	l.words = words
 }
 
-// grow follows a node that joined the cluster.
+// grow adds the last node of the cluster, which has just joined, and drops
+// limits and rooms.
 func (pl *placer) grow() {
 	pl.pool.grow()
 	pl.fresh = false

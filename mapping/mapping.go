@@ -53,7 +53,7 @@ func (l *Layout) Devices() int { return len(l.NodeOf) }
 // Nodes is how many there are.
 func (l *Layout) Nodes() int { return len(l.Cores) }
 
-// Call is a kernel that is about to be launched.
+// Call is a kernel that a process is launching, and for which a mapper is to choose a device.
 type Call struct {
 	// Process launches it, from a node; Rank counts the processes of its application.
 	Process, Rank, Node, App int32

@@ -19,7 +19,7 @@ type Adopted struct {
 	Start, End  time.Duration
 }
 
-// Withdrawal is a user who takes a job back, whether it waits or runs then.
+// Withdrawal is the cancellation of a job by its user, while it waits or runs.
 type Withdrawal struct {
 	Job int
 	At  time.Duration

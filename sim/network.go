@@ -51,7 +51,7 @@ type sharer struct {
 	// longer the fullest of them makes it compute, in the unit of load.
 	shares   []deviceShare
 	crowding uint64
-	// compute is what it computes on devices that nobody else uses; fixed is the
+	// compute is what it computes on devices that no other job uses; fixed is the
 	// part of its time that nobody changes.
 	compute, fixed time.Duration
 	start          time.Duration
@@ -261,7 +261,7 @@ func firstType(c *model.Cluster, a *model.Allocation, part int32) int {
 	return 0
 }
 
-// atBandwidth is the time that bytes take at so many bytes per second.
+// atBandwidth is the time that bytes take at a bandwidth in bytes per second.
 func atBandwidth(bytes, bandwidth int64) time.Duration {
 	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second), uint64(bandwidth)))
 }

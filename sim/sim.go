@@ -34,7 +34,7 @@ type Config struct {
 	Withdrawn []Withdrawal
 	// Ranks, if given, is what users and administrators say of each job's place.
 	Ranks []Rank
-	// Alone, if set, says how long a job takes on an allocation that nobody shares with it,
+	// Alone, if set, says how long a job takes on an allocation that no other job shares with it,
 	// instead of its run time on the slowest of its devices, for workloads whose programs were
 	// measured. Data between nodes are part of it; what they take longer beside others is
 	// added as for any job.
@@ -98,7 +98,7 @@ func (s State) String() string {
 	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted", "withdrawn"}[s]
 }
 
-// Outcome is what became of a job.
+// Outcome is the result of one job.
 type Outcome struct {
 	Start, End time.Duration
 	State      State
@@ -267,7 +267,7 @@ const maxIdle = 1000
 
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
-		// Some policies think long: whoever wants to stop must not wait for many steps.
+		// A step of some policies takes long, so cancellation is checked at every step.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -457,8 +457,7 @@ func (r *run) submit(i int) error {
 // maxStops bounds how often in a row, at one instant, a policy may stop jobs.
 const maxStops = 10_000
 
-// decide lets the policy have steps until it stops nobody any more: stopping takes
-// no time here.
+// decide gives the policy steps until it stops no more jobs: stopping takes no time here.
 func (r *run) decide() error {
 	for n := 0; r.step(); n++ {
 		if n == maxStops {

@@ -33,8 +33,9 @@ type Config struct {
 	// requests of the one before; 0 is 3 s. Retry is how long a job
 	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
-	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU counts only while its node is there
-	// to lend it then. Else jobs are told which GPUs they have, and nobody gives them any.
+	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU then counts only while its node is
+	// connected and lends it. Without Lending, jobs are told which GPUs they have, but no node
+	// grants them.
 	Lending bool
 	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
 	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
@@ -122,14 +123,14 @@ type Effects struct {
 	Notes []string
 }
 
-// Fate is what became of a request.
+// Fate is the outcome of a request to Slurm.
 type Fate uint8
 
 // The fates of requests.
 const (
 	Done    Fate = iota
 	Refused      // nothing was done
-	Unknown      // nobody knows
+	Unknown      // it is unknown whether it was done
 )
 
 // phase is where a job of Muster stands.
@@ -257,7 +258,7 @@ type partition struct {
 type node struct {
 	Node
 	number  int32
-	crowded bool // somebody uses what the book has no room for
+	crowded bool // a job uses something that the book has no room for
 	noted   bool // and that was said
 	gone    bool
 	// book is how many GPUs the book has, lends the set of those that can be used.

@@ -58,8 +58,7 @@ func (p *auction) noBid(v *policy.View, id policy.JobID) string {
 	return strings.Join(why, "; or ")
 }
 
-// lost names the winners and running jobs that hold nodes of the job's best
-// bid.
+// lost says which winners took nodes of the job's best bid.
 func (p *auction) lost(v *policy.View, r *round, j *bidder) string {
 	best := &r.bids[j.first]
 	for i := j.first; i < j.end; i++ {

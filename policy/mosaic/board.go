@@ -121,7 +121,7 @@ func (b *board) change(p *piece, sign int32) {
 	b.segs = slices.Replace(b.segs, i, j, out...)
 }
 
-// outOfQuestion marks nodes that are of no use to the task at hand. On a busy
+// outOfQuestion marks nodes that cannot serve the task at hand. On a busy
 // cluster most nodes are; narrow skips them.
 var outOfQuestion = seg{cores: -1, gpus: -1}
 

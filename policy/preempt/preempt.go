@@ -9,7 +9,7 @@
 //     if it fits; otherwise the fewest, lowest and youngest jobs are stopped whose
 //     place lets it start, and it has a claim: until it has started, what is free of
 //     that place is hidden from all but higher classes. If stopping does not
-//     help either, its class is done for this step: nobody of it is put before.
+//     help either, its class is done for this step: no job of it is preferred.
 //  2. Suspended jobs are resumed where their place is free, higher classes first. What
 //     is free of the places of the others is hidden from the inner policy, so
 //     that new jobs do not keep them from running for ever.
@@ -226,7 +226,7 @@ func (p *preempt) Step(v *policy.View, plan *policy.Plan) {
 	plan.Skipped = plan.Skipped && len(plan.Starts)+len(plan.Stops)+len(plan.Resumes) == 0
 }
 
-// notice follows who waits.
+// notice updates the list of waiting jobs.
 func (p *preempt) notice(v *policy.View) {
 	for _, id := range v.Left() {
 		delete(p.waiting, id)

@@ -38,7 +38,7 @@ func (m *reservation) Map(c *Call, v *View) int32 {
 type split struct {
 	layout *Layout
 	app    int32
-	// of is the share: the first number of every second number of calls.
+	// The share: some of every of processes.
 	some, of int64
 	devices  []int32 // in the order in which they are given to processes
 }

@@ -90,7 +90,7 @@ func (s *total) take(t time.Duration) {
 	s.high -= borrow
 }
 
-// mean is the mean of the times added so far.
+// mean is the total divided by of, the number of times that were added.
 func (s *total) mean(of int64) time.Duration {
 	mean, _ := bits.Div64(s.high, s.low, uint64(of))
 	return time.Duration(mean)

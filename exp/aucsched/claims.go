@@ -122,8 +122,8 @@ func meanOver(of func(*pair) float64) func([]pair) float64 {
 // always has the same judge, however many rows there are.
 func always(j exp.Judge) func(int) exp.Judge { return func(int) exp.Judge { return j } }
 
-// amount demands a number above zero, and at least the given amount to be confirmed; if that is
-// negative, below.
+// amount demands a number with the sign of enough, and for confirmation one at least as far from
+// zero.
 func amount(enough float64) func(int) exp.Judge {
 	return always(func(r exp.Row) exp.Verdict {
 		switch ours := r.Ours / enough; {

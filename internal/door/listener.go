@@ -173,8 +173,9 @@ func (l *Listener) tell(trouble error) {
 	}
 }
 
-// last accepts a connection with the descriptor that was kept; nil if there is
-// none, or another process has taken the descriptor first.
+// last accepts a connection with the descriptor that was kept. It returns nil
+// if none was kept, or if the connection or the freed descriptor was gone
+// before it could accept.
 func (l *Listener) last(err error) net.Conn {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || !l.pending() {
 		return nil

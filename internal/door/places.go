@@ -87,8 +87,8 @@ func (p *Places) Take(name string, reserve bool, hangUp func()) (*Place, error) 
 	return place, nil
 }
 
-// makeRoom takes a place from the user that must give one if none is free, and
-// returns it.
+// makeRoom closes a connection to free its place if none is free for the user,
+// and returns that place.
 func (p *Places) makeRoom(name string, reserve bool) (*Place, error) {
 	if p.closed {
 		return nil, ErrClosed

@@ -281,8 +281,8 @@ func (l *Library) discover() {
 	})
 }
 
-// find makes sure that a job that holds something is known to do so. One that is
-// found suspended was so by the program, as far as anybody knows.
+// find makes sure that the library knows a job that holds something. If it finds the job suspended,
+// it assumes that the program suspended it.
 func (l *Library) find(id policy.JobID) {
 	j := l.jobs[id]
 	if j != nil && j.Assigned() {

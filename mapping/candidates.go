@@ -35,7 +35,7 @@ type candidates struct {
 type reach struct {
 	group    int32 // nodes in a group; 0 for all in one
 	block    bool  // groups are neighbours
-	choices  int32 // so many devices of other nodes; 0 for all
+	choices  int32 // the number of devices of other nodes to compare; 0 for all
 	idle     bool  // idle ones first
 	locality bool  // those that hold data in any case
 	protect  bool  // not those of other applications that are critical
@@ -167,7 +167,7 @@ func (s *set) has(device int32) bool {
 	return i < len(s.spans) && s.spans[i].from <= device
 }
 
-// at is the device with so many of the set before it.
+// at is the device of the set with this many of the set before it.
 func (s *set) at(rank int32) int32 {
 	i := sort.Search(len(s.before), func(i int) bool { return s.before[i] > rank }) - 1
 	return s.spans[i].from + rank - s.before[i]
@@ -297,8 +297,8 @@ func (c *candidates) draw(s *set, own span, v *View, spans []span) []span {
 	return spans
 }
 
-// other is the device with so many of the others before it, where so many of
-// them come before the caller's own.
+// other is the device with this many of the other nodes' devices before it, where first of them
+// come before the caller's own.
 func (s *set) other(rank, first int32, own span) int32 {
 	if rank >= first {
 		rank += own.to - own.from

@@ -87,7 +87,7 @@ func (m *greedy) search(c *Call, v *View) search {
 type news struct {
 	outbound int32  // calls of the caller's node that are elsewhere
 	share    uint64 // among how many a link is divided by equation 6, times the number of devices
-	crowd    uint64 // those who wait, as far as probe cares
+	crowd    uint64 // the waiting calls, as far as probe needs them
 	// most is how long the data of one call may count, so that those of all can be added.
 	most time.Duration
 }

@@ -94,12 +94,12 @@ func (m *misses) observe(expected, ran time.Duration) {
 	m.base += float64(w * (float64(float64(expected)*float64(expected)) - m.base))
 }
 
-// rest is what must be expected of a running call of which so much was expected, however
-// long it has run. With v, the square of the relative error, calls that are met at any time
-// have (1+v)/2 of that before them in the mean; where v is 1, as with exponential times, that
-// is all of it, for ever. Below 1 what has run says more, and this fades to nothing. Half of
-// the mean is taken, since most calls end earlier than that, and who goes elsewhere costs
-// others time: tried with 1/4, 1/2 and 1.
+// rest is the remaining time to expect of a running call for which a time was expected, however
+// long it has run. With v, the square of the relative error, a call that is met at a random time
+// has (1+v)/2 of the expected time before it on average; if v is 1, as with exponential times, that
+// is all of it at any time. Below 1 the time that it has run says more, and the rest fades to
+// nothing. Half of the mean is taken, since most calls end earlier than that, and a call that goes
+// elsewhere costs other calls time: tried with 1/4, 1/2 and 1.
 func (m *misses) rest(expected time.Duration) time.Duration {
 	v := 1.0
 	if m.calls > 0 {

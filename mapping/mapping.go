@@ -53,7 +53,7 @@ func (l *Layout) Devices() int { return len(l.NodeOf) }
 // Nodes is how many there are.
 func (l *Layout) Nodes() int { return len(l.Cores) }
 
-// Call is a kernel that is about to be launched.
+// Call is a kernel that a process is launching, and for which a mapper is to choose a device.
 type Call struct {
 	// Process launches it, from a node; Rank counts the processes of its application.
 	Process, Rank, Node, App int32
@@ -84,14 +84,14 @@ func (c *Call) ResidentOn(device int32) int64 {
 	return 0
 }
 
-// Mapper chooses devices. One may keep scratch memory and is not to be used by
-// two at once.
+// Mapper chooses devices. A mapper may keep scratch memory, so two goroutines must not use one at
+// the same time.
 type Mapper interface {
 	// Map says which device runs the call, or Anywhere.
 	Map(c *Call, v *View) int32
 }
 
-// Estimate is where the time that a call will take on a device is known from.
+// Estimate says how the time that a call will take on a device is estimated.
 type Estimate uint8
 
 const (
@@ -129,7 +129,7 @@ type View struct {
 	Rand  *rand.Rand
 }
 
-// Wrong is how often the status of a device is not what it seems.
+// Wrong makes the status of devices seem other than it is, with these probabilities.
 type Wrong struct {
 	// Positive is how often an idle device seems busy, Negative how often a busy one seems idle.
 	Positive, Negative float64

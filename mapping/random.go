@@ -6,7 +6,7 @@ import (
 )
 
 // random draws a device by weights: adaptive random (AR) of GREMM, equations 8
-// to 11, or with weights that somebody fixed.
+// to 11, or with fixed weights.
 type random struct {
 	candidates *candidates
 	layout     *Layout

@@ -18,12 +18,12 @@ type roads struct {
 	all *way
 }
 
-// roadsOf are the roads of a layout for one who asks now and then.
+// roadsOf are the roads of a layout for a caller that asks rarely.
 func roadsOf(l *Layout) roads {
 	return roads{layout: l, overhead: thousandths(l.Overhead), far: thousandths(l.Far)}
 }
 
-// newRoads are those for one who asks at every call.
+// newRoads are the roads for a caller that asks at every call.
 func newRoads(l *Layout) roads {
 	r := roadsOf(l)
 	nodes := l.Nodes()
@@ -78,7 +78,7 @@ func (r *roads) alike(p span) span {
 type way struct {
 	bandwidth int64 // of the slower link; 0 without limit
 	latency   time.Duration
-	longer    uint64 // data take so many thousandths of what they would
+	longer    uint64 // data take this many thousandths of the usual time
 }
 
 func (r *roads) way(from, to int32) way {

@@ -5,8 +5,9 @@ type static struct{ layout *Layout }
 
 func (m *static) Map(c *Call, _ *View) int32 { return m.layout.home(c) }
 
-// home is the device that a process is bound to. One on a node without devices is
-// bound to one elsewhere, as somebody would who has to write it down beforehand.
+// home is the device that a process is bound to. A process on a node without
+// devices is bound to a device of another node, in the way of a user who must
+// write the assignment down beforehand.
 func (l *Layout) home(c *Call) int32 {
 	if c.Home >= 0 {
 		return c.Home
@@ -37,7 +38,7 @@ func (m *reservation) Map(c *Call, v *View) int32 {
 type split struct {
 	layout *Layout
 	app    int32
-	// of is the share: so many of every so many.
+	// The share: some of every of processes.
 	some, of int64
 	devices  []int32 // in the order in which they are given to processes
 }

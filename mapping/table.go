@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Table is what is known of all devices: what is queued, how long the last
-// kernels took, and which calls are on their way between nodes. Whoever drives a
-// mapper keeps it by telling what happens to each call: Assign, Begin, Finish.
+// Table is what is known of all devices: what is queued, how long the last kernels took, and which
+// calls are on their way between nodes. The driver of a mapper maintains it by reporting what
+// happens to each call: Assign, Begin, Finish.
 //
 // Every change costs the same, however many devices there are.
 type Table struct {
-	// Estimate is how the table finds what calls are expected to take. Whoever keeps
-	// the table sets it before the first call, to EstimateOf the mapper.
+	// Estimate is how the table computes what calls are expected to take. The owner of the table
+	// sets it before the first call, to EstimateOf the mapper.
 	Estimate Estimate
 
 	layout  *Layout
@@ -91,7 +91,7 @@ func (s *total) take(t time.Duration) {
 	s.high -= borrow
 }
 
-// mean of so many times, as many as were added.
+// mean is the total divided by of, the number of times that were added.
 func (s *total) mean(of int64) time.Duration {
 	mean, _ := bits.Div64(s.high, s.low, uint64(of))
 	return time.Duration(mean)
@@ -306,7 +306,7 @@ func bounded(nanoseconds float64) time.Duration {
 	return time.Duration(min(forever, nanoseconds))
 }
 
-// multiple is so many times a time, at most forever.
+// multiple is a multiple of a time, at most forever.
 func multiple(n int32, each time.Duration) time.Duration {
 	if high, low := bits.Mul64(uint64(n), uint64(each)); high == 0 && low < forever {
 		return time.Duration(low)

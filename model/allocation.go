@@ -16,7 +16,7 @@ type Part struct {
 	Memory int64
 	// GPUs is the set of whole local devices: bit i is device i of the node.
 	GPUs uint64
-	// Exclusive closes the node: it hosts nobody else, and lends nothing.
+	// Exclusive closes the node: it hosts no other job, and lends nothing.
 	Exclusive bool
 }
 

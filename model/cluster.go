@@ -67,8 +67,8 @@ type Remote struct {
 	DriverMemory, ClientMemory int64
 }
 
-// ShareOf is the memory of a device that a job takes which needs so much for
-// its data and uses it from so many threads.
+// ShareOf is the memory of a device that a job takes if it needs the given
+// memory for its data and uses the device from the given number of threads.
 func (r *Remote) ShareOf(data int64, threads int) int64 {
 	return data + r.DriverMemory + r.ClientMemory*int64(max(1, threads))
 }

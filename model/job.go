@@ -13,8 +13,8 @@ type Job struct {
 	User  string
 	Group string
 	Queue string
-	// QOS is the class of the job, for those who tell classes apart: priorities, and
-	// policies that let one class preempt another.
+	// QOS is the class of the job, for priorities and for policies that let one class preempt
+	// another.
 	QOS string
 	// Reservation names the time and the nodes that an administrator keeps for some;
 	// the job runs inside it and nowhere else.
@@ -55,8 +55,8 @@ type Request struct {
 	// Cores/Nodes, rounded up, unless CoresPerNode says otherwise.
 	Cores        int
 	CoresPerNode int
-	// CoresPerProcess keeps so many cores together where cores are spread: a
-	// node gives multiples of it. 0 is 1.
+	// CoresPerProcess keeps this many cores together if cores are spread: a node gives multiples of
+	// it. 0 means 1.
 	CoresPerProcess int
 	// Processes is how many processes the job starts in all; 0 means one a node.
 	Processes int
@@ -65,7 +65,7 @@ type Request struct {
 	Memory        int64
 	MemoryPerCore int64
 
-	// GPUs is per node: each node that gives cores gives so many. GPUMemory > 0 asks for that much memory of each instead
+	// GPUs is per node: each node that gives cores gives this many. GPUMemory > 0 asks for that much memory of each instead
 	// of the whole device. GPUType restricts them to one type.
 	GPUs      int
 	GPUMemory int64

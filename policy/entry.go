@@ -18,7 +18,7 @@ type Entry struct {
 	New     func(model.Settings) (Policy, error)
 }
 
-// atMost reads a whole number that limits something; 0 is no limit.
+// atMost reads a whole number that limits something; 0 means no limit.
 func atMost(s model.Settings, name string) (int, error) {
 	n, err := strconv.Atoi(s[name])
 	if err != nil || n < 0 {
@@ -30,7 +30,7 @@ func atMost(s model.Settings, name string) (int, error) {
 	return n, nil
 }
 
-// within reads a span of time that limits something; 0 is no limit.
+// within reads a duration that limits something; 0 means no limit.
 func within(s model.Settings, name string) (time.Duration, error) {
 	d, err := model.ParseDuration(s[name])
 	if err != nil {

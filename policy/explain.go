@@ -7,8 +7,8 @@ import (
 	"muster/model"
 )
 
-// Shortage says what a shape lacks on what is free now, and whether nodes are
-// missing that could have it.
+// Shortage says what a shape lacks in what is free now, and how many nodes are draining or down,
+// since these might have it.
 func (v *View) Shortage(sh *Shape, mode Mode) string {
 	text := v.shortage(sh, mode)
 	out := 0
@@ -65,7 +65,7 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 	}
 }
 
-// inARow says whether so many suitable nodes stand next to each other.
+// inARow says whether as many suitable nodes as the shape asks for are neighbours.
 func (v *View) inARow(sh *Shape, mode Mode) bool {
 	v.fresh = false
 	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
@@ -101,14 +101,14 @@ func (v *View) nodesWithGPUs() int {
 	return count
 }
 
-// Clock writes an instant for people: to the second, as reasons need no more.
+// Clock formats an instant for people, to the second: reasons need no more.
 func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Second)) }
 
-// SetClock has instants in the sentences of Why written by name, for a caller whose users
-// know them by a calendar. It returns nothing for an instant that cannot be relied on.
+// SetClock makes the sentences of Why write instants with name, for a caller whose users know times
+// by the calendar. name returns "" for an instant that cannot be relied on.
 func (s *State) SetClock(name func(t time.Duration) string) { s.clock = name }
 
-// clockOf writes an instant as the users of this state know it.
+// clockOf formats an instant as the users of this state know it.
 func (s *State) clockOf(t time.Duration) string {
 	if s.clock == nil {
 		return Clock(t)
@@ -119,11 +119,11 @@ func (s *State) clockOf(t time.Duration) string {
 	return "a time that is not known"
 }
 
-// Clock writes an instant for the sentences of Why.
+// Clock formats an instant for the sentences of Why.
 func (v *View) Clock(t time.Duration) string { return v.state.clockOf(t) }
 
-// Reserved is the end of a sentence of Why: when a job will start at the latest. Where
-// jobs without a time limit are in the way, nobody knows that.
+// Reserved is the end of a sentence of Why: the latest time at which a job will start. That time is
+// unknown if jobs without a time limit are ahead of it.
 func (v *View) Reserved(at time.Duration) string {
 	if v.state.clock != nil && v.state.clock(at) == "" {
 		return "; when it can start is not known, as jobs without a time limit are before it"
@@ -131,7 +131,7 @@ func (v *View) Reserved(at time.Duration) string {
 	return fmt.Sprintf("; reserved for %s at the latest", v.Clock(at))
 }
 
-// Ahead counts the jobs before id in the queue, and names the first of all.
+// Ahead is the number of jobs before id in the queue, and the first job of the queue.
 func (v *View) Ahead(id JobID) (count int, first JobID) {
 	first = -1
 	for c := v.Queue(); ; count++ {
@@ -145,11 +145,10 @@ func (v *View) Ahead(id JobID) (count int, first JobID) {
 	}
 }
 
-// Explainer is a policy that keeps an account of its latest step.
+// Explainer is a policy that records how its latest step decided.
 type Explainer interface {
-	// Explain says how the latest step came to its plan. It is called after the
-	// step, before anything else changes. What was started and why the others wait
-	// is added to it.
+	// Explain says how the latest step arrived at its plan. The caller calls it after the step,
+	// before anything else changes, and adds what was started and why the other jobs wait.
 	Explain(v *View) *Explanation
 }
 
@@ -157,26 +156,26 @@ type Explainer interface {
 type Explanation struct {
 	Lead   string // a sentence or two: what the step did
 	Tables []ExplanationTable
-	// Bars are a picture of the step: the nodes from left to right, a row for each
-	// thing that wanted some of them. None, the default, is no picture.
+	// Bars are a picture of the step: the nodes from left to right, and a row for each thing that
+	// wanted some of them. Without bars there is no picture.
 	Bars []ExplanationBar
-	// Won and Lost name what the picture shows in colour and in grey; not given,
-	// they are "won" and "lost".
+	// Won and Lost name what the picture shows in colour and in grey; the defaults are "won" and
+	// "lost".
 	Won, Lost string
 }
 
-// ExplanationBar is a stretch of neighbouring nodes in such a picture. What wants
-// several stretches, as a bid on nodes here and there, has several bars in its row.
+// ExplanationBar is a range of neighbouring nodes in such a picture. A thing that wants several
+// ranges, such as a bid on scattered nodes, has several bars in its row.
 type ExplanationBar struct {
 	// Row counts from 0 at the top. Rows without a bar stay empty; not more than
 	// MaxExplanationRows are drawn.
 	Row int32
-	// From and To are the first and the last node of the stretch.
+	// From and To are the first and the last node of the range.
 	From, To int32
-	// Won is drawn in colour, the others in grey.
+	// Won bars are drawn in colour, the others in grey.
 	Won bool
-	// Label names the row, and is told of its bars: "job 17: 8 nodes, 4 cores".
-	// The first bar of a row has it; on the others it is told of them alone.
+	// Label names the row and describes its bars: "job 17: 8 nodes, 4 cores". The label of a row's
+	// first bar names the row; that of another bar describes that bar alone.
 	Label string
 }
 

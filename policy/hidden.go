@@ -2,27 +2,30 @@ package policy
 
 import "muster/model"
 
-// hiddenNode is what is free of a node and is not to be seen: all of a node that
-// drains or is down, and devices that are out of order. What jobs give back there
-// goes here, and comes to light when the node or the device returns.
+// hiddenNode is the free capacity of a node that policies must not see:
+// everything of a node that is draining or down, and devices that are out of
+// order. What jobs give back there is added here, and moves to the pool when
+// the node or the device returns.
 type hiddenNode struct {
-	out    bool
-	broken uint64
+	out    bool   // the node is draining or down: everything is hidden
+	broken uint64 // the devices that are out of order
 
 	cores  int32
 	memory int64
 	gpus   uint64 // free whole devices
 }
 
-// hides says whether a device is out of sight.
+// hides says whether a device is hidden.
 func (h *hiddenNode) hides(device int32) bool { return h.out || h.broken>>device&1 != 0 }
 
-// takePart takes a part from what is hidden; false if nothing of it is.
+// takePart takes a part from what is hidden. It returns false, and does
+// nothing, if nothing of the part is hidden.
 func (h *hiddenNode) takePart(p *pool, part *model.Part) bool {
 	return h.movePart(p, part, -1)
 }
 
-// givePart gives a part back to what is hidden; false if nothing of it is.
+// givePart gives a part back to what is hidden. It returns false, and does
+// nothing, if nothing of the part is hidden.
 func (h *hiddenNode) givePart(p *pool, part *model.Part) bool {
 	return h.movePart(p, part, 1)
 }
@@ -75,7 +78,7 @@ func (h *hiddenNode) giveDevice(device int32) bool {
 	return false
 }
 
-// hiddenOf makes room for what is hidden of a node.
+// hiddenOf is what is hidden of a node. It makes the table on first use.
 func (p *pool) hiddenOf(n int32) *hiddenNode {
 	if p.hidden == nil {
 		p.hidden = make([]hiddenNode, len(p.nodes))
@@ -123,8 +126,8 @@ func (p *pool) setBroken(n int32, device int32, broken bool) {
 	}
 }
 
-// usable is the part of a set of devices that is not out of order; none on a node
-// that is not up.
+// usable is the devices of a set that are not out of order; none if the node is
+// not up.
 func (p *pool) usable(n int32, set uint64) uint64 {
 	switch {
 	case p.hidden == nil:
@@ -147,7 +150,7 @@ func (p *pool) giveMemory(a *model.Allocation) {
 	}
 }
 
-// grow follows a node that joined the cluster: the last one.
+// grow adds the last node of the cluster, which has just joined.
 func (p *pool) grow() {
 	n := int32(len(p.nodes))
 	node := &p.cluster.Nodes[n]
@@ -170,7 +173,7 @@ func (p *pool) grow() {
 	p.addDevices(n, 0)
 }
 
-// widenTypes makes the masks of types as many and as long as there are types and nodes.
+// widenTypes gives the masks of types an entry for each type and node.
 func (p *pool) widenTypes() {
 	for len(p.typeMask) < len(p.cluster.GPUTypes) {
 		p.typeMask = append(p.typeMask, make([]uint64, len(p.nodes)))
@@ -182,7 +185,8 @@ func (p *pool) widenTypes() {
 	}
 }
 
-// addDevices shows the devices of a node from one on, which are new and free.
+// addDevices adds the devices of a node from number from on, which are new and
+// free.
 func (p *pool) addDevices(n int32, from int) {
 	p.widenTypes()
 	set := uint64(0)
@@ -199,7 +203,8 @@ func (p *pool) addDevices(n int32, from int) {
 	p.setGPUs(n, &p.nodes[n], p.nodes[n].gpus|set)
 }
 
-// insertDevices makes room for new devices of a node, which has its new list already.
+// insertDevices adds count new devices of a node, whose list in the cluster has
+// them already. Devices of later nodes move up in sharedOut.
 func (p *pool) insertDevices(n int32, count int) {
 	at := p.firstDevice[n+1]
 	grown := append([]int64(nil), p.sharedOut[:at]...)
@@ -211,7 +216,7 @@ func (p *pool) insertDevices(n int32, count int) {
 	p.addDevices(n, len(p.cluster.Nodes[n].GPUs)-count)
 }
 
-// grown is a set that has room for a member.
+// grown is the set with room for a new member; it has one more word if needed.
 func (b bitmap) grown(member int32) bitmap {
 	if int(member)>>6 >= len(b) {
 		return append(b[:len(b):len(b)], 0)
@@ -219,7 +224,8 @@ func (b bitmap) grown(member int32) bitmap {
 	return b
 }
 
-// widen makes the bitmaps of a ladder as long as all, which may have another word.
+// widen makes the bitmaps of a ladder as long as all, which has the same number
+// of words or one more.
 func (l *ladder) widen(all bitmap) {
 	was, now := len(l.all), len(all)
 	if l.all = all; was == now {
@@ -232,7 +238,8 @@ func (l *ladder) widen(all bitmap) {
 	l.words = words
 }
 
-// grow follows a node that joined the cluster.
+// grow adds the last node of the cluster, which has just joined, and drops
+// limits and rooms.
 func (pl *placer) grow() {
 	pl.pool.grow()
 	pl.fresh = false

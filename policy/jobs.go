@@ -7,14 +7,14 @@ import (
 	"muster/model"
 )
 
-// pageBits says how many jobs share a page: 2 to this power.
+// A page has 1 << pageBits jobs.
 const pageBits = 8
 
-// jobTable keeps the jobs of a state by ID. IDs grow for ever; what is kept for
-// jobs that are over is given back, a page of neighbouring IDs at a time.
+// jobTable keeps the jobs of a state by ID. IDs only grow; when all jobs of a
+// page (a range of neighbouring IDs) are over, its memory is reused.
 type jobTable struct {
-	// pages[i] is that of the IDs whose upper bits are first+i; nil when all of
-	// them are over.
+	// pages[i] has the IDs whose upper bits are first+i; nil when all of its
+	// jobs are over.
 	pages []*jobPage
 	first int
 	next  JobID // the ID of the next job
@@ -23,18 +23,19 @@ type jobTable struct {
 
 type jobPage struct {
 	list [1 << pageBits]jobEntry
-	gone int // how many of them are over
+	gone int // the number of jobs in it that are over
 }
 
-// goneJob and goneShape stand for what is not kept any more.
+// goneJob, goneShape and goneEntry stand for jobs that are no longer kept.
 var (
 	goneJob   = &model.Job{ID: "(gone)"}
 	goneShape = &Shape{impossible: "the job is over", nodes: 1}
 	goneEntry = jobEntry{job: goneJob, shape: goneShape, slot: -1, status: gone}
 )
 
-// at is the entry of a job. For IDs that were never given, and for jobs that are
-// long over, it is one that says so, and must not be changed.
+// at is the entry of a job. For an ID that was never given, and for a job that
+// was dropped, it is a new entry with the status gone, and changing it has no
+// effect.
 func (t *jobTable) at(id JobID) *jobEntry {
 	if uint32(id) < uint32(t.next) {
 		if i := int(id>>pageBits) - t.first; uint(i) < uint(len(t.pages)) && t.pages[i] != nil {
@@ -85,7 +86,7 @@ func (t *jobTable) drop(id JobID) {
 	}
 }
 
-// expect makes room for so many jobs in all.
+// expect reserves memory for the given number of jobs in all.
 func (t *jobTable) expect(jobs int) {
 	pages := jobs>>pageBits + 1 - t.first
 	t.pages = slices.Grow(t.pages, max(0, pages-len(t.pages)))

@@ -7,15 +7,16 @@ import (
 	"muster/model"
 )
 
-// ledger is the truth about what is taken. It has no index and trusts nobody:
-// every line of every plan is checked against it before it is entered.
+// ledger is the truth about what is taken. It has no index and shares no code
+// with placement: every line of every plan is checked against it before it is
+// entered.
 type ledger struct {
 	nodes []ledgerNode
-	// shared[n] is the memory given out as shares of each device of node n;
-	// made when a node first gives a share.
+	// shared[n] is the memory of each device of node n that is given out as
+	// shares. It is made when the node first gives a share.
 	shared [][]int64
-	// trouble: some node or device has been out of order. While there was none,
-	// nobody has to look.
+	// trouble: some node or device has been out of order at some time. Before
+	// that, checkUp can be skipped.
 	trouble bool
 }
 
@@ -25,7 +26,7 @@ type ledgerNode struct {
 	gpus   uint64
 	broken uint64 // devices that are out of order
 	cores  int32
-	closed bool // to a job that has it to itself
+	closed bool // a job has the node to itself
 	state  NodeState
 }
 
@@ -43,8 +44,8 @@ func wholeNode(n *model.Node) ledgerNode {
 	return ledgerNode{cores: int32(n.Cores), memory: n.Memory, gpus: wholeMask(len(n.GPUs))}
 }
 
-// checkUp says why nothing new may be placed where an allocation is: a node
-// drains or is down, or a device is out of order.
+// checkUp says why nothing new may be placed on the nodes and devices of an
+// allocation: a node is draining or down, or a device is out of order.
 func (l *ledger) checkUp(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
 	check := func(n int32, devices uint64) error {
 		node := &l.nodes[n]
@@ -69,8 +70,8 @@ func (l *ledger) checkUp(e *jobEntry, a *model.Allocation, c *model.Cluster) err
 	return nil
 }
 
-// check says why an allocation must not be committed: it is not free, or it
-// is not the whole of what the job asked for.
+// check says why an allocation must not be committed: something of it is not
+// free, or it is not exactly what the job asked for.
 func (l *ledger) check(e *jobEntry, sh *Shape, a *model.Allocation, c *model.Cluster) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)

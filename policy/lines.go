@@ -2,39 +2,39 @@ package policy
 
 import "slices"
 
-// Lines keeps the waiting jobs by shape, for policies that try all of them in the
-// order of the queue. Of the jobs of one shape the first in the queue stands for all: if
-// it does not fit, none does. A step costs as much as there are shapes, not jobs, and
-// nothing while nothing is freed.
+// Lines keeps the waiting jobs by shape, for policies that try all jobs in the order of the queue.
+// A line is the jobs of one shape; its first job stands for all: if it does not fit, none of them
+// does. So a step costs as much as there are shapes, not jobs, and next to nothing while nothing is
+// freed.
 //
-// In a step the policy calls Begin, then Next until there is none. It starts the job
-// that Next returned, or calls Failed if that could not be placed, or passes it over:
-// then those of the same shape behind it have their turn, and all of them again in the
-// next step.
+// In a step the policy calls Begin, then Next until it returns false. For each job that Next
+// returns, the policy starts it, or calls Failed because it could not be placed, or does neither
+// and so passes it over: then Next goes on with the next job of the same shape, and the line is
+// tried again in the next step.
 type Lines struct {
 	mode    Mode
 	begun   bool
 	lines   []line    // by shape ID
-	classes [][]int32 // by class: its lines that have or had jobs, by number of nodes
-	// odd are waiting jobs that are tried each for itself at every step: of
-	// those that want remote GPUs, one may fit though another like it did not,
-	// and a change elsewhere may help.
+	classes [][]int32 // by class: its lines that have or had jobs, sorted by number of nodes
+	// odd are the waiting jobs that want remote GPUs, in the order of the queue. Each is tried at
+	// every step: of two jobs with the same request one may fit although the other did not, and a
+	// change on any node may help.
 	odd []JobID
-	// passed are the lines of which jobs were passed over in the last step.
+	// passed are the lines with jobs that were passed over in the last step.
 	passed []int32
 
 	candidates []int32 // lines that may start a job in this step
-	// The walk: the candidates that are left, the odd ones that had their turn, and what
-	// Next returned last.
+	// The state of the walk: the candidates that are left, the number of odd jobs that were tried,
+	// and what Next returned last.
 	front  []int32
 	turned int
 	last   turn
 }
 
-// turn is a job that has its turn: one of the odd ones, or of a line.
+// turn is the job that Next returned last: an odd job, or one of a line.
 type turn struct {
 	job    JobID // -1 for none
-	front  int   // the line, as an index into front; -1 for an odd one
+	front  int   // the index of its line in front; -1 for an odd job
 	failed bool
 }
 
@@ -43,18 +43,18 @@ type line struct {
 	shape  *Shape
 	jobs   []JobID
 	head   int
-	next   int // from head: those before were passed over in this walk
-	active bool
-	marked bool // it is in passed
+	next   int  // relative to head: the jobs before it were passed over in this walk
+	active bool // the line is listed in classes
+	marked bool // the line is in passed
 }
 
 func (l *line) empty() bool { return l.head == len(l.jobs) }
 
-// NewLines returns lines of a state whose jobs are placed in this mode.
+// NewLines returns empty lines for jobs that are placed in this mode.
 func NewLines(mode Mode) *Lines { return &Lines{mode: mode, last: turn{job: -1}} }
 
-// Begin follows what has changed since the last step, and begins a walk. Lines that
-// are new, or have missed steps (see Forget), take in all who wait.
+// Begin takes in what has changed since the last step, and begins a walk. Lines that are new, or
+// were made to Forget, take in all waiting jobs.
 func (p *Lines) Begin(v *View) {
 	arrived := v.Arrived()
 	p.candidates = p.candidates[:0]
@@ -83,7 +83,8 @@ func (p *Lines) Begin(v *View) {
 	p.Again(v)
 }
 
-// passOverRest ends a walk: what had no turn is looked at again in the next step.
+// passOverRest ends a walk that the policy did not finish: the lines it did not reach are tried
+// again in the next step.
 func (p *Lines) passOverRest() {
 	if p.last.failed && p.last.front >= 0 {
 		p.remove(p.last.front)
@@ -102,7 +103,8 @@ func (p *Lines) mark(s int32) {
 	}
 }
 
-// Forget makes the next Begin take in all who wait: steps were missed.
+// Forget makes the next Begin take in all waiting jobs. A policy calls it after it has missed
+// steps.
 func (p *Lines) Forget() { *p = *NewLines(p.mode) }
 
 // Again begins another walk in the same step.
@@ -115,7 +117,7 @@ func (p *Lines) Again(v *View) {
 	p.turned, p.last = 0, turn{job: -1}
 }
 
-// join puts a job that has come into its line.
+// join puts a job that has arrived into its line.
 func (p *Lines) join(v *View, id JobID) {
 	sh := v.Shape(id)
 	if sh.Request.Remote != nil {
@@ -132,14 +134,16 @@ func (p *Lines) join(v *View, id JobID) {
 	if !l.active {
 		p.activate(l)
 	}
-	// Behind others of its shape it has its turn when they have had theirs.
+	// A job behind others of its shape does not make the line a candidate: if the first does not
+	// fit, it does not either.
 	if fresh && (!l.marked || v.Freed()) && v.MayFit(sh, p.mode) {
 		p.candidates = append(p.candidates, int32(sh.ID()))
 	}
 }
 
-// lookEverywhere collects the lines that may start a job. Of a class only those
-// are looked at that ask for no more nodes than there is room for.
+// lookEverywhere makes candidates of all lines that may start a job. The lines of a class are
+// sorted by number of nodes, so it stops at the first that wants more nodes than the class has room
+// for. It also drops empty lines.
 func (p *Lines) lookEverywhere(v *View) {
 	for c, class := range p.classes {
 		if len(class) == 0 {
@@ -178,7 +182,7 @@ func (p *Lines) activate(l *line) {
 	*class = slices.Insert(*class, at, int32(l.shape.ID()))
 }
 
-// Next is the next job in the order of the queue that may fit; ok is false at the end.
+// Next is the next job in the order of the queue that may fit; ok is false at the end of the walk.
 func (p *Lines) Next(v *View) (id JobID, ok bool) {
 	p.settle(v)
 	c := p.foremost(v)
@@ -210,7 +214,8 @@ func (p *Lines) FailedIf(id JobID) {
 	}
 }
 
-// settle notes what became of the job that had its turn.
+// settle takes note of what the policy did with the job that Next returned: a failed job takes its
+// whole line out of the walk, and a job that was passed over lets the next of its line follow.
 func (p *Lines) settle(v *View) {
 	t := p.last
 	p.last = turn{job: -1}
@@ -237,8 +242,8 @@ func (p *Lines) foremostOf(c int) JobID {
 	return l.jobs[l.head+l.next]
 }
 
-// foremost finds the line whose first job is first in the queue of those that
-// may fit, and forgets lines that no longer do: within a step room only shrinks.
+// foremost finds the line whose next job is first in the queue, and drops lines that no longer fit:
+// within a step free capacity only shrinks, so they cannot fit again.
 func (p *Lines) foremost(v *View) int {
 	best := -1
 	for i := 0; i < len(p.front); {
@@ -255,7 +260,8 @@ func (p *Lines) foremost(v *View) int {
 	return best
 }
 
-// trim drops jobs that were started from where the walk is, and says whether any is left.
+// trim drops started jobs at the walk's position in the line, and says whether any job is left
+// there.
 func (l *line) trim(v *View) bool {
 	for at := l.head + l.next; at < len(l.jobs) && !v.Waits(l.jobs[at]); {
 		if l.next == 0 {
@@ -287,7 +293,7 @@ func (p *Lines) dropLeft(v *View) {
 			continue
 		}
 		if v.Shape(id).ID() >= len(p.lines) {
-			continue // it was adopted, and never waited
+			continue // it was adopted, so it was never in a line
 		}
 		l := &p.lines[v.Shape(id).ID()]
 		if at := v.Find(l.jobs[l.head:], id); at >= 0 {
@@ -307,8 +313,8 @@ func (p *Lines) dropLeft(v *View) {
 	}
 }
 
-// reorder sorts the lines again: ranks have changed. Those whose first job is
-// another now need no other look: what it asks for is the same.
+// reorder sorts the lines again after ranks have changed. A line with another first job need not be
+// tried for that: the new first job asks for the same.
 func (p *Lines) reorder(v *View) {
 	v.Sort(p.odd)
 	for i := range p.lines {

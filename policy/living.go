@@ -15,10 +15,10 @@ type NodeState uint8
 const (
 	// NodeUp nodes take jobs.
 	NodeUp NodeState = iota
-	// NodeDraining nodes go on with what they run, and get nothing new: their
-	// devices are lent to nobody else.
+	// NodeDraining nodes keep running their jobs and get no new ones; their devices are not lent
+	// either.
 	NodeDraining
-	// NodeDown nodes get nothing. What they ran the driver ends or requeues.
+	// NodeDown nodes get no jobs. The driver ends or requeues those that ran there.
 	NodeDown
 )
 
@@ -44,9 +44,9 @@ func ParseNodeState(text string) (NodeState, error) {
 	return 0, fmt.Errorf("a node is up, draining or down, not %q", text)
 }
 
-// AddNode lets a node join at the end of the order, up and idle. Its GPUs are
-// indexes into types or, where none are given, into the types of the cluster; types
-// that the cluster does not know are added to it.
+// AddNode adds a node at the end of the order, up and idle. The GPUs of n are indexes into types
+// or, if no types are given, into the types of the cluster. Types that the cluster does not have
+// are added to it.
 func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	if _, known := s.shapes.node(n.Name); known {
 		return -1, fmt.Errorf("policy: there is a node %q already", n.Name)
@@ -75,8 +75,7 @@ func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	return i, nil
 }
 
-// AddDevices adds devices to a node, behind those it has. GPUs and types are as
-// those of AddNode.
+// AddDevices adds devices to a node, after those it has. gpus and types are as in AddNode.
 func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
 	node, err := s.node(n)
 	if err != nil || len(gpus) == 0 {
@@ -106,8 +105,8 @@ func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
 	return nil
 }
 
-// merge reads GPUs against types of their own, and returns them as indexes into
-// the types of the cluster with those that are new.
+// merge translates GPUs that are indexes into types into indexes into the types of the cluster, and
+// returns both with the new types added.
 func (s *State) merge(gpus []int, types []model.GPUType) ([]int, []model.GPUType, error) {
 	all := s.cluster.GPUTypes
 	if len(types) == 0 {
@@ -141,8 +140,8 @@ func (s *State) node(n int32) (*model.Node, error) {
 	return &s.cluster.Nodes[n], nil
 }
 
-// SetNode says what a node may be used for from now on. What runs there stays
-// as it is until the driver ends it, requeues it or tells that it is suspended.
+// SetNode sets what a node may be used for from now on. Jobs that run there are not touched: the
+// driver ends, requeues or suspends them, and reports that.
 func (s *State) SetNode(n int32, st NodeState) error {
 	if _, err := s.node(n); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (s *State) SetNode(n int32, st NodeState) error {
 	return nil
 }
 
-// SetDevice says whether a device of a node may be used from now on.
+// SetDevice sets whether a device of a node may be used from now on.
 func (s *State) SetDevice(n, device int32, up bool) error {
 	node, err := s.node(n)
 	if err != nil {
@@ -181,14 +180,14 @@ func (s *State) SetDevice(n, device int32, up bool) error {
 	return nil
 }
 
-// changed notes that the cluster is not what it was.
+// changed notes that the cluster has changed: policies must refresh what they derived from it.
 func (s *State) changed() {
 	s.view.changes++
 	s.gaveBack()
 }
 
-// settle looks at the shapes again after nodes or devices came: what they name
-// may exist now, and what was impossible may not be so any more.
+// settle examines the shapes again if nodes or devices were added: what they name may exist now,
+// and what was impossible may have become possible.
 func (s *State) settle() {
 	if s.grown {
 		s.lookAgain()
@@ -198,16 +197,16 @@ func (s *State) settle() {
 func (s *State) lookAgain() {
 	s.grown = false
 	for _, sh := range s.shapes.list {
-		// Where remote GPUs are wanted first fit may go to other nodes now, and find
-		// less beside them.
+		// With remote GPUs even a possible shape may become impossible: first fit may now choose
+		// other nodes, with fewer GPUs beside them.
 		if sh.impossible != "" || sh.allowed != nil || sh.Request.Remote != nil {
 			s.lookAgainAt(sh, false)
 		}
 	}
 }
 
-// lookAgainAt finds out anew what a shape may use, and whether it can be granted where
-// that may have changed: for all if asked.
+// lookAgainAt resolves the names of a shape again. Where the answer may have changed, or for all
+// shapes if all is set, it also finds out again whether it can be granted.
 func (s *State) lookAgainAt(sh *Shape, all bool) {
 	was := sh.impossible
 	sh.impossible = ""
@@ -218,8 +217,8 @@ func (s *State) lookAgainAt(sh *Shape, all bool) {
 	}
 }
 
-// SetPolicy lets another policy decide from now on. Its first step tells it that all who
-// wait have come, and that all else has changed.
+// SetPolicy makes another policy decide from now on. Its first step is told that all waiting jobs
+// have just arrived and that everything else has changed (View.Anew).
 func (s *State) SetPolicy(p Policy) {
 	s.settle()
 	was := s.traits.Mode
@@ -244,7 +243,7 @@ func (s *State) SetPolicy(p Policy) {
 	s.gaveBack()
 }
 
-// Cluster is the machine as it is now. It must not be changed.
+// Cluster is the cluster as it is now. The caller must not change it.
 func (s *State) Cluster() *model.Cluster { return s.cluster }
 
 // NodeState is what a node may be used for.
@@ -252,21 +251,20 @@ func (s *State) NodeState(n int32) NodeState { return s.ledger.nodes[n].state }
 
 // ---- what a policy may ask ----
 
-// Generation grows whenever something happens that Arrived and Left do not tell:
-// nodes or devices come, go or change, and jobs are adopted, suspended or
-// resumed. A policy that keeps a picture of the cluster or of what runs on it draws it
-// again then, from the view. It is never 0.
+// Generation grows whenever something happens that Arrived and Left do not report: nodes or devices
+// are added, removed or change, and jobs are adopted, suspended or resumed. A policy that keeps its
+// own picture of the cluster or of the running jobs must then rebuild it from the view. It is never
+// 0.
 func (v *View) Generation() uint64 { return v.changes }
 
 // Up says whether new jobs may be placed on a node.
 func (v *View) Up(n int32) bool { return v.hidden == nil || !v.hidden[n].out }
 
-// Usable is the part of a set of a node's devices that is not out of order; none
-// of a node that is not up.
+// Usable is the devices of a set that are not out of order; none if the node is not up.
 func (v *View) Usable(n int32, devices uint64) uint64 { return v.usable(n, devices) }
 
-// Capacity is what a node will have for others when all that runs has ended:
-// nothing if it is not up, and not what suspended jobs keep.
+// Capacity is what a node will have for other jobs when all running jobs have ended: nothing if it
+// is not up, and not the memory that suspended jobs keep.
 func (v *View) Capacity(n int32) (cores int32, memory int64, devices uint64) {
 	if !v.Up(n) {
 		return 0, 0, 0
@@ -283,8 +281,7 @@ func (v *View) Capacity(n int32) (cores int32, memory int64, devices uint64) {
 // jobs keep memory: the cluster may have less than its description says.
 func (v *View) Impaired() bool { return v.hidden != nil || v.state.kept != nil }
 
-// Running lists the jobs that run and those that were proposed in this step, in the
-// order of submission.
+// Running lists the running jobs and those proposed in this step, in the order of submission.
 func (v *View) Running() []JobID {
 	var list []JobID
 	v.state.jobs.each(func(id JobID, e *jobEntry) {
@@ -311,7 +308,7 @@ func (s *State) View() *View {
 	return &s.view
 }
 
-// DeviceUp says whether a device may be used, its node apart.
+// DeviceUp says whether a device may be used, whatever the state of its node.
 func (s *State) DeviceUp(n, device int32) bool { return s.ledger.nodes[n].broken>>device&1 == 0 }
 
 // JobState is what a state knows of a job that is not over.
@@ -321,8 +318,8 @@ type JobState struct {
 	Rank      int64
 	Waiting   bool
 	Suspended bool
-	// Of those that do not wait: the request that was granted, what it holds, and
-	// when it must be expected to end; for suspended ones, how much longer it runs then.
+	// For jobs that do not wait: the request that was granted, what the job holds, and when it is
+	// expected to end; for suspended jobs, how long it has left to run.
 	Alternative int
 	Alloc       *model.Allocation
 	ExpectedEnd time.Duration

@@ -11,10 +11,11 @@ import (
 const chunkSize = 128
 
 type orderedEntry struct {
-	rank int64 // larger ones stand first
+	rank int64 // larger ranks are first
 	key  int64
 	id   JobID
-	// class and nodes of the job's shape, at hand for a quick look.
+	// class and nodes are those of the job's shape, copied so that
+	// NextThatMayFit need not load the job.
 	class, nodes int32
 }
 
@@ -25,13 +26,14 @@ func (a *orderedEntry) before(b *orderedEntry) bool {
 	return a.key < b.key || a.key == b.key && a.id < b.id
 }
 
-// same says that both stand for the same job at the same place.
+// same says that both are the same job at the same place.
 func (a *orderedEntry) same(b *orderedEntry) bool {
 	return a.id == b.id && a.key == b.key && a.rank == b.rank
 }
 
-// ordered is a set of jobs in order of (rank, key, id). It is a list of short sorted
-// chunks: cheap at both ends, and never more than half a chunk moves.
+// ordered is a set of jobs in the order of (rank, key, id). It is a list of
+// short sorted chunks: an insertion or removal moves entries of one chunk only,
+// and of that the shorter side.
 type ordered struct {
 	chunks []chunk
 	n      int
@@ -60,7 +62,8 @@ func (c *chunk) search(e *orderedEntry) int {
 	return lo
 }
 
-// insert puts e at a place; there must be room. The shorter side moves, if it can.
+// insert puts e at a place; the chunk must not be full. It moves the entries of
+// the shorter side, unless there is no space on that side.
 func (c *chunk) insert(at int, e orderedEntry) {
 	if c.hi == chunkSize || c.lo > 0 && at-c.lo < c.hi-at {
 		copy(c.buf[c.lo-1:], c.buf[c.lo:at])
@@ -142,7 +145,7 @@ func (o *ordered) remove(e orderedEntry) bool {
 	if o.n == 0 || e.before(o.first()) {
 		return false
 	}
-	if !o.first().same(&e) { // mostly it is the first
+	if !o.first().same(&e) { // the usual case is the first, which needs no search
 		if i = o.chunkOf(&e); i == len(o.chunks) {
 			return false
 		}
@@ -176,13 +179,14 @@ type Cursor struct {
 	last        Place
 }
 
-// Place is a place in a queue: that of the job that was looked at last.
+// Place is a place in a queue: that of the job that a cursor returned last. It
+// stays valid when the job leaves.
 type Place struct {
 	rank, key int64
 	id        JobID
 }
 
-// Place is where the cursor stands.
+// Place is the place of the job that the cursor returned last.
 func (c *Cursor) Place() Place { return c.last }
 
 // Seek moves the cursor behind a place, whether its job is still there or not.
@@ -212,9 +216,9 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	return e.id, e.key, true
 }
 
-// NextThatMayFit skips jobs for which there is no room, as far as is known without
-// placing them. It looks at *depth jobs at most, and takes those it has
-// looked at from it.
+// NextThatMayFit skips jobs for which there is no room, as far as that is known
+// without placing them. It examines at most *depth jobs, and subtracts the
+// number it has examined.
 func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bool) {
 	for *depth > 0 && c.chunk < len(c.o.chunks) {
 		chunk := c.o.chunks[c.chunk].list()

@@ -15,18 +15,19 @@ const (
 	Sharing Mode = iota
 	// Alone takes only nodes that host no job.
 	Alone
-	// Borrowing takes nodes as Alone does, then any with cores and memory left,
-	// and collects missing GPUs from other nodes.
+	// Borrowing takes nodes as Alone does, then any with enough cores and
+	// memory, and borrows the missing GPUs from other nodes.
 	Borrowing
 )
 
-// limits narrows what placement may use on some nodes: what a reservation
-// leaves of them.
+// limits restricts what placement may use on some nodes to what a reservation
+// leaves free there. A stamp that differs from gen marks a node without limit,
+// so that begin need not clear the arrays.
 type limits struct {
 	active bool
 	gen    uint32
 	stamp  []uint32
-	at     []int32 // index into left, valid where stamp is gen
+	at     []int32 // index into left, valid if the node's stamp is gen
 	left   []nodeLeft
 }
 
@@ -35,7 +36,7 @@ type nodeLeft struct {
 	memory int64
 	gpus   uint64
 	shares []int64
-	// touched: something else is on the node then.
+	// touched: the node is not empty at the time of the reservation.
 	touched bool
 }
 
@@ -45,7 +46,8 @@ func (l *limits) begin() {
 	l.left = l.left[:0]
 }
 
-// add limits a node to what is free of it now; the caller narrows that.
+// add limits a node to what is free there now; the caller then narrows the
+// limit.
 func (l *limits) add(p *pool, n int32) *nodeLeft {
 	if l.stamp[n] == l.gen {
 		return &l.left[l.at[n]]
@@ -79,7 +81,9 @@ func (l *limits) find(n int32) *nodeLeft {
 	return &l.left[l.at[n]]
 }
 
-// placer finds first fits in a pool.
+// placer finds first fits in a pool. What it has counted per class of shapes
+// (rooms) stays an upper bound while capacity is only taken, and is dropped
+// when something is given back (epoch).
 type placer struct {
 	*pool
 	lim   limits
@@ -87,16 +91,17 @@ type placer struct {
 	base  bitmap           // scratch: nodes chosen
 	epoch uint64           // grows whenever something is given back
 	rooms [3][]room        // by mode and class
-	fresh bool             // out was placed on the pool as it is
+	fresh bool             // out was found, and the pool has not changed since
 }
 
-// room is the number of nodes that may give what a class of shapes asks.
+// room is an upper bound of the number of nodes that have what a class of
+// shapes asks of each, in one epoch.
 type room struct {
 	epoch uint64
 	count int32
 }
 
-// room returns what is known about a class, or nil.
+// room returns what is known about a class in this epoch, or nil.
 func (pl *placer) room(class int32, mode Mode) *room {
 	if int(class) >= len(pl.rooms[mode]) {
 		return nil
@@ -129,7 +134,8 @@ func (pl *placer) rollback() {
 	pl.pool.rollback()
 }
 
-// justPlaced says that a is the latest placement, and nothing changed since.
+// justPlaced says that a is the latest placement and the pool has not changed
+// since. Then a need not be checked again.
 func (pl *placer) justPlaced(a *model.Allocation) bool { return pl.fresh && a == &pl.out }
 
 func newPlacer(p *pool) *placer {
@@ -165,7 +171,8 @@ func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	return &pl.out
 }
 
-// candidates returns four sets of nodes: those that suit sh are in all of them.
+// candidates returns four sets of nodes; the nodes that suit sh are in all
+// four. Some nodes in all four may not suit: suits decides.
 func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu, unhosted bitmap) {
 	core = pl.coreSteps.atLeast(int64(sh.cores))
 	memory = pl.memorySteps.atLeast(sh.memory)
@@ -180,7 +187,7 @@ func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu
 	if sh.allowed != nil {
 		memory = intersect(memory, sh.allowed) // rare: a node list
 	}
-	n := len(core) // all are as long: the compiler need not check
+	n := len(core) // all have the same length; slicing them tells the compiler so
 	return core, memory[:n], gpu[:n], unhosted[:n]
 }
 
@@ -192,7 +199,7 @@ func intersect(a, b bitmap) bitmap {
 	return out
 }
 
-// upper bounds the number of nodes that suit sh now: never too low.
+// upper is an upper bound of the number of nodes that suit sh now.
 func (pl *placer) upper(sh *Shape, mode Mode) int32 {
 	if r := pl.room(sh.class, mode); r != nil {
 		return r.count
@@ -206,7 +213,7 @@ func (pl *placer) upper(sh *Shape, mode Mode) int32 {
 	return int32(sum)
 }
 
-// mayFit is a quick test: false means that place would find nothing.
+// mayFit is a quick test. If it is false, place would find nothing.
 func (pl *placer) mayFit(sh *Shape, mode Mode) bool {
 	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs {
 		return false
@@ -240,7 +247,8 @@ func (pl *placer) suits(sh *Shape, n int32, part *model.Part) bool {
 	return part.GPUs != 0
 }
 
-// choose takes the k lowest devices of a set that the shape accepts; 0 if there are fewer.
+// choose takes the k lowest devices of a set that the shape accepts; 0 if there
+// are fewer than k.
 func (pl *placer) choose(free uint64, sh *Shape, n int32, k int) uint64 {
 	if sh.gpuType >= 0 {
 		free &= pl.typeMask[sh.gpuType][n]
@@ -277,7 +285,8 @@ func (pl *placer) sharesFit(sh *Shape, n int32) bool {
 	return found >= sh.gpus
 }
 
-// addShares takes shares of the devices of node n, which is part user.
+// addShares adds shares of the devices of node n to the placement, for its part
+// number user.
 func (pl *placer) addShares(sh *Shape, n, user int32) {
 	found := int32(0)
 	for d := int32(0); found < sh.gpus; d++ {
@@ -289,9 +298,11 @@ func (pl *placer) addShares(sh *Shape, n, user int32) {
 	}
 }
 
+// first places a job on the first nodes that suit it.
 func (pl *placer) first(sh *Shape, mode Mode) bool {
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
-	// Parts are written where they stay: copying what was just written is slow.
+	// suits writes each part directly into its place: copying what was just
+	// written stalls the processor.
 	parts := slices.Grow(pl.out.Parts[:0], int(sh.nodes))[:sh.nodes]
 	found := int32(0)
 	for w := range core {
@@ -311,7 +322,9 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 	}
 	pl.out.Parts = parts[:found]
 	if !pl.lim.active && !pl.recording && sh.class != noClass {
-		// Now the number is known, until something is given back.
+		// All nodes have been examined, so the number is exact until something
+		// is given back. It must not be remembered if a reservation restricted
+		// the search or the moves are only a trial.
 		pl.setRoom(sh.class, mode, int32(len(pl.out.Parts)))
 	}
 	return false
@@ -338,8 +351,8 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 	return false
 }
 
-// spread collects cores node by node; contiguous ones from the beginning of a
-// run of nodes that all give some.
+// spread collects cores node by node. For a contiguous request it starts again
+// at each gap, as the nodes must be neighbours that all give some.
 func (pl *placer) spread(sh *Shape, mode Mode) bool {
 	some := pl.coreSteps.atLeast(1)
 	need, last := sh.cores, int32(-1)
@@ -377,7 +390,7 @@ func (pl *placer) spread(sh *Shape, mode Mode) bool {
 	return false
 }
 
-// spreadOn is what a node gives of so many spread cores, if it gives any.
+// spreadOn is the part that a node gives of need spread cores, if it gives any.
 func (pl *placer) spreadOn(sh *Shape, n, need int32) (model.Part, bool) {
 	cores, memory, gpus := pl.nodes[n].cores, pl.nodes[n].memory, pl.nodes[n].gpus
 	if left := pl.lim.of(n); left != nil {
@@ -407,8 +420,9 @@ func (pl *placer) spreadOn(sh *Shape, n, need int32) (model.Part, bool) {
 	return part, true
 }
 
-// borrow is the R queue's search: nodes as for Alone first, then any with
-// cores and memory, and the missing GPUs from wherever they are free.
+// borrow is the search of the R queue: first the nodes that Alone would take,
+// then any with enough cores and memory; the missing GPUs are borrowed from any
+// node that has some free.
 func (pl *placer) borrow(sh *Shape) bool {
 	if sh.Request.Contiguous {
 		if pl.neighbours(sh, Alone) {
@@ -419,7 +433,7 @@ func (pl *placer) borrow(sh *Shape) bool {
 		return true
 	}
 	core, memory, _, _ := pl.candidates(sh, Sharing, false)
-	plain := *sh // the same, its GPUs left aside
+	plain := *sh // the same shape without its GPUs
 	plain.gpus = 0
 	var part model.Part
 
@@ -474,7 +488,7 @@ func (pl *placer) collect(sh, plain *Shape) bool {
 	if missing == 0 {
 		return true
 	}
-	user, lacking := int32(-1), int32(0) // the part that is being served
+	user, lacking := int32(-1), int32(0) // the part that is being served, and the GPUs it still lacks
 	lenders := pl.gpuSteps.atLeast(1)
 	for w := range lenders {
 		for set := lenders[w]; set != 0; set &= set - 1 {
@@ -531,8 +545,9 @@ func (pl *placer) upTo(free uint64, sh *Shape, n, k int32) uint64 {
 	return pl.choose(free, sh, n, int(k))
 }
 
-// remote adds the GPUs that may be anywhere: on the job's own nodes first,
-// then on the others in node order, where they serve its nodes in turn.
+// remote adds the GPUs that may be on any node: first those of the job's own
+// nodes, then those of other nodes in node order, which serve the job's nodes
+// in rotation.
 func (pl *placer) remote(sh *Shape, mode Mode) bool {
 	need := sh.Request.Remote.Count
 	clear(pl.base)
@@ -545,7 +560,7 @@ func (pl *placer) remote(sh *Shape, mode Mode) bool {
 		}
 	}
 	if mode == Alone {
-		return false // nothing of other nodes is used
+		return false // it must not use other nodes
 	}
 	for n := int32(0); n < int32(len(pl.nodes)) && need > 0; n++ {
 		if !pl.base.has(n) && !pl.nodes[n].closed {
@@ -555,8 +570,8 @@ func (pl *placer) remote(sh *Shape, mode Mode) bool {
 	return need == 0
 }
 
-// remoteOn takes up to need devices of node n for part user (-1: in turn), and
-// returns how many are still missing.
+// remoteOn takes up to need devices of node n for part number user, or for the
+// parts in rotation if user is -1. It returns how many are still missing.
 func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
 	want := sh.Request.Remote
 	taken := uint64(0)
@@ -605,8 +620,8 @@ func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
 	return need
 }
 
-// charge takes a placement made now, which will still run then, from what the
-// reservation leaves.
+// charge takes a placement from what the reservation leaves free. The placement
+// is made now and still holds its nodes when the reservation begins.
 func (pl *placer) charge(a *model.Allocation) {
 	for i := range a.Parts {
 		if left := pl.lim.find(a.Parts[i].Node); left != nil {

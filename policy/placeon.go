@@ -9,13 +9,14 @@ import (
 // OnNode is what a caller wants a node to give to a job.
 type OnNode struct {
 	Node int32
-	// Cores are for requests whose cores are spread over any nodes; the others say
-	// themselves what each of their nodes gives.
+	// Cores is used for requests whose cores are spread over any nodes; other requests say
+	// themselves what each node gives.
 	Cores int32
 }
 
-// Gives is how many cores a node would give to a job of this shape now, beside
-// memory and devices; 0 if nothing. Where cores are spread it is at most want.
+// Gives is the number of cores that a node would give to a job of this shape now, together with the
+// memory and devices it needs there; 0 if the node cannot serve it. For spread cores it is at most
+// want.
 func (v *View) Gives(sh *Shape, n, want int32) int32 {
 	switch {
 	case sh.impossible != "" || sh.allowed != nil && !sh.allowed.has(n):
@@ -31,10 +32,10 @@ func (v *View) Gives(sh *Shape, n, want int32) int32 {
 	return part.Cores
 }
 
-// PlaceExactly places a shape on nodes that the caller has chosen, in node order; nil if
-// that is not free, or is not the whole of what the shape asks for. Devices are chosen as
-// by Place, but a request that takes more than it asks for gets a share for each of its
-// processes, of the devices of which most is left. What it returns is valid until the next placement.
+// PlaceExactly places a shape on nodes that the caller has chosen, in node order. It returns nil if
+// they are not free, or do not give exactly what the shape asks for. It chooses devices as Place
+// does, except that a request with MoreGPUs gets a share for each of its processes, on the devices
+// with the most memory left. The result is valid until the next placement.
 func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	v.fresh = false
 	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
@@ -67,9 +68,9 @@ func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	return &v.out
 }
 
-// addEvenShares takes a share for each process of a part, which is number user, as far as there
-// are as many devices: of those of which most is left, and of equal ones the lowest. They are
-// listed by their numbers.
+// addEvenShares adds a share for each process of a part, which is number user, as far as there are
+// devices: on those with the most memory left, the lowest number first among equals. The grants are
+// in the order of device numbers.
 func (v *View) addEvenShares(sh *Shape, part *model.Part, user int32) {
 	n, chosen := part.Node, uint64(0)
 	for range max(sh.gpus, part.Cores/max(1, sh.granule)) {
@@ -80,7 +81,7 @@ func (v *View) addEvenShares(sh *Shape, part *model.Part, user int32) {
 			}
 		}
 		if best < 0 {
-			break // partFor has found as many as the shape asks for
+			break // no further device; partFor has made sure of the number that the shape asks for
 		}
 		chosen |= 1 << best
 	}

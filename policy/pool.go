@@ -16,11 +16,14 @@ func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitmap) clear(i int32)    { b[i>>6] &^= 1 << (i & 63) }
 func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
-// few steps are all set whenever a node changes; of more, only those crossed.
+// few is the number of steps up to which ladder.move rewrites a node's bit in
+// all of them, without branches. With more steps it changes only those that the
+// amount crossed.
 const few = 6
 
-// maxSteps bounds the thresholds of a ladder. Beyond it the next lower step
-// serves as a filter, and the exact check at the node decides.
+// maxSteps bounds the thresholds of a ladder. For an amount without a threshold
+// of its own the next lower one serves as a filter, and the exact check at the
+// node decides.
 const maxSteps = 32
 
 // ladder indexes one quantity of all nodes by threshold: for each amount that
@@ -30,8 +33,8 @@ type ladder struct {
 	// words holds a bitmap of the nodes for each step, one after the other.
 	words []uint64
 	all   bitmap
-	top   int64 // the last step, 0 if there is none
-	// rankOf answers rank for small values without a search.
+	top   int64 // the last step, or 0 if there is none
+	// rankOf[v] is rank(v), for small values.
 	rankOf [130]uint8
 }
 
@@ -57,7 +60,7 @@ func (l *ladder) rankLarge(value int64) int {
 	return r
 }
 
-// addStep makes the ladder exact for value, if it still may grow.
+// addStep makes the ladder exact for value, unless it has maxSteps steps.
 func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 	if value <= 0 || len(l.steps) == maxSteps {
 		return
@@ -81,7 +84,8 @@ func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 	}
 }
 
-// atLeast is the set of nodes that may have value free; it misses none.
+// atLeast is a set that contains all nodes with value free. If the ladder has
+// no step for value, it may contain others.
 func (l *ladder) atLeast(value int64) bitmap {
 	r := l.rank(value)
 	if r == 0 {
@@ -91,13 +95,14 @@ func (l *ladder) atLeast(value int64) bitmap {
 	return l.words[(r-1)*n : r*n]
 }
 
-// move tells that a node's free amount went from old to new.
+// move updates the ladder after a node's free amount went from before to after.
 func (l *ladder) move(node int32, before, after int64) {
 	stride, bit := len(l.all), uint64(1)<<(node&63)
 	at := int(node >> 6)
 	if len(l.steps) <= few {
 		for _, step := range l.steps {
-			// All ones where after reaches the step: no branch to guess wrong.
+			// reached is all ones if after >= step, else 0: the sign bit of
+			// step-after-1, without a branch that could be mispredicted.
 			reached := uint64((step - after - 1) >> 63)
 			l.words[at] = l.words[at]&^bit | reached&bit
 			at += stride
@@ -123,7 +128,7 @@ type nodeState struct {
 	cores  int32
 	hosted int32 // jobs with processes here
 	lent   int32 // devices and shares that serve other nodes
-	closed bool  // to a job that has it to itself
+	closed bool  // a job has the node to itself
 }
 
 // pool is the working copy of what is free, indexed for first fit.
@@ -136,7 +141,7 @@ type pool struct {
 	// device d of node n is at firstDevice[n]+d.
 	firstDevice []int32
 	sharedOut   []int64
-	shares      int        // how many are out
+	shares      int        // the number of shares given out
 	sharing     bool       // some shape asks for shares
 	typeMask    [][]uint64 // typeMask[t][n]: the devices of type t of node n
 
@@ -149,12 +154,12 @@ type pool struct {
 	undo      []move
 	recording bool
 
-	// hidden is what nobody may see of nodes that are not up, and of devices that
-	// are out of order; nil while there were none.
+	// hidden is the capacity that must not be seen: of nodes that are not up,
+	// and of devices that are out of order. It is nil until there is some.
 	hidden []hiddenNode
 }
 
-// move is one change of the pool, kept so that it can be taken back.
+// move is one change of the pool, recorded so that rollback can undo it.
 type move struct {
 	part  model.Part
 	grant model.Grant
@@ -166,7 +171,7 @@ type moveKind uint8
 const (
 	tookPart moveKind = iota
 	gavePart
-	tookGrant // grant.For is 1 where the device is lent to another node
+	tookGrant // grant.For is 1 if the device is lent to another node
 	gaveGrant
 )
 
@@ -220,7 +225,7 @@ func (p *pool) index(sh *Shape) {
 		p.sharing = true
 	}
 	free := func(i int) int64 { return int64(bits.OnesCount64(p.nodes[i].gpus)) }
-	p.gpuSteps.addStep(1, n, free) // lenders are looked up so
+	p.gpuSteps.addStep(1, n, free) // collect looks up lenders by it
 	if sh.gpuMemory == 0 {
 		p.gpuSteps.addStep(int64(sh.gpus), n, free)
 	}
@@ -294,6 +299,8 @@ func (p *pool) givePart(part *model.Part) {
 
 func (p *pool) device(node, device int32) int32 { return p.firstDevice[node] + device }
 
+// takeGrant takes a device or a share of one. A device with a share on it is
+// not free as a whole; it becomes free again when its last share is given back.
 func (p *pool) takeGrant(g model.Grant, borrowed bool) {
 	if g.Memory > 0 {
 		p.sharedOut[p.device(g.Node, g.Device)] += g.Memory
@@ -377,7 +384,8 @@ func (p *pool) holds(a *model.Allocation) bool {
 	return true
 }
 
-// checkpoint starts recording moves; rollback takes them all back.
+// checkpoint starts recording moves; rollback undoes them all, the latest
+// first.
 func (p *pool) checkpoint() {
 	p.undo = p.undo[:0]
 	p.recording = true
@@ -418,7 +426,7 @@ func (p *pool) untouched(n int32) bool {
 func (p *pool) shareLeft(node, device int32) int64 {
 	d := p.device(node, device)
 	if p.nodes[node].gpus>>device&1 == 0 && p.sharedOut[d] == 0 {
-		return 0 // taken whole
+		return 0 // a job has the whole device
 	}
 	if p.hidden != nil && p.hidden[node].hides(device) {
 		return 0

@@ -9,21 +9,26 @@ import (
 	"muster/model"
 )
 
-// Profile is the expected future of a cluster: who will hold what, and until
-// when. It answers when a job could start beside all that.
+// Profile is the expected future of a cluster: which job will hold what, and
+// until when. It answers when a job could start beside all of these holds.
+//
+// The placer is on an idle cluster. Before each placement the limits of every
+// candidate node are set to what is free there during the whole run (leave), so
+// that first fit finds what fits at that time.
 type Profile struct {
-	*placer // on an idle cluster; limits say what is left of each node
+	*placer // on an idle cluster; its limits say what is left of each node
 
-	whole   []capacity // by node: what it has when nobody holds anything
+	whole   []capacity // by node: what it has when there are no holds
 	holds   [][]hold   // by node
-	version []uint64   // of each node's holds: no two states of a node share one
-	clock   uint64     // the latest version
-	lifted  []uint64   // the versions that Lift found
+	version []uint64   // by node: changes with its holds; no two states of a node have the same
+	clock   uint64     // the latest version given
+	lifted  []uint64   // the versions that Lift replaced, for PutBack
 	// firstEnd is the earliest end of each node's holds.
 	firstEnd []time.Duration
-	// freed lists the nodes of which something was dropped, for those who wait for it.
+	// freed lists the nodes on which something was given up, in order; MayGain
+	// reads it from a mark on.
 	freed []int32
-	asOf  time.Duration
+	asOf  time.Duration // the current time; see At
 
 	windows [][]nodeWindows // by class of shapes, then node
 	starts  []startable     // scratch
@@ -42,24 +47,26 @@ type hold struct {
 	start, end time.Duration
 	job        JobID
 	cores      int32
-	device     int32 // of a share
+	device     int32 // the device of a share
 	memory     int64
 	gpus       uint64 // whole devices
-	share      int64  // memory of device
+	share      int64  // memory of that device; 0 if it is no share
 	closed     bool   // the node lends nothing
 }
 
 type window struct{ from, to time.Duration }
 
-// lasts says whether the window goes on for d from an instant in it.
+// lasts says whether the window lasts for d from an instant in it.
 func (w window) lasts(from, d time.Duration) bool { return w.to == forever || w.to-from >= d }
 
+// nodeWindows caches the windows of one class on one node, valid for one
+// version of the node's holds.
 type nodeWindows struct {
 	version uint64
 	list    []window
 }
 
-// startable: one node suits a start anywhere in [from, to].
+// startable says that one node suits a start at any time in [from, to].
 type startable struct {
 	from, to time.Duration
 	node     int32
@@ -68,8 +75,8 @@ type startable struct {
 // forever is the end of the last window of a node.
 const forever = time.Duration(math.MaxInt64)
 
-// NewProfile returns a future in which nothing happens, on the nodes that are up
-// in the view. When the view's generation changes it must be made again.
+// NewProfile returns a future without holds, on the nodes that are up in the
+// view. When the view's generation changes, the caller must make a new one.
 func NewProfile(v *View) *Profile {
 	c := v.Cluster()
 	n := len(c.Nodes)
@@ -109,16 +116,18 @@ func (p *Profile) Hold(job JobID, a *model.Allocation, start, end time.Duration)
 	}
 }
 
-// At tells the profile what time it is.
+// At sets the current time.
 func (p *Profile) At(now time.Duration) { p.asOf = now }
 
-// Drop forgets what job was to have of a, for good.
+// Drop removes a job's holds on the nodes of a for good, and records that they
+// are free.
 func (p *Profile) Drop(job JobID, a *model.Allocation) {
 	p.Lift(job, a)
 	p.GiveUp(a)
 }
 
-// Lift takes a job's holds out, so that another place can be looked for.
+// Lift removes a job's holds, so that the caller can look for another place for
+// it. PutBack must follow if there is none, or GiveUp if there is.
 func (p *Profile) Lift(job JobID, a *model.Allocation) {
 	p.lifted = p.lifted[:0]
 	p.eachNode(a, func(n int32) {
@@ -133,7 +142,9 @@ func (p *Profile) Lift(job JobID, a *model.Allocation) {
 	})
 }
 
-// PutBack undoes the latest Lift: what was known about the nodes is true again.
+// PutBack undoes the latest Lift. It restores the old versions too, so that
+// windows computed before the Lift are valid again. Windows computed in between
+// have versions that will not be used again.
 func (p *Profile) PutBack(job JobID, a *model.Allocation, start, end time.Duration) {
 	p.Hold(job, a, start, end)
 	i := 0
@@ -143,7 +154,7 @@ func (p *Profile) PutBack(job JobID, a *model.Allocation, start, end time.Durati
 	})
 }
 
-// GiveUp records that a, which was lifted, is there for others.
+// GiveUp records that a, which was lifted, is free for other jobs.
 func (p *Profile) GiveUp(a *model.Allocation) {
 	p.eachNode(a, func(n int32) { p.freed = append(p.freed, n) })
 }
@@ -159,18 +170,20 @@ func (p *Profile) eachNode(a *model.Allocation, do func(n int32)) {
 	}
 }
 
-// Drops counts what was given up since the last Forget: a mark for MayGain.
+// Drops is a mark for MayGain: the length of the record of what was given up
+// since the last Forget.
 func (p *Profile) Drops() int { return len(p.freed) }
 
-// Forget clears the record of drops. Marks taken before are void.
+// Forget clears that record. Earlier marks become invalid.
 func (p *Profile) Forget() { p.freed = p.freed[:0] }
 
 // MayGain says whether anything given up since mark could let a job of this
-// shape, which runs for d and now holds own, start before before. False is certain.
-// A negative mark stands for the beginning of time.
+// shape, which runs for d and now holds own, start before before. False is
+// certain; true only means that Earliest must be asked. A negative mark stands
+// for the beginning.
 func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own *model.Allocation) bool {
 	if sh.Request.Remote != nil {
-		return true // another's start may send it to nodes where it fits
+		return true // another job's start may move it to nodes where it fits
 	}
 	if mark == len(p.freed) {
 		return false
@@ -181,7 +194,8 @@ func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own
 	for _, n := range p.freed[mark:] {
 		_, mine := slices.BinarySearchFunc(own.Parts, n, func(part model.Part, n int32) int { return int(part.Node - n) })
 		for _, w := range p.nodeWindows(sh, n, now) {
-			// A window on a node of its own may go on where its own hold begins.
+			// On a node of its own a short window may continue where the job's
+			// own hold begins.
 			if w.from < before && (mine || w.lasts(max(w.from, now), d)) {
 				return true
 			}
@@ -191,8 +205,14 @@ func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own
 }
 
 // Earliest finds the first time from now on, and before before, at which a job
-// of this shape has what it needs for d, and where. It looks at now and at the
-// instants at which something ends. The placement is valid until the next call.
+// of this shape has what it needs for d, and where. Only now and the instants
+// at which a hold ends need to be examined. The placement is valid until the
+// next call.
+//
+// Windows of nodes count numbers only, not which devices are free; so they give
+// candidates, and placeAt decides. The loop sweeps over time: it adds each node
+// when its window opens, drops those that no longer last for d, and tries a
+// placement as soon as enough nodes are open.
 func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Duration, *model.Allocation) {
 	d = max(d, 1)
 	if sh.nodes == 0 || sh.Request.Remote != nil {
@@ -226,7 +246,7 @@ func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Durati
 		}
 		return int(a.node - b.node)
 	})
-	open := 0 // p.starts[:open] have from <= t; some of them may be over
+	open := 0 // p.starts[:open] have from <= t; stillOpen drops those that are over
 	for i := 0; i < len(p.starts); {
 		t := p.starts[i].from
 		for i < len(p.starts) && p.starts[i].from == t {
@@ -238,8 +258,9 @@ func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Durati
 		if i < len(p.starts) {
 			until = p.starts[i].from
 		}
-		// Until another node joins, these are tried: now, and, where the
-		// numbers were right but not the devices, whenever something ends.
+		// Until the next window opens these nodes are tried: at t and, if
+		// enough nodes are open but no placement is found (the devices did not
+		// match), whenever a hold ends.
 		for ; t < until; t = p.nextEnd(t, before) {
 			open = stillOpen(p.starts[:open], t)
 			if open < int(sh.nodes) {
@@ -253,7 +274,8 @@ func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Durati
 	return 0, nil
 }
 
-// stillOpen moves those that suit a start at t to the front, and counts them.
+// stillOpen moves the entries that suit a start at t to the front, and returns
+// their number.
 func stillOpen(starts []startable, t time.Duration) int {
 	keep := 0
 	for _, s := range starts {
@@ -265,7 +287,7 @@ func stillOpen(starts []startable, t time.Duration) int {
 	return keep
 }
 
-// nextEnd is the first instant after t at which something ends, or before.
+// nextEnd is the first instant after t at which a hold ends, or before.
 func (p *Profile) nextEnd(t, before time.Duration) time.Duration {
 	next := before
 	for n := range p.holds {
@@ -285,7 +307,8 @@ func compareTimes(a, b time.Duration) int {
 	return 1
 }
 
-// placeAt looks for a first fit among nodes that may suit during [t, t+d).
+// placeAt looks for a first fit during [t, t+d) among the given nodes. A limit
+// of -1 cores excludes all others.
 func (p *Profile) placeAt(sh *Shape, d, t time.Duration, nodes []startable) *model.Allocation {
 	for i := range p.lim.left {
 		p.lim.left[i].cores = -1
@@ -296,8 +319,8 @@ func (p *Profile) placeAt(sh *Shape, d, t time.Duration, nodes []startable) *mod
 	return p.place(sh, Sharing)
 }
 
-// earliestAnywhere tries every candidate on every node: for requests that are
-// not a number of nodes with something each.
+// earliestAnywhere tries every instant on all nodes: for requests that do not
+// ask for a number of nodes with the same on each.
 func (p *Profile) earliestAnywhere(sh *Shape, d, now, before time.Duration) (time.Duration, *model.Allocation) {
 	points := append(p.points[:0], now)
 	for n := range p.holds {
@@ -338,7 +361,8 @@ func (p *Profile) leave(n int32, t, end time.Duration) {
 		}
 	}
 	holds := p.holds[n]
-	// What is free is least at t or at the start of some hold.
+	// Free capacity falls only where a hold starts, so its minimum over [t,
+	// end) is at t or at the start of a hold.
 	p.leaveAt(left, holds, n, t)
 	for i := range holds {
 		if s := holds[i].start; s > t && s < end {
@@ -385,12 +409,14 @@ func (p *Profile) leaveAt(left *nodeLeft, holds []hold, n int32, t time.Duration
 	}
 }
 
-// overdue holds belong to jobs that outlived their estimate: they last until
-// they are dropped, and are expected to end at the next instant.
+// overdue says whether a hold belongs to a job that has outlived its estimate.
+// Such a hold lasts until it is dropped; it counts at the current instant and
+// is expected to end at the next.
 func (p *Profile) overdue(h *hold, t time.Duration) bool { return h.end <= p.asOf && t == p.asOf }
 
-// nodeWindows are the stretches during which a node gives what the shape asks
-// of each, as far as numbers tell.
+// nodeWindows are the periods during which a node has what the shape asks of
+// each node, by numbers alone: which devices are free, and shares, are not
+// examined.
 func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 	class := int(sh.class)
 	for class >= len(p.windows) {
@@ -406,7 +432,7 @@ func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 	}
 	c.version = p.version[n]
 	if overdue {
-		c.version = 0 // true at this instant only
+		c.version = 0 // an overdue hold makes them valid at this instant only
 	}
 	c.list = c.list[:0]
 	holds := p.holds[n]

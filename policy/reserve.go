@@ -12,8 +12,9 @@ import (
 const Never = time.Duration(math.MaxInt64)
 
 // ReserveEarliest finds the earliest time, at most within from now, at which a
-// job of this shape fits if all running jobs end as expected, and keeps what it
-// takes then from the placements of PlaceBeside. It returns that time, or Never.
+// job of this shape fits if all running jobs end as expected. It reserves what
+// the job takes then: PlaceBeside leaves that free. It returns the time, or
+// Never.
 func (v *View) ReserveEarliest(sh *Shape, within time.Duration) time.Duration {
 	if v.reservesByTrial(sh) {
 		return v.reserveByTrial(sh, within)
@@ -23,8 +24,8 @@ func (v *View) ReserveEarliest(sh *Shape, within time.Duration) time.Duration {
 
 func (v *View) reservesByTrial(sh *Shape) bool { return !sh.plain || v.shares > 0 }
 
-// ReserveCost is about what ReserveEarliest looks at: every running job, and nodes for each
-// end where the shape must be tried.
+// ReserveCost estimates the work of ReserveEarliest: it examines every running
+// job and, for shapes that need trials, nodes for each end.
 func (v *View) ReserveCost(sh *Shape) int {
 	nodes, jobs := len(v.cluster.Nodes), 0
 	for i := range v.state.ends.chunks {
@@ -37,8 +38,9 @@ func (v *View) ReserveCost(sh *Shape) int {
 	return nodes/32 + jobs
 }
 
-// reserveByTrial releases jobs for real until the shape fits, notes what it
-// leaves, and takes everything back.
+// reserveByTrial gives running jobs back to the pool, in the order of their
+// ends, until the shape fits. It notes what the placement leaves free, and
+// rolls the pool back.
 func (v *View) reserveByTrial(sh *Shape, within time.Duration) time.Duration {
 	v.checkpoint()
 	defer v.rollback()
@@ -68,7 +70,8 @@ func (v *View) reserveByTrial(sh *Shape, within time.Duration) time.Duration {
 	return Never
 }
 
-// releases walks the running jobs in groups that are expected to end together.
+// releases iterates over the running jobs in groups that are expected to end at
+// the same time.
 type releases struct {
 	v      *View
 	cursor Cursor
@@ -106,21 +109,22 @@ func (r *releases) next() bool {
 	return true
 }
 
-// future is what will be free of a node when some jobs have ended.
+// future is what will be free of a node when some jobs have ended. An old stamp
+// marks an entry that has not been used in this call.
 type future struct {
 	nodeState
 	stamp uint32
 	suits bool
 }
 
-// reserveNodes is reserveByTrial for plain shapes: it counts suitable nodes
-// without touching the pool, which is what most heads of queues need.
+// reserveNodes is reserveByTrial for plain shapes, the most frequent ones: it
+// counts suitable nodes without changing the pool.
 func (v *View) reserveNodes(sh *Shape, within time.Duration) time.Duration {
 	if len(v.futures) < len(v.nodes) {
 		v.futures = make([]future, len(v.nodes))
 	}
 	v.generation++
-	v.fresh = false // the latest placement is overwritten
+	v.fresh = false // first overwrites the latest placement
 	fits := v.first(sh, Sharing)
 	chosen := v.chosen[:0]
 	for i := range v.out.Parts {
@@ -154,7 +158,8 @@ func (v *View) futureOf(n int32) *future {
 	return f
 }
 
-// releaseInto frees what a holds in the future, and adds nodes that then suit.
+// releaseInto adds what a holds to the futures of its nodes, and appends the
+// nodes that then suit the shape to chosen.
 func (v *View) releaseInto(chosen []int32, sh *Shape, a *model.Allocation) []int32 {
 	look := func(n int32, f *future) {
 		if f.suits || f.cores < sh.cores || f.memory < sh.memory || sh.allowed != nil && !sh.allowed.has(n) ||
@@ -167,7 +172,7 @@ func (v *View) releaseInto(chosen []int32, sh *Shape, a *model.Allocation) []int
 	for i := range a.Parts {
 		part := &a.Parts[i]
 		if v.hidden != nil && v.hidden[part.Node].out {
-			continue // nothing of it is for others
+			continue // the node is not up: other jobs get nothing of it
 		}
 		f := v.futureOf(part.Node)
 		f.cores += part.Cores
@@ -175,7 +180,7 @@ func (v *View) releaseInto(chosen []int32, sh *Shape, a *model.Allocation) []int
 		f.gpus |= v.usable(part.Node, part.GPUs)
 		look(part.Node, f)
 	}
-	for _, g := range a.Grants { // whole devices: no share is out
+	for _, g := range a.Grants { // these are whole devices, as no shares are out
 		f := v.futureOf(g.Node)
 		f.gpus |= v.usable(g.Node, 1<<g.Device)
 		look(g.Node, f)
@@ -183,7 +188,8 @@ func (v *View) releaseInto(chosen []int32, sh *Shape, a *model.Allocation) []int
 	return chosen
 }
 
-// keep limits the first chosen nodes to what the shape leaves of them.
+// keep limits the first chosen nodes to what the shape leaves of them at the
+// time of the reservation.
 func (v *View) keep(sh *Shape, at time.Duration) time.Duration {
 	v.lim.begin()
 	for _, n := range v.chosen[:sh.nodes] {

@@ -8,10 +8,10 @@ import (
 	"muster/model"
 )
 
-// Adopt takes in a job that runs already, as after a restart of the driver. It is
-// checked as a start is, but that its nodes may drain or be down: that it was
-// placed there is a fact. A suspended job is adopted before those that run in its
-// place, and Suspended is told of it at once.
+// Adopt adds a job that runs already, for instance after a restart of the driver. The allocation is
+// checked as for a start, except that its nodes may be draining or down: the job is there. A
+// suspended job must be adopted before the jobs that run in its place, and the driver must call
+// Suspended for it at once.
 func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (JobID, error) {
 	if alternative < 0 || alternative > len(j.Alternatives) {
 		return -1, fmt.Errorf("policy: job %s has no alternative %d", j.ID, alternative)
@@ -33,7 +33,7 @@ func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, starte
 	return id, nil
 }
 
-// holder is the entry of a job that holds something: it runs or is suspended.
+// holder is the entry of a job that holds something: one that runs or is suspended.
 func (s *State) holder(id JobID) (*jobEntry, error) {
 	e, err := s.known(id)
 	if err == nil && (e.slot < 0 || e.status == proposed) {
@@ -42,7 +42,7 @@ func (s *State) holder(id JobID) (*jobEntry, error) {
 	return e, err
 }
 
-// release gives back all that a job holds.
+// release gives back everything that a job holds, to ledger and view.
 func (s *State) release(id JobID, e *jobEntry) {
 	e.stopping = false
 	a := &s.slots[e.slot].alloc
@@ -59,9 +59,8 @@ func (s *State) release(id JobID, e *jobEntry) {
 	s.dropSlot(e)
 }
 
-// Requeue puts a job that runs or is suspended back into the queue, where it
-// stands as it did before. If it cannot run on this cluster any more it is over,
-// and the error wraps ErrImpossible.
+// Requeue puts a running or suspended job back into the queue, at the place it had before. If the
+// job can no longer run on this cluster, it is over, and the error wraps ErrImpossible.
 func (s *State) Requeue(id JobID) error {
 	e, err := s.holder(id)
 	if err != nil {
@@ -81,8 +80,8 @@ func (s *State) Requeue(id JobID) error {
 	return nil
 }
 
-// Suspended tells that a running job stands still: others may have its cores and
-// its GPUs, but not the memory of its nodes. If it was to be resumed, it is not.
+// Suspended tells the state that the driver has suspended a running job: others may have its cores
+// and GPUs, but not the memory of its nodes. A resume that was under way is void.
 func (s *State) Suspended(id JobID) error {
 	e, err := s.holder(id)
 	if err != nil {
@@ -103,9 +102,9 @@ func (s *State) Suspended(id JobID) error {
 	return nil
 }
 
-// Resumed tells that a suspended job runs again, with all that it had. It is an
-// error, and the job stays suspended, if others have some of that now. Told of
-// a running job that was to be stopped, it says that it was not.
+// Resumed tells the state that a suspended job runs again, with everything it had. If other jobs
+// have some of that now, it returns an error and the job stays suspended. For a running job that
+// was to be stopped, it says that the driver did not stop it.
 func (s *State) Resumed(id JobID) error {
 	e, err := s.holder(id)
 	if err != nil {
@@ -132,7 +131,7 @@ func (s *State) Resumed(id JobID) error {
 	return nil
 }
 
-// runAgain notes that a suspended job holds all it needs.
+// runAgain notes that a suspended job holds everything it needs again.
 func (s *State) runAgain(id JobID, e *jobEntry) {
 	sl := &s.slots[e.slot]
 	s.keep(&sl.alloc, -1)
@@ -142,7 +141,7 @@ func (s *State) runAgain(id JobID, e *jobEntry) {
 	s.view.changes++
 }
 
-// keep counts the memory that suspended jobs keep.
+// keep adds to (sign 1) or subtracts from (sign -1) the memory that suspended jobs keep.
 func (s *State) keep(a *model.Allocation, sign int64) {
 	if s.kept == nil {
 		s.kept = make([]int64, len(s.cluster.Nodes))
@@ -212,8 +211,8 @@ type How uint8
 
 // The ways to stop a job.
 const (
-	Suspend How = iota // it stands still, and keeps the memory of its nodes
-	Requeue            // it ends, and waits again
+	Suspend How = iota // it pauses, and keeps the memory of its nodes
+	Requeue            // it ends, and goes back to the queue
 	Cancel             // it ends
 )
 
@@ -223,22 +222,22 @@ func (h How) String() string { return [...]string{"suspend", "requeue", "cancel"
 type Stop struct {
 	Job JobID
 	How How
-	// For is the job that is to have its place; -1 for none in particular.
+	// For is the job that is to get its place; -1 for none in particular.
 	For    JobID
 	Reason Reason
 }
 
-// Resume asks the driver to let a suspended job run again. What it needs is kept
-// for it from then on.
+// Resume asks the driver to let a suspended job run again. From then on the state keeps what the
+// job needs for it.
 type Resume struct {
 	Job JobID
 	// Err is the applier's refusal.
 	Err error
 }
 
-// Stop proposes to stop a job in favour of another, or of none: -1. It frees
-// nothing. It reports false, and proposes nothing, if the job holds nothing that can
-// be had so, is fixed, or is being stopped.
+// Stop proposes to stop a job in favour of another one (in), or of none: -1. It frees nothing. It
+// returns false, and proposes nothing, if the job does not run (or is suspended already and how is
+// Suspend), is fixed, or is being stopped, or if the other job does not wait.
 func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 	e := p.state.jobs.at(id)
 	switch {
@@ -253,8 +252,8 @@ func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 	return true
 }
 
-// Resume proposes to let a suspended job run again, and takes what it needs from
-// the view at once. It reports false, and proposes nothing, if that is not free.
+// Resume proposes to let a suspended job run again, and takes what it needs from the view at once.
+// It returns false, and proposes nothing, if that is not free.
 func (p *Plan) Resume(id JobID) bool {
 	s := p.state
 	e := s.jobs.at(id)
@@ -271,17 +270,17 @@ func (p *Plan) Resume(id JobID) bool {
 	return true
 }
 
-// Limit asks the driver to let a job use fewer of the devices that it holds, or more of
-// them again. It frees nothing.
+// Limit asks the driver to let a job use fewer of the devices that it holds, or more of them again.
+// It frees nothing.
 type Limit struct {
 	Job JobID
-	// Devices is how many on each of the job's nodes; -1 is all.
+	// Devices is the number on each of the job's nodes; -1 means all.
 	Devices int
 }
 
-// Limit proposes how many devices a job may use that runs, is proposed or is
-// suspended. It reports false, and proposes nothing, for any other job or number: a job
-// that is to use none is suspended.
+// Limit proposes how many devices a running, proposed or suspended job may use. It returns false,
+// and proposes nothing, for other jobs and for numbers below -1 or 0: a job that is to use no
+// device must be suspended.
 func (p *Plan) Limit(id JobID, devices int) bool {
 	if e := p.state.jobs.at(id); e.slot < 0 || devices < -1 || devices == 0 {
 		return false
@@ -290,7 +289,8 @@ func (p *Plan) Limit(id JobID, devices int) bool {
 	return true
 }
 
-// applyResumes checks and enters the resumes of a plan.
+// applyResumes checks the resumes of a plan against the ledger and enters them. A refused one is
+// given back to the view.
 func (s *State) applyResumes(p *Plan) {
 	for i := range p.Resumes {
 		r := &p.Resumes[i]

@@ -7,19 +7,19 @@ import (
 	"muster/model"
 )
 
-// Shape is a request made ready for placement. Jobs with equal requests share
+// Shape is a request compiled for placement. Jobs with equal requests share
 // one, so that what is found out about the first holds for all.
 type Shape struct {
 	id int32
-	// Request is the request itself; shares of devices are with what driver and
-	// server take of them.
+	// Request is the request itself. Shares of devices include what driver and
+	// server use of the device for the job.
 	Request model.Request
 
-	nodes  int32 // 0: spread
-	cores  int32 // per node; in all where spread
-	memory int64 // per node; per core where spread
-	// granule and nodeMemory are for spread cores: a node gives multiples of the
-	// one, and the other beside the memory of its cores.
+	nodes  int32 // 0: the cores are spread over any nodes
+	cores  int32 // per node; in all if spread
+	memory int64 // per node; per core if spread
+	// granule and nodeMemory are for spread cores: a node gives a multiple of
+	// granule cores, and nodeMemory in addition to the memory of its cores.
 	granule    int32
 	nodeMemory int64
 	gpus       int32
@@ -28,28 +28,29 @@ type Shape struct {
 	exclusive  bool
 	allowed    bitmap // nil: all nodes
 
-	totalCores int64 // at least, on all nodes
+	totalCores int64 // the least number, on all nodes together
 	wholeGPUs  int64 // in all, wherever they are
-	plain      bool  // so many nodes with so much each, and nothing special
+	plain      bool  // a number of nodes with the same on each, and nothing special
 
 	// impossible says why no job of this shape can ever run; empty if it can.
 	impossible string
-	// class numbers what is asked of each node.
+	// class is the number of what is asked of each node; see Class.
 	class int32
 }
 
 // ID numbers the shapes of one state, from 0.
 func (sh *Shape) ID() int { return int(sh.id) }
 
-// Class numbers what the shape asks of each node: shapes that differ only in
-// how many nodes they want share it.
+// Class numbers what shapes ask of each node: shapes that differ only in the
+// number of nodes have the same class.
 func (sh *Shape) Class() int { return int(sh.class) }
 
-// Plain says that the shape asks for so many nodes with so much each, and
-// nothing special: if it does not get them, a larger one does not either.
+// Plain says that the shape asks for a number of nodes with the same on each,
+// and nothing special: if it does not fit, one with more nodes does not fit
+// either.
 func (sh *Shape) Plain() bool { return sh.plain }
 
-// Nodes is the number of nodes asked for; 0 where cores are spread.
+// Nodes is the number of nodes asked for; 0 if cores are spread.
 func (sh *Shape) Nodes() int { return int(sh.nodes) }
 
 // String says what the shape asks for, for people.
@@ -103,7 +104,7 @@ func (sh *Shape) String() string {
 	return b.String()
 }
 
-// shapeKey is a request in a form that can be compared.
+// shapeKey is a request as a comparable value, for maps.
 type shapeKey struct {
 	nodes, cores, coresPerNode, gpus int
 	coresPerProcess                  int
@@ -145,7 +146,7 @@ type shapes struct {
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
 	byNode  map[nodeNeed]int32 // class
-	// recent answers for plain requests without building a key.
+	// recent finds plain requests by a hash, without building a key.
 	recent [1024]*Shape
 }
 
@@ -167,7 +168,7 @@ func plainEqual(a, b *model.Request) bool {
 		a.GPUType == b.GPUType
 }
 
-// of returns the shape of a request; fresh says that it was not known before.
+// of returns the shape of a request; fresh says that it is new.
 func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 	plain := r.Remote == nil && len(r.NodeList) == 0
 	slot := uint64(0)
@@ -206,7 +207,7 @@ func (s *shapes) classify(sh *Shape) {
 	sh.class = class
 }
 
-// withOwnUse adds to the shares of devices what driver and server take of them
+// withOwnUse adds to shares of devices what driver and server use of the device
 // for the job.
 func (s *shapes) withOwnUse(r *model.Request) *model.Request {
 	remote := &s.cluster.Remote

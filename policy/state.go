@@ -13,8 +13,9 @@ import (
 // JobID names a job within one State. IDs grow in the order of submission.
 type JobID int32
 
-// Policy decides. An instance serves one State; it may keep what it derived
-// between steps, but everything it needs can be read again from the view.
+// Policy decides which jobs start. An instance serves one State. It may keep
+// derived data between steps, but must be able to compute all of it again from
+// the view.
 type Policy interface {
 	Traits() Traits
 	// Step proposes what to start now.
@@ -23,13 +24,13 @@ type Policy interface {
 	Why(v *View, id JobID) string
 }
 
-// Traits is what the state must keep for a policy.
+// Traits says what the state must maintain for a policy.
 type Traits struct {
 	// Order is the job's key in the queue, smallest first; ties are broken by
 	// submission. Nil means submission alone.
 	Order func(j *model.Job) int64
-	// Mode is how the policy places jobs. What cannot be placed so on the idle
-	// cluster is impossible.
+	// Mode is how the policy places jobs. A job that cannot be placed that way
+	// on the idle cluster is impossible.
 	Mode Mode
 	// Ends keeps the running jobs in order of their estimated ends.
 	Ends bool
@@ -45,24 +46,26 @@ const (
 	proposed
 	running
 	suspended
-	resuming // the driver was told to resume it: it holds all it needs
-	ended    // the policy has not heard of it yet
+	resuming // a plan asked the driver to resume it; it holds everything it needs
+	ended    // it is over, and the policy has not been told yet
 	gone
 )
 
 type jobEntry struct {
 	job    *model.Job
 	shape  *Shape   // of the main request
-	others []*Shape // of the alternatives, where the policy chooses
+	others []*Shape // of the alternatives, if the policy chooses among them
 	rank   int64
-	slot   int32 // of a job that holds something
+	slot   int32 // index in State.slots if the job holds something, or -1
 	status status
-	window *windowed // what reservations make of a waiting job; mostly nil
-	// stopping: the driver was told to stop it, and has not said that it did.
+	window *windowed // how reservations restrict a waiting job; mostly nil
+	// stopping: a plan asked the driver to stop the job, and the driver has not
+	// confirmed it.
 	stopping bool
 }
 
-// as is the shape of one of the job's requests; nil if it has no such.
+// as is the shape of one of the job's requests, or nil if the job has no such
+// request.
 func (e *jobEntry) as(alternative int) *Shape {
 	switch {
 	case alternative == 0:
@@ -77,13 +80,14 @@ type slot struct {
 	alloc       model.Allocation
 	started     time.Duration
 	expectedEnd time.Duration
-	left        time.Duration // of a suspended job's estimate
+	left        time.Duration // what remains of a suspended job's estimate
 	alternative int
 }
 
-// State is one cluster, its queue and its running jobs.
+// State is one cluster, its queue and its running jobs. It is not safe for
+// concurrent use: the driver calls it from one goroutine.
 type State struct {
-	cluster *model.Cluster // its own: nodes may join
+	cluster *model.Cluster // a copy, since nodes may join
 	traits  Traits
 	policy  Policy
 
@@ -94,18 +98,19 @@ type State struct {
 	queue  ordered
 	ends   ordered
 	ranked bool // some job has had a rank
-	// windowing says that there are windows to keep to.
+	// windowing says that there are reservations of nodes (windows) that jobs
+	// must respect.
 	windowing bool
 	windows   windows
 	clock     func(time.Duration) string // see SetClock
-	seen      JobID                      // the policy has had a step since the jobs before this one came
+	seen      JobID                      // jobs with lower IDs had been submitted when the policy last had a step
 
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
-	grown  bool    // nodes or devices came: the shapes have to be looked at again
-	anew   bool    // the policy has not seen a step
+	grown  bool    // nodes or devices were added: settle must examine the shapes again
+	anew   bool    // SetPolicy has set a policy that has not had a step yet
 	view   View
-	idle   *View // an idle cluster, to tell the impossible
+	idle   *View // an idle copy of the cluster, to recognize impossible jobs
 	plan   Plan
 	grants grantStore
 }
@@ -124,10 +129,12 @@ func NewState(c *model.Cluster, p Policy) *State {
 	return s
 }
 
-// Expect makes room for so many jobs in all; it saves growing.
+// Expect reserves memory for the given number of jobs, which saves growing
+// later.
 func (s *State) Expect(jobs int) { s.jobs.expect(jobs) }
 
-// View is the state as a policy sees it during one step.
+// View is the state as a policy sees it during one step. Its embedded placer
+// holds the working copy of the cluster, which Plan.Start changes.
 type View struct {
 	state *State
 	*placer
@@ -138,7 +145,7 @@ type View struct {
 	// reshaped: see Reshaped.
 	reshaped []JobID
 	freed    bool
-	ranked   bool   // a waiting job has got another rank
+	ranked   bool   // a waiting job's rank has changed
 	changes  uint64 // see Generation
 
 	withheld withheld
@@ -150,11 +157,12 @@ type View struct {
 	together   []JobID
 }
 
-// ErrImpossible is wrapped by the errors of Submit for jobs that cannot run
-// even on the idle cluster with all its nodes.
+// ErrImpossible is wrapped by the errors that Submit returns for jobs that
+// cannot run even on the idle cluster with all its nodes.
 var ErrImpossible = errors.New("impossible on this cluster")
 
-// Submit puts a job into the queue. The job must not change afterwards.
+// Submit adds a job to the queue. The caller must not change the job
+// afterwards.
 func (s *State) Submit(j *model.Job) (JobID, error) {
 	e := s.entryOf(j, s.traits.Alternatives)
 	if err := e.impossible(); err != nil {
@@ -167,7 +175,8 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 	return id, nil
 }
 
-// entryOf compiles what a job asks for; its alternatives too, if asked.
+// entryOf compiles the job's request, and its alternatives if the caller wants
+// them.
 func (s *State) entryOf(j *model.Job, alternatives bool) jobEntry {
 	s.settle()
 	e := jobEntry{job: j, shape: s.shapeOf(&j.Request), slot: -1}
@@ -193,7 +202,8 @@ func (e *jobEntry) impossible() error {
 	return fmt.Errorf("%w: %s", ErrImpossible, e.shape.impossible)
 }
 
-// shapeOf compiles a request, and finds out whether it can ever be granted.
+// shapeOf compiles a request. If its shape is new, it also finds out whether it
+// can ever be granted.
 func (s *State) shapeOf(r *model.Request) *Shape {
 	sh, fresh := s.shapes.of(r)
 	if fresh {
@@ -212,7 +222,7 @@ func (s *State) admit(sh *Shape) {
 	}
 }
 
-// place is where a job stands in the queue.
+// place is the job's place in the queue.
 func (s *State) place(id JobID) orderedEntry {
 	e := s.jobs.at(id)
 	return orderedEntry{rank: e.rank, key: s.key(e.job), id: id, class: e.shape.class, nodes: e.shape.nodes}
@@ -225,7 +235,7 @@ func (s *State) key(j *model.Job) int64 {
 	return s.traits.Order(j)
 }
 
-// Cancel takes a waiting job out of the queue.
+// Cancel removes a waiting job from the queue.
 func (s *State) Cancel(id JobID) error {
 	e, err := s.known(id)
 	if err != nil {
@@ -251,15 +261,19 @@ func (s *State) forget(id JobID, e *jobEntry) {
 		s.view.left = append(s.view.left, id)
 		return
 	}
-	// The policy need not hear that it came; it may have to hear that it left.
+	// The job arrived since the last step, so the policy does not know it and
+	// need not be told of either event. But a job that is also in left (it was
+	// requeued or refused) is known from before: the policy must hear that it
+	// left.
 	s.view.arrived = slices.Delete(s.view.arrived, i, i+1)
 	if !slices.Contains(s.view.left, id) {
 		s.jobs.drop(id)
 	}
 }
 
-// End tells that a job that ran, or was suspended, is over, and frees what it
-// held. It is an error for a job that holds nothing, as one whose end was told.
+// End tells the state that a running or suspended job is over, and frees what
+// the job held. It returns an error for a job that holds nothing, which
+// includes one whose end was told before.
 func (s *State) End(id JobID) error {
 	e, err := s.holder(id)
 	if err != nil {
@@ -272,7 +286,13 @@ func (s *State) End(id JobID) error {
 }
 
 // Step lets the policy decide at now, applies its plan line by line, and
-// returns the plan. Lines that were refused carry their error.
+// returns the plan. A line that the ledger refuses carries its error.
+//
+// The policy's proposals have already changed the view. So a start that passes
+// the check is only taken from the ledger, and one that is refused is given
+// back to the view; ledger and view agree again when Step returns. The lists of
+// what happened (arrived, left, refused) are cleared between the policy's step
+// and the application, so that refusals are news for the next step.
 func (s *State) Step(now time.Duration) *Plan {
 	s.settle()
 	p := &s.plan
@@ -300,14 +320,15 @@ func (s *State) Step(now time.Duration) *Plan {
 	for i := range p.Starts {
 		st := &p.Starts[i]
 		e := s.jobs.at(st.Job)
-		st.Alloc = &s.slots[e.slot].alloc // slots may have moved since
+		st.Alloc = &s.slots[e.slot].alloc // appending to slots may have moved them since the proposal
 		if st.Err = s.checkStart(e, st); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
 			if st.ahead {
 				s.queue.insert(s.place(st.Job))
 			}
-			// The policy must think again, and forget that it started the job.
+			// To the policy the job has left and arrived again: it must forget
+			// that it started the job, and decide anew.
 			s.view.left = append(s.view.left, st.Job)
 			s.view.arrived = append(s.view.arrived, st.Job)
 			s.view.refused = append(s.view.refused, st.Job)
@@ -322,6 +343,8 @@ func (s *State) Step(now time.Duration) *Plan {
 	return p
 }
 
+// checkStart checks one start against the ledger, which knows nothing of the
+// view's indexes.
 func (s *State) checkStart(e *jobEntry, st *Start) error {
 	if s.ledger.trouble {
 		if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
@@ -334,7 +357,7 @@ func (s *State) checkStart(e *jobEntry, st *Start) error {
 	return s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster)
 }
 
-// free gives back what a job holds in the view.
+// free gives what a job holds back to the view. It does not touch the ledger.
 func (s *State) free(id JobID) {
 	e := s.jobs.at(id)
 	sl := &s.slots[e.slot]
@@ -344,7 +367,8 @@ func (s *State) free(id JobID) {
 	s.dropSlot(e)
 }
 
-// gaveBack notes that something is free that was not.
+// gaveBack notes that something has become free. A new epoch makes everything
+// invalid that the placer has remembered about shapes that do not fit.
 func (s *State) gaveBack() {
 	s.view.epoch++
 	s.view.freed = true
@@ -391,8 +415,8 @@ func (s *State) Why(id JobID) string {
 	return s.policy.Why(&s.view, id)
 }
 
-// Explain says how the latest step came to its plan; nil if the policy keeps
-// no account.
+// Explain says how the latest step arrived at its plan; it is nil if the policy
+// does not record that.
 func (s *State) Explain() *Explanation {
 	if p, ok := s.policy.(Explainer); ok {
 		return p.Explain(&s.view)
@@ -400,11 +424,11 @@ func (s *State) Explain() *Explanation {
 	return nil
 }
 
-// Waiting counts the jobs that wait, those that reservations keep out of the queue
-// included.
+// Waiting is the number of waiting jobs, including those that reservations keep
+// out of the queue.
 func (s *State) Waiting() int { return s.queue.n + s.windows.held }
 
-// Allocation is what a job holds that runs, is proposed or is suspended; nil if it
+// Allocation is what a running, proposed or suspended job holds; nil if it
 // holds nothing.
 func (s *State) Allocation(id JobID) *model.Allocation {
 	if e := s.jobs.at(id); e.slot >= 0 {
@@ -418,22 +442,22 @@ func (s *State) Allocation(id JobID) *model.Allocation {
 // Now is the instant of the step.
 func (v *View) Now() time.Duration { return v.now }
 
-// Arrived lists the jobs that joined the queue since the last step, those that
-// were requeued, and those whose start was refused then.
+// Arrived lists the jobs that joined the queue since the last step. Jobs that
+// were requeued, and jobs whose start the last step refused, are among them.
 func (v *View) Arrived() []JobID { return v.arrived }
 
-// Left lists the jobs that ended or were cancelled since the last step, and
-// those that were requeued or whose start was refused then: they have arrived
-// again.
+// Left lists the jobs that ended or were cancelled since the last step. Jobs
+// that were requeued or whose start was refused are in Left and in Arrived.
 func (v *View) Left() []JobID { return v.left }
 
-// Refused lists those of Arrived whose start was refused by the last step.
+// Refused lists the jobs of Arrived whose start the last step refused.
 func (v *View) Refused() []JobID { return v.refused }
 
-// Freed says whether anything was given back since the last step, or came.
+// Freed says whether anything was given back or added since the last step.
 func (v *View) Freed() bool { return v.freed }
 
-// Waiting counts the jobs in the queue, those proposed in this step included.
+// Waiting is the number of jobs in the queue, including those proposed in this
+// step.
 func (v *View) Waiting() int { return v.state.queue.n }
 
 // Queue walks the waiting jobs in the policy's order.
@@ -462,14 +486,14 @@ func (v *View) ShapeAs(id JobID, alternative int) *Shape {
 // Requests counts the requests of a job: the main one and its alternatives.
 func (v *View) Requests(id JobID) int { return 1 + len(v.state.jobs.at(id).others) }
 
-// FreeCores is what is free of a node's cores.
+// FreeCores is the number of free cores of a node.
 func (v *View) FreeCores(n int32) int32 { return v.nodes[n].cores }
 
-// FreeMemory is what is free of a node's memory.
+// FreeMemory is the free memory of a node.
 func (v *View) FreeMemory(n int32) int64 { return v.nodes[n].memory }
 
-// FreeGPUs is the set of a node's whole devices that are free: bit i is device i.
-// A node that a job has to itself lends none of them (see Closed).
+// FreeGPUs is the set of a node's whole devices that are free: bit i is device
+// i. If a job has the node to itself, none of them may be lent (see Closed).
 func (v *View) FreeGPUs(n int32) uint64 { return v.nodes[n].gpus }
 
 // FreeShare is the memory of a device that shares may still take.
@@ -487,8 +511,8 @@ func (v *View) Cluster() *model.Cluster { return v.cluster }
 // Held is what a running or proposed job holds.
 func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) }
 
-// ExpectedEnd is when a running job must be expected to end: never before
-// the next instant.
+// ExpectedEnd is the time at which a running job is expected to end. A job that
+// has overrun its estimate is expected to end at the next instant.
 func (v *View) ExpectedEnd(id JobID) time.Duration {
 	return max(v.state.slots[v.state.jobs.at(id).slot].expectedEnd, v.now+1)
 }
@@ -496,17 +520,19 @@ func (v *View) ExpectedEnd(id JobID) time.Duration {
 // Holds says whether all of a is free now.
 func (v *View) Holds(a *model.Allocation) bool { return v.holds(a) }
 
-// MayFit is a quick test: false means that Place would find nothing.
+// MayFit is a quick test. If it is false, Place would find nothing.
 func (v *View) MayFit(sh *Shape, mode Mode) bool { return v.mayFit(sh, mode) }
 
-// Room bounds the number of nodes that give what the shape asks of each: it
-// is never too low.
+// Room is an upper bound of the number of nodes that have what the shape asks
+// of each.
 func (v *View) Room(sh *Shape, mode Mode) int { return int(v.upper(sh, mode)) }
 
-// Place finds a first fit on what is free now, or nil.
+// Place finds a first fit on what is free now, or nil. The allocation is valid
+// until the next call.
 func (v *View) Place(sh *Shape, mode Mode) *model.Allocation { return v.place(sh, mode) }
 
-// PlaceBeside is Place in what the reservation made with Reserve leaves.
+// PlaceBeside is Place restricted to what the reservation made with Reserve
+// leaves free.
 func (v *View) PlaceBeside(sh *Shape, mode Mode) *model.Allocation {
 	v.lim.active = true
 	a := v.place(sh, mode)
@@ -514,8 +540,9 @@ func (v *View) PlaceBeside(sh *Shape, mode Mode) *model.Allocation {
 	return a
 }
 
-// Charge takes a placement that will still run when the reservation
-// begins from what it leaves.
+// Charge takes a placement from what the reservation leaves free. The policy
+// calls it for a job that it starts now and that will still run when the
+// reservation begins.
 func (v *View) Charge(a *model.Allocation) { v.charge(a) }
 
 // ---- plans ----
@@ -524,16 +551,18 @@ func (v *View) Charge(a *model.Allocation) { v.charge(a) }
 type Plan struct {
 	state  *State
 	Starts []Start
-	// Stops and Resumes ask the driver to do something. They free nothing: what was
-	// done the driver tells with Suspended, Requeue, End and Resumed.
+	// Stops and Resumes ask the driver to act. They free nothing by themselves:
+	// the driver reports what it did with Suspended, Requeue, End and Resumed.
 	Stops   []Stop
 	Resumes []Resume
-	// Limits say how many devices jobs may use from now on.
+	// Limits set how many devices jobs may use from now on.
 	Limits []Limit
-	// Wake asks for a step at this time even if nothing happens until then: for
-	// policies that work at intervals. Never, the default, asks for none.
+	// Wake asks the driver for a step at this time even if nothing happens
+	// until then: for policies that work at intervals. Never, the default, asks
+	// for none.
 	Wake time.Duration
-	// Skipped says that the policy did not look: this was no step of its own.
+	// Skipped says that the policy made no decision in this step, because it
+	// works at intervals and the next one has not come.
 	Skipped bool
 }
 
@@ -554,7 +583,7 @@ type Start struct {
 // Reason says why a job was started now.
 type Reason struct {
 	Code ReasonCode
-	// Job and At are the reservation that was kept, where there was one.
+	// Job and At name the reservation that the start respects, if there is one.
 	Job JobID
 	At  time.Duration
 }
@@ -564,11 +593,11 @@ type ReasonCode uint8
 
 // Why a job was started.
 const (
-	InTurn     ReasonCode = iota // it was its turn
-	Overtook                     // it fits, and the policy lets jobs pass
+	InTurn     ReasonCode = iota // it was first in the queue
+	Overtook                     // it fits, and the policy lets jobs overtake
 	EndsBefore                   // it will have ended when the reservation begins
 	Beside                       // it leaves the reservation what it needs
-	Reserved                     // its own reservation has come
+	Reserved                     // the time of its own reservation has come
 	Won                          // its bid won the auction
 	Fitted                       // it fits best into what is free
 	MakesWay                     // it is stopped for another job
@@ -603,8 +632,8 @@ func (r Reason) Text(v *View) string {
 }
 
 // Start proposes to start a job on a, which is taken from the view at once. It
-// reports false, and proposes nothing, if a is not free in the view or the job
-// does not wait.
+// returns false, and proposes nothing, if a is not free in the view or the job
+// is not waiting.
 func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	return p.StartAs(id, 0, a, why)
 }
@@ -623,7 +652,7 @@ func (p *Plan) StartAs(id JobID, alternative int, a *model.Allocation, why Reaso
 	return true
 }
 
-// hold gives a job a slot with what it holds from started on.
+// hold gives a job a slot with a copy of what it holds from started on.
 func (s *State) hold(id JobID, e *jobEntry, alternative int, a *model.Allocation, started time.Duration) *slot {
 	e.slot = s.newSlot()
 	sl := &s.slots[e.slot]
@@ -654,7 +683,8 @@ func (p *pool) sane(a *model.Allocation) bool {
 	return true
 }
 
-// grantStore recycles the memory of allocations, by size.
+// grantStore recycles the memory of allocations. Free slices are kept by the
+// logarithm of their capacity.
 type grantStore struct {
 	parts  [32][][]model.Part
 	grants [32][][]model.Grant

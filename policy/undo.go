@@ -7,23 +7,23 @@ import (
 	"muster/model"
 )
 
-// What follows is for policies that let another decide, and may have to think again:
-// scripts with a fallback.
+// What follows is for policies that let another policy decide and may have to
+// discard its decisions: scripts with a fallback.
 
-// Mark is how far a plan has come.
+// Mark is a position in a plan: what it contained at some time.
 type Mark struct {
 	starts, stops, resumes, limits int
 	wake                           time.Duration
 	skipped                        bool
 }
 
-// Mark is where the plan stands now, for UndoTo.
+// Mark is the plan's current position, for UndoTo.
 func (p *Plan) Mark() Mark {
 	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), p.Wake, p.Skipped}
 }
 
-// UndoTo takes back what was proposed since a mark, as if it had never been. It must
-// not be asked to take back what StartAhead proposed.
+// UndoTo takes back everything that was proposed since a mark. None of it may
+// come from StartAhead, which also changes the queue.
 func (p *Plan) UndoTo(m Mark) {
 	s := p.state
 	for i := len(p.Starts) - 1; i >= m.starts; i-- {
@@ -45,11 +45,12 @@ func (p *Plan) UndoTo(m Mark) {
 	}
 	p.Starts, p.Stops, p.Resumes = p.Starts[:m.starts], p.Stops[:m.stops], p.Resumes[:m.resumes]
 	p.Limits, p.Wake, p.Skipped = p.Limits[:m.limits], m.wake, m.skipped
-	s.view.epoch++ // what was found out about room holds no more
+	s.view.epoch++ // capacity was given back, so that what was remembered about rooms is void
 }
 
-// Anew lets a policy that has not seen the last steps have this one: for the time of
-// do the view tells that all who wait have come now, and that all else has changed.
+// Anew gives a step to a policy that has not seen the last ones: while do runs,
+// the view reports that all waiting jobs have just arrived and that everything
+// else has changed.
 func (v *View) Anew(do func()) {
 	arrived, left, reshaped, refused, freed := v.arrived, v.left, v.reshaped, v.refused, v.freed
 	defer func() { v.arrived, v.left, v.reshaped, v.refused, v.freed = arrived, left, reshaped, refused, freed }()
@@ -58,7 +59,8 @@ func (v *View) Anew(do func()) {
 	do()
 }
 
-// WaitingJobs lists the jobs in the queue that are not proposed, in the order of submission.
+// WaitingJobs lists the jobs in the queue that are not proposed, in the order
+// of submission.
 func (v *View) WaitingJobs() []JobID {
 	list := make([]JobID, 0, v.state.queue.n)
 	for c := v.Queue(); ; {
@@ -74,18 +76,18 @@ func (v *View) WaitingJobs() []JobID {
 	return list
 }
 
-// PlaceOn is Place on some nodes alone.
+// PlaceOn is Place restricted to some nodes.
 func (v *View) PlaceOn(sh *Shape, nodes []int32, mode Mode) *model.Allocation {
 	return v.place(v.narrowed(sh, nodes), mode)
 }
 
-// PlaceOnBeside is PlaceBeside on some nodes alone.
+// PlaceOnBeside is PlaceBeside restricted to some nodes.
 func (v *View) PlaceOnBeside(sh *Shape, nodes []int32, mode Mode) *model.Allocation {
 	return v.PlaceBeside(v.narrowed(sh, nodes), mode)
 }
 
-// narrowed is a shape that may use some nodes only. It is for one placement: what is
-// found out about its class would not hold for others.
+// narrowed is the shape restricted to some nodes. It has no class: what
+// placement finds out about it does not hold for other jobs.
 func (v *View) narrowed(sh *Shape, nodes []int32) *Shape {
 	out := *sh
 	out.class = noClass
@@ -98,10 +100,10 @@ func (v *View) narrowed(sh *Shape, nodes []int32) *Shape {
 	return &out
 }
 
-// noClass is the class of shapes of which nothing is remembered.
+// noClass is the class of shapes about which nothing is remembered.
 const noClass = -1
 
-// PlaceOf is where a job stands in the queue, or would.
+// PlaceOf is the job's place in the queue, or the one it would have.
 func (v *View) PlaceOf(id JobID) Place {
 	e := v.state.place(id)
 	return Place{e.rank, e.key, e.id}

@@ -8,49 +8,48 @@ import (
 	"muster/model"
 )
 
-// Window keeps nodes for some users, or for nobody, for a time: Slurm's
-// reservations and maintenance. A job that is not of those users is placed on the
-// nodes only if its estimate ends before the window begins. A job that names the
-// window runs inside it, and nowhere else.
+// Window keeps nodes for some users, or for none, for a time: Slurm's reservations and maintenance.
+// Jobs of other users are placed on the nodes only if their estimate ends before the window begins.
+// A job that names the window runs only inside it.
 //
 // # How it is done
 //
-// Which nodes a job may use follows from the windows, its estimate and the time.
-// Before a step, jobs for which that has changed get another node list, or are taken
-// out of the queue if there is no room for them at all; the policy is told that they left
-// and arrived. So every policy keeps to windows without knowing of them. Reservations
-// that a policy makes for later use the nodes that the job may use now.
+// The nodes that a job may use follow from the windows, its estimate and the time. Before each
+// step, State gives the jobs for which they have changed another node list, or takes them out of
+// the queue if no node is left for them; it tells the policy that they left and arrived again. So
+// every policy respects windows without knowing them. Reservations that a policy makes for later
+// use the nodes that the job may use now.
 type Window struct {
 	Name        string
 	From, Until time.Duration
 	Nodes       []int32
-	// Users and Accounts (the groups of jobs) may use the nodes while the window lasts.
+	// Users and Accounts (the groups of jobs) may use the nodes during the window.
 	Users, Accounts []string
 }
 
-// MaxWindows fit a set of windows.
+// MaxWindows is the largest number of windows: a set of them is the bits of a uint64.
 const MaxWindows = 64
 
-// windows are all of them, and what follows.
+// windows is the list of windows, and what is derived from it.
 type windows struct {
 	list []Window
-	// next is when the nodes of some waiting job change if nobody comes or goes.
+	// next is when the nodes of some waiting job change by time alone.
 	next  time.Duration
-	fresh []JobID // jobs that joined the queue and were not looked at
-	held  int     // jobs that are out of the queue
-	// names of the nodes that are in none of a set of windows, by set.
+	fresh []JobID // jobs that joined the queue and were not examined yet
+	held  int     // the number of jobs kept out of the queue
+	// names has, by set of windows, the names of the nodes that are in none of them.
 	names map[uint64][]string
 }
 
-// windowed is a job that does not run as it was submitted.
+// windowed says how the windows change a waiting job.
 type windowed struct {
-	base    *model.Job
-	blocked uint64 // windows whose nodes it must not use
-	inside  int    // the window that it named, -1 for none
-	held    string // why it is out of the queue; "" if it is not
+	base    *model.Job // the job as it was submitted
+	blocked uint64     // windows whose nodes it must not use
+	inside  int        // the window that it named, or -1
+	held    string     // why it is out of the queue; "" if it is not
 }
 
-// SetWindows replaces the windows. They count from the next step on.
+// SetWindows replaces the windows, with effect from the next step.
 func (s *State) SetWindows(list []Window) error {
 	if len(list) > MaxWindows {
 		return fmt.Errorf("policy: %d windows, at most %d are supported", len(list), MaxWindows)
@@ -77,7 +76,7 @@ func (s *State) SetWindows(list []Window) error {
 	return nil
 }
 
-// Windows are those that were set.
+// Windows are the windows of the latest SetWindows.
 func (s *State) Windows() []Window { return s.windows.list }
 
 // mayUse says whether a job's user or account may use a window's nodes.
@@ -85,7 +84,8 @@ func (w *Window) mayUse(j *model.Job) bool {
 	return slices.Contains(w.Users, j.User) || slices.Contains(w.Accounts, j.Group)
 }
 
-// keepToWindows looks at the waiting jobs whose nodes may have changed.
+// keepToWindows updates the waiting jobs whose nodes may have changed: all of them if the time next
+// has come, otherwise those that have just joined.
 func (s *State) keepToWindows(now time.Duration) {
 	if !s.windowing {
 		return
@@ -109,7 +109,7 @@ func (s *State) keepToWindows(now time.Duration) {
 	s.windowing = len(w.list) > 0 || w.held > 0
 }
 
-// joined notes a job that has come to the queue: the next step looks at it.
+// joined notes a job that has joined the queue, for the next step to examine.
 func (s *State) joined(id JobID, j *model.Job) {
 	if j.Reservation != "" {
 		s.windowing = true
@@ -119,8 +119,7 @@ func (s *State) joined(id JobID, j *model.Job) {
 	}
 }
 
-// wakeForWindows is the next instant at which nodes come free of a window, or it begins
-// for those who named it; Never while nobody waits.
+// wakeForWindows is the next instant at which a window begins or ends; Never while no job waits.
 func (s *State) wakeForWindows(now time.Duration) time.Duration {
 	at := Never
 	if s.queue.n+s.windows.held == 0 {
@@ -158,7 +157,7 @@ func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
 	e.shape, e.others = fresh.shape, fresh.others
 	if want != nil && want.held == "" && e.impossible() != nil {
 		want.held = s.tooFew(want.blocked)
-		// It is looked at again when the sets of windows change.
+		// It is examined again when the set of windows that block it changes.
 	}
 	if want != nil && want.held != "" {
 		s.windows.held++
@@ -169,7 +168,8 @@ func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
 	s.gaveBack()
 }
 
-// leaveQueue takes a job from the queue, and tells the policy if it knows of it.
+// leaveQueue takes a job out of the queue, and tells the policy unless the job arrived after its
+// last step.
 func (s *State) leaveQueue(id JobID, e *jobEntry) {
 	if e.held() {
 		s.windows.held--
@@ -185,15 +185,15 @@ func (s *State) leaveQueue(id JobID, e *jobEntry) {
 	s.view.changes++
 }
 
-// Reshaped lists those of Left whose nodes have changed while they waited: their
-// shape is not the one that the policy has known them by.
+// Reshaped lists the jobs of Left whose nodes have changed while they waited: their shape is not
+// the one under which the policy knows them.
 func (v *View) Reshaped() []JobID { return v.reshaped }
 
-// held says that a waiting job is out of the queue.
+// held says that a window keeps a waiting job out of the queue.
 func (e *jobEntry) held() bool { return e.window != nil && e.window.held != "" }
 
-// windowedOf is what the windows make of a job now; nil where they change nothing.
-// It notes when that will be something else.
+// windowedOf is how the windows change a job now; nil if they do not. It lowers windows.next to the
+// time at which the answer changes.
 func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 	w := &s.windows
 	out := &windowed{base: j, inside: -1}
@@ -226,8 +226,8 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 	return out
 }
 
-// tooFew says which window keeps a job waiting that has too few nodes without those of
-// the windows in blocked: the first of them to begin.
+// tooFew explains why a job must wait that has too few nodes without those of the windows in
+// blocked. It names the window that begins first.
 func (s *State) tooFew(blocked uint64) string {
 	first := -1
 	for i := range s.windows.list {
@@ -261,7 +261,7 @@ func (s *State) outside(i int, j *model.Job, now, end time.Duration) string {
 	return ""
 }
 
-// limited is the job with the nodes that it may use.
+// limited is a copy of the job with the nodes that it may use as its node list.
 func (s *State) limited(j *model.Job, w *windowed) *model.Job {
 	names := s.namesWithout(w.blocked)
 	if w.inside >= 0 {
@@ -278,7 +278,7 @@ func (s *State) limited(j *model.Job, w *windowed) *model.Job {
 			list = intersection(names, func(name string) bool { return slices.Contains(r.NodeList, name) })
 		}
 		if len(list) == 0 {
-			list = []string{"(none)"} // no node has such a name: it is impossible now
+			list = []string{"(none)"} // no node has this name, so the request is impossible for now
 		}
 		r.NodeList = list
 	}
@@ -323,8 +323,8 @@ func (s *State) namesWithout(blocked uint64) []string {
 	return list
 }
 
-// checkLenders refuses devices of nodes that the job must keep away from: a node
-// list only says where its processes run.
+// checkLenders refuses borrowed devices of nodes that windows keep the job away from: its node list
+// restricts only where its processes run.
 func (s *State) checkLenders(e *jobEntry, a *model.Allocation) error {
 	if e.window == nil {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"muster/model"
 )
 
-// What follows is for policies that wrap another: they act before the inner one
-// looks, and hide from it what is spoken for.
+// What follows is for policies that wrap another one: they act before the inner
+// policy has its step, and hide from it what is already promised.
 
-// StartAhead starts a job before the inner policy has its step. The job leaves the
-// queue at once; the inner policy is told that it left and that something changed,
-// and finds it among those that run.
+// StartAhead proposes to start a job before the inner policy has its step. The
+// job leaves the queue at once. The inner policy is told that it left and that
+// something changed, and finds it among the running jobs.
 func (p *Plan) StartAhead(id JobID, a *model.Allocation, why Reason) bool {
 	if !p.Start(id, a, why) {
 		return false
@@ -29,11 +29,12 @@ func (p *Plan) StartAhead(id JobID, a *model.Allocation, why Reason) bool {
 	return true
 }
 
-// Redraw lets the inner policy draw its picture of the cluster again, and look at
-// all who wait: something else is withheld than in the step before.
+// Redraw makes the inner policy rebuild its picture of the cluster and try all
+// waiting jobs. The wrapper calls it when it withholds something else than in
+// the step before.
 func (v *View) Redraw() { v.state.changed() }
 
-// withheld is what is free and hidden for the rest of a step.
+// withheld is what Withhold has taken from the view although it is free.
 type withheld struct {
 	parts  []model.Part
 	grants []withheldGrant
@@ -65,7 +66,7 @@ func (v *View) Withhold(a *model.Allocation) {
 	}
 }
 
-// Release shows again what was withheld.
+// Release gives back to the view what was withheld.
 func (v *View) Release() {
 	v.fresh = false
 	for _, g := range v.withheld.grants {
@@ -81,8 +82,8 @@ func (v *View) Release() {
 }
 
 // Suppose places a shape as if some jobs had been stopped and some allocations
-// been taken; nil if it fits nowhere even then. Of what is no longer as the caller
-// thinks nothing is supposed.
+// had been taken; nil if it does not fit even then. It ignores jobs that no
+// longer run and allocations that are no longer free.
 func (v *View) Suppose(stopped []Stop, taken []*model.Allocation, sh *Shape, mode Mode) *model.Allocation {
 	v.fresh = false
 	v.checkpoint()
@@ -106,13 +107,14 @@ func (v *View) Suppose(stopped []Stop, taken []*model.Allocation, sh *Shape, mod
 	return v.place(sh, mode)
 }
 
-// Stopping says that the driver was told to stop a job and has not said that it did.
+// Stopping says that a plan has asked the driver to stop a job and the driver
+// has not confirmed it.
 func (v *View) Stopping(id JobID) bool { return v.state.jobs.at(id).stopping }
 
-// Waits says that a job is in the queue and was not proposed.
+// Waits says that a job waits and was not proposed in this step.
 func (v *View) Waits(id JobID) bool { return v.state.jobs.at(id).status == waiting }
 
-// StartedAt is when a job that runs or is suspended was started.
+// StartedAt is when a running or suspended job was started.
 func (v *View) StartedAt(id JobID) time.Duration {
 	if e := v.state.jobs.at(id); e.slot >= 0 {
 		return v.state.slots[e.slot].started
@@ -120,7 +122,8 @@ func (v *View) StartedAt(id JobID) time.Duration {
 	return 0
 }
 
-// StandStill lists the jobs that are suspended, in the order of submission.
+// StandStill lists the suspended jobs that are not being stopped, in the order
+// of submission.
 func (v *View) StandStill() []JobID {
 	var list []JobID
 	if v.state.kept == nil {
@@ -134,7 +137,7 @@ func (v *View) StandStill() []JobID {
 	return list
 }
 
-// CanStop says that Plan.Stop would take a running job.
+// CanStop says that Plan.Stop would accept a running job.
 func (v *View) CanStop(id JobID) bool {
 	e := v.state.jobs.at(id)
 	return e.status == running && !e.stopping && !e.job.Fixed

@@ -13,9 +13,10 @@ const (
 	cut        = "…"
 )
 
-// WriteFitted writes the table as WriteText does, in lines of at most so many columns where that can
-// be. The last column is wrapped if it is text; else the widest columns of text are shortened, and
-// end in an ellipsis. Numbers are never shortened. 0 columns are as many as the table needs.
+// WriteFitted writes the table as WriteText does, in lines of at most the given number of columns
+// if possible. The last column is wrapped if it is text; otherwise the widest columns of text are
+// shortened, and end in an ellipsis. Numbers are never shortened. 0 columns means as many as the
+// table needs.
 func (t *Table) WriteFitted(w io.Writer, columns int) error {
 	if err := t.check(); err != nil || columns <= 0 || len(t.Columns) == 0 {
 		return t.WriteText(w)
@@ -110,7 +111,8 @@ func (t *Table) wrapped(width int) *Table {
 	return &s
 }
 
-// wrap breaks a text between words into lines of at most so many characters, or a word that is longer.
+// wrap breaks a text between words into lines of at most the given number of characters; a longer
+// word has a line of its own.
 func wrap(text string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.Fields(text) {

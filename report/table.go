@@ -78,8 +78,8 @@ func writeParagraph(b *bufio.Writer, s string) {
 	}
 }
 
-// WriteTables writes tables as text for so many columns, 0 if nobody knows, with an empty line
-// between.
+// WriteTables writes tables as text for this many columns, 0 if that is
+// unknown, with an empty line between.
 func WriteTables(w io.Writer, tables []*Table, columns int) error {
 	for i, t := range tables {
 		if i > 0 {

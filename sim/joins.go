@@ -19,23 +19,23 @@ type Adopted struct {
 	Start, End  time.Duration
 }
 
-// Withdrawal is a user who takes a job back, whether it waits or runs then.
+// Withdrawal is the cancellation of a job by its user, while it waits or runs.
 type Withdrawal struct {
 	Job int
 	At  time.Duration
 }
 
-// Rank is what users and administrators say of a job's place in the queue: an
-// administrator's word replaces everything else.
+// Rank is how users and administrators have changed a job's place in the queue. An administrator's
+// rank replaces everything else.
 type Rank struct {
 	Nice  int64
 	Admin *int64
 }
 
-// joins is what a run knows of jobs that do not simply come and stay.
+// joins is the state of jobs that join late, are adopted or are withdrawn.
 type joins struct {
-	// open counts by job those that must be over before it joins; waiters lists by job
-	// those that wait for it.
+	// open is, by job, the number of jobs that must be over before it joins; waiters lists, by job,
+	// the jobs that wait for it.
 	open     map[int]int32
 	waiters  map[int][]int
 	released []int32      // those that may join now
@@ -93,7 +93,7 @@ func (r *run) prepare() error {
 	return nil
 }
 
-// over counts a job that is over, and lets those join that waited for it.
+// over notes that a job is over, and lets the jobs join that waited only for it.
 func (r *run) over(i int) {
 	r.done++
 	for _, w := range r.joins.waiters[i] {
@@ -103,8 +103,8 @@ func (r *run) over(i int) {
 	}
 }
 
-// adopt makes known what runs when the run begins. What does not fit, as it may under
-// another policy's rules, waits like any other job.
+// adopt tells the state which jobs run when the run begins. A job that does not fit, which can
+// happen under another policy's rules, waits like any other job.
 func (r *run) adopt() {
 	for _, a := range r.Adopted {
 		j, o := &r.Jobs[a.Job], &r.result.Outcomes[a.Job]
@@ -132,7 +132,7 @@ func (r *run) adopt() {
 	}
 }
 
-// withdraw takes jobs back whose users do not want them any more.
+// withdraw cancels the jobs whose users withdraw them now.
 func (r *run) withdraw() (any bool) {
 	for len(r.joins.leaving) > 0 && r.joins.leaving[0].At <= r.now {
 		i := r.joins.leaving[0].Job

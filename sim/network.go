@@ -11,9 +11,10 @@ import (
 	"muster/sim/fairshare"
 )
 
-// network tells how long jobs take: those that share neither ports nor devices
-// as long as they say, the others as their part of these allows. A job that has
-// done a part of its work at one rate does the rest at the next.
+// network computes how long jobs take. Jobs that share neither ports nor
+// devices take their own time; the others run at the rate that their shares of
+// these allow. When rates change, a job does the rest of its work at the new
+// rate.
 type network struct {
 	run     *run
 	fair    *fairshare.Network
@@ -41,8 +42,8 @@ const fraction = 20
 // normalSpeed is speed 1 in the unit of network.speeds.
 const normalSpeed = 1_000_000
 
-// sharer is a running job that uses the network, or shares of devices: how long
-// it takes depends on others.
+// sharer is a running job that uses the network or shares of devices, so that
+// its run time depends on other jobs.
 type sharer struct {
 	id    policy.JobID
 	job   *model.Job
@@ -51,8 +52,8 @@ type sharer struct {
 	// longer the fullest of them makes it compute, in the unit of load.
 	shares   []deviceShare
 	crowding uint64
-	// compute is what it computes on devices that nobody else uses; fixed is the
-	// part of its time that nobody changes.
+	// compute is what it computes on devices that no other job uses; fixed is the
+	// part of its time that no other job changes.
 	compute, fixed time.Duration
 	start          time.Duration
 
@@ -94,7 +95,8 @@ func newNetwork(r *run) *network {
 	return n
 }
 
-// thousandths of a factor; one that is not given is 1.
+// thousandths is a factor in thousandths; a factor of 0 means that none was
+// given, which is 1.
 func thousandths(factor float64) uint64 {
 	if factor == 0 {
 		return 1000
@@ -261,7 +263,7 @@ func firstType(c *model.Cluster, a *model.Allocation, part int32) int {
 	return 0
 }
 
-// atBandwidth is the time that bytes take at so many bytes per second.
+// atBandwidth is the time that bytes take at a bandwidth in bytes per second.
 func atBandwidth(bytes, bandwidth int64) time.Duration {
 	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second), uint64(bandwidth)))
 }
@@ -271,8 +273,8 @@ func atRate(bytes, rate int64) time.Duration {
 	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second)<<fraction, uint64(max(1, rate))))
 }
 
-// plenty bounds the times and sizes that are worked out: as a time it is longer
-// than any simulation, and several of them can be added.
+// plenty bounds computed times and sizes: as a time it is longer than any
+// simulation, and several of them can be added without overflow.
 const plenty = math.MaxInt64 / 8
 
 // mulDiv is a x b / c, or plenty.
@@ -300,8 +302,8 @@ func (n *network) leave(id policy.JobID) {
 	n.vacant = append(n.vacant, s)
 }
 
-// settle works out new rates after an instant, and moves the ends of the jobs
-// that are faster or slower from now on.
+// settle computes the new rates after all events of an instant, and moves the
+// ends of the jobs whose rates changed.
 func (n *network) settle(now time.Duration) {
 	n.moved = n.moved[:0]
 	move := func(s int32) {
@@ -360,9 +362,9 @@ func (n *network) totalOf(u *sharer) time.Duration {
 	return model.After(model.After(compute, u.fixed), worst)
 }
 
-// reschedule notes the end of a job. An event that is entered already and comes
-// no later is left where it is, and entered again when it comes: ends that move
-// to and fro would fill the heap otherwise.
+// reschedule sets the end of a job. If the job already has an event that is not
+// later, that event stays, and due enters it again when it comes: otherwise
+// ends that move back and forth would fill the heap.
 func (u *sharer) reschedule(q *events, end event) {
 	if u.turn > 0 && u.entered <= end.at {
 		end.turn = u.turn
@@ -375,7 +377,8 @@ func (u *sharer) reschedule(q *events, end event) {
 	q.push(end)
 }
 
-// endOf is the end of a job: when it has run for so long, or its wall time is over.
+// endOf is the end of a job: when it has run for its time, or when its wall
+// time is over.
 func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration) event {
 	killed := !n.run.NoKill && j.WallTime > 0 && run > j.WallTime
 	if killed {
@@ -388,8 +391,8 @@ func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration)
 	return end
 }
 
-// due says whether an event that has come ends its job; if so, it says whether
-// the job is killed. An end that has moved away is entered again.
+// due says whether an event that has come really ends its job, and if so
+// whether the job is killed. If the end has moved, due enters the event again.
 func (n *network) due(e event) (killed, due bool) {
 	if e.turn == 0 {
 		return e.killed, true

@@ -32,7 +32,7 @@ type OutageKind uint8
 const (
 	// Fail: what runs on the node, or uses its devices, is gone.
 	Fail OutageKind = iota
-	// Drain: what runs goes on, and nothing new comes.
+	// Drain: running jobs continue, and no new ones start.
 	Drain
 )
 
@@ -45,16 +45,16 @@ type turn struct {
 	returns bool
 }
 
-// outages is what a run knows of them.
+// outages is the state of a run's outages.
 type outages struct {
 	list  []Outage
 	turns []turn // in order; those to come
-	// failed and drained count the outages of each node that go on.
+	// failed and drained are the numbers of current outages of each node.
 	failed, drained []int32
 	since           []time.Duration // when a node that is out went out
 	out             int             // nodes
-	// attempt counts by job how often it was cut off: the end that was expected of an
-	// earlier attempt is none.
+	// attempt is, by job, how often it was cut off. An end that was scheduled
+	// for an earlier attempt is void.
 	attempt map[policy.JobID]uint16
 }
 
@@ -79,7 +79,7 @@ func newOutages(list []Outage, nodes int) (outages, error) {
 			o.turns = append(o.turns, turn{x.Until, int32(i), true})
 		}
 	}
-	// Nodes come back before others go.
+	// At the same instant nodes come back before others go.
 	slices.SortStableFunc(o.turns, func(a, b turn) int {
 		if a.at != b.at || a.returns == b.returns {
 			return cmp.Compare(a.at, b.at)
@@ -102,7 +102,7 @@ func (o *outages) next() (time.Duration, bool) {
 	return o.turns[0].at, true
 }
 
-// turnNodes lets nodes go and come.
+// turnNodes begins and ends the outages that are due.
 func (r *run) turnNodes() (any bool) {
 	o := &r.outages
 	for len(o.turns) > 0 && o.turns[0].at <= r.now {

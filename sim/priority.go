@@ -78,8 +78,8 @@ func (k *ranking) gone(id policy.JobID, now time.Duration) {
 	}
 }
 
-// due is when ranks are worked out again though nothing happens; Never while
-// nobody waits.
+// due is when ranks must be computed again even if nothing happens; Never while
+// no job waits.
 func (k *ranking) due() time.Duration {
 	if k == nil || k.book.Waiting() == 0 {
 		return policy.Never

@@ -23,18 +23,18 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
-	// Begin is when the run begins: jobs that were submitted before are there from the
-	// start. Until, if it is not 0, is when it ends: jobs may be left that wait or run.
+	// Begin is when the run begins: jobs that were submitted before are in the queue from the
+	// start. Until, if it is not 0, is when the run ends: some jobs may then still wait or run.
 	Begin, Until time.Duration
 	// Adopted are jobs that run when the run begins.
 	Adopted []Adopted
 	// After has the jobs that must be over before a job joins the queue, by index.
 	After map[int][]int
-	// Withdrawn are jobs whose users take them back.
+	// Withdrawn are the jobs that their users cancel.
 	Withdrawn []Withdrawal
-	// Ranks, if given, is what users and administrators say of each job's place.
+	// Ranks, if given, is how users and administrators have changed each job's place in the queue.
 	Ranks []Rank
-	// Alone, if set, says how long a job takes on an allocation that nobody shares with it,
+	// Alone, if set, says how long a job takes on an allocation that no other job shares with it,
 	// instead of its run time on the slowest of its devices, for workloads whose programs were
 	// measured. Data between nodes are part of it; what they take longer beside others is
 	// added as for any job.
@@ -54,7 +54,7 @@ type Config struct {
 	Observe Observer
 	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
 	Watch []int
-	// Explain asks for accounts of single steps.
+	// Explain names the steps that are to be explained.
 	Explain []Moment
 	// Progress, if set, is called now and then with the jobs that are over.
 	Progress func(done int)
@@ -66,9 +66,9 @@ type Alone struct {
 	// Load is the part of that time in which it keeps each share of a device busy, from
 	// 0 to 1, in the order of the allocation's grants; nil for the job's GPULoad on all.
 	Load []float64
-	// Net is the bytes that pass the port of each of its nodes, in the order of the
-	// allocation's parts; nil for those of its Traffic. What they take on a port that nobody
-	// else uses is part of Time.
+	// Net is the bytes that pass the port of each of its nodes, in the order of the allocation's
+	// parts; nil for those of its Traffic. Time includes what they take on a port that no other job
+	// uses.
 	Net []int64
 }
 
@@ -98,7 +98,7 @@ func (s State) String() string {
 	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted", "withdrawn"}[s]
 }
 
-// Outcome is what became of a job.
+// Outcome is the result of one job.
 type Outcome struct {
 	Start, End time.Duration
 	State      State
@@ -106,8 +106,8 @@ type Outcome struct {
 	Borrowed bool
 	// Alternative is the request that was granted; 0 is the main one.
 	Alternative uint16
-	// Nodes hosted it, in so many blocks of neighbours; from the first to the
-	// last of them are Span nodes.
+	// Nodes is the number of nodes that hosted it, Blocks the number of blocks of neighbours that
+	// they form, and Span the number of nodes from the first to the last of them.
 	Nodes, Blocks, Span int32
 }
 
@@ -267,7 +267,7 @@ const maxIdle = 1000
 
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
-		// Some policies think long: whoever wants to stop must not wait for many steps.
+		// A step of some policies takes long, so cancellation is checked at every step.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -457,8 +457,7 @@ func (r *run) submit(i int) error {
 // maxStops bounds how often in a row, at one instant, a policy may stop jobs.
 const maxStops = 10_000
 
-// decide lets the policy have steps until it stops nobody any more: stopping takes
-// no time here.
+// decide gives the policy steps until it stops no more jobs: stopping takes no time here.
 func (r *run) decide() error {
 	for n := 0; r.step(); n++ {
 		if n == maxStops {

@@ -95,8 +95,8 @@ func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
 	return r, r.Validate()
 }
 
-// choose makes one of a job's alternatives what it asks for. It is undone if the placement comes to
-// nothing.
+// choose makes one of a job's alternatives the request that it asks for. The caller undoes it if
+// the placement fails.
 func (c *Core) choose(j *job, alternative int) *Change {
 	r := &j.spec.Alternatives[alternative-1]
 	before := j.comment

@@ -33,8 +33,9 @@ type Config struct {
 	// requests of the one before; 0 is 3 s. Retry is how long a job
 	// stands aside at most that Slurm refused to start; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
-	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU counts only while its node is there
-	// to lend it then. Else jobs are told which GPUs they have, and nobody gives them any.
+	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU then counts only while its node is
+	// connected and lends it. Without Lending, jobs are told which GPUs they have, but no node
+	// grants them.
 	Lending bool
 	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
 	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
@@ -108,7 +109,7 @@ type Split struct {
 	Contiguous bool
 }
 
-// Effects are what is to be done. Each but Comments is answered with Done.
+// Effects are what the driver is to do. It must answer each, except Comments, with Done.
 type Effects struct {
 	Places    []Place
 	Recalls   []Ref
@@ -122,23 +123,23 @@ type Effects struct {
 	Notes []string
 }
 
-// Fate is what became of a request.
+// Fate is the outcome of a request to Slurm.
 type Fate uint8
 
 // The fates of requests.
 const (
 	Done    Fate = iota
 	Refused      // nothing was done
-	Unknown      // nobody knows
+	Unknown      // it is unknown whether it was done
 )
 
-// phase is where a job of Muster stands.
+// phase is the stage of a job of Muster.
 type phase uint8
 
 const (
 	aside     phase = iota // not offered to the policy
 	waiting                // in the policy's queue
-	placing                // a request is under way, or its fate is open
+	placing                // a request is in progress, or its outcome is unknown
 	placed                 // Slurm was told, and has not started it
 	running                // Slurm says so
 	recalling              // to be held again
@@ -158,14 +159,14 @@ type job struct {
 	comment words.Comment
 	managed bool
 	spec    *model.Job
-	number  policy.JobID   // with the policy, -1 if it is not
-	parts   []policy.JobID // what stands for its use of single nodes
+	number  policy.JobID   // its number in the policy's state, or -1 if it is not there
+	parts   []policy.JobID // the policy's jobs that stand for what it uses on single nodes
 	plan    *words.Answer
 	why     string
-	until   time.Duration // it stands aside so long
-	since   time.Duration // it is in this phase
-	// told is when the latest request about it was answered: listings that were asked for before
-	// may not show it. While busy is true it was not.
+	until   time.Duration // until then it is aside
+	since   time.Duration // when this phase began
+	// told is when the latest request about it was answered: listings that were requested before
+	// may not show its effect. While busy is true, the request has not been answered.
 	told time.Duration
 	busy bool
 	// said is the comment's sentence, saidAt when it was written.
@@ -173,7 +174,7 @@ type job struct {
 	saidAt time.Duration
 	mark   uint64        // the latest listing that has it
 	uses   []Use         // what the book has of it while it runs
-	grants []model.Grant // of a job that is entered anew
+	grants []model.Grant // of a job that is entered again
 	// counted: it is among its array's active tasks.
 	counted bool
 	member  bool // it is a task with a record of its own
@@ -186,14 +187,14 @@ type job struct {
 	ors    []model.Request // its alternatives, as they were written
 	nice   int64           // as the policy was told
 	ranked bool            // it is in the book of priorities
-	// halting: it is to be stopped. asleep: it is suspended, and the policy knows. rousing: it is to go
-	// on. stopFor is for which job it was stopped.
+	// halting: the policy wants it stopped. asleep: it is suspended, and the policy knows. rousing:
+	// the policy wants it resumed. stopFor is the job for which it was stopped.
 	halting, asleep, rousing bool
 	stopFor                  string
 	spread                   bool // its processors are wherever they are free
 }
 
-// Counts are what has happened.
+// Counts are the numbers of events so far.
 type Counts struct {
 	Placed     int `json:"placed"`
 	Started    int `json:"started"`
@@ -204,10 +205,10 @@ type Counts struct {
 	HandedOver int `json:"handed_over"`
 	// Clashes is how often Slurm gave a job a GPU that was lent to another.
 	Clashes int `json:"gpu_clashes"`
-	// Stopped is how many were suspended, requeued or cancelled for others.
+	// Stopped is the number of jobs that were suspended, requeued or cancelled for others.
 	Stopped int `json:"stopped"`
-	// Wrong is how many started on other nodes than they were placed on; Uneven on the right nodes
-	// with other shares of them.
+	// Wrong is the number of jobs that started on other nodes than they were placed on; Uneven of
+	// those that started on the right nodes with other shares of them.
 	Wrong  int `json:"wrong"`
 	Uneven int `json:"uneven"`
 }
@@ -220,11 +221,11 @@ type Core struct {
 
 	now, began time.Duration
 	started    bool
-	settled    bool // a listing shows what the driver before this one has asked for
+	settled    bool // a listing shows the effect of all requests of the driver before this one
 
 	nodes      []*node
 	byName     map[string]*node
-	strangers  map[string]bool // lenders that Slurm does not know, and that was said
+	strangers  map[string]bool // lenders that Slurm does not know, after that was logged
 	partitions map[string]*partition
 	reserved   []Reservation
 	largest    int // processors of the largest node
@@ -238,15 +239,15 @@ type Core struct {
 	members  map[uint64]int // by array: its tasks that are jobs of their own
 	listing  uint64
 
-	preempts  bool          // the policy lets suspended jobs go on
-	asleep    int           // how many it takes for suspended
+	preempts  bool          // the policy resumes suspended jobs
+	asleep    int           // the number of jobs that it takes for suspended
 	open      map[int32]int // in a step: nodes of jobs that have not started
 	uncrowdAt time.Duration
 	stepDue   bool
 	wake      time.Duration
 	effects   Effects
 	counts    Counts
-	asked     uint64 // where explain goes on
+	asked     uint64 // the job at which explain continues
 }
 
 type partition struct {
@@ -257,7 +258,7 @@ type partition struct {
 type node struct {
 	Node
 	number  int32
-	crowded bool // somebody uses what the book has no room for
+	crowded bool // a job uses something that the book has no room for
 	noted   bool // and that was said
 	gone    bool
 	// book is how many GPUs the book has, lends the set of those that can be used.
@@ -266,7 +267,7 @@ type node struct {
 	odd   bool // its GPUs cannot be entered, and that was said
 }
 
-// New returns a cluster of which nothing is known. The policy serves this core only.
+// New returns a core that knows nothing of the cluster yet. The policy must serve this core only.
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
@@ -292,10 +293,11 @@ func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
 }
 
-// policyTime is an instant as the policy counts it. Jobs may have started before the driver did.
+// policyTime is an instant in the policy's time, which counts from c.began. It is negative for jobs
+// that started before.
 func (c *Core) policyTime(at time.Duration) time.Duration { return at - c.began }
 
-// Take returns what is to be done, and forgets it.
+// Take returns the effects collected so far, and forgets them.
 func (c *Core) Take() Effects {
 	e := c.effects
 	c.effects = Effects{}
@@ -305,7 +307,7 @@ func (c *Core) Take() Effects {
 // Counts returns what has happened so far.
 func (c *Core) Counts() Counts { return c.counts }
 
-// Next is when a Step is due though nothing happens.
+// Next is when a Step is due even if nothing happens.
 func (c *Core) Next() time.Duration {
 	if c.stepDue {
 		return max(c.now, c.began+c.cfg.Settle)

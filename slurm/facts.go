@@ -14,13 +14,13 @@ type Picture struct {
 	// that nothing has changed is Same, and has none.
 	Jobs []Job
 	Same bool
-	// Nodes, Partitions and Reservations are nil where nobody asked for them.
+	// Nodes, Partitions and Reservations are nil if the driver did not ask for them.
 	Nodes        []Node
 	Partitions   []Partition
 	Reservations []Reservation
-	// Accounting is nil where nobody asked, or there is no database of accounts.
+	// Accounting is nil if the driver did not ask, or if there is no accounting database.
 	Accounting *Accounting
-	// Lenders are the nodes that are there to lend their GPUs; nil where nobody asked.
+	// Lenders are the nodes that are connected and lend their GPUs; nil if the driver did not ask.
 	Lenders []Lender
 }
 
@@ -201,7 +201,7 @@ func (n *Node) down() bool {
 	return false
 }
 
-// names reads a node list; one that cannot be read names nobody.
+// names reads a node list; one that cannot be read names no node.
 func names(list string) []string {
 	if list == "" {
 		return nil

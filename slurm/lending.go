@@ -12,8 +12,8 @@ import (
 	"muster/slurm/words"
 )
 
-// takeLenders brings up to date which GPUs are there to be lent. Those of a node that does not lend
-// are out of order for the policy: nobody could give them to a job.
+// takeLenders updates which GPUs can be lent. Those of a node that does not lend are out of order
+// for the policy, since no node could grant them to a job.
 func (c *Core) takeLenders(list []Lender) {
 	lends := map[string][]LentGPU{}
 	for _, l := range list {

@@ -219,7 +219,7 @@ func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.J
 	return c.state.Adopt(spec, 0, a, c.policyTime(started))
 }
 
-// crowd closes a node on which somebody has what the book has no room for.
+// crowd closes a node on which a job has something that the book has no room for.
 func (c *Core) crowd(n int32) {
 	node := c.nodes[n]
 	if !node.crowded {

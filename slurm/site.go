@@ -10,7 +10,7 @@ import (
 	"muster/slurm/release"
 )
 
-// Site is what slurm.conf says of a cluster as far as it matters to whoever places its jobs.
+// Site is the part of slurm.conf that matters for placing jobs.
 type Site struct {
 	Version string
 	// Memory says that Slurm gives out memory as it does cores, and DefaultMemory that a job which

@@ -43,7 +43,8 @@ type JobStatus struct {
 	Since    float64 `json:"since"` // seconds from 1970
 }
 
-// Status tells how things stand; at most so many jobs are listed, and asked why they wait.
+// Status describes the driver's state. It lists at most the given number of jobs, with the reasons
+// why they wait.
 func (c *Core) Status(most int) Status {
 	s := Status{Counts: c.counts, Jobs: []JobStatus{}}
 	for _, n := range c.nodes {

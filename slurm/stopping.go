@@ -168,7 +168,8 @@ func (c *Core) setAsleep(j *job, yes bool) {
 	}
 }
 
-// goesOn takes in that a suspended job runs again, by the driver's doing or somebody else's.
+// goesOn takes in that a suspended job runs again, resumed by the driver or by another user of
+// Slurm.
 func (c *Core) goesOn(j *job) {
 	c.stepDue = true
 	if c.state.Resumed(j.number) == nil || !c.plain.View().Suspended(j.number) {
@@ -176,7 +177,7 @@ func (c *Core) goesOn(j *job) {
 		j.rousing = false
 		return
 	}
-	// Others have its place: somebody has resumed it by hand.
+	// Other jobs have its place: a user has resumed it by hand.
 	grants := c.grantsOf(j)
 	c.withdraw(j)
 	c.enter(j, running)

@@ -157,8 +157,8 @@ func leastNodes(kinds weights, perNode, perGPU []int) int {
 	return least
 }
 
-// aucschedRequest is a request of one of the four kinds of Table 4, with so many
-// cores in all.
+// aucschedRequest is a request of one of the four kinds of Table 4, with the
+// given number of cores in all.
 func aucschedRequest(kind, cores int, perNode, perGPU []int, rng *rand.Rand) model.Request {
 	if kind == 0 {
 		return model.Request{Cores: cores}

@@ -96,8 +96,9 @@ type Load struct {
 	GPUs  float64 `json:"gpus"`
 }
 
-// Load is the offered load for a machine with so many nodes, cores and GPUs. It
-// is 0 for what the machine has none of, and where all jobs come at once.
+// Load is the offered load for a machine with these numbers of nodes, cores and
+// GPUs. It is 0 for a resource that the machine lacks, and if all jobs are
+// submitted at once.
 func (s *Summary) Load(nodes, cores, gpus int) Load {
 	over := func(work float64, n int) float64 {
 		if n <= 0 || s.Span <= 0 {

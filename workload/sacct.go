@@ -306,7 +306,8 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 type tres struct {
 	cpus, nodes, gpus int64
 	gpuType           string
-	// remote GPUs are of any nodes; of each the job has so much memory, 0 for all.
+	// remote GPUs may be on any nodes; the job has this much memory of each, 0
+	// for all.
 	remote, remoteMemory int64
 }
 

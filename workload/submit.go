@@ -103,7 +103,8 @@ func (d *submitDecoder) own(r *model.Request) {
 	}
 }
 
-// optionFault places what is wrong with a word that starts after so many bytes.
+// optionFault gives the position of a fault in a word that starts at this byte
+// offset.
 func optionFault(err error, after, unplaced int) *fault {
 	var e *slurmopt.Error
 	if !errors.As(err, &e) {

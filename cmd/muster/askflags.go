@@ -165,13 +165,14 @@ func each(c *cobra.Command, what string, names []string, do func(string) error) 
 	return nil
 }
 
-// manyAtOnce is how many requests are under way where there are more than so many to
-// send: the head writes what comes together to disk together.
+// manyAtOnce is how many requests are in progress at the same time if there are
+// more than that to send: the head writes what arrives together to disk
+// together.
 const manyAtOnce = 16
 
-// doEach does something with each name, a few one after the other and many together,
-// and returns what became of each. Names behind one for which the head did not answer
-// may be left out.
+// doEach does something with each name, a few one after the other and many
+// together, and returns the outcome of each. Names behind one for which the
+// head did not answer may be left out.
 func doEach(names []string, do func(string) error) []error {
 	results := make([]error, len(names))
 	workers := 1
@@ -198,8 +199,8 @@ func doEach(names []string, do func(string) error) []error {
 	return results
 }
 
-// withMe adds whoever asks to a list of users, by the name that the head knows: a
-// certificate may have another than this machine.
+// withMe adds the calling user to a list of users, by the name that the head
+// knows: a certificate may have another name than this machine.
 func withMe(c *cobra.Command, h *headclient.Head, users []string) ([]string, error) {
 	cluster, err := h.Cluster(c.Context())
 	if err != nil {

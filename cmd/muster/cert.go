@@ -158,7 +158,7 @@ func existingAuthority(dir string) (*gateway.Authority, error) {
 	return authority, err
 }
 
-// thisMachine is what certificates are made for where nobody says.
+// thisMachine is the name that certificates are made for by default.
 func thisMachine() (hosts []string, name string, err error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -123,7 +123,7 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// isGone says whether a node has no such client any more, or is no more itself.
+// isGone says whether a node no longer has the client, or is itself gone.
 func isGone(socket string, id uint64) bool {
 	s, err := node.Ask(socket)
 	return errors.Is(err, node.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })

@@ -49,7 +49,7 @@ func newDelay() *cobra.Command {
 	return c
 }
 
-// delayAll passes connections on until the listener is closed, each way so much later.
+// delayAll forwards connections until the listener is closed, with the given delay each way.
 func delayAll(listener net.Listener, to string, each time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -102,7 +102,8 @@ func (d *demoCluster) prepare(programs string) error {
 	if err != nil {
 		return err
 	}
-	// A node that is away for 3 seconds counts as lost: nobody wants to watch for the usual 5 minutes.
+	// A node that is away for 3 seconds counts as lost: the usual 5 minutes are too long for a
+	// demonstration.
 	err = errors.Join(
 		d.write("classes.yaml", demoClasses),
 		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 3s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
@@ -124,7 +125,7 @@ func (d *demoCluster) write(name, text string) error {
 	return os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600)
 }
 
-// freePort is one of this machine that nobody listens at, in this moment.
+// freePort is a port of this machine on which no process listens at this moment.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -81,7 +81,7 @@ func guarded(c *cobra.Command, err error, left []string) error {
 	return nil
 }
 
-// leftText says what was left, and that it is no more.
+// leftText says what was left over, and that it has been removed.
 func leftText(left []string) string {
 	return "this was left, and is removed now: " + strings.Join(left, "; ")
 }

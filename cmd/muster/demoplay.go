@@ -63,7 +63,7 @@ func (f *demoFlags) play(c *cobra.Command) error {
 	}
 	if err == nil && f.stay {
 		d.stay()
-		sweep(d.dir) // jobs of whoever used it may still run
+		sweep(d.dir) // jobs that users started may still run
 		return nil
 	}
 	return d.end(err)
@@ -77,12 +77,13 @@ func (d *demo) closeScreen() {
 	d.screen.close()
 	d.screen = nil
 	if d.ctx.Err() != nil {
-		return // whoever interrupts it has seen enough
+		return // a user who interrupts it has seen enough
 	}
 	_, _ = d.story.WriteTo(d.out)
 }
 
-// end stops the cluster. Who is interrupted does not wait for an orderly end.
+// end stops the cluster. After an interrupt it does not wait for an orderly
+// end.
 func (d *demo) end(err error) error {
 	if d.ctx.Err() != nil {
 		sweep(d.dir)
@@ -310,7 +311,7 @@ func (d *demo) until(otherwise string, done func() bool) error {
 	}
 }
 
-// stay leaves the cluster up until somebody interrupts it.
+// stay leaves the cluster up until the user interrupts it.
 func (d *demo) stay() {
 	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster whatif --now; muster page\n",
 		d.dir, d.address, filepath.Dir(d.self))

@@ -32,8 +32,8 @@ func newDemoSeen() *demoSeen {
 	return &demoSeen{clients: map[string]status.Client{}, status: map[string]*status.Node{}, busy: map[string]float64{}}
 }
 
-// look asks the head and the nodes how things are. Who does not answer is asked again
-// the next time.
+// look asks the head and the nodes for their status. One that does not answer
+// is asked again the next time.
 func (d *demo) look() {
 	if nodes, err := d.head.Nodes(d.ctx); err == nil {
 		d.seen.nodes = nodes

@@ -12,8 +12,8 @@ import (
 	"muster/report"
 )
 
-// conclude says what became of the jobs and how busy the GPUs were. It is an error if
-// a result is wrong, or if anything of the jobs is still on the nodes.
+// conclude reports how the jobs ended and how busy the GPUs were. It returns an
+// error if a result is wrong, or if anything of the jobs is still on the nodes.
 func (d *demo) conclude() error {
 	d.look()
 	table, wrong := d.table()
@@ -28,7 +28,7 @@ func (d *demo) conclude() error {
 	return nil
 }
 
-// table tells what became of each job, and returns what is wrong with any.
+// table shows how each job ended, and returns what is wrong with any.
 func (d *demo) table() (*report.Table, error) {
 	table := &report.Table{Columns: columns("<JOB", "<NAME", "<RAN ON", "<GPUS", "<HOW", ">WAITED", ">RAN", "<RESULT")}
 	var wrong []error

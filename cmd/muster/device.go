@@ -253,7 +253,7 @@ func awaitDevice(w io.Writer, socket string, changed *status.Changed, state stri
 	}
 }
 
-// whoHoldsUp says for whom a device that empties waits.
+// whoHoldsUp names the clients that a draining device waits for.
 func whoHoldsUp(s *status.Node, number int) string {
 	var there, waiting []string
 	for _, c := range s.Clients {
@@ -277,8 +277,8 @@ func whoHoldsUp(s *status.Node, number int) string {
 	return "waiting for what programs keep on " + name
 }
 
-// drainedBeside are the numbers of the other devices that are drained or about to be, and
-// that somebody could resume.
+// drainedBeside are the numbers of the other devices that are drained or
+// draining and that a user could resume.
 func drainedBeside(s *status.Node, number int) []string {
 	var list []string
 	for i, d := range s.Devices {

@@ -71,7 +71,7 @@ func (e *elements) service() node.Service {
 // peers is what the daemons of other nodes talk to.
 func (e *elements) peers() map[string]func(context.Context, net.Conn) {
 	if e.cfg.Remote.CA == "" {
-		return nil // nobody can show a certificate
+		return nil // without TLS no peer can show a certificate
 	}
 	return map[string]func(context.Context, net.Conn){proto.ALPN: e.part.Peer}
 }
@@ -101,7 +101,7 @@ func (e *elements) info() (cores, gpus int) {
 	return runtime.NumCPU(), gpus
 }
 
-// whoIs says as whom a user of this machine has elements.
+// whoIs is the name under which a user of this machine has elements.
 func (e *elements) whoIs(who node.Peer) daemon.Who {
 	w := daemon.Who{Name: who.Name}
 	if who.UID == uint32(os.Geteuid()) {
@@ -114,7 +114,7 @@ func (e *elements) whoIs(who node.Peer) daemon.Who {
 	return w
 }
 
-// account says as whom a user of another node has elements here.
+// account is the local account under which a user of another node has elements here.
 func (e *elements) account(name string) (*syscall.Credential, error) {
 	if !e.cfg.Remote.IVM {
 		return nil, fmt.Errorf("node %s starts no elements of programs that began elsewhere: start it with --ivm (ivm: true)", e.cfg.Name)

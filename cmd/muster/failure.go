@@ -21,8 +21,8 @@ func interruptedf(format string, args ...any) error {
 	return &interruptedError{fmt.Sprintf(format, args...)}
 }
 
-// plainly is the text of an error without the names of system calls: whoever named a file
-// wants to read which file it is and what is wrong with it.
+// plainly is the text of an error without the names of system calls: a user who named a file wants
+// to read which file it is and what is wrong with it.
 func plainly(err error) string {
 	text := err.Error()
 	var program *exec.Error

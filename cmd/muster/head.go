@@ -209,7 +209,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	return cfg, err
 }
 
-// defaultHeadState is where a head keeps what it must not forget, if nobody says.
+// defaultHeadState is the default folder in which a head keeps its records.
 func defaultHeadState() string {
 	if os.Getuid() == 0 {
 		return "/var/lib/muster/head"
@@ -242,7 +242,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	defer stop()
 	kill, handover, reload := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	listenToSignals(stop, kill, handover, reload, terminalGone(c.ErrOrStderr()))
-	go func() { // a head has nobody to wait for: any of these signals ends it
+	go func() { // a head waits for no other process: any of these signals ends it
 		select {
 		case <-kill:
 		case <-handover:

@@ -269,7 +269,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 // onInterrupt asks what Ctrl-C means. An error ends the attachment.
 func (f *logsFlags) onInterrupt(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, answers *bufio.Scanner) error {
 	fmt.Fprintf(c.ErrOrStderr(), "\nmuster: job %s: c cancels it, i sends it the interrupt, d leaves it running, anything else goes on: ", id)
-	answer := "d" // nobody is there to answer
+	answer := "d" // the default, if input has ended
 	if answers.Scan() {
 		answer = strings.ToLower(strings.TrimSpace(answers.Text()))
 	}

@@ -95,8 +95,8 @@ func typeOf(c *model.Cluster, d api.NodeDevice) int {
 	}
 }
 
-// printHostnames writes out lists of nodes, as scontrol show hostnames does. Nobody is
-// asked.
+// printHostnames expands lists of nodes, as scontrol show hostnames does. It
+// asks no head.
 func printHostnames(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		list := os.Getenv("MUSTER_JOB_NODELIST")

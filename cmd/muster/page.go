@@ -60,8 +60,8 @@ func noteTunnel(c *cobra.Command, address string) {
 	fmt.Fprintf(c.ErrOrStderr(), "muster: note: the page can be opened on the head's machine alone: from another one through ssh -L %s:%s HEAD\n", u.Port(), u.Host)
 }
 
-// openBrowser has the desktop's browser open an address. It is handed over in a file that
-// only this user can read: the arguments of a program everybody can see.
+// openBrowser makes the desktop's browser open an address. The address is passed in a file that
+// only this user can read, because all users can see the arguments of a program.
 func openBrowser(address string) error {
 	opener := "xdg-open"
 	if runtime.GOOS == "darwin" {

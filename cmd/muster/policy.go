@@ -119,7 +119,7 @@ func unknownPolicy(name string) error {
 	return usageErrorf("there is no policy %q: muster policy list lists them", name)
 }
 
-// What check and try run a script on, if nobody says.
+// The defaults of what check and try run a script on.
 const (
 	tryCluster  = "small"
 	tryWorkload = "small"

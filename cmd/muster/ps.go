@@ -176,7 +176,7 @@ func deviceTable(s, before *status.Node, all bool) *report.Table {
 	return t
 }
 
-// stateOf is the state of a device, and whether it is about to be removed.
+// stateOf is the state of a device, and whether it will be removed.
 func stateOf(d status.Device) string {
 	if d.Removing {
 		return d.State + ", to be removed"

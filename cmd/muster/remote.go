@@ -84,8 +84,8 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 	return config, nil
 }
 
-// peerDialler is how a node reaches the gateways of others, to which it shows its certificate; nil: it
-// asks nobody.
+// peerDialler is how a node connects to the gateways of others, to which it shows its certificate;
+// nil if it borrows from none.
 func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn, error), authority string, err error) {
 	r := cfg.Remote
 	if len(cfg.Offload.Peers) == 0 && !cfg.Offload.Head || cfg.Offload.Mode == node.OffloadOff {
@@ -112,7 +112,8 @@ func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn,
 // peerAuthority is small, since each worker is told: it is one authority, or a few.
 var peerAuthority = wholefile.Limit{Bytes: 16 << 10, Remedy: "name a file with the authority of the nodes alone (tls.ca)"}
 
-// wrongFolder says whose folder was given for that of a node; nil if it is nobody's.
+// wrongFolder says to whom the folder belongs that was given as a node's; nil if it is not known to
+// be another's.
 func wrongFolder(dir string) error {
 	for _, f := range []struct{ file, whose string }{{client.FileUser, "a user's folder"}, {gateway.FileCAKey, "the authority's folder"}} {
 		if _, err := os.Stat(filepath.Join(dir, f.file)); err == nil {
@@ -183,8 +184,8 @@ func runServed(c *cobra.Command, path string, args, environment []string, kind s
 	return exitAs(c, state, err)
 }
 
-// remote is the node that the flags name. The token is not for command lines,
-// which everybody on the machine can read.
+// remote is the node that the flags name. The token must not be on command lines, which all users
+// of the machine can read.
 func (f *runFlags) remote() (client.Remote, error) {
 	address := f.node
 	if _, _, err := net.SplitHostPort(address); err != nil {

@@ -279,8 +279,8 @@ func servesPrograms(socket string) error {
 	return err
 }
 
-// tellSharing says so if the node has fewer devices than the program is to see, and nobody to borrow
-// others of: then several of the program's devices are the same one.
+// tellSharing tells the user if the node has fewer devices than the program is to see and no peer
+// to borrow from: then several of the program's devices are the same one.
 func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
 	if f.gpus <= 1 {
 		return
@@ -294,7 +294,7 @@ func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
 	}
 }
 
-// sharing is why a program with so many devices has some of them twice; "" if it need not.
+// sharing is why a program with this many devices has some of them twice; "" if it need not.
 func sharing(s *status.Node, gpus int) string {
 	own, free := 0, 0
 	for i := range s.Devices {

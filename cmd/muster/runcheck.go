@@ -22,8 +22,8 @@ const (
 	checkReportVariable = "MUSTER_CHECK_REPORT"
 )
 
-// noteDefect appends a report to the file of whoever started the node. A worker must not
-// fail because of it: the program is told anyway.
+// noteDefect appends a report to a file of the user who started the node. A worker must not fail
+// because of it: the program is told anyway.
 func noteDefect(report string) {
 	path := os.Getenv(checkReportVariable)
 	if path == "" {

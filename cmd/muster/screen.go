@@ -7,7 +7,8 @@ import (
 	"muster/report"
 )
 
-// screen is a writer whose text will be shown in so many columns; 0: nobody knows.
+// screen is a writer whose text will be shown in this many columns; 0 if that
+// is unknown.
 type screen struct {
 	io.Writer
 	columns int
@@ -16,7 +17,8 @@ type screen struct {
 // writeTable writes a table so that it fits the terminal, where there is one.
 func writeTable(w io.Writer, t *report.Table) error { return t.WriteFitted(w, columnsOf(w)) }
 
-// columnsOf returns how many columns a writer's text is shown in; 0 if nobody knows.
+// columnsOf returns how many columns a writer's text is shown in; 0 if that is
+// unknown.
 func columnsOf(w io.Writer) (columns int) {
 	switch w := w.(type) {
 	case screen:

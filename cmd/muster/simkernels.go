@@ -388,7 +388,7 @@ func (f *simKernelsFlags) loadCluster() (*model.Cluster, error) {
 	return &own, nil
 }
 
-// loadWorkload finds the applications for a cluster of so many nodes.
+// loadWorkload finds the applications for a cluster of this many nodes.
 func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 	wl, err := phased.Load(f.workload, nodes)
 	if err == nil {

@@ -175,7 +175,8 @@ func (f *driveFlags) run(c *cobra.Command) error {
 // startGuard starts a process that outlives this one if it is killed, and hands the waiting jobs over
 // then. A driver that ends by itself dismisses it.
 func startGuard() (dismiss func(), err error) {
-	// It has none of this one's outputs: whoever waits for their end is not to wait for it, too.
+	// The new process inherits none of this one's outputs, so that a reader that waits for their
+	// end does not wait for it, too.
 	guard := exec.Command("/proc/self/exe", append(slices.Clone(os.Args[1:]), "--guard")...)
 	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
 	alive, err := guard.StdinPipe()

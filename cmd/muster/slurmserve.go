@@ -85,7 +85,7 @@ func (f *serveFlags) serve(c *cobra.Command) error {
 	if err := f.check(ctx, g); err != nil {
 		return fmt.Errorf("the job's GPUs: %w", err)
 	}
-	// A name that nobody else has: who connects is looked at besides.
+	// A unique name. The peer's user is checked besides.
 	socket := "@muster-slurm-" + rand.Text()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

@@ -45,7 +45,7 @@ func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.
 	if local == "" {
 		local = node.DefaultSocket
 	}
-	// A name that nobody else has: who connects is looked at besides.
+	// A unique name. The peer's user is checked besides.
 	socket := "@muster-task-" + rand.Text()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

@@ -138,7 +138,7 @@ func count(list []bool) (n int) {
 	return n
 }
 
-// The bound: what nobody can do better.
+// The bound: no schedule does better.
 
 var boundPart = part{
 	name: "bound",

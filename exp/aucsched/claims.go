@@ -59,7 +59,7 @@ type statement struct {
 	// value is the number that decides it, over these rows.
 	value func([]pair) float64
 	unit  string // "rows" is out of all of them
-	// judge gives the verdict on our number, where there are so many rows.
+	// judge gives the verdict on our number, given the number of rows.
 	judge func(rows int) exp.Judge
 	// beyond says that the paper's tables do not have the number.
 	beyond bool
@@ -122,7 +122,8 @@ func meanOver(of func(*pair) float64) func([]pair) float64 {
 // always has the same judge, however many rows there are.
 func always(j exp.Judge) func(int) exp.Judge { return func(int) exp.Judge { return j } }
 
-// amount wants a number beyond zero, and at least so much to be confirmed; a negative one: below.
+// amount demands a number with the sign of enough, and for confirmation one at least as far from
+// zero.
 func amount(enough float64) func(int) exp.Judge {
 	return always(func(r exp.Row) exp.Verdict {
 		switch ours := r.Ours / enough; {

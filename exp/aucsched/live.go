@@ -40,7 +40,7 @@ const (
 	nodeGPUs  = 2
 )
 
-// method is somebody who schedules.
+// method is a scheduler.
 type method struct {
 	name, title string
 	// policy drives Slurm, unless it is empty: then Slurm's own backfill does.
@@ -143,7 +143,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 	return l, nil
 }
 
-// machineOf is the paper's machine with so many nodes.
+// machineOf is the paper's machine with the given number of nodes.
 func machineOf(nodes int) *model.Cluster {
 	c := &model.Cluster{Name: "live", GPUTypes: []model.GPUType{{Name: "gpu", Memory: 16 << 30, Speed: 1}}}
 	for i := range nodes {
@@ -289,7 +289,8 @@ func (l *liveLab) asDriven(r *model.Request) {
 	r.CoresPerNode, r.Cores = (r.Cores+r.Nodes-1)/r.Nodes, 0
 }
 
-// predict runs the same in the simulator. A job occupies its nodes for so much longer than it runs.
+// predict runs the same jobs in the simulator. A job occupies its nodes longer than it runs, by the
+// given time.
 func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start time.Duration) (numbers, error) {
 	list := slices.Clone(jobs)
 	for i := range list {

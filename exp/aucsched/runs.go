@@ -135,7 +135,7 @@ func (l *lab) simulate(ctx context.Context, s scenario, seed uint64, watch sim.O
 	return sim.Run(ctx, sim.Config{Cluster: l.clusters[s.machine], Jobs: jobs, Policy: p, Observe: watch})
 }
 
-// least are the numbers of a schedule that nobody can beat: its run time and utilisation.
+// least is the run time and the utilisation that no schedule can beat.
 func (l *lab) least(s scenario, seed uint64) (numbers, error) {
 	cluster := l.clusters[s.machine]
 	jobs, err := l.workload(s, seed)
@@ -230,7 +230,7 @@ func favour(jobs []model.Job, wait series) float64 {
 	a, _ := small.describe()
 	b, _ := large.describe()
 	if b == 0 {
-		return 1 // nobody waits
+		return 1 // no job waits
 	}
 	return a / b
 }

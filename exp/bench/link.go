@@ -47,9 +47,9 @@ var ErrNoLink = errors.New("no link with a bandwidth can be made here")
 // The addresses of the ends, which no one else sees.
 var linkAddresses = [2]string{"10.77.0.1", "10.77.0.2"}
 
-// NewLink makes a link of so many bytes a second in each direction, for so many users beside the one
-// that is measured. It needs root and iproute2. It is gone when it is closed and the processes that
-// use it have ended.
+// NewLink makes a link with the given bandwidth, in bytes per second, in each direction, for the
+// given number of users beside the one that is measured. It needs root and iproute2. It disappears
+// when it is closed and the processes that use it have ended.
 func NewLink(rate int64, users int) (*Link, error) {
 	if err := linkTools(); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ type Traffic struct {
 	all         sync.WaitGroup
 }
 
-// Fill lets so many users send. The link must have been made for as many.
+// Fill lets the given number of users send. The link must have been made for at least as many.
 func (l *Link) Fill(users int) (*Traffic, error) {
 	t := &Traffic{since: time.Now()}
 	for u := range users {
@@ -340,7 +340,7 @@ func (t *Traffic) Stop() float64 {
 	return rate
 }
 
-// Idle measures the bandwidth of a link that nobody else uses, in bytes a second, and the time of a
+// Idle measures the bandwidth of a link without other users, in bytes per second, and the time of a
 // round trip of one byte, in seconds.
 func (l *Link) Idle(ctx context.Context, during time.Duration) (bandwidth, trip float64, err error) {
 	if trip, err = l.trip(); err != nil {
@@ -380,7 +380,7 @@ func (l *Link) trip() (float64, error) {
 	return shortest.Seconds(), nil
 }
 
-// FreePort is an address of the end that nobody listens at now.
+// FreePort is an address of this end of the link on which no process listens now.
 func (e *End) FreePort() (string, error) {
 	var address string
 	err := e.Do(func() error {

@@ -37,7 +37,7 @@ func claims() []claim {
 // claimRows are the verdicts.
 func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
-// best is the shortest time of a program among mappings to so many nodes, of medians.
+// best is the shortest median time of a program among mappings to the given number of nodes.
 func (m *measured) best(a *app, nodes int) float64 {
 	least := math.Inf(1)
 	for _, counts := range mappings {

@@ -22,8 +22,8 @@ type scheme struct {
 // colocation is the co-location policy with weights of nodes.
 func colocation(weights []int) string { return "mccs-colocation:weights=" + weightsText(weights) }
 
-// bounded is the same with every program kept on so many nodes, between which its processes are
-// divided evenly.
+// bounded is the same with every program kept on the given number of nodes, between which its
+// processes are divided evenly.
 func bounded(nodes int, weights []int) string {
 	return fmt.Sprintf("mccs-colocation:nodes=%d:deal=even:apart=none:weights=%s", nodes, weightsText(weights))
 }
@@ -59,8 +59,8 @@ func (s *scheme) published(c *cluster) float64 {
 	return math.NaN()
 }
 
-// sharing are the options of a job that shares GPUs with others: on each of its nodes it has
-// one for each of its processes, as far as there are so many.
+// sharing are the options of a job that shares GPUs with others: on each of its nodes it has one
+// GPU for each of its processes, as far as there are enough.
 func sharing() []string {
 	return []string{fmt.Sprintf("--gres=gpu:1+:%dM", shareMemory>>20)}
 }

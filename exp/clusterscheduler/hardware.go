@@ -89,7 +89,7 @@ func (c *cluster) whole() []host {
 	return list
 }
 
-// mapped are nodes that have just so many processes; one without any is left out.
+// mapped are nodes that have exactly these numbers of processes; a node without any is left out.
 func (c *cluster) mapped(processes []int) []host {
 	var list []host
 	for i, n := range processes {

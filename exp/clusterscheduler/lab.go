@@ -77,7 +77,7 @@ func (l *living) start(ctx context.Context) error {
 	return nil
 }
 
-// awaitNodes waits until so many nodes are in the cluster.
+// awaitNodes waits until the given number of nodes are in the cluster.
 func (l *living) awaitNodes(ctx context.Context, count int) error {
 	return until(ctx, patienceUp, fmt.Sprintf("node %d did not come", count), func() (bool, error) {
 		nodes, err := l.head.Nodes(ctx)
@@ -167,7 +167,7 @@ func (l *living) run(ctx context.Context, seed uint64, jobs []job) ([]api.Job, e
 	return ended, nil
 }
 
-// waiting says what became of jobs that did not end.
+// waiting describes the state of jobs that did not end.
 func (l *living) waiting(ctx context.Context) string {
 	jobs, err := l.head.Jobs(context.WithoutCancel(ctx), client.Query{})
 	if err != nil {

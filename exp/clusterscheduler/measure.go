@@ -23,7 +23,7 @@ type outcome struct {
 	Jobs []jobOutcome `json:"jobs"`
 }
 
-// jobOutcome is what became of one job.
+// jobOutcome is the result of one job.
 type jobOutcome struct {
 	Name      string  `json:"name"`
 	Processes int     `json:"processes"`

@@ -29,7 +29,7 @@ var (
 	adfaMiddle = sized(256)
 )
 
-// sized is ADFA with automata of so many states.
+// sized is ADFA with automata of the given number of states.
 func sized(states int) app {
 	a := adfa
 	a.size, a.bytes = states, states*16*2+8

@@ -41,7 +41,7 @@ func sample(pods []model.Job, capacity int64, seed uint64) []*model.Job {
 // points are the arrived demands at which a run is looked at: 0 to 130 %.
 const points = 131
 
-// course is what became of one run: values by arrived demand, in per cent of the
+// course is the course of one run: values by arrived demand, in per cent of the
 // cluster's GPUs.
 type course struct {
 	allocated  [points]float64

@@ -342,7 +342,8 @@ var intensityPart = part{
 	tell: tellIntensity,
 }
 
-// paperGain is up to so much, in the lighter group; the text says per cent and not of what.
+// paperGain is the paper's "up to" gain in the lighter group; the text says per cent and not of
+// what.
 const paperGain = 26
 
 func tellIntensity(l *lab, s *shown) {
@@ -404,7 +405,7 @@ func ratioLabels() []string {
 	return list
 }
 
-// moving is W4 with so much data for each ms of a kernel.
+// moving is W4 with this much data for each ms of a kernel.
 func (l *lab) moving(ratio float64, mapper string, n network) scenario {
 	s := on(n, l.plain("W4", mapper))
 	s.ratio = ratio

@@ -192,8 +192,8 @@ func (l *liveLab) steps() []live.Step {
 	return list
 }
 
-// measureCalls finds out what a call takes while nobody else is there: the shortest of several, since
-// others who use the machine can only make it longer.
+// measureCalls measures how long a call takes without other users: the shortest of several, since
+// other users of the machine can only make it longer.
 func (l *liveLab) measureCalls(ctx context.Context) error {
 	// Long ones decide what a turn takes: a GPU that was idle is ahead of its rate for a moment.
 	const few, some, many, large = 10, 2000, 20_000, 1 << 20

@@ -294,8 +294,8 @@ func (p *puppet) expect(ctx context.Context, f *fleet, word string) error {
 	return nil
 }
 
-// call has a process run a kernel while nobody else does, and says how long it took until it had run,
-// in seconds.
+// call lets a process run a kernel while no other process does, and returns how long it took until
+// it had run, in seconds.
 func (f *fleet) call(ctx context.Context, p *puppet, device, turns, in int) (ran float64, err error) {
 	began := time.Now()
 	if err := p.tell("run %d %d %d 0", device, turns, in); err != nil {

@@ -11,7 +11,7 @@ import (
 // The grids of Fig. 5-6: the paper's planes are 513 x 513.
 const (
 	planeWidth = 13
-	planeScale = 16 // one plane here stands for so many
+	planeScale = 16 // one plane here stands for this many of the paper's
 	iterations = 12
 )
 

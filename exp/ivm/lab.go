@@ -240,7 +240,7 @@ func (l *living) run(ctx context.Context, c command) (outcome, error) {
 	return out, nil
 }
 
-// parse reads the lines that programs print for whoever measures.
+// parse reads the measurements that programs print.
 func parse(text string, began time.Time) (outcome, error) {
 	var out outcome
 	for line := range strings.Lines(text) {

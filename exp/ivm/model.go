@@ -16,7 +16,8 @@ func predicted(m *measured, a *app, n int) float64 {
 	return schedule(n, (first-created)*smallest, created)
 }
 
-// schedule is how long so many portions of work take, which a C2050 alone would do in so many seconds.
+// schedule is how long a number of portions of work take, which a C2050 alone would do in the given
+// number of seconds.
 func schedule(portions int, work, created float64) float64 {
 	all := speeds()
 	free := make([]float64, len(all)) // when each GPU is
@@ -29,7 +30,8 @@ func schedule(portions int, work, created float64) float64 {
 	return last
 }
 
-// ideal is how many times as fast as an even division so many portions are if creating an element costs nothing.
+// ideal is the speed-up over an even division with this number of portions, if creating an element
+// costs nothing.
 func ideal(portions int) float64 { return schedule(smallest, 1, 0) / schedule(portions, 1, 0) }
 
 func (m *measured) created(key string) float64 {

@@ -34,7 +34,7 @@ import (
 	"muster/slurm/release"
 )
 
-// Setup is a cluster and who schedules its jobs.
+// Setup is a cluster and the scheduler of its jobs.
 type Setup struct {
 	// Nodes have CPUs processors each, and the first GPUNodes of them GPUs pretended GPUs.
 	Nodes, CPUs, GPUs, GPUNodes int
@@ -73,7 +73,7 @@ type Job struct {
 	Script string
 }
 
-// Ended is what became of a job. Times are counted from the moment at which jobs could start.
+// Ended is the result of a job. Times are counted from the moment at which jobs could start.
 type Ended struct {
 	Start, End time.Duration
 	// Nodes by their number, in order.
@@ -247,7 +247,7 @@ func (c *clocked) Place(ctx context.Context, p slurm.Place) error {
 	return err
 }
 
-// hurried tells the driver time limits that are so many times shorter.
+// hurried tells the driver time limits that are shorter by a factor.
 type hurried struct {
 	driver.Engine
 	speed float64
@@ -375,7 +375,8 @@ func (r *run) file(job int, kind string) string {
 // lookEvery is how often the folder is looked at for jobs that have ended.
 const lookEvery = 200 * time.Millisecond
 
-// wait waits until so many jobs have ended, by what they have written: Slurm is not asked.
+// wait waits until the given number of jobs have ended, by what the jobs have written: it does not
+// ask Slurm.
 func (r *run) wait(ctx context.Context, want int) error {
 	patience := r.Patience
 	if patience == 0 {

@@ -239,8 +239,8 @@ func intraClaims() []claim {
 // interClaims are of Figs. 3-18 to 3-20.
 func interClaims() []claim {
 	const together = "3-18 to 3-20"
-	// over is the speed-up of preemptive 2-way sharing over 4-way sharing at a point with
-	// CPU phases of so many per cent, for some patterns.
+	// over is the speed-up of preemptive 2-way sharing over 4-way sharing at a point with CPU
+	// phases of the given percentage, for some patterns.
 	over := func(m *measured, cpu, three int, patterns ...pattern) (values [][]float64) {
 		for i, p := range later {
 			if !slices.Contains(patterns, p) {

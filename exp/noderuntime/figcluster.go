@@ -188,8 +188,8 @@ func dealtOut(processes int) []int {
 	return []int{first, processes - first}
 }
 
-// possible says whether a scheme can run programs of so many processes at all: batch scheduling wants
-// a GPU for each.
+// possible says whether a scheme can run programs with this many processes at all: batch scheduling
+// needs a GPU for each.
 func possible(processes int, how scheme) bool {
 	on := dealtOut(processes)
 	return !how.batch || on[0] <= len(parallelCards[0]) && on[1] <= len(parallelCards[1])

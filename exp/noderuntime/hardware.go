@@ -36,7 +36,7 @@ type scale struct {
 	// machine and each of them really is what its users wait for.
 	rate   float64
 	time   float64 // a second of the paper's takes about so long
-	memory float64 // a byte of the paper's is so many
+	memory float64 // bytes here for a byte of the paper's
 	copies float64 // bytes a second
 }
 

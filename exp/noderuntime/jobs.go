@@ -271,7 +271,7 @@ func (c cluster) count(ctx context.Context, jobs []*running, out *outcome) error
 	return nil
 }
 
-// count adds up what the node did to so many programs, the last that it had.
+// count adds up what the node did for the last programs that it had, as many as clients says.
 func (n *theNode) count(ctx context.Context, clients int, out *outcome) error {
 	s, err := n.waitFor(ctx, func(s *status.Node) bool { return len(s.Clients) == 0 })
 	if err != nil {

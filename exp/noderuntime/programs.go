@@ -100,7 +100,7 @@ func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 	return l.m.Alone, err
 }
 
-// time runs a job on a node that nobody else uses.
+// time runs a job on a node without other users.
 func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"muster/model"
 )
 
-// devices watches a run: for how long each GPU was allocated to somebody, and,
-// for a picture, which share of it each job had.
+// devices observes a run: for how long each GPU was allocated and, for a
+// picture, which share of it each job had.
 type devices struct {
 	cluster *model.Cluster
 	first   []int // number of each node's first device
@@ -122,7 +122,8 @@ func (d *devices) Ended(now time.Duration, job int) {
 	delete(d.held, job)
 }
 
-// allocated is the part of the time for which each device served somebody, in per cent.
+// allocated is the share of the time during which each device served a job, in
+// per cent.
 func (d *devices) allocated(makespan time.Duration) []float64 {
 	out := make([]float64, len(d.list))
 	for i := range d.list {

@@ -86,7 +86,7 @@ type way struct {
 }
 
 // ways are those of a figure, CUDA first. The last one is not in the paper's figures:
-// the mode that decouples GPUs but lets nobody share them, so that what it gains or
+// the mode that decouples GPUs but does not share them, so that what it gains or
 // loses comes from the decoupling alone. It has no bars in Fig. 2 left, which is
 // about single jobs and not about throughput.
 func ways(set setting, h int) []way {

@@ -53,7 +53,7 @@ var liveModes = []liveMode{
 	{rcuda, "shared (rCUDA)", "rgpu", "rgpu"},
 }
 
-// liveTrial is a workload in a mode on so many GPUs.
+// liveTrial is a workload in a mode on a number of GPUs.
 type liveTrial struct {
 	hours int
 	mode  string
@@ -333,7 +333,7 @@ func (l *liveLab) script(j *liveJob, mode string, have *gpus) string {
 	return b.String()
 }
 
-// on runs jobs on a cluster with so many GPUs, whose daemons are started for it.
+// on runs jobs on a cluster with the given number of GPUs, whose daemons it starts.
 func (l *liveLab) on(ctx context.Context, m liveMode, count int, change func(*live.Setup), jobs func(have *gpus) []live.Job, progress func(int)) (*live.Outcome, error) {
 	folder, err := os.MkdirTemp(l.folder, "gpus-")
 	if err != nil {
@@ -576,7 +576,7 @@ func profileWords(j *liveJob, borrowed bool) []string {
 	return []string{"-wn1", "-N1", "-n1", "--gres=gpu:1"}
 }
 
-// burstFound is what became of a burst.
+// burstFound is the result of a burst.
 type burstFound struct {
 	jobs, refused int
 	submit        time.Duration // until the last sbatch returned

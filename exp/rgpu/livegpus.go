@@ -93,7 +93,7 @@ func (g *gpus) stop() {
 	}
 }
 
-// await waits until so many nodes lend.
+// await waits until the given number of nodes lend.
 func (g *gpus) await(ctx context.Context, want int) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		if err := g.Lost(); err != nil {

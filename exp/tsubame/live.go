@@ -37,7 +37,8 @@ const (
 	gpuMemory  = 256 << 20
 	mostUsers  = 8
 	leastBytes = 256
-	// triesOfApp is how often an application is run beside so many users, unless --runs says otherwise.
+	// triesOfApp is how often an application is run beside each number of users, unless --runs says
+	// otherwise.
 	triesOfApp = 3
 )
 
@@ -86,7 +87,7 @@ type ranApp struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// idle is a network that nobody uses.
+// idle is a network without other users.
 type idle struct {
 	Bandwidth float64 `json:"bandwidth"` // bytes a second, of one connection
 	Trip      float64 `json:"trip"`      // seconds, of one byte

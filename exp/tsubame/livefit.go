@@ -22,7 +22,7 @@ const (
 	paperEight    = 1.78
 )
 
-// reading says by how much the bandwidth is divided beside so many others.
+// reading says by how much the bandwidth is divided beside this many other users.
 type reading struct {
 	key, says string
 	divides   func(others int) float64
@@ -36,7 +36,7 @@ var readings = []reading{
 // fitted is the model with its constants.
 type fitted struct {
 	latency   float64 // seconds
-	perByte   float64 // seconds a byte, of a network that nobody else uses
+	perByte   float64 // seconds per byte, on a network without other users
 	r2        float64 // the part of the variance that it explains
 	bandwidth float64 // of the idle network
 }
@@ -85,7 +85,7 @@ func leastSquares(x, y []float64) *fitted {
 	return f
 }
 
-// times are those of all copies of a size beside so many users, of one direction.
+// times are the times of all copies of one size beside this many users, in one direction.
 func (m *liveMeasured) times(network string, users, bytes int, in bool) []float64 {
 	var list []float64
 	for _, c := range m.Copies {

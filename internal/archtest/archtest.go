@@ -278,8 +278,8 @@ var effects = []string{"os", "net", "log", "sync", "syscall", "crypto/rand"}
 // clock lists the functions of package time that read or wait for the clock.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// seeded lists what may be used of math/rand: all else draws from a source
-// that nobody handed over.
+// seeded lists what may be used of math/rand: everything else draws from a source that the caller
+// did not pass in.
 var seeded = []string{"New", "NewSource", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf"}
 
 // impure lists the effects, clocks and dice in a file.

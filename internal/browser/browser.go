@@ -207,8 +207,7 @@ func (b *Browser) Complaints() []string {
 	return list
 }
 
-// Requests lists the addresses that the browser has asked for since last asked, whoever
-// served them.
+// Requests lists the addresses that the browser has requested since the last call, from any server.
 func (b *Browser) Requests() []string {
 	b.t.Helper()
 	var entries []struct{ Message string }

@@ -37,13 +37,13 @@ type Options struct {
 	Keep     bool          // folders of episodes in which nothing was wrong
 	Patience time.Duration // how long anything may take
 	Settle   time.Duration // how long what ended may take to be gone
-	Log      io.Writer     // for progress; nil for nobody
+	Log      io.Writer     // for progress; nil discards it
 }
 
 // Result counts what happened.
 type Result struct {
 	Faults     map[Kind]int   `json:"faults"`
-	PassedOver int            `json:"passed_over"` // faults that found nobody to hurt
+	PassedOver int            `json:"passed_over"` // faults that found no victim
 	Ends       map[string]int `json:"programs"`    // how programs ended
 }
 
@@ -190,7 +190,7 @@ func (o *Options) again(episode int) string {
 		o.Seed, o.Faults, o.Share, o.Programs, o.Expect, strings.Join(kinds, ","), episode)
 }
 
-// Line is the report in one line, for those who play many campaigns.
+// Line is the report in one line, for a caller that plays many campaigns.
 func (r *Report) Line() string {
 	return fmt.Sprintf("campaign: seed=%d faults=%d (%s) passed_over=%d episodes=%d seconds=%.0f programs=%d (%s) wrong=%d violations=%d",
 		r.Seed, r.Injected, counts(r.Result.Faults), r.PassedOver, r.Episodes, r.Seconds, r.programs(), counts(r.Ends), r.Ends[string(wrong)], len(r.Violations))

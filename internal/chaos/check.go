@@ -22,7 +22,8 @@ func eventually(patience time.Duration, wrong func() []string) []string {
 	}
 }
 
-// idle waits until nobody uses the node, and all that it has is free again.
+// idle waits until no program uses the node, and everything that it has is free
+// again.
 func (e *episode) idle() error {
 	left := eventually(e.o.Patience, e.taken)
 	if len(left) > 0 {

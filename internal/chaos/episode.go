@@ -41,7 +41,7 @@ type episode struct {
 	last      map[int]int      // whose program a worker served, by its process
 	spent     map[int]bool     // workers that were killed or stopped
 	dying     int              // the last that was killed
-	armed     map[string]fault // failures by rule that nobody has met yet, by their file
+	armed     map[string]fault // failures by rule that no program has met yet, by their file
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo
 	lost      int       // devices that are, as the node says
@@ -100,7 +100,7 @@ func (e *episode) prepare() error {
 			return err
 		}
 	}
-	// Workers rename files there, whoever they are.
+	// Workers rename files there, under whatever user they run.
 	if err := os.Chmod(filepath.Join(e.rules, "now"), 0o777); err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ type planned struct {
 	fault
 	due    uint64
 	latest time.Time // then it comes although there was no progress
-	gone   time.Time // then it is passed over, if it finds nobody
+	gone   time.Time // from then on it is passed over if it finds no victim
 }
 
 // draw chooses the next fault.
@@ -255,7 +255,7 @@ func (e *episode) draw(number int) planned {
 	return planned{f, e.progress + f.gap, now.Add(stallTime), now.Add(homeTime)}
 }
 
-// tryFault performs a fault, or passes it over if it finds nobody for long.
+// tryFault performs a fault, or passes it over if it has found no victim for long.
 func (e *episode) tryFault(f *planned) (done bool, err error) {
 	err = e.inject(f.fault)
 	switch {
@@ -287,7 +287,8 @@ func (e *episode) admit() error {
 	return nil
 }
 
-// observe looks at the node: what has run, and who has met what.
+// observe reads the state of the node: which kernels have run, and which programs have met which
+// failures.
 func (e *episode) observe() {
 	if len(e.armed) > 0 {
 		e.look()
@@ -320,7 +321,7 @@ func (e *episode) observe() {
 	}
 }
 
-// look finds the processes, and remembers whom each worker serves.
+// look finds the processes, and remembers which program each worker serves.
 func (e *episode) look() {
 	e.processes = look(e.mark, e.processes)
 	for pid, w := range e.processes {
@@ -357,7 +358,7 @@ func (e *episode) allIn(s *status.Node) bool {
 // reap judges the programs that have ended, and finds those that do not.
 func (e *episode) reap() {
 	over := slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return !p.ended() })
-	e.collect() // who has ended has met what it has met
+	e.collect() // programs that have ended meet no further failures
 	e.programs = slices.DeleteFunc(e.programs, func(p *program) bool {
 		if !slices.Contains(over, p) {
 			if time.Since(p.began) > e.o.Patience {

@@ -16,13 +16,13 @@ import (
 	"muster/wire/status"
 )
 
-// errNobody says that there is nobody to hurt in this way now.
+// errNobody says that there is no victim for this kind of fault now.
 var errNobody = errors.New("there is nobody to hurt")
 
 // undo is what ends a fault that does not last.
 type undo struct {
 	what     string
-	at       uint64    // when so many kernels have run
+	at       uint64    // when this many kernels have run
 	deadline time.Time // or at this time, if nothing makes progress
 	do       func() error
 }
@@ -339,13 +339,13 @@ func (e *episode) device(f fault) string {
 	return e.spec.devices[pick(f.device, len(e.spec.devices))].name
 }
 
-// failOnce lets the next call of a kind that comes to the device fail.
+// failOnce makes the next call of a kind fail that reaches the device.
 func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
 	if _, waits := e.armed[file]; waits || endsWorkers(f.kind) && !e.canLose() {
-		return errNobody // nobody has met the one before
+		return errNobody // no program has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
 	e.armed[file] = f
@@ -357,15 +357,14 @@ var ruleWords = map[Kind]string{
 	LaunchFail: "illegal address: by rule", LaunchLost: "device lost: by rule", CopyLost: "device lost: by rule", MapFail: "out of device memory",
 }
 
-// excuses says whether a failure by rule excuses whoever meets it. A kernel's mistake,
-// and a device without memory, are errors of the program's own, even where programs
-// survive the rest.
+// excuses says whether a failure by rule excuses the program that meets it. A kernel's mistake, and
+// a device without memory, are errors of the program's own, even where programs survive the rest.
 func (e *episode) excuses(k Kind) bool {
 	return k == LaunchFail || k == MapFail || (k == LaunchLost || k == CopyLost) && e.o.Expect == Fail
 }
 
-// collect finds out who has met the failures by rule. A worker that was not seen before
-// it met one is nobody's: its excuse waits for a program that needs it.
+// collect finds out which programs have met the failures by rule. If a worker met one before it was
+// seen, its program is unknown: the excuse waits for a program that needs it.
 func (e *episode) collect() {
 	for file, f := range e.armed {
 		taken, _ := filepath.Glob(file + ".*")
@@ -396,7 +395,7 @@ func (e *episode) collect() {
 	}
 }
 
-// claim gives a program that was wrong an excuse that nobody has.
+// claim gives a program that was wrong an excuse that no other program has.
 func (e *episode) claim(p *program) (outcome, error) {
 	how, err := p.judge()
 	for i, x := range e.unclaimed {
@@ -622,7 +621,7 @@ func (e *episode) sabotageFile(fault) error {
 	return os.WriteFile(filepath.Join(e.swapDir, "left"), nil, 0o600)
 }
 
-// sabotageDescriptor has a connection that nobody ends, which the daemon has too.
+// sabotageDescriptor leaves a connection open that no process ends, and that the daemon has too.
 func (e *episode) sabotageDescriptor(fault) error {
 	conn, err := net.Dial("unix", e.node.socket)
 	if err == nil {

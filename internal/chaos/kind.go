@@ -33,8 +33,8 @@ const (
 	DiskFull     Kind = "disk-full"     // others fill the disk of the swap area, and make room again
 )
 
-// Sabotage is for tests of the checks themselves: it does what no fault may do, and
-// tells nobody.
+// Sabotage is for tests of the checks themselves: it does what no fault may do,
+// and does not report it.
 const (
 	SabotageResult     Kind = "sabotage-result"     // a bit of a result is wrong
 	SabotageKill       Kind = "sabotage-kill"       // a neighbour is killed

@@ -58,8 +58,9 @@ func NewEager(conn net.Conn) net.Conn {
 	return e
 }
 
-// WhileIdle says what the reader of a connection does where it finds nothing, if the
-// connection is eager, or TLS over one that is. Nobody may read it meanwhile.
+// WhileIdle sets what the reader of a connection does when it finds nothing, if the connection is
+// eager, or TLS over an eager one. The caller must make sure that no goroutine reads the connection
+// meanwhile.
 func WhileIdle(conn net.Conn, idle Idle) {
 	if e := below(conn); e != nil {
 		e.idle = idle
@@ -86,7 +87,7 @@ var (
 
 func init() { SetLookers(lookersFor(runtime.GOMAXPROCS(0))) }
 
-// lookersFor is how many readers may look at a time on so many cores.
+// lookersFor is how many readers may poll at the same time on this many cores.
 func lookersFor(cores int) int {
 	if cores <= 2 {
 		return 0

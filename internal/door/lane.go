@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Lane is a patient connection that can be ended at once by anybody.
+// Lane is a patient connection that any goroutine can end at once.
 type Lane struct {
 	*Patient
 	conn  net.Conn
@@ -30,8 +30,8 @@ func (l *Lane) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// HangUp ends the connection, whoever reads or writes. It does not wait, as saying
-// farewell would.
+// HangUp ends the connection, even while other goroutines read or write. It
+// does not wait, as a proper close of TLS would.
 func (l *Lane) HangUp() {
 	if over, ok := l.conn.(interface{ NetConn() net.Conn }); ok {
 		_ = over.NetConn().Close()

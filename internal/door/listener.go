@@ -159,7 +159,7 @@ func (l *Listener) note(trouble error) {
 // soon is how long after trouble was noticed no other is.
 const soon = 10 * time.Second
 
-// tell lets somebody notice that trouble begins or ends. Only Accept calls it.
+// tell calls Notice when trouble begins or ends. Only Accept calls it.
 func (l *Listener) tell(trouble error) {
 	now := l.now()
 	if trouble != nil {
@@ -173,8 +173,9 @@ func (l *Listener) tell(trouble error) {
 	}
 }
 
-// last accepts a connection with the descriptor that was kept; nil if there is
-// none, or somebody else was faster.
+// last accepts a connection with the descriptor that was kept. It returns nil
+// if none was kept, or if the connection or the freed descriptor was gone
+// before it could accept.
 func (l *Listener) last(err error) net.Conn {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || !l.pending() {
 		return nil

@@ -34,8 +34,8 @@ type Places struct {
 	closed bool
 }
 
-// user is who has places. Those that may be closed are in one of the lists, the
-// oldest first.
+// user is a user with places. The connections that may be closed are in one of
+// the lists, the oldest first.
 type user struct {
 	name            string
 	taken           int
@@ -87,7 +87,8 @@ func (p *Places) Take(name string, reserve bool, hangUp func()) (*Place, error) 
 	return place, nil
 }
 
-// makeRoom takes a place from somebody if there is no free one, and returns it.
+// makeRoom closes a connection to free its place if none is free for the user,
+// and returns that place.
 func (p *Places) makeRoom(name string, reserve bool) (*Place, error) {
 	if p.closed {
 		return nil, ErrClosed

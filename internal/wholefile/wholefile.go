@@ -33,7 +33,7 @@ const pipeWait = 10 * time.Second
 func (l Limit) ReadFile(path string) ([]byte, error) { return l.readFile(path, pipeWait) }
 
 func (l Limit) readFile(path string, wait time.Duration) ([]byte, error) {
-	// Opening a pipe without O_NONBLOCK waits for somebody to write to it.
+	// Opening a pipe without O_NONBLOCK waits for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

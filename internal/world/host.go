@@ -28,7 +28,7 @@ type host struct {
 	dead     bool // the machine is off
 	conn     *conn
 	cutUntil time.Duration
-	books    []agentcore.Effect // what the daemon is about to be told of grants
+	books    []agentcore.Effect // the grants that the daemon has not been told of yet
 
 	// The spool, which outlives the agent.
 	tasks   map[agent.Task]*spooled

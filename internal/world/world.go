@@ -58,7 +58,7 @@ type World struct {
 	hosts   []*host
 	users   []string
 	jobs    map[uint64]*submitted // that were acknowledged
-	keys    map[string]uint64     // what became of submissions
+	keys    map[string]uint64     // by key of a submission: the job that came of it
 	began   map[string]int        // how often each task's processes were begun
 	ran     map[string]int        // how often they ran to their end
 	result  Result

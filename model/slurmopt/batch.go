@@ -36,7 +36,7 @@ type Batch struct {
 	// Nice lowers the priority where it is above 0.
 	Nice int64
 	// Requeue lets the job wait again after its node failed. Otherwise than with sbatch
-	// it must be said: a node that nobody can reach may still run the job to its end.
+	// it must be said: a node that the head cannot reach may still run the job to its end.
 	Requeue              bool
 	Comment, Reservation string
 	// Signal is nil where no signal is asked for before the time limit.

@@ -205,9 +205,9 @@ func (m *Moment) parseDate(s string) bool {
 	return m.Month >= 1 && m.Month <= 12 && day.Day() == m.Day && int(day.Month()) == m.Month
 }
 
-// Time is the moment for somebody whose clock says now, in the zone of now. A time of
-// day that has passed is tomorrow's, and a day without a year that has passed is the
-// next year's.
+// Time is the moment for a user whose clock says now, in the zone of now. A
+// time of day that has passed is tomorrow's, and a day without a year that has
+// passed is the next year's.
 func (m *Moment) Time(now time.Time) time.Time {
 	if !m.Set {
 		return time.Time{}

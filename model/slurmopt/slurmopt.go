@@ -36,7 +36,7 @@ type Options struct {
 	Name, Partition, Account, QOS string
 	// Time is the wall time in whole minutes, as Slurm keeps it; 0 is none.
 	Time time.Duration
-	// Unlimited says that no limit was asked for in so many words.
+	// Unlimited says that the user explicitly asked for no limit.
 	Unlimited bool
 	Priority  int64
 	// Exclude are nodes that must not be used. A request has no place for them:

@@ -9,44 +9,44 @@ import (
 	"muster/policy/winner"
 )
 
-// auction is the policy. An auction is held at an instant; see Step for when.
+// auction is the policy. Step says when it holds an auction.
 type auction struct {
 	window, perJob int
-	most           int // bids in all
+	most           int // bids of all jobs at most
 	interval       time.Duration
 	slurm, cut     bool
 	classes, avoid [3]bool
 	ipsched        bool
 	limits         winner.Limits
-	perBid         int64 // iterations for each bid at most
+	perBid         int64 // the solver's iterations for each bid at most
 	solver         winner.Solver
 
 	market market
-	would  table   // what would be free if the Slurm bids so far had won
+	would  table   // what would be free if the Slurm bids made so far had won
 	needs  []*need // by shape
-	// generation is that of the cluster that the needs are for.
+	// generation is the view's generation for which needs was computed.
 	generation uint64
 	alloc      model.Allocation
 
 	// pending says that something happened since the last auction.
 	pending bool
-	newest  policy.JobID  // of all that have come so far
-	next    time.Duration // the next auction is not before this
+	newest  policy.JobID  // the latest job that has arrived
+	next    time.Duration // the time before which no auction is held
 	held    []*round      // the auctions of the latest step
 }
 
-// round is one auction, and all that is to be told about it.
+// round is one auction, with everything that Explain and Why need.
 type round struct {
 	jobs   []bidder
 	sets   []Nodeset
 	bids   []bid
-	whole  int64 // what a preference of 1 is, in units of bid.preference
+	whole  int64 // a preference of 1, in units of bid.preference
 	answer *winner.Answer
-	note   string       // what was wrong with the solver
-	capped int          // jobs that could not bid any more
-	newest policy.JobID // of those who had come
-	last   policy.Place // of the window in the queue
-	alone  policy.JobID
+	note   string       // what was wrong with the solver, or ""
+	capped int          // the number of jobs that could not bid because of the limit on all bids
+	newest policy.JobID // the latest job that had arrived
+	last   policy.Place // the place in the queue of the window's last job
+	alone  policy.JobID // the job that startAlone started, or -1
 	starts int
 }
 
@@ -54,10 +54,10 @@ type round struct {
 type bidder struct {
 	id         policy.JobID
 	priority   int64
-	first, end int // its bids
+	first, end int // its bids are bids[first:end]
 	capped     bool
-	// failed: its bid won, but what it asked for was not free after all. It can
-	// happen where the bids do not tell all, as with memory.
+	// failed: its bid won, but what it asked for was not free after all. That
+	// can happen because bids do not cover everything, for instance memory.
 	failed bool
 }
 
@@ -70,8 +70,9 @@ func (p *auction) Traits() policy.Traits {
 	return policy.Traits{Order: policy.ByPriority, Ends: true, Alternatives: true}
 }
 
-// Step holds an auction if it is time for one and anything has happened since the
-// last: what arrived, left or was started.
+// Step holds an auction if the interval since the last one has passed and
+// something has happened since: jobs arrived, left or were started. Without an
+// interval it holds one auction after the other until one starts nothing.
 func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 	if p.generation != v.Generation() {
 		p.generation, p.needs = v.Generation(), nil // they name nodes
@@ -99,15 +100,16 @@ func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 			break
 		}
 	}
-	// Those who could not bid may do so when others have started; those who lost
-	// may find other nodes.
+	// After these starts, jobs that could not bid may be able to, and jobs that
+	// lost may find other nodes: hold another auction after the interval.
 	if p.pending = len(plan.Starts) > 0 && p.interval > 0; p.pending {
 		plan.Wake = p.next
 	}
 }
 
-// wouldBeTheSame says that another auction now would end as the latest did, which
-// started nobody: all that happened is that jobs came who may not bid.
+// wouldBeTheSame says that an auction now would have the same result as the
+// latest, which started no job: the window was full, and only jobs behind it
+// have arrived.
 func (p *auction) wouldBeTheSame(v *policy.View) bool {
 	if p.pending || v.Freed() || v.Reordered() || len(v.Left()) > 0 || len(p.held) == 0 {
 		return false
@@ -125,7 +127,7 @@ func (p *auction) wouldBeTheSame(v *policy.View) bool {
 	return true
 }
 
-// hold is one auction.
+// hold holds one auction: invite, bid, evaluate, solve, start.
 func (p *auction) hold(v *policy.View, plan *policy.Plan) *round {
 	r := &round{alone: -1, newest: p.newest}
 	p.market.open(v)
@@ -146,15 +148,15 @@ func (p *auction) hold(v *policy.View, plan *policy.Plan) *round {
 	return r
 }
 
-// invite lists the jobs of the window. Where all have the same priority, or where
-// ranks order the queue, a job's place in the window is its priority.
+// invite lists the jobs of the window. If all have the same priority, or if
+// ranks order the queue, a job's place in the window serves as its priority.
 func (p *auction) invite(v *policy.View, r *round) {
 	for queue := v.Queue(); len(r.jobs) < p.window; {
 		id, _, ok := queue.Next()
 		if !ok {
 			break
 		}
-		if v.Held(id) == nil { // not started by this very step
+		if v.Held(id) == nil { // this step has not started it
 			r.jobs = append(r.jobs, bidder{id: id, priority: v.Job(id).Priority})
 			r.last = queue.Place()
 		}
@@ -170,7 +172,8 @@ func (p *auction) invite(v *policy.View, r *round) {
 	}
 }
 
-// bidAll makes the bids of all jobs, until there are enough.
+// bidAll makes the bids of all jobs, in the order of the queue, until the limit
+// is reached.
 func (p *auction) bidAll(v *policy.View, r *round) {
 	for i := range r.jobs {
 		j := &r.jobs[i]
@@ -190,7 +193,7 @@ func (p *auction) bidAll(v *policy.View, r *round) {
 	}
 }
 
-// needOf is what a shape asks for; worked out once.
+// needOf is what a shape asks for. It is computed once.
 func (p *auction) needOf(sh *policy.Shape, c *model.Cluster) *need {
 	for sh.ID() >= len(p.needs) {
 		p.needs = append(p.needs, nil)
@@ -223,8 +226,8 @@ func (p *auction) bidFor(v *policy.View, b bid, sh *policy.Shape) {
 			p.bidByClass(b, nd, left, slurm)
 		}
 	}
-	// One placement for what the classes do not cover: special requests, and
-	// cores whose memory is scarce.
+	// Bid with one placement for what the classes do not cover: special
+	// requests, and spread cores on nodes with little memory.
 	if len(m.bids) == first && left() > 0 && (nd.odd || nd.spread() && nd.perCore > 0) {
 		if a := v.Place(sh, policy.Sharing); a != nil && p.mayUse(nd, a) {
 			b.class = Placed
@@ -246,7 +249,8 @@ func (p *auction) bidByClass(b bid, nd *need, left func() int, slurm []int32) {
 	}
 }
 
-// mayUse says whether a placement is one block where it must be.
+// mayUse says whether a placement is allowed: it must be one block if the job
+// or the setting of classes demands that.
 func (p *auction) mayUse(nd *need, a *model.Allocation) bool {
 	if p.classes[Joined] && !nd.contiguous {
 		return true
@@ -268,8 +272,9 @@ func (p *auction) start(v *policy.View, plan *policy.Plan, r *round) {
 			r.starts++
 			continue
 		}
-		// The bids do not tell all: of memory, of shares and of remote devices a job
-		// with a larger priority may have taken what this one counted on.
+		// Bids do not cover memory, shares and remote devices: a job with a
+		// larger priority may have taken what this one counted on. Try any
+		// other place.
 		if a = v.Place(sh, policy.Sharing); a != nil && p.mayUse(nd, a) && plan.StartAs(j.id, b.request, a, won) {
 			r.starts++
 			continue
@@ -278,7 +283,7 @@ func (p *auction) start(v *policy.View, plan *policy.Plan, r *round) {
 	}
 }
 
-// allocation is what a bid that won asks for; nil if others have taken it.
+// allocation is what a winning bid asks for; nil if it is no longer free.
 func (p *auction) allocation(v *policy.View, nd *need, b *bid, w *winner.Win) *model.Allocation {
 	if nd.odd || b.exact != nil && nd.perCore > 0 {
 		return b.exact
@@ -299,7 +304,7 @@ func (p *auction) allocation(v *policy.View, nd *need, b *bid, w *winner.Win) *m
 	return &p.alloc
 }
 
-// lowest is the k lowest devices of a set, or all where there are fewer.
+// lowest is the k lowest devices of a set, or all if there are fewer.
 func lowest(set uint64, k int32) uint64 {
 	rest := set
 	for ; k > 0 && rest != 0; k-- {
@@ -308,9 +313,9 @@ func lowest(set uint64, k int32) uint64 {
 	return set &^ rest
 }
 
-// startAlone keeps the policy from waiting for nothing: where nothing runs and
-// no bid won, the first job that fits is started. It can happen where
-// classes are left out.
+// startAlone keeps the policy from waiting for ever: if nothing runs and no bid
+// won, it starts the first job that fits. That can happen if classes of bids
+// are left out.
 func (p *auction) startAlone(v *policy.View, plan *policy.Plan, r *round) {
 	ends := v.Ends()
 	if _, _, some := ends.Next(); some {

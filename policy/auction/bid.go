@@ -14,16 +14,17 @@ type bid struct {
 	request int   // 0 is the main one
 	class   Class
 	nodes   []int32 // ascending
-	count   int32   // of the nodes are wanted: all of them, but for AnyOfThem
-	sets    int32   // nodesets that its nodes come from; blocks of Placed bids
-	perNode int32   // cores of each node; 0 where total are spread
+	count   int32   // how many of the nodes are wanted: all, except for AnyOfThem
+	sets    int32   // the number of nodesets that its nodes come from; of blocks for Placed bids
+	perNode int32   // cores on each node; 0 if total is spread
 	total   int32   // cores in all
-	gpus    int32   // whole local devices of each node
+	gpus    int32   // whole local devices on each node
 	// preference is eq. 12 in units of preferences.whole.
 	preference int64
 	value      int64
 	won        bool
-	// exact is the placement itself, where nodes and numbers do not say all.
+	// exact is the placement itself, for bids that nodes and numbers do not
+	// describe fully.
 	exact *model.Allocation
 }
 
@@ -37,7 +38,7 @@ type need struct {
 	gpuType    int   // -1 for any
 	allowed    []bool
 	contiguous bool
-	// odd requests are not covered by the classes: they bid with one placement.
+	// odd: the classes do not cover the request; it bids with one placement.
 	odd bool
 }
 
@@ -70,7 +71,7 @@ func needOf(sh *policy.Shape, c *model.Cluster) *need {
 
 func (nd *need) spread() bool { return nd.nodes == 0 }
 
-// market is what is free, cut into nodesets, and who bids for it.
+// market is what is free, divided into nodesets, and the bids for it.
 type market struct {
 	cluster *model.Cluster
 	cores   []int32
@@ -82,23 +83,23 @@ type market struct {
 	begins []int // the sets of g GPUs are sets[begins[g]:begins[g+1]]
 	prefer preferences
 
-	// contested counts the bids on each node so far.
+	// contested is the number of bids so far, by node.
 	contested []int32
 	bids      []bid
 
-	// Of the request at hand: the nodes that suit it, out of all nodesets with
-	// its number of GPUs, in order.
+	// For the current request: the suitable nodes of all nodesets with its
+	// number of GPUs, in node order.
 	list  []int32
-	sum   []int64 // sum[i]: free cores of list[:i]
-	rival []int64 // rival[i]: bids on list[:i]
+	sum   []int64 // sum[i]: the free cores of list[:i]
+	rival []int64 // rival[i]: the number of bids on list[:i]
 	runs  []run
-	ord   []int32 // of the nodeset of list[i], among those with a suitable node
+	ord   []int32 // by index in list: the index in runs
 
 	found []window
-	arena []int32
+	arena []int32 // memory for the nodes of bids
 }
 
-// run is what one nodeset has in the list: list[from:to].
+// run is the suitable nodes of one nodeset: list[from:to].
 type run struct {
 	set      *Nodeset
 	from, to int
@@ -111,7 +112,7 @@ type window struct {
 	preference int64
 }
 
-// open reads what is free.
+// open reads what is free in the view, and starts without bids.
 func (m *market) open(v *policy.View) {
 	m.renew()
 	m.cluster = v.Cluster()
@@ -131,8 +132,8 @@ func (m *market) open(v *policy.View) {
 	m.prefer = preferencesOf(n, len(m.sets))
 }
 
-// renew forgets the bids and the nodesets without touching them: an account of
-// the last auction may still look at them.
+// renew allocates new memory for bids and nodesets instead of reusing the old:
+// Explain may still read those of the last auction.
 func (m *market) renew() {
 	m.sets, m.bids = make([]Nodeset, 0, len(m.sets)), make([]bid, 0, len(m.bids))
 	m.arena = make([]int32, 0, len(m.arena))
@@ -140,7 +141,7 @@ func (m *market) renew() {
 
 func resized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
-// suits says whether a node can be one of those of a bid.
+// suits says whether a bid may use a node.
 func (m *market) suits(nd *need, n int32) bool {
 	if nd.allowed != nil && !nd.allowed[n] {
 		return false
@@ -149,7 +150,8 @@ func (m *market) suits(nd *need, n int32) bool {
 		return false
 	}
 	if nd.spread() {
-		// Whatever part of its cores the node gives, its memory must do.
+		// The solver may take any number of the node's cores, so the memory
+		// must suffice for all of them.
 		return m.memory[n] >= nd.memory && (nd.perCore == 0 || (m.memory[n]-nd.memory)/nd.perCore >= int64(m.cores[n]))
 	}
 	return m.cores[n] >= nd.cores && m.memory[n] >= nd.memory
@@ -188,7 +190,7 @@ func (m *market) gather(nd *need) {
 	}
 }
 
-// recount works out how contested the nodes of the list are now.
+// recount updates rival to the current numbers of bids.
 func (m *market) recount() {
 	m.rival = append(m.rival[:0], 0)
 	for _, n := range m.list {
@@ -201,8 +203,9 @@ func (m *market) oneBlock(from, to int) bool {
 	return int(m.list[to-1]-m.list[from]) == to-1-from
 }
 
-// until is the end of the shortest window that begins at from and does; 0 if
-// there is none. It is not before to.
+// until is the end of the shortest window of list that begins at from and
+// suffices; 0 if there is none. For spread cores the search starts at to, the
+// result for an earlier from.
 func (m *market) until(nd *need, from, to int) int {
 	if !nd.spread() {
 		if to = from + int(nd.nodes); to > len(m.list) {
@@ -218,8 +221,8 @@ func (m *market) until(nd *need, from, to int) int {
 	return 0
 }
 
-// since is the beginning of the shortest window that ends at to and does; -1
-// if there is none from least on.
+// since is the beginning of the shortest window of list that ends at to and
+// suffices; -1 if it would begin before least.
 func (m *market) since(nd *need, least, to int) int {
 	from := to - int(nd.nodes)
 	if nd.spread() {
@@ -232,7 +235,7 @@ func (m *market) since(nd *need, least, to int) int {
 	return from
 }
 
-// enough says whether a nodeset has what a job asks for, one block or not.
+// enough says whether a nodeset has what a job asks for, in one block or not.
 func (m *market) enough(nd *need, r run) bool {
 	if nd.spread() {
 		return m.sum[r.to]-m.sum[r.from] >= int64(nd.cores)
@@ -246,7 +249,7 @@ func (m *market) add(nd *need, c Class, from, to int) {
 }
 
 // aligned finds the bids of class A: at the beginning and at the end of each
-// nodeset, on as few nodes as will do.
+// nodeset, on the fewest nodes that suffice.
 func (m *market) aligned(nd *need) {
 	m.found = m.found[:0]
 	for _, r := range m.runs {
@@ -288,7 +291,7 @@ func (m *market) inside(nd *need) {
 	}
 }
 
-// joined finds the bids of class C: what is not one block.
+// joined finds the bids of class C: those that are not one block.
 func (m *market) joined(nd *need) {
 	m.found = m.found[:0]
 	if nd.spread() {
@@ -306,14 +309,14 @@ func (m *market) joined(nd *need) {
 	}
 }
 
-// joinedCores joins nodesets for jobs that ask for cores only. Of the nodesets
-// that follow each other it takes as few nodes as will do, from the beginning of
-// the first or from the end of the last; and all their nodes, so that the job can
-// take a little of each.
+// joinedCores joins nodesets for jobs that ask for cores only. From consecutive
+// nodesets it takes the fewest nodes that suffice, from the beginning of the
+// first or from the end of the last; and also all their nodes, so that the job
+// can take a few cores of each.
 func (m *market) joinedCores(nd *need) {
 	upTo, last := 0, 0
 	for i, r := range m.runs {
-		if i == 0 || upTo > 0 { // less and less is left
+		if i == 0 || upTo > 0 { // once nothing suffices from one nodeset on, nothing does from a later one
 			upTo = m.until(nd, r.from, upTo)
 		}
 		if upTo > 0 && !m.oneBlock(r.from, upTo) {
@@ -325,7 +328,7 @@ func (m *market) joinedCores(nd *need) {
 				m.add(nd, Joined, from, r.to)
 			}
 		}
-		// The fewest nodesets that have enough cores, at least two.
+		// The fewest consecutive nodesets with enough cores, at least two.
 		for last = max(last, i+1); last < len(m.runs) && m.sum[m.runs[last].to]-m.sum[r.from] < int64(nd.cores); last++ {
 		}
 		if upTo == 0 || last == len(m.runs) {
@@ -338,10 +341,10 @@ func (m *market) joinedCores(nd *need) {
 	}
 }
 
-// take makes bids of what was found, at most so many: the most preferred first,
-// and among these the least contested where avoid is set, then in the order in
-// which they were found. Those of class A are in that order alone, if they need
-// avoid nobody. A bid for the nodes in not was made before.
+// take makes bids of the windows found, at most most: the most preferred first,
+// among equals the least contested if avoid is set, then in the order found.
+// Without avoid, those of class A are taken in the order found. It skips the
+// nodes in not, for which a bid was made before.
 func (m *market) take(from bid, nd *need, most int, avoid bool, not []int32) {
 	for most > 0 && len(m.found) > 0 {
 		at := 0
@@ -376,14 +379,15 @@ func (m *market) better(i, j int, avoid bool) bool {
 	return avoid && m.rival[a.to]-m.rival[a.from] < m.rival[b.to]-m.rival[b.from]
 }
 
-// keep copies nodes to where they stay until the market opens again.
+// keep copies nodes into the arena, where they stay until the market opens
+// again.
 func (m *market) keep(nodes []int32) []int32 {
 	at := len(m.arena)
 	m.arena = append(m.arena, nodes...)
 	return m.arena[at:len(m.arena):len(m.arena)]
 }
 
-// put enters a bid of a request that is covered by the classes.
+// put enters a bid of a request that the classes cover.
 func (m *market) put(b bid, nd *need) {
 	if b.count == 0 {
 		b.count = int32(len(b.nodes))
@@ -404,9 +408,9 @@ func (m *market) enter(b bid) {
 	}
 }
 
-// any bids for so many of all nodes that suit: the form of IPSCHED. Where cores
-// are spread it bids for the fewest nodes that have them, for twice as many,
-// and so on up to all.
+// any bids for any of the suitable nodes: the form of IPSCHED. For spread cores
+// it bids for the fewest nodes that have enough, for twice as many, and so on
+// up to all.
 func (m *market) any(b bid, nd *need, most int) {
 	b.class = AnyOfThem
 	count, all := nd.nodes, int32(len(m.list))
@@ -427,8 +431,8 @@ func (m *market) any(b bid, nd *need, most int) {
 	}
 }
 
-// fewest is the smallest number of nodes of the list with enough cores; 0 if
-// all have too few.
+// fewest is the smallest number of nodes of the list that have enough cores; 0
+// if all together have too few.
 func (m *market) fewest(nd *need) int32 {
 	sizes := make([]int32, len(m.list))
 	for i, n := range m.list {
@@ -456,7 +460,7 @@ func (m *market) placed(b bid, nd *need, a *model.Allocation) {
 		if total += p.Cores; i == 0 || p.Cores == least {
 			least = p.Cores
 		} else {
-			least = 0 // not the same on all
+			least = 0 // parts differ
 		}
 		nodes = append(nodes, p.Node)
 	}

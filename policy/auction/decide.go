@@ -9,9 +9,9 @@ import (
 	"muster/policy/winner"
 )
 
-// evaluate gives the bids their values. Of several requests of a job the one
-// that is over soonest keeps its preferences; those of a request that takes
-// twice as long are worth half.
+// evaluate gives the bids their values. If a job has several requests, the
+// preferences of the one with the shortest estimate stay as they are; those of
+// a request that takes twice as long are halved.
 func (p *auction) evaluate(v *policy.View, r *round) {
 	for i := range r.bids {
 		if b := &r.bids[i]; v.Requests(r.jobs[b.job].id) > 1 {
@@ -32,8 +32,8 @@ func (p *auction) evaluate(v *policy.View, r *round) {
 	}
 }
 
-// estimates are that of a job's shortest request that can be granted at all, and
-// that of one of its requests; at least one instant.
+// estimates is the estimate of a job's shortest request that can be granted at
+// all, and the estimate of the given request; both are at least 1.
 func estimates(v *policy.View, id policy.JobID, request int) (shortest, own time.Duration) {
 	job := v.Job(id)
 	own = max(1, job.As(request).Estimate())
@@ -46,7 +46,9 @@ func estimates(v *policy.View, id policy.JobID, request int) (shortest, own time
 	return shortest, own
 }
 
-// solve asks the solver who wins. Whatever the solver does, there is an answer.
+// solve asks the solver for the winners. If the solver fails, Greedy answers,
+// so that there always is an answer. With the setting cut, an answer that is
+// not proven lowers the limit on bids for later auctions.
 func (p *auction) solve(r *round) {
 	m := &p.market
 	problem := &winner.Problem{Cores: m.cores, GPUs: m.gpus, Jobs: len(r.jobs), Bids: make([]winner.Bid, len(r.bids))}
@@ -72,7 +74,8 @@ func (p *auction) solve(r *round) {
 	}
 }
 
-// ask returns the solver's answer if it is one, or what was wrong with it.
+// ask returns the solver's answer if it is valid, or else what was wrong. It
+// also catches a panic of the solver.
 func ask(solver winner.Solver, problem *winner.Problem, limits winner.Limits) (a *winner.Answer, wrong string) {
 	defer func() {
 		if e := recover(); e != nil {

@@ -58,7 +58,7 @@ func (p *auction) noBid(v *policy.View, id policy.JobID) string {
 	return strings.Join(why, "; or ")
 }
 
-// lost names those who hold nodes of the job's best bid.
+// lost says which winners took nodes of the job's best bid.
 func (p *auction) lost(v *policy.View, r *round, j *bidder) string {
 	best := &r.bids[j.first]
 	for i := j.first; i < j.end; i++ {
@@ -113,7 +113,7 @@ func (p *auction) names(v *policy.View, nodes []int32) string {
 	return model.CompressNodes(names)
 }
 
-// Explain tells of nodesets, bids and winners of the latest step.
+// Explain describes the nodesets, bids and winners of the latest step.
 func (p *auction) Explain(v *policy.View) *policy.Explanation {
 	e := &policy.Explanation{}
 	for k, r := range p.held {

@@ -1,23 +1,24 @@
 package auction
 
-// Nodeset is a longest run of neighbouring nodes that all have a free core and
-// at least so many free GPUs: the 4-tuple of the paper.
+// Nodeset is a maximal run of neighbouring nodes that all have a free core and
+// at least GPUs free GPUs: the 4-tuple of the paper.
 type Nodeset struct {
 	First, Last int32
 	Cores       int64 // free on all its nodes together
 	GPUs        int32 // free on each of its nodes, at least
 }
 
-// Nodesets are the nodesets of each number of GPUs, from 0 to the most that are
-// free on any node; those of one number in node order. cores and gpus are what is
-// free of each node.
+// Nodesets lists the nodesets for each number of GPUs, from 0 to the largest
+// number free on any node, in node order for each number. cores and gpus are
+// what is free on each node.
 func Nodesets(cores, gpus []int32) []Nodeset {
 	sets, _ := appendNodesets(nil, nil, cores, gpus)
 	return sets
 }
 
-// appendNodesets also returns where the sets of each number of GPUs begin, and
-// where the last of them end.
+// appendNodesets is Nodesets with reused memory. It also returns the index at
+// which the sets of each number of GPUs begin, and as the last entry the number
+// of sets.
 func appendNodesets(sets []Nodeset, begins []int, cores, gpus []int32) ([]Nodeset, []int) {
 	most := int32(0)
 	for n, g := range gpus {

@@ -88,8 +88,8 @@ func New(s model.Settings, solver winner.Solver) (policy.Policy, error) {
 	return p, err
 }
 
-// iterationsPerBid keeps auctions of a few bids short that have no quick proof:
-// more looking would find nothing new there.
+// iterationsPerBid keeps auctions of few bids short if no proof is found
+// quickly: a longer search would find nothing new there.
 const iterationsPerBid = 1000
 
 func classesOf(name, text string, err error) (set [3]bool, _ error) {

@@ -15,7 +15,7 @@ type table struct {
 	gpus     []uint64
 	touched  []bool
 	shared   map[device]int64 // memory of devices that went into shares
-	alloc    model.Allocation // of the job that is bidding
+	alloc    model.Allocation // what the job that is bidding would take
 	kept     bool
 }
 
@@ -23,7 +23,7 @@ type device struct{ node, device int32 }
 
 var _ consres.FreeView = (*table)(nil)
 
-// copy starts with what is free.
+// copy makes it what is free in the view.
 func (t *table) copy(v *policy.View) {
 	t.view = v
 	n := len(v.Cluster().Nodes)
@@ -36,13 +36,13 @@ func (t *table) copy(v *policy.View) {
 	t.shared, t.kept = nil, false
 }
 
-// choose finds what Slurm would take.
+// choose finds the nodes that Slurm would take.
 func (t *table) choose(sh *policy.Shape, out *model.Allocation) bool {
 	return t.selector.Select(t, sh, out)
 }
 
-// keep remembers what a job would take. Of several requests the first that found
-// nodes counts: a job runs once.
+// keep remembers what a job would take. Of several requests the first that
+// found nodes counts, as a job runs once.
 func (t *table) keep(a *model.Allocation) {
 	if !t.kept {
 		t.kept = true
@@ -50,7 +50,7 @@ func (t *table) keep(a *model.Allocation) {
 	}
 }
 
-// settle takes what was kept for the job that is through.
+// settle takes what the last job would take, after all its bids were made.
 func (t *table) settle() {
 	if !t.kept {
 		return
@@ -84,11 +84,12 @@ func (t *table) FreeGPUs(n int32) uint64  { return t.gpus[n] }
 func (t *table) FreeShare(n, d int32) int64 {
 	taken, some := t.shared[device{n, d}]
 	if !some && t.view.FreeGPUs(n)>>d&1 != t.gpus[n]>>d&1 {
-		return 0 // taken whole
+		return 0 // a Slurm bid takes the whole device
 	}
 	return t.view.FreeShare(n, d) - taken
 }
 
-// Closed: a job that takes a node to itself leaves no cores there, and touches it.
+// Closed also holds for a node on which a Slurm bid has left no core: an
+// exclusive job does that.
 func (t *table) Closed(n int32) bool    { return t.view.Closed(n) || t.cores[n] == 0 && t.touched[n] }
 func (t *table) Untouched(n int32) bool { return t.view.Untouched(n) && !t.touched[n] }

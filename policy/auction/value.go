@@ -17,15 +17,15 @@ const (
 	Joined                 // C: several blocks, from nodesets that follow each other
 	Slurm                  // the nodes that Slurm's own selection would take
 	Placed                 // a first fit, for requests that the classes do not cover
-	AnyOfThem              // so many of all nodes that suit: IPSCHED
+	AnyOfThem              // any count of all suitable nodes: IPSCHED
 )
 
 func (c Class) String() string {
 	return [...]string{"A", "B", "C", "slurm", "place", "any"}[c]
 }
 
-// weights are the constants of Table 3, in quarters: of the class itself, of the
-// nodes, and of the nodesets.
+// weights are the constants of Table 3 of the paper, in quarters: of the class,
+// of the nodes, and of the nodesets.
 type weights struct{ class, nodes, sets int64 }
 
 // tableThree has a row for jobs that ask for cores only (type 1), and one for
@@ -35,9 +35,9 @@ var tableThree = [2][3]weights{
 	{{0, 0, 0}, {2, 0, 0}, {2, 0, 2}},
 }
 
-// preferences works out eq. 12 in whole numbers: a preference of 1 is whole.
+// preferences computes eq. 12 in integers, in units of 1/whole.
 type preferences struct {
-	nodes, sets int64 // of the cluster, and all its nodesets; each plus one
+	nodes, sets int64 // the number of nodes, and of nodesets, each plus 1
 	whole       int64
 }
 
@@ -47,7 +47,8 @@ func preferencesOf(nodes, sets int) preferences {
 	return p
 }
 
-// of is the preference of a bid on so many nodes out of so many nodesets, above 0.
+// of is the preference of a bid on this number of nodes from this number of
+// nodesets. It is above 0.
 func (p *preferences) of(c Class, spread bool, nodes, sets int) int64 {
 	row := 1
 	if spread {
@@ -58,7 +59,7 @@ func (p *preferences) of(c Class, spread bool, nodes, sets int) int64 {
 	case Aligned, Inside, Joined:
 		w = tableThree[row][c]
 	case Placed:
-		// Worth what a bid of the paper on the same nodes would be.
+		// As much as a bid of the paper on the same nodes.
 		w = tableThree[row][Inside]
 		if sets > 1 {
 			w = tableThree[row][Joined]
@@ -71,22 +72,25 @@ func (p *preferences) of(c Class, spread bool, nodes, sets int) int64 {
 	return p.whole - w.class*p.nodes*p.sets - w.nodes*int64(nodes)*p.sets - w.sets*int64(sets)*p.nodes
 }
 
-// mostValue bounds the sum of all values that can win together: the solver's limit.
+// mostValue is the solver's limit for the sum of all values that can win
+// together.
 const mostValue = float64(winner.MaxTotal)
 
-// scale turns priorities and preferences into whole values, so that no sum of
-// preferences ever outweighs a difference of priorities.
+// scale turns priorities and preferences into integer values such that no sum
+// of preferences outweighs a difference of priorities.
 type scale struct {
-	factor int64 // of a priority
-	whole  int64 // what a preference of 1 is worth
-	from   int64 // what it was before
-	shift  uint  // bits that were dropped of priorities that are too large
-	base   uint64
+	factor int64  // the value of one unit of priority
+	whole  int64  // the value of a preference of 1
+	from   int64  // the unit in which preferences are given
+	shift  uint   // the number of low bits dropped from priorities that are too large
+	base   uint64 // subtracted from priorities, so that all count at least 1
 }
 
-// scaleFor finds the scale for so many jobs; priorities are in the order of the
-// queue, largest first, and whole is a preference of 1. It always ends: where
-// nothing is left to drop, every bid is worth 1.
+// scaleFor finds the scale for these jobs. priorities is in the order of the
+// queue, largest first; whole is a preference of 1. While the values are too
+// large for the solver, it makes preferences coarser, but not below fineEnough;
+// then it drops bits of priorities; then it makes preferences coarser again. It
+// always ends: in the extreme every bid is worth 1.
 func scaleFor(priorities []int64, whole int64) scale {
 	n := int64(len(priorities))
 	least := priorities[n-1]
@@ -101,32 +105,32 @@ func scaleFor(priorities []int64, whole int64) scale {
 		}
 		s.factor = n*s.whole + 1
 		switch {
-		case (sum+1)*float64(s.factor) < mostValue: // n preferences are less than one factor
+		case (sum+1)*float64(s.factor) < mostValue: // the +1 covers the preferences, whose sum is below one factor
 			return s
 		case s.whole > fineEnough:
 			s.whole = max(fineEnough, s.whole/8)
 		case sum > float64(n)*float64(s.whole):
 			s.shift++
-		default: // with priorities coarser than preferences, the latter give way
+		default: // priorities are coarser than preferences: make these coarser
 			s.whole /= 2
 		}
 	}
 }
 
-// fineEnough is how fine preferences remain for as long as priorities have bits
-// to drop.
+// fineEnough is the resolution that preferences keep as long as priorities have
+// bits to drop.
 const fineEnough = 1000
 
 // weight is what a priority counts: at least 1.
 func (s *scale) weight(priority int64) uint64 {
 	above := uint64(priority) - s.base
 	if above == 0 {
-		above = math.MaxUint64 // as far apart as two numbers can be
+		above = math.MaxUint64 // it wrapped around: the difference is 1<<64
 	}
 	return max(1, above>>s.shift)
 }
 
-// value is that of a bid with this preference.
+// value is the value of a bid with this preference.
 func (s *scale) value(priority, preference int64) int64 {
 	f := preference
 	if s.whole != s.from {

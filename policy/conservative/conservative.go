@@ -1,5 +1,5 @@
-// Package conservative is conservative backfilling: every waiting job (of the
-// first so many) holds a reservation, and nothing that starts delays any of them.
+// Package conservative is conservative backfilling: each of the first depth
+// waiting jobs holds a reservation, and no start delays any of them.
 package conservative
 
 import (
@@ -97,8 +97,8 @@ func (p *conservative) drop(id policy.JobID) {
 	}
 }
 
-// dropLapsed gives up reservations whose time has passed: somebody outlived
-// an estimate.
+// dropLapsed gives up reservations whose time has passed, because a running job
+// outlived its estimate.
 func (p *conservative) dropLapsed(now time.Duration) {
 	p.next = math.MaxInt64
 	var lapsed []policy.JobID
@@ -163,7 +163,7 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 	}
 	r := p.promises[id]
 	if r != nil && r.at == now && !v.Holds(&r.alloc) {
-		p.drop(id) // somebody outlived an estimate: it must look again
+		p.drop(id) // a running job outlived its estimate: look for another place
 		r = nil
 	}
 	if r != nil && r.at > now {

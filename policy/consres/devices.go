@@ -11,27 +11,27 @@ import (
 	"muster/policy"
 )
 
-// ranking is what remote devices are chosen by.
+// ranking is the criterion by which remote devices are chosen.
 type ranking uint8
 
 const (
-	byMemory    ranking = iota // enough memory: local ones first, then in node order
-	byIntensity                // the least computing going on
+	byMemory    ranking = iota // enough memory: local devices first, then in node order
+	byIntensity                // the least load
 	bySpeed                    // the fastest
 	byDistance                 // the nearest
-	byAll                      // the earliest end, for all who are concerned
+	byAll                      // the least total time, for the job and for all jobs on the same devices
 )
 
 // rankings are the words for them, in order.
 var rankings = []string{"memory", "intensity", "speed", "distance", "all"}
 
-// one is a factor of 1: speeds and loads are in millionths, so that every
-// machine works out the same.
+// one is the factor 1: speeds and loads are integers in millionths, so that
+// every machine computes the same.
 const one = 1_000_000
 
 func millionths(f float64) int64 { return int64(min(max(1, math.Round(f*one)), 1<<50)) }
 
-// mulDiv is a x b / c, or far more than any time.
+// mulDiv is a * b / c without overflow, at most plenty.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {
@@ -41,37 +41,39 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(min(q, plenty))
 }
 
+// plenty is longer than any time; several of them can be added.
 const plenty = math.MaxInt64 / 8
 
 // devices is the part of a Selector that chooses remote GPUs.
 type devices struct {
 	preferLocal bool
 	by          ranking
-	crowd       *crowd
-	asker       *model.Job
-	at          time.Duration // when the asker would start
+	crowd       *crowd        // nil if by is byMemory
+	asker       *model.Job    // the job for which devices are chosen
+	at          time.Duration // when the asking job would start
 
-	// cost is what the latest choice costs everybody, where by is byAll.
+	// cost is what the latest choice costs all jobs together, if by is byAll.
 	cost time.Duration
 
 	all        []int32 // scratch: offers
-	lent       []int32 // scratch: devices that would serve, by node
+	lent       []int32 // scratch, by node: the devices that could serve
 	candidates []candidate
 	onSwitch   []int32 // the first part on each switch, or -1
-	serving    []int32 // devices, by part
+	serving    []int32 // by part: the devices that serve it
 }
 
-// candidate is a device that could serve.
+// candidate is a device that could serve. own is how long the job would take
+// with it, harm how much longer the jobs on the device would take.
 type candidate struct {
 	key          int64
 	node, device int32
-	part         int32 // the nearest
+	part         int32 // the nearest part of the job
 	distance     int32
 	speed        int64
 	own, harm    int64
 }
 
-// eligible says whether a device gives what is asked of remote ones.
+// eligible says whether a device gives what the request asks of remote devices.
 func (s *devices) eligible(v FreeView, nd *need, r *model.Request, held *heldDevices, n, d int32) bool {
 	c := v.Cluster()
 	t := c.Nodes[n].GPUs[d]
@@ -84,7 +86,7 @@ func (s *devices) eligible(v FreeView, nd *need, r *model.Request, held *heldDev
 	return v.FreeGPUs(n)>>d&1 != 0 && held.of(n, d) == 0
 }
 
-// lends counts the devices of a node that would serve, up to most.
+// lends is the number of devices of a node that could serve, at most most.
 func (s *devices) lends(v FreeView, nd *need, r *model.Request, held *heldDevices, n int32, most int) int {
 	devices := len(v.Cluster().Nodes[n].GPUs)
 	if devices == 0 || v.Closed(n) {
@@ -99,7 +101,8 @@ func (s *devices) lends(v FreeView, nd *need, r *model.Request, held *heldDevice
 	return found
 }
 
-// enoughDevices is a quick test.
+// enoughDevices is a quick test: are there enough devices, wherever the job's
+// nodes are?
 func (s *devices) enoughDevices(v FreeView, nd *need, r *model.Request, held *heldDevices) bool {
 	missing := r.Remote.Count
 	for n := int32(0); n < int32(len(v.Cluster().Nodes)) && missing > 0; n++ {
@@ -108,7 +111,7 @@ func (s *devices) enoughDevices(v FreeView, nd *need, r *model.Request, held *he
 	return missing == 0
 }
 
-// lenders counts devices that would serve while jobs end.
+// lenders counts the devices that could serve, and is updated while jobs end.
 type lenders struct {
 	devices *devices
 	v       FreeView
@@ -129,7 +132,7 @@ func (s *devices) count(v FreeView, nd *need, r *model.Request, held *heldDevice
 	return l
 }
 
-// again looks at a node of which something was given back.
+// again updates the count for a node on which something was given back.
 func (l *lenders) again(n int32) {
 	s := l.devices
 	k := int32(s.lends(l.v, l.nd, l.r, l.held, n, model.MaxGPUsPerNode))
@@ -178,8 +181,9 @@ func (s *devices) serve(v FreeView, nd *need, r *model.Request, held *heldDevice
 	return true
 }
 
-// list finds the devices that could serve: those of the job's own nodes first,
-// then all others in node order. Where memory decides it stops at enough.
+// list collects the devices that could serve: those of the job's own nodes
+// first, then all others in node order. With byMemory the order decides, so it
+// stops when there are enough.
 func (s *devices) list(v FreeView, nd *need, r *model.Request, held *heldDevices, out *model.Allocation) {
 	c := v.Cluster()
 	s.candidates = s.candidates[:0]
@@ -193,7 +197,7 @@ func (s *devices) list(v FreeView, nd *need, r *model.Request, held *heldDevices
 	}
 	for i := range out.Parts {
 		taken := out.Parts[i].GPUs
-		for _, g := range out.Grants { // its own shares, where a request is mixed
+		for _, g := range out.Grants { // the job's own shares, if the request is mixed
 			if g.Node == out.Parts[i].Node {
 				taken |= 1 << g.Device
 			}
@@ -204,7 +208,7 @@ func (s *devices) list(v FreeView, nd *need, r *model.Request, held *heldDevices
 		return
 	}
 	s.noteSwitches(c, out)
-	next := 0 // the part that is next in node order
+	next := 0 // the next part in node order
 	for n := range int32(len(c.Nodes)) {
 		if next < len(out.Parts) && out.Parts[next].Node == n {
 			next++
@@ -225,6 +229,8 @@ func (s *devices) list(v FreeView, nd *need, r *model.Request, held *heldDevices
 	}
 }
 
+// noteSwitches notes the first part on each switch. The loop runs backwards so
+// that the first one stays.
 func (s *devices) noteSwitches(c *model.Cluster, out *model.Allocation) {
 	if s.by == byMemory {
 		return
@@ -238,8 +244,8 @@ func (s *devices) noteSwitches(c *model.Cluster, out *model.Allocation) {
 	}
 }
 
-// nearest is the part that a borrowed device serves: of those nearest to it the
-// one with the fewest devices.
+// nearest is the part that a borrowed device serves: of those nearest to it,
+// the one with the fewest devices.
 func (s *devices) nearest(c *model.Cluster, out *model.Allocation, x *candidate) int32 {
 	best := int32(-1)
 	for i := range out.Parts {
@@ -250,7 +256,8 @@ func (s *devices) nearest(c *model.Cluster, out *model.Allocation, x *candidate)
 	return best
 }
 
-// rank gives each candidate its key: the smallest are taken.
+// rank gives each candidate its key; the candidates with the smallest keys are
+// chosen.
 func (s *devices) rank(c *model.Cluster, r *model.Request) {
 	for i := range s.candidates {
 		x := &s.candidates[i]
@@ -269,8 +276,10 @@ func (s *devices) rank(c *model.Cluster, r *model.Request) {
 	}
 }
 
-// spare puts other devices in front, if they are as good: a job is as slow as its
-// slowest device, and need not take fast ones beside it.
+// spare replaces chosen devices by others that serve as well: a job is as slow
+// as its slowest device, so it need not take faster ones beside it. Among
+// devices that are no slower than that it prefers those that harm others least,
+// then slower ones.
 func (s *devices) spare(count int) {
 	slowest := int64(0)
 	for i := range s.candidates[:count] {
@@ -287,7 +296,8 @@ func (s *devices) spare(count int) {
 	})
 }
 
-// crowd is who computes on which device, and until when.
+// crowd is the jobs that compute on each shared device, and when they are
+// expected to end.
 type crowd struct {
 	now   time.Duration
 	first []int32
@@ -303,7 +313,8 @@ type crowd struct {
 type occupant struct {
 	job  policy.JobID
 	load int64
-	// end is when the job is expected to be done, crowded as it is.
+	// end is when the job is expected to be done, with the delay by others on
+	// its devices.
 	end time.Duration
 }
 
@@ -324,8 +335,8 @@ func newCrowd(c *model.Cluster) *crowd {
 	return w
 }
 
-// fill notes the jobs that run already. When those end that the crowd before it
-// knew, it knew best.
+// fill adds the jobs that run already. For jobs that the previous crowd knew,
+// it takes the ends from there, as they include delays.
 func (w *crowd) fill(v *policy.View, before *crowd) {
 	w.now = v.Now()
 	for _, id := range v.Running() {
@@ -344,7 +355,8 @@ func (w *crowd) fill(v *policy.View, before *crowd) {
 	}
 }
 
-// endKnown is when a job will be done, if the crowd knows, or otherwise.
+// endKnown is when the crowd expects a job to be done, or otherwise if it does
+// not know the job.
 func (w *crowd) endKnown(id policy.JobID, otherwise time.Duration) time.Duration {
 	if places := w.places[id]; len(places) > 0 {
 		for _, o := range w.on[places[0]] {
@@ -360,11 +372,12 @@ func (w *crowd) speed(c *model.Cluster, n, d int32) int64 {
 	return millionths(c.GPUTypes[c.Nodes[n].GPUs[d]].Speed)
 }
 
-// endOf is when an occupant must be expected to leave: never before the next instant.
+// endOf is when an occupant is expected to leave; one that is overdue leaves at
+// the next instant.
 func (w *crowd) endOf(o *occupant) time.Duration { return max(o.end, w.now+1) }
 
-// load is how much of a device's time is wanted by those who are still there at
-// an instant.
+// load is the share of a device's time that its occupants at an instant want,
+// in millionths.
 func (w *crowd) load(n, d int32, at time.Duration) int64 {
 	sum := int64(0)
 	list := w.on[w.first[n]+d]
@@ -376,8 +389,9 @@ func (w *crowd) load(n, d int32, at time.Duration) int64 {
 	return sum
 }
 
-// price is what a device costs a job that begins at an instant: how long it takes
-// there, and how much longer those who are there already will take.
+// price is what a device costs if a job starts on it at an instant: how long
+// the job takes there (own), and how much longer its occupants will take
+// (harm).
 func (w *crowd) price(c *model.Cluster, j *model.Job, r *model.Request, x *candidate, at time.Duration) (own, harm int64) {
 	mine := millionths(j.GPULoad())
 	load := w.load(x.node, x.device, at)
@@ -398,7 +412,8 @@ func (w *crowd) price(c *model.Cluster, j *model.Job, r *model.Request, x *candi
 	return own, harm
 }
 
-// transfer is what a job loses because a device is not in its own node.
+// transfer is the time that a job loses because a device is not in its own
+// node.
 func transfer(c *model.Cluster, j *model.Job, x *candidate) int64 {
 	if x.distance == 0 {
 		return 0
@@ -423,7 +438,9 @@ func transfer(c *model.Cluster, j *model.Job, x *candidate) int64 {
 	return max(0, sum)
 }
 
-// enter notes a job that starts.
+// enter adds a job that starts, and delays the occupants of its devices. A job
+// on several devices is delayed on all of them by the largest delay; hence
+// moved, which collects the new ends before they are written.
 func (w *crowd) enter(c *model.Cluster, id policy.JobID, j *model.Job, a *model.Allocation) {
 	now := w.now
 	own := int64(j.Estimate())
@@ -456,7 +473,8 @@ func (w *crowd) enter(c *model.Cluster, id policy.JobID, j *model.Job, a *model.
 	}
 }
 
-// delay works out the later ends of those on a device which somebody joins.
+// delay computes the later ends of the occupants of a device that another job
+// joins.
 func (w *crowd) delay(x *candidate, mine int64, now time.Duration, own int64) {
 	load := w.load(x.node, x.device, now)
 	before, after := max(one, load), max(one, load+mine)
@@ -475,7 +493,7 @@ func (w *crowd) delay(x *candidate, mine int64, now time.Duration, own int64) {
 	}
 }
 
-// leave notes a job that is over.
+// leave removes a job that is over.
 func (w *crowd) leave(id policy.JobID) {
 	for _, d := range w.places[id] {
 		w.on[d] = slices.DeleteFunc(w.on[d], func(o occupant) bool { return o.job == id })
@@ -483,7 +501,7 @@ func (w *crowd) leave(id policy.JobID) {
 	delete(w.places, id)
 }
 
-// ends lists the instants until limit at which somebody leaves a shared device.
+// ends lists the instants before limit at which a job leaves a shared device.
 func (w *crowd) ends(out []time.Duration, limit time.Duration) []time.Duration {
 	for d := range w.on {
 		for _, o := range w.on[d] {

@@ -16,7 +16,7 @@ func newBitmap(n int) bitmap { return make(bitmap, (n+63)/64) }
 func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
-// add makes b the union with c, which is as long.
+// add makes b the union of b and c, which has the same length.
 func (b bitmap) add(c bitmap) {
 	c = c[:len(b)]
 	for i := range b {
@@ -27,17 +27,17 @@ func (b bitmap) add(c bitmap) {
 // need is what a request asks of each node that gives it anything.
 type need struct {
 	spread     bool
-	cores      int32 // of each node; where spread, the multiple that a node gives
-	memory     int64 // of each node; where spread, of each core
-	nodeMemory int64 // where spread, beside that of the cores
+	cores      int32 // of each node; if spread, the multiple that a node gives
+	memory     int64 // of each node; if spread, of each core
+	nodeMemory int64 // if spread: of each node, in addition to that of the cores
 	gpus       int
-	gpuMemory  int64 // of each GPU; 0 is the whole
+	gpuMemory  int64 // of each GPU; 0 means the whole GPU
 	gpuType    int   // -1: any
 	exclusive  bool
 	allowed    bitmap // nil: all nodes
 }
 
-// needKey tells needs apart.
+// needKey is a need as a comparable value, for maps.
 type needKey struct {
 	spread, exclusive             bool
 	cores                         int32
@@ -46,8 +46,8 @@ type needKey struct {
 	nodeList                      string
 }
 
-// needOf compiles a request. It can be granted on the idle cluster: its type of
-// GPU and its nodes exist.
+// needOf compiles a request. The request must be possible on the idle cluster,
+// so that its type of GPU and its nodes exist.
 func needOf(c *model.Cluster, r *model.Request) need {
 	nd := need{gpus: r.GPUs, gpuMemory: r.GPUMemory, gpuType: -1, exclusive: r.Exclusive}
 	if r.GPUType != "" {
@@ -82,14 +82,17 @@ func (nd *need) key(r *model.Request) needKey {
 	}
 }
 
-// local says that the request touches what its nodes lend: their own GPUs, or all of them.
+// local says that the request uses what its nodes could lend to others: their
+// GPUs, or the whole nodes.
 func (nd *need) local() bool { return nd.gpus > 0 || nd.exclusive }
 
-// mixed requests ask for GPUs of their nodes and for others anywhere. The best
-// fit for the one may leave too little for the other.
+// mixed says that a request asks for GPUs of its own nodes and for others on
+// any node. The best fit for the former may leave too little for the latter, so
+// these are placed by first fit.
 func mixed(r *model.Request) bool { return r.GPUs > 0 && r.Remote != nil }
 
-// want is what a request asks for in all, in the unit of offers: nodes, or cores.
+// want is what a request asks for in all, in the unit of offers: nodes or
+// cores.
 func want(r *model.Request) int32 {
 	if r.Nodes == 0 {
 		return int32(r.Cores)
@@ -97,8 +100,8 @@ func want(r *model.Request) int32 {
 	return int32(r.Nodes)
 }
 
-// FreeView tells what is free of each node. *policy.View is one; who wonders what
-// would be free passes a table of its own.
+// FreeView is what is free on each node. *policy.View is one; a caller that
+// asks about the future passes a table.
 type FreeView interface {
 	Cluster() *model.Cluster
 	FreeCores(n int32) int32
@@ -115,8 +118,8 @@ type FreeView interface {
 
 var _ FreeView = (*policy.View)(nil)
 
-// offer is what a node could give: the number of cores where they are spread,
-// 1 where it is a matter of nodes, 0 if it gives nothing.
+// offer is what a node could give: a number of cores if they are spread,
+// otherwise 1; 0 if it can give nothing.
 func (nd *need) offer(v FreeView, n int32) int32 {
 	cores, memory := v.FreeCores(n), v.FreeMemory(n)
 	if nd.spread {
@@ -163,8 +166,9 @@ func (nd *need) typeMask(c *model.Cluster, n int32) uint64 {
 	return mask
 }
 
-// shares counts the devices of a node that give a share, up to what is asked
-// for, and grants them to part user of out, if there is one.
+// shares is the number of devices of a node that can give a share, up to the
+// number asked for. If out is not nil, it also grants them to part number user
+// of out.
 func (nd *need) shares(v FreeView, n int32, out *model.Allocation, user int32) int {
 	mask, found := nd.typeMask(v.Cluster(), n), 0
 	for d := range int32(len(v.Cluster().Nodes[n].GPUs)) {
@@ -182,8 +186,8 @@ func (nd *need) shares(v FreeView, n int32, out *model.Allocation, user int32) i
 	return found
 }
 
-// part is what a node gives when it gives so many cores (or, where it is a
-// matter of nodes, itself).
+// part appends to out what a node gives: the given number of cores if they are
+// spread, otherwise what the need asks of each node.
 func (nd *need) part(v FreeView, n, cores int32, out *model.Allocation) {
 	p := model.Part{Node: n, Cores: nd.cores, Memory: nd.memory}
 	if nd.spread {

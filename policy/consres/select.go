@@ -8,27 +8,27 @@ import (
 	"muster/policy"
 )
 
-// Select finds nodes for a request in what v says is free, as Slurm does on nodes
-// in one row, and writes them to out. It reports false if there are not enough.
-// Remote GPUs are taken on these nodes first, then in node order.
+// Select finds nodes for a request in what is free in v, as Slurm does on nodes
+// in one row, and writes the allocation to out. It returns false if there are
+// not enough. Remote GPUs are taken on these nodes first, then in node order.
 func Select(v FreeView, sh *policy.Shape, out *model.Allocation) bool {
 	var s Selector
 	return s.Select(v, sh, out)
 }
 
-// Selector is Select with memory of its own, for those who call it often.
+// Selector is Select with reusable memory, for callers that use it often.
 type Selector struct {
-	offers []int32
+	offers []int32 // by node: what it could give; see need.offer
 	sets   []set
 	nodes  []int32 // chosen
-	gives  []int32 // beside nodes: cores
+	gives  []int32 // by index in nodes: the cores that the node gives
 	devices
 }
 
-// set is a row of nodes next to each other that all give something.
+// set is a maximal run of neighbouring nodes that all offer something.
 type set struct {
 	first, last int32
-	size        int64 // of what they give
+	size        int64 // the sum of their offers
 }
 
 // Select is the function of that name.
@@ -37,7 +37,8 @@ func (s *Selector) Select(v FreeView, sh *policy.Shape, out *model.Allocation) b
 	return s.place(v, &nd, &sh.Request, nil, nil, out)
 }
 
-// place is Select without the nodes in hidden, and without what is held of devices.
+// place is Select without the nodes in hidden and without what reservations
+// hold of devices.
 func (s *Selector) place(v FreeView, nd *need, r *model.Request, hidden bitmap, held *heldDevices, out *model.Allocation) bool {
 	if r.Remote != nil && !s.enoughDevices(v, nd, r, held) {
 		return false
@@ -53,8 +54,9 @@ func (s *Selector) place(v FreeView, nd *need, r *model.Request, hidden bitmap, 
 	return r.Remote == nil || s.serve(v, nd, r, held, out)
 }
 
-// pickPreferred takes nodes with a GPU of their own for those who want remote
-// ones, if that is preferred and there are enough; else any.
+// pickPreferred chooses nodes with a GPU of their own for jobs that want remote
+// GPUs, if the policy prefers that and there are enough such nodes; otherwise
+// any nodes.
 func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *heldDevices) bool {
 	if s.preferLocal && r.Remote != nil && !mixed(r) {
 		s.all = append(s.all[:0], s.offers...)
@@ -71,6 +73,7 @@ func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *h
 	return s.pick(r)
 }
 
+// offer computes the offers of all nodes.
 func (s *Selector) offer(v FreeView, nd *need, hidden bitmap) {
 	n := len(v.Cluster().Nodes)
 	s.offers = slices.Grow(s.offers[:0], n)[:n]
@@ -83,7 +86,8 @@ func (s *Selector) offer(v FreeView, nd *need, hidden bitmap) {
 	}
 }
 
-// pick chooses among the offers: the best set again and again.
+// pick chooses nodes among the offers: the smallest set that suffices (best
+// fit), or if none does, the largest sets, one after the other.
 func (s *Selector) pick(r *model.Request) bool {
 	s.nodes, s.gives = s.nodes[:0], s.gives[:0]
 	left := int64(want(r))
@@ -109,7 +113,8 @@ func (s *Selector) pick(r *model.Request) bool {
 	if r.Contiguous {
 		return false
 	}
-	// No set suffices: the largest first, until one does for what is left.
+	// No set suffices: take the largest sets until one suffices for the rest;
+	// for that, best fit again.
 	slices.SortFunc(s.sets, func(a, b set) int {
 		if a.size != b.size {
 			return cmp.Compare(b.size, a.size)
@@ -130,7 +135,7 @@ func (s *Selector) pick(r *model.Request) bool {
 	return true
 }
 
-// smallestOf is the smallest set that suffices, the first of several; nil if
+// smallestOf is the smallest set that suffices, the first among equals; nil if
 // none does.
 func smallestOf(sets []set, left int64) *set {
 	var best *set
@@ -142,7 +147,8 @@ func smallestOf(sets []set, left int64) *set {
 	return best
 }
 
-// pickFirst takes nodes as they stand, or the first set that suffices.
+// pickFirst takes nodes in node order; for a contiguous request, from the first
+// set that suffices.
 func (s *Selector) pickFirst(r *model.Request, left int64) bool {
 	for i := range s.sets {
 		if r.Contiguous && s.sets[i].size < left {
@@ -155,7 +161,8 @@ func (s *Selector) pickFirst(r *model.Request, left int64) bool {
 	return false
 }
 
-// takeFrom takes nodes from the start of a set until left is nothing.
+// takeFrom takes nodes from the start of a set until nothing is left to take,
+// and returns what is left.
 func (s *Selector) takeFrom(one *set, left int64) int64 {
 	for n := one.first; n <= one.last && left > 0; n++ {
 		give := min(int64(s.offers[n]), left)
@@ -165,9 +172,9 @@ func (s *Selector) takeFrom(one *set, left int64) int64 {
 	return left
 }
 
-// inNodeOrder sorts what was chosen: allocations are in node order.
+// inNodeOrder sorts the chosen nodes, because allocations are in node order.
 func (s *Selector) inNodeOrder() {
-	// What a node gives is remembered in its offer.
+	// The offers serve as a map from node to what it gives.
 	for i, n := range s.nodes {
 		s.offers[n] = s.gives[i]
 	}

@@ -45,7 +45,7 @@ var RGPU = policy.Entry{
 	},
 }
 
-// options are Slurm's, with its defaults where they say how it behaves.
+// options are Slurm's, with its defaults for those that determine its behaviour.
 func options() []model.Option {
 	return []model.Option{
 		{Name: "depth", Default: "500", Summary: "how many waiting jobs backfilling tries (bf_max_job_test); 0 for all"},
@@ -73,12 +73,12 @@ func newScheduler(s model.Settings) (*scheduler, error) {
 	return p, nil
 }
 
-// scheduler is both policies.
+// scheduler implements both policies.
 type scheduler struct {
 	depth                               int
 	interval, window, resolution, group time.Duration
 
-	generation uint64 // of the cluster that all below is for
+	generation uint64 // the view's generation for which everything below was made
 
 	needs  []*compiled // by shape
 	byKey  map[needKey]*compiled
@@ -93,30 +93,31 @@ type scheduler struct {
 	out      model.Allocation
 	ends     []time.Duration // scratch
 
-	fits     time.Duration // the job searched for last, and any that asks for more, cannot start before
-	passes   int           // of backfilling so far
-	passed   time.Duration // when the latest was
-	reserved []reservation // in it
-	patient  []patience    // in the latest step
+	fits     time.Duration // the latest search: no job that asks for as much or more can start before it
+	passes   int           // the number of backfilling passes so far
+	passed   time.Duration // the time of the latest pass
+	reserved []reservation // the reservations of the latest pass
+	patient  []patience    // the jobs that wait for less crowded devices, in the latest step
 }
 
 // compiled is a need with its curve.
 type compiled struct {
 	need
 	curve curve
-	// known is what the searches of a pass found out.
+	// known is what the searches of pass number pass found out.
 	known []bound
 	pass  int
 }
 
-// bound: no job that asks for so many units or more for d or longer can start
-// before at. It stays true in a pass: what starts or is reserved leaves less.
+// bound says that no job that asks for units or more, for d or longer, can start before at. It
+// stays true during a pass, because jobs that start and reservations only take away.
 type bound struct {
 	units      int32
 	contiguous bool
 	d, at      time.Duration
 }
 
+// holds says whether the bound applies to a request.
 func (b *bound) holds(units int32, contiguous bool, d time.Duration) bool {
 	return b.units <= units && b.d <= d && (contiguous || !b.contiguous)
 }
@@ -134,23 +135,23 @@ func (c *compiled) notBefore(pass int, units int32, contiguous bool, d, now time
 	return now
 }
 
-// learn keeps what a search found out.
+// learn keeps what a search found out, and drops older bounds that follow from it.
 func (c *compiled) learn(b bound) {
 	c.known = slices.DeleteFunc(c.known, func(old bound) bool { return old.at <= b.at && b.holds(old.units, old.contiguous, old.d) })
 	c.known = append(c.known, b)
 }
 
-// reservation is what a waiting job was promised in a pass.
+// reservation is what a pass has promised a waiting job.
 type reservation struct {
 	job     policy.JobID
 	at, end time.Duration
-	who     *model.Job // it may be over when the pass is told of
+	who     *model.Job // kept, because the job may be over when the pass is explained
 	asks    *policy.Shape
 	nodes   []int32
 	devices []model.Grant
 }
 
-// patience: a job could start, and waits for devices that are less crowded.
+// patience says that a job could start, but waits for devices that are less crowded.
 type patience struct {
 	job   policy.JobID
 	until time.Duration
@@ -163,6 +164,8 @@ func (p *scheduler) Traits() policy.Traits {
 	return policy.Traits{Order: policy.ByPriority, Ends: true}
 }
 
+// Step first starts jobs in order (Slurm's main loop), and then backfills unless the latest pass is
+// less than bf_interval ago.
 func (p *scheduler) Step(v *policy.View, plan *policy.Plan) {
 	p.begin(v)
 	if !p.inTurn(v, plan) {
@@ -195,8 +198,8 @@ func (p *scheduler) begin(v *policy.View) {
 	}
 }
 
-// readAgain follows a cluster that has changed. Reservations are made in each pass:
-// the next will know the nodes there are.
+// readAgain rebuilds everything after the cluster has changed. Reservations are made anew in each
+// pass, so the next one will use the nodes there are now.
 func (p *scheduler) readAgain(v *policy.View) {
 	p.generation = v.Generation()
 	p.needs, p.byKey = nil, map[needKey]*compiled{}
@@ -227,8 +230,8 @@ func (p *scheduler) compiledOf(v *policy.View, sh *policy.Shape) *compiled {
 	return p.needs[sh.ID()]
 }
 
-// inTurn is Slurm's main loop: jobs start in order of priority until one does
-// not fit. It says whether any waits.
+// inTurn is Slurm's main loop: it starts jobs in the order of priority until one does not fit, and
+// returns whether one waits.
 func (p *scheduler) inTurn(v *policy.View, plan *policy.Plan) (waits bool) {
 	queue := v.Queue()
 	for {
@@ -250,6 +253,7 @@ func (p *scheduler) inTurn(v *policy.View, plan *policy.Plan) (waits bool) {
 	}
 }
 
+// ask tells the selector for which job, and for which start, it chooses devices.
 func (p *scheduler) ask(j *model.Job, at time.Duration) { p.selector.asker, p.selector.at = j, at }
 
 // start proposes the job with the placement in out.
@@ -263,11 +267,11 @@ func (p *scheduler) start(v *policy.View, plan *policy.Plan, id policy.JobID, wh
 	return true
 }
 
-// maxLooks bounds the instants at which a job that could start now is priced again.
+// maxLooks is the largest number of later instants for which betterLater computes the cost.
 const maxLooks = 16
 
-// betterLater says whether a job that could start now on crowded devices, with
-// the placement in out, had better wait until somebody leaves one of them.
+// betterLater says whether a job that could start now on crowded devices, with the placement in
+// p.out, ends sooner (all jobs counted) if it waits until another job leaves one of them.
 func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shape, free FreeView, held *heldDevices) (until time.Duration, wait bool) {
 	r := &sh.Request
 	if p.selector.by != byAll || r.Remote == nil || !r.Remote.Shared || mixed(r) {
@@ -275,7 +279,7 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	}
 	s := &p.selector
 	now := v.Now()
-	// While all its devices have time to spare, sharing gets more done than waiting.
+	// While all its devices have time to spare, sharing them gets more done than waiting.
 	if !slices.ContainsFunc(p.out.Grants, func(g model.Grant) bool { return s.crowd.load(g.Node, g.Device, now) >= one }) {
 		return 0, false
 	}
@@ -287,7 +291,7 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	for _, t := range p.ends {
 		s.at = t
 		trial.Grants = trial.Grants[:0]
-		s.serve(free, nd, r, held, &trial) // the same devices would serve
+		s.serve(free, nd, r, held, &trial) // the devices that are free now are free then, too
 		if cost := t - now + s.cost; cost < least {
 			least, until, wait = cost, t, true
 		}
@@ -299,7 +303,7 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	return until, wait
 }
 
-// backfill is one pass: every job that is tried starts, or has nodes reserved.
+// backfill is one pass: every job that is tried starts, or gets a reservation.
 func (p *scheduler) backfill(v *policy.View, plan *policy.Plan) {
 	p.reserved = p.reserved[:0]
 	p.patient = p.patient[:0]
@@ -320,7 +324,7 @@ func (p *scheduler) backfill(v *policy.View, plan *policy.Plan) {
 	}
 }
 
-// try starts a job, or reserves for it.
+// try starts a job, or reserves for it the earliest time at which it can start.
 func (p *scheduler) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 	now, sh := v.Now(), v.Shape(id)
 	d := max(v.Job(id).Estimate(), 1)
@@ -355,7 +359,8 @@ func (p *scheduler) reason(now, d time.Duration) policy.Reason {
 	return why
 }
 
-// reserve speaks for what the selector chose.
+// reserve reserves the nodes that the selector chose, and the devices of p.out. Slurm rounds the
+// period outwards to bf_resolution.
 func (p *scheduler) reserve(v *policy.View, id policy.JobID, at, end time.Duration) {
 	r := reservation{job: id, at: at, end: end, who: v.Job(id), asks: v.Shape(id), nodes: slices.Clone(p.selector.nodes)}
 	begin, until := at, end
@@ -374,9 +379,10 @@ func (p *scheduler) reserve(v *policy.View, id policy.JobID, at, end time.Durati
 	p.reserved = append(p.reserved, r)
 }
 
-// earliest finds the first time from floor on at which a job that runs for d has
-// what it needs, beside running jobs and reservations, and leaves its nodes in the
-// selector, and its placement in out where it starts now or has devices.
+// earliest finds the first time from floor on at which a job that runs for d has what it needs,
+// beside running jobs and reservations. It leaves the nodes in the selector, and the placement in
+// p.out if the job starts now or has devices. Requests without remote GPUs use and extend what is
+// known about their need.
 func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.Duration) (time.Duration, bool) {
 	c.curve.build(&p.future, &c.need)
 	units := want(r) / c.curve.unit
@@ -388,7 +394,10 @@ func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.D
 	return at, ok
 }
 
-// search is earliest from floor on, where nothing is to be found before notBefore.
+// search is earliest, given that nothing can be found before notBefore. It goes from one record of
+// the node space to the next. For each it tests by counting whether the nodes that are not reserved
+// could suffice before the next record begins, and only then lets settle find the exact time and
+// nodes.
 func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, floor, notBefore time.Duration) (time.Duration, bool) {
 	last := never
 	if p.window < never-now {
@@ -399,14 +408,15 @@ func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, f
 	t := floor
 	for i := p.space.at(t); t <= last; {
 		next, past := p.space.next(i, model.After(t, d))
-		p.fits = min(p.fits, past) // the search for a longer job may stop there
+		p.fits = min(p.fits, past) // a search for a longer job might stop at past, so the bound must not be later
 		later := p.space.begin(next)
 		if later < notBefore {
 			i, t = next, later
 			continue
 		}
 		p.walk.forward(later)
-		// What is spoken for at t is looked at first: that is cheap, and often enough.
+		// Nodes reserved at t alone are tested first: that is cheap, and often rules the record
+		// out.
 		if p.walk.suffices(p.space.records[i].hosts, units, false) &&
 			p.walk.suffices(p.space.reserved(i, model.After(t, d), c.local()), units, r.Contiguous) {
 			hidden := p.space.reach
@@ -430,8 +440,8 @@ func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, f
 	return 0, false
 }
 
-// settle finds when, between t and later, the nodes not hidden have what the job
-// needs, and chooses.
+// settle finds the time between t and later at which the nodes that are not hidden have what the
+// job needs, and chooses nodes and devices.
 func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units int32, d, now, t, later time.Duration) (time.Duration, bool) {
 	at, ok := c.curve.earliest(&p.rows, hidden, units, r.Contiguous, now, later)
 	if !ok {
@@ -469,19 +479,20 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 	}
 }
 
-// groupEnd is when Slurm expects a job to start that could do so at at, and not yet at t. Slurm lets
-// running jobs end in groups, and tries to place the job after each: the first group ends bf_ends
-// after the first end, rounded up, and each further one lasts twice as long. Jobs on hidden nodes
-// alone do not count. Whether a group is over is asked behind each job that counts, of the end of the
-// next: of all jobs if asksAll, which Slurm was seen to do for requests with nodes, else of those
-// that count.
+// groupEnd is when Slurm expects a job to start that could start at at, and not yet at t. Slurm
+// does not test after each end of a running job: it lets jobs end in groups, and tests after each
+// group. The first group ends bf_ends after the first end, rounded up, and each further group lasts
+// twice as long. Jobs that run on hidden nodes only do not count. After each job that counts, Slurm
+// asks whether the next end is beyond the group: with asksAll the next end of any job, which real
+// Slurm was seen to do for requests with a number of nodes, otherwise that of the next job that
+// counts.
 func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, asksAll bool) time.Duration {
 	if p.group == 0 || at <= t {
 		return at
 	}
 	list := p.future.releases
 	i, _ := slices.BinarySearchFunc(list, t+1, func(r release, t time.Duration) int { return cmp.Compare(r.at, t) })
-	var over, last time.Duration // when the group is over, and its last end so far
+	var over, last time.Duration // the end of the group, and the last end of a job in it so far
 	width := p.group
 	for i < len(list) && list[i].at <= later {
 		end, next, counts := list[i].at, i, false
@@ -513,7 +524,7 @@ func (p *scheduler) groupEnd(hidden bitmap, at, t, later time.Duration, asksAll 
 	return last
 }
 
-// choose picks nodes by what they will offer.
+// choose picks nodes by what they will offer at at.
 func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time.Duration) {
 	s := &p.selector
 	s.offers = append(s.offers[:0], c.curve.offers...)
@@ -539,7 +550,7 @@ func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time
 	}
 }
 
-// write makes the choice a placement.
+// write turns the chosen nodes into the placement p.out, with the devices that are free at at.
 func (p *scheduler) write(c *compiled, at time.Duration) {
 	p.future.restart()
 	p.future.forward(at)
@@ -548,8 +559,8 @@ func (p *scheduler) write(c *compiled, at time.Duration) {
 	}
 }
 
-// clashes says whether a choice made for a start at t meets reservations when it
-// really starts, at at.
+// clashes says whether a choice made for a start at t runs into reservations if the job starts at
+// at, which is later.
 func (p *scheduler) clashes(c *compiled, r *model.Request, d, at, t time.Duration) bool {
 	if at == t {
 		return false
@@ -646,7 +657,7 @@ func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
 	return e
 }
 
-// bars are the stretches of a reservation's nodes, which are in node order.
+// bars are the ranges of a reservation's nodes, which are in node order.
 func (r *reservation) bars(row int32, label string) []policy.ExplanationBar {
 	var out []policy.ExplanationBar
 	for i, n := range r.nodes {

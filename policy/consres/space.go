@@ -9,36 +9,36 @@ import (
 	"muster/policy"
 )
 
-// never is later than all that is expected.
+// never is later than any expected time.
 const never = policy.Never
 
-// nodeSpace is who has reserved what, when: Slurm's table of records, each of
-// which says which nodes are spoken for from its beginning to that of the next.
+// nodeSpace is the reservations of a backfilling pass: Slurm's table of records. Each record says
+// which nodes are reserved from its beginning to that of the next.
 type nodeSpace struct {
 	words   int
 	records []record
 	spare   []record
-	lending bool // some record has lenders
-	reach   bitmap
-	holds   []deviceHold
+	lending bool         // some record has lenders
+	reach   bitmap       // the result of reserved
+	holds   []deviceHold // reservations of devices; records have nodes only
 }
 
 type record struct {
 	begin time.Duration
-	// hosts will run jobs. Lenders will lend devices to jobs that run elsewhere.
+	// hosts will run jobs; lenders will lend devices to jobs that run on other nodes.
 	hosts, lenders bitmap
 }
 
-// deviceHold keeps a device, or so much of its memory, for a while.
+// deviceHold reserves a device, or some of its memory, for a period.
 type deviceHold struct {
 	begin, end time.Duration
-	device     int32 // of all
-	share      int64 // wholeDevice for all of it
+	device     int32 // its number among all devices of the cluster
+	share      int64 // bytes of its memory; wholeDevice for all of it
 }
 
 const wholeDevice = math.MaxInt64 / 2
 
-// clear makes it a space without reservations that begins now.
+// clear removes all reservations; the space begins now.
 func (s *nodeSpace) clear(nodes int, now time.Duration) {
 	if words := (nodes + 63) / 64; words != s.words || s.reach == nil {
 		*s = nodeSpace{words: words, reach: newBitmap(nodes)}
@@ -61,7 +61,7 @@ func (s *nodeSpace) newRecord(begin time.Duration) record {
 	return record{begin, make(bitmap, s.words), make(bitmap, s.words)}
 }
 
-// at is the index of the record that holds at an instant.
+// at is the index of the record that is valid at an instant.
 func (s *nodeSpace) at(t time.Duration) int {
 	i, found := slices.BinarySearchFunc(s.records, t, func(r record, t time.Duration) int {
 		if r.begin < t {
@@ -77,7 +77,7 @@ func (s *nodeSpace) at(t time.Duration) int {
 	return max(0, i)
 }
 
-// begin is when record i begins; never, if there is none.
+// begin is when record i begins; never if there is no such record.
 func (s *nodeSpace) begin(i int) time.Duration {
 	if i < len(s.records) {
 		return s.records[i].begin
@@ -85,11 +85,12 @@ func (s *nodeSpace) begin(i int) time.Duration {
 	return never
 }
 
-// next is the record from whose beginning on Slurm searches again for a job that would end at end, if
-// record i and those behind it leave too little for it: the first at whose beginning a node is given
-// back. If none is given back up to the end of the first record that begins after end, Slurm
-// takes the second record behind that one; past is then the beginning of the one between, and
-// never otherwise. If there is no such record, next is the number of records.
+// next is the record at which Slurm continues its search for a job that would end at end, if record
+// i and the following ones leave too little for it. It is the first record at whose beginning a
+// node is given back. If no node is given back up to the end of the first record that begins after
+// end, Slurm skips to the second record after that one; past is then the beginning of the record
+// that it skips. Otherwise past is never. If there is no such record, next is the number of
+// records.
 func (s *nodeSpace) next(i int, end time.Duration) (next int, past time.Duration) {
 	for ; i+1 < len(s.records); i++ {
 		switch {
@@ -102,7 +103,7 @@ func (s *nodeSpace) next(i int, end time.Duration) (next int, past time.Duration
 	return len(s.records), never
 }
 
-// gives says whether something is spoken for in record i and not in the next.
+// gives says whether a node is reserved in record i and not in the next.
 func (s *nodeSpace) gives(i int) bool {
 	a, b := &s.records[i], &s.records[i+1]
 	for w := range a.hosts {
@@ -113,9 +114,9 @@ func (s *nodeSpace) gives(i int) bool {
 	return false
 }
 
-// reserved is the set of nodes that are spoken for at any time from the beginning
-// of record i to end, or from end on: Slurm lets no job end just then. Lenders are in it
-// where local GPUs are wanted. It is valid until the next call.
+// reserved is the set of nodes that are reserved at any time from the beginning of record i to end,
+// including a reservation that begins at end: Slurm lets no job end at that very instant. Lenders
+// are in it if the job wants GPUs of its own nodes (local). It is valid until the next call.
 func (s *nodeSpace) reserved(i int, end time.Duration, local bool) bitmap {
 	copy(s.reach, s.records[i].hosts)
 	lenders := local && s.lending
@@ -144,7 +145,7 @@ func (s *nodeSpace) split(t time.Duration) int {
 	return i + 1
 }
 
-// reserve speaks for nodes from begin to end.
+// reserve reserves nodes from begin to end, and returns the range of records that it changed.
 func (s *nodeSpace) reserve(hosts []int32, begin, end time.Duration) (from, to int) {
 	from = s.split(begin)
 	to = len(s.records)
@@ -159,7 +160,8 @@ func (s *nodeSpace) reserve(hosts []int32, begin, end time.Duration) (from, to i
 	return from, to
 }
 
-// holdDevices speaks for the devices of an allocation.
+// holdDevices reserves the devices of an allocation from begin to end, which are the records from
+// to to-1.
 func (s *nodeSpace) holdDevices(a *model.Allocation, t *table, begin, end time.Duration, from, to int) {
 	add := func(n, d int32, share int64) {
 		s.holds = append(s.holds, deviceHold{begin, end, t.first[n] + d, share})
@@ -187,15 +189,16 @@ func (s *nodeSpace) holdDevices(a *model.Allocation, t *table, begin, end time.D
 	}
 }
 
-// heldDevices is what reservations keep of each device at any time in a stretch.
+// heldDevices is what reservations hold of each device at any time in a period.
 type heldDevices struct {
-	first []int32
+	first []int32 // by node: the number of its first device
 	share []int64
-	dirty []int32
+	dirty []int32 // the devices with a share that is not 0
 }
 
-// during works out what is held from begin to end. What one reservation holds
-// after another counts together: nothing can go wrong then.
+// during computes what is held from begin to end. Reservations that follow each other in that
+// period are added up although they do not overlap: the sum is at least what is held at any time,
+// so it is safe.
 func (h *heldDevices) during(s *nodeSpace, begin, end time.Duration) {
 	for _, d := range h.dirty {
 		h.share[d] = 0
@@ -211,7 +214,7 @@ func (h *heldDevices) during(s *nodeSpace, begin, end time.Duration) {
 	}
 }
 
-// of is what is held of a device; nil holds nothing.
+// of is what is held of a device. A nil receiver holds nothing.
 func (h *heldDevices) of(n, device int32) int64 {
 	if h == nil {
 		return 0
@@ -219,7 +222,7 @@ func (h *heldDevices) of(n, device int32) int64 {
 	return h.share[h.first[n]+device]
 }
 
-// clashes says whether any of the nodes is spoken for from begin to end.
+// clashes says whether any of the nodes is reserved from begin to end.
 func (s *nodeSpace) clashes(nodes []int32, begin, end time.Duration, local bool) bool {
 	reserved := s.reserved(s.at(begin), end, local)
 	for _, n := range nodes {

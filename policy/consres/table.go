@@ -9,14 +9,14 @@ import (
 	"muster/policy"
 )
 
-// table is what is free of each node at some time: now, or in the future as far
+// table is what is free on each node at some time: now, or in the future as far
 // as it is known.
 type table struct {
 	cluster *model.Cluster
 	cores   []int32
 	memory  []int64
 	gpus    []uint64
-	users   []int32 // how many parts and grants are on the node
+	users   []int32 // the number of parts and grants on the node
 	closed  []bool
 	// device d of node n is at first[n]+d.
 	first  []int32
@@ -31,7 +31,7 @@ type nodeCapacity struct {
 	devices uint64
 }
 
-// capacities are those of the nodes of a view.
+// capacities is what each node of a view has.
 func capacities(v *policy.View) []nodeCapacity {
 	idle := make([]nodeCapacity, len(v.Cluster().Nodes))
 	for i := range idle {
@@ -52,7 +52,8 @@ func newTable(c *model.Cluster, idle []nodeCapacity) *table {
 	return t
 }
 
-// firstDevices numbers the devices of a cluster: those of node n begin at the nth.
+// firstDevices numbers the devices of a cluster: those of node n begin at
+// firstDevices(c)[n].
 func firstDevices(c *model.Cluster) []int32 {
 	first := make([]int32, len(c.Nodes)+1)
 	for i := range c.Nodes {
@@ -61,7 +62,7 @@ func firstDevices(c *model.Cluster) []int32 {
 	return first
 }
 
-// clear makes it the idle cluster.
+// clear makes it the table of the idle cluster.
 func (t *table) clear() {
 	for i := range t.idle {
 		w := &t.idle[i]
@@ -72,7 +73,7 @@ func (t *table) clear() {
 	clear(t.shared)
 }
 
-// set makes t what from is.
+// set makes t a copy of from.
 func (t *table) set(from *table) {
 	copy(t.cores, from.cores)
 	copy(t.memory, from.memory)
@@ -94,7 +95,7 @@ func (t *table) FreeShare(n, device int32) int64 {
 		return 0 // out of order
 	}
 	if out == 0 && t.gpus[n]>>device&1 == 0 {
-		return 0 // taken whole
+		return 0 // a job has the whole device
 	}
 	return t.cluster.GPUTypes[t.cluster.Nodes[n].GPUs[device]].Memory - out
 }
@@ -125,9 +126,9 @@ type release struct {
 	cores  int32
 	memory int64
 	gpus   uint64 // whole devices
-	device int32  // of a share
+	device int32  // the device of a share
 	share  int64
-	opens  bool // the node, which was closed
+	opens  bool // the node was closed, and is not any more
 	job    policy.JobID
 }
 
@@ -148,28 +149,28 @@ func (t *table) give(r *release) {
 	}
 }
 
-// future is what is free now and who gives back what, when, as far as it is known.
+// future is what is free now, and what running jobs will give back, and when.
 type future struct {
 	now      *table
 	releases []release // in order of time, then of jobs
 	version  uint64    // grows whenever it changes
 	then     *table    // scratch
-	applied  int       // the releases that then has seen
+	applied  int       // the number of releases that are in then
 }
 
 func newFuture(c *model.Cluster, idle []nodeCapacity) future {
 	return future{now: newTable(c, idle), then: newTable(c, idle)}
 }
 
-// clear makes it an idle cluster.
+// clear makes it an idle cluster without releases.
 func (f *future) clear() {
 	f.now.clear()
 	f.releases = f.releases[:0]
 	f.version++
 }
 
-// runs notes a job that holds a until end. Jobs come in any order; later ends
-// are cheapest.
+// runs adds a job that holds a until end. Jobs may come in any order; it is an
+// insertion sort, so the order of ends is the cheapest.
 func (f *future) runs(job policy.JobID, a *model.Allocation, end time.Duration) {
 	f.now.take(a)
 	f.version++
@@ -201,7 +202,7 @@ func (f *future) restart() {
 	f.applied = 0
 }
 
-// forward brings then to an instant.
+// forward applies the releases up to an instant to then.
 func (f *future) forward(to time.Duration) {
 	for ; f.applied < len(f.releases) && f.releases[f.applied].at <= to; f.applied++ {
 		f.then.give(&f.releases[f.applied])
@@ -216,23 +217,24 @@ func (f *future) next() (time.Duration, bool) {
 	return f.releases[f.applied].at, true
 }
 
-// curve is how much all nodes offer for one need as time goes by. Offers only
-// grow: running jobs end.
+// curve is what all nodes offer for one need as time passes. Offers only grow,
+// as running jobs end.
 type curve struct {
 	version uint64
-	unit    int32    // what one level stands for: a node, or so many cores
+	unit    int32    // the size of a level: a node, or a multiple of cores
 	offers  []int32  // now, by node
 	levels  []bitmap // levels[l]: the nodes that offer more than l units now
 	steps   []step
 }
 
-// step: from an instant on a node offers more.
+// step says that a node offers more from an instant on.
 type step struct {
 	at             time.Duration
 	node, from, to int32 // in units
 }
 
-// build works out the curve of a need.
+// build computes the curve of a need, unless it has it for this version of the
+// future.
 func (c *curve) build(f *future, nd *need) {
 	if c.version == f.version {
 		return
@@ -261,6 +263,7 @@ func (c *curve) build(f *future, nd *need) {
 			most = max(most, after)
 		}
 	}
+	// Undo the steps: offers must be those of now.
 	for i := len(c.steps) - 1; i >= 0; i-- {
 		c.offers[c.steps[i].node] = c.steps[i].from
 	}
@@ -278,7 +281,7 @@ func (c *curve) build(f *future, nd *need) {
 	}
 }
 
-// walk follows a curve through time.
+// walk is a position on a curve, which moves forward in time.
 type walk struct {
 	curve  *curve
 	levels []bitmap // as those of the curve, at the instant reached
@@ -297,7 +300,7 @@ func (w *walk) begin(c *curve) {
 	}
 }
 
-// forward brings the walk to an instant.
+// forward moves the walk to an instant.
 func (w *walk) forward(to time.Duration) {
 	for ; w.next < len(w.curve.steps) && w.curve.steps[w.next].at <= to; w.next++ {
 		s := &w.curve.steps[w.next]
@@ -307,8 +310,8 @@ func (w *walk) forward(to time.Duration) {
 	}
 }
 
-// suffices says whether the nodes not hidden offer so many units; in one row, if
-// asked.
+// suffices says whether the nodes that are not hidden offer want units, in one
+// row if contiguous.
 func (w *walk) suffices(hidden bitmap, want int32, contiguous bool) bool {
 	sum := int32(0)
 	for _, level := range w.levels {
@@ -323,7 +326,9 @@ func (w *walk) suffices(hidden bitmap, want int32, contiguous bool) bool {
 	return false
 }
 
-// row says whether a row of nodes next to each other offers so many units.
+// row says whether neighbouring nodes offer want units. It examines 64 nodes at
+// a time: runs of ones in the lowest level are runs of nodes that offer
+// something, and the higher levels add what they offer beyond one unit.
 func (w *walk) row(hidden bitmap, want int32) bool {
 	if len(w.levels) == 0 {
 		return false
@@ -369,8 +374,8 @@ func (w *walk) row(hidden bitmap, want int32) bool {
 	return false
 }
 
-// earliest is the first instant, not after limit, at which the nodes not hidden
-// offer so many units; start is the one at which the curve begins.
+// earliest is the first instant, not after limit, at which the nodes that are
+// not hidden offer want units. start is the instant at which the curve begins.
 func (c *curve) earliest(rows *rows, hidden bitmap, want int32, contiguous bool, start, limit time.Duration) (time.Duration, bool) {
 	if contiguous {
 		return c.earliestRow(rows, hidden, want, start, limit)
@@ -417,8 +422,8 @@ func (c *curve) earliestRow(rows *rows, hidden bitmap, want int32, start, limit 
 	return 0, false
 }
 
-// rows keeps sets of nodes next to each other, and what each offers, while
-// nodes join: a union of disjoint sets.
+// rows keeps runs of neighbouring nodes and what each run offers, while nodes
+// join: a union-find forest.
 type rows struct {
 	parent []int32 // -1: the node is in no row
 	sum    []int32
@@ -441,7 +446,7 @@ func (r *rows) root(n int32) int32 {
 	return n
 }
 
-// add lets a node offer more, and returns what its row offers then.
+// add raises what a node offers, and returns what its run then offers.
 func (r *rows) add(n, more int32) int32 {
 	if r.parent[n] < 0 {
 		r.parent[n], r.sum[n] = n, 0

@@ -97,8 +97,8 @@ func (p *easy) startInTurn(v *policy.View, plan *policy.Plan, queue *policy.Curs
 }
 
 // onlyBehind says whether the jobs that the last step tried need not be tried
-// again: the same job waits, nothing was freed, nobody was cancelled or outlived
-// an estimate, and all who came stand behind.
+// again: the same job waits at the head, nothing was freed, no job was
+// cancelled or outlived its estimate, and all new jobs are behind those tried.
 func (p *easy) onlyBehind(v *policy.View, head policy.JobID) bool {
 	if head != p.head || p.again || v.Freed() || v.Reordered() || len(v.Left()) > 0 {
 		return false

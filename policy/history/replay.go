@@ -22,8 +22,8 @@ type Result struct {
 	// Difference is the first answer that is another one; nil if there is none.
 	// What comes behind it was not played.
 	Difference *Difference
-	// Cut says that the last line has no end, and was left out: whoever wrote it was
-	// stopped, or still writes.
+	// Cut says that the last line has no end and was left out: its writer was
+	// stopped, or is still writing.
 	Cut bool
 }
 
@@ -45,8 +45,8 @@ func Replay(in io.Reader, make Maker) (Result, error) {
 	return out, err
 }
 
-// Restore is Replay for those who want the state that comes of it: a history that
-// is decided otherwise now is an error.
+// Restore is Replay for callers that need the resulting state. It is an error
+// if the policy now decides otherwise than the history says.
 func Restore(in io.Reader, make Maker) (*policy.State, error) {
 	s, out, err := play(in, make)
 	if err == nil && out.Difference != nil {

@@ -18,8 +18,7 @@ func (l *Library) SetCallBack(e Event, f Callback) error {
 	return nil
 }
 
-// Report keeps a line for whoever looks at the step. Of one step the first hundred
-// are kept.
+// Report keeps a line for the explanation of the step. The first hundred lines of a step are kept.
 func (l *Library) Report(line string) {
 	switch n := len(l.Reports); {
 	case n < maxReports:
@@ -108,7 +107,7 @@ func (l *Library) takes(j *Job, n *Node, want int) int {
 		return 0
 	}
 	at := j.at(n)
-	if j.unit == 0 { // so many nodes, with as much of each
+	if j.unit == 0 { // a number of nodes, with the same on each
 		piece := j.piece()
 		if at >= 0 || len(j.on) == j.Spec.Request.Nodes || j.GPUs() > 0 && j.loadOf(piece) > n.most() || l.view.Gives(j.shape, n.index, 0) == 0 {
 			return 0
@@ -223,7 +222,7 @@ type Attributes struct {
 	GPUs      int   // at least
 	Memory    int64 // at least
 	GPUType   string
-	Available int // at least so much weight less assigned processes
+	Available int // at least this weight less assigned processes
 }
 
 // GetNode is the first node of the list with the attributes; nil if there is none.

@@ -20,7 +20,7 @@ type Job struct {
 	ID policy.JobID
 	// Spec is what the user submitted.
 	Spec *model.Job
-	// Tag is for whoever binds the library to a language.
+	// Tag is free for the code that binds the library to a language.
 	Tag any
 
 	shape *policy.Shape
@@ -133,8 +133,8 @@ func (j *Job) piece() int {
 	return each
 }
 
-// loadOf is what so many processes on a node count for there: at least one for each
-// device they hold. Processes that use none of the node's devices count nothing.
+// loadOf is what a number of processes on a node count for there: at least one for each device they
+// hold. Processes that use none of the node's devices count nothing.
 func (j *Job) loadOf(processes int) int {
 	if j.GPUs() == 0 {
 		return 0

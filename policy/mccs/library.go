@@ -95,7 +95,8 @@ type Library struct {
 	places  []policy.OnNode
 	ranking ranking
 	Reports []string // of the latest step
-	// Looked counts the nodes and jobs that calls have looked at, for whoever charges it.
+	// Looked is the number of nodes and jobs that calls have examined, for a caller that charges
+	// for it.
 	Looked int
 }
 
@@ -244,7 +245,7 @@ func (l *Library) leave() error {
 			continue // it may use other nodes than before: see arrive
 		}
 		if j.state == jobWaits && l.view.Held(id) != nil {
-			l.begun(j) // somebody else has started it
+			l.begun(j) // another policy has started it
 			continue
 		}
 		ran := j.state != jobWaits
@@ -280,8 +281,8 @@ func (l *Library) discover() {
 	})
 }
 
-// find makes sure that a job that holds something is known to do so. One that is
-// found suspended was so by the program, as far as anybody knows.
+// find makes sure that the library knows a job that holds something. If it finds the job suspended,
+// it assumes that the program suspended it.
 func (l *Library) find(id policy.JobID) {
 	j := l.jobs[id]
 	if j != nil && j.Assigned() {
@@ -332,7 +333,7 @@ func (l *Library) arrive(fresh bool) error {
 			continue
 		}
 		if !l.view.Waits(id) {
-			continue // somebody else has started it
+			continue // another policy has started it
 		}
 		j := newJob(l.view, id)
 		l.jobs[id] = j

@@ -12,7 +12,7 @@ import (
 // Node is the library's picture of a node.
 type Node struct {
 	Name string
-	// Tag is for whoever binds the library to a language.
+	// Tag is free for the code that binds the library to a language.
 	Tag any
 
 	lib      *Library
@@ -83,7 +83,7 @@ type NodeInfo struct {
 
 	FreeCPUs   int
 	FreeMemory int64
-	FreeGPUs   int // that nobody has, whole or in part
+	FreeGPUs   int // of which no job has any part
 }
 
 // GPUInfo describes one device.
@@ -99,7 +99,7 @@ type NodeQueues struct {
 	RunningProcesses, SuspendedProcesses int
 }
 
-// Refusal is an answer to a call that asks for what nobody can do here.
+// Refusal is the answer to a call that asks for something impossible here.
 type Refusal struct{ Sentence string }
 
 func (r *Refusal) Error() string { return r.Sentence }

@@ -34,9 +34,8 @@ func (q *Queue) order(a, b *Job) int {
 // Len counts the jobs in the queue.
 func (q *Queue) Len() int { return len(q.jobs) - q.gone }
 
-// Walk returns a function that gives the jobs of the queue one after the other, and nil
-// at the end. The queue may change meanwhile: jobs that leave are not given, and who comes
-// may be.
+// Walk returns a function that returns the jobs of the queue one after the other, and nil at the
+// end. The queue may change meanwhile: jobs that leave are not returned, and jobs that join may be.
 func (q *Queue) Walk() func() *Job {
 	i := 0
 	return func() *Job {

@@ -12,18 +12,18 @@ import (
 type need struct {
 	cores, gpus int32
 	memory      int64
-	// spread cores come in multiples of cores from as many nodes as it takes;
-	// memory is for each core, nodeMemory for each node beside it.
+	// spread: cores are collected from any number of nodes, in multiples of
+	// cores. memory is then per core, and nodeMemory is added for each node.
 	spread     bool
 	nodeMemory int64
-	// remote jobs have devices beside their nodes, wherever they are.
+	// remote: the job also needs devices, on any nodes.
 	remote bool
-	// whole nodes belong to one job.
+	// exclusive: the job has its nodes to itself.
 	exclusive bool
 }
 
-// seg is a stretch of neighbouring nodes that have the same free. It begins
-// where the one before it ends.
+// seg is a range of neighbouring nodes with the same free capacity. It begins
+// where the segment before it ends.
 type seg struct {
 	to          int32
 	cores, gpus int32
@@ -34,21 +34,22 @@ func (s *seg) like(o *seg) bool {
 	return s.cores == o.cores && s.gpus == o.gpus && s.memory == o.memory
 }
 
-// piece is a stretch of nodes that each give the same to one job.
+// piece is a range of nodes that each give the same to one job. A piece without
+// cores is remote devices.
 type piece struct {
 	from, to    int32
 	cores, gpus int32
 	memory      int64
 }
 
-// board is what is free of all nodes at one instant. Jobs sit in blocks, so
-// there are few stretches, however many nodes there are.
+// board is what is free on all nodes at one instant. As jobs are in blocks, it
+// has few segments, however many nodes there are.
 type board struct {
 	segs []seg
 	tmp  []seg
 }
 
-// add appends a stretch, or makes the last one longer.
+// add appends a segment, or extends the last one if it is alike.
 func add(segs []seg, s seg) []seg {
 	if n := len(segs); n > 0 && segs[n-1].like(&s) {
 		segs[n-1].to = s.to
@@ -57,7 +58,7 @@ func add(segs []seg, s seg) []seg {
 	return append(segs, s)
 }
 
-// begin is the first node of a stretch.
+// begin is the first node of segment i.
 func begin(segs []seg, i int) int32 {
 	if i == 0 {
 		return 0
@@ -65,7 +66,7 @@ func begin(segs []seg, i int) int32 {
 	return segs[i-1].to
 }
 
-// at is the stretch that holds a node.
+// at is the segment that contains a node.
 func at(segs []seg, node int32) int {
 	lo, hi := 0, len(segs)
 	for lo < hi {
@@ -82,13 +83,15 @@ func at(segs []seg, node int32) int {
 func (b *board) take(p *piece) { b.change(p, 1) }
 func (b *board) give(p *piece) { b.change(p, -1) }
 
-// change takes a piece sign times from what is free.
+// change takes a piece from what is free (sign 1), or gives it back (sign -1).
+// It rewrites only the segments that the piece touches and their neighbours,
+// which may have become equal to them.
 func (b *board) change(p *piece, sign int32) {
 	first := at(b.segs, p.from)
 	from := begin(b.segs, first)
 	i, j := first, first
 	out := b.tmp[:0]
-	if i > 0 { // it may become one with what is changed
+	if i > 0 { // the segment before may merge with the first changed one
 		i--
 		out = append(out, b.segs[i])
 	}
@@ -118,13 +121,14 @@ func (b *board) change(p *piece, sign int32) {
 	b.segs = slices.Replace(b.segs, i, j, out...)
 }
 
-// outOfQuestion stands for nodes that are of no use to the task that is looked at.
-// Most of a busy cluster is, and need not be looked at again.
+// outOfQuestion marks nodes that cannot serve the task at hand. On a busy
+// cluster most nodes are; narrow skips them.
 var outOfQuestion = seg{cores: -1, gpus: -1}
 
 func (s *seg) isOut() bool { return s.cores < 0 && s.gpus < 0 }
 
-// narrow writes into out what is free in both a and b.
+// narrow writes into out what is free in both a and b: the minimum of each
+// amount.
 func narrow(out, a, b []seg) []seg {
 	out = out[:0]
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -153,7 +157,7 @@ func (n *need) suits(s *seg) bool {
 	return s.cores >= n.cores && s.gpus >= n.gpus && s.memory >= n.memory
 }
 
-// gives is how many spread cores each node of a stretch can give.
+// gives is the number of spread cores that each node of a segment can give.
 func (n *need) gives(s *seg) int32 {
 	c := s.cores
 	if n.memory > 0 {
@@ -178,7 +182,8 @@ func (n *need) has(segs []seg, t *task) bool {
 	return n.room(segs, int64(t.width)) >= int64(t.width)
 }
 
-// room is the width of the widest block, or of the first that is at least enough.
+// room is the width of the widest block, or of the first that is at least
+// enough.
 func (n *need) room(segs []seg, enough int64) (widest int64) {
 	from := int32(0)
 	if n.spread {
@@ -209,8 +214,9 @@ func (n *need) room(segs []seg, enough int64) (widest int64) {
 	return widest
 }
 
-// candidates keeps the stretches of blocks that are wide enough, and puts all
-// others out of the question. It changes segs in place, and says whether any is left.
+// candidates keeps the segments of blocks that are wide enough, and marks all
+// others as out of the question. It changes segs in place, and says whether any
+// block is left.
 func (n *need) candidates(segs []seg, width int32) (kept []seg, some bool) {
 	kept = segs[:0]
 	for i := 0; i < len(segs); {
@@ -230,7 +236,7 @@ func (n *need) candidates(segs []seg, width int32) (kept []seg, some bool) {
 			s.to = from
 			kept = add(kept, s)
 		}
-		if i < len(segs) { // the one that gives nothing
+		if i < len(segs) { // segment i gives nothing
 			s := outOfQuestion
 			s.to = segs[i].to
 			kept = add(kept, s)
@@ -240,7 +246,7 @@ func (n *need) candidates(segs []seg, width int32) (kept []seg, some bool) {
 	return kept, some
 }
 
-// each is what a node of a stretch adds to the width of a block.
+// each is what one node of a segment adds to the width of a block.
 func (n *need) each(s *seg) int64 {
 	switch {
 	case n.spread:
@@ -264,13 +270,14 @@ func (n *need) hasSplit(segs []seg, t *task) bool {
 	return sum >= int64(t.width) && devices >= int64(t.devices)
 }
 
-// hole is a run of neighbours that each give something.
+// hole is a maximal run of neighbouring nodes that each give something.
 type hole struct {
-	first, last int // stretches
+	first, last int // segments
 	room        int64
 }
 
-// findSplit is find in several blocks: the largest holes first, so that there are few.
+// findSplit is find with several blocks. It takes the largest holes first, so
+// that there are few blocks.
 func (b *board) findSplit(n *need, t *task, out []piece) []piece {
 	var holes []hole
 	for i := 0; i < len(b.segs); i++ {
@@ -321,9 +328,9 @@ func (b *board) findSplit(n *need, t *task, out []piece) []piece {
 	return out
 }
 
-// find appends the pieces of the best block for a task to out; none if it does
-// not fit. Best is where the least is lost of what the nodes are worth to
-// others, then where the smallest hole is left.
+// find appends the pieces of the best block for a task to out, or nothing if
+// the task does not fit. The best block is where the nodes lose least of what
+// they are worth to other work; among equals, where the smallest hole remains.
 func (b *board) find(n *need, t *task, worth *prices.Table, out []piece) []piece {
 	if n.spread {
 		out = b.findSpread(n, t.width, worth, out)
@@ -336,8 +343,8 @@ func (b *board) find(n *need, t *task, worth *prices.Table, out []piece) []piece
 	return out
 }
 
-// apart is added to the hole that a block leaves where it touches no end of the
-// stretch of suitable nodes: it would leave two.
+// apart is added to the remaining hole if a block touches neither end of its
+// hole, as it would leave two holes.
 const apart = 1 << 24
 
 func (b *board) findBlock(n *need, width int32, worth *prices.Table, out []piece) []piece {
@@ -361,7 +368,8 @@ func (b *board) findBlock(n *need, width int32, worth *prices.Table, out []piece
 					cost, hole, place = c, h, node
 				}
 			}
-			// Blocks that begin or end where a stretch does.
+			// Only blocks that begin or end at the edge of a segment need to be
+			// tried: between two edges the loss changes linearly.
 			k := i
 			for e := i; e < j; e++ {
 				if node := begin(b.segs, e); node+width <= end {
@@ -383,7 +391,7 @@ func (b *board) findBlock(n *need, width int32, worth *prices.Table, out []piece
 	return append(out, piece{place, place + width, n.cores, n.gpus, n.memory})
 }
 
-// loss is what others lose by a block that begins in stretch k.
+// loss is what other work loses by a block that begins at node, in segment k.
 func (b *board) loss(n *need, node, width int32, k int, worth *prices.Table) int64 {
 	sum := int64(0)
 	for end := node + width; node < end; k++ {
@@ -414,8 +422,9 @@ func (b *board) findSpread(n *need, cores int32, worth *prices.Table, out []piec
 	return out
 }
 
-// walk collects spread cores from the first node of stretch i upwards, or from
-// its last one downwards, and says what others lose by it.
+// walk collects spread cores from the first node of segment i upwards, or from
+// its last node downwards, and returns what other work loses by it. If out is
+// not nil, it appends the pieces there.
 func (b *board) walk(n *need, left int32, i int, up bool, worth *prices.Table, out *[]piece) (lost int64, ok bool) {
 	for left > 0 && i >= 0 && i < len(b.segs) {
 		s := &b.segs[i]
@@ -452,8 +461,9 @@ func (b *board) walk(n *need, left int32, i int, up bool, worth *prices.Table, o
 	return lost, left == 0
 }
 
-// findDevices adds count free devices to the pieces of a block: those of the
-// block first, then those of the nearest nodes. Without enough of them out is empty.
+// findDevices adds count free devices to the pieces of a block: first those of
+// the block's own nodes, then those of the nearest nodes on either side. If
+// there are too few, it returns no pieces at all.
 func (b *board) findDevices(count int32, out []piece) []piece {
 	from, to := out[0].from, out[0].to
 	for i := range out {
@@ -475,7 +485,7 @@ func (b *board) findDevices(count int32, out []piece) []piece {
 			out = append(out, p)
 			count -= nodes * each
 		}
-		if count > 0 && start < end { // fewer than each are missing
+		if count > 0 && start < end { // fewer than each are missing: one more node gives them
 			if up {
 				out = append(out, piece{from: start, to: start + 1, gpus: count})
 			} else {
@@ -490,7 +500,8 @@ func (b *board) findDevices(count int32, out []piece) []piece {
 	}
 	down, up := from, to
 	for count > 0 && (below >= 0 || above < len(b.segs)) {
-		// The next stretch on each side; the nearer goes first.
+		// Find the next segment with devices on each side; the nearer one is
+		// used first.
 		for below >= 0 && (b.segs[below].gpus == 0 || begin(b.segs, below) >= down) {
 			down = min(down, begin(b.segs, below))
 			below--

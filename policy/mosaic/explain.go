@@ -10,11 +10,11 @@ import (
 	"muster/policy/prices"
 )
 
-// maxTold bounds the jobs that an account tells of.
+// maxTold is the largest number of jobs that an explanation lists.
 const maxTold = 100
 
-// Explain is an account of the latest step: the prices that the plan rests on,
-// what started, and what is planned next.
+// Explain describes the latest step: the prices behind the plan, the jobs
+// started, and the jobs planned next.
 func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 	e := &policy.Explanation{
 		Lead: fmt.Sprintf("Jobs started: %d. Planned: %d, by plan %d. Not modelled, so that they start wherever they fit: %d.",
@@ -53,7 +53,7 @@ func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 	return e
 }
 
-// priceTable tells what a node's time was worth when the plan was made.
+// priceTable shows what a node's time was worth when the plan was made.
 func (p *mosaic) priceTable() policy.ExplanationTable {
 	q := &p.planner
 	t := policy.ExplanationTable{
@@ -86,7 +86,7 @@ func (p *mosaic) priceTable() policy.ExplanationTable {
 	return t
 }
 
-// mixture is a configuration that makes the most of a node.
+// mixture describes a most valuable way to fill a node.
 func (q *planner) mixture(n prices.Nodes) string {
 	var list []string
 	for i, count := range q.table.Configuration(q.works, n) {
@@ -104,7 +104,8 @@ func amount(cores, gpus int32) string {
 	return model.Plural(int(cores), "core") + ", " + model.Plural(int(gpus), "GPU")
 }
 
-// block is the stretch of nodes that host a job: from, and the one behind the last.
+// block is the range of nodes that a job's processes use: the first, and the
+// one after the last.
 func block(pieces []piece) (from, to int32) {
 	from = -1
 	for i := range pieces {

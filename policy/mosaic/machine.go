@@ -9,13 +9,13 @@ import (
 	"muster/policy/prices"
 )
 
-// machine is what the planner needs to know of a cluster.
+// machine is what the planner knows of a cluster.
 type machine struct {
 	nodes []prices.Nodes // by type
-	idle  []seg
-	alike bool // all nodes have the same cores and devices
-	types int  // of devices that some node has; a request for one type is planned only where there is one
-	// deviceType and deviceMemory are those of the only type.
+	idle  []seg          // the board of the idle cluster
+	alike bool           // all nodes have the same cores and devices
+	types int            // the number of device types on nodes; a request for a type is planned only if there is one
+	// deviceType and deviceMemory belong to the only type, if there is one.
 	deviceType   string
 	deviceMemory int64
 	cores, gpus  int32 // of the largest node
@@ -23,8 +23,7 @@ type machine struct {
 	alloc model.Allocation // scratch
 }
 
-// read takes in the nodes, up or not: what could be had on all of them decides
-// what is planned at all.
+// read takes in all nodes, up or not: what fits on all of them is planned.
 func (m *machine) read(c *model.Cluster) {
 	seen := make([]bool, len(c.GPUTypes))
 	for i := range c.Nodes {
@@ -49,10 +48,12 @@ func (m *machine) read(c *model.Cluster) {
 	m.alike = len(m.nodes) == 1
 }
 
-// maxCores bounds the nodes that are planned for: worth is a table by cores.
+// maxCores is the largest node that is planned for: prices.Table has an entry
+// for each number of cores.
 const maxCores = 1024
 
-// needOf says what the planner makes of a request; false if it models no such.
+// needOf is what a request asks of each node, in the planner's terms; false if
+// the planner does not model it.
 func (m *machine) needOf(r *model.Request) (need, bool) {
 	n := need{cores: int32(r.CoresOnNode()), gpus: int32(r.GPUs), memory: r.MemoryOnNode(r.CoresOnNode())}
 	switch {
@@ -79,6 +80,7 @@ func (m *machine) needOf(r *model.Request) (need, bool) {
 	return n, true
 }
 
+// taskOf is a request as a task, without its run time.
 func taskOf(kind int32, r *model.Request) task {
 	t := task{kind: kind, width: int32(r.Nodes)}
 	if r.Nodes == 0 {
@@ -105,7 +107,7 @@ func (p *mosaic) kindOf(v *policy.View, id policy.JobID) int32 {
 	return max(-1, p.shapes[sh.ID()]-1)
 }
 
-// now reads what is free into a board.
+// now reads what is free in the view into a board.
 func (m *machine) now(v *policy.View, out []seg) []seg {
 	out = out[:0]
 	for n := range int32(len(v.Cluster().Nodes)) {
@@ -118,8 +120,9 @@ func (m *machine) now(v *policy.View, out []seg) []seg {
 	return out
 }
 
-// held are the pieces that a running job gives back to others: nothing of nodes
-// that are not up. Shares of devices are left out: others may have theirs still.
+// held is what a running job will give back, as pieces: nothing on nodes that
+// are not up. Shares of devices are left out, because other jobs may still have
+// theirs on the same device.
 func held(v *policy.View, a *model.Allocation, out []piece) []piece {
 	out = out[:0]
 	for i := range a.Parts {

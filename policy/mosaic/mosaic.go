@@ -1,16 +1,17 @@
-// Package mosaic is a policy that plans: it fits blocks of neighbouring nodes
-// together in time so that no node that is worth something idles, short and
-// small jobs come early, and every job sits in one block.
+// Package mosaic is a policy that plans ahead: it fits blocks of neighbouring
+// nodes together in time so that no scarce node idles, short and small jobs
+// start early, and every job is in one block.
 //
-// Three ideas make it work. Prices, from a small linear program over node
-// configurations, tell the jobs that make the schedule long from those that fit
-// beside them for nothing. The priced jobs are planned backwards, from the end of all
-// towards now, largest first: read the right way that is smallest first, without the
-// ragged end that smallest first has otherwise. And what fits beside is put into
-// the gaps, in order of what waiting costs.
+// It rests on three ideas. Prices, from a small linear program over the ways to
+// fill a node, separate the jobs that make the schedule long from those that
+// fit beside them at no cost. The priced jobs are planned backwards, from the
+// end of the schedule towards now, largest first. Read forwards that is
+// smallest first, but without the ragged end that smallest first otherwise has.
+// The jobs that cost nothing are put into the gaps, in the order of what their
+// waiting costs.
 //
-// The exact rules are in docs/mosaic.md. The package knows neither the simulator nor
-// a clock; its search is seeded and counts trials, not time.
+// The exact rules are in docs/mosaic.md. The package knows neither the
+// simulator nor a clock; its search is seeded and counts trials, not time.
 package mosaic
 
 import (
@@ -78,33 +79,36 @@ type mosaic struct {
 	age           time.Duration
 	seed          uint64
 
-	generation uint64 // of the cluster that the machine is
+	generation uint64 // the view's generation when machine was read
 	machine    machine
-	shapes     []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
+	shapes     []int32 // by shape: its kind plus 1; 0 if it was not examined yet, -1 if it is not planned
 	jobs       map[policy.JobID]*jobPlan
 	planner    planner
 
-	// due are the planned jobs that have not started, in order of their start.
+	// due are the planned jobs that have not started, in the order of their
+	// planned starts.
 	due    []policy.JobID
 	stale  bool // the plan must be made again
-	beyond bool // more jobs wait than were planned
-	// nextOld is when a planned job will have waited too long.
+	beyond bool // more jobs wait than were planned (depth)
+	// nextOld is when the next planned job will have waited longer than age.
 	nextOld time.Duration
-	// elsewhere are the waiting jobs that are not planned, in the order of the queue:
-	// they ask for what the planner does not model.
+	// elsewhere are the waiting jobs that are not planned, because they ask for
+	// something that the planner does not model. They are in the order of the
+	// queue.
 	elsewhere []policy.JobID
-	// guard is when guarded could start, one of them that has waited too long; 0 if
-	// there is none. Nothing younger may start that ends later.
+	// guarded is a job of elsewhere that has waited too long, and guard the
+	// time at which it could start; 0 if there is none. Nothing younger that
+	// would end after guard may start.
 	guard   time.Duration
 	guarded policy.JobID
-	begun   []policy.JobID // in the latest step
+	begun   []policy.JobID // the jobs that the latest step started
 }
 
-// jobPlan is what the policy has in mind for a job.
+// jobPlan is what the policy plans and knows for a job.
 type jobPlan struct {
 	planned bool
 	aside   bool // it could not start as planned, and is not planned again
-	seen    bool // in some plan, where it had this rank
+	seen    bool // it was in an earlier plan, where it had this rank
 	rank    int
 	start   time.Duration
 	pieces  []piece
@@ -131,6 +135,10 @@ func (p *mosaic) job(id policy.JobID) *jobPlan {
 	return j
 }
 
+// Step follows the plan while it is true: it starts the jobs whose planned time
+// has come. It makes a new plan when something happened that the plan did not
+// foresee, when a due job could not start, or when nothing runs although jobs
+// wait.
 func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 	p.begun = p.begun[:0]
 	if p.generation != v.Generation() {
@@ -146,15 +154,15 @@ func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 	p.startElsewhere(v, plan)
 }
 
-// stuck says that nothing runs and nothing has started: then no plan that has a
-// job start later can come true.
+// stuck says that nothing runs and nothing was started. Then no running job's
+// end will bring the planned starts about, so the plan must be made again.
 func (p *mosaic) stuck(v *policy.View) bool {
 	ends := v.Ends()
 	_, _, some := ends.Next()
 	return !some && (p.beyond || len(p.due) > 0)
 }
 
-// readAgain follows a cluster that has changed: what was planned is void.
+// readAgain reads the cluster anew after it has changed, and drops the plan.
 func (p *mosaic) readAgain(v *policy.View) {
 	p.generation = v.Generation()
 	p.machine = machine{}
@@ -181,7 +189,8 @@ func (p *mosaic) readAgain(v *policy.View) {
 	}
 }
 
-// notice compares what happened with what was expected.
+// notice compares what happened with what the plan expected, and marks the plan
+// stale if they differ.
 func (p *mosaic) notice(v *policy.View) {
 	for _, id := range v.Left() {
 		j := p.job(id)
@@ -204,7 +213,7 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-	v.Sort(p.elsewhere) // a start that was refused comes back
+	v.Sort(p.elsewhere) // a refused job comes back at the end of the list
 	if v.Reordered() || v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
 		p.stale = true
 	}
@@ -222,24 +231,26 @@ func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
 	return p.age > 0 && v.Now()-v.Job(id).Submit >= p.age
 }
 
-// comesFirst says that a job is planned before others whatever that costs: it has
-// waited too long, or it has a larger rank than the last of the queue.
+// comesFirst says that a job is planned before others at any cost: it has
+// waited too long, or its rank is above the lowest in the queue.
 func (p *mosaic) comesFirst(v *policy.View, id policy.JobID) bool {
 	return p.old(v, id) || v.Rank(id) > v.LowestRank()
 }
 
 // isElsewhere says that a job is not planned: because of what it asks for, or
-// because its own plan did not come true. Every waiting job is either in the list of
-// those, or is read by the next plan.
+// because it could not start as planned. Every waiting job is either in
+// p.elsewhere or part of the next plan.
 func (p *mosaic) isElsewhere(v *policy.View, id policy.JobID) bool {
 	return p.kindOf(v, id) < 0 || p.job(id).aside
 }
 
-// startDue starts the jobs whose time has come, where they were planned. False
-// means that one could not be: the plan is not true any more. A fresh plan was made
-// of what the view has free now, so there a place that is not free means that the
-// planner has misread this job: it is put aside, and starts like those that
-// are not planned. Others of its shape are none the worse for it.
+// startDue starts the jobs whose time has come, where they were planned. It
+// returns false if one of them could not start: the plan is no longer true.
+//
+// A fresh plan was made from what is free in the view, so if a place is not
+// free there, the planner has misread this job. Then startDue puts the job
+// aside, to start like the jobs that are not planned; other jobs of its shape
+// stay planned.
 func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 	keep, held := 0, true
 	for k, id := range p.due {
@@ -275,23 +286,23 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 func (p *mosaic) start(v *policy.View, id policy.JobID) {
 	j := p.job(id)
 	j.planned, j.running, j.pieces = false, true, nil
-	j.end = model.After(v.Now(), max(1, estimate(v, id))) // as it was planned
+	j.end = model.After(v.Now(), max(1, estimate(v, id))) // the end that the plan assumes
 	p.begun = append(p.begun, id)
 }
 
 func estimate(v *policy.View, id policy.JobID) time.Duration { return v.Job(id).As(0).Estimate() }
 
-// protect starts the jobs that are not planned and have waited too long, and
-// finds the first of them that does not fit: nothing younger may delay it.
+// protect starts unplanned jobs that have waited too long. The first that does
+// not fit becomes the guarded job: nothing younger may delay it.
 func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 	p.guard = 0
 	for i := 0; i < len(p.elsewhere); {
 		id := p.elsewhere[i]
 		if !p.comesFirst(v, id) {
-			break // those behind it are younger
+			break // the later ones are younger
 		}
 		if p.freeUntil(v, id) < policy.Never {
-			i++ // one that is planned is older still
+			i++ // an older planned job comes before it
 			continue
 		}
 		if a := v.Place(v.Shape(id), policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.InTurn}) {
@@ -307,13 +318,15 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 	}
 }
 
-// mustWait says that a job would delay the guarded one, and is not older.
+// mustWait says that a job would delay the guarded one and has no right to:
+// only jobs that come first and are before the guarded job in the queue may.
 func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
 	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(!v.Precedes(p.guarded, id) && p.comesFirst(v, id))
 }
 
-// freeUntil is when the first of the planned jobs starts that have waited too
-// long and are older than a job that is not planned.
+// freeUntil is the earliest planned start among the jobs that come first and
+// are before an unplanned job in the queue. The unplanned job must not run
+// beyond it.
 func (p *mosaic) freeUntil(v *policy.View, id policy.JobID) time.Duration {
 	at := policy.Never
 	for _, other := range p.due {
@@ -324,7 +337,7 @@ func (p *mosaic) freeUntil(v *policy.View, id policy.JobID) time.Duration {
 	return at
 }
 
-// startElsewhere starts the jobs that are not planned wherever they fit.
+// startElsewhere starts the unplanned jobs wherever they fit.
 func (p *mosaic) startElsewhere(v *policy.View, plan *policy.Plan) {
 	keep := 0
 	for _, id := range p.elsewhere {
@@ -341,7 +354,9 @@ func (p *mosaic) startElsewhere(v *policy.View, plan *policy.Plan) {
 	p.elsewhere = p.elsewhere[:keep]
 }
 
-// allocation makes pieces what the applier understands; nil if they are not free.
+// allocation turns pieces into an allocation; nil if they are not free in the
+// view. Pieces with cores become parts. Devices are chosen only here: the plan
+// counts them without naming them.
 func (p *mosaic) allocation(v *policy.View, r *model.Request, pieces []piece) *model.Allocation {
 	a := &p.machine.alloc
 	a.Parts, a.Grants = a.Parts[:0], a.Grants[:0]
@@ -370,8 +385,8 @@ func (p *mosaic) allocation(v *policy.View, r *model.Request, pieces []piece) *m
 	return a
 }
 
-// grantDevices adds the remote devices: those of the job's own nodes are local,
-// the others serve its nodes in turn.
+// grantDevices adds the remote devices, the pieces without cores: those on the
+// job's own nodes become local, the others serve the job's nodes in rotation.
 func (p *mosaic) grantDevices(v *policy.View, a *model.Allocation, pieces []piece) bool {
 	for i := range pieces {
 		q := &pieces[i]
@@ -406,7 +421,7 @@ func partOn(parts []model.Part, node int32) int {
 	return i
 }
 
-// lowest are the count lowest devices of a set, or all.
+// lowest is the count lowest devices of a set, or all if there are fewer.
 func lowest(free uint64, count int32) uint64 {
 	rest := free
 	for range count {

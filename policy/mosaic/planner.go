@@ -11,7 +11,7 @@ import (
 	"muster/policy/prices"
 )
 
-// planner turns the queue into a problem.
+// planner turns the queue into a problem for the searcher.
 type planner struct {
 	kinds  map[need]int32
 	needs  []need
@@ -21,15 +21,17 @@ type planner struct {
 	plans  uint64
 	held   []piece // scratch
 
-	// What the last plan rests on. A kind of jobs is one kind of work, or two: the
-	// devices of jobs that may have them anywhere are work of their own.
+	// What the last plan is based on. A kind of jobs is one kind of work or,
+	// for remote jobs, two: their devices, which may be on any node, are work
+	// of their own.
 	works []prices.Kind
-	work  []int32 // by kind
+	work  []int32 // by kind: the index of its first work
 	table *prices.Table
 }
 
-// classify is the kind of a request, or -1 if it is not planned: because
-// the planner has no words for it, or because no block of the idle cluster would do.
+// classify is the kind of a request, or -1 if it is not planned: because the
+// planner does not model it, or because it does not fit into one block of the
+// idle cluster.
 func (q *planner) classify(m *machine, r *model.Request) int32 {
 	n, ok := m.needOf(r)
 	if !ok {
@@ -67,8 +69,9 @@ func (p *mosaic) replan(v *policy.View) {
 	q.plans++
 	if n > 1 || !q.search.alone(q.ranks, v.Now()) {
 		p.foresee(v)
-		// New jobs are worth looking for a better plan, in proportion. A longer queue
-		// costs more for each.
+		// The trials are in proportion to the share of new jobs. A plan for a
+		// long queue costs more, in proportion to about the square of its
+		// length, so there are fewer trials then.
 		trials := p.effort * fresh / n
 		if n > fullQueue {
 			trials = trials * fullQueue / n * fullQueue / n
@@ -94,10 +97,11 @@ func (p *mosaic) replan(v *policy.View) {
 	})
 }
 
-// noPlace notes a job that has no place even when all that runs has ended. On a
-// cluster that is whole something that is not modelled is in its way, and will end.
-// Where nodes or devices are missing the planner may have misread what is left: the
-// job starts like those that are not planned.
+// noPlace handles a job that has no place even when all running jobs have
+// ended. If the cluster is complete, something that is not modelled is in its
+// way and will end: plan again later. If nodes or devices are missing, the
+// planner may have misread what is left: the job starts like the unplanned
+// ones.
 func (p *mosaic) noPlace(v *policy.View, id policy.JobID) {
 	if !v.Impaired() {
 		p.stale = true
@@ -108,11 +112,11 @@ func (p *mosaic) noPlace(v *policy.View, id policy.JobID) {
 	v.Sort(p.elsewhere)
 }
 
-// fullQueue is a queue for which effort plans are tried.
+// fullQueue is the longest queue for which all of effort is spent.
 const fullQueue = 800
 
-// pose reads the problem but for what runs, and counts the jobs that no plan has
-// seen before.
+// pose reads the tasks of the problem from the queue, and returns the number of
+// jobs that no plan has contained yet. foresee adds the running jobs.
 func (p *mosaic) pose(v *policy.View) (fresh int) {
 	q := &p.planner
 	pr := q.search.problem
@@ -154,7 +158,8 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 	return fresh
 }
 
-// foresee reads what will be free when running jobs have ended.
+// foresee reads what will be free when running jobs end into the problem's
+// timeline.
 func (p *mosaic) foresee(v *policy.View) {
 	q := &p.planner
 	pr := q.search.problem
@@ -169,18 +174,18 @@ func (p *mosaic) foresee(v *policy.View) {
 	}
 }
 
-// longest is the longest run that is planned for: of longer ones a plan would
-// only say that they last.
+// longest is the longest run that is planned for. Longer runs count as this
+// long.
 const longest = 30 * 24 * time.Hour
 
-// longestPlan bounds the length of a plan in which all jobs run one after the
-// other, so that every instant of it fits into a Duration.
+// longestPlan bounds a plan in which all jobs run one after the other, so that
+// every instant in it fits into a Duration.
 const longestPlan = 100 * 365 * 24 * time.Hour
 
-// longestOf is the longest run that is planned for among so many jobs.
+// longestOf is the longest run that is planned for if there are this many jobs.
 func longestOf(jobs int) time.Duration { return min(longest, longestPlan/time.Duration(max(1, jobs))) }
 
-// units is how often a node's part of a task is done.
+// units is how many nodes' parts a task consists of.
 func (t *task) units(n *need) int64 {
 	if n.spread {
 		return int64(t.width / n.cores)
@@ -188,7 +193,8 @@ func (t *task) units(n *need) int64 {
 	return int64(t.width)
 }
 
-// price works out what the waiting work makes of a node's time.
+// price computes what a node's time is worth to the waiting work, and from that
+// the cost of each task and whether it is free.
 func (q *planner) price(m *machine) {
 	q.works, q.work = q.works[:0], q.work[:0]
 	for i := range q.needs {
@@ -212,8 +218,9 @@ func (q *planner) price(m *machine) {
 	}
 	pr.meanRun = max(1, pr.meanRun)
 	q.table = prices.Solve(q.works, m.nodes)
-	// Even what is free of charge takes something, so that it is kept together
-	// and small jobs are told from large ones.
+	// A small price is added to all work, in proportion to its cores and
+	// devices. So placement keeps free work together, too, and free tasks have
+	// an order by size.
 	tilted := make([]int64, len(q.works))
 	for i, w := range q.works {
 		tilted[i] = q.table.Kind[i] + tilt*int64(w.Cores)/int64(m.cores)
@@ -236,8 +243,9 @@ func (q *planner) price(m *machine) {
 	}
 }
 
-// cheap is a price that is as good as none.
+// cheap is the price below which work counts as free.
 const cheap = prices.Unit / 64
 
-// tilt is the least that a whole node is worth to any work.
+// tilt is the price that is added for a whole node's cores, and for its
+// devices.
 const tilt = prices.Unit / 32

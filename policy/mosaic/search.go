@@ -13,37 +13,38 @@ import (
 // task is a job to be planned.
 type task struct {
 	kind    int32
-	width   int32 // nodes; cores where they are spread
+	width   int32 // nodes, or cores if they are spread
 	devices int32 // remote ones
 	run     time.Duration
-	// cost is the node time that the task takes from others, by its price, times
-	// its run: where it is small, waiting is to be short.
+	// cost is the task's price times its run, squared in time: the node time that it takes from
+	// others times its run. Tasks with a small cost should wait little.
 	cost float64
-	// free tasks fit beside the others for nothing.
+	// free: the task fits beside the others at no cost.
 	free bool
-	// strict tasks must be in one block.
+	// strict: the task must be in one block.
 	strict bool
-	// first tasks are planned before all others, in their order.
+	// first: the task is planned before all that are not first. First tasks keep the order of the
+	// queue.
 	first bool
 }
 
-// problem is what a plan is made for.
+// problem is the input of a plan.
 type problem struct {
 	needs []need
 	tasks []task
 	worth *prices.Table
-	now   timeline // what is free, and will be when the running jobs end
-	// balance says in per cent how much the end of all counts against waiting.
+	now   timeline // what is free now, and will be when running jobs end
+	// balance is the weight of the plan's length against waiting, in per cent.
 	balance int64
-	// patience says in per cent of its run how much later a task may start for being in
-	// one block; negative: it always is.
+	// patience is how much later a task may start in order to be in one block, in per cent of its
+	// run; negative means that it is always in one block.
 	patience int64
 	meanRun  time.Duration
 }
 
-// answer says when and where tasks run.
+// answer is a plan: when and where tasks run.
 type answer struct {
-	start  []time.Duration // negative: it has no place
+	start  []time.Duration // negative: the task has no place
 	pieces [][]piece
 }
 
@@ -54,27 +55,32 @@ func (a *answer) size(n int) {
 	}
 }
 
-// searcher looks for good plans; it keeps its memory.
+// searcher looks for good plans. It reuses its memory.
 type searcher struct {
 	*problem
-	base []seg // what will be free in the end
+	base []seg // what will be free when all running jobs have ended
 
-	// Of planning backwards: back.start is how long before the end of all a task ends.
+	// Planning backwards. Time runs from the end of the plan towards now: back.start is the time
+	// between the end of a task and the end of the plan.
 	back      answer
 	b, future board
-	ends      []ending // of what runs, a heap
+	ends      []ending // the ends of running tasks, a heap
 	late      []ending
-	waiting   []int32
+	waiting   []int32 // the tasks without a place, in order
 	misfit    []int32 // by kind: the smallest width that does not fit now
 	behind    timeline
 
-	// Of plans read the right way: the best, another, and what the latest leaves.
+	// Plans in forward time: the best, another one, and what the latest leaves free.
 	best, try answer
 	line      timeline
 }
 
-// solve leaves a plan in s.best. ranks is by task its place in the order of an
-// earlier plan, negative where it had none; solve leaves those of this one there.
+// solve leaves a plan in s.best. ranks has, by task, its place in the order of an earlier plan, or
+// a negative number; solve replaces it by the place in the new order.
+//
+// It plans the priced tasks backwards and improves their order, adds the free tasks in the gaps,
+// and turns the result round. Finally it inserts all tasks forwards in the order of their starts,
+// and keeps that plan if it is better.
 func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 	n := len(s.tasks)
 	s.best.size(n)
@@ -86,7 +92,7 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 		t := &s.tasks[i]
 		switch {
 		case !s.needs[t.kind].has(s.base, t):
-			s.best.start[i], s.try.start[i] = -1, -1 // not while something that is not modelled is in its way
+			s.best.start[i], s.try.start[i] = -1, -1 // something that is not modelled is in its way
 		case t.first:
 			first = append(first, int32(i))
 		case t.free:
@@ -105,7 +111,7 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 	s.fillIn(priced, free)
 	s.begin(&s.best, first)
 	s.mirror(append(slices.Clone(priced), free...))
-	// The same order from the beginning may wait less, but is mostly longer.
+	// The same order planned forwards may wait less, but is mostly longer.
 	s.byStart(&s.best, priced)
 	s.byStart(&s.best, free)
 	s.begin(&s.try, first)
@@ -117,8 +123,8 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 	}
 }
 
-// alone does what solve would for the only task that waits, if it fits now, on
-// s.b: what runs only gives back, so that it fits for as long as it runs.
+// alone does what solve would do for the only waiting task, if it fits into what is free now (s.b).
+// No timeline is needed: running jobs only give back, so that it fits for its whole run.
 func (s *searcher) alone(ranks []int, now time.Duration) bool {
 	t := &s.tasks[0]
 	s.best.size(1)
@@ -133,7 +139,7 @@ func (s *searcher) alone(ranks []int, now time.Duration) bool {
 	return true
 }
 
-// begin starts a plan with those that must come first.
+// begin starts a plan with the tasks that must come first.
 func (s *searcher) begin(a *answer, first []int32) {
 	s.line.copyFrom(&s.now)
 	for _, id := range first {
@@ -141,7 +147,7 @@ func (s *searcher) begin(a *answer, first []int32) {
 	}
 }
 
-// insert gives a task the earliest place in the line of a plan.
+// insert gives a task the earliest place in s.line.
 func (s *searcher) insert(a *answer, id int32) {
 	t := &s.tasks[id]
 	n := &s.needs[t.kind]
@@ -149,7 +155,7 @@ func (s *searcher) insert(a *answer, id int32) {
 	if s.patience < 0 || t.strict || a.start[id] < 0 {
 		return
 	}
-	// In several blocks, if one is too long in coming.
+	// One block is too late: try several, and go back to one if that is no earlier.
 	before := a.start[id] - time.Duration(s.patience)*(t.run/100)
 	if before <= s.now.at[0] {
 		return
@@ -181,13 +187,15 @@ func (s *searcher) weigh(a *answer) int64 {
 	return s.join(&waits, length)
 }
 
-// join makes one number of waits and a length.
+// join combines the mean of waits (in the unit of price) and a length into the cost of a plan.
+// After the division by 256 the wait of a task with the mean run counts twice: once as it is, once
+// relative to its run.
 func (s *searcher) join(waits *total, length time.Duration) int64 {
 	mean := waits.over(len(s.tasks)) / 256
 	return (100-s.balance)*mean + s.balance*int64(length/time.Millisecond)
 }
 
-// fillIn adds the tasks that fit beside the others to the plan made backwards.
+// fillIn adds the free tasks to the backwards plan.
 func (s *searcher) fillIn(priced, free []int32) {
 	s.behind.reset(0, s.base)
 	for _, id := range priced {
@@ -199,10 +207,9 @@ func (s *searcher) fillIn(priced, free []int32) {
 	}
 }
 
-// mirror reads the plan made backwards the right way, behind all that runs and
-// all that must come first; and then moves its tasks, those that start first
-// before the others, to the earliest place that there is now. None starts later than it
-// did, so the plan gets no longer by that.
+// mirror turns the backwards plan round and puts it behind all that runs and all that must come
+// first. Then it moves each task, in the order of their starts, to the earliest place that there is
+// now. No task starts later than before, so the plan does not get longer.
 func (s *searcher) mirror(order []int32) {
 	length := time.Duration(0)
 	for _, id := range order {
@@ -221,8 +228,9 @@ func (s *searcher) mirror(order []int32) {
 	}
 }
 
-// backwards fills an idle cluster: tasks in the given order whenever they fit,
-// where the first that does not is not delayed by those behind it.
+// backwards plans tasks on an idle cluster: in the given order, each as soon as it fits. The first
+// that does not fit must not be delayed: tasks after it may start only if they end by the time at
+// which it could start (limit). The result is in s.back.
 func (s *searcher) backwards(order []int32) {
 	s.b.segs = append(s.b.segs[:0], s.base...)
 	s.ends = s.ends[:0]
@@ -289,14 +297,15 @@ func (s *searcher) earliest(t *task) time.Duration {
 	return when
 }
 
-// price is the cost of a wait: half of it counts as it is, half against the
-// run time, as slowdown does, but no more than 16 times. In 1/512 of a millisecond.
+// price is the cost of a wait, in 1/512 ms: half of it is the wait itself, the other half is the
+// wait relative to the task's run (as slowdown is), times the mean run and at most 16 times the
+// wait.
 func (s *searcher) price(t *task, wait time.Duration) int64 {
 	ratio := 256 * s.meanRun / max(t.run, s.meanRun/16, 1)
 	return int64(wait/time.Millisecond) * (256 + int64(ratio))
 }
 
-// costOf joins waiting and the end of all, as planned backwards, into one number.
+// costOf is the cost of the backwards plan of these tasks.
 func (s *searcher) costOf(order []int32) int64 {
 	var length time.Duration
 	var waits total
@@ -309,8 +318,8 @@ func (s *searcher) costOf(order []int32) int64 {
 	return s.join(&waits, length)
 }
 
-// total is a sum of numbers that are not negative. That of thousands of waits of
-// years does not fit into 64 bits; their mean does.
+// total is a 128-bit sum of numbers that are not negative. The sum of thousands of waits of years
+// does not fit into 64 bits; their mean does.
 type total struct{ high, low uint64 }
 
 func (t *total) add(x int64) {
@@ -319,22 +328,24 @@ func (t *total) add(x int64) {
 	t.high += carry
 }
 
-// over is the total of n numbers by n, or by more.
+// over is the total divided by n, which must be at least the number of summands: so the quotient
+// fits.
 func (t *total) over(n int) int64 {
 	mean, _ := bits.Div64(t.high, t.low, uint64(n))
 	return int64(mean)
 }
 
-// portion is x times part by whole, where part is not more than whole.
+// portion is x * part / whole without overflow; part must not exceed whole.
 func portion(x int64, part, whole int) int64 {
 	high, low := bits.Mul64(uint64(x), uint64(part))
 	out, _ := bits.Div64(high, low, uint64(whole))
 	return int64(out)
 }
 
-// improve plans tasks backwards, in the given order or in that of an earlier plan;
-// changes the order a little, trials times; and returns the best order, with its
-// plan in s.back. At first it also goes on from what is a little worse.
+// improve plans the tasks backwards, in the given order and in that of an earlier plan. Starting
+// from the better one, it changes the order a little, trials times, and keeps a change if it makes
+// the plan better or, with a slack that shrinks to 0, only a little worse. It returns the best
+// order, with its plan in s.back.
 func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Rand) []int32 {
 	s.backwards(order)
 	if len(order) < 2 {
@@ -376,8 +387,8 @@ func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Ran
 	return best
 }
 
-// again is the order of an earlier plan, with each new task before the first one
-// that costs less; nil if there was none.
+// again is the order of an earlier plan, with each new task put before the first one that costs
+// less; nil if there was no earlier plan.
 func (s *searcher) again(order []int32, ranks []int) []int32 {
 	var known, fresh []int32
 	for _, id := range order {

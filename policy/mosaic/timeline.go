@@ -8,15 +8,17 @@ import (
 	"muster/policy/prices"
 )
 
-// timeline is what will be free, from now on.
+// timeline is what will be free from now on: a board for each interval in which
+// nothing changes.
 type timeline struct {
-	// points[i] holds from at[i] until at[i+1]; the last one for ever.
+	// points[i] is valid from at[i] until at[i+1]; the last one for ever.
 	at     []time.Duration
 	points []point
-	spare  []point
+	spare  []point // memory of points that are no longer used
 
-	// tried, by kind: what earlier tasks came to. Nothing is given back while
-	// tasks are inserted, so a larger one does not come before a smaller one did.
+	// tried has, by kind, the results of earlier insertions. While tasks are
+	// only inserted, nothing is given back, so a task cannot start before a
+	// smaller one of its kind could. free clears it.
 	tried [][]attempt
 
 	low board
@@ -27,17 +29,18 @@ type timeline struct {
 // point is what is free from one instant until the next.
 type point struct {
 	segs []seg
-	// rooms is by kind the width of the widest block; -1 is not known.
+	// rooms has, by kind, the width of the widest block, or -1 if it is not
+	// known yet.
 	rooms []int64
 }
 
-// attempt is a task that found its place at start, and not before.
+// attempt is a task that could start at start, and not before.
 type attempt struct {
 	width, devices int32
 	run, start     time.Duration
 }
 
-// reset begins with one board.
+// reset makes a timeline with one board.
 func (l *timeline) reset(now time.Duration, segs []seg) {
 	l.spare = append(l.spare, l.points...)
 	l.at = append(l.at[:0], now)
@@ -45,7 +48,7 @@ func (l *timeline) reset(now time.Duration, segs []seg) {
 	l.forget()
 }
 
-// copyFrom makes l the same as o.
+// copyFrom makes l a copy of o.
 func (l *timeline) copyFrom(o *timeline) {
 	l.spare = append(l.spare, l.points...)
 	l.at = append(l.at[:0], o.at...)
@@ -85,7 +88,7 @@ func (l *timeline) room(i int, n *need, kind int32) int64 {
 	return p.rooms[kind]
 }
 
-// change gives or takes pieces at a point.
+// change takes pieces from a point (sign 1), or gives them back (sign -1).
 func (l *timeline) change(i int, pieces []piece, sign int32) {
 	p := &l.points[i]
 	l.b.segs = p.segs
@@ -95,12 +98,13 @@ func (l *timeline) change(i int, pieces []piece, sign int32) {
 	p.segs, p.rooms = l.b.segs, p.rooms[:0]
 }
 
-// release adds an instant, not before any other, at which something is given back.
+// release gives pieces back from t on. No point may be after t, since only the
+// point at t is changed.
 func (l *timeline) release(t time.Duration, pieces []piece) {
 	l.change(l.split(t), pieces, -1)
 }
 
-// split makes t a point of its own, and returns its index.
+// split makes t the start of a point, and returns its index.
 func (l *timeline) split(t time.Duration) int {
 	i, found := slices.BinarySearch(l.at, t)
 	if !found {
@@ -110,7 +114,7 @@ func (l *timeline) split(t time.Duration) int {
 	return i
 }
 
-// notBefore is a time before which a task surely does not fit.
+// notBefore is a time before which a task certainly does not fit.
 func (l *timeline) notBefore(t *task) time.Duration {
 	for int(t.kind) >= len(l.tried) {
 		l.tried = append(l.tried, nil)
@@ -124,18 +128,22 @@ func (l *timeline) notBefore(t *task) time.Duration {
 	return from
 }
 
-// insert finds the earliest time at which a task fits for as long as it runs,
-// takes that, and returns it with the pieces; a negative time if it never fits.
+// insert finds the earliest time at which a task fits for its whole run, holds
+// its pieces there, and returns both. The time is negative if it never fits.
+// Rooms of single points rule out most starts; fits then finds a block that is
+// free at all points of the run.
 func (l *timeline) insert(n *need, t *task, worth *prices.Table, pieces []piece) (time.Duration, []piece) {
+	// Only the beginnings of points need to be tried: within a point nothing
+	// changes.
 	i, _ := slices.BinarySearch(l.at, l.notBefore(t))
 	for seen := i; i < len(l.at); i++ {
 		start := l.at[i]
-		// All points from i until seen have room.
+		// Invariant: all points from i to seen have room.
 		for seen = max(seen, i); seen < len(l.at) && l.at[seen]-start < t.run && l.room(seen, n, t.kind) >= int64(t.width); {
 			seen++
 		}
 		if seen < len(l.at) && l.at[seen]-start < t.run {
-			i = seen // a run from anywhere between goes over this instant, too
+			i = seen // every start up to here would run over the point seen, which lacks room
 			continue
 		}
 		if pieces = l.fits(i, n, t, worth, pieces); len(pieces) > 0 {
@@ -149,8 +157,8 @@ func (l *timeline) insert(n *need, t *task, worth *prices.Table, pieces []piece)
 	return -1, pieces[:0]
 }
 
-// insertSplit is insert for tasks that may be in several blocks, and only before
-// a time.
+// insertSplit is insert with several blocks, for starts before a given time
+// only.
 func (l *timeline) insertSplit(n *need, t *task, before time.Duration, pieces []piece) (time.Duration, []piece) {
 	for i := 0; i < len(l.at) && l.at[i] < before; i++ {
 		start := l.at[i]
@@ -173,7 +181,8 @@ func (l *timeline) insertSplit(n *need, t *task, before time.Duration, pieces []
 	return -1, pieces[:0]
 }
 
-// fits finds a place that is free during the whole of a run from point i on.
+// fits finds a place that is free during the whole run from point i on. It
+// narrows the board of point i by those of the later points.
 func (l *timeline) fits(i int, n *need, t *task, worth *prices.Table, pieces []piece) []piece {
 	start := l.at[i]
 	l.low.segs = append(l.low.segs[:0], l.points[i].segs...)
@@ -183,7 +192,7 @@ func (l *timeline) fits(i int, n *need, t *task, worth *prices.Table, pieces []p
 			l.tmp, l.low.segs = l.low.segs, l.tmp
 		}
 		enough := false
-		if n.remote { // devices of any node count
+		if n.remote { // candidates would remove nodes whose devices count
 			enough = n.has(l.low.segs, t)
 		} else {
 			l.low.segs, enough = n.candidates(l.low.segs, t.width)
@@ -203,7 +212,8 @@ func (l *timeline) hold(pieces []piece, from, to time.Duration) {
 	}
 }
 
-// free gives back pieces that were held during [from, to).
+// free gives back pieces that were held during [from, to), and merges points
+// that have become equal.
 func (l *timeline) free(pieces []piece, from, to time.Duration) {
 	i, j := l.split(from), l.split(to)
 	for k := i; k < j; k++ {
@@ -214,7 +224,7 @@ func (l *timeline) free(pieces []piece, from, to time.Duration) {
 	l.join(i)
 }
 
-// join takes a point out that is like the one before it.
+// join removes a point that equals the one before it.
 func (l *timeline) join(i int) {
 	if i > 0 && slices.Equal(l.points[i].segs, l.points[i-1].segs) {
 		l.spare = append(l.spare, l.points[i])

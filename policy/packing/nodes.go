@@ -19,7 +19,7 @@ type node struct {
 	closed  bool    // to a job that has it to itself
 	alone   bool    // nothing of it is in use
 	version uint32  // grows with every change
-	tags    []int32 // tasks here by tag; nil where nobody asks
+	tags    []int32 // the number of tasks here by tag; nil if no job needs it
 	kinds   int32   // how many tags are here
 }
 
@@ -81,7 +81,8 @@ func (s *nodes) read(v *policy.View, n int32) {
 	}
 }
 
-// addLevel counts devices with so much left; without anything they are none.
+// addLevel counts devices with this much left; with nothing left they do not
+// count.
 func addLevel(levels []Level, kind, left, count int32) []Level {
 	if left == 0 {
 		return levels

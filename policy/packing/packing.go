@@ -163,8 +163,8 @@ type choice struct {
 	// shape is set where the request is none of those that scores are for:
 	// first fit places it.
 	shape *policy.Shape
-	// scores by alternative and node, as they were after so many changes of nodes
-	// and with what was expected then.
+	// scores by alternative and node, valid for the number of node changes and for the expectation
+	// noted with them.
 	scores   [][]cachedScore
 	changes  int
 	expected int
@@ -264,8 +264,8 @@ func (p *packing) enqueue(v *policy.View, id policy.JobID) {
 	l.jobs = slices.Insert(l.jobs, l.head+v.PlaceIn(l.jobs[l.head:], id), id)
 }
 
-// readAgain follows a cluster that has changed: the nodes, who waits and who runs
-// are read from the view.
+// readAgain reads the nodes, the waiting jobs and the running jobs from the view after the cluster
+// has changed.
 func (p *packing) readAgain(v *policy.View) {
 	p.generation = v.Generation()
 	p.nodes = newNodes(v, p.order(len(v.Cluster().Nodes)))

@@ -10,8 +10,9 @@ import (
 
 // An appraiser chooses among devices where they are decoupled from the nodes.
 type appraiser interface {
-	// cost of taking so much of a device that has so much left, in thousandths.
-	// The lowest is taken, and of those the device with the least left.
+	// cost is the cost of taking an amount from a device with a given amount
+	// left, in thousandths. The device with the lowest cost is taken, and among
+	// equals the one with the least left.
 	cost(kind, left, takes int32) int64
 }
 

@@ -41,9 +41,9 @@ type size struct {
 	count float64
 }
 
-// cutting is the linear program: so many devices of each pattern that all shares
-// are packed, as few devices as possible. It is solved by the revised simplex
-// method; patterns are made when they are needed.
+// cutting is the linear program of cutting stock: how many devices use each pattern so that all
+// shares are packed on as few devices as possible. It is solved by the revised simplex method;
+// patterns are generated when they are needed.
 type cutting struct {
 	sizes []size
 	// inverse of the basis, and the values of its columns.
@@ -55,7 +55,7 @@ type cutting struct {
 	fill  []filling
 }
 
-// filling is the dearest way to fill so much space.
+// filling is the most valuable way to fill a given space.
 type filling struct {
 	worth float64
 	last  int32 // the share packed last; -1: a thousandth stays empty

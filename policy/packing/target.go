@@ -115,7 +115,7 @@ func milliOf(share, memory int64) int32 {
 	return int32((share*thousand + memory - 1) / memory)
 }
 
-// Target is the most popular tasks, so many as make up 95 of 100.
+// Target is the most popular tasks that together make up 95 of 100.
 func (c *Census) Target(cluster *model.Cluster) *Target {
 	type counted struct {
 		taskKey

@@ -9,7 +9,7 @@
 //     if it fits; otherwise the fewest, lowest and youngest jobs are stopped whose
 //     place lets it start, and it has a claim: until it has started, what is free of
 //     that place is hidden from all but higher classes. If stopping does not
-//     help either, its class is done for this step: nobody of it is put before.
+//     help either, its class is done for this step: no job of it is preferred.
 //  2. Suspended jobs are resumed where their place is free, higher classes first. What
 //     is free of the places of the others is hidden from the inner policy, so
 //     that new jobs do not keep them from running for ever.
@@ -226,7 +226,8 @@ func (p *preempt) Step(v *policy.View, plan *policy.Plan) {
 	plan.Skipped = plan.Skipped && len(plan.Starts)+len(plan.Stops)+len(plan.Resumes) == 0
 }
 
-// notice follows who waits.
+// notice updates the list of waiting jobs from what the view says has arrived
+// and left.
 func (p *preempt) notice(v *policy.View) {
 	for _, id := range v.Left() {
 		delete(p.waiting, id)
@@ -263,9 +264,10 @@ func (p *preempt) preemptors(v *policy.View, plan *policy.Plan) {
 	}
 }
 
-// keep starts the job of a claim if its place is free, and keeps the claim while
-// others are about to make way. It is false for no claim, and for one that cannot
-// come true: a higher class has the place, or one who was to make way did not.
+// keep starts the job of a claim if its place is free, and keeps the claim
+// while other jobs are being stopped for it. It returns false if there is no
+// claim, or if the claim cannot come true: a higher class has the place, or a
+// job that was to be stopped was not.
 func (p *preempt) keep(v *policy.View, plan *policy.Plan, c *claim) bool {
 	switch {
 	case c == nil:

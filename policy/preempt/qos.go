@@ -16,7 +16,7 @@ func FromQOS(list []priority.QOS) Rules {
 	}
 	sorted := slices.Clone(list)
 	slices.SortStableFunc(sorted, func(a, b priority.QOS) int { return cmp.Compare(a.Priority, b.Priority) })
-	rules := Rules{{Name: none}} // jobs without a QOS of these stop nobody, and are not stopped
+	rules := Rules{{Name: none}} // jobs without one of these QOS stop no job and are not stopped
 	rules[0].Fixed = true
 	for _, q := range sorted {
 		c := Class{Name: q.Name, Stops: q.Preempt}

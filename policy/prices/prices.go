@@ -40,7 +40,7 @@ type Table struct {
 	worth []int64
 }
 
-// Worth is what can be done at best with so many free cores and GPUs.
+// Worth is the value of the best use of this many free cores and GPUs.
 func (t *Table) Worth(cores, gpus int32) int64 { return t.worth[cores*(t.gpus+1)+gpus] }
 
 // Unit is about what a whole node is worth to the work that needs it most.

@@ -25,7 +25,7 @@ const tiny = 1e-9
 const maxPivots = 2000
 
 // solve pivots on the condensed tableau. Products are rounded one by one (the
-// conversions), so that every machine comes to the same result.
+// conversions), so that every machine computes the same result.
 func (s *simplex) solve() []float64 {
 	n, m := s.n, len(s.rows)
 	cost := make([]float64, n+1)

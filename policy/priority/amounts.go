@@ -38,7 +38,8 @@ func AsksOf(c *model.Cluster, r *model.Request) TRES {
 	return t
 }
 
-// deviceShare is the part of a device that so much memory is; 0 is all of it.
+// deviceShare is the share of a device that this much of its memory is; 0 means
+// the whole device.
 func deviceShare(c *model.Cluster, name string, memory int64) int64 {
 	if memory == 0 {
 		return Million

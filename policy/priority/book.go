@@ -21,8 +21,8 @@ type Submission struct {
 	At        time.Duration `json:"at_ns"`
 	Nodes     int64         `json:"nodes,omitempty"`
 	Asks      TRES          `json:"asks"`
-	// Nice is taken from the priority: what a user gives up (or, for those who may
-	// give less than 0, takes).
+	// Nice is subtracted from the priority: what a user gives up or, if allowed
+	// to give a negative value, gains.
 	Nice int64 `json:"nice,omitempty"`
 	// Admin, where set, is the priority, whatever the factors say.
 	Admin *int64 `json:"admin,omitempty"`
@@ -44,11 +44,12 @@ type Book struct {
 	// now is the latest instant that was told or asked about; recalculated is that of the picture.
 	now, recalculated time.Duration
 	picture           picture
-	stale             bool // somebody joined the tree since
+	stale             bool // a user or account has joined the tree since
 	never             bool // there was no recalculation yet
 	changed           bool // the configuration or the cluster did: all ranks are due
 
-	// told are fair shares that somebody else keeps; nil if the book does.
+	// told are fair shares that another program keeps; nil if the book computes
+	// them.
 	told map[Member]float64
 
 	ranked []Ranked // the latest answer
@@ -96,8 +97,9 @@ func (b *Book) Cluster(nodes int64, whole TRES) {
 	b.nodes, b.whole, b.changed = nodes, whole, true
 }
 
-// FairShares replaces the fair shares that the book works out by those that somebody else keeps, as a
-// real Slurm does for all jobs that run there. Who is not named has none.
+// FairShares replaces the fair shares that the book computes by those that
+// another program keeps, as a real Slurm does for all jobs that run there. A
+// user who is not named has none.
 func (b *Book) FairShares(told map[Member]float64) {
 	if b.told != nil && maps.Equal(b.told, told) {
 		return
@@ -367,8 +369,8 @@ func (b *Book) rankAll() {
 	b.recalculated, b.never, b.changed, b.stale = b.now, false, false, false
 }
 
-// rankFresh ranks the jobs that came; the others keep what they have. The shares
-// are looked at again only if somebody joined the tree.
+// rankFresh ranks the new jobs; the others keep their ranks. The shares are
+// computed again only if a user or account has joined the tree.
 func (b *Book) rankFresh() {
 	if b.stale {
 		b.tree.look(&b.picture, b.now, &b.config)

@@ -93,7 +93,7 @@ const (
 const DefaultAccount = "default"
 
 // Defaults is a configuration with Slurm's defaults: all weights are 0, a core
-// second costs 1, and everybody has one share.
+// second costs 1, and every user has one share.
 func Defaults() Config {
 	return Config{
 		MaxAge: 7 * 24 * time.Hour, DecayHalfLife: 7 * 24 * time.Hour, CalcPeriod: 5 * time.Minute,

@@ -185,8 +185,8 @@ func (t *tree) fairTree(p *picture) {
 type walk struct {
 	t *tree
 	p *picture
-	// rank is that of the user visited last, next what one who is not tied with
-	// it gets.
+	// rank is the rank of the user visited last, next the rank of the next user
+	// who is not tied with it.
 	rank, next int
 }
 

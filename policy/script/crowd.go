@@ -73,7 +73,8 @@ func keysOf(table starlark.Value) iter.Seq[starlark.Value] {
 	}
 }
 
-// contains says whether a table has a key; what cannot be one is left to who puts it in.
+// contains says whether a table has a key. A value that cannot be a key is left to the insertion,
+// which reports it.
 func contains(table, k starlark.Value) bool {
 	found := false
 	switch t := table.(type) {

@@ -58,8 +58,9 @@ func errorOf(file string, err error) *Error {
 	return &Error{File: file, Message: clipped(err.Error())}
 }
 
-// advice is what to do about messages of the interpreter that say little to those who know
-// Python: how a message begins, and what is said behind it.
+// advice is what to do about messages of the interpreter that say little to a
+// reader who knows Python: how a message begins, and the advice that is
+// appended to it.
 var advice = []struct{ begins, say string }{
 	{"got import,", "a policy imports nothing: all that it may use has a name already"},
 	{"got global,", "what a policy keeps between steps goes into state"},

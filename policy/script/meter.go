@@ -69,7 +69,7 @@ func (m *meter) tooManySteps() error {
 	return fmt.Errorf("the script was stopped after %d steps (setting steps)", m.steps)
 }
 
-// alloc charges memory that is about to be taken.
+// alloc charges memory before the script takes it.
 func (m *meter) alloc(bytes int64) error {
 	if bytes < 0 || bytes > m.memory-m.used {
 		m.used = m.memory
@@ -79,7 +79,7 @@ func (m *meter) alloc(bytes int64) error {
 	return nil
 }
 
-// charge is work and alloc for n values of so many bytes each.
+// charge is work and alloc for n values of the given number of bytes each.
 func (m *meter) charge(n int, each int64) error {
 	if err := m.work(n); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (m *meter) charge(n int, each int64) error {
 	return m.alloc(int64(n) * each)
 }
 
-// text charges a string that is about to be made.
+// text charges a string before it is made.
 func (m *meter) text(n int) error {
 	if n > maxString {
 		return fmt.Errorf("a string of %d bytes is too long: at most %d", n, maxString)

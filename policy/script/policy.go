@@ -31,7 +31,7 @@ type Policy struct {
 
 var _ policy.Policy = (*Policy)(nil)
 
-// Trouble is what became of a script's failures.
+// Trouble is the record of a script's failures.
 type Trouble struct {
 	// Last is the latest failure; nil if there was none.
 	Last *Error

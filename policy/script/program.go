@@ -165,14 +165,14 @@ func (in *interp) call(f starlark.Callable, args ...starlark.Value) (result star
 	return result, failure
 }
 
-// forget empties the state after a failure: nobody knows what was done of a change.
+// forget empties the state after a failure, since it is unknown how much of a change was made.
 func (in *interp) forget() {
 	_ = in.state.Clear()
 	in.grown = 0
 }
 
-// checkState refuses a state that has grown too large. It is weighed only when so much
-// has been done since the last time that it can have.
+// checkState refuses a state that has grown too large. It measures the state only when enough work
+// has been done since the last time for it to have grown that much.
 func (in *interp) checkState(f starlark.Callable) *Error {
 	in.grown += in.meter.used + int64(in.meter.thread.Steps)*valueBytes
 	if in.grown <= maxState || in.state.Len() == 0 {

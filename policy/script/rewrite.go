@@ -95,7 +95,7 @@ func (r *rewriter) stmt(s syntax.Stmt) syntax.Stmt {
 		r.inside--
 	case *syntax.ExprStmt:
 		if l, ok := s.X.(*syntax.Literal); ok && l.Token == syntax.STRING {
-			return s // what a function or a file is for; nobody can get hold of it
+			return s // a doc string; no code can reach it
 		}
 		s.X = r.expr(s.X)
 	case *syntax.ForStmt:

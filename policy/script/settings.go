@@ -184,8 +184,8 @@ func settingText(v starlark.Value) string {
 	return v.String()
 }
 
-// wholeSeconds tells a time from other numbers: times are nanoseconds, and nobody counts
-// anything else in whole thousands of millions.
+// wholeSeconds distinguishes a time from other numbers: times are in nanoseconds, and no other
+// number in use is a multiple of a thousand million.
 func wholeSeconds(v starlark.Value) (time.Duration, bool) {
 	n, ok := v.(starlark.Int)
 	if !ok {

@@ -82,8 +82,8 @@ func (m *meter) copyInto(out []starlark.Value, v starlark.Value, limit int, char
 	return out, nil
 }
 
-// gathered replaces the first argument by a list of its values, each charged once more
-// with so many bytes.
+// gathered replaces the first argument by a list of its values, each charged
+// with the given number of bytes more.
 func (m *meter) gathered(args starlark.Tuple, each int64) (starlark.Tuple, error) {
 	if len(args) == 0 || !is[starlark.Iterable](args[0]) {
 		return args, nil

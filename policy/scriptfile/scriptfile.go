@@ -107,7 +107,7 @@ func (f *File) Path() string {
 	return path
 }
 
-// Fresh makes the policy in force once more, for somebody else to ask.
+// Fresh makes another instance of the policy in force, for a different state.
 func (f *File) Fresh() (policy.Policy, error) {
 	l, err := load(f.spec, f.source)
 	if err != nil {

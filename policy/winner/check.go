@@ -3,8 +3,9 @@ package winner
 import "fmt"
 
 // Check says which of the constraints (2) to (8) of the program the answer
-// breaks, if any, and whether its value and bound are what it says. It shares
-// nothing with the solvers: it reads the problem and the answer, and adds up.
+// breaks, if any, and whether its value and bound are what it claims. It shares
+// no code with the solvers, so that an error in one cannot hide in the other:
+// it reads the problem and the answer, and adds up.
 func Check(p *Problem, a *Answer) error {
 	cores := make([]int64, len(p.Cores))
 	gpus := make([]int64, len(p.Cores))

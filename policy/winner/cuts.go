@@ -5,12 +5,17 @@ import (
 	"slices"
 )
 
-// Rows that hold for all winners. Those of nodes are the program's own; the
-// others follow from them because bids win wholly or not at all.
+// Rows (linear inequalities) that every feasible set of winners satisfies. The
+// rows of nodes are the program's own constraints. The others are cutting
+// planes: they follow from the rows of nodes because a bid wins wholly or not
+// at all, and they cut off fractional solutions. A cut must be valid (prove
+// builds on it), so all coefficients and right sides are integers; floating
+// point only decides which rows are worth adding.
 
-// separate looks for rows that the last solution breaks, and adds the worst to
-// the program. Rows of nodes are always looked at, cuts only if asked for. It
-// says whether it added any.
+// separate looks for rows that the last solution s.x violates, and adds the
+// most violated ones to the program. It always checks the rows of nodes, and
+// the cuts only if the caller asks for them. It returns whether it added any
+// row.
 func (s *tree) separate(w *tableau, cuts bool) bool {
 	s.found = s.found[:0]
 	s.stand()
@@ -37,6 +42,8 @@ func (s *tree) separate(w *tableau, cuts bool) bool {
 		}
 		return int(x.row - y.row)
 	})
+	// Dense rows make every later pivot dearer, and one round of the worst rows
+	// usually repairs the milder violations too.
 	const most = 40
 	s.locate(w)
 	added, any := int32(-1), false
@@ -49,7 +56,7 @@ func (s *tree) separate(w *tableau, cuts bool) bool {
 		}
 		added = f.row
 		if w.has(int32(s.t.bids()) + f.row) {
-			continue // it is there, and what it lacks is rounding
+			continue // it is in the tableau already: what it still violates is rounding, divided by its unit
 		}
 		any = true
 		b, c := s.rows.row(f.row)
@@ -58,10 +65,15 @@ func (s *tree) separate(w *tableau, cuts bool) bool {
 	return any
 }
 
-// minPart is the least share of a bid in a solution that is looked at.
+// minPart is the least share of a bid in a solution that separation considers.
+// It equals the simplex's tolerance for a wrong value (tableau.leaving), so
+// smaller shares are noise.
 const minPart = 1e-7
 
-// stand lists for each node the bids that have a part in the solution.
+// stand lists, for each node, the bids with a share in the solution: head[n] is
+// the first position in part.spot, link[e] the next one. It also adds up the
+// cores and GPUs that the shares use. Slack bids are left out, since the nodes
+// they use are not determined.
 func (s *tree) stand() {
 	t := s.t
 	for n := range s.head {
@@ -82,7 +94,9 @@ func (s *tree) stand() {
 	}
 }
 
-// nodeRows finds nodes that give more than they have.
+// nodeRows finds nodes that give more than they have. The threshold of 1e-6 is
+// above the simplex's own tolerance of 1e-7, so that a row that the program
+// already satisfies to its tolerance is not reported again.
 func (s *tree) nodeRows() {
 	t := s.t
 	for n := range t.nodes() {
@@ -98,8 +112,10 @@ func (s *tree) nodeRows() {
 
 func (s *tree) broken(row int32, by float64) { s.found = append(s.found, violation{row, by}) }
 
-// nodeRowFor makes the row of node n in which cores and GPUs count so much, all
-// divided by a number and rounded down. known is where it is remembered, or -1.
+// nodeRowFor makes a row of node n: coreWeight times its row of cores plus
+// gpuWeight times its row of GPUs, all coefficients and the right side divided
+// by the divisor "by" and rounded down. known is the row's index in s.nodeRow,
+// where it is kept for the next call, or -1 for a row that is not kept.
 func (s *tree) nodeRowFor(n int, coreWeight, gpuWeight, by int32, known int) int32 {
 	if known >= 0 && s.nodeRow[known] >= 0 {
 		return s.nodeRow[known]
@@ -124,11 +140,14 @@ func (s *tree) nodeRowFor(n int, coreWeight, gpuWeight, by int32, known int) int
 	return row
 }
 
-// weights in which cores and GPUs are added up before a row is divided.
+// weights are the combinations in which roundedRows adds a node's row of cores
+// and its row of GPUs before it divides. They are small numbers because typical
+// bids are: a cut that needs others is rare.
 var weights = [...][2]int32{{1, 0}, {0, 1}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 3}}
 
-// Rows are divided by numbers up to mostDivisor while what they say of one bid is
-// below mostSize; quotient has all the results.
+// roundedRows divides by 2 to mostDivisor, and only rows in which no bid has a
+// coefficient of mostSize or more. quotient has all the results as floating
+// point numbers, which spares a division for every bid, weight and divisor.
 const (
 	mostDivisor = 24
 	mostSize    = 64
@@ -143,8 +162,13 @@ var quotient = func() (q [mostDivisor + 1][mostSize]float64) {
 	return q
 }()
 
-// roundedRows divides the row of a node by a number and rounds down: bids are
-// whole, so that the row still holds (Chvatal and Gomory).
+// roundedRows divides the row of a node by an integer and rounds both sides
+// down (a Chvatal-Gomory cut). The row stays valid: rounding the coefficients
+// down only weakens the left side, and as bids are whole the left side is then
+// an integer, which cannot exceed the right side rounded down. For each node it
+// keeps the weights and divisor that the solution violates most, and ignores
+// violations below 2 % of the right side: they cost a row and hardly move the
+// bound.
 func (s *tree) roundedRows() {
 	t := s.t
 	for n := range t.nodes() {
@@ -158,6 +182,8 @@ func (s *tree) roundedRows() {
 			share += s.x[b]
 			s.here = append(s.here, standing{t.low[e], t.ngpu[b], 0, s.x[b]})
 		}
+		// Shares that add up to one bid or less violate no rounded row: each
+		// bid alone satisfies it.
 		if share < 1+1e-3 {
 			continue
 		}
@@ -180,6 +206,8 @@ func (s *tree) roundedRows() {
 				var sum float64
 				for i := range s.here {
 					h := &s.here[i]
+					// The mask changes nothing, as sizes are below mostSize; it
+					// spares the bounds check.
 					sum += float64(table[h.size&(mostSize-1)] * h.part)
 				}
 				rhs := float64(have / k)
@@ -194,8 +222,11 @@ func (s *tree) roundedRows() {
 	}
 }
 
-// cliques finds sets of bids of which no two can win together but that have more
-// than one whole part in the solution.
+// cliques finds sets of bids of which no two can win together (cliques of the
+// conflict graph s.against) but whose shares in the solution add up to more
+// than one. It grows a clique greedily from each fractional bid, bids with
+// larger shares first. Bids within 1e-4 of 0 or 1 are taken for decided, and
+// violations below 0.02 are not worth a row.
 func (s *tree) cliques() {
 	t := s.t
 	s.winners = s.winners[:0]
@@ -213,6 +244,8 @@ func (s *tree) cliques() {
 		}
 		return int(a - b)
 	})
+	// common is the set of bids that conflict with every member of the clique
+	// so far.
 	common := make([]uint64, (t.bids()+63)/64)
 	for _, seed := range s.winners {
 		copy(common, s.against[seed])
@@ -228,7 +261,9 @@ func (s *tree) cliques() {
 		if sum < 1.02 {
 			continue
 		}
-		// Whoever conflicts with all of them may join for nothing.
+		// Bids without a share that conflict with all members join too: they do
+		// not change the violation now, and make the row stronger for later
+		// solutions.
 		for i := range common {
 			for common[i] != 0 {
 				b := int32(i<<6 + bits.TrailingZeros64(common[i]))
@@ -246,17 +281,24 @@ func (s *tree) cliques() {
 	}
 }
 
-// fewFound rows of the cheaper kinds are enough not to look for others.
+// fewFound is the number of violated rows from which on separate skips
+// halfRows, the most expensive search.
 const fewFound = 60
 
-// halfRows adds up rows that bind, halves the sum and rounds down. If the right
-// side is odd and the coefficients are mostly even, that cuts the solution off.
-// Which rows to add up is found greedily: each next one has to bring the sum of
-// the odd part down.
+// halfRows looks for zero-half cuts: the sum of some rows, halved and rounded
+// down. Rounding gains where the right side is odd and the bids with odd
+// coefficients have a small share in all. For rows that bind (left side = right
+// side) the halved row is violated by (1 - weight) / 2, where weight is the sum
+// of the shares of the bids with odd coefficients; so it looks for sets of
+// binding rows with an odd right side and a weight below 1. Finding the best
+// set is hard. From each row it goes on greedily: it adds the row that lowers
+// the weight most, until the sum qualifies (weight below 0.97, so that the
+// violation exceeds the 0.01 that halve asks for) or no row lowers the weight.
 func (s *tree) halfRows(w *tableau) {
 	t := s.t
-	// The bids that have a part, and the rows that bind as bits over them: where
-	// their coefficients are odd.
+	// winners are the bids with a share. Each binding row becomes a bit set
+	// over them, with a bit for each odd coefficient: adding rows is then XOR,
+	// as only parity matters.
 	s.winners = s.winners[:0]
 	for b, x := range s.x {
 		if x > 1e-6 {
@@ -264,7 +306,7 @@ func (s *tree) halfRows(w *tableau) {
 		}
 	}
 	words := (len(s.winners) + 63) / 64
-	place := s.colOf // free to use: separate asks again where bids are
+	place := s.colOf // colOf serves as scratch memory: separate calls locate again before it adds rows
 	for b := range place {
 		place[b] = -1
 	}
@@ -273,6 +315,9 @@ func (s *tree) halfRows(w *tableau) {
 	}
 	s.binding, s.odd, s.oddRhs = s.binding[:0], s.odd[:0], s.oddRhs[:0]
 	for _, v := range w.free[:w.cols] {
+		// A row whose slack variable is free (nonbasic, so 0) binds. Rows with
+		// coefficients above 1<<20 are left out, so that the sum of mostHalved
+		// rows fits into 32 bits.
 		r := v - int32(t.bids())
 		if r < 0 || s.rows.unit[r] > 1<<20 {
 			continue
@@ -292,6 +337,8 @@ func (s *tree) halfRows(w *tableau) {
 	}
 	s.work += int64(len(s.binding) * len(s.binding) * words)
 	sum := make([]uint64, words)
+	// weigh is the sum of the shares of the bids that are odd in the sum of x
+	// and y.
 	weigh := func(x, y []uint64) (total float64) {
 		for i := range x {
 			for m := x[i] ^ y[i]; m != 0; m &= m - 1 {
@@ -313,7 +360,8 @@ func (s *tree) halfRows(w *tableau) {
 			}
 			next, least := -1, weight
 			for q := range s.binding {
-				// A row that would leave the right side even is of no use as the last.
+				// The last row must leave the right side odd, or the sum cannot
+				// be used.
 				if s.oddRhs[q] == isOdd && len(chosen) == mostHalved-1 || slices.Contains(chosen, int32(q)) {
 					continue
 				}
@@ -335,10 +383,12 @@ func (s *tree) halfRows(w *tableau) {
 	}
 }
 
-// mostHalved is how many rows are added up at most.
+// mostHalved bounds the rows that are added up. The loop tests a set before it
+// adds the next row, so that sets of up to mostHalved-1 rows become cuts.
 const mostHalved = 7
 
-// halve makes the row.
+// halve makes the row from the chosen binding rows. It computes the violation
+// again from all bids, with the bids that halfRows took for 0 as well.
 func (s *tree) halve(chosen []int32) {
 	t := s.t
 	sums := zeroed(s.sums, t.bids())
@@ -373,14 +423,17 @@ func meet(x, y []uint64) {
 	}
 }
 
-// makeSetRows makes rows for all nodes of a bid that is not rigid together:
-// however it is placed, it takes so much of them, and so does everybody else.
-// Classes that many bids share are looked at once.
+// makeSetRows makes, for the class of nodes of each bid that is not rigid, one
+// row for the cores and one for the GPUs of the whole class: however the bids
+// are placed, each takes at least atLeast of the class, and together they
+// cannot take more than it has. Rows of single nodes say little about such
+// bids, since each node's lower limit is small. A class that several bids share
+// is processed once.
 func (s *tree) makeSetRows() {
 	t := s.t
 	s.setRow = s.setRow[:0]
 	inside := make([]bool, t.nodes())
-	seen := map[uint64]bool{} // a class met twice by chance of its hash lacks a row, no more
+	seen := map[uint64]bool{} // two classes with the same hash: the second gets no row, which weakens the bound but keeps it valid
 	for b := range t.bids() {
 		if t.kind[b] == rigid || len(s.setRow) >= mostSets || s.work > s.maxWork/4 {
 			continue
@@ -409,9 +462,13 @@ func (s *tree) makeSetRows() {
 	}
 }
 
-// mostSets bounds the rows made so.
+// mostSets bounds the rows that makeSetRows makes.
 const mostSets = 1000
 
+// setRowFor makes the row of the nodes inside, for cores or for GPUs. A
+// coefficient above the right side is cut to rhs+1, which still excludes the
+// bid and fits into 32 bits. A row that all bids together satisfy is not
+// stored.
 func (s *tree) setRowFor(inside []bool, rhs int64, ofGPUs bool) {
 	if rhs > 1<<30 {
 		return
@@ -430,7 +487,7 @@ func (s *tree) setRowFor(inside []bool, rhs int64, ofGPUs bool) {
 	}
 }
 
-// setRows finds those that are broken.
+// setRows finds the rows of makeSetRows that the solution violates.
 func (s *tree) setRows() {
 	for _, r := range s.setRow {
 		bids, coef := s.rows.row(r)
@@ -446,7 +503,9 @@ func (s *tree) setRows() {
 	}
 }
 
-// atLeast is the least that the bid takes of the nodes inside.
+// atLeast is the least that the bid takes of the nodes inside, however it is
+// placed: what it needs less what the nodes outside could give, and no less
+// than its lower limits inside.
 func (s *tree) atLeast(b int32, inside []bool, ofGPUs bool) int64 {
 	t := s.t
 	var in, lows, outside, coresOutside int64
@@ -463,7 +522,7 @@ func (s *tree) atLeast(b int32, inside []bool, ofGPUs bool) int64 {
 	if in == 0 {
 		return 0
 	}
-	least := in // nodes it must have inside
+	least := in // nodes that it must have inside; all of them, unless it may choose
 	if t.kind[b] == slack {
 		least = max(0, int64(t.count[b])-outside)
 	}

@@ -2,22 +2,26 @@ package winner
 
 import "math"
 
-// eject improves the winners of a room: a bid that does not fit pushes out those
-// who stand in its way, those may come back elsewhere, and what makes matters
-// worse is allowed now and then, ever less (annealing). All its dice are its own.
+// eject improves the winners of a room by local search. A move lets a random
+// bid win: it pushes out the winners in its way, and their jobs may win again
+// with other bids. A move that loses value is accepted with a probability that
+// falls over time (simulated annealing). The random numbers come from its own
+// generator, so that a run depends on the seed only.
 type eject struct {
 	m     *room
 	rand  uint64
-	out   []int32 // jobs pushed out in this move
-	mark  []int32 // by job: the move in which it was pushed out
+	out   []int32 // jobs that this move has pushed out
+	mark  []int32 // by job: the tick of the last move that pushed it out
 	tick  int32
-	back  []int32 // their bids
+	back  []int32 // the bids with which they had won, for force to undo
 	order []int32
 	steps int64
 }
 
-// coolness[i] is how much worse a move may be, in units of the temperature over
-// 1024: -ln of evenly spread numbers.
+// coolness[i] is the loss of value that a move may cause, in 1/1024 of the
+// temperature: -ln(u) for 256 evenly spread u. To accept a loss up to -T ln(u),
+// with u drawn at random, is the Metropolis rule; a table of integers gives the
+// same result on any machine.
 var coolness = func() (c [256]int64) {
 	for i := range c {
 		c[i] = int64(math.Round(-1024 * math.Log((float64(i)+0.5)/256)))
@@ -25,6 +29,8 @@ var coolness = func() (c [256]int64) {
 	return c
 }()
 
+// next is Marsaglia's xorshift generator; use makes its state odd, since 0
+// would stay 0.
 func (x *eject) next() uint64 {
 	x.rand ^= x.rand << 13
 	x.rand ^= x.rand >> 7
@@ -32,6 +38,7 @@ func (x *eject) next() uint64 {
 	return x.rand
 }
 
+// below is a random number from 0 to n-1.
 func (x *eject) below(n int) int32 { return int32((x.next() >> 33) * uint64(n) >> 31) }
 
 func (x *eject) use(m *room, seed uint64) {
@@ -41,18 +48,23 @@ func (x *eject) use(m *room, seed uint64) {
 	x.tick = 0
 }
 
-// moveSteps is about how many nodes one move looks at; a budget of moves is spent
-// faster where bids are larger.
+// moveSteps is about how many nodes one move looks at. Budgets are in moves but
+// are counted in nodes, so that a budget buys fewer moves where bids are
+// larger.
 const moveSteps = 32
 
-// run makes about so many moves from what is in the room, and keeps the best. It
-// stops when the goal is reached.
+// run makes about the given number of moves from the winners in the room, and
+// keeps the best winners it sees. The temperature falls from hot to cold in 64
+// stretches, by the same factor each. It stops when the best value reaches the
+// goal.
 func (x *eject) run(moves int64, hot, cold float64, goal int64, best *result) {
 	m := x.m
 	t := m.t
 	if t.bids() == 0 || moves <= 0 {
 		return
 	}
+	// Moving cores of flexible winners costs too much for every move; refill
+	// makes up for it where the winners are the best so far.
 	m.exact = false
 	heat := hot
 	const stretches = 64
@@ -76,11 +88,12 @@ func (x *eject) run(moves int64, hot, cold float64, goal int64, best *result) {
 	}
 }
 
-// move tries to let bid b win.
+// move tries to let bid b win, with the winners that it pushes out worth no
+// more than b's value and what the temperature allows.
 func (x *eject) move(b int32, warm int64) {
 	m := x.m
 	t := m.t
-	m.steps++ // even where nothing comes of it, so that the search ends
+	m.steps++ // counted even if the move does nothing, so that run ends
 	j := t.jobOf[b]
 	old := m.won[j]
 	if old == b {
@@ -108,12 +121,14 @@ func (x *eject) move(b int32, warm int64) {
 	} else if !x.force(b, old, allowed) {
 		return
 	}
-	// Who was pushed out looks for another place, the dearest bid first.
+	// Each job that was pushed out wins again with its most valuable bid that
+	// fits.
 	for _, k := range x.out {
 		x.place(k)
 	}
 	if old >= 0 || len(x.out) > 0 {
-		// Somebody may fit where the old winners stood: look at a few at random.
+		// The nodes of the old winners may have room now: try four random jobs.
+		// To try all would cost more than the move.
 		for range 4 {
 			if k := x.below(t.jobs()); m.won[k] < 0 {
 				x.place(k)
@@ -132,20 +147,24 @@ func (x *eject) place(k int32) {
 			found = c
 		}
 	}
-	// Looking at others may have moved cores: a bid that is not rigid asks again.
+	// m.fits writes its choice into m.give and may move cores of winners, so a
+	// bid that is not rigid must be asked again after the others were tried.
 	if found >= 0 && (t.kind[found] == rigid && !m.exact || m.fits(found)) {
 		m.add(found)
 	}
 }
 
+// pushOut removes the winners that inTheWay has chosen.
 func (x *eject) pushOut() {
 	for _, k := range x.out {
 		x.m.remove(x.m.won[k])
 	}
 }
 
-// inTheWay finds winners to push out so that rigid bid b fits, cheapest first on
-// each node; false where they are worth more than allowed.
+// inTheWay finds the winners to push out so that rigid bid b fits, the cheapest
+// first on each node, and marks their jobs. It returns false if they are worth
+// more than allowed. It changes nothing in the room, so there is nothing to
+// undo.
 func (x *eject) inTheWay(b, j int32, allowed int64) bool {
 	m := x.m
 	t := m.t
@@ -174,7 +193,7 @@ func (x *eject) inTheWay(b, j int32, allowed int64) bool {
 					continue
 				}
 				if cores >= 0 && t.ngpu[c] == 0 {
-					continue // it has no GPU to give
+					continue // only GPUs are short, and this winner has none here
 				}
 				if t.value[c] < least {
 					worst, least = f, t.value[c]
@@ -197,9 +216,9 @@ func (x *eject) inTheWay(b, j int32, allowed int64) bool {
 	return true
 }
 
-// force lets bid b win where cores can move or nodes can be chosen: it pushes
-// winners off its nodes, one after the other, until it fits. What was done is
-// undone where they are worth more than allowed.
+// force lets bid b win where cores can move or nodes can be chosen: what is in
+// the way is not known beforehand, so it removes one winner after the other
+// until b fits. If they are worth more than allowed, it puts them back.
 func (x *eject) force(b, old int32, allowed int64) bool {
 	m := x.m
 	t := m.t
@@ -226,8 +245,9 @@ func (x *eject) force(b, old int32, allowed int64) bool {
 		m.add(b)
 		return true
 	}
-	// Back to what was. A flexible or slack winner may now stand elsewhere, and once
-	// in a while finds no place: that is one more move made, not a mistake.
+	// Put back what was removed. A flexible or slack winner may get other cores
+	// or nodes than before, and now and then finds no place: then the room has
+	// lost a winner, which the search treats as one more move.
 	for i := len(x.back) - 1; i >= 0; i-- {
 		if m.fits(x.back[i]) {
 			m.add(x.back[i])
@@ -239,8 +259,8 @@ func (x *eject) force(b, old int32, allowed int64) bool {
 	return false
 }
 
-// victim is a winner in the way of bid b: on the node where it is shortest, the
-// one of least value.
+// victim is a winner in the way of bid b: the one of least value on the nodes
+// that are too full for b.
 func (x *eject) victim(b int32) int32 {
 	m := x.m
 	t := m.t
@@ -268,14 +288,16 @@ func (x *eject) victim(b int32) int32 {
 	if found >= 0 {
 		return found
 	}
-	// Each node could serve, but not with all the cores: anybody on them.
+	// Each node has the least that b needs there, but together they lack cores:
+	// take the cheapest winner on any of them.
 	for e := t.first[b]; e < t.first[b+1]; e++ {
 		look(t.spot[e], false)
 	}
 	return found
 }
 
-// refill lets everybody who still fits win, best first.
+// refill lets every job that still fits win with its best bid, and moves cores
+// of flexible winners for it.
 func (x *eject) refill() {
 	m := x.m
 	m.exact = true

@@ -2,11 +2,11 @@ package winner
 
 import "slices"
 
-// Greedy accepts bids one after the other, in the order of value and in that of
-// value for what is asked, and answers with the better. It always works, however
-// large the problem, and its bound is the sum of the best values of the jobs:
-// what a caller falls back on when a solver fails. Bids that are not valid are
-// passed over.
+// Greedy accepts bids one after the other, in the orders of four rules (value,
+// and value per amount asked for), and answers with the best result. A caller
+// falls back on it when a solver fails: it works for a problem of any size, and
+// ignores bids that are not valid. Its bound is the sum of the best values of
+// the jobs.
 func Greedy(p *Problem) *Answer {
 	sound := *p
 	if p.Validate() != nil {
@@ -34,7 +34,8 @@ func Greedy(p *Problem) *Answer {
 	return a
 }
 
-// onlySound is what is left of a problem without what Validate objects to.
+// onlySound is the problem without what Validate objects to. Negative amounts
+// become 0, and invalid bids become bids that cannot win.
 func onlySound(p *Problem) Problem {
 	nodes := min(len(p.Cores), len(p.GPUs))
 	q := Problem{Jobs: max(p.Jobs, 0)}
@@ -56,7 +57,9 @@ func onlySound(p *Problem) Problem {
 			}
 		}
 		if !ok {
-			// The numbers of the bids must stay: this one asks for what nobody has.
+			// Answers name bids by their index, so the bid must stay: it
+			// becomes one that asks for a node of an empty class and cannot
+			// win.
 			*b = Bid{Value: 1, Count: 1, PerNode: 1}
 			if q.Jobs == 0 {
 				q.Jobs = 1
@@ -67,6 +70,7 @@ func onlySound(p *Problem) Problem {
 	return q
 }
 
+// greedyRules is the number of rules that greedyOrder knows.
 const greedyRules = 4
 
 // greedyOrder sorts the bids of a part by one of the rules.
@@ -79,9 +83,9 @@ func greedyOrder(t *part, rule int, order []int32) []int32 {
 		switch rule {
 		case 0:
 			key[b] = v
-		case 1: // for each core and GPU
+		case 1: // per core and GPU
 			key[b] = v / t.weight(int32(b), 1)
-		case 2: // for each share of what the nodes have
+		case 2: // per share of the nodes it uses
 			key[b] = v / t.weight(int32(b), 0)
 		case 3: // between value and density
 			w := t.weight(int32(b), 0)
@@ -100,8 +104,10 @@ func greedyOrder(t *part, rule int, order []int32) []int32 {
 	return order
 }
 
-// weight is how much the bid takes: in cores and GPUs, or in shares of the nodes
-// it takes them from.
+// weight is how much the bid takes: in cores and GPUs if absolute is 1, or in
+// shares of its nodes if it is 0. A bid that is not rigid counts as spread
+// evenly over its class. The added 1e-3 keeps a bid without nodes from dividing
+// by 0.
 func (t *part) weight(b int32, absolute int) float64 {
 	var w float64
 	spots := t.first[b+1] - t.first[b]
@@ -125,7 +131,8 @@ func (t *part) weight(b int32, absolute int) float64 {
 	return w + 1e-3
 }
 
-// winners adds the winners of a part to an answer.
+// winners adds the winners of a part to an answer, with the problem's numbers
+// for bids and nodes.
 func (t *part) winners(a *Answer, s *result) {
 	at := 0
 	for _, b := range s.bids {
@@ -145,8 +152,10 @@ func (a *Answer) sortWon() {
 	slices.SortFunc(a.Won, func(x, y Win) int { return int(x.Bid - y.Bid) })
 }
 
-// restoreRigid writes out the nodes of bids that leave no choice; a part may
-// have left out those on which everybody fits.
+// restoreRigid completes the nodes and cores of rigid bids. A part leaves out
+// the nodes on which all jobs fit, and merges equal nodes, so a rigid winner
+// may lack nodes here; since it has no choice, they follow from the problem. A
+// bid that is not rigid keeps all its nodes in a part.
 func (a *Answer) restoreRigid(p *Problem) {
 	for i := range a.Won {
 		w := &a.Won[i]

@@ -4,18 +4,20 @@ import "slices"
 
 // The three kinds of bids, as the search sees them.
 const (
-	rigid    = uint8(iota) // it is known how many cores it takes on each node
-	flexible               // all its nodes, but the cores may be spread in many ways
-	slack                  // any so many of its nodes
+	rigid    = uint8(iota) // the cores it takes on each of its nodes are known
+	flexible               // it takes all its nodes, but can spread its cores over them in several ways
+	slack                  // it takes any count nodes of its class
 )
 
 // part is a piece of a problem that shares no scarce node with the rest, with
-// its own numbers for jobs, bids and nodes. The bids of a job lie together.
+// its own numbers for jobs, bids and nodes. It is stored as columns, indexed by
+// bid unless a comment says otherwise. The bids of a job have consecutive
+// numbers.
 type part struct {
 	cores, gpus []int32 // free, by node
-	outside     []int32 // the node's number in the problem
+	outside     []int32 // by node: its number in the problem
 
-	jobFirst []int32 // the first bid of each job, and the number of bids at the end
+	jobFirst []int32 // by job: its first bid; one more entry has the number of bids
 	jobOf    []int32
 	value    []int64
 	origin   []int32 // the bid's number in the problem
@@ -24,14 +26,15 @@ type part struct {
 	total    []int32
 	count    []int32
 	ngpu     []int32
-	// The nodes of bid b are spot[first[b]:first[b+1]]; beside each are the cores
-	// it takes there at least, and the bid itself.
+	// The nodes of bid b are spot[first[b]:first[b+1]], ascending. An index
+	// into spot is called a position: it stands for one bid on one node. low
+	// has, for each position, the least cores that the bid takes there (0 for
+	// slack bids), and bidOf the bid.
 	first []int32
 	spot  []int32
 	low   []int32
 	bidOf []int32
-	// The places on node n at which bids stand are at[atFirst[n]:atFirst[n+1]],
-	// positions in spot.
+	// The positions on node n are at[atFirst[n]:atFirst[n+1]], ascending.
 	atFirst []int32
 	at      []int32
 	loose   bool // some bid is not rigid
@@ -40,6 +43,9 @@ type part struct {
 func (t *part) jobs() int  { return len(t.jobFirst) - 1 }
 func (t *part) bids() int  { return len(t.value) }
 func (t *part) nodes() int { return len(t.cores) }
+
+// bestSum is the sum of the best values of all jobs: the bound if nodes had no
+// limits.
 func (t *part) bestSum() (s int64) {
 	for j := range t.jobs() {
 		var best int64
@@ -61,7 +67,7 @@ func (t *part) reset() {
 	t.loose = false
 }
 
-// index fills in what can be computed from the bids.
+// index computes bidOf, atFirst and at from first and spot.
 func (t *part) index() {
 	t.bidOf = t.bidOf[:0]
 	for b := range t.bids() {
@@ -78,7 +84,9 @@ func (t *part) index() {
 	}
 	t.at = zeroed(t.at, len(t.spot))
 	for e := len(t.spot) - 1; e >= 0; e-- {
-		// Filled from behind with the ends as marks; the marks are then the starts.
+		// A counting sort. atFirst[n+1] begins as the end of node n's range and
+		// moves down with each position stored; at the end it is the start of
+		// the range, one index too high, which the copy below corrects.
 		n := t.spot[e]
 		t.atFirst[n+1]--
 		t.at[t.atFirst[n+1]] = int32(e)
@@ -87,7 +95,8 @@ func (t *part) index() {
 	t.atFirst[t.nodes()] = int32(len(t.spot))
 }
 
-// zeroed is a slice of n zeros, in the memory of s where it is large enough.
+// zeroed is a slice of n zeros. It reuses the memory of s if that is large
+// enough.
 func zeroed[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, n+n/4)
@@ -97,28 +106,28 @@ func zeroed[T any](s []T, n int) []T {
 	return s
 }
 
-// reducer takes away from a problem what cannot matter and cuts the rest into
+// reducer removes from a problem what cannot matter, and cuts the rest into
 // parts.
 type reducer struct {
 	p *Problem
 	t part // all bids that fit alone, on the nodes of the problem
 
-	alive    []bool
-	sumCores []int64 // what all jobs together could want of a node
+	alive    []bool  // by bid: no other bid dominates it
+	sumCores []int64 // by node: the cores that all jobs could want at the same time
 	sumGPUs  []int64
-	maxCores []int32 // of one job
+	maxCores []int32 // by node: the most that a bid of the job at hand wants; cut uses it as scratch memory
 	maxGPUs  []int32
-	touched  []int32
-	scarce   []bool
-	boss     []int32 // union-find over jobs
-	partOf   []int32
-	nodeMap  []int32
-	hash     []uint64
+	touched  []int32  // nodes whose entries the current step has changed
+	scarce   []bool   // by node: not all jobs fit there at the same time
+	boss     []int32  // by job: its parent in the union-find forest
+	partOf   []int32  // by job: the part it belongs to
+	nodeMap  []int32  // by node, in cut: its number in the part, -1 if it is not there
+	hash     []uint64 // by node, in cut: a hash of the bids on it and what they want
 	order    []int32
 }
 
-// load takes the bids that fit alone, with classes cut to the nodes that can
-// serve them.
+// load takes the bids that fit on the empty cluster, each with its class cut to
+// the nodes that have enough for it.
 func (r *reducer) load(p *Problem) {
 	r.p = p
 	t := &r.t
@@ -153,8 +162,9 @@ func (r *reducer) load(p *Problem) {
 	t.index()
 }
 
-// take adds the bid of the problem if it fits on its nodes when nobody else is
-// there.
+// take adds the bid if it fits on its nodes when it is alone there. It finds
+// its kind, and the least cores that it takes on each node: what the other
+// nodes, all taken whole, could not give.
 func (t *part) take(p *Problem, i int32) {
 	b := &p.Bids[i]
 	need := max(b.PerNode, 1)
@@ -201,6 +211,7 @@ func (t *part) take(p *Problem, i int32) {
 		t.low = append(t.low, low)
 	}
 	if kind == flexible && lowSum == int64(b.Total) {
+		// There is only one way to spread the cores.
 		kind = rigid
 	}
 	if kind != rigid {
@@ -231,7 +242,8 @@ func largest(cores, nodes []int32, count int) int64 {
 	return sum
 }
 
-// most is what the bid could at most want at position e.
+// most is the most cores that the bid could want at position e. With a total to
+// spread, each other node must get at least one core.
 func (t *part) most(b, e int32) int32 {
 	switch {
 	case t.kind[b] == rigid:
@@ -243,7 +255,10 @@ func (t *part) most(b, e int32) int32 {
 	}
 }
 
-// findScarce says on which nodes not everybody fits.
+// findScarce finds the nodes that are scarce: those on which the jobs do not
+// all fit at the same time. It counts for each job the most that any of its
+// bids wants, as only one can win. A node that is not scarce constrains
+// nothing.
 func (r *reducer) findScarce() {
 	t := &r.t
 	n := t.nodes()
@@ -276,7 +291,11 @@ func (r *reducer) findScarce() {
 	}
 }
 
-// dominates says that whoever accepts bid b may as well accept bid a.
+// dominates says that bid a can replace bid b of the same job in any set of
+// winners: it is worth at least as much, and takes no more than b of any scarce
+// node. Of two equal bids the one with the lower number stays. Bid a must be
+// rigid, so that what it takes is known; for b its lower limits count, which no
+// placement undercuts.
 func (r *reducer) dominates(a, b int32) bool {
 	t := &r.t
 	if t.value[a] < t.value[b] || t.value[a] == t.value[b] && a > b || t.kind[a] != rigid {
@@ -301,9 +320,11 @@ func (r *reducer) dominates(a, b int32) bool {
 	return true
 }
 
-// dominancePairs bounds how many bids of a job are compared with each other.
+// dominancePairs is the largest number of bids of a job for which all pairs are
+// compared.
 const dominancePairs = 64
 
+// dropDominated marks bids that another living bid dominates as not alive.
 func (r *reducer) dropDominated() (dropped bool) {
 	t := &r.t
 	for j := range t.jobs() {
@@ -323,11 +344,12 @@ func (r *reducer) dropDominated() (dropped bool) {
 	return dropped
 }
 
-// dominanceRounds is how often scarcity and dominance feed each other.
+// dominanceRounds bounds the alternation of findScarce and dropDominated: fewer
+// bids make fewer nodes scarce, which lets more bids dominate others.
 const dominanceRounds = 4
 
-// reduce finds the bids that matter and the parts they fall into. It returns
-// the number of parts.
+// reduce finds the bids that matter, and the parts: jobs with bids on the same
+// scarce node are in the same part. It returns the number of parts.
 func (r *reducer) reduce() int {
 	t := &r.t
 	r.alive = zeroed(r.alive, t.bids())
@@ -375,6 +397,7 @@ func (r *reducer) reduce() int {
 	return int(parts)
 }
 
+// find is the job that leads j's set. It halves the path on its way.
 func (r *reducer) find(j int32) int32 {
 	for r.boss[j] != j {
 		r.boss[j] = r.boss[r.boss[j]]
@@ -383,15 +406,16 @@ func (r *reducer) find(j int32) int32 {
 	return j
 }
 
-// join lets the smaller number lead, so that the numbers of parts follow those
-// of jobs.
+// join unites the sets of two jobs. The smaller number leads, so that parts are
+// numbered in the order of their first jobs.
 func (r *reducer) join(a, b int32) {
 	a, b = r.find(a), r.find(b)
 	r.boss[max(a, b)] = min(a, b)
 }
 
 // cut makes the part of these jobs. Rigid bids keep only their scarce nodes,
-// and of nodes that the same rigid bids stand on, the tightest remains.
+// and of several nodes with the same rigid bids only the one with the least
+// room remains: they constrain the same bids in the same way.
 func (r *reducer) cut(out *part, jobs []int32) {
 	t := &r.t
 	out.reset()
@@ -401,7 +425,7 @@ func (r *reducer) cut(out *part, jobs []int32) {
 	}
 	r.hash = zeroed(r.hash, t.nodes())
 	r.touched = r.touched[:0]
-	pinned := zeroed(r.maxCores, t.nodes()) // a loose bid stands on it
+	pinned := zeroed(r.maxCores, t.nodes()) // 1: a bid that is not rigid stands on the node, so it must not be merged
 	for _, j := range jobs {
 		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
 			if !r.alive[b] {
@@ -453,8 +477,10 @@ func (r *reducer) cut(out *part, jobs []int32) {
 	out.index()
 }
 
-// mergeNodes numbers the touched nodes for the part; of nodes that look the
-// same to all bids, one stands for all with the least that any has.
+// mergeNodes numbers the touched nodes for the part. Of nodes that have the
+// same rigid bids, the first stands for all, with the least cores and GPUs that
+// any of them has. Meanwhile r.nodeMap[n] is -2-leader for a node that a leader
+// stands for.
 func (r *reducer) mergeNodes(out *part, jobs []int32, pinned []int32) {
 	t := &r.t
 	r.order = append(r.order[:0], r.touched...)
@@ -496,7 +522,8 @@ func (r *reducer) mergeNodes(out *part, jobs []int32, pinned []int32) {
 }
 
 // sameBids says that the same living bids want the same of both nodes. Equal
-// hashes are not enough: a bound rests on it.
+// hashes are not enough, since the bound would be wrong if two different nodes
+// were merged.
 func (r *reducer) sameBids(m, n int32) bool {
 	t := &r.t
 	x, y := t.at[t.atFirst[m]:t.atFirst[m+1]], t.at[t.atFirst[n]:t.atFirst[n+1]]
@@ -517,7 +544,7 @@ func (r *reducer) sameBids(m, n int32) bool {
 	}
 }
 
-// mix scatters the bits of x.
+// mix is a hash of x (the finalizer of splitmix64).
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

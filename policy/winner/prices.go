@@ -6,23 +6,28 @@ import (
 	"slices"
 )
 
-// A price for each core and GPU of each node turns the auction into a choice
-// for each job by itself: its bid that is worth most above its price. What the
-// jobs gain so, and what all that is free would cost, is together at least what
-// the best winners are worth, whatever the prices. This file looks for the
-// prices that make it least.
+// A price for each core and GPU of each node turns the auction into a separate
+// choice for each job: the bid whose value exceeds its price by most, or none.
+// Weak duality: the gains of all jobs plus the price of everything that is free
+// are at least the value of the best winners, for any prices that are not
+// negative. This file looks for prices that make this sum small (a Lagrangian
+// relaxation of the constraints (5) and (6)).
 
-// scaleBits is how far values can be scaled up for prices between the whole
-// numbers, so that nothing overflows.
+// scaleBits is the number of fractional bits of fixed-point prices and gains.
+// total is the sum of the best values of all jobs; scaled up it stays below
+// 1<<50, so that sums of gains cannot overflow. More than 20 bits would not
+// improve a bound that is rounded down to an integer.
 func scaleBits(total int64) uint {
 	room := 50 - bits.Len64(uint64(total))
 	return uint(min(max(room, 0), 20))
 }
 
-// priceLimit bounds the integers that prices are rounded to.
+// priceLimit bounds fixed-point prices. One core at that price costs more than
+// any bid is worth.
 const priceLimit = int64(1) << 51
 
-// fixedPrice rounds a price to the scale.
+// fixedPrice rounds a price to fixed point. The negated comparison turns NaN
+// into 0 as well; any price is valid in a proof.
 func fixedPrice(price float64, scale uint) int64 {
 	f := price * float64(int64(1)<<scale)
 	if !(f > 0) {
@@ -31,20 +36,22 @@ func fixedPrice(price float64, scale uint) int64 {
 	return int64(min(f+0.5, float64(priceLimit)))
 }
 
-// prices looks for good prices by subgradient steps and keeps the best.
+// prices looks for good prices by subgradient steps and keeps the best. The
+// float64 fields belong to this search. The int64 fields (fix...) belong to the
+// proof, which uses nothing of the search but bestCore and bestGPU.
 type prices struct {
 	t         *part
-	core, gpu []float64 // by node
+	core, gpu []float64 // the current prices, by node
 	bestCore  []float64
 	bestGPU   []float64
-	useCore   []float64
+	useCore   []float64 // by node: what the chosen bids take
 	useGPU    []float64
 	gain      []float64 // by bid: its value above its price
-	chosen    []int32
-	best      float64 // the least sum so far
+	chosen    []int32   // by job: its best bid at the current prices, or -1
+	best      float64   // the least sum so far, that of bestCore and bestGPU
 
 	fixCore, fixGPU []int64
-	fixGain         []int64 // by bid, scaled, rounded up
+	fixGain         []int64 // by bid: its value above its price, in fixed point
 	fixBest         []int64 // by job, never below 0
 	scale           uint
 
@@ -67,9 +74,12 @@ func (q *prices) use(t *part) {
 	q.scale = scaleBits(t.bestSum())
 }
 
-// cost is the least that the bid must pay. For a slack bid with cores to spread
-// it is a little less, which keeps the bound a bound. It visits what the bid
-// takes at these prices, if take is given.
+// cost is the least that the bid must pay at the current prices. For a slack
+// bid with cores to spread it may be too low: the extra cores go to the
+// cheapest nodes of the class, chosen for the bid or not. A cost that is too
+// low makes the bound larger, so it stays valid. If take is not nil, cost calls
+// it for everything that the bid takes: first once for each node, then for more
+// cores on nodes, which are negative if spread gives some back.
 func (q *prices) cost(b int32, take func(e int32, cores float64)) float64 {
 	t := q.t
 	from, to := t.first[b], t.first[b+1]
@@ -117,8 +127,8 @@ func (q *prices) cost(b int32, take func(e int32, cores float64)) float64 {
 	return sum
 }
 
-// spread puts the rest of a bid's cores on its cheapest nodes, above what it has
-// there already.
+// spread puts the rest of a bid's cores on its cheapest nodes, above the cores
+// that it has there already, and returns their price.
 func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int32, cores float64)) (sum float64) {
 	t := q.t
 	var room int64
@@ -126,7 +136,9 @@ func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int
 		room += int64(t.cores[t.spot[e]] - have(e))
 	}
 	if spare := room - int64(rest); spare < int64(rest) {
-		// Nearly all cores: take all, and give the dearest back.
+		// The bid takes most of the cores: take all and give the dearest back,
+		// since pickBy costs a pass over the class for each node that it picks
+		// from.
 		for e := t.first[b]; e < t.first[b+1]; e++ {
 			more := t.cores[t.spot[e]] - have(e)
 			sum += float64(float64(more) * q.core[t.spot[e]])
@@ -139,9 +151,10 @@ func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int
 	return q.pickBy(b, rest, 1, have, take)
 }
 
-// pickBy takes the cores that are cheapest, or with sign -1 those that are
-// dearest, and returns what they cost. Mostly they are on a few nodes: looking
-// for the next is faster than sorting all, up to a point.
+// pickBy takes the cheapest cores, or with sign -1 the dearest, and returns
+// their price. They are mostly on a few nodes, so that a pass for each next
+// node is faster than sorting; after 12 passes it sorts the remaining nodes.
+// (last, at) is the last node picked, in the order of price and position.
 func (q *prices) pickBy(b, rest int32, sign float64, have func(e int32) int32, take func(e int32, cores float64)) (sum float64) {
 	t := q.t
 	const few = 12
@@ -195,18 +208,24 @@ func (q *prices) pickBy(b, rest int32, sign float64, have func(e int32) int32, t
 	return sum
 }
 
-// search takes subgradient steps. Every so often the gains suggest an order in
-// which to accept bids, which is tried in the room; better winners are kept.
+// search takes subgradient steps. Every 25 rounds, and at the end, the gains
+// suggest an order in which to accept bids, which is tried in the room; better
+// winners are kept in best. It stops early if the bound shows that best is
+// optimal, or if the steps have become too short to matter.
 func (q *prices) search(iterations int, m *room, best *result) {
 	const (
-		patience = 12  // rounds without a better bound, after which steps get shorter
-		shorter  = 0.7 // by this
+		patience = 12  // rounds without a better bound until steps get shorter
+		shorter  = 0.7 // by this factor, back at the best prices
 		least    = 1e-4
 		every    = 25 // rounds between two tries
 	)
+	// Polyak's step length, theta * (bound - best value) / norm, converges for
+	// theta below 2 if the best value is the optimum.
 	theta, idle := 1.5, 0
 	for round := range iterations {
 		q.steps++
+		// A bound must fall by a share of 1e-9 to count as better: rounding
+		// noise must not reset idle.
 		sum := q.choose()
 		if sum < q.best-1e-9*math.Abs(q.best) || math.IsInf(q.best, 1) {
 			q.best = sum
@@ -226,6 +245,7 @@ func (q *prices) search(iterations int, m *room, best *result) {
 		if round%every == every-1 {
 			q.suggest(m, best)
 		}
+		// Values are integers, so no winners are better than best.
 		if q.best < float64(best.value)+1 {
 			break
 		}
@@ -239,7 +259,9 @@ func (q *prices) search(iterations int, m *room, best *result) {
 	q.suggest(m, best)
 }
 
-// choose finds each job's best bid at the prices, and what is used by them.
+// choose finds each job's best bid at the current prices and adds up what these
+// bids use (the subgradient). It returns the bound that the prices give, in
+// floating point.
 func (q *prices) choose() (sum float64) {
 	t := q.t
 	for n := range q.core {
@@ -291,7 +313,8 @@ func (q *prices) choose() (sum float64) {
 		q.cost(best, func(e int32, cores float64) {
 			n := t.spot[e]
 			q.useCore[n] += cores
-			// The first visits are the nodes; what comes after is more cores on them.
+			// cost visits each node of the bid once before it adds cores to
+			// nodes: GPUs count in the first visits only.
 			if whole && counted < t.first[best+1]-t.first[best] || !whole && counted < t.count[best] {
 				q.useGPU[n] += g
 			}
@@ -301,7 +324,9 @@ func (q *prices) choose() (sum float64) {
 	return sum
 }
 
-// step moves the prices towards what is scarce; false where nothing is.
+// step raises the prices of what is used beyond its capacity and lowers the
+// others. It returns false if nothing is used beyond its capacity and
+// everything with a price is used up: then the prices are optimal.
 func (q *prices) step(theta, over float64) bool {
 	t := q.t
 	var norm float64
@@ -324,7 +349,8 @@ func (q *prices) step(theta, over float64) bool {
 	return true
 }
 
-// suggest accepts bids in the order of their gains, largest first.
+// suggest accepts bids in the order of their gains, largest first, and keeps
+// the winners if they are better than best.
 func (q *prices) suggest(m *room, best *result) {
 	q.order = q.order[:0]
 	for b := range q.t.bids() {
@@ -346,11 +372,15 @@ func (q *prices) suggest(m *room, best *result) {
 	}
 }
 
-// prove computes the bound that the best prices give, in integers: prices are
-// rounded, gains are rounded up, and the sum holds whatever the prices are. It
-// fails only where numbers would overflow.
+// prove computes the bound of the best prices in integers. The sum of the gains
+// and of the price of everything free is a bound for any prices, so rounding
+// the prices is harmless. Shifting the sum down rounds it down, which is
+// correct because values are integers. prove fails (ok is false) only if
+// numbers would overflow.
 func (q *prices) prove() (bound int64, ok bool) {
 	t := q.t
+	// Every term is checked to be at most 1<<60 and the running sum at most
+	// 1<<61: with one more term it stays below 1<<63.
 	var sum uint64
 	for n := range q.core {
 		q.fixCore[n] = fixedPrice(q.bestCore[n], q.scale)
@@ -378,13 +408,14 @@ func (q *prices) prove() (bound int64, ok bool) {
 	return int64(sum >> q.scale), true
 }
 
-// fixCost is cost in integers. Where it would overflow, 0 is a cost that is
-// surely not too high.
+// fixCost is cost in integers. If it would overflow it is 0, the lowest cost
+// there is: it makes the bound weaker, and keeps it valid.
 func (q *prices) fixCost(b int32) int64 {
 	t := q.t
 	var sum int64
 	from, to := t.first[b], t.first[b+1]
 	pay := func(price int64, amount int32) bool {
+		// pay adds price times amount, or returns false on overflow.
 		hi, lo := bits.Mul64(uint64(price), uint64(amount))
 		if hi != 0 || lo > 1<<60 || sum+int64(lo) > 1<<61 {
 			return false
@@ -392,6 +423,8 @@ func (q *prices) fixCost(b int32) int64 {
 		sum += int64(lo)
 		return true
 	}
+	// A slack bid pays for the cheapest nodes; the others pay their lower
+	// limits on all nodes.
 	var each []int64
 	rest := int32(0)
 	if t.kind[b] == slack {
@@ -446,6 +479,7 @@ func (q *prices) fixCost(b int32) int64 {
 			break
 		}
 		n := t.spot[e]
+		// What is left goes to the cheapest nodes, as in spread.
 		have := int32(1)
 		if t.kind[b] == flexible {
 			have = t.low[e]

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// MaxTotal is the largest allowed sum of the best values of all jobs. Below it
-// sums and prices stay exact.
+// MaxTotal is the largest allowed sum of the best values of all jobs. Up to it,
+// values are exact as float64 and sums of fixed-point prices fit into int64.
 const MaxTotal = int64(1) << 50
 
-// Problem is one auction: what is free, and what is bid for it.
+// Problem is one auction: what is free, and the bids for it.
 type Problem struct {
 	// Cores and GPUs are free, by node.
 	Cores, GPUs []int32
@@ -25,8 +25,8 @@ type Bid struct {
 	Value int64
 	// Nodes is the class of nodes it bids for, ascending.
 	Nodes []int32
-	// Count of the nodes are wanted; all of them in the auction, fewer where any
-	// so many of a class will do.
+	// Count of the nodes are wanted. In the auction that is all of them; it is
+	// fewer where any Count nodes of a class will do.
 	Count int32
 	// PerNode cores are wanted on each chosen node. Where it is 0, Total cores are
 	// spread over the chosen nodes, at least one on each.
@@ -36,7 +36,8 @@ type Bid struct {
 	GPUs int32
 }
 
-// Validate says what is wrong with the problem, so that a caller can mend it.
+// Validate says what is wrong with the problem, so that a caller can correct
+// it.
 func (p *Problem) Validate() error {
 	if len(p.Cores) != len(p.GPUs) {
 		return fmt.Errorf("winner: cores of %d nodes but GPUs of %d: give both for each node", len(p.Cores), len(p.GPUs))
@@ -101,7 +102,7 @@ func (b *Bid) validate(p *Problem) error {
 	return nil
 }
 
-// Answer is who wins, and how good that is known to be.
+// Answer is the winners, and how good they are known to be.
 type Answer struct {
 	// Won is ascending by bid.
 	Won []Win
@@ -111,7 +112,8 @@ type Answer struct {
 	Bound int64
 	// Proven says that the value is the bound.
 	Proven bool
-	// Steps is what the answer cost, in steps of search; the same on any machine.
+	// Steps is the number of search steps that the answer took; it is the same
+	// on any machine.
 	Steps int64
 	// Method names what made the answer.
 	Method string
@@ -132,7 +134,7 @@ func (a *Answer) Gap() float64 {
 	return float64(a.Bound-a.Value) / float64(a.Bound)
 }
 
-// Limits say how long to look. All are counts of steps, never times.
+// Limits bound the search. All are numbers of steps, never times.
 type Limits struct {
 	// Iterations of the ejection search, over all parts of the problem.
 	Iterations int64
@@ -162,11 +164,11 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Solver finds winners. An answer that breaks a rule is a bug: see Check.
+// Solver finds winners. An answer that breaks a constraint is a bug: see Check.
 //
-// A solver must end by itself, with the best it has: to keep the limits, or limits
-// of its own, is its duty. Nobody stops it from outside, as a clock would make
-// the answer hang on the machine.
+// A solver must end by itself, with the best answer it has, by keeping to the
+// limits or to its own. The caller does not stop it: a deadline would make the
+// answer depend on the speed of the machine.
 type Solver interface {
 	Solve(p *Problem, l Limits) (*Answer, error)
 }

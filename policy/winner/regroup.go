@@ -2,38 +2,45 @@ package winner
 
 import "slices"
 
-// regroup improves the winners of a part that is too large for the tree: it
-// takes away the winners of one neighbourhood, and solves the small problem that
-// is left there, with everybody else in place, nearly exactly.
+// regroup improves the winners of a part that is too large for the tree (large
+// neighbourhood search). It removes the winners of one neighbourhood and solves
+// the small problem that remains, with all other winners in place, nearly
+// exactly. inner is a Search of its own, since the outer one is in use; its
+// limits are too small for it to regroup in turn.
 type regroup struct {
 	inner   *Search
 	problem Problem
-	ofBid   []int32 // bid of the small problem: bid of the part
-	ofJob   []int32 // job of the part: job of the small problem, or -1
-	freed   []int32 // bids that lost their place
+	ofBid   []int32 // by bid of the small problem: the bid of the part
+	ofJob   []int32 // by job of the part: 1 + the job of the small problem, or 0
+	freed   []int32 // the winning bids that free removed
 	order   []int32
-	before  result
-	reached []bool // by node: it is in the neighbourhood
-	nodes   []int32
+	before  result  // the winners before this neighbourhood
+	reached []bool  // by node: it is in the neighbourhood
+	nodes   []int32 // nodes of the neighbourhood, visited and waiting
 }
 
-// The size of a neighbourhood, and what its solution may cost.
+// The number of winners that a neighbourhood frees, and the most bids of its
+// problem beside those of the freed winners.
 const (
 	leastFreed = 6
 	mostFreed  = 20
 	mostBids   = 260
 )
 
+// regroupLimits keep one neighbourhood short; many are tried. Iterations is
+// below worthRegrouping, so that the inner search never regroups.
 func regroupLimits(seed uint64) Limits {
 	return Limits{Iterations: 2000, BoundIterations: 40, TreeNodes: 200, TreeBids: mostBids + mostFreed, TreeWork: 6_000_000, Seed: seed}
 }
 
-// cellsPerStep is how many cells of tableaux cost about what one step of a room
-// costs.
+// cellsPerStep converts work of the tree (cells of tableaux) into steps of a
+// room, which take about as long as this many cells.
 const cellsPerStep = 8
 
-// run regroups neighbourhood after neighbourhood until the steps are spent or the
-// goal is reached. gain tells which bids look good at the prices.
+// run regroups one neighbourhood after the other until the steps are spent or
+// the best value reaches the goal. gain has, by bid, the value above the price:
+// it says which bids to prefer when a neighbourhood has too many. A worse
+// result is undone; an equal one is kept, which lets the search drift.
 func (g *regroup) run(m *room, x *eject, gain []float64, steps, goal int64, best *result) (spent int64) {
 	t := m.t
 	if t.jobs() < 2 {
@@ -58,7 +65,8 @@ func (g *regroup) run(m *room, x *eject, gain []float64, steps, goal int64, best
 			best.keep(m)
 			idle = 0
 		} else if idle++; idle > t.jobs()/8 {
-			// All small neighbourhoods seem to be good: larger ones.
+			// Small neighbourhoods no longer improve the winners: try larger
+			// ones.
 			idle = 0
 			size = min(size+2, mostFreed)
 		}
@@ -67,8 +75,9 @@ func (g *regroup) run(m *room, x *eject, gain []float64, steps, goal int64, best
 	return spent
 }
 
-// free takes winners away: those around the nodes of a random bid, and around
-// those of the winners so found.
+// free removes up to size winners: those on the nodes of a random bid, then
+// those on the nodes of the removed winners, and so on. So the freed room is
+// connected, and other bids can use it together.
 func (g *regroup) free(m *room, x *eject, size int32) {
 	t := m.t
 	g.freed = g.freed[:0]
@@ -76,7 +85,7 @@ func (g *regroup) free(m *room, x *eject, size int32) {
 	start := x.below(t.bids())
 	g.nodes = append(g.nodes[:0], t.spot[t.first[start]:t.first[start+1]]...)
 	for i := 0; i < len(g.nodes) && len(g.freed) < int(size); i++ {
-		// A random one of those waiting comes next.
+		// Continue with a random one of the waiting nodes.
 		k := i + int(x.below(len(g.nodes)-i))
 		g.nodes[i], g.nodes[k] = g.nodes[k], g.nodes[i]
 		n := g.nodes[i]
@@ -93,7 +102,10 @@ func (g *regroup) free(m *room, x *eject, size int32) {
 	}
 }
 
-// solve lets the best winners it finds have what is free.
+// solve fills the free room with the best winners that the inner search finds,
+// and returns the work of its tree. All bids that fit take part, or if there
+// are too many, those with the best gains and the freed winners; so the result
+// can equal what was removed.
 func (g *regroup) solve(m *room, gain []float64, seed uint64) (work int64) {
 	t := m.t
 	p := &g.problem
@@ -127,7 +139,7 @@ func (g *regroup) solve(m *room, gain []float64, seed uint64) (work int64) {
 	for _, b := range g.order {
 		from, to := t.first[b], t.first[b+1]
 		if from == to {
-			continue // it stands in nobody's way and is added below
+			continue // it uses no scarce node: fill adds it below
 		}
 		j := t.jobOf[b]
 		if g.ofJob[j] == 0 {
@@ -161,6 +173,8 @@ func (g *regroup) solve(m *room, gain []float64, seed uint64) (work int64) {
 		if err == nil {
 			work = g.inner.work
 			for _, w := range a.Won {
+				// fits chooses nodes and cores anew, and may say no to a slack
+				// bid that fitted elsewhere.
 				if b := g.ofBid[w.Bid]; m.fits(b) {
 					m.add(b)
 				}

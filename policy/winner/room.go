@@ -2,34 +2,36 @@ package winner
 
 import "slices"
 
-// room is who has won so far on the nodes of a part, and what is left there.
+// room is the current winners of a part, and what they leave free. All heuristics work on it: fits
+// asks whether a bid can win too, add and remove change the winners.
 type room struct {
 	t     *part
-	cores []int32 // left, by node
+	cores []int32 // free, by node
 	gpus  []int32
-	won   []int32 // by job: its bid, or -1
-	value int64
-	// give is beside part.spot: the cores that the bid gets there when it wins.
-	// Rigid bids have one way; the others get theirs when they are placed.
+	won   []int32 // by job: its winning bid, or -1
+	value int64   // the sum of the winners' values
+	// give has, by position in part.spot, the cores that the bid gets there when it wins. For a
+	// rigid bid this is always part.low. For the others fits writes it just before add; it is valid
+	// while the bid wins.
 	give []int32
-	// The winners on node n stand in slot[slotFirst[n]:][:slots[n]], as positions
-	// in part.spot.
+	// The winners on node n are slot[slotFirst[n]:][:slots[n]], as positions in part.spot. Each
+	// takes at least one core, so a node needs no more slots than it has cores.
 	slotFirst []int32
 	slots     []int32
 	slot      []int32
-	flexibles int // winners whose cores could move
-	// exact lets flexible winners move cores for others. It costs time; without it
-	// a no may be wrong, never a yes.
+	flexibles int // flexible winners: squeeze can move their cores
+	// exact makes fits try to move cores of flexible winners (squeeze), which costs time. Without
+	// it fits may say no to a bid that would fit; a yes is always right.
 	exact bool
 
-	pick   []int32 // for choosing nodes
-	via    []int32 // for moving cores: the position by which a node was reached
-	origin []int32 // and the position on the node before
-	queue  []int32
-	want   []int32
-	dead   []uint32 // nodes whose cores cannot move away, where it is turn
-	turn   uint32
-	steps  int64 // nodes looked at, about
+	pick   []int32  // fitsSlack: the nodes that could serve
+	via    []int32  // moveFrom, by node: the position through which it was reached, -1 if it was not
+	origin []int32  // and the position of the same bid on the node before
+	queue  []int32  // moveFrom: the nodes reached, in order
+	want   []int32  // squeeze, by node: the cores that the new bid needs there
+	dead   []uint32 // by node: equal to turn if no core can move away from it in this squeeze
+	turn   uint32   // the number of the current squeeze
+	steps  int64    // nodes looked at, about
 }
 
 // use empties the room and gives it the shape of the part.
@@ -61,7 +63,7 @@ func (m *room) use(t *part) {
 	}
 }
 
-// clear lets nobody have won.
+// clear removes all winners.
 func (m *room) clear() {
 	copy(m.cores, m.t.cores)
 	copy(m.gpus, m.t.gpus)
@@ -72,9 +74,9 @@ func (m *room) clear() {
 	clear(m.slots)
 }
 
-// fits says whether the bid can be added now. For a bid that is not rigid it
-// chooses nodes and cores; winners that are flexible may have to move cores,
-// which changes nothing for them.
+// fits says whether the bid can be added now. For a bid that is not rigid it chooses nodes and
+// cores and leaves them in give, for add. It may move cores of flexible winners between their
+// nodes, even if the answer is no; they keep their nodes and totals.
 func (m *room) fits(b int32) bool {
 	t := m.t
 	m.steps += 4
@@ -102,7 +104,8 @@ func (m *room) fits(b int32) bool {
 	}
 }
 
-// fitsFlexible gives the bid one core on each of its nodes and spreads the rest.
+// fitsFlexible gives the bid its least cores on each of its nodes, and the rest to the first nodes
+// with free cores.
 func (m *room) fitsFlexible(b int32) bool {
 	t := m.t
 	from, to := t.first[b], t.first[b+1]
@@ -132,7 +135,8 @@ func (m *room) fitsFlexible(b int32) bool {
 	return m.squeeze(b)
 }
 
-// fitsSlack chooses the nodes that are the tightest fit.
+// fitsSlack chooses the nodes with the least room that can serve the bid (best fit), so that roomy
+// nodes stay free for bids that need them.
 func (m *room) fitsSlack(b int32) bool {
 	t := m.t
 	from, to := t.first[b], t.first[b+1]
@@ -165,7 +169,7 @@ func (m *room) fitsSlack(b int32) bool {
 		}
 		return true
 	}
-	// The first run of nodes, from small to large, that has the cores.
+	// The nodes are sorted by free cores: take the first window of count nodes that has enough.
 	var sum int64
 	for i, e := range m.pick {
 		sum += int64(m.cores[t.spot[e]])
@@ -185,10 +189,11 @@ func (m *room) fitsSlack(b int32) bool {
 	return false
 }
 
-// squeeze moves cores of flexible winners between their nodes until bid b fits
-// beside them, and says whether that can be done at all. It is a flow: what is
-// short on one node moves along winners until it meets a node with cores to
-// spare. All winners keep what they have in sum.
+// squeeze moves cores of flexible winners between their nodes until bid b fits beside them, and
+// says whether that is possible. It is a maximum flow: nodes that are short are sources, nodes with
+// spare cores are sinks, and a flexible winner is an edge between any two of its nodes, with what
+// it has above its lower limit as capacity. All winners keep their totals and lower limits. If it
+// fails, the moves made so far stay, and the winners are still valid.
 func (m *room) squeeze(b int32) bool {
 	t := m.t
 	from, to := t.first[b], t.first[b+1]
@@ -210,8 +215,7 @@ func (m *room) squeeze(b int32) bool {
 		}
 	}
 	if t.kind[b] == flexible && ok && rest > 0 {
-		// What is wanted above the least: first where it is free, then where it can
-		// be made free.
+		// The rest above the lower limits: on nodes with free cores, or after moving cores away.
 		for again := true; again && rest > 0; {
 			again = false
 			for e := from; e < to && rest > 0; e++ {
@@ -234,18 +238,18 @@ func (m *room) squeeze(b int32) bool {
 	return ok
 }
 
-// moveFrom takes up to limit cores off node n, at least one, by moving them along flexible
-// winners to a node that has more than is wanted of it. Breadth first, so that
-// it finds a way if there is one. Where there is none, there is none for any node that was
-// reached, until the squeeze is over: no way out of them can open, as ways
-// that are used never pass them.
+// moveFrom moves between 1 and limit cores off node n, along flexible winners, to a node with more
+// free cores than the new bid needs there. It searches breadth first, so it finds a path if one
+// exists. If none exists, all nodes that it reached are dead until the squeeze is over: later
+// searches skip them, so that no later path changes what the winners on them could give up, and no
+// way out of the set can open.
 func (m *room) moveFrom(n, limit int32) bool {
 	if m.dead[n] == m.turn {
 		return false
 	}
 	t := m.t
 	m.queue = append(m.queue[:0], n)
-	m.via[n] = -2
+	m.via[n] = -2 // the start: reached, by no position
 	found := int32(-1)
 search:
 	for head := 0; head < len(m.queue); head++ {
@@ -282,7 +286,9 @@ search:
 	return found >= 0
 }
 
-// push moves cores along the way that moveFrom found, as many as all steps allow.
+// push moves up to amount cores along the path that moveFrom found. Each winner on it gives up
+// cores on one node and gets as many on the next; the smallest reserve on the path limits the
+// amount.
 func (m *room) push(n, to, amount int32) {
 	t := m.t
 	for at := to; at != n; at = t.spot[m.origin[at]] {
@@ -297,7 +303,8 @@ func (m *room) push(n, to, amount int32) {
 	m.cores[n] += amount
 }
 
-// add lets the bid win; fits must have said yes just before.
+// add lets the bid win. fits must have said yes to this bid just before, and its job must not have
+// won.
 func (m *room) add(b int32) {
 	t := m.t
 	m.steps += int64(t.first[b+1] - t.first[b])
@@ -320,7 +327,7 @@ func (m *room) add(b int32) {
 	m.value += t.value[b]
 }
 
-// remove takes the win away again.
+// remove takes the win back.
 func (m *room) remove(b int32) {
 	t := m.t
 	m.steps += int64(t.first[b+1] - t.first[b])
@@ -350,7 +357,7 @@ func (m *room) remove(b int32) {
 	m.value -= t.value[b]
 }
 
-// fill adds bids in the order given, where they still fit and their job has not
+// fill adds the bids in the given order, skipping those that do not fit and those whose job has
 // won.
 func (m *room) fill(order []int32) {
 	for _, b := range order {
@@ -360,10 +367,9 @@ func (m *room) fill(order []int32) {
 	}
 }
 
-// holds says whether the bids can all win together, and lets them. Rigid bids
-// come first and flexible ones then make room exactly; with slack bids a no is
-// only that the choice of nodes that was tried did not work: then sure is
-// false.
+// holds says whether the bids can all win together, and if so leaves them as winners of the room.
+// Rigid bids come first, then flexible ones, for which squeeze decides exactly. For a slack bid a
+// no only means that the nodes tried did not work: sure is false then.
 func (m *room) holds(bids []int32) (ok, sure bool) {
 	m.clear()
 	m.exact = true
@@ -384,11 +390,11 @@ func (m *room) holds(bids []int32) (ok, sure bool) {
 	return true, true
 }
 
-// result is the winners of a room, kept: the winning bids with what each gets.
+// result is a copy of the winners of a room: the winning bids and what each gets.
 type result struct {
 	value int64
 	bids  []int32
-	give  []int32 // beside the spots of the bids, one after the other
+	give  []int32 // by position, for the bids one after the other
 }
 
 func (s *result) keep(m *room) {
@@ -402,7 +408,8 @@ func (s *result) keep(m *room) {
 	}
 }
 
-// restore makes the room what it was when the result was kept.
+// restore gives the room the winners that it had when the result was kept. The positions of a slack
+// bid that it does not use have a give of 0, which add skips.
 func (s *result) restore(m *room) {
 	m.clear()
 	at := 0

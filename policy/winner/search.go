@@ -1,8 +1,8 @@
 package winner
 
-// Search is the solver of this package. It may be used again and again, which
-// spares memory; an answer does not depend on what was solved before. It is not
-// for two users at once.
+// Search is the solver of this package. Its fields are memory that Solve
+// reuses; an answer does not depend on earlier problems. Two goroutines must
+// not use a Search at the same time.
 type Search struct {
 	reducer reducer
 	part    part
@@ -19,7 +19,8 @@ type Search struct {
 
 var _ Solver = (*Search)(nil)
 
-// Solve finds winners and a bound. It errs only where the problem is not valid.
+// Solve finds winners and a bound. It fails only if the problem is not valid.
+// Parts share no scarce node, so values and bounds of parts add up.
 func (s *Search) Solve(p *Problem, l Limits) (*Answer, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -68,15 +69,20 @@ func (r *reducer) living() (n int) {
 	return n
 }
 
-// A part gets shortSearch moves for each bid before the tree is tried, and
-// longSearch, so many times, when the tree's first bound has not closed the gap.
+// A part gets shortSearch ejection moves for each bid before the tree starts.
+// If the tree's first bound does not close the gap, it gets longSearch moves
+// for each bid, restarts times.
 const (
 	shortSearch = 60
 	longSearch  = 200
 	restarts    = 3
 )
 
-// solvePart leaves the best winners of the part in s.best.
+// solvePart leaves the best winners of s.part in s.best, and returns a bound
+// for the part, the steps taken and the work of the tree. The methods run from
+// cheap to costly: greedy rules, prices, a short ejection search, the tree
+// (small parts only), a long ejection search, regrouping. It stops as soon as
+// the best value equals the bound.
 func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	t := &s.part
 	m := &s.room
@@ -101,7 +107,7 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	small := t.bids() <= l.TreeBids && l.TreeNodes > 0 && l.TreeWork > 0
 	rounds := l.BoundIterations
 	if small {
-		rounds = min(rounds, fewRounds) // the tree finds better prices
+		rounds = min(rounds, fewRounds) // the tree finds better prices by itself
 	}
 	q.search(min(rounds, int(priceWork/t.priceCost())), m, &s.best)
 	if b, ok := q.prove(); ok {
@@ -131,8 +137,8 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 		}
 	}
 	if small {
-		// The tree has looked where it could; what is left of the gap is mostly the
-		// bound's.
+		// If the tree has left a gap, mostly the bound is weak, and a longer
+		// search for winners does not close it.
 		l.Iterations = min(l.Iterations, longSearch*int64(t.bids()))
 	}
 	if s.best.value < bound {
@@ -145,8 +151,8 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	return bound, steps + m.steps + q.steps + x.steps, work
 }
 
-// priceCost is about what one round of prices costs, in nodes looked at; for slack
-// bids they are sorted.
+// priceCost is about the number of nodes that one round of prices looks at.
+// Slack bids count tenfold, as their nodes are sorted.
 func (t *part) priceCost() (cost int64) {
 	cost = 1
 	for b := range t.bids() {
@@ -160,18 +166,18 @@ func (t *part) priceCost() (cost int64) {
 }
 
 const (
-	// priceWork bounds the rounds of prices where each is dear.
+	// priceWork bounds the nodes looked at in all rounds of prices of a part.
 	priceWork = 30_000_000
-	// fewRounds of prices are enough for a part that the tree will look at.
+	// fewRounds is the number of rounds for a part that the tree will solve.
 	fewRounds = 60
-	// annealShare is the part of the search that goes into annealing, one in so
-	// many; the rest regroups neighbourhoods, if it is long enough for that.
+	// One move in annealShare goes into annealing; the others regroup
+	// neighbourhoods, if they are at least worthRegrouping.
 	annealShare     = 3
 	worthRegrouping = 50_000
 )
 
-// The temperatures at which the ejection search begins and ends, in the typical
-// value of a job.
+// The temperatures at which the ejection search begins and ends, as shares of
+// the average best value of a job.
 const (
 	hot  = 0.15
 	cold = 0.005

@@ -6,23 +6,33 @@ import (
 )
 
 // tableau is the linear program of a part in the form that the dual simplex
-// works on: the basic variables and the objective as functions of the others.
+// works on: the basic variables and the objective as functions of the free
+// (nonbasic) variables, which are 0.
 //
 //	basic[i] = beta[i] - sum over j of a[i][j] * free[j]
 //	value    = z       - sum over j of d[j]    * free[j]
 //
-// Variables below the number of bids are bids, the others are what rows have
-// left. It is dense: only rows that have mattered are in it, so that it stays
-// small. Nothing is proven with it; it finds prices for rows.
+// Variables below the number of bids are bids; the others are the slack
+// variables of rows: what the right side leaves. The dual simplex keeps d[j] >=
+// 0, so that z is always an upper bound of the program, and repairs beta[i] < 0
+// step by step. A row that is added later makes some beta negative and leaves d
+// as it is: that is why it suits cutting planes and branching.
+//
+// The matrix is dense. Only rows that have mattered are in it, so it stays
+// small. It proves nothing: it finds prices for rows, with which tree.prove
+// computes a bound in integers. So its tolerances need not be safe, only
+// consistent: entries below 1e-12 are noise of cancelled terms and become 0; a
+// variable may be wrong by 1e-7 (leaving); a pivot element must be at least
+// 1e-6 (entering), as dividing by a smaller one would magnify the noise.
 type tableau struct {
 	rows, cols int
-	a          []float64 // rows of cols
+	a          []float64 // row-major, rows times cols
 	beta, d    []float64
 	z          float64
-	basic      []int32
-	free       []int32
-	// weight tells how much a wrong value of a row's variable means: a row with large
-	// entries is far off sooner (devex pricing).
+	basic      []int32 // by row: its variable
+	free       []int32 // by column: its variable
+	// weight scales the errors of rows in leaving: a row with large entries has
+	// large errors sooner, without being a better choice (devex pricing).
 	weight []float64
 	keep   []int32 // scratch
 	some   []int32 // scratch: the columns in which a row is not 0
@@ -31,7 +41,8 @@ type tableau struct {
 func (w *tableau) row(i int) []float64 { return w.a[i*w.cols : (i+1)*w.cols] }
 
 // pivot swaps the basic variable of row r with the free one of column c. It
-// returns the number of cells changed.
+// returns the number of cells changed. If the pivot row is mostly 0, it visits
+// only the columns that are not (some).
 func (w *tableau) pivot(r, c int) int64 {
 	pr := w.row(r)
 	inv := 1 / pr[c]
@@ -88,7 +99,7 @@ func (w *tableau) pivot(r, c int) int64 {
 }
 
 // subtract takes f times y off x. The conversion keeps a compiler from fusing
-// the two operations, which would round differently on other machines.
+// both operations, which would round differently on other machines.
 func subtract(x, y []float64, f float64) {
 	y = y[:len(x)]
 	for len(x) >= 4 {
@@ -103,8 +114,9 @@ func subtract(x, y []float64, f float64) {
 	}
 }
 
-// leaving is the row whose basic variable is most wrong: below 0, or above it
-// though the variable may not be used. It is -1 where none is.
+// leaving is the row whose basic variable is most wrong: below 0, or above 0
+// although the branch forces it to 0 (zero). It is -1 if no row is: then the
+// solution is optimal.
 func (w *tableau) leaving(zero []bool) int {
 	const wrong = 1e-7
 	found, most := -1, 0.0
@@ -118,13 +130,16 @@ func (w *tableau) leaving(zero []bool) int {
 	return found
 }
 
+// isZero says that the branch forces variable v to 0. zero covers bids and the
+// slack variables of job rows only.
 func isZero(zero []bool, v int32) bool { return int(v) < len(zero) && zero[v] }
 
-// entering is the column that can take the place of row r's variable and keeps
-// the objective's coefficients right; -1 where there is none, so that the
-// program has no solution. Coefficients may go wrong by a little, so that among
-// columns that are nearly as good the one with the largest entry can be taken:
-// small ones ruin the tableau (Harris).
+// entering is the column whose variable becomes basic in place of row r's: the
+// one that keeps all d[j] nonnegative (the ratio test). It is -1 if there is
+// none: then row r shows that the program has no solution. The test has two
+// passes (Harris): the first finds the largest step if each d[j] may become
+// negative by little, the second takes the largest pivot element within that
+// step, since small ones ruin the tableau.
 func (w *tableau) entering(r int, zero []bool, little float64) int {
 	row := w.row(r)
 	sign := 1.0
@@ -149,8 +164,10 @@ func (w *tableau) entering(r int, zero []bool, little float64) int {
 	return found
 }
 
-// addRow appends a row, divided by its unit: its slack is basic. rowOf says in which row a bid is
-// basic, or -1; colOf in which column it is free, or -1.
+// addRow appends a row, divided by its unit; its slack variable becomes basic.
+// Bids that are basic are replaced by their own rows. rowOf says in which row a
+// bid is basic, colOf in which column it is free; -1 means in none. A bid that
+// is in neither was forced to 0 and dropped.
 func (w *tableau) addRow(slack int32, unit, rhs float64, bids []int32, coef []int32, rowOf, colOf []int32) int64 {
 	need := (w.rows + 1) * w.cols
 	if cap(w.a) < need {
@@ -180,9 +197,12 @@ func (w *tableau) addRow(slack int32, unit, rhs float64, bids []int32, coef []in
 	return work
 }
 
-// copyFrom makes w what v is, without columns of variables that may not be used
-// and without rows that do not bind. rowVars is where the variables of rows begin
-// that may go. w may be v itself.
+// copyFrom makes w a copy of v without the columns of variables that are forced
+// to 0 and without rows that do not bind. A row goes if its basic variable is a
+// slack variable (rowVars or above, so not that of a job row) with a value
+// above 0: its constraint does not bind, and separate adds it again if a later
+// solution violates it. w may be v itself, because entries only move to lower
+// indices.
 func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 	w.keep = w.keep[:0]
 	for j, x := range v.free[:v.cols] {
@@ -219,7 +239,7 @@ func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 	}
 }
 
-// has says that the variable is in the tableau.
+// has says whether the variable is in the tableau.
 func (w *tableau) has(v int32) bool {
 	return slices.Contains(w.basic[:w.rows], v) || slices.Contains(w.free[:w.cols], v)
 }

@@ -5,74 +5,88 @@ import (
 	"slices"
 )
 
-// tree closes the gap of a small part. Each of its nodes solves a linear program
-// with only those rows that bind, adds cutting planes that hold for all winners,
-// and takes the prices of the rows to an exact bound; then it decides one bid.
+// tree closes the gap of a small part by branch and cut. Each tree node solves
+// a linear program that has only the rows found so far, adds violated rows and
+// cutting planes, and turns the prices of the rows into an exact bound (prove).
+// If the bound does not rule the node out, it decides one bid or one job and
+// explores both sides.
+//
+// Nothing that the tree concludes rests on floating point: bounds and the
+// elimination of bids (fix) are computed in integers, and winners are checked
+// by room.holds. The limits of nodes and work may end it early; left then keeps
+// the bound valid.
 type tree struct {
 	t    *part
-	rows rowStore
+	rows rowStore // all rows made for this part, in exact integers
 	m    *room
 	best *result
-	// improve looks longer for better winners, once the first bound has not closed
-	// the gap: a tree is small where the best is good.
+	// improve runs a longer ejection search, once, if the root's bound has not
+	// closed the gap. Better winners rule out more tree nodes, so the tree gets
+	// smaller.
 	improve func()
 
-	against  [][]uint64 // by bid: the bids that cannot win beside it
-	x        []float64  // by bid, of the last program
-	used     []float64  // cores by node, and then GPUs
-	head     []int32    // by node: a list of what stands there
-	link     []int32
-	rowOf    []int32
-	colOf    []int32
-	cost     []int64
-	scale    uint
-	little   float64 // what the program's coefficients may be wrong by
-	nodeRow  []int32 // the row for the cores of each node, then for its GPUs; -1: not made yet
-	levels   []*level
-	trial    level
+	against  [][]uint64 // by bid: the set of bids that cannot win beside it
+	x        []float64  // by bid: its share in the last solution
+	used     []float64  // by node: the cores used in the last solution, then by node the GPUs
+	head     []int32    // by node: its first position with a share; see stand
+	link     []int32    // by position: the next one on the same node
+	rowOf    []int32    // by bid: its row in the tableau; see locate
+	colOf    []int32    // by bid: its column in the tableau
+	cost     []int64    // by bid: its price in the last prove, in fixed point
+	scale    uint       // fractional bits of fixed point; see scaleBits
+	little   float64    // how far below 0 coefficients of the objective may go; see entering
+	nodeRow  []int32    // by node: its row of cores, then by node its row of GPUs; -1 if not made yet
+	levels   []*level   // by depth, reused by all nodes of that depth
+	trial    level      // scratch, for trying decisions; see lost
 	options  []option
-	seen     []seen // by decision: what no cost, and then what yes cost
-	found    []violation
-	winners  []int32
-	setRow   []int32 // rows for the classes of loose bids
-	here     []standing
-	binding  []int32  // rows that bind
-	odd      []uint64 // for each, the bids with odd coefficients
+	seen     []seen      // by decision: what "no" has cost, then what "yes" has cost
+	found    []violation // scratch of separate
+	winners  []int32     // scratch: a list of bids
+	setRow   []int32     // the rows of makeSetRows
+	here     []standing  // scratch of roundedRows
+	binding  []int32     // scratch of halfRows: the rows that bind
+	odd      []uint64    // for each, the set of bids with odd coefficients
 	oddRhs   []bool
 	chosen   []int32
 	sums     []int64
 	cut      builder
 	nodes    int64 // tree nodes seen
 	maxNodes int64
-	work     int64 // cells changed
+	work     int64 // cells of tableaux changed, and other work in the same unit
 	maxWork  int64
-	left     int64 // the largest bound of a tree node that was given up
+	left     int64 // the largest bound of a tree node that was abandoned
 }
 
-// level is one depth of the tree: its program, and the variables that may not be
-// used there: bids, and then what jobs leave when they lose.
+// level is one depth of the tree: its program, and the variables that are
+// forced to 0 there, first by bid, then by job. For a bid this means that it
+// loses. For a job it means the slack variable of the job's row, so that the
+// job must win.
 type level struct {
 	w    tableau
 	zero []bool
 }
 
-// seen is what a decision has cost the bound, for a whole step of the program.
+// seen is what a decision has lowered the bound by so far (its pseudocost): the
+// number of tries and the sum of the losses, each per unit that the decision
+// moves its variable.
 type seen struct {
 	times int
 	sum   float64
 }
 
-// standing is what a bid has on a node, and its part in the program.
+// standing is what a bid has on a node, what that weighs in the row at hand,
+// and the bid's share in the solution.
 type standing struct {
 	cores, gpus, size int32
 	part              float64
 }
 
-// rowStore holds the rows ever made: sum of coef times bid is at most rhs. The
-// first ones say that a job wins at most once.
+// rowStore holds all rows made for a part, in integers: the sum of coef times
+// bid is at most rhs. The first rows say that a job wins at most once. seen
+// finds a row by its hash, so that none is stored twice.
 type rowStore struct {
 	rhs   []int64
-	unit  []float64 // the largest coefficient; the program has rows in such units
+	unit  []float64 // the largest coefficient; tableaux have the row divided by it, so that all entries are of a similar size
 	first []int32
 	bid   []int32
 	coef  []int32
@@ -92,7 +106,8 @@ func (s *rowStore) row(r int32) (bids, coef []int32) {
 	return s.bid[s.first[r]:s.first[r+1]], s.coef[s.first[r]:s.first[r+1]]
 }
 
-// add stores a row, or finds it where it is there already.
+// add stores a row and returns its number. A row that is stored already keeps
+// its number.
 func (s *rowStore) add(rhs int64, bids, coef []int32) int32 {
 	h := mix(uint64(rhs))
 	for i, b := range bids {
@@ -124,7 +139,8 @@ type builder struct {
 	rhs        int64
 }
 
-// violation is a row that the last program breaks, and by how much.
+// violation is a row that the last solution violates, and by what share of its
+// right side.
 type violation struct {
 	row int32
 	by  float64
@@ -141,6 +157,8 @@ func (s *tree) use(t *part, m *room, best *result, l Limits, improve func()) {
 	s.rowOf, s.colOf = zeroed(s.rowOf, n), zeroed(s.colOf, n)
 	s.cost = zeroed(s.cost, n)
 	s.scale = scaleBits(t.bestSum())
+	// 1e-8 of the largest value: far below the difference of 1 between two
+	// values of winners, and far above the rounding of float64 (1e-16).
 	s.little = 1e-8 * float64(slices.Max(t.value))
 	s.nodeRow = zeroed(s.nodeRow, 2*t.nodes())
 	for i := range s.nodeRow {
@@ -153,8 +171,9 @@ func (s *tree) use(t *part, m *room, best *result, l Limits, improve func()) {
 	s.findConflicts()
 }
 
-// findConflicts says which two bids cannot both win: those of one job, and those
-// for which a node they share is too small.
+// findConflicts finds the pairs of bids that cannot both win: those of one job,
+// and those that do not both fit on a node they share. A slack bid may avoid
+// the node, so it conflicts only with bids of its own job.
 func (s *tree) findConflicts() {
 	t := s.t
 	n := t.bids()
@@ -198,18 +217,19 @@ func (s *tree) findConflicts() {
 	}
 }
 
-// findTightConflicts looks at pairs of which one is flexible: all nodes that they
-// share together may be too small for both. A flexible bid that takes nearly all
-// of its nodes leaves nearly nothing to anybody.
+// findTightConflicts finds pairs with a flexible bid that conflict although
+// they fit on each shared node by itself: the cores of all shared nodes
+// together may be too few for both. A flexible bid that takes nearly all cores
+// of its nodes can leave only its spare cores to others, wherever it puts them.
 func (s *tree) findTightConflicts(join func(a, b int32)) {
 	t := s.t
-	mine := make([]int32, t.nodes()) // what the flexible bid takes of each node at least; 0: not its node
+	mine := make([]int32, t.nodes()) // by node: the least that flexible bid a takes there; 0 if it is not a node of a
 	for a := range int32(t.bids()) {
 		if t.kind[a] != flexible || s.work > s.maxWork/4 {
-			continue // a conflict that is not known makes the tree larger, not wrong
+			continue // out of budget: an unknown conflict makes the tree larger, not wrong
 		}
 		s.work += int64(len(t.spot))
-		spare := -int64(t.total[a]) // what it can leave to others, on all its nodes
+		spare := -int64(t.total[a]) // the cores of its nodes that it does not take
 		for e := t.first[a]; e < t.first[a+1]; e++ {
 			mine[t.spot[e]] = t.low[e]
 			spare += int64(t.cores[t.spot[e]])
@@ -243,8 +263,9 @@ func (s *tree) findTightConflicts(join func(a, b int32)) {
 
 func (s *tree) conflict(a, b int32) bool { return s.against[a][b>>6]>>(b&63)&1 != 0 }
 
-// solve searches the tree. It returns a bound for the part; the best winners are
-// in best.
+// solve searches the tree and leaves the best winners in best. It returns a
+// bound for the part: the best value if the search was complete, or the largest
+// bound of an abandoned tree node if that is higher.
 func (s *tree) solve() int64 {
 	root := s.level(0)
 	root.zero = zeroed(root.zero, s.t.bids()+s.t.jobs())
@@ -265,7 +286,8 @@ func (s *tree) level(depth int) *level {
 }
 
 // jobRows stores the rows that say that a job wins at most once. They are the
-// first, each with the number of its job.
+// first, so that the row of job j has number j, and its slack variable is
+// bids+j.
 func (s *tree) jobRows() {
 	t := s.t
 	for j := range t.jobs() {
@@ -279,8 +301,9 @@ func (s *tree) jobRows() {
 	}
 }
 
-// start sets the program up as if nodes had no limits: each job wins with its
-// best bid, which is optimal for that.
+// start sets up the program without limits of nodes and makes it optimal: each
+// job wins with its best bid. All d are then nonnegative, which the dual
+// simplex requires.
 func (s *tree) start(w *tableau) {
 	t := s.t
 	n := t.bids()
@@ -309,8 +332,9 @@ func (s *tree) start(w *tableau) {
 	}
 }
 
-// ruined says that the solution cannot be right: a job wins more than once, or a
-// bid less than not at all.
+// ruined says that rounding has spoilt the solution: a job wins more than once,
+// or a share is negative. 1e-4 is well above the errors that the simplex
+// tolerates (1e-7).
 func (s *tree) ruined() bool {
 	t := s.t
 	for j := range t.jobs() {
@@ -328,7 +352,7 @@ func (s *tree) ruined() bool {
 	return false
 }
 
-// locate finds out where each bid stands in the tableau.
+// locate finds the row or column of each bid in the tableau.
 func (s *tree) locate(w *tableau) {
 	for b := range s.rowOf {
 		s.rowOf[b], s.colOf[b] = -1, -1
@@ -345,8 +369,10 @@ func (s *tree) locate(w *tableau) {
 	}
 }
 
-// explore works through the tree below the level, the branch where a bid wins
-// before the one where it does not.
+// explore searches the tree below a level, depth first. The side where the
+// decision is made (yes) is explored by recursion, on the next level; then the
+// loop goes on with the other side on this level, so that the depth is at most
+// the number of yes decisions on a path.
 func (s *tree) explore(depth int) {
 	v := s.level(depth)
 	for {
@@ -364,6 +390,9 @@ func (s *tree) explore(depth int) {
 			continue
 		}
 		if d == nothing {
+			// All shares are whole and decided, so there is one set of winners
+			// left. tryWinners has kept it if it holds. If it surely does not
+			// hold, this tree node is done; otherwise its bound must stay.
 			if s.mayHold() {
 				s.left = max(s.left, bound)
 			}
@@ -380,8 +409,9 @@ func (s *tree) explore(depth int) {
 	}
 }
 
-// decide rules out what a decision leaves no room for. Decisions are numbered as
-// variables are: that a bid wins or not, or that a job wins, however, or not.
+// decide forces to 0 what a decision leaves no room for. Decisions have the
+// numbers of variables: a bid wins or loses; or a job (bids+j) wins, with any
+// of its bids, or loses.
 func (s *tree) decide(zero []bool, d int32, yes bool) {
 	t := s.t
 	j := int(d) - t.bids()
@@ -399,7 +429,8 @@ func (s *tree) decide(zero []bool, d int32, yes bool) {
 	}
 }
 
-// win rules out everything that cannot be beside bid b.
+// win forces to 0 all bids that conflict with bid b, which include the other
+// bids of its job, and makes the job win: only b is left.
 func (s *tree) win(zero []bool, b int32) {
 	for a := range s.t.bids() {
 		if s.conflict(b, int32(a)) {
@@ -412,11 +443,14 @@ func (s *tree) win(zero []bool, b int32) {
 // forced says that the job must win in this branch.
 func (s *tree) forced(zero []bool, j int) bool { return zero[s.t.bids()+j] }
 
-// bound solves the program of the level. It says no where nothing better than
-// the best can be below it; otherwise the bound, with the program's solution in
-// s.x.
+// bound solves the program of the level: simplex, prove, separate, and again
+// while separate adds rows. It returns false as soon as the bound shows that no
+// winners below this level are better than the best. Otherwise it returns the
+// bound, with the solution in s.x.
 func (s *tree) bound(v *level, depth int) (int64, bool) {
 	w := &v.w
+	// Cuts at the root help the whole tree, so it gets many rounds of them;
+	// elsewhere two rounds.
 	rounds := 2
 	if depth == 0 {
 		rounds = 40
@@ -433,7 +467,9 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 		}
 		s.read(w)
 		if stuck >= 0 || s.ruined() {
-			// Rounding has ruined the tableau: once more from the start.
+			// Rounding has spoilt the tableau, or the program seems to have no
+			// solution and prove could not confirm it: build the tableau anew,
+			// once.
 			if rebuilt {
 				return bound, true
 			}
@@ -445,9 +481,11 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 			continue
 		}
 		if round%4 == 3 {
-			// Rows that no longer bind only cost time.
+			// Rows that no longer bind only cost time: drop them.
 			w.copyFrom(w, v.zero, int32(s.t.bids()+s.t.jobs()))
 		}
+		// At the root, stop cutting once a round lowers the value by less than
+		// 1e-4 of it, but not before the fourth round.
 		cuts := round < rounds && (depth > 0 || last-w.z > 1e-4*math.Abs(w.z) || round < 4)
 		last = w.z
 		if !s.separate(w, cuts) {
@@ -473,16 +511,22 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 	}
 }
 
-// wideGap is the share of the bound below which a gap is closed by the tree alone.
+// wideGap is the share of the bound from which on a gap after the root is worth
+// another ejection search; a smaller one the tree closes faster alone.
 const wideGap = 0.002
 
-// pivotsAtOnce bounds the pivots of one program, in case it goes round in circles.
+// pivotsAtOnce bounds the pivots of one solve, since the simplex can cycle.
+// Stopping early is safe: any prices give a bound.
 const pivotsAtOnce = 4000
 
-// simplex makes the program optimal, or stops when it is worth no more than the
-// best winners. It returns the row that shows that there is no solution, or -1.
+// simplex makes the program optimal, or stops when its value shows that no
+// better winners are below. It returns the row that shows that there is no
+// solution, or -1.
 func (s *tree) simplex(v *level, pivots int) int {
 	w := &v.w
+	// Better winners are worth at least best+1, as values are integers, and the
+	// program's value only falls: below best+1 the level can be ruled out. 1e-3
+	// leaves room for rounding; prove decides.
 	enough := float64(s.best.value) + 1 - 1e-3
 	for range pivots {
 		r := w.leaving(v.zero)
@@ -501,7 +545,8 @@ func (s *tree) simplex(v *level, pivots int) int {
 	return -1
 }
 
-// read takes the values of the bids out of the tableau.
+// read copies the shares of the bids from the tableau to s.x. Free variables
+// are 0.
 func (s *tree) read(w *tableau) {
 	clear(s.x)
 	for i, v := range w.basic[:w.rows] {
@@ -511,9 +556,16 @@ func (s *tree) read(w *tableau) {
 	}
 }
 
-// prove takes the prices of the rows to a bound, in integers. Any prices would
-// do, so that nothing rests on the tableau. Where the program has no solution,
-// the row that shows it joins the prices with enough weight.
+// prove turns the prices of the rows (the d of their slack variables) into a
+// bound, in integers. Any nonnegative prices give a valid bound, so nothing
+// rests on the accuracy of the tableau. Rows of jobs need no price: for each
+// job the loop below takes its best bid, as in prices.prove.
+//
+// If the program has no solution, stuck is the row that shows it (a Farkas
+// certificate): the prices of that row can be added any number of times and
+// lower the bound each time. weight adds it often enough to get below the best
+// value, with a margin of 1/1000 for rounding. If the variable of that row is
+// too large instead of negative, the signs turn.
 func (s *tree) prove(w *tableau, zero []bool, stuck int) int64 {
 	t := s.t
 	n, jobs := t.bids(), t.jobs()
@@ -527,8 +579,13 @@ func (s *tree) prove(w *tableau, zero []bool, stuck int) int64 {
 			weight = -weight
 		}
 	}
+	// The integer sums may wrap around. sum and size follow them in floating
+	// point, size as an upper bound of every bid's cost; if either exceeds
+	// 1<<60, the integers are not used.
 	var sum, size float64
 	var total int64
+	// charge adds the price of a row to the bound and to the costs of its bids.
+	// It skips bids and rows of jobs.
 	charge := func(variable int32, price float64) {
 		r := variable - int32(n)
 		if int(r) < jobs || price <= 0 {
@@ -575,15 +632,19 @@ func (s *tree) prove(w *tableau, zero []bool, stuck int) int64 {
 	return total >> s.scale
 }
 
-// fix rules out what cannot be part of winners better than the best: bids that
-// cost the bound too much, and the loss of jobs that must win. It uses the costs
-// of the last prove and says whether the program has to be solved again.
+// fix forces to 0 what cannot be part of better winners (reduced cost fixing):
+// bids whose win would lower the bound to the best value or less, and the loss
+// of jobs (so that they must win) where that would. It uses the costs of the
+// last prove, whose bound the caller passes, and returns whether a bid with a
+// share in the solution is gone, so that the program must be solved again.
 func (s *tree) fix(zero []bool, bound int64) bool {
 	if bound == math.MaxInt64 {
 		return false
 	}
 	t := s.t
-	// What the bound may lose before it is no better than the best.
+	// What the bound may lose before it is no better than the best. The bound
+	// was rounded down by less than 1, which the test for >= covers: what is
+	// left then rounds down to the best value or less.
 	spare := (bound - s.best.value) << s.scale
 	changed := false
 	for j := range t.jobs() {
@@ -609,10 +670,11 @@ func (s *tree) fix(zero []bool, bound int64) bool {
 	return changed
 }
 
-// rowOfBid says that the bid had a part in the last solution.
+// rowOfBid says that the bid had a share in the last solution.
 func (s *tree) rowOfBid(b int32) bool { return s.x[b] > 1e-6 }
 
-// integral says whether each bid wins or loses wholly.
+// integral says whether each bid wins or loses wholly, within 1e-5. That is
+// above the simplex's error; tryWinners checks the winners exactly.
 func (s *tree) integral() bool {
 	for _, x := range s.x {
 		if x > 1e-5 && x < 1-1e-5 {
@@ -622,8 +684,8 @@ func (s *tree) integral() bool {
 	return true
 }
 
-// tryWinners takes the bids of an integral program, and keeps them if they are
-// better and hold.
+// tryWinners takes the bids of an integral solution as winners, and keeps them
+// if they are worth more than the best and fit.
 func (s *tree) tryWinners() {
 	defer s.charge(s.m.steps)
 	s.winners = s.winners[:0]
@@ -642,10 +704,11 @@ func (s *tree) tryWinners() {
 	}
 }
 
-// charge counts what the room has done since as work of the tree.
+// charge counts the steps of the room since before as work of the tree.
 func (s *tree) charge(before int64) { s.work += (s.m.steps - before) * cellsPerStep }
 
-// mayHold says whether the bids that must win here can, as far as is known.
+// mayHold says whether the bids of the solution can win together, or whether
+// that is not known.
 func (s *tree) mayHold() bool {
 	defer s.charge(s.m.steps)
 	s.winners = s.winners[:0]
@@ -658,7 +721,8 @@ func (s *tree) mayHold() bool {
 	return ok || !sure
 }
 
-// round accepts bids in the order of their part in the program.
+// round makes winners from a fractional solution: it accepts bids in the order
+// of their shares, then of their values.
 func (s *tree) round() {
 	defer s.charge(s.m.steps)
 	t := s.t
@@ -686,17 +750,18 @@ func (s *tree) round() {
 	}
 }
 
-// What branch says where there is nothing to choose.
+// What branch returns if it has no decision to explore.
 const (
-	nothing = int32(-1) // all is decided
-	settled = int32(-2) // one side of a decision is ruled out, and the other made
+	nothing = int32(-1) // everything is decided
+	settled = int32(-2) // one side of a decision was ruled out, and the other one made: solve the level again
 )
 
-// branch chooses what to decide next. It
-// tries the decisions of which the program is least sure and takes the one that
-// lowers the bound most on both sides, going by what was seen before where that
-// is enough. Where it is sure of all, but they do not hold together, it takes
-// any bid that is not decided yet.
+// branch chooses the next decision. It tries the decisions whose variables are
+// most fractional on both sides (strong branching) and takes the one with the
+// largest product of the two losses of the bound, so that both sides shrink.
+// Where a decision has been tried often enough, the average of its losses
+// stands in for a try (pseudocosts). If all shares are whole but the bids do
+// not fit together, it takes any winning bid that is not decided yet.
 func (s *tree) branch(v *level) int32 {
 	s.candidates(v)
 	if len(s.options) == 0 {
@@ -730,20 +795,23 @@ func (s *tree) branch(v *level) int32 {
 	return found
 }
 
-// option is a decision that could be made, with its part in the program and how
-// unsure that leaves it.
+// option is a decision to consider, with the share of its variable in the
+// solution and how far that is from whole, weighted by value.
 type option struct {
 	what   int32
 	part   float64
 	unsure float64
 }
 
-// How many decisions about jobs and about bids are compared.
+// The number of decisions about jobs and about bids that branch compares.
 const (
 	jobOptions = 4
 	bidOptions = 5
 )
 
+// candidates fills s.options with the most fractional jobs and bids. A job
+// whose share is within 0.02 of whole is no candidate; deciding its bids says
+// more.
 func (s *tree) candidates(v *level) {
 	t := s.t
 	s.options = s.options[:0]
@@ -778,15 +846,17 @@ func (s *tree) candidates(v *level) {
 	s.options = s.options[:min(len(s.options), n+bidOptions)]
 }
 
-// Decisions are tried until they have been so often, with so many pivots.
+// A side of a decision is tried enoughTries times, with at most tryPivots
+// pivots each; after that its average counts.
 const (
 	enoughTries = 3
 	tryPivots   = 12
 )
 
-// lost is what the bound loses when it is decided so, and whether it loses so much
-// that nothing better than the best is left. What was seen before in other places
-// is scaled by how far the program has to move.
+// lost estimates what the bound loses if the decision is made, and says whether
+// the loss rules that side out, which prove confirms. An average of earlier
+// tries, made with other shares, is per unit of the variable, so it is scaled
+// by how far the variable has to move here.
 func (s *tree) lost(v *level, o option, yes bool) (lost float64, ruledOut bool) {
 	side := 0
 	move := o.part
@@ -814,7 +884,8 @@ func (s *tree) lost(v *level, o option, yes bool) (lost float64, ruledOut bool) 
 	return lost, ruledOut
 }
 
-// decided says that the bid's job must win and this is its only bid left.
+// decided says that the bid must win already: its job must win, and this is the
+// only bid it has left.
 func (s *tree) decided(zero []bool, b int32) bool {
 	j := s.t.jobOf[b]
 	if !s.forced(zero, int(j)) {

@@ -172,7 +172,7 @@ func notShown(more, unseen int) string {
 	return strings.Join(words, " ")
 }
 
-// gpus says of so many that something was done to them.
+// gpus says in words that something was done to this many GPUs.
 func gpus(n int, which string) string {
 	if n == 1 {
 		return "1 " + which + "GPU was"

@@ -55,8 +55,8 @@ type (
 		jsonCalls
 		Apps []jsonApp `json:"apps"`
 	}
-	// jsonCalls are what became of calls: all of a run's, or those of an application. The means are
-	// over those that are done.
+	// jsonCalls is the results of calls: all of a run's, or those of an application. The means are
+	// over the calls that are done.
 	jsonCalls struct {
 		Kernels        int64    `json:"kernels"`
 		Launched       int64    `json:"launched"`

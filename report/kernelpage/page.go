@@ -62,7 +62,7 @@ func (s *Study) title() string {
 	return "Kernels on devices: " + strings.Join(s.Policies[1:], ", ") + " instead of " + s.Policies[0]
 }
 
-// verdict says in a sentence for each mapper what became of the kernels.
+// verdict says in a sentence for each mapper how the kernels fared.
 func (s *Study) verdict() string {
 	var b strings.Builder
 	for k, policy := range s.Policies {

@@ -61,7 +61,8 @@ type block struct {
 	kernel       bool
 }
 
-// NewRecorder makes the recorder of a run. It keeps about so many blocks for the picture.
+// NewRecorder makes the recorder of a run. It keeps about the given number of
+// blocks for the picture.
 func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
 	r := &Recorder{processes: kernels.Processes(c, w), limit: blocks, open: map[int64]int32{}}
 	r.steps = make([]int64, len(r.processes))

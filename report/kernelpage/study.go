@@ -33,7 +33,7 @@ type Run struct {
 	Cluster  *model.Cluster
 	Workload *phased.Workload
 	Result   *kernels.Result
-	// Recorder watched the run; nil where nobody did.
+	// Recorder observed the run; nil if none did.
 	Recorder *Recorder
 }
 

@@ -69,7 +69,7 @@ func signed(x float64, format func(float64) string) string {
 	return format(x)
 }
 
-// Size writes bytes in the unit in which people speak of so many.
+// Size formats bytes in the unit that suits the amount.
 func Size(bytes float64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	unit := 0

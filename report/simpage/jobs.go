@@ -238,9 +238,9 @@ func seconds(d time.Duration) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// slowedBy says what made a job that was killed run longer than in its log: the slowest of its GPUs,
-// and those that it borrowed. It is "" where the job had its wall time without that, or where nobody
-// watched the run.
+// slowedBy says what made a job that was killed run longer than in its log: the slowest of its
+// GPUs, and the GPUs that it borrowed. It is "" if the job reached its wall time without that, or
+// if no recorder observed the run.
 func (r *Run) slowedBy(job int) string {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	asked := j.As(int(o.Alternative))

@@ -81,7 +81,7 @@ func (s *Study) title() string {
 	return "What if: " + strings.Join(s.Policies[1:], ", ") + " instead of " + s.Policies[0]
 }
 
-// verdict says in a sentence for each policy what became of the jobs.
+// verdict says in a sentence for each policy how the jobs fared.
 func (s *Study) verdict() string {
 	var b strings.Builder
 	for _, p := range s.points() {

@@ -34,7 +34,7 @@ type Run struct {
 	Summary sim.Summary
 	// Against the first policy with the same seed and size; nil for the first.
 	Against *sim.Comparison
-	// Recorder watched the run; nil where nobody did.
+	// Recorder observed the run; nil if none did.
 	Recorder *Recorder
 }
 

@@ -111,8 +111,8 @@ func signed(percent float64) string {
 	return text
 }
 
-// jobTable has a row for each quantity, size and policy: how it is spread over
-// jobs, and for whom it got worse.
+// jobTable has a row for each quantity, size and policy: how it is distributed
+// over jobs, and for which jobs it got worse.
 func (s *Study) jobTable() *report.Table {
 	t := &report.Table{Title: "Jobs", Columns: []report.Column{
 		{Name: "", Help: "What is measured of every job that ran."}, {Name: "Policy"},
@@ -160,7 +160,7 @@ func (s *Study) jobTable() *report.Table {
 	return t
 }
 
-// lost tells of a quantity how it changed and for whom it got worse.
+// lost says how a quantity changed, and for which jobs it got worse.
 func (p *point) lost(q *quantity) []string {
 	if p.runs[0].Against == nil || q.change == nil {
 		return []string{"", "", "", ""}

@@ -174,7 +174,7 @@ func times(n uint64) string {
 	return number(n) + " times"
 }
 
-// who says who else had devices.
+// who names the other clients that had devices.
 func (p *Process) who() string {
 	took := map[string]int64{}
 	for i := range p.Device {

@@ -116,8 +116,8 @@ func (p *Process) addNode(f *timeline.File, shift int64) {
 	p.findCalls()
 }
 
-// joinOthers makes one span of those that follow each other without a gap: whoever keeps a
-// device is noted again and again.
+// joinOthers merges spans that follow each other without a gap: a client that keeps a device is
+// noted again and again.
 func joinOthers(spans []Span) []Span {
 	type holder struct{ device, name uint32 }
 	last := map[holder]int{}

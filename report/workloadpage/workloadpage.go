@@ -181,7 +181,7 @@ func (d *Description) panels() []panel {
 
 func (p panel) empty() bool { return len(p.rows) == 0 }
 
-// groupPanels tell who submits, where and how it ended, as far as the log does.
+// groupPanels show who submits jobs, where they run and how they ended, as far as the log says.
 func (d *Description) groupPanels() []panel {
 	byJobs := func(g workload.Group) float64 { return g.Share }
 	byWork := func(g workload.Group) float64 { return g.CoreSeconds / max(1, d.CoreSeconds) }

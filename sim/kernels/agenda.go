@@ -2,8 +2,8 @@ package kernels
 
 import "time"
 
-// entry is what an actor, a process or a call, does next. Of those due at the same
-// time the lowest order comes first.
+// entry is the next event of an actor, which is a process or a call. Of entries
+// with the same time the lowest order comes first.
 type entry struct {
 	at    time.Duration
 	order int64
@@ -14,13 +14,13 @@ func (a *entry) before(b *entry) bool {
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
-// agenda is a 4-ary heap with at most one entry for each actor, which can be moved.
+// agenda is a 4-ary heap with at most one entry per actor, which can be moved.
 type agenda struct {
 	heap []entry
-	at   []int32 // the place of each actor in the heap, or -1
+	at   []int32 // by actor: its index in the heap, or -1
 }
 
-// grow makes room for so many actors.
+// grow makes room for the given number of actors.
 func (a *agenda) grow(actors int) {
 	for len(a.at) < actors {
 		a.at = append(a.at, none)

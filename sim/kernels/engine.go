@@ -16,22 +16,31 @@ import (
 	"muster/workload/phased"
 )
 
-// none is the end of a list, and the device of a call that has none yet.
+// none is the end of a list, and the device of a call that has no device yet.
 const none = int32(-1)
 
-// fraction is the number of binary digits after the point in rates and in bytes under way.
+// fraction is the number of fractional bits of rates and of bytes in transit: both are fixed point,
+// so that every machine computes the same.
 const fraction = 20
 
-// maxBytes is the most that one transfer can be.
+// maxBytes is the largest transfer: with the fraction it still fits into 63 bits.
 const maxBytes = math.MaxInt64 >> fraction
 
-// never is longer than any simulation, and several of them can be added.
+// never is longer than any simulation; several of them can be added without overflow.
 const never = math.MaxInt64 / 8
 
-// maxAtOnce bounds what happens at one instant, so that programs that never take
-// any time cost an error.
+// maxAtOnce bounds the events of one instant, so that programs whose phases take no time end with
+// an error instead of running for ever.
 const maxAtOnce = 50_000_000
 
+// engine is one simulation: events in virtual time, in one goroutine. The actors on the agenda are
+// processes (a CPU phase ends) and calls (a stage ends); the actor number of call slot s is
+// len(procs)+s. A call is the launch of one kernel. Its life is launch, give (a device), begin (it
+// holds the device), goOut and sendInput (if the device is on another node), runKernel, endKernel,
+// release, finish.
+//
+// Slots of calls are reused, so functions must not keep a pointer to a call across newCall, which
+// may move the slice.
 type engine struct {
 	Config
 	layout *mapping.Layout
@@ -43,21 +52,22 @@ type engine struct {
 	now     time.Duration
 	agenda  agenda
 	procs   []process
-	live    int // processes that have not ended
+	live    int // the number of processes that have not ended
 	calls   []call
-	vacant  []int32
-	number  int64 // of the next call
+	vacant  []int32 // free slots of calls
+	number  int64   // of the next call
 	devices []device
 	nodes   []node
 	apps    []application
 	shared  queue // calls that any device may take
-	// idle lists the devices that hold no call, the one that has been idle longest first.
+	// idle lists the devices that no call holds, the one that has been idle longest first.
 	idle list
 	fair *fairshare.Network
-	// overhead of transfers, and how much more those to other switches take, in thousandths.
+	// overhead is the factor by which transfers grow, far the factor for nodes on different
+	// switches; both in thousandths.
 	overhead, far uint64
-	callOfFlow    []int32
-	unexplained   []Moment // that are yet to come
+	callOfFlow    []int32  // by flow: its call
+	unexplained   []Moment // the moments to explain that are yet to come
 	result        *Result
 }
 
@@ -66,10 +76,10 @@ type process struct {
 	source                *phased.Source
 	draw                  phased.Draw
 	steps                 int64
-	last                  int32 // the device that its last call was given to
-	next                  int32 // of those that wait for a core
-	open                  int32 // its calls that are not done
-	onCore, stopped       bool  // stopped: it launches no more
+	last                  int32 // the device of its latest call
+	next                  int32 // the next process that waits for a core
+	open                  int32 // the number of its calls that are not done
+	onCore, stopped       bool  // stopped: it has made its last step
 }
 
 type call struct {
@@ -77,46 +87,49 @@ type call struct {
 	resident [1]mapping.Resident
 	number   int64
 	device   int32
-	next     int32         // in its queue
+	next     int32         // the next call in its queue
 	stage    Stage         // Holding while the latency passes
-	arrived  bool          // its input, ahead of it
-	gpu      time.Duration // at normal speed
-	ran      time.Duration
+	arrived  bool          // its input was sent ahead and has arrived
+	gpu      time.Duration // the kernel's run time at speed 1
+	ran      time.Duration // its run time on its device
 
 	launched, held time.Duration
-	// expected is what the table expected; the one that is behind may have expected something else.
+	// expected is the run time that the true table expected, expectedFar the one that the delayed
+	// table did, which may know less.
 	expected, expectedFar time.Duration
 
-	// A transfer under way: what is left of it, in bytes with the fraction, at since.
+	// A transfer in progress: what is left at the time since, in bytes with the fraction, and the
+	// current rate.
 	flow  fairshare.Flow
 	bytes int64
 	left  uint64
 	rate  int64
 	since time.Duration
-	// toTell is what other nodes must yet learn of the call before it is forgotten.
+	// toTell is the number of reports about the call that other nodes have not received yet; the
+	// slot must not be reused before.
 	toTell int32
 }
 
 type device struct {
-	holder   int32 // call slot, or none
+	holder   int32 // the call that holds the device, or none
 	queue    queue
 	speed    float64
-	busyFrom time.Duration
-	heldFrom time.Duration
+	busyFrom time.Duration // when the current kernel began
+	heldFrom time.Duration // when the holder got the device
 }
 
 type node struct {
-	free  int32 // cores
+	free  int32 // free cores
 	cores queue // processes that wait for one
 }
 
 type application struct {
 	processes int32
 	first     int32 // its first process
-	arrived   int32 // at the barrier
+	arrived   int32 // the number of processes that wait at the barrier
 }
 
-// queue is a list of processes or calls, linked by their next.
+// queue is a linked list of processes or calls, by their field next.
 type queue struct{ head, tail int32 }
 
 func newEngine(c Config) (*engine, error) {
@@ -176,7 +189,7 @@ func (e *engine) check() error {
 	return e.Cluster.Validate()
 }
 
-// mostWindows bounds the run times that are kept of all devices together: 1 GiB of them.
+// mostWindows bounds the run times that are kept for all devices together: 1 GiB of them.
 const mostWindows = 1 << 30 / 8
 
 func (e *engine) checkWindow() error {
@@ -186,7 +199,7 @@ func (e *engine) checkWindow() error {
 	}
 	tables := 1
 	if e.Status.Delay > 0 {
-		tables = 2 // what is true, and what others know
+		tables = 2 // the true one, and the delayed one that other nodes see
 	}
 	if most := mostWindows / max(1, tables*devices); e.Window > most {
 		return fmt.Errorf("a window of %d kernels on each of %d GPUs needs more than 1 GiB of memory: have one of %d at most", e.Window, devices, most)
@@ -194,7 +207,7 @@ func (e *engine) checkWindow() error {
 	return nil
 }
 
-// lay numbers the devices and makes the ports.
+// lay numbers the devices, and makes two ports per node for the network: out (2n) and in (2n+1).
 func (e *engine) lay() {
 	l := &mapping.Layout{}
 	capacity := make([]int64, 0, 2*len(e.Cluster.Nodes))
@@ -226,7 +239,7 @@ func (e *engine) lay() {
 	e.fair = fairshare.New(capacity)
 }
 
-// layRoads tells mappers what is between nodes, by node only where nodes differ.
+// layRoads describes the network to mappers. Values per node are given only if nodes differ.
 func (e *engine) layRoads(l *mapping.Layout) {
 	l.Overhead, l.Far = e.Cluster.Remote.Overhead, e.Cluster.Remote.Far
 	first, unlike, late, switches := &e.Cluster.Nodes[0], false, false, map[string]int32{}
@@ -300,6 +313,10 @@ func (e *engine) populate() {
 	e.agenda.grow(len(e.procs))
 }
 
+// run processes events until none is left or the span is over. All events of an instant come first;
+// only then does settle divide the bandwidth again, once for all transfers that began or ended at
+// that instant. If that changed rates, new events may be due at the same instant, so the loop looks
+// again before it moves the clock.
 func (e *engine) run(ctx context.Context) (*Result, error) {
 	for p := range e.procs {
 		e.beginStep(int32(p))
@@ -344,7 +361,8 @@ func (e *engine) run(ctx context.Context) (*Result, error) {
 	return e.result, nil
 }
 
-// beginStep starts the next CPU phase of a process, or ends it.
+// beginStep starts the next CPU phase of a process, or stops the process after its last step. A
+// phase of length 0 needs no core, but goes through the agenda, so that recursion stays shallow.
 func (e *engine) beginStep(p int32) {
 	pr := &e.procs[p]
 	if most := e.Workload.Apps[pr.app].Iterations; most > 0 && pr.steps == most {
@@ -382,7 +400,8 @@ func (e *engine) takeCore(p int32) {
 	e.agenda.set(p, model.After(e.now, pr.draw.CPU), int64(p))
 }
 
-// endCPU launches the kernel of a process.
+// endCPU ends the CPU phase of a process: it gives the core to the next waiting process and
+// launches the kernel.
 func (e *engine) endCPU(p int32) error {
 	pr := &e.procs[p]
 	if pr.onCore {
@@ -403,7 +422,8 @@ func (e *engine) endCPU(p int32) error {
 	return nil
 }
 
-// endStep lets a process go on, with its application where that has a barrier.
+// endStep lets a process begin its next step. If its application has a barrier, the process waits
+// there until all have arrived.
 func (e *engine) endStep(p int32) {
 	pr := &e.procs[p]
 	if !e.Workload.Apps[pr.app].Barrier {
@@ -430,7 +450,9 @@ func (e *engine) join(q *queue, p int32) {
 	q.tail = p
 }
 
-// launch has the kernel of a process mapped.
+// launch asks the mapper for a device for the kernel of a process, and queues the call there. With
+// mapping.Anywhere the call goes to the device that has been idle longest, or to the shared queue
+// if none is idle.
 func (e *engine) launch(p int32) error {
 	pr := &e.procs[p]
 	s := e.newCall()
@@ -479,7 +501,7 @@ func (e *engine) launch(p int32) error {
 	return nil
 }
 
-// give binds a call to a device.
+// give assigns a call to a device, and enters it in the true table.
 func (e *engine) give(s, d int32) {
 	c := &e.calls[s]
 	c.device = d
@@ -498,7 +520,7 @@ func (e *engine) wait(q *queue, s int32) {
 	q.tail = s
 }
 
-// begin gives a call its device.
+// begin makes a call the holder of its device.
 func (e *engine) begin(s int32) {
 	c := &e.calls[s]
 	d := &e.devices[c.device]
@@ -515,7 +537,7 @@ func (e *engine) begin(s int32) {
 	}
 }
 
-// goOut sends a call to another node: the latency passes, then its input travels.
+// goOut starts the way of a call to another node: first the latency passes, then its input is sent.
 func (e *engine) goOut(s int32) {
 	c := &e.calls[s]
 	c.stage = Holding
@@ -529,12 +551,13 @@ func (e *engine) goOut(s int32) {
 
 func (e *engine) remote(c *call) bool { return e.layout.NodeOf[c.device] != c.Node }
 
-// at has the next stage of a call come after a span of time.
+// at schedules the end of a call's stage. Events of one instant are ordered by the number of the
+// call, not by its slot, so that the reuse of slots does not change the order.
 func (e *engine) at(s int32, after time.Duration) {
 	e.agenda.set(int32(len(e.procs))+s, model.After(e.now, after), int64(len(e.procs))+e.calls[s].number)
 }
 
-// advance ends the stage of a call that is due.
+// advance ends the current stage of a call.
 func (e *engine) advance(s int32) {
 	c := &e.calls[s]
 	switch c.stage {
@@ -560,7 +583,8 @@ func (e *engine) sendInput(s int32) {
 	}
 }
 
-// arrive has a call go on whose input is there.
+// arrive continues a call whose input has arrived: it runs if it holds the device; if the input was
+// sent ahead, it queues for the device.
 func (e *engine) arrive(s int32) {
 	c := &e.calls[s]
 	if e.devices[c.device].holder == s {
@@ -571,7 +595,7 @@ func (e *engine) arrive(s int32) {
 	e.joinDevice(s)
 }
 
-// joinDevice has a call take its device, or wait for its turn there.
+// joinDevice makes a call take its device if it is free, or queue for it.
 func (e *engine) joinDevice(s int32) {
 	d := &e.devices[e.calls[s].device]
 	if d.holder == none {
@@ -609,7 +633,8 @@ func (e *engine) endKernel(s int32) {
 	}
 }
 
-// release frees the device of a call, which takes the next one.
+// release frees the device of a call. The device takes the next call of its own queue, or if that
+// is empty the next of the shared queue.
 func (e *engine) release(s int32) {
 	c := &e.calls[s]
 	d := &e.devices[c.device]
@@ -629,7 +654,7 @@ func (e *engine) release(s int32) {
 	}
 }
 
-// finish ends a call.
+// finish ends a call, and lets its process continue.
 func (e *engine) finish(s int32) {
 	c := &e.calls[s]
 	if e.devices[c.device].holder == s {
@@ -655,7 +680,9 @@ func (e *engine) finish(s int32) {
 	}
 }
 
-// transfer sends the data of a call on their way, and says whether that takes time.
+// transfer starts the transfer of a call's data, and returns whether it takes time. A node with
+// bandwidth 0 has no limit: its port does not take part, and without any port the transfer is
+// immediate.
 func (e *engine) transfer(s int32, bytes int64, from, to int32) bool {
 	c := &e.calls[s]
 	bytes = min(e.further(scaled(bytes, e.overhead), from, to), maxBytes)
@@ -682,7 +709,7 @@ func (e *engine) transfer(s int32, bytes int64, from, to int32) bool {
 	return true
 }
 
-// further is a cost between two nodes: more where they hang on different switches.
+// further is a cost between two nodes: higher if they are on different switches.
 func (e *engine) further(cost int64, a, b int32) int64 {
 	if e.far == 1000 || e.Cluster.Distance(a, b) < 2 {
 		return cost
@@ -690,7 +717,7 @@ func (e *engine) further(cost int64, a, b int32) int64 {
 	return scaled(cost, e.far)
 }
 
-// scaled is a number times so many thousandths, rounded down, at most a time that never comes.
+// scaled is n times a factor in thousandths, rounded down, at most never.
 func scaled(n int64, thousandths uint64) int64 {
 	hi, lo := bits.Mul64(uint64(n), thousandths)
 	if hi >= 1000 {
@@ -700,7 +727,7 @@ func scaled(n int64, thousandths uint64) int64 {
 	return int64(min(q, never))
 }
 
-// thousandths of a factor; one that is not given is 1.
+// thousandths is a factor in thousandths; a factor of 0 means that none was given, which is 1.
 func thousandths(factor float64) uint64 {
 	if factor == 0 {
 		return 1000
@@ -721,7 +748,7 @@ func (e *engine) endTransfer(s int32) {
 	c.rate = 0
 }
 
-// ends is a transfer that is under way: from where, to where, and all its bytes.
+// ends is the source, the target and the size of a call's transfer.
 func (e *engine) ends(c *call) (from, to int32, bytes int64) {
 	if c.stage == Sending {
 		return c.Node, e.layout.NodeOf[c.device], c.bytes
@@ -729,8 +756,8 @@ func (e *engine) ends(c *call) (from, to int32, bytes int64) {
 	return e.layout.NodeOf[c.device], c.Node, c.bytes
 }
 
-// settle divides the ports anew after the transfers of an instant began and
-// ended, and says whether that changed anything.
+// settle divides the bandwidth of the ports again after transfers have begun or ended, and
+// reschedules the transfers whose rates changed. It returns whether any did.
 func (e *engine) settle() bool {
 	changed := e.fair.Settle()
 	for _, f := range changed {
@@ -746,15 +773,15 @@ func (e *engine) settle() bool {
 	return len(changed) > 0
 }
 
-// progress counts what has travelled at the rate until now.
+// progress subtracts what was transferred at the current rate since the last call of it.
 func (c *call) progress(now time.Duration) {
 	hi, lo := bits.Mul64(uint64(c.rate), uint64(now-c.since))
-	done, _ := bits.Div64(hi, lo, uint64(time.Second)) // a transfer is over before this overflows
+	done, _ := bits.Div64(hi, lo, uint64(time.Second)) // no overflow: a transfer ends before the quotient exceeds 64 bits
 	c.left -= min(done, c.left)
 	c.since = now
 }
 
-// timeFor is how long so much takes at a rate, rounded up.
+// timeFor is how long it takes to transfer left at a rate, rounded up.
 func timeFor(left uint64, rate int64) time.Duration {
 	hi, lo := bits.Mul64(left, uint64(time.Second))
 	if hi >= uint64(rate) {
@@ -767,7 +794,8 @@ func timeFor(left uint64, rate int64) time.Duration {
 	return time.Duration(min(q, never))
 }
 
-// close counts what is under way at the end.
+// close counts what is in progress at the end: devices that are held, and the bytes of transfers
+// that have arrived, rounded down.
 func (e *engine) close() {
 	r := e.result
 	r.End = e.Span
@@ -793,7 +821,7 @@ func (e *engine) close() {
 	}
 }
 
-// tell the observer of a stage.
+// tell reports a stage of a call to the observer, if there is one.
 func (e *engine) tell(s int32, stage Stage, bytes int64) {
 	if e.Observe == nil {
 		return
@@ -813,7 +841,7 @@ func (e *engine) newCall() int32 {
 	return int32(len(e.calls) - 1)
 }
 
-// forget a call that is done, once everybody knows.
+// forget frees the slot of a call that is done, once all reports about it have been delivered.
 func (e *engine) forget(s int32) {
 	if c := &e.calls[s]; c.stage == Done && c.toTell == 0 {
 		e.vacant = append(e.vacant, s)

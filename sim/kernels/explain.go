@@ -7,31 +7,32 @@ import (
 	"muster/mapping"
 )
 
-// Moment names a launch of a run: by its number, from 1, or, where that is 0, as
-// the first launch at At or later.
+// Moment names a launch of a run: by its number, from 1, or if that is 0, as the first launch at At
+// or later.
 type Moment struct {
 	Call int64
 	At   time.Duration
 }
 
-// Explained is a launch that was asked for, and why the call went where it went.
+// Explained is a launch that the caller asked about, and why the call went where it went.
 type Explained struct {
-	// Call is its number, from 1, in the order of launch; At when it was.
+	// Call is its number, from 1, in the order of launch; At is its time.
 	Call     int64
 	At       time.Duration
 	Launched mapping.Call
-	// Given is the device that has the call, or -1 where it waits in the shared queue.
+	// Given is the device that got the call, or -1 if it waits in the shared queue.
 	Given int32
 	mapping.Account
-	// Truth is how many calls each of the Choices had, whatever the mapper saw.
+	// Truth is the number of calls that each of the Choices really had, whatever the mapper saw.
 	Truth []int32
 }
 
-// ExplainedAt is the account of the launch that m names, or nil if the run had no
-// such launch or was not asked for it.
+// ExplainedAt is the explanation of the launch that m names, or nil if the run had no such launch
+// or was not asked about it.
 func (r *Result) ExplainedAt(m Moment) *Explained {
 	for i := range r.Explained {
-		// The first of those at At or later is the one that was meant.
+		// Explained is in the order of launch, so the first one at At or later is the one that m
+		// names.
 		if e := &r.Explained[i]; m.Call == e.Call || m.Call == 0 && e.At >= m.At {
 			return e
 		}
@@ -39,7 +40,8 @@ func (r *Result) ExplainedAt(m Moment) *Explained {
 	return nil
 }
 
-// asked says whether the launch of a call is to be explained, and strikes it off the list.
+// asked says whether the launch of a call is to be explained, and removes it from the list of those
+// to come.
 func (e *engine) asked(c *call) bool {
 	before := len(e.unexplained)
 	e.unexplained = slices.DeleteFunc(e.unexplained, func(m Moment) bool {
@@ -48,7 +50,7 @@ func (e *engine) asked(c *call) bool {
 	return len(e.unexplained) < before
 }
 
-// explain has a call mapped and keeps the account.
+// explain lets the mapper choose a device for a call, and keeps the explanation.
 func (e *engine) explain(c *call) int32 {
 	told := Explained{Call: c.number + 1, At: e.now, Launched: c.Call, Account: mapping.Explain(e.mapper, &c.Call, &e.view)}
 	told.Launched.Resident = slices.Clone(c.Resident)

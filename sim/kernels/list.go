@@ -1,6 +1,7 @@
 package kernels
 
-// list keeps numbers from 0 to n-1, each at most once, in the order in which they came.
+// list is a set of numbers from 0 to n-1 in the order in which they were
+// appended.
 type list struct {
 	head, tail int32
 	next, prev []int32
@@ -20,7 +21,7 @@ func (l *list) append(i int32) {
 	l.tail = i
 }
 
-// remove takes a number out, which must be there.
+// remove takes out a number, which must be in the list.
 func (l *list) remove(i int32) {
 	if p := l.prev[i]; p == none {
 		l.head = l.next[i]

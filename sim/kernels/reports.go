@@ -7,11 +7,13 @@ import (
 	"muster/model"
 )
 
-// reports are what nodes have not yet learned of each other: the table that is
-// behind, and what it will be told.
+// reports is what nodes have not yet learned of each other: the delayed table
+// that mappers see, and the reports on their way to it.
 type reports struct {
 	table *mapping.Table
-	// sent is a ring: those from first on are under way.
+	// sent is a ring buffer: count reports, from index first on, are on their
+	// way. All have the same delay, so they arrive in the order in which they
+	// were sent.
 	sent  []reportOf
 	first int
 	count int
@@ -32,7 +34,7 @@ type reportOf struct {
 	kind    reportKind
 }
 
-// report sends word of what just happened to a call.
+// report sends a report of what just happened to a call.
 func (e *engine) report(s int32, kind reportKind) {
 	r := &e.reports
 	if r.table == nil {
@@ -54,7 +56,7 @@ func (r *reports) grow() {
 	r.sent, r.first = ring, 0
 }
 
-// deliver brings the table that is behind up to what is known by now.
+// deliver applies the reports that have arrived by now to the delayed table.
 func (r *reports) deliver(e *engine) {
 	for r.count > 0 && r.sent[r.first].due <= e.now {
 		rep := r.sent[r.first]

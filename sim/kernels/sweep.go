@@ -13,21 +13,21 @@ import (
 	"muster/workload/phased"
 )
 
-// Sweep is many runs: every mapper on every size with every seed.
+// Sweep is a set of runs: every mapper on every size with every seed.
 type Sweep struct {
-	// Common is what all runs have in common. The sweep itself sets the cluster, workload, mapper
-	// and seed of each run, and its observer and progress. Explain is for the runs of the first
+	// Common is the configuration of all runs. The sweep itself sets the cluster, workload, mapper
+	// and seed of each run, and its observer and progress. Explain applies to the runs of the first
 	// seed and size.
 	Common Config
 	// Mappers are as mapping.New reads them.
 	Mappers []string
 	Sizes   []Size
 	Seeds   []uint64
-	// Observe, if set, gives a run its observer, or nil.
+	// Observe, if set, returns the observer of a run, or nil.
 	Observe func(Point) Observer
-	// Trace, if set, gets every stage of every call of the first seed and size, as CSV.
+	// Trace, if set, receives every stage of every call of the first seed and size, as CSV.
 	Trace io.Writer
-	// Workers run at the same time; the results are the same with any number.
+	// Workers is the number of runs at the same time; the results do not depend on it.
 	Workers int
 	// Progress is called now and then, from any goroutine but never two at once.
 	Progress func(done, total int64)
@@ -39,7 +39,7 @@ type Size struct {
 	Workload *phased.Workload
 }
 
-// Point says which run of a sweep it is.
+// Point identifies a run of a sweep.
 type Point struct {
 	Index  int
 	Mapper string
@@ -53,7 +53,7 @@ type RunOf struct {
 	*Result
 }
 
-// First says whether a run, by its index, is one of the first seed and size.
+// First says whether the run with this index is one of the first seed and size.
 func (s *Sweep) First(index int) bool { return index < len(s.Mappers) }
 
 // Points lists the runs, in this order: seeds, then sizes, then mappers.
@@ -87,11 +87,11 @@ func (s *Sweep) Run(ctx context.Context) ([]RunOf, error) {
 	return runs, nil
 }
 
-// progressSteps is how many steps each run counts as in the progress.
+// progressSteps is the number of steps that each run counts in the progress.
 const progressSteps = 1000
 
-// tasks are the runs. Those that are traced go one after the other, so that the trace is the
-// same with any number of workers and need not be kept.
+// tasks yields the runs. Traced runs wait for each other (each for the channel that the one before
+// closes), so that the trace is the same with any number of workers and need not be kept in memory.
 func (s *Sweep) tasks(points []Point, runs []RunOf, trace *Trace) iter.Seq[parallel.Task] {
 	progress := parallel.NewProgress(len(points), s.Progress)
 	progress.Expect(progressSteps * int64(len(points)))
@@ -143,7 +143,7 @@ func (s *Sweep) one(ctx context.Context, p Point, tracer Observer, progress *par
 	return r, err
 }
 
-// observer is whoever watches a run: nil where nobody does.
+// observer is the observer of a run; nil if there is none.
 func (s *Sweep) observer(p Point, tracer Observer) Observer {
 	var watch observers
 	if s.Observe != nil {
@@ -160,7 +160,7 @@ func (s *Sweep) observer(p Point, tracer Observer) Observer {
 	return watch
 }
 
-// observers are told everything, one after the other.
+// observers passes every event to each of them, one after the other.
 type observers []Observer
 
 func (o observers) Event(e Event) {

@@ -13,10 +13,10 @@ import (
 	"muster/workload/phased"
 )
 
-// Process is one of an application's: which, and on which node.
+// Process is a process of an application: its rank, and its node.
 type Process struct{ App, Rank, Node int32 }
 
-// Processes lists those of a workload in the order in which the simulator numbers them.
+// Processes lists the processes of a workload in the order in which the simulator numbers them.
 func Processes(c *model.Cluster, w *phased.Workload) []Process {
 	var list []Process
 	node := int32(0)
@@ -37,8 +37,8 @@ func Processes(c *model.Cluster, w *phased.Workload) []Process {
 	return list
 }
 
-// Trace writes a line of CSV for each stage of each call. There are millions of
-// them: a line is put together by hand.
+// Trace writes a line of CSV for each stage of each call. There are millions of lines, so they are
+// built without encoding/csv.
 type Trace struct {
 	w    *bufio.Writer
 	line []byte
@@ -52,15 +52,15 @@ func NewTrace(w io.Writer) *Trace {
 	return t
 }
 
-// Flush writes what is left, and says what went wrong since the trace was begun.
+// Flush writes what is buffered, and returns the first error since NewTrace.
 func (t *Trace) Flush() error { return errors.Join(t.err, t.w.Flush()) }
 
 // tracer writes the lines of one run.
 type tracer struct {
 	*Trace
 	run     string   // the first fields of its lines
-	process []string // application, rank and node of each
-	device  []string // the number of each on its node, and the node
+	process []string // by process: application, rank and node
+	device  []string // by device: its number on its node, and the node
 }
 
 // Of is the observer that traces a run. Runs of one trace must not be observed at the same time.
@@ -77,11 +77,11 @@ func (t *Trace) Of(p Point) Observer {
 	return one
 }
 
-// fields writes some fields as CSV does.
+// fields formats fields as CSV does.
 func fields(list ...string) string {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
-	w.Write(list) // a strings.Builder takes everything
+	w.Write(list) // writing to a strings.Builder cannot fail
 	w.Flush()
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -96,7 +96,7 @@ func (t *tracer) Event(e Event) {
 	b := append(t.line[:0], t.run...)
 	b = appendSeconds(b, e.At)
 	b = append(append(append(b, ','), stageNames[e.Stage]...), ',')
-	b = append(strconv.AppendInt(b, e.Call+1, 10), ',') // as a Moment numbers them
+	b = append(strconv.AppendInt(b, e.Call+1, 10), ',') // numbered from 1, as in a Moment
 	b = append(b, t.process[e.Process]...)
 	if e.Device >= 0 {
 		b = append(b, t.device[e.Device]...)

@@ -67,7 +67,7 @@ type Config struct {
 	Fallback Fallback
 	// Lending gives jobs the GPUs of other nodes; nil tells them which they have, and gives none.
 	Lending *Lending
-	// Record hears the policy's history; nil is nobody.
+	// Record receives the policy's history; nil discards it.
 	Record io.Writer
 	// Version of this program, for the record.
 	Version string
@@ -356,11 +356,12 @@ func (d *Driver) place(ctx context.Context, p slurm.Place) error {
 
 // request is one thing to be sent.
 type request struct {
-	job uint64 // whose fate is told; 0 is nobody's
+	job uint64 // the job whose fate is told; 0 if it is no job's
 	do  func(context.Context) error
 }
 
-// perform sends what the core wants, and tells it what became of it. Placements go first.
+// perform sends the core's requests to Slurm, and tells the core the outcome of each. Placements go
+// first.
 func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 	for _, n := range e.Notes {
 		d.cfg.Log.Info(n)

@@ -93,8 +93,8 @@ func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 	return nil
 }
 
-// giveAgain is give for a job that Slurm may have started already: nobody waits for the nodes, but the
-// job's steps do.
+// giveAgain is give for a job that Slurm may have started already: the driver does not wait for the
+// nodes, but the job's steps do.
 func (l *Lending) giveAgain(p *slurm.Place) error {
 	grants, err := l.makeAndWrite(p)
 	if err != nil {
@@ -174,8 +174,8 @@ func lendersOf(g *grant.Grant) []string {
 	return list
 }
 
-// write makes a job's folder, in one step: whoever finds it finds all of it. The job's user alone can
-// read it.
+// write makes a job's folder atomically: a reader that finds it finds all of it. Only the job's
+// user can read it.
 func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) error {
 	next, final := filepath.Join(l.Folder, unfinished+name), filepath.Join(l.Folder, name)
 	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(final)); err != nil {
@@ -252,7 +252,7 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 		}
 		g, err := grant.Decode(text)
 		if err != nil {
-			continue // its user has changed it, and it is of no use
+			continue // its user has changed it, so it is no longer valid
 		}
 		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || !takeFrom(&left, g.Devices) {
 			continue

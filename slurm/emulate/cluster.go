@@ -148,7 +148,7 @@ func (c *Cluster) spawn(s *spec, held *holding) error {
 	if err != nil {
 		return err
 	}
-	// Nonblocking, so that closing it wakes up the one who reads.
+	// Nonblocking, so that closing it wakes up a blocked reader.
 	syscall.SetNonblock(pair[0], true)
 	c.life = os.NewFile(uintptr(pair[0]), "life")
 	theirs := os.NewFile(uintptr(pair[1]), "life")
@@ -176,7 +176,8 @@ func (c *Cluster) spawn(s *spec, held *holding) error {
 	return json.NewEncoder(c.life).Encode(s)
 }
 
-// listenDoor makes the socket for commands. Everybody may knock: the first process looks who it is.
+// listenDoor makes the socket for commands. Every user may connect: the first process checks who it
+// is.
 func listenDoor(path string) (*os.File, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

@@ -37,7 +37,7 @@ type daemon struct {
 	ready func() bool
 
 	child child
-	ended chan struct{} // closed when it is no more
+	ended chan struct{} // closed when the process has ended
 }
 
 func newInner(s *spec) *inner {
@@ -210,7 +210,7 @@ func (c *inner) wait(d *daemon) error {
 	return nil
 }
 
-// failed says what became of a daemon, in its own words.
+// failed says why a daemon failed, in its own words.
 func (c *inner) failed(name, what string) error {
 	said := c.lastWords(name)
 	if strings.Contains(said, "Address already in use") {
@@ -344,8 +344,8 @@ func (c *inner) token() (string, error) {
 	return token, nil
 }
 
-// output runs one of Slurm's commands while the cluster starts and returns what it prints. Commands
-// try long to reach a slurmctld that is no more: they are ended with it.
+// output runs one of Slurm's commands while the cluster starts, and returns what it prints.
+// Commands keep trying to reach a slurmctld that has ended, so they are ended with it.
 func (c *inner) output(name string, args ...string) (string, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {

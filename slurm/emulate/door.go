@@ -92,7 +92,7 @@ func openFiles(control []byte) (files []int) {
 	return files
 }
 
-// serve answers those who ask, until the cluster ends.
+// serve answers requests until the cluster ends.
 func (c *inner) serve(door net.Listener) {
 	for {
 		conn, err := door.Accept()
@@ -162,7 +162,7 @@ func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
 	return peer, asked
 }
 
-// run runs a command for somebody outside, as that user, and ends it when they are gone.
+// run runs a command for a client outside, as that user, and ends it when the client is gone.
 func (c *inner) run(conn *net.UnixConn, r request, files []int, peer *syscall.Ucred) answer {
 	path, err := c.find(r.Argv[0], r.Dir)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"muster/internal/wholefile"
 )
 
-// identity is who runs the daemons, as the cluster sees it.
+// identity is the user that runs the daemons, as the cluster sees it.
 type identity struct {
 	rootless      bool
 	uid, gid      int // inside; the same as outside, except for those who need a standIn

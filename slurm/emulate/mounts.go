@@ -84,7 +84,7 @@ func mountHost(s *spec) error {
 	return os.Mkdir("/proc", 0o755)
 }
 
-// mountRelease shows the release's /usr, which nobody may write: it is the cache.
+// mountRelease mounts the release's /usr read-only, since it is the cache.
 func mountRelease(s *spec) error {
 	if err := bind(hostRoot+s.Tree+"/usr", "/usr"); err != nil {
 		return fmt.Errorf("showing the release: %w", err)

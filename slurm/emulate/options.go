@@ -40,7 +40,7 @@ type Options struct {
 
 	// Fetch says where the release comes from.
 	Fetch fetch.Options
-	// Log hears what takes long, a line at a time; nil: nobody does.
+	// Log receives a line for each thing that takes long; nil discards them.
 	Log io.Writer
 }
 

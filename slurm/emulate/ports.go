@@ -23,7 +23,8 @@ const (
 	blockSize = 256
 )
 
-// ports are numbers that nobody else listens on, with the claims that keep other clusters away.
+// ports are port numbers on which no process listens, with the claims that keep other clusters from
+// them.
 type ports struct {
 	numbers []int
 	claims  []*os.File

@@ -45,7 +45,7 @@ type Engine struct {
 	token   tokenKeeper
 }
 
-// ErrUnknown is wrapped by errors of requests of which nobody knows whether they were done: the
+// ErrUnknown is wrapped by errors of requests that may or may not have been done, because the
 // answer did not come. Other errors mean that nothing was done.
 var ErrUnknown = errors.New("whether it was done is not known")
 

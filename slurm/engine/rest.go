@@ -148,7 +148,8 @@ func (e *Engine) send(ctx context.Context, path, token string, body any) ([]byte
 	return text, answer.StatusCode, nil
 }
 
-// broken says what a failed connection means: nobody knows, unless there was none.
+// broken says what a failed connection means: the outcome is unknown, unless no connection was
+// made.
 func broken(err error) error {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && errors.Is(err, syscall.ECONNREFUSED) {

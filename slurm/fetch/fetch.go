@@ -26,7 +26,7 @@ type Options struct {
 	// Mirror is the address of a Debian archive; "": the one that apt on this machine uses,
 	// or else Debian's own.
 	Mirror string
-	// Log hears what is being done, a line at a time; nil: nobody does.
+	// Log receives a line for each thing done; nil discards them.
 	Log io.Writer
 	// Thoroughly compares the contents of a release that is there with what was unpacked.
 	// Otherwise names, kinds, sizes and times of its files are compared.

@@ -70,7 +70,7 @@ type Lenders struct {
 	mu     sync.Mutex
 	nodes  map[string]*session
 	wanted map[string]map[string]grant.Loan // by node and name
-	// judged says that loans which nobody wants may be ended.
+	// judged says that loans which are not wanted may be ended.
 	judged  bool
 	changes uint64
 }
@@ -216,7 +216,8 @@ func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error 
 	return nil
 }
 
-// Want notes what a node is to lend, and has it do so if it is connected and does not. Nobody waits.
+// Want notes what a node is to lend, and asks the node if it is connected and does not lend that.
+// It does not wait.
 func (l *Lenders) Want(node string, loan grant.Loan) {
 	l.mu.Lock()
 	l.want(node, loan)
@@ -369,7 +370,7 @@ func isNode(conn net.Conn, name string) error {
 	return fmt.Errorf("a connection of the kind %T", conn)
 }
 
-// isOurs refuses users of this machine who are neither root nor whom the driver runs as.
+// isOurs refuses users of this machine other than root and the user that runs the driver.
 func isOurs(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -417,7 +418,7 @@ func (s *session) enter(hello agent.Hello) error {
 	}
 	s.nodes[s.node.Name] = s
 	s.changes++
-	s.writing.Lock() // before anybody else says something to it
+	s.writing.Lock() // before another goroutine sends anything to it
 	defer s.writing.Unlock()
 	s.mu.Unlock()
 	return s.write(say...)
@@ -455,7 +456,7 @@ func (s *session) hear(in *bufio.Reader) error {
 	}
 }
 
-// lent tells whoever waits that the node lends, or why it does not.
+// lent tells the waiting caller that the node lends, or why it does not.
 func (s *session) lent(m agent.Lent) {
 	s.mu.Lock()
 	answer := s.answers[m.ID]

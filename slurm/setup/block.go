@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Muster's lines in a file of somebody else stand between two marks. The first mark remembers
+// Muster's lines in a file of another owner stand between two marks. The first mark remembers
 // whether the text before it lacked a newline, or the file was not there, so that taking the block
 // out gives every byte back.
 const (

@@ -96,7 +96,7 @@ type Change struct {
 	What string
 
 	mode  os.FileMode
-	owner int // -1: whoever runs this
+	owner int // -1: the user who runs this
 	build func(context.Context, string) error
 }
 
@@ -243,7 +243,7 @@ func (p *planner) whole(c Change, mark string) error {
 	}
 	if text != nil && mark != "" && !bytes.Contains(text, []byte(mark)) {
 		if p.remove {
-			return nil // somebody else's
+			return nil // it belongs to another program
 		}
 		return fmt.Errorf("%s is there and is not Muster's: move it away, or choose another name", c.Path)
 	}
@@ -262,7 +262,7 @@ func (p *planner) library() error {
 	c := Change{Path: path, Before: text, Binary: true, What: "the plug-in, compiled for Slurm " + p.Release.Name, mode: 0o755, owner: -1}
 	switch {
 	case p.remove && !bytes.Contains(text, []byte(spank.StampPrefix)):
-		return nil // there is none, or it is somebody else's
+		return nil // there is none, or it belongs to another program
 	case p.remove:
 	case bytes.Contains(text, []byte(spank.Stamp(p.Release))):
 		return nil

@@ -114,7 +114,7 @@ type Comment struct {
 	Other   string
 	Request *Request
 	Answer  *Answer
-	// Why says why a job without an answer waits; "" where nobody has said.
+	// Why says why a job without an answer waits; "" if no reason was written.
 	Why string
 }
 

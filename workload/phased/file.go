@@ -234,7 +234,7 @@ func (a *App) write(b *bufio.Writer) {
 	}
 }
 
-// write writes the lines of a step; only what is there is written.
+// write writes the lines of a step, but only for the fields that are set.
 func (s *Step) write(b *bufio.Writer, first, indent string) {
 	line := func(key, value string) {
 		fmt.Fprintf(b, "%s%s: %s\n", first, key, value)

@@ -230,8 +230,8 @@ var perTime = []struct {
 	digits int
 }{{"us", 6}, {"ms", 3}, {"s", 0}}
 
-// ParseSize reads an amount of data: 10KB/ms for so much with each millisecond of the
-// kernel, 22.5MB, or a distribution of sizes.
+// ParseSize reads an amount of data: 10KB/ms (this much for each millisecond of
+// the kernel), 22.5MB, or a distribution of sizes.
 func ParseSize(text string) (Size, error) {
 	amount, per, proportional := strings.Cut(text, "/")
 	if !proportional {

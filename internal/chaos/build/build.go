@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Muster builds muster and, in lib/ beside it, the library that programs load. Everybody
-// can read the folder: workers have users of their own.
+// Muster builds muster and, in lib/ beside it, the library that programs load. All users can read
+// the folder, because workers run as users of their own.
 func Muster(root, dir string) error {
 	// The go command remembers results of tests, and what tests have looked at: all sources.
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -46,7 +46,7 @@ type Options struct {
 	Nodes    int
 	Width    int           // jobs in the cluster at a time
 	Patience time.Duration // how long anything may take
-	Log      io.Writer     // what happens; nil: nobody wants to know
+	Log      io.Writer     // what happens; nil discards it
 }
 
 // chance is what one part of the campaign draws from.

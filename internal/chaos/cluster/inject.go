@@ -27,7 +27,7 @@ const (
 	LinkCut         Kind = "link-cut"         // between node and head
 	LinkStall       Kind = "link-stall"       //
 	LinkSlow        Kind = "link-slow"        //
-	GatewayCut      Kind = "gateway-cut"      // between those who borrow a node's GPUs and the node
+	GatewayCut      Kind = "gateway-cut"      // between a node and the clients that borrow its GPUs
 	GatewayStall    Kind = "gateway-stall"    //
 	GatewaySlow     Kind = "gateway-slow"     //
 )
@@ -38,7 +38,7 @@ var Kinds = []Kind{
 	LinkCut, LinkStall, LinkSlow, GatewayCut, GatewayStall, GatewaySlow,
 }
 
-// hit is a fault that was played: whom it hit, and how long.
+// hit is a fault that was played: its victim, and how long it lasted.
 type hit struct {
 	kind        Kind
 	node        string // "" if it hit the head
@@ -73,7 +73,7 @@ type injector struct {
 	hits    []hit
 	repairs []repair
 	busy    map[string]bool
-	passed  int // faults that found nobody
+	passed  int // faults that found no victim
 }
 
 // play plays faults, and ends when all have been repaired.
@@ -124,7 +124,7 @@ func (in *injector) lasts() time.Duration {
 	return time.Duration(20+in.random.IntN(1200)) * time.Millisecond
 }
 
-// begin writes down a fault that lasts, and who repairs it.
+// begin notes a fault that lasts, and the function that repairs it.
 func (in *injector) begin(h hit, busy string, lasts time.Duration, do func() error) {
 	h.from = time.Now()
 	h.until = h.from.Add(lasts)

@@ -118,7 +118,7 @@ type machine struct {
 	before        vitals.Vitals
 }
 
-// grants asks the node's daemon what it has granted to whom.
+// grants asks the node's daemon which devices it has granted to which jobs.
 func (m *machine) grants() (*status.Grants, error) {
 	conn, err := net.DialTimeout("unix", m.socket, time.Second)
 	if err != nil {
@@ -161,7 +161,7 @@ head: {address: "%s", spool: %s, gateway: "%s", cores: %d, memory: 8GiB}
 `, m.name, m.socket, m.gpus, filepath.Join(dir, m.name+".state"), gateway, certificates, head, m.spool, m.gateway.address(), m.cores)
 }
 
-// freePort finds a port that nobody has now.
+// freePort finds a port on which no process listens now.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	linkSlow           // all takes longer
 )
 
-// newProxy listens at a free port, for those who want to reach target.
+// newProxy listens at a free port, for connections to target.
 func newProxy(target string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -29,7 +29,7 @@ func Words(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 
-// Vitals are what a daemon takes while nobody uses it.
+// Vitals are the resources that a daemon takes while no client uses it.
 type Vitals struct {
 	descriptors map[string]int // by kind
 	threads     int

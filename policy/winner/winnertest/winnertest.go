@@ -1,6 +1,6 @@
-// Package winnertest makes auctions on which solvers are tried and compared: the
-// same seed gives the same problem. It knows what bids look like, not how a
-// policy comes to make them.
+// Package winnertest makes auctions for testing and comparing solvers. The same
+// seed gives the same problem. It knows what bids look like, not how a policy
+// makes them.
 package winnertest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"muster/policy/winner"
 )
 
-// Each node has so much where nothing runs on it.
+// The cores and GPUs of an idle node.
 const (
 	nodeCores = 8
 	nodeGPUs  = 2
@@ -21,7 +21,7 @@ const (
 type Shape struct {
 	Nodes int
 	Jobs  int
-	// MaxBids cuts the bids of the later jobs; 0: no limit.
+	// MaxBids drops the bids of the later jobs; 0 means no limit.
 	MaxBids int
 	// Busy is the share of the runs of nodes that are partly in use, in percent.
 	Busy int
@@ -64,7 +64,7 @@ type maker struct {
 
 func (m *maker) between(low, high int) int { return low + m.rand.IntN(high-low+1) }
 
-// occupy draws runs of nodes; within a run all have the same left.
+// occupy draws runs of nodes; all nodes of a run have the same amount left.
 func (m *maker) occupy() {
 	for len(m.p.Cores) < m.Nodes {
 		cores, gpus := int32(nodeCores), int32(nodeGPUs)
@@ -80,11 +80,12 @@ func (m *maker) occupy() {
 	}
 }
 
-// preferences is how finely the worth of one bid of a job over another is told.
+// preferences is the number of steps by which one bid of a job may be preferred
+// to another.
 const preferences = 256
 
-// bid adds a bid of the job that came last. The preference, 1 to 256, never
-// outweighs priority, as the paper wants it.
+// bid adds a bid of the latest job. The preference, 1 to 256, never outweighs
+// priority, as in the paper.
 func (m *maker) bid(priority int, preference int, b winner.Bid) {
 	b.Job = int32(m.p.Jobs - 1)
 	b.Value = int64(priority)*preferences + int64(preference)*2
@@ -99,8 +100,8 @@ func (m *maker) room() int {
 	return m.MaxBids - len(m.p.Bids)
 }
 
-// overlaps makes jobs of 1 to 32 nodes with the same on each and 5 to 15 bids at
-// random places.
+// overlaps makes jobs of 1 to 32 nodes that ask for the same on each node, with
+// 5 to 15 bids at random places.
 func (m *maker) overlaps() {
 	for m.p.Jobs < m.Jobs {
 		m.p.Jobs++
@@ -130,7 +131,8 @@ func (m *maker) gpus() int32 {
 	}
 }
 
-// somewhere walks from a random node on and takes those that can serve.
+// somewhere walks from a random node on and takes the nodes that can serve the
+// bid.
 func (m *maker) somewhere(width int, cores, gpus int32) []int32 {
 	var nodes []int32
 	at := m.rand.IntN(m.Nodes)
@@ -189,11 +191,11 @@ func (m *maker) freeBlocks(cores, gpus int32) (blocks []block) {
 	return blocks
 }
 
-// bidsPerJob is the limit of the original.
+// bidsPerJob is the paper's limit of bids per job.
 const bidsPerJob = 15
 
-// blockBids makes the bids of one job: total cores, or cores and GPUs on each of
-// so many nodes.
+// blockBids makes the bids of one job, which asks for total cores, or for cores
+// and GPUs on each of a number of nodes.
 func (m *maker) blockBids(priority int, total, width, cores, gpus int32) {
 	blocks := m.freeBlocks(max(cores, 1), gpus)
 	m.rand.Shuffle(len(blocks), func(i, k int) { blocks[i], blocks[k] = blocks[k], blocks[i] })

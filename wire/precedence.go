@@ -90,8 +90,8 @@ func (p *Precedence) StillAbout(device int, now int64) bool {
 	return false
 }
 
-// credible reports whether an honest worker can have written this time: it is not further ahead than
-// a lease.
+// credible reports whether an honest worker can have written this end of a lease: it is in the future, and
+// at most one lease ahead.
 func credible(until uint64, now int64, lease time.Duration) bool {
 	return int64(until) > now && int64(until) <= now+int64(lease)
 }

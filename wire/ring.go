@@ -174,9 +174,10 @@ func (c *Consumer) Wake() {
 	c.s.wake(c.s.u32(atWorkerWaits))
 }
 
-// Next waits for a message, at most for a time. The body is valid until the next call, which gives its
-// room back to the client. Errors other than ErrStopped, ErrWoken and ErrTimeout mean that the client has
-// broken the protocol.
+// Next waits for a message, at most for a time. It copies the message out of the ring before it decodes it,
+// so that the client cannot change it afterwards, and gives the room back. The body is valid until the next
+// call. Errors other than ErrStopped, ErrWoken and ErrTimeout mean that the client has broken the
+// protocol.
 func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	for {
 		tail, err := c.wait(timeout)
@@ -213,7 +214,7 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 }
 
 // frame returns the size of the message at head, or 0 for a pad message before the end of the ring. The client
-// can write anything at any time, so each word is read once and checked.
+// can write anything at any time, so the size is read once, and only that checked copy is used.
 func (c *Consumer) frame(tail uint64) (int, error) {
 	g := c.s.geometry
 	used := tail - c.head

@@ -45,8 +45,7 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// AppendFrame appends a frame as it lies on a stream. It has no more than MaxFrame
-// bytes.
+// AppendFrame appends a frame in its encoding on a stream. It has at most MaxFrame bytes.
 func AppendFrame(to []byte, kind FrameKind, bytes []byte) []byte {
 	to = append(to, byte(kind))
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(bytes)))

@@ -33,7 +33,7 @@ import (
 // The connection on which both talk afterwards is made by the daemon. The worker
 // could make one that it had made ready to hang its owner.
 
-// Held is a descriptor that a worker keeps for whoever comes after the daemon.
+// Held is a descriptor that a worker keeps for the daemon's successor.
 type Held struct {
 	Name string
 	File *os.File
@@ -50,7 +50,7 @@ type Adoption struct {
 const AdoptRequest = "adopt"
 
 // Adopted is what the daemon gives a worker: its end of their connection, and where
-// it writes what nobody waits for, as a panic.
+// it writes output that is no message, such as a panic.
 type Adopted struct {
 	End    *WorkerEnd
 	Errors *os.File

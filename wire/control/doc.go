@@ -4,7 +4,7 @@
 // A message is a ToWorker, which the daemon sends, or a ToDaemon, which a worker
 // sends; the compiler keeps the two apart. Each end sends the one and receives
 // the other. A test holds the sources of the daemon and of the worker to this:
-// every kind has somebody who sends it and somebody who handles it.
+// every kind of message is sent by one of them and handled by the other.
 //
 // The daemon gives a worker its client with Serve and, in answer to Want, a
 // device with Grant. Revoke takes the device back; the worker answers with

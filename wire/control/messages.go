@@ -84,7 +84,7 @@ type Serve struct {
 	// Mapping names the mapper (package mapping) that decides for each launch which of the
 	// devices runs it; "" for none.
 	Mapping string `json:"mapping,omitempty"`
-	// Explain has decisions of the mapper told to the program's user, so many at most.
+	// Explain is how many decisions of the mapper are explained to the program's user at most.
 	Explain int `json:"explain,omitempty"`
 	// Pace says how the client's kernels make way for those of others. With it comes one more
 	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
@@ -382,15 +382,15 @@ type Released struct {
 	// Lease is the number of the last Grant that the worker has seen.
 	Lease uint64 `json:"lease"`
 	// Keeps is how many bytes stay taken on the device, by a context that the
-	// worker leaves open there and by memory that is in nobody's way.
+	// worker leaves open there and by memory that no other client needs.
 	Keeps uint64 `json:"keeps"`
 	// Took is how long moving the client's memory off the device took, once all that ran
 	// there had ended.
 	Took time.Duration `json:"took,omitempty"`
 }
 
-// Began says that what the client needs is on the device that it was granted, and that its
-// first kernel there is about to be launched.
+// Began says that the memory that the client needs is on the device that it was granted, and that the worker
+// is about to launch the client's first kernel there.
 type Began struct {
 	// Lease is the number of the Grant.
 	Lease uint64 `json:"lease"`
@@ -431,8 +431,8 @@ type RanFurther struct {
 	Moved uint64 `json:"moved"`
 }
 
-// WantFurther asks for a device beside the one that the worker has, if nobody else needs it, or
-// for more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
+// WantFurther asks for a device beside the one that the worker has, if no other client needs it, or for
+// more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
 type WantFurther struct {
 	// Device is the device's place in Serve.Devices.
 	Device int `json:"device"`

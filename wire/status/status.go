@@ -193,10 +193,10 @@ type Health struct {
 type Device struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// State is up, draining (it takes nobody, and somebody is still there), drained,
-	// lost or removed.
+	// State is up, draining (it takes no new clients, and some are still there), drained, lost or
+	// removed.
 	State string `json:"state"`
-	// Removing says that it is removed when nobody needs it any more.
+	// Removing says that it is removed when no client needs it any longer.
 	Removing bool    `json:"removing,omitempty"`
 	Speed    float64 `json:"speed"`
 	Memory   uint64  `json:"memory"`
@@ -226,8 +226,8 @@ type Changed struct {
 // by why.
 type Moves struct {
 	Auto   uint64 `json:"auto"`    // a faster one had fallen idle
-	ByHand uint64 `json:"by_hand"` // somebody asked for it
-	Drain  uint64 `json:"drain"`   // the one where it was took nobody any more
+	ByHand uint64 `json:"by_hand"` // a user asked for it
+	Drain  uint64 `json:"drain"`   // its device was draining
 }
 
 // Total is how often it moved in all.

@@ -2,7 +2,7 @@
 // an answer, in turns, each a line of JSON that is read strictly. node/offload's package
 // comment says what they mean.
 //
-// It knows no connection, and none of those who say it.
+// The package knows neither connections nor nodes.
 package borrow
 
 import (
@@ -160,7 +160,7 @@ func checkIDs(what string, ids []string) error {
 	return nil
 }
 
-// printable keeps what another node says from doing harm to terminals and logs.
+// printable removes what could command a terminal, or break lines of a log, from another node's text.
 func printable(text string) string {
 	out := make([]rune, 0, min(len(text), maxWhy))
 	for _, r := range text {

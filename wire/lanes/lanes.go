@@ -45,7 +45,7 @@ type Conn interface {
 	HangUp()
 }
 
-// ErrClosed says that nothing is carried any more.
+// ErrClosed is the error of lanes that were closed.
 var ErrClosed = errors.New("the lanes are closed")
 
 // Lanes are those of one client. Parcels are numbered from 0, for each direction.
@@ -76,8 +76,8 @@ type piece struct {
 	done           func() // when it was
 }
 
-// New makes lanes, of which none is open. A parcel that is due may stay away for as long
-// as patience, with nothing of it coming.
+// New makes lanes, none of which is open yet. If no piece of a due parcel arrives for as long as patience,
+// the lanes are closed with ErrLate.
 func New(patience time.Duration) *Lanes {
 	l := &Lanes{patience: patience, pieces: make(chan piece, queued*Most), ended: make(chan struct{})}
 	l.change = sync.NewCond(&l.mu)
@@ -91,8 +91,8 @@ func (l *Lanes) Open() int {
 	return len(l.conns)
 }
 
-// Close ends everything, with its connections: whoever waits is told err. Only the first
-// counts.
+// Close closes the lanes and their connections. Pending and later calls of Send and Receive return err; only the
+// first call of Close has an effect.
 func (l *Lanes) Close(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,9 +120,8 @@ func (l *Lanes) Join(conn Conn) error {
 	return nil
 }
 
-// Serve carries pieces over a connection that has joined, until one of them breaks or
-// Close, and returns why. Nothing touches bytes of parcels through this connection any
-// more when it has returned.
+// Serve carries pieces over a connection that has joined, until a connection breaks or Close is called, and
+// returns why. When it has returned, this connection no longer reads or writes bytes of parcels.
 func (l *Lanes) Serve(conn Conn) error {
 	var all sync.WaitGroup
 	all.Go(func() { l.Close(l.write(conn)) })
@@ -155,7 +154,7 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	return nil
 }
 
-// Err is why nothing is carried any more; nil if it is.
+// Err is why the lanes were closed; nil while they work.
 func (l *Lanes) Err() error { return l.why() }
 
 func (l *Lanes) why() error {
@@ -231,7 +230,7 @@ func (l *Lanes) Receive(to []byte) error {
 	return nil
 }
 
-// watch ends everything if a parcel stays away: no piece has come for as long as patience.
+// watch closes the lanes if no piece has come for as long as patience while a parcel is due.
 func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
 	var timer *time.Timer
 	timer = time.AfterFunc(l.patience, func() {

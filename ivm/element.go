@@ -73,7 +73,8 @@ func GPU(node, number int) Device {
 type Options struct {
 	Socket string   // the node's
 	Nodes  []string // other nodes, as HOST or HOST:PORT
-	// Executable, Args and Environment are what elements are started with; nil for this process's.
+	// Executable, Args and Environment are what elements are started with; nil for this
+	// process's.
 	Executable        string
 	Args, Environment []string
 }
@@ -380,8 +381,8 @@ func (e *Element) Signal(ctx context.Context) error {
 	return err
 }
 
-// Barrier waits until all living elements of this one's group have called it. If one of them dies, the
-// others get an ErrDead.
+// Barrier waits until all living elements of this one's group have called it. If one of them dies,
+// the others get an ErrDead.
 func (e *Element) Barrier(ctx context.Context) error {
 	_, err := e.call(ctx, "Barrier", proto.Frame{Op: proto.Barrier})
 	return err

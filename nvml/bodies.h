@@ -23,12 +23,12 @@ bool process_name(unsigned int pid, char *text, size_t room);
 // constant answers a question about a device with a number that is always the same.
 nvmlReturn_t constant(nvmlDevice_t device, unsigned int *into, unsigned int value);
 
-// A taker writes one program as entry n of the caller's array; percent is the share of the time in which
-// its kernels ran. Takers are called under the lock of nvml.c.
+// A taker writes one program as entry n of the caller's array; percent is the share of the time in
+// which its kernels ran. Takers are called under the lock of nvml.c.
 typedef void taker(void *into, unsigned int n, const struct process *p, unsigned int percent);
 
-// list passes the programs on a device to take. *count is the caller's room, and becomes the number of
-// programs; if that is larger, the result is NVML_ERROR_INSUFFICIENT_SIZE.
+// list passes the programs on a device to take. *count is the caller's room, and becomes the number
+// of programs; if that is larger, the result is NVML_ERROR_INSUFFICIENT_SIZE.
 nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *into, taker *take);
 
 #endif

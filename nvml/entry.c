@@ -1,8 +1,8 @@
 // The exports: every function of NVIDIA's library, since tools look up many names and some give up
-// if one is missing. Each export traces the call and passes its arguments unseen to the body, do_NAME.
-// That works because all functions of the library take at most six numbers or pointers, which
-// calls pass in registers. An export without a body returns NVML_ERROR_NOT_SUPPORTED, which tools
-// show as N/A.
+// if one is missing. Each export traces the call and passes its arguments unseen to the body,
+// do_NAME. That works because all functions of the library take at most six numbers or pointers,
+// which calls pass in registers. An export without a body returns NVML_ERROR_NOT_SUPPORTED, which
+// tools show as N/A.
 #include "nvml.h"
 
 #include <stdatomic.h>

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
-// A set is empty, so its handle is only a number. A bit in taken says whether it exists, so that a handle
-// that was freed, or never made, is recognised.
+// A set is empty, so its handle is only a number. A bit in taken says whether it exists, so that a
+// handle that was freed, or never made, is recognised.
 #define SETS 4096
 static _Atomic uint64_t taken[SETS / 64];
 

@@ -46,8 +46,8 @@ static int open_socket(void) {
 	int fd = node_address(&address, &size) ? node_socket(SOCK_NONBLOCK) : -1;
 	if (fd < 0)
 		return -1;
-	// If the node's queue is full this fails with EAGAIN at once: the library does not wait for such a
-	// busy node.
+	// If the node's queue is full this fails with EAGAIN at once: the library does not wait for
+	// such a busy node.
 	if (connect(fd, (struct sockaddr *)&address, size) < 0) {
 		close(fd);
 		return -1;

@@ -31,8 +31,8 @@ struct picture {
 	struct process process[MAX_PROCESSES];
 };
 
-// picture_take asks the node, and returns within a few seconds whatever the node does. It returns false
-// if no trusted node answers, or the answer is malformed.
+// picture_take asks the node, and returns within a few seconds whatever the node does. It returns
+// false if no trusted node answers, or the answer is malformed.
 bool picture_take(struct picture *p);
 
 // picture_read parses a node's answer; text is NUL-terminated, and parsing changes it.

@@ -4,8 +4,8 @@
 // functions; entry.c exports them, calls the bodies here (do_NAME), and refuses those without one.
 //
 // All answers come from a picture of the node. A call takes a new one if the last is older than
-// FRESH_MS. One lock protects all state, and is held while a picture is taken, so a call waits at most
-// as long as picture_take does.
+// FRESH_MS. One lock protects all state, and is held while a picture is taken, so a call waits at
+// most as long as picture_take does.
 #include "nvml.h"
 
 #include "bodies.h"
@@ -81,8 +81,8 @@ static unsigned int device_rate(const struct picture *before, const struct pictu
 	return rate(before, after, from, to, is);
 }
 
-// The node lists programs in the same order each time, so the search for a program's earlier entry starts
-// where the last search ended.
+// The node lists programs in the same order each time, so the search for a program's earlier entry
+// starts where the last search ended.
 static void rate_processes(const struct picture *before, const struct picture *after) {
 	unsigned int known = before != NULL ? before->processes : 0, at = 0;
 	for (unsigned int i = 0; i < after->processes; i++) {
@@ -207,8 +207,8 @@ const char *do_nvmlErrorString(nvmlReturn_t result) {
 
 // ---- the system ----
 
-// The version of the loaded driver. If there is none, the first driver that came with the CUDA version
-// that programs are told, since tools compare the number.
+// The version of the loaded driver. If there is none, the first driver that came with the CUDA
+// version that programs are told, since tools compare the number.
 static void driver_version(char *text, size_t room) {
 	static const unsigned int branches[][2] = {
 		{13000, 580}, {12090, 575}, {12080, 570}, {12070, 565}, {12060, 560}, {12050, 555}, {12040, 550}, {12030, 545}, {12020, 535}, {12010, 530}, {12000, 525}, {0, 520},
@@ -566,7 +566,8 @@ nvmlReturn_t do_nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same)
 
 // ---- how it is used ----
 
-// Programs may have allocated more than the device has, since memory is swapped: then it counts as full.
+// Programs may have allocated more than the device has, since memory is swapped: then it counts as
+// full.
 static uint64_t used_of(unsigned int place, const struct gpu *gpu) {
 	uint64_t used = 0;
 	for (unsigned int i = 0; i < shown.processes; i++) {
@@ -603,8 +604,9 @@ nvmlReturn_t do_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizati
 	return leave(NVML_SUCCESS);
 }
 
-// Counts the programs on a device, and passes each to take. *count is the caller's room; if there are more
-// programs it gets their number. The caller has already seen the pictures up to the time seen.
+// Counts the programs on a device, and passes each to take. *count is the caller's room; if there
+// are more programs it gets their number. The caller has already seen the pictures up to the time
+// seen.
 static nvmlReturn_t list_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
 	unsigned int found = 0;
 	ENTER(device, count != NULL && (*count == 0 || into != NULL));
@@ -660,8 +662,8 @@ nvmlReturn_t do_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlP
 	return list(device, &processes->numProcArrayEntries, processes->procArray, take_detail);
 }
 
-// Writes a program's share of the time up to the last picture. Only the engine that runs kernels has a
-// share: Muster knows no others.
+// Writes a program's share of the time up to the last picture. Only the engine that runs kernels
+// has a share: Muster knows no others.
 static void take_sample(void *into, unsigned int n, const struct process *p, unsigned int percent) {
 	((nvmlProcessUtilizationSample_t *)into)[n] = (nvmlProcessUtilizationSample_t){.pid = p->pid, .timeStamp = taken_us, .smUtil = percent};
 }

@@ -1,8 +1,8 @@
-// The private table of nvidia-smi: its size, and then functions without names, one a slot. What the slots
-// with a body do was observed from outside, in traces of nvidia-smi 580 with NVIDIA's library. The
-// other slots refuse if their first argument is a device, and return success otherwise, since
-// nvidia-smi uses some of those for logging. Each slot has its own function, so that MUSTER_TRACE can
-// name the slot that was called.
+// The private table of nvidia-smi: its size, and then functions without names, one a slot. What the
+// slots with a body do was observed from outside, in traces of nvidia-smi 580 with NVIDIA's
+// library. The other slots refuse if their first argument is a device, and return success
+// otherwise, since nvidia-smi uses some of those for logging. Each slot has its own function, so
+// that MUSTER_TRACE can name the slot that was called.
 #include "bodies.h"
 
 #include <stdio.h>

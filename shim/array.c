@@ -1,6 +1,6 @@
-// Arrays. Layer: calls (shim.h). An array is ordinary device memory of the client, in rows without gaps: so
-// copies are ordinary copies, and arrays move with their client. The worker only hears of an array's
-// shape when a texture or surface is made of it (texture.c).
+// Arrays. Layer: calls (shim.h). An array is ordinary device memory of the client, in rows without
+// gaps: so copies are ordinary copies, and arrays move with their client. The worker only hears of
+// an array's shape when a texture or surface is made of it (texture.c).
 #include "shim.h"
 
 #include <stdlib.h>
@@ -33,8 +33,8 @@ static size_t at_least_one(size_t n) { return n > 0 ? n : 1; }
 // Formats of images and video, which are not supported, have numbers above the others.
 static bool is_foreign(CUarray_format format) { return (int)format > CU_AD_FORMAT_FLOAT; }
 
-// Whether a size is within a limit of the device. An attribute that the device does not report (0) is no
-// limit.
+// Whether a size is within a limit of the device. An attribute that the device does not report (0)
+// is no limit.
 static bool within(const int *attributes, int attribute, size_t size) { return attributes[attribute] == 0 || size <= (size_t)attributes[attribute]; }
 
 static bool fits(const struct client *c, const CUDA_ARRAY3D_DESCRIPTOR *d) {

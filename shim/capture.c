@@ -1,6 +1,6 @@
-// Stream capture: work given to captured streams becomes nodes of a graph. Layer: calls (shim.h). A stream
-// that waits for an event of a captured stream joins the capture, and the origin must wait for it
-// in turn before the capture ends.
+// Stream capture: work given to captured streams becomes nodes of a graph. Layer: calls (shim.h). A
+// stream that waits for an event of a captured stream joins the capture, and the origin must wait
+// for it in turn before the capture ends.
 //
 // One lock protects all captures, the graphs that they add to, and the fields captured of streams and
 // in_capture of events. While there is no capture (captures is 0), calls do not take it. Graphs of
@@ -248,8 +248,8 @@ CUresult do_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 	return result;
 }
 
-// Called when a stream is destroyed. If it is the origin, its capture is cancelled. Otherwise its front
-// stays, since the origin must still join it.
+// Called when a stream is destroyed. If it is the origin, its capture is cancelled. Otherwise its
+// front stays, since the origin must still join it.
 void capture_forget_stream(CUstream stream) {
 	pthread_mutex_lock(&lock);
 	struct captured *s = stream->captured;
@@ -263,7 +263,8 @@ void capture_forget_stream(CUstream stream) {
 
 // --- what is not permitted meanwhile --------------------------------------------------------
 
-// As the driver does, accepts a number that is no mode; it acts as CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
+// As the driver does, accepts a number that is no mode; it acts as
+// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
 CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 	if (mode == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -380,8 +381,8 @@ static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraph
 	return result;
 }
 
-// Ends begin_node and releases the lock. As with the driver, CUDA_ERROR_INVALID_VALUE (a copy or free of
-// unknown memory) leaves the capture valid; other errors invalidate it.
+// Ends begin_node and releases the lock. As with the driver, CUDA_ERROR_INVALID_VALUE (a copy or
+// free of unknown memory) leaves the capture valid; other errors invalidate it.
 static CUresult finish_node(const struct target *t, CUgraphNode node, CUresult result) {
 	struct captured *s = t->handle->captured;
 	if (result == CUDA_SUCCESS)
@@ -572,7 +573,8 @@ static bool legacy_is_blocked(CUcontext context) {
 	return blocked;
 }
 
-// Returns the nodes and edges of a front, in arrays that stay valid until the next call for the stream.
+// Returns the nodes and edges of a front, in arrays that stay valid until the next call for the
+// stream.
 static CUresult publish_front(struct captured *s, const CUgraphNode **nodes, const CUgraphEdgeData **edges) {
 	CUgraphNode *n = realloc(s->nodes, (s->front.count + 1) * sizeof *n);
 	if (n != NULL)

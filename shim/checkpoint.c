@@ -1,6 +1,6 @@
-// Checkpoints of device memory, for programs that save themselves. Layer: calls (shim.h). The format is that
-// of node/checkpoint, which describes it. Files written here have no client core: a restarted program
-// gets back its memory, and nothing else.
+// Checkpoints of device memory, for programs that save themselves. Layer: calls (shim.h). The
+// format is that of node/checkpoint, which describes it. Files written here have no client core: a
+// restarted program gets back its memory, and nothing else.
 #include "export.h"
 
 #include <errno.h>

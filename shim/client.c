@@ -217,8 +217,8 @@ static bool say_hello(int fd) {
 	}
 	if (!read_limit(&memory))
 		return false;
-	// Its weight among the programs of its user; and the percentage of the multiprocessors that it
-	// may use.
+	// Its weight among the programs of its user; and the percentage of the multiprocessors that
+	// it may use.
 	uint32_t weight, share;
 	if (!read_whole("MUSTER_WEIGHT", 1000, &weight) || !read_whole("MUSTER_SHARE", 100, &share))
 		return false;
@@ -253,8 +253,8 @@ static bool say_hello(int fd) {
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};
 	memcpy(bytes, &frame, sizeof frame);
 	wire_hello_put(bytes + sizeof frame, &hello);
-	// A failure is ignored: the daemon may have sent a reason before it closed the connection, and
-	// the caller's receive reads it.
+	// A failure is ignored: the daemon may have sent a reason before it closed the connection,
+	// and the caller's receive reads it.
 	send_all(fd, bytes, sizeof frame + frame.size);
 	return true;
 }

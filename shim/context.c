@@ -403,8 +403,8 @@ CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
 	return CUDA_SUCCESS;
 }
 
-// Current runtimes still ask for the variants from before CUDA 11.0. Those differ only for threads that
-// have the context current, which makes no difference here.
+// Current runtimes still ask for the variants from before CUDA 11.0. Those differ only for threads
+// that have the context current, which makes no difference here.
 CUresult do_cuDevicePrimaryCtxRelease(CUdevice device) { return do_cuDevicePrimaryCtxRelease_v2(device); }
 CUresult do_cuDevicePrimaryCtxReset(CUdevice device) { return do_cuDevicePrimaryCtxReset_v2(device); }
 CUresult do_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) { return do_cuDevicePrimaryCtxSetFlags_v2(device, flags); }

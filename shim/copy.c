@@ -88,8 +88,9 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 	return result;
 }
 
-// Copies from the device with up to IN_FLIGHT requests on their way, in a ring of pending ones. After an
-// error it asks for no more, but still waits for all answers, since the worker writes to their buffers.
+// Copies from the device with up to IN_FLIGHT requests on their way, in a ring of pending ones.
+// After an error it asks for no more, but still waits for all answers, since the worker writes to
+// their buffers.
 static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
 	struct pending queue[IN_FLIGHT];
 	unsigned first = 0, count = 0;

@@ -53,8 +53,8 @@ CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-// Attributes that the device may have and this library does not support: memory that host and device use
-// at the same time, and what needs the real driver.
+// Attributes that the device may have and this library does not support: memory that host and
+// device use at the same time, and what needs the real driver.
 static bool is_withheld(CUdevice_attribute attribute) {
 	switch ((int)attribute) {
 	case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:

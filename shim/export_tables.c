@@ -1,6 +1,6 @@
-// The private tables that the CUDA runtime requires of a driver (cuGetExportTable). Layer: entry (shim.h).
-// Their layouts are known from public observation. Slots that were never observed in use return
-// CUDA_ERROR_NOT_SUPPORTED.
+// The private tables that the CUDA runtime requires of a driver (cuGetExportTable). Layer: entry
+// (shim.h). Their layouts are known from public observation. Slots that were never observed in use
+// return CUDA_ERROR_NOT_SUPPORTED.
 #include "shim.h"
 
 #include <stdio.h>
@@ -117,8 +117,8 @@ static CUresult integrity(uint32_t version, uint64_t seconds, uint64_t out[2]);
 
 static const slot integrity_table[3] = {(slot)sizeof integrity_table, integrity, accept_anything};
 
-// The runtime computes the same digest and compares. For two of three versions of the question the answer
-// is a constant.
+// The runtime computes the same digest and compares. For two of three versions of the question the
+// answer is a constant.
 static CUresult integrity(uint32_t version, uint64_t seconds, uint64_t out[2]) {
 	static const uint8_t key[16] = {0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f};
 	if (version % 10 < 2) {
@@ -220,8 +220,8 @@ static const slot kernels_table[16] = {
 	(slot)sizeof kernels_table, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported, each_function, EIGHT,
 };
 
-// How multiprocessors are grouped: two arrays, which the caller gives back. cuBLASLt asks for them and does
-// not handle a refusal, so the driver of the real device is asked.
+// How multiprocessors are grouped: two arrays, which the caller gives back. cuBLASLt asks for them
+// and does not handle a refusal, so the driver of the real device is asked.
 static CUresult topology(uint8_t **first, uint8_t **second) {
 	uint8_t told[1024];
 	size_t size;

@@ -410,8 +410,9 @@ CUresult do_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, co
 
 // --- lists -------------------------------------------------------------------------------
 
-// Lists are copied as far as the program has room; the rest of its room is filled with NULL, and its count
-// becomes the number written. If the program passes no list, the count becomes the number there is.
+// Lists are copied as far as the program has room; the rest of its room is filled with NULL, and
+// its count becomes the number written. If the program passes no list, the count becomes the number
+// there is.
 struct listing {
 	CUgraphNode *first, *second;
 	CUgraphEdgeData *edges;

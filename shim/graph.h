@@ -154,7 +154,8 @@ CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_mem
 struct graph_memory *graph_memory_at(CUdeviceptr address); // and retains it
 void graph_memory_retain(struct graph_memory *m);
 void graph_memory_release(struct graph_memory *m);
-// graph_memory_is_live: a launch must not allocate it again. graph_memory_live notes what a launch did.
+// graph_memory_is_live: a launch must not allocate it again. graph_memory_live notes what a launch
+// did.
 bool graph_memory_is_live(struct graph_memory *m);
 void graph_memory_live(struct graph_memory *m, bool live);
 

@@ -3,13 +3,13 @@
 //
 // A condition is a word of the client's device memory, and its handle is the address. So it is
 // moved, rebuilt and saved like all memory. Kernels set it with cudaGraphSetConditional, which PTX
-// declares as an external function. Before the library sends PTX text, it replaces that declaration by
-// a definition that stores the word. Machine code is already linked with NVIDIA's function, which
-// knows other handles; a graph with a kernel of such an image that gets a handle is refused.
+// declares as an external function. Before the library sends PTX text, it replaces that declaration
+// by a definition that stores the word. Machine code is already linked with NVIDIA's function,
+// which knows other handles; a graph with a kernel of such an image that gets a handle is refused.
 //
-// A conditional node is a host function of the library in its lane. When the lane reaches it, the host
-// thread reads the word, runs a body on streams of its own, waits, and for a while-node reads again.
-// The client keeps its device while it runs, as with all host functions.
+// A conditional node is a host function of the library in its lane. When the lane reaches it, the
+// host thread reads the word, runs a body on streams of its own, waits, and for a while-node reads
+// again. The client keeps its device while it runs, as with all host functions.
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -279,8 +279,8 @@ static CUresult run(const struct branches *b) {
 	}
 }
 
-// The host function of a conditional node. No call can return its result, so an error is deferred: the
-// next call that waits for the client returns it.
+// The host function of a conditional node. No call can return its result, so an error is deferred:
+// the next call that waits for the client returns it.
 void conditional_run(void *data) {
 	const struct branches *b = data;
 	CUresult result = run(b);

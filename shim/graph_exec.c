@@ -315,8 +315,8 @@ static void fill_on_host(void *data) {
 	fill_host((uint8_t *)(uintptr_t)p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
 }
 
-// Checks a fill, and gives the device managed memory that it writes. If no client owns the memory it is
-// the host's, and the caller does the fill there.
+// Checks a fill, and gives the device managed memory that it writes. If no client owns the memory
+// it is the host's, and the caller does the fill there.
 CUresult fill_give_device(const struct target *t, const CUDA_MEMSET_NODE_PARAMS *p) {
 	CUresult result = fill_check(t, p->dst, p->pitch, p->elementSize, p->width, p->height, false);
 	if (result != CUDA_SUCCESS || memory_owner(t->client, p->dst, 1) == NULL)
@@ -510,8 +510,8 @@ static CUresult renew_plan(CUgraphExec x) {
 	return CUDA_SUCCESS;
 }
 
-// Launches a graph in a stream of another device than that of its first lane: waits for that stream, runs
-// the graph in a stream of its own device, and waits for its end.
+// Launches a graph in a stream of another device than that of its first lane: waits for that
+// stream, runs the graph in a stream of its own device, and waits for its end.
 static CUresult launch_elsewhere(CUgraphExec x, const struct target *t) {
 	struct target own = {.context = x->plan.context};
 	CUstream stream;

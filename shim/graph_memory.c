@@ -1,6 +1,6 @@
-// Memory that graphs allocate. Layer: calls (shim.h). It is really allocated when the node is made and
-// freed when no node refers to it and it is not live. That a launch has allocated or freed it is
-// only noted (live), to give the driver's answers.
+// Memory that graphs allocate. Layer: calls (shim.h). It is really allocated when the node is made
+// and freed when no node refers to it and it is not live. That a launch has allocated or freed it
+// is only noted (live), to give the driver's answers.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -114,8 +114,8 @@ void graph_memory_live(struct graph_memory *m, bool live) {
 	pthread_mutex_unlock(&memory_lock);
 }
 
-// Marks memory of a graph as freed by the program. It stays allocated for the next launch; work that still
-// uses it comes before that launch, since the program orders its launches.
+// Marks memory of a graph as freed by the program. It stays allocated for the next launch; work
+// that still uses it comes before that launch, since the program orders its launches.
 bool graph_memory_free(CUdeviceptr address, CUresult *result) {
 	if (memories == NULL)
 		return false;

@@ -1,4 +1,5 @@
-// The parameters of graph nodes: checked and copied when a node is made or changed. Layer: calls (shim.h).
+// The parameters of graph nodes: checked and copied when a node is made or changed. Layer: calls
+// (shim.h).
 #include "graph.h"
 
 #include <stdlib.h>
@@ -278,7 +279,8 @@ CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUconte
 	return CUDA_SUCCESS;
 }
 
-// An update may change the addresses of a copy, but neither the memory types nor the number of dimensions.
+// An update may change the addresses of a copy, but neither the memory types nor the number of
+// dimensions.
 bool copy_may_become(const struct copy_node *before, const struct copy_node *after) {
 	const CUDA_MEMCPY3D *b = &before->params, *a = &after->params;
 	return before->context == after->context && a->srcMemoryType == b->srcMemoryType && a->dstMemoryType == b->dstMemoryType && (a->Height > 1) == (b->Height > 1) && (a->Depth > 1) == (b->Depth > 1);

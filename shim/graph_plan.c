@@ -1,7 +1,7 @@
-// Plans of instantiated graphs. Layer: calls (shim.h). Child graphs are flattened into tasks. Tasks are
-// put into lanes, which are streams: a task goes behind one that it depends on where possible, otherwise
-// into another lane. A vector clock for each task says how many tasks of each lane are done before
-// it begins, so that no task waits for what an earlier wait already implies.
+// Plans of instantiated graphs. Layer: calls (shim.h). Child graphs are flattened into tasks. Tasks
+// are put into lanes, which are streams: a task goes behind one that it depends on where possible,
+// otherwise into another lane. A vector clock for each task says how many tasks of each lane are
+// done before it begins, so that no task waits for what an earlier wait already implies.
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -51,8 +51,8 @@ static bool depend(struct plan *p, uint32_t on) {
 // NO_TASK. In its body ends[i] is the last task of the node at place i.
 static CUresult add_graph(struct plan *p, CUgraph graph, uint32_t behind);
 
-// Adds a child graph between two empty tasks: the first is begin, and the second depends on all tasks of
-// the child that no other task of it depends on.
+// Adds a child graph between two empty tasks: the first is begin, and the second depends on all
+// tasks of the child that no other task of it depends on.
 static CUresult add_child(struct plan *p, CUgraph child, uint32_t begin) {
 	size_t first = p->count;
 	CUresult result = add_graph(p, child, begin);
@@ -237,8 +237,9 @@ static CUresult plan_task(struct plan *p, struct task *t) {
 
 // --- lanes ----------------------------------------------------------------------------------
 
-// Vector clocks, while lanes are chosen: for each lane, how many of its tasks are done. after: behind each
-// task; of_lane: behind the last task of each lane; now: of the task that is being placed.
+// Vector clocks, while lanes are chosen: for each lane, how many of its tasks are done. after:
+// behind each task; of_lane: behind the last task of each lane; now: of the task that is being
+// placed.
 struct clocks {
 	size_t lanes; // room
 	uint32_t *after, *of_lane, *now;
@@ -390,8 +391,8 @@ static CUresult cut_pieces(struct copy_plan *c, const struct lane *l) {
 	return CUDA_SUCCESS;
 }
 
-// Takes pinned memory for the two buffers of a lane, in one range: the size that is wanted, or half of
-// it, and so on, down to 4 KiB.
+// Takes pinned memory for the two buffers of a lane, in one range: the size that is wanted, or half
+// of it, and so on, down to 4 KiB.
 static CUresult take_buffers(struct lane *l) {
 	struct client *c = l->client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena, at = 0;

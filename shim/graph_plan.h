@@ -66,8 +66,8 @@ struct lane {
 	CUstream stream; // NULL for the first, which is the stream that the graph is launched in
 	uint32_t length, last;
 	bool begins;    // its first task waits for the beginning of the launch
-	// Buffers of staged copies: one in, one out. If both were one, a relay to another machine could
-	// overwrite it, since the relay does not know when it is in use in which direction.
+	// Buffers of staged copies: one in, one out. If both were one, a relay to another machine
+	// could overwrite it, since the relay does not know when it is in use in which direction.
 	size_t staging;
 	uint8_t *in, *out;
 };
@@ -101,8 +101,8 @@ struct whole {
 CUresult plan_make(CUgraph graph, struct plan *plan);
 // Makes streams, events and buffers, before the first launch.
 CUresult plan_prepare(struct plan *plan, CUcontext context);
-// If a later plan differs in nothing but its copies, moves these into the plan, frees the later one and
-// returns true: the streams and events stay.
+// If a later plan differs in nothing but its copies, moves these into the plan, frees the later one
+// and returns true: the streams and events stay.
 bool plan_adopt(struct plan *plan, struct plan *later);
 // Posts all messages of a plan; graph_exec.c.
 CUresult plan_post(struct plan *plan, const struct target *first);

@@ -1,6 +1,6 @@
-// Graphs that are launched by one message. Layer: calls (shim.h). The library sends the messages of a launch
-// once, as the steps of a definition; later launches name it. The worker does the steps, or has the
-// device run them as a graph of its own.
+// Graphs that are launched by one message. Layer: calls (shim.h). The library sends the messages of
+// a launch once, as the steps of a definition; later launches name it. The worker does the steps,
+// or has the device run them as a graph of its own.
 //
 // This works for plans of one device that need nothing of the program while they run: kernels,
 // copies and fills within the device. All others are posted node by node (plan_post).
@@ -183,9 +183,9 @@ void whole_forget(struct whole *w) {
 	w->usable = false;
 }
 
-// Does for each launch what plan_post does besides sending: checks that the functions still exist, and
-// gives the device the host and managed memory that nodes use. The stack size of kernels is part
-// of the definition, so *stacks gets a hash of all: a change means defining again.
+// Does for each launch what plan_post does besides sending: checks that the functions still exist,
+// and gives the device the host and managed memory that nodes use. The stack size of kernels is
+// part of the definition, so *stacks gets a hash of all: a change means defining again.
 static CUresult prepare(const struct plan *p, const struct target *t, uint64_t *stacks) {
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++) {

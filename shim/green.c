@@ -1,7 +1,7 @@
-// Green contexts: subsets of a device's multiprocessors for some streams of a program. Layer: calls (shim.h).
-// A virtual device is not divided here, so a green context always has all multiprocessors, and a
-// request for fewer is refused with a notice. Its objects belong to the primary context, as with
-// the driver.
+// Green contexts: subsets of a device's multiprocessors for some streams of a program. Layer: calls
+// (shim.h). A virtual device is not divided here, so a green context always has all
+// multiprocessors, and a request for fewer is refused with a notice. Its objects belong to the
+// primary context, as with the driver.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -158,8 +158,8 @@ CUresult do_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green) {
 
 // --- events of whole contexts -------------------------------------------------------------
 
-// The numbers of a context's streams, the legacy stream first; with green, only the streams of that green
-// context. The caller frees them.
+// The numbers of a context's streams, the legacy stream first; with green, only the streams of that
+// green context. The caller frees them.
 static uint32_t *streams_of(CUcontext context, CUgreenCtx green, size_t *count) {
 	pthread_mutex_lock(&shim_lock);
 	size_t most = 1;

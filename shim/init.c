@@ -152,8 +152,8 @@ CUresult do_cuInit(unsigned int flags) {
 			break;
 		contexts_start();
 		if (!registered) {
-			// Registered as late as in NVIDIA's library. So it runs before the handlers of
-			// the CUDA runtime, whose calls then get CUDA_ERROR_DEINITIALIZED.
+			// Registered as late as in NVIDIA's library. So it runs before the handlers
+			// of the CUDA runtime, whose calls then get CUDA_ERROR_DEINITIALIZED.
 			atexit(end);
 			registered = true;
 		}

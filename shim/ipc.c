@@ -1,6 +1,7 @@
 // Device memory that several programs share. Layer: calls (shim.h). The worker of the program that
-// shares an allocation turns the chunks that it lies in into shared memory, at the same address; workers
-// of other programs import it by its name. A handle contains that name, which cannot be guessed.
+// shares an allocation turns the chunks that it lies in into shared memory, at the same address;
+// workers of other programs import it by its name. A handle contains that name, which cannot be
+// guessed.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -78,8 +79,8 @@ static struct share *remember(struct share template) {
 
 // --- giving memory away ------------------------------------------------------------------
 
-// The chunks that a range lies in, extended until no allocation crosses their border. The caller holds
-// the memory_lock.
+// The chunks that a range lies in, extended until no allocation crosses their border. The caller
+// holds the memory_lock.
 static void whole_chunks(struct client *c, const struct range *range, uint64_t *from, uint64_t *to) {
 	*from = range->at / CHUNK * CHUNK;
 	*to = (range->at + range->size + CHUNK - 1) / CHUNK * CHUNK;
@@ -212,8 +213,8 @@ static bool read_handle(const void *handle, struct memory_handle *h) {
 	return h->magic == MAGIC && h->chunks > 0 && h->offset < size && h->size > 0 && h->size <= size - h->offset;
 }
 
-// Imports shared memory at an address; 0: anywhere. The caller holds neither lock nor memory_lock. The
-// address is taken and the share listed before the worker is asked, and both are undone if it
+// Imports shared memory at an address; 0: anywhere. The caller holds neither lock nor memory_lock.
+// The address is taken and the share listed before the worker is asked, and both are undone if it
 // refuses.
 static CUresult import(const struct target *t, const struct memory_handle *h, CUdeviceptr *address, unsigned opened) {
 	struct client *c = t->client;
@@ -357,8 +358,8 @@ CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUme
 	return result == CUDA_SUCCESS ? open_handle(&t, &h, address) : result;
 }
 
-// Frees an allocation that was imported from a pool: programs free it as if it were their own. False if
-// the address is not such memory.
+// Frees an allocation that was imported from a pool: programs free it as if it were their own.
+// False if the address is not such memory.
 bool ipc_free(CUdeviceptr address, CUresult *result) {
 	if (!atomic_load(&ever))
 		return false;

@@ -1,7 +1,7 @@
-// Events that several programs share. Layer: calls (shim.h). Each event has a page that all its programs
-// map. A record increments recorded there, and a host function in the stream advances done when the
-// stream gets there. A wait for another program's record blocks the calling thread instead of
-// the stream. It ends, since that work was given to a stream before; if the recording process
+// Events that several programs share. Layer: calls (shim.h). Each event has a page that all its
+// programs map. A record increments recorded there, and a host function in the stream advances done
+// when the stream gets there. A wait for another program's record blocks the calling thread instead
+// of the stream. It ends, since that work was given to a stream before; if the recording process
 // dies, its records count as done.
 #include "shim.h"
 

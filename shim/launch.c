@@ -1,5 +1,5 @@
-// Functions and their launches. Layer: calls (shim.h). A launch is sent without waiting for an answer, so
-// the library itself checks everything for which CUDA refuses a launch.
+// Functions and their launches. Layer: calls (shim.h). A launch is sent without waiting for an
+// answer, so the library itself checks everything for which CUDA refuses a launch.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -276,9 +276,9 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 
 enum { COOPERATIVE = 1, LARGE_CLUSTER = 2 }; // flags of the message
 
-// Reads a launch configuration. Most attributes are hints: ignoring them costs time only. An event that
-// should fire when the kernel begins, or when its blocks trigger it, is recorded behind the kernel,
-// which is later but correct.
+// Reads a launch configuration. Most attributes are hints: ignoring them costs time only. An event
+// that should fire when the kernel begins, or when its blocks trigger it, is recorded behind the
+// kernel, which is later but correct.
 static CUresult configured(const CUlaunchConfig *config, struct launch *l, CUevent *event) {
 	if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -419,8 +419,8 @@ CUresult launch_check(CUfunction f, const struct launch *l) {
 
 #define MAX_PARAMS (WIRE_MAX_MESSAGE - WIRE_HEADER - 64)
 
-// Collects the parameters as the kernel sees them: from a list of their addresses, or from a buffer that
-// the program has laid out itself.
+// Collects the parameters as the kernel sees them: from a list of their addresses, or from a buffer
+// that the program has laid out itself.
 CUresult launch_gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -480,8 +480,8 @@ struct wire_launch launch_message(uint32_t stream, CUfunction f, const struct la
 	};
 }
 
-// Sends a launch. mapped_scan comes before managed_begin: it takes the lock of mapped.c, which must not
-// be held together with that of managed.c.
+// Sends a launch. mapped_scan comes before managed_begin: it takes the lock of mapped.c, which must
+// not be held together with that of managed.c.
 CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
 	struct wire_launch message = launch_message(t->stream, f, l, bytes);
 	bool held = false;

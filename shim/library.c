@@ -1,6 +1,6 @@
-// Libraries: images that belong to no context. Layer: calls (shim.h). Each context that uses a library gets
-// a module of it, loaded at first use; a kernel stands for the function in the module of the context
-// in which it is used.
+// Libraries: images that belong to no context. Layer: calls (shim.h). Each context that uses a
+// library gets a module of it, loaded at first use; a kernel stands for the function in the module
+// of the context in which it is used.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -141,8 +141,8 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	return CUDA_SUCCESS;
 }
 
-// As with CUDA, a bad image makes the first use of the library fail, not its loading. Its logs are filled
-// now, if there is a context to compile it in.
+// As with CUDA, a bad image makes the first use of the library fail, not its loading. Its logs are
+// filled now, if there is a context to compile it in.
 static CUresult answer_options(CUresult result, CUlibrary *library, const struct jit *jit) {
 	CUcontext context;
 	CUmodule module;

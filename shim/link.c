@@ -1,7 +1,7 @@
-// Linking. Layer: calls (shim.h). The library keeps the inputs until cuLinkComplete and sends them together
-// to the worker, which makes one image: a cubin on a real GPU, PTX on a software GPU. The image comes
-// back, and the program loads it like any other. PTX is checked when it is added, since CUDA reports
-// errors in it then.
+// Linking. Layer: calls (shim.h). The library keeps the inputs until cuLinkComplete and sends them
+// together to the worker, which makes one image: a cubin on a real GPU, PTX on a software GPU. The
+// image comes back, and the program loads it like any other. PTX is checked when it is added, since
+// CUDA reports errors in it then.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static bool append_u32(CUlinkState state, uint32_t value) { return append(state,
 
 static bool append_u64(CUlinkState state, uint64_t value) { return append(state, &value, sizeof value); }
 
-// The numeric options that change the result. Others say where logs go, or for which GPU to compile, which is
-// always that of the context.
+// The numeric options that change the result. Others say where logs go, or for which GPU to
+// compile, which is always that of the context.
 static bool changes_result(CUjit_option option) {
 	switch ((int)option) {
 	case CU_JIT_MAX_REGISTERS:

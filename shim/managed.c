@@ -309,8 +309,8 @@ static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t st
 		result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	}
 	if (result != CUDA_SUCCESS && client_status(c) == CUDA_SUCCESS) {
-		// An error of earlier asynchronous work. A handler cannot return it to the program, so
-		// the next call that waits does.
+		// An error of earlier asynchronous work. A handler cannot return it to the program,
+		// so the next call that waits does.
 		int none = CUDA_SUCCESS;
 		atomic_compare_exchange_strong(&c->deferred, &none, (int)result);
 		return CUDA_SUCCESS;
@@ -556,8 +556,8 @@ static struct block *slab_with_room(struct client *c, CUcontext context, uint64_
 	return NULL;
 }
 
-// Makes a block. On success the lock is held. The device memory is allocated without it, since that may
-// take long and other threads may fault on their managed memory meanwhile.
+// Makes a block. On success the lock is held. The device memory is allocated without it, since that
+// may take long and other threads may fault on their managed memory meanwhile.
 static CUresult new_block(struct target *t, uint64_t size, struct block **out) {
 	CUdeviceptr at;
 	CUresult result = memory_pages(t, size, &at);
@@ -874,7 +874,8 @@ CUresult do_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, 
 
 static int device_at(CUmemLocation l) { return l.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : is_host(l) ? CU_DEVICE_CPU : l.id; }
 
-// Writes the devices of CU_MEM_ADVISE_SET_ACCESSED_BY, and CU_DEVICE_INVALID in the room that is left.
+// Writes the devices of CU_MEM_ADVISE_SET_ACCESSED_BY, and CU_DEVICE_INVALID in the room that is
+// left.
 static void list_users(const struct managed *m, int *list, size_t room) {
 	size_t n = 0;
 	for (unsigned i = 0; i <= MAX_DEVICES && n < room; i++)

@@ -445,8 +445,8 @@ bool pool_is_imported(CUmemoryPool pool, int *device) {
 
 #define POOL_MAGIC UINT64_C(0x6c6f6f702d63756d)
 
-// Makes a descriptor that stands for a pool: a file with the number of its device. It gives no access to
-// memory: a program also needs the handle of each allocation.
+// Makes a descriptor that stands for a pool: a file with the number of its device. It gives no
+// access to memory: a program also needs the handle of each allocation.
 CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
 	if (handle == NULL || !pool_is_shared(pool) || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -780,8 +780,8 @@ CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attr
 	return CUDA_SUCCESS;
 }
 
-// Copies are at least as synchronous as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS asks for, so the attribute is
-// only remembered.
+// Copies are at least as synchronous as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS asks for, so the attribute
+// is only remembered.
 CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
 	if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -184,7 +184,8 @@ static bool loads_eagerly(void) {
 	return mode != NULL && strcmp(mode, "EAGER") == 0;
 }
 
-// Asks the worker for all kernels. Errors are ignored here: the program gets them when it asks itself.
+// Asks the worker for all kernels. Errors are ignored here: the program gets them when it asks
+// itself.
 static void load_functions(CUmodule module) {
 	char *names;
 	uint32_t count;
@@ -549,7 +550,8 @@ CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule m
 	return result;
 }
 
-// Returns the names of a module's functions one after the other, each with a NUL. The caller frees them.
+// Returns the names of a module's functions one after the other, each with a NUL. The caller frees
+// them.
 CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
 	struct client *c;
 	uint64_t offset;

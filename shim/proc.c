@@ -1,4 +1,5 @@
-// Lookup by name: functions for cuGetProcAddress, and names and texts of errors. Layer: entry (shim.h).
+// Lookup by name: functions for cuGetProcAddress, and names and texts of errors. Layer: entry
+// (shim.h).
 #include "shim.h"
 
 static const struct error_entry *find_error(CUresult error) {

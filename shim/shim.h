@@ -32,7 +32,7 @@
 //       bounce_lock, host_lock, known_lock, shim_lock (then free_lock of object.c),
 //       CUctx_st.local_lock, registered_lock (pinned.c), list_lock (ipc.c), the locks of
 //       ipc_event.c and graph_condition.c, poll_lock (timeline.c), owner then lock (wide.c)
-//   12  client.notice_lock: whoever waits for the worker prints its notices
+//   12  client.notice_lock: a thread that waits for the worker prints its notices
 //
 // One path breaks the order: capture_alloc, copy_set and fill_set run under the lock of
 // capture.c (5) and call context_client, which takes attach_locks (3) if that context has no
@@ -548,7 +548,8 @@ struct CUfunc_st {
 	int max_threads, shared, local, registers, ptx, binary, constant;
 	int max_dynamic, carveout;
 	// Thread block clusters: the size that was compiled in or set (0: each launch gives it),
-	// whether launches must give it, whether more than 8 blocks are allowed, and a scheduling hint.
+	// whether launches must give it, whether more than 8 blocks are allowed, and a scheduling
+	// hint.
 	int cluster[3], cluster_needed, large_cluster, cluster_policy;
 };
 

@@ -448,8 +448,8 @@ CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int 
 	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
-// Whether an event is known to have happened without asking the worker: its stream is known to be done
-// up to the record's message. (Callers take an event that was never recorded for happened.)
+// Whether an event is known to have happened without asking the worker: its stream is known to be
+// done up to the record's message. (Callers take an event that was never recorded for happened.)
 
 static bool event_known(struct client *c, CUevent event, uint64_t *end, uint64_t *stream) {
 	pthread_mutex_lock(&c->send_lock);

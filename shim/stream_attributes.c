@@ -1,8 +1,9 @@
-// Attributes of streams: hints of the program, which are checked, remembered and returned. Layer: calls
-// (shim.h).
+// Attributes of streams: hints of the program, which are checked, remembered and returned. Layer:
+// calls (shim.h).
 #include "shim.h"
 
-// The attributes of a stream; those of the legacy stream are in its context. The caller holds shim_lock.
+// The attributes of a stream; those of the legacy stream are in its context. The caller holds
+// shim_lock.
 static struct stream_attributes *set_for(const struct target *t) { return t->handle != NULL ? &t->handle->attributes : &t->context->legacy; }
 
 static CUresult check_window(const struct target *t, const CUaccessPolicyWindow *w) {

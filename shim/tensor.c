@@ -1,6 +1,6 @@
-// Questions that only the driver of the real device can answer. Layer: calls (shim.h). The worker passes them
-// on. The answers stay valid when the program is moved to another device, since addresses never
-// change.
+// Questions that only the driver of the real device can answer. Layer: calls (shim.h). The worker
+// passes them on. The answers stay valid when the program is moved to another device, since
+// addresses never change.
 #include "shim.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// Texture and surface objects. Layer: calls (shim.h). The worker makes them and returns the handle that kernels
-// use; the descriptors are kept here for the functions that return them.
+// Texture and surface objects. Layer: calls (shim.h). The worker makes them and returns the handle
+// that kernels use; the descriptors are kept here for the functions that return them.
 #include "shim.h"
 
 _Static_assert(sizeof(CUDA_RESOURCE_DESC) == 144, "as in CUDA's headers");

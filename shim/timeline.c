@@ -1,7 +1,7 @@
-// Where the time went, for muster trace. Layer: transport (shim.h). If MUSTER_TIMELINE names a folder, each
-// process of the program writes 64-byte records to a file there. The file is mapped shared, so
-// the records survive whatever happens to the process. wire/timeline reads them, and its package
-// comment describes the file.
+// Where the time went, for muster trace. Layer: transport (shim.h). If MUSTER_TIMELINE names a
+// folder, each process of the program writes 64-byte records to a file there. The file is mapped
+// shared, so the records survive whatever happens to the process. wire/timeline reads them, and its
+// package comment describes the file.
 //
 // The thread that makes a call writes the call's record when the call ends. A thread of the library
 // asks the worker every 10 ms what it has done for the process, with an ordinary message, so this
@@ -139,8 +139,8 @@ static bool take_room(int fd, size_t size) {
 	return ftruncate(fd, 0) == 0 && unknown && ftruncate(fd, (off_t)size) == 0;
 }
 
-// File n gets 1/(n+1) of the room, so that all files together are bounded. If the disk has too little, the
-// room is halved until it fits.
+// File n gets 1/(n+1) of the room, so that all files together are bounded. If the disk has too
+// little, the room is halved until it fits.
 static void open_file(const char *folder) {
 	const char *wish = getenv("MUSTER_TIMELINE_RECORDS");
 	uint64_t room = wish != NULL ? strtoull(wish, NULL, 10) : 0;
@@ -223,8 +223,8 @@ static void tell_name(uint32_t name, const char *text) {
 	}
 }
 
-// The number of a name: 1 + its place in a hash table keyed by the address of the text; 0 if the table
-// is full. Threads insert without a lock, by compare-and-swap.
+// The number of a name: 1 + its place in a hash table keyed by the address of the text; 0 if the
+// table is full. Threads insert without a lock, by compare-and-swap.
 static uint32_t name_of(const char *text) {
 	uint64_t hash = (uint64_t)(uintptr_t)text * UINT64_C(0x9e3779b97f4a7c15);
 	for (uint32_t i = 0, at = (uint32_t)(hash >> 54); i < FUNCTIONS; i++, at = (at + 1) % FUNCTIONS) {
@@ -299,7 +299,8 @@ void watch_waited(int64_t since, enum watch_wait what) { note.waited[what] += wa
 
 void watch_bytes(uint64_t bytes) { note.bytes += bytes; }
 
-// Notes the FNV-1a hash of the kernel's name, as in wire/timeline; the node's records have the name itself.
+// Notes the FNV-1a hash of the kernel's name, as in wire/timeline; the node's records have the name
+// itself.
 void watch_kernel(const char *name) {
 	uint32_t hash = UINT32_C(2166136261);
 	for (; *name != 0; name++)
@@ -339,8 +340,8 @@ static void keep(const struct client *c, const uint8_t *records, size_t size) {
 
 static int64_t best[MAX_DEVICES], when[MAX_DEVICES]; // of keep_clock
 
-// Notes how the node's clock compares to ours: the node read its clock between our before and after. The
-// shorter that interval, the better the estimate.
+// Notes how the node's clock compares to ours: the node read its clock between our before and
+// after. The shorter that interval, the better the estimate.
 static void keep_clock(const struct client *c, int64_t before, int64_t after, uint64_t theirs) {
 	int64_t took = after - before;
 	if (best[c->device] != 0 && took > best[c->device] && after - when[c->device] < INT64_C(1000000000))

@@ -1,5 +1,5 @@
-// User objects: data of the program that graphs keep alive. Layer: calls (shim.h). When the last reference
-// goes, the library calls the program's destructor.
+// User objects: data of the program that graphs keep alive. Layer: calls (shim.h). When the last
+// reference goes, the library calls the program's destructor.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -19,9 +19,9 @@ struct user_reference { // of a graph
 
 static bool is_object(CUuserObject o) { return object_is(o, KIND_USER_OBJECT); }
 
-// Calls the destructor at once, in this thread and perhaps under the lock of capture.c. The driver calls it
-// later in another thread. Programs cannot tell the difference: a destructor may not call CUDA, and they
-// may not wait for it.
+// Calls the destructor at once, in this thread and perhaps under the lock of capture.c. The driver
+// calls it later in another thread. Programs cannot tell the difference: a destructor may not call
+// CUDA, and they may not wait for it.
 static void release(CUuserObject o, uint64_t count) {
 	if (atomic_fetch_sub(&o->references, count) != count)
 		return;

@@ -1,7 +1,7 @@
-// Virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap): a program reserves addresses,
-// makes memory, and maps it there. Layer: calls (shim.h). For the worker, memory always has an
-// address: memory that the program has mapped nowhere lies at one that the library chose, and
-// mapping moves it (relocate).
+// Virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap): a program reserves
+// addresses, makes memory, and maps it there. Layer: calls (shim.h). For the worker, memory always
+// has an address: memory that the program has mapped nowhere lies at one that the library chose,
+// and mapping moves it (relocate).
 #include "shim.h"
 
 #include <stdlib.h>
@@ -239,9 +239,9 @@ CUresult do_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properti
 
 // --- memory at addresses -------------------------------------------------------------------
 
-// Moves memory to another address (0: anywhere). If it has contents, both addresses are allocated at the
-// same time and the contents are copied; otherwise the first is freed before, so that no more memory
-// is needed.
+// Moves memory to another address (0: anywhere). If it has contents, both addresses are allocated
+// at the same time and the contents are copied; otherwise the first is freed before, so that no
+// more memory is needed.
 static CUresult relocate(struct allocation *a, CUdeviceptr to, struct allocation *mark) {
 	struct target t = {.context = a->object.context, .client = a->client};
 	uint64_t from = a->at;

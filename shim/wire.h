@@ -21,8 +21,8 @@ struct wire_frame {
 
 #define WIRE_MAX_RECORD 65536u
 
-// The header of each message on the ring. Messages begin at multiples of 8 and do not wrap: a WIRE_PAD
-// message fills the end of the ring.
+// The header of each message on the ring. Messages begin at multiples of 8 and do not wrap: a
+// WIRE_PAD message fills the end of the ring.
 struct wire_header {
 	uint32_t size;    // header and body, without what fills it up to a multiple of 8
 	uint16_t op;      // enum wire_op
@@ -117,8 +117,8 @@ static inline uint8_t *wire_put_bytes(uint8_t *p, struct wire_bytes b) {
 	return p + b.size;
 }
 
-// A reader that runs out of bytes sets bad and returns zeros, so that callers need to check only once, at
-// the end.
+// A reader that runs out of bytes sets bad and returns zeros, so that callers need to check only
+// once, at the end.
 struct wire_reader {
 	const uint8_t *at, *end;
 	bool bad;

@@ -25,7 +25,8 @@ func (s *Space) around(addr uint64) *allocation {
 	return nil
 }
 
-// joined reports whether an allocation counts as one range with its direct neighbours (Config.Joined).
+// joined reports whether an allocation counts as one range with its direct neighbours
+// (Config.Joined).
 func (s *Space) joined(a *allocation) bool { return s.config.Joined > 0 && a.Addr >= s.config.Joined }
 
 // Alloc adds an allocation at an address that the client chose.
@@ -197,7 +198,8 @@ func byAddress(list []*allocation) {
 	slices.SortFunc(list, func(a, b *allocation) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
-// Nests says whether anything is declared to be nested in what the words of a parameter buffer point into.
+// Nests says whether anything is declared to be nested in what the words of a parameter buffer
+// point into.
 func (s *Space) Nests(params []byte) bool {
 	for ; len(params) >= 8; params = params[8:] {
 		if a := s.around(binary.LittleEndian.Uint64(params)); a != nil && len(a.children) > 0 {

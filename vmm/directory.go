@@ -174,8 +174,8 @@ func (s *Space) fetch(moves *mover, i int, c *chunk) {
 	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit())
 }
 
-// Evict unmaps at least that many bytes on dev, or everything if atLeast is 0. Contents that are valid
-// only there are copied to the host first.
+// Evict unmaps at least that many bytes on dev, or everything if atLeast is 0. Contents that are
+// valid only there are copied to the host first.
 func (s *Space) Evict(dev Place, atLeast uint64) Plan {
 	at, ok := s.device(dev)
 	if !ok {
@@ -289,8 +289,8 @@ func (s *Space) Launched(dev Place, used []Range) {
 	s.launched[at].keep(s.version, used)
 }
 
-// Written notes that a copy or fill wrote r on dev, where it was resident: dev's copy becomes the only
-// valid one.
+// Written notes that a copy or fill wrote r on dev, where it was resident: dev's copy becomes the
+// only valid one.
 func (s *Space) Written(dev Place, r Range) {
 	at, ok := s.device(dev)
 	if !ok || !s.config.Arena.contains(r) {

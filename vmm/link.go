@@ -11,9 +11,9 @@ type Link struct {
 	Bytes    uint64
 }
 
-// Links returns how many bytes a plan copies between which places, each pair once, in the order of the
-// plan. Bytes that the plan copies out of one device and into another count as going between the two
-// devices, although they pass through the host.
+// Links returns how many bytes a plan copies between which places, each pair once, in the order of
+// the plan. Bytes that the plan copies out of one device and into another count as going between
+// the two devices, although they pass through the host.
 func (p Plan) Links() []Link {
 	var outs []Step // each chunk is copied out once
 	for _, step := range p {

@@ -53,8 +53,8 @@ func (l *list) insert(a *allocation) {
 		l.blocks[b] = slices.Insert(l.blocks[b], i, a)
 		return
 	}
-	// Most new allocations have the highest address. Then the full block stays full, and the new one
-	// begins a block.
+	// Most new allocations have the highest address. Then the full block stays full, and the
+	// new one begins a block.
 	half := blockMost / 2
 	if i == blockMost && b == len(l.blocks)-1 {
 		half = blockMost

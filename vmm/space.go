@@ -32,7 +32,7 @@ func (r Range) contains(q Range) bool {
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
 // Place is where a copy of a chunk may be: the host or a device of a node. Node
-// 0 is where the client runs; the others are numbered by whoever makes the
+// 0 is where the client runs; the others are numbered by the maker of the
 // Space. The zero Place is the client's own host.
 type Place struct {
 	Node   int
@@ -143,8 +143,8 @@ type Space struct {
 	prepared []memo // by slot: what Prepare last found in order
 	launched []memo // by slot: where Launched last had nothing to change
 
-	// For PrepareAll, which looks first at the chunks that changed since its last call, and at all
-	// chunks only if the tallies show that more have changed.
+	// For PrepareAll, which looks first at the chunks that changed since its last call, and at
+	// all chunks only if the tallies show that more have changed.
 	everything uint64 // version at the last PrepareAll, which needed everything allocated then
 	fresh      few    // chunks that came into use since
 	brought    few    // chunks that the last call found in fresh

@@ -47,8 +47,8 @@ const ClaimLease = 50 * time.Millisecond
 // being about: others keep little in flight meanwhile.
 const aboutLease = time.Second
 
-// CreatePrecedence makes the memory. Its size is sealed, so that no worker can take its pages from the
-// others by truncating it.
+// CreatePrecedence makes the memory. Its size is sealed, so that no worker can take its pages from
+// the others by truncating it.
 func CreatePrecedence() (*os.File, error) { return memfd("muster-precedence", precedence) }
 
 // MapPrecedence maps it. The file may be closed afterwards.
@@ -73,8 +73,8 @@ func (p *Precedence) Unmap() { _ = syscall.Munmap(p.memory) }
 // Now is the time that claims count in.
 func (p *Precedence) Now() int64 { return p.clock.now() }
 
-// About reports whether programs of class latency may be active on a device. Workers call it for every
-// launch, so it only reads one word.
+// About reports whether programs of class latency may be active on a device. Workers call it for
+// every launch, so it only reads one word.
 func (p *Precedence) About(device int) bool {
 	return atomic.LoadUint64(p.u64(device*sectionSize+aboutAt)) != 0
 }
@@ -90,8 +90,8 @@ func (p *Precedence) StillAbout(device int, now int64) bool {
 	return false
 }
 
-// credible reports whether an honest worker can have written this end of a lease: it is in the future, and
-// at most one lease ahead.
+// credible reports whether an honest worker can have written this end of a lease: it is in the
+// future, and at most one lease ahead.
 func credible(until uint64, now int64, lease time.Duration) bool {
 	return int64(until) > now && int64(until) <= now+int64(lease)
 }
@@ -154,8 +154,8 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 	return nil
 }
 
-// Hold claims the device, or extends the claim, and returns the time. Several goroutines may call it and
-// End. It writes only if less than half of the lease is left, so that launches stay cheap.
+// Hold claims the device, or extends the claim, and returns the time. Several goroutines may call
+// it and End. It writes only if less than half of the lease is left, so that launches stay cheap.
 func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
 	until := atomic.LoadUint64(c.until)

@@ -122,9 +122,9 @@ func NewConsumer(s *Shared) *Consumer {
 	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
 }
 
-// How often a consumer polls for a message before it sleeps. The number doubles after a short sleep, which
-// polling would have avoided, and halves after a long one. Every minSpins polls it yields, since the
-// client may need this processor.
+// How often a consumer polls for a message before it sleeps. The number doubles after a short
+// sleep, which polling would have avoided, and halves after a long one. Every minSpins polls it
+// yields, since the client may need this processor.
 const (
 	minSpins = 64
 	maxSpins = 1024
@@ -174,10 +174,10 @@ func (c *Consumer) Wake() {
 	c.s.wake(c.s.u32(atWorkerWaits))
 }
 
-// Next waits for a message, at most for a time. It copies the message out of the ring before it decodes it,
-// so that the client cannot change it afterwards, and gives the room back. The body is valid until the next
-// call. Errors other than ErrStopped, ErrWoken and ErrTimeout mean that the client has broken the
-// protocol.
+// Next waits for a message, at most for a time. It copies the message out of the ring before it
+// decodes it, so that the client cannot change it afterwards, and gives the room back. The body is
+// valid until the next call. Errors other than ErrStopped, ErrWoken and ErrTimeout mean that the
+// client has broken the protocol.
 func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	for {
 		tail, err := c.wait(timeout)
@@ -213,8 +213,9 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	}
 }
 
-// frame returns the size of the message at head, or 0 for a pad message before the end of the ring. The client
-// can write anything at any time, so the size is read once, and only that checked copy is used.
+// frame returns the size of the message at head, or 0 for a pad message before the end of the ring.
+// The client can write anything at any time, so the size is read once, and only that checked copy
+// is used.
 func (c *Consumer) frame(tail uint64) (int, error) {
 	g := c.s.geometry
 	used := tail - c.head
@@ -245,9 +246,9 @@ func (c *Consumer) advance(n uint64) {
 	c.s.wake(c.s.u32(atClientWaits))
 }
 
-// wait returns the tail once it differs from the head. Before it sleeps it sets atWorkerWaits and then looks
-// at the tail again; the client writes the tail and then looks at that word. So one of the two sees the
-// other, and no wake-up is lost.
+// wait returns the tail once it differs from the head. Before it sleeps it sets atWorkerWaits and
+// then looks at the tail again; the client writes the tail and then looks at that word. So one of
+// the two sees the other, and no wake-up is lost.
 func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	tail, waits := c.s.u64(atTail), c.s.u32(atWorkerWaits)
 	if c.woken.Load() && c.woken.Swap(false) {
@@ -351,8 +352,8 @@ func (s *Shared) Reply(slot int, result int32, payload []byte) {
 	}
 }
 
-// Asked notes which message waits for an answer in a slot. A consumer calls it for each message that it
-// reads.
+// Asked notes which message waits for an answer in a slot. A consumer calls it for each message
+// that it reads.
 func (s *Shared) Asked(h Header) {
 	if h.Slot >= 0 {
 		s.asked[h.Slot].Store(h.Seq)
@@ -379,8 +380,8 @@ func (s *Shared) setState(slot int, state uint32) {
 type Producer struct {
 	s *Shared
 
-	// Waits is called before a method sleeps because the ring or the staging memory is full; may be
-	// nil.
+	// Waits is called before a method sleeps because the ring or the staging memory is full;
+	// may be nil.
 	Waits func()
 
 	mu      sync.Mutex
@@ -509,8 +510,9 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 	return p.send(h, body, nil)
 }
 
-// stage waits for staging memory and returns its position, with the lock held (also with an error). It waits
-// without the lock, since other goroutines have messages to send that need no staging memory.
+// stage waits for staging memory and returns its position, with the lock held (also with an error).
+// It waits without the lock, since other goroutines have messages to send that need no staging
+// memory.
 func (p *Producer) stage(n uint64) (at uint64, err error) {
 	size := p.s.geometry.Staging
 	for {
@@ -518,8 +520,8 @@ func (p *Producer) stage(n uint64) (at uint64, err error) {
 		if at = p.staging; at%size+n > size {
 			at += size - at%size
 		}
-		// A signed comparison: while this goroutine waited, others may have taken staging memory
-		// behind at and the worker released it, so that the head is beyond at + n.
+		// A signed comparison: while this goroutine waited, others may have taken staging
+		// memory behind at and the worker released it, so that the head is beyond at + n.
 		room := func() bool { return int64(at+n-atomic.LoadUint64(p.s.u64(atStagingHead))) <= int64(size) }
 		if room() {
 			return at, nil

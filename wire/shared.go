@@ -64,9 +64,9 @@ const (
 	MaxReply = slotSize - slotAnswer
 )
 
-// The states of a reply slot, in the lowest bits of its word. The upper bits are the worker's: the number of
-// the message that it answered last in this slot. From them the successor of a dead worker sees which
-// answers the client has got.
+// The states of a reply slot, in the lowest bits of its word. The upper bits are the worker's: the
+// number of the message that it answered last in this slot. From them the successor of a dead
+// worker sees which answers the client has got.
 const (
 	slotFree uint32 = iota
 	slotPending
@@ -104,10 +104,10 @@ type Shared struct {
 	asked       [slotCount]atomic.Uint32 // the message whose answer is due in a slot
 }
 
-// Create makes the memory of a new client: two files without a path, which vanish with the last process that
-// has them open, and are sealed so that no process can truncate them while another uses them. Their
-// names are unique among all clients, so that a tool that saves and restores a program's processes
-// can tell them apart.
+// Create makes the memory of a new client: two files without a path, which vanish with the last
+// process that has them open, and are sealed so that no process can truncate them while another
+// uses them. Their names are unique among all clients, so that a tool that saves and restores a
+// program's processes can tell them apart.
 func Create(g Geometry) (ring, arena *os.File, err error) {
 	if err := g.check(); err != nil {
 		return nil, nil, err
@@ -163,8 +163,8 @@ func Map(ring, arena *os.File) (*Shared, error) {
 	return s, nil
 }
 
-// readGeometry checks the sizes in the head against those of the files, which are sealed: the other side may
-// have written anything.
+// readGeometry checks the sizes in the head against those of the files, which are sealed: the other
+// side may have written anything.
 func (s *Shared) readGeometry() error {
 	if *s.u32(atMagic) != Magic || *s.u32(atVersion) != Version || *s.u32(atSchema) != Schema || *s.u32(atSlots) != slotCount {
 		return errors.New("the ring's memory was made by another version")

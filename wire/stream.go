@@ -69,8 +69,8 @@ const LaneProtocol = "muster-lane/1"
 // LaneKey names the client of a lane. It is a secret: a peer that has it may write the client's data.
 type LaneKey [32]byte
 
-// SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on whose
-// behalf the gateway connects. A daemon accepts it only from its own user.
+// SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on
+// whose behalf the gateway connects. A daemon accepts it only from its own user.
 const SpeaksFor = "gateway:"
 
 const (

@@ -86,9 +86,9 @@ const (
 	timesName = "balance.times"
 )
 
-// plan is what the root tells its children, in an object: the iteration and the number of elements, or for
-// each element a piece. A signal of the root wakes all children, so a child may read while the root
-// writes: the sum shows whether the plan is complete.
+// plan is what the root tells its children, in an object: the iteration and the number of elements,
+// or for each element a piece. A signal of the root wakes all children, so a child may read while
+// the root writes: the sum shows whether the plan is complete.
 type plan struct {
 	Number        int64 // counts plans; -1 ends the child
 	From, To, Sum int64

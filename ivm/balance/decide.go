@@ -37,10 +37,10 @@ type guided struct {
 	dead    bool
 }
 
-// Sizes of pieces. The first pieces are small, since no speed is known. Then each worker gets half of its
-// share of the rest, where shares are chosen so that all workers end together: the other half corrects
-// errors of the estimate. The least piece is a small part of all that a worker does, since handing out
-// a piece has a cost.
+// Sizes of pieces. The first pieces are small, since no speed is known. Then each worker gets half
+// of its share of the rest, where shares are chosen so that all workers end together: the other
+// half corrects errors of the estimate. The least piece is a small part of all that a worker does,
+// since handing out a piece has a cost.
 const (
 	firstPart = 256 // a worker's first piece is this part of an even share
 	restPart  = 2
@@ -52,8 +52,8 @@ func NewGuide(items, workers int) *Guide {
 	return &Guide{items: items, workers: make([]guided, workers)}
 }
 
-// Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok is false if
-// nothing is left. For a worker's first piece seconds is ignored.
+// Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
+// is false if nothing is left. For a worker's first piece seconds is ignored.
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {

@@ -53,8 +53,8 @@ func NewMaster(mem, shadow []byte) *Master {
 
 func pageOf(b []byte, page int) []byte { return b[page*Page : (page+1)*Page : (page+1)*Page] }
 
-// look compares a page with its shadow. If elements have changed it since the last time, it copies the
-// page to the shadow and gives it the next version.
+// look compares a page with its shadow. If elements have changed it since the last time, it copies
+// the page to the shadow and gives it the next version.
 func (m *Master) look(page int) uint32 {
 	mem, shadow := pageOf(m.mem, page), pageOf(m.shadow, page)
 	switch same := bytes.Equal(mem, shadow); {
@@ -100,11 +100,11 @@ var zeros [Page]byte
 
 func isZero(page []byte) bool { return bytes.Equal(page, zeros[:]) }
 
-// Apply writes the bytes of a patch and no others. It returns the page's new version if the mirror then
-// has the same contents: that is, if it had the last version, or the patch is the whole page. It
-// returns 0 if other nodes or elements have changed bytes that the mirror has not seen; the mirror keeps
-// its old version then, and the next get fetches the page. look comes first, so that changes of local
-// elements get a version of their own.
+// Apply writes the bytes of a patch and no others. It returns the page's new version if the mirror
+// then has the same contents: that is, if it had the last version, or the patch is the whole page.
+// It returns 0 if other nodes or elements have changed bytes that the mirror has not seen; the
+// mirror keeps its old version then, and the next get fetches the page. look comes first, so that
+// changes of local elements get a version of their own.
 func (m *Master) Apply(p *Patch) uint32 {
 	if p.whole != nil { // overwrites all other changes: the mirror has the whole page
 		p.write(pageOf(m.mem, p.Page))
@@ -140,8 +140,8 @@ func (m *Mirror) Have(r Range) []uint32 {
 	return append([]uint32(nil), m.versions[first:first+count]...)
 }
 
-// Missing is the smallest range that contains all pages of r that were never fetched: no element on the
-// node has mapped those.
+// Missing is the smallest range that contains all pages of r that were never fetched: no element on
+// the node has mapped those.
 func (m *Mirror) Missing(r Range) (Range, bool) {
 	first, count := r.Pages()
 	end := first + count
@@ -175,8 +175,8 @@ func (m *Mirror) Mapped(r Range) (parts []Range) {
 	return parts
 }
 
-// Fill stores a page that was never fetched. It leaves a page alone that was fetched before: elements may
-// have written to it.
+// Fill stores a page that was never fetched. It leaves a page alone that was fetched before:
+// elements may have written to it.
 func (m *Mirror) Fill(page int, version uint32, data []byte) {
 	if m.versions[page] != 0 {
 		return
@@ -188,9 +188,9 @@ func (m *Mirror) Fill(page int, version uint32, data []byte) {
 	m.versions[page] = version
 }
 
-// Update stores a page of the answer to a get of r. It leaves bytes outside r alone, since elements may be
-// writing to them. If r covers only a part of the page, the page keeps its old version, so that a
-// later get fetches the rest.
+// Update stores a page of the answer to a get of r. It leaves bytes outside r alone, since elements
+// may be writing to them. If r covers only a part of the page, the page keeps its old version, so
+// that a later get fetches the rest.
 func (m *Mirror) Update(r Range, page int, version uint32, data []byte) {
 	if data == nil {
 		data = zeros[:]
@@ -203,8 +203,8 @@ func (m *Mirror) Update(r Range, page int, version uint32, data []byte) {
 	}
 }
 
-// Revert undoes what elements wrote to bytes of r on a page of which the mirror has the master's version:
-// a get that finds nothing new must still show the master's contents.
+// Revert undoes what elements wrote to bytes of r on a page of which the mirror has the master's
+// version: a get that finds nothing new must still show the master's contents.
 func (m *Mirror) Revert(r Range, page int) {
 	from, to := r.within(page)
 	mem, twin := pageOf(m.mem, page)[from:to], pageOf(m.twin, page)[from:to]
@@ -242,8 +242,8 @@ func (m *Mirror) All(r Range, page int, p *Patch) (mapped bool) {
 	return true
 }
 
-// snapshot begins a patch with a copy of the bytes. Elements may write at any time, so the bytes that are
-// compared, sent and stored in the twin all come from this copy.
+// snapshot begins a patch with a copy of the bytes. Elements may write at any time, so the bytes
+// that are compared, sent and stored in the twin all come from this copy.
 func (m *Mirror) snapshot(page, from, to int, p *Patch) {
 	p.begin(page, m.versions[page])
 	copy(p.data[from:to], pageOf(m.mem, page)[from:to])
@@ -257,8 +257,8 @@ func (m *Mirror) sent(page, from, to int, p *Patch) {
 	}
 }
 
-// Confirm stores the version of a page at the master after a put. 0 means that the mirror lacks changes of
-// other nodes, so it keeps its version, and the next get fetches the page.
+// Confirm stores the version of a page at the master after a put. 0 means that the mirror lacks
+// changes of other nodes, so it keeps its version, and the next get fetches the page.
 func (m *Mirror) Confirm(page int, version uint32) {
 	if version != 0 {
 		m.versions[page] = version

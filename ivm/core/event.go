@@ -126,7 +126,8 @@ type (
 	Signal struct{ Caller }
 	// Barrier waits until all living elements of the caller's group have called it.
 	Barrier struct{ Caller }
-	// Malloc registers an object under a name. Its master is on the caller's node, which chose the number.
+	// Malloc registers an object under a name. Its master is on the caller's node, which chose
+	// the number.
 	Malloc struct {
 		Caller
 		Name   string

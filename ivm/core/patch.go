@@ -40,9 +40,9 @@ func (p *Patch) compareByte(twin []byte, i int) {
 	}
 }
 
-// differing has a bit for each byte in which a and b differ. The first loop handles the usual cases, that
-// none or all bytes differ: (x - 0x01..) &^ x & 0x80.. is not 0 exactly if some byte of x is 0, that is,
-// if a and b agree somewhere.
+// differing has a bit for each byte in which a and b differ. The first loop handles the usual
+// cases, that none or all bytes differ: (x - 0x01..) &^ x & 0x80.. is not 0 exactly if some byte of
+// x is 0, that is, if a and b agree somewhere.
 func differing(a, b *[64]byte) (mask uint64) {
 	var alike, some uint64
 	for i := 0; i < 64; i += 8 {
@@ -75,9 +75,9 @@ func (p *Patch) isWhole() bool {
 	return true
 }
 
-// nonzeroBytes has a bit for each byte of x that is not 0. The shifts fold each byte into its lowest bit
-// (bits of the next higher byte only get into the upper bits, which the mask drops); the multiplication
-// gathers the eight lowest bits in the top byte.
+// nonzeroBytes has a bit for each byte of x that is not 0. The shifts fold each byte into its
+// lowest bit (bits of the next higher byte only get into the upper bits, which the mask drops); the
+// multiplication gathers the eight lowest bits in the top byte.
 func nonzeroBytes(x uint64) uint8 {
 	x |= x >> 4
 	x |= x >> 2

@@ -169,8 +169,8 @@ func callerOf(e Event) (Caller, bool) {
 	return Caller{}, false
 }
 
-// Speaks reports whether a node may send an event: the event must be about an element on that node. The
-// driver checks that before Step, so that no node can speak for the elements of another.
+// Speaks reports whether a node may send an event: the event must be about an element on that node.
+// The driver checks that before Step, so that no node can speak for the elements of another.
 func (r *Root) Speaks(n NodeID, e Event) bool {
 	var id ElementID
 	switch e := e.(type) {
@@ -357,8 +357,8 @@ func (r *Root) kill(e Kill) {
 	}
 }
 
-// end notes the end of an element, and answers the elements that wait for it. The program ends with its
-// first element.
+// end notes the end of an element, and answers the elements that wait for it. The program ends with
+// its first element.
 func (r *Root) end(id ElementID, reason string) {
 	x := r.find(id)
 	if x == nil || x.ended {
@@ -477,8 +477,8 @@ func (r *Root) tryWait(x *element, w wait) bool {
 	return r.hear(x, r.elements[w.target], w)
 }
 
-// hear answers a wait with a signal or the end of an element that the waiter was not told yet. Each waiter is
-// told each signal once. WaitAny reports an end once, Wait always.
+// hear answers a wait with a signal or the end of an element that the waiter was not told yet. Each
+// waiter is told each signal once. WaitAny reports an end once, Wait always.
 func (r *Root) hear(x, on *element, w wait) bool {
 	known := x.seen[on.id]
 	a := Answer{Values: []uint64{uint64(on.id)}}
@@ -528,8 +528,9 @@ func (r *Root) tryBarrier(group uint64) {
 	}
 }
 
-// breakBarrier answers an element at a barrier with a death in its group that it was not told yet. Each
-// element is told of each death once, whether it called the barrier before the death or calls it after.
+// breakBarrier answers an element at a barrier with a death in its group that it was not told yet.
+// Each element is told of each death once, whether it called the barrier before the death or calls
+// it after.
 func (r *Root) breakBarrier(x *element) {
 	deaths := r.deaths[x.group]
 	if len(x.barrier) == 0 || x.told == len(deaths) {

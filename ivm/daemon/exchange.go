@@ -41,8 +41,8 @@ const (
 	overwrite     // sends all bytes to the master
 )
 
-// exchange puts a range of this node's mirror to the master, or gets it from there. On the master's node it
-// has no effect.
+// exchange puts a range of this node's mirror to the master, or gets it from there. On the master's
+// node it has no effect.
 func (m *member) exchange(o *object, r core.Range, how way) (moved uint64, err error) {
 	if o.mirror == nil {
 		return 0, nil
@@ -89,8 +89,8 @@ func (m *member) fill(o *object, r core.Range) error {
 	return err
 }
 
-// get asks the master for the pages of a range that have other versions there, and passes them to take.
-// With revert, the pages that the master did not send are reverted to its contents.
+// get asks the master for the pages of a range that have other versions there, and passes them to
+// take. With revert, the pages that the master did not send are reverted to its contents.
 func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32, []byte), revert bool) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
@@ -136,8 +136,8 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 	return moved, m.broken(o.Master, err)
 }
 
-// readAhead calls take for each reply to requests for that many pages, while the next replies are read. It puts
-// a byte before each block that says whether it is the last of its request.
+// readAhead calls take for each reply to requests for that many pages, while the next replies are
+// read. It puts a byte before each block that says whether it is the last of its request.
 func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
 	requests := (pages + segmentPages - 1) / segmentPages
 	replies := requests * (segmentPages/proto.BlockPages + 1) // at most: the master may lie
@@ -189,10 +189,10 @@ func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
 	return nil
 }
 
-// put sends the master patches of the pages of a range. One goroutine makes and sends them; this one
-// reads the replies and confirms the versions. The twin already counts the bytes as put. So if the connection
-// breaks it is unknown what has arrived, and this node abandons its mirror: a mirror that is
-// wrong about the master would never repair itself.
+// put sends the master patches of the pages of a range. One goroutine makes and sends them; this
+// one reads the replies and confirms the versions. The twin already counts the bytes as put. So if
+// the connection breaks it is unknown what has arrived, and this node abandons its mirror: a mirror
+// that is wrong about the master would never repair itself.
 func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
@@ -235,8 +235,8 @@ func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err err
 // patches makes the patch of a page of a range, if there is one. The caller holds the object's mu.
 type patches func(r core.Range, page int, p *core.Patch) bool
 
-// sendPatches sends the patches of a range. It sends to frames before each frame: that limits the number of
-// unanswered ones.
+// sendPatches sends the patches of a range. It sends to frames before each frame: that limits the
+// number of unanswered ones.
 func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<- struct{}) (moved uint64, err error) {
 	next, count := r.Pages()
 	end := next + count
@@ -264,9 +264,9 @@ func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<
 	return moved, err
 }
 
-// ahead runs produce in a goroutine while this one uses earlier blocks, until produce returns nil or
-// either fails. The buffers circulate between the two. ahead returns only when the goroutine has ended, so
-// neither function runs afterwards.
+// ahead runs produce in a goroutine while this one uses earlier blocks, until produce returns nil
+// or either fails. The buffers circulate between the two. ahead returns only when the goroutine has
+// ended, so neither function runs afterwards.
 func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) error {
 	type made struct {
 		block []byte
@@ -311,8 +311,8 @@ func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) 
 	return failed
 }
 
-// roomFor is a buffer for a block of at most that many pages: the given one if it has been used before,
-// otherwise a new one.
+// roomFor is a buffer for a block of at most that many pages: the given one if it has been used
+// before, otherwise a new one.
 func roomFor(buffer []byte, pages int) []byte {
 	if cap(buffer) > 0 {
 		return buffer

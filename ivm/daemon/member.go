@@ -221,8 +221,8 @@ func within(most time.Duration, wait func()) {
 	}
 }
 
-// end ends an element of this node, without telling the root. The process of an element that has called Exit
-// may go on.
+// end ends an element of this node, without telling the root. The process of an element that has
+// called Exit may go on.
 func (m *member) end(e *element) (first bool) {
 	m.mu.Lock()
 	first = !e.isGone
@@ -301,8 +301,8 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 	all.Wait()
 }
 
-// leave notes that an element's connection has ended. If the element has not called Exit, its process is
-// killed, and how it ended is the reason that waiting elements get.
+// leave notes that an element's connection has ended. If the element has not called Exit, its
+// process is killed, and how it ended is the reason that waiting elements get.
 func (e *element) leave() {
 	m := e.member
 	m.mu.Lock()

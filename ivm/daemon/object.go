@@ -13,8 +13,9 @@ import (
 	"muster/wire"
 )
 
-// object is this node's copy of an object. The memory has one more page behind those of the object. Its
-// first word becomes a core.Code when the object is gone, so that elements see it without a message.
+// object is this node's copy of an object. The memory has one more page behind those of the object.
+// Its first word becomes a core.Code when the object is gone, so that elements see it without a
+// message.
 type object struct {
 	core.Object
 	file *os.File
@@ -151,8 +152,8 @@ func (m *member) object(number uint64) (*object, error) {
 	return nil, &core.Failure{Code: core.Freed, Text: "the object was freed, or is not mapped on this node"}
 }
 
-// objectNode is the bit from which on an object's number contains the node of the master; that node chooses
-// the lower bits.
+// objectNode is the bit from which on an object's number contains the node of the master; that node
+// chooses the lower bits.
 const objectNode = 40
 
 // handleMemory does what a frame about objects asks for.

@@ -11,9 +11,9 @@ import (
 	"muster/ivm/core"
 )
 
-// Elements are processes that must not outlive the daemon, so the kernel kills them when their parent ends
-// (PDEATHSIG). The kernel takes the thread that started a process for its parent, so one
-// thread, which never ends, starts them all.
+// Elements are processes that must not outlive the daemon, so the kernel kills them when their
+// parent ends (PDEATHSIG). The kernel takes the thread that started a process for its parent, so
+// one thread, which never ends, starts them all.
 
 type startRequest struct {
 	cmd   *exec.Cmd
@@ -33,7 +33,8 @@ const (
 	variableSocket  = "MUSTER_SOCKET"
 )
 
-// start starts the process of an element, and tells the root whether it runs and, later, how it ended.
+// start starts the process of an element, and tells the root whether it runs and, later, how it
+// ended.
 func (m *member) start(e core.Start, key string) {
 	x := m.element(e.Element)
 	if x == nil {
@@ -151,8 +152,8 @@ func (e *element) kill() {
 	}
 }
 
-// awaitCrash waits for the end of a process whose element has lost its connection, and kills it if it does not
-// end within crashTime.
+// awaitCrash waits for the end of a process whose element has lost its connection, and kills it if
+// it does not end within crashTime.
 func (e *element) awaitCrash() {
 	select {
 	case <-e.gone: // start has told the root why

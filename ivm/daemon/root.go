@@ -13,9 +13,9 @@ import (
 	"muster/ivm/proto"
 )
 
-// root is the part of a program's first member that decides for all members. step calls the core under mu and
-// queues the effects; a goroutine for each node performs or sends them, so no connection is written
-// under mu.
+// root is the part of a program's first member that decides for all members. step calls the core
+// under mu and queues the effects; a goroutine for each node performs or sends them, so no
+// connection is written under mu.
 type root struct {
 	member *member
 	output [2]*os.File // of the first element
@@ -168,8 +168,8 @@ func (r *root) hear(n core.NodeID, f *proto.Frame) error {
 	return fmt.Errorf("message %d is none for the root daemon", f.Op)
 }
 
-// close ends the connections to the other members. It first sends all that is queued, and then waits until the
-// members have sent their last and closed.
+// close ends the connections to the other members. It first sends all that is queued, and then
+// waits until the members have sent their last and closed.
 func (r *root) close() {
 	r.mu.Lock()
 	for n, q := range r.nodes {
@@ -239,7 +239,8 @@ type queue struct {
 	full   func() // called when too much waits
 }
 
-// maxQueued is how many effects may wait for a node. A node that takes none any longer counts as lost.
+// maxQueued is how many effects may wait for a node. A node that takes none any longer counts as
+// lost.
 const maxQueued = 1 << 18
 
 func newQueue(do func(any) error, full func()) *queue {

@@ -46,9 +46,11 @@ type Config struct {
 	Port    string            // of nodes that are named without one
 	Info    func() (int, int) // cores and GPUs
 	Memory  uint64            // the most that all objects on this node may take
-	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no certificate.
+	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no
+	// certificate.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Account says as whom elements of a user of another node are started: nil as the daemon itself.
+	// Account says as whom elements of a user of another node are started: nil as the daemon
+	// itself.
 	Account func(user string) (*syscall.Credential, error)
 	Log     *slog.Logger
 }
@@ -133,8 +135,8 @@ func (s *Service) member(id uint64) *member {
 // of one program it has at a time: a root daemon on another node may ask for anything.
 const maxPrograms, maxElements = 1024, 4096
 
-// joinTime is how long other nodes may take to join a program, and greetTime how long a new connection
-// may take to send its first frame.
+// joinTime is how long other nodes may take to join a program, and greetTime how long a new
+// connection may take to send its first frame.
 const joinTime, greetTime = 10 * time.Second, 10 * time.Second
 
 // Element serves a connection of the node's socket to its end.

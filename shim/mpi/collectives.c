@@ -14,9 +14,9 @@
 typedef long word;
 typedef int (*collective)(word, word, word, word, word, word, word, word, word, word);
 
-// Looks for musterSync, which Muster's libcuda.so.1 has. Returns 0 if no libcuda is loaded yet, so that the
-// caller looks again later; 1 if the search is over. *sync stays NULL if the program's libcuda is
-// another one: then it has no GPU to lend.
+// Looks for musterSync, which Muster's libcuda.so.1 has. Returns 0 if no libcuda is loaded yet, so
+// that the caller looks again later; 1 if the search is over. *sync stays NULL if the program's
+// libcuda is another one: then it has no GPU to lend.
 static int look(void **sync) {
 	*sync = dlsym(RTLD_DEFAULT, "musterSync");
 	if (*sync)
@@ -31,8 +31,8 @@ static int look(void **sync) {
 	return 1;
 }
 
-// Tells Muster that the program is about to wait. The search takes longer than some collectives, so after
-// 100 calls only every hundredth searches.
+// Tells Muster that the program is about to wait. The search takes longer than some collectives, so
+// after 100 calls only every hundredth searches.
 static void announce(void) {
 	enum { OFTEN = 100 };
 	static void *found;

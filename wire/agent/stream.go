@@ -13,12 +13,12 @@ import (
 // Open. On it lie frames: a byte with the kind, four bytes with the length of what
 // follows, the lowest first, and the bytes.
 //
-// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the
-// input, and the agent FrameOutput and FrameError. Of a file (Open.File) the agent
-// sends FrameOutput, and so it does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A
-// head that closes its side before that has the command killed. While a command does not
-// take its input, the agent sends an empty FrameOutput about once a second, so that each hop
-// notices when the next one has hung up.
+// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the input, and the
+// agent FrameOutput and FrameError. Of a file (Open.File) the agent sends FrameOutput, and so it
+// does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A head
+// that closes its side before that has the command killed. While a command does not take its input,
+// the agent sends an empty FrameOutput about once a second, so that each hop notices when the next
+// one has hung up.
 
 // FrameKind says what a frame has.
 type FrameKind uint8

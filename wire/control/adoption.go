@@ -25,12 +25,12 @@ import (
 //	worker  {"held":["program","ring",...]}    with these descriptors
 //	daemon  {"adopted":true}                   with two descriptors
 //
-// Instead of its lines the daemon may send {"error":"..."} and close. The daemon learns the worker's
-// process from the kernel, and its client from its own files. Of what the worker sends it uses only the
-// number of the client, which must be the one that belongs to the process.
+// Instead of its lines the daemon may send {"error":"..."} and close. The daemon learns the
+// worker's process from the kernel, and its client from its own files. Of what the worker sends it
+// uses only the number of the client, which must be the one that belongs to the process.
 //
-// The daemon makes the connection on which both talk afterwards. A worker could otherwise hand over one
-// that blocks the daemon when it is used.
+// The daemon makes the connection on which both talk afterwards. A worker could otherwise hand over
+// one that blocks the daemon when it is used.
 
 // Held is a descriptor that a worker keeps for the daemon's successor.
 type Held struct {

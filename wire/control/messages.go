@@ -279,8 +279,8 @@ type AddDevice struct {
 	Config DeviceConfig `json:"config"`
 }
 
-// Renew asks the worker to give up its client so that another worker rebuilds it. If that is possible the
-// worker answers with Rebuild, otherwise not at all.
+// Renew asks the worker to give up its client so that another worker rebuilds it. If that is
+// possible the worker answers with Rebuild, otherwise not at all.
 type Renew struct {
 	// Device is where a fault of another client has ended the contexts of all: a worker that
 	// has none there goes on. It is -1 if the worker is to go in any case, after it has let
@@ -388,8 +388,8 @@ type Released struct {
 	Took time.Duration `json:"took,omitempty"`
 }
 
-// Began says that the memory that the client needs is on the device that it was granted, and that the worker
-// is about to launch the client's first kernel there.
+// Began says that the memory that the client needs is on the device that it was granted, and that
+// the worker is about to launch the client's first kernel there.
 type Began struct {
 	// Lease is the number of the Grant.
 	Lease uint64 `json:"lease"`
@@ -430,8 +430,8 @@ type RanFurther struct {
 	Moved uint64 `json:"moved"`
 }
 
-// WantFurther asks for a device beside the one that the worker has, if no other client needs it, or for
-// more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
+// WantFurther asks for a device beside the one that the worker has, if no other client needs it, or
+// for more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
 type WantFurther struct {
 	// Device is the device's place in Serve.Devices.
 	Device int `json:"device"`
@@ -439,8 +439,8 @@ type WantFurther struct {
 	Memory uint64 `json:"memory"`
 }
 
-// ReleasedFurther gives a further device back, in answer to RevokeFurther or unasked. The client has no
-// memory there any longer.
+// ReleasedFurther gives a further device back, in answer to RevokeFurther or unasked. The client
+// has no memory there any longer.
 type ReleasedFurther struct {
 	Device int `json:"device"`
 	// Loan is the number of the loan.

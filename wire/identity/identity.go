@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what the holder of a certificate is. Any unit other than those below means a user: sites that
-// issue their own certificates write units of their own.
+// Kind is what the holder of a certificate is. Any unit other than those below means a user: sites
+// that issue their own certificates write units of their own.
 type Kind string
 
 // The kinds, as certificates write them.

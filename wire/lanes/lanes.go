@@ -1,10 +1,11 @@
 // Package lanes carries bulk data between two machines over several connections beside
 // the one that has the messages: one connection's encryption is one core's work.
 //
-// The sender cuts data into pieces, and each piece takes the next free lane. A parcel is the data of one
-// Send; both sides count parcels, and messages on the main connection say when one is due. So the
-// receiver knows where the bytes of each piece belong, even if pieces of different parcels overtake
-// each other. A piece of a parcel that Receive was not called for yet waits in its lane, one a lane.
+// The sender cuts data into pieces, and each piece takes the next free lane. A parcel is the data
+// of one Send; both sides count parcels, and messages on the main connection say when one is due.
+// So the receiver knows where the bytes of each piece belong, even if pieces of different parcels
+// overtake each other. A piece of a parcel that Receive was not called for yet waits in its lane,
+// one a lane.
 //
 // Numbers are little-endian. A piece is u64 parcel, u64 offset in it, u32 length, u32 zero,
 // and the bytes.
@@ -39,7 +40,8 @@ const (
 // Conn is a lane: as door.Patient, which gives the other side its times.
 type Conn interface {
 	io.ReadWriter
-	// Begun tells the connection whether the other side has begun a piece, which it must finish in time.
+	// Begun tells the connection whether the other side has begun a piece, which it must finish
+	// in time.
 	Begun(bool)
 	// HangUp ends the connection without waiting, also for goroutines that read or write it.
 	HangUp()
@@ -76,8 +78,8 @@ type piece struct {
 	done           func() // when it was
 }
 
-// New makes lanes, none of which is open yet. If no piece of a due parcel arrives for as long as patience,
-// the lanes are closed with ErrLate.
+// New makes lanes, none of which is open yet. If no piece of a due parcel arrives for as long as
+// patience, the lanes are closed with ErrLate.
 func New(patience time.Duration) *Lanes {
 	l := &Lanes{patience: patience, pieces: make(chan piece, queued*Most), ended: make(chan struct{})}
 	l.change = sync.NewCond(&l.mu)
@@ -91,8 +93,8 @@ func (l *Lanes) Open() int {
 	return len(l.conns)
 }
 
-// Close closes the lanes and their connections. Pending and later calls of Send and Receive return err; only the
-// first call of Close has an effect.
+// Close closes the lanes and their connections. Pending and later calls of Send and Receive return
+// err; only the first call of Close has an effect.
 func (l *Lanes) Close(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +122,9 @@ func (l *Lanes) Join(conn Conn) error {
 	return nil
 }
 
-// Serve carries pieces over a connection that has joined, until a connection breaks or Close is called, and
-// returns why. When it has returned, this connection no longer reads or writes bytes of parcels.
+// Serve carries pieces over a connection that has joined, until a connection breaks or Close is
+// called, and returns why. When it has returned, this connection no longer reads or writes bytes of
+// parcels.
 func (l *Lanes) Serve(conn Conn) error {
 	var all sync.WaitGroup
 	all.Go(func() { l.Close(l.write(conn)) })
@@ -130,9 +133,9 @@ func (l *Lanes) Serve(conn Conn) error {
 	return l.why()
 }
 
-// Send sends a parcel, and calls done when its bytes have been written to the lanes; the caller must not
-// change them before. It may wait for the receiver, so the message that announces this parcel must have
-// been sent before. Only one goroutine may call it.
+// Send sends a parcel, and calls done when its bytes have been written to the lanes; the caller
+// must not change them before. It may wait for the receiver, so the message that announces this
+// parcel must have been sent before. Only one goroutine may call it.
 func (l *Lanes) Send(data []byte, done func()) error {
 	if err := l.why(); err != nil {
 		return err
@@ -207,9 +210,9 @@ func (l *Lanes) write(conn Conn) error {
 	}
 }
 
-// Receive waits for the next parcel, whose bytes the lanes write to to. When it returns, also with an error,
-// no lane writes there any longer (writers is 0): the caller may use the memory for something else.
-// Only one goroutine may call it.
+// Receive waits for the next parcel, whose bytes the lanes write to to. When it returns, also with
+// an error, no lane writes there any longer (writers is 0): the caller may use the memory for
+// something else. Only one goroutine may call it.
 func (l *Lanes) Receive(to []byte) error {
 	if len(to) == 0 {
 		return errors.New("a parcel of no bytes")
@@ -296,10 +299,10 @@ func (l *Lanes) read(conn Conn) error {
 	}
 }
 
-// place returns where a piece belongs, if its parcel is due; with wait, it waits until the parcel is due. The
-// caller writes the piece there and calls arrived. unplaced counts down the bytes for which places
-// were given, so a sender cannot get more places than the parcel has bytes: when missing is 0, all
-// writers have ended.
+// place returns where a piece belongs, if its parcel is due; with wait, it waits until the parcel
+// is due. The caller writes the piece there and calls arrived. unplaced counts down the bytes for
+// which places were given, so a sender cannot get more places than the parcel has bytes: when
+// missing is 0, all writers have ended.
 func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

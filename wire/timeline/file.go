@@ -118,7 +118,8 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// readRecords reads a region in which made records were written, in the order in which they were made.
+// readRecords reads a region in which made records were written, in the order in which they were
+// made.
 func readRecords(in io.ReaderAt, at int64, room, made uint64) ([]Record, error) {
 	b := make([]byte, min(room, made)*Size)
 	if _, err := in.ReadAt(b, at); err != nil && len(b) > 0 {

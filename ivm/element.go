@@ -73,7 +73,8 @@ func GPU(node, number int) Device {
 type Options struct {
 	Socket string   // the node's
 	Nodes  []string // other nodes, as HOST or HOST:PORT
-	// Executable, Args and Environment are what elements are started with; nil for this process's.
+	// Executable, Args and Environment are what elements are started with; nil for this
+	// process's.
 	Executable        string
 	Args, Environment []string
 }
@@ -248,7 +249,7 @@ func (e *Element) listen() {
 	}
 }
 
-// fail tells all who wait, and who will come, that there is nobody to answer.
+// fail fails all pending and all later calls: the daemon no longer answers.
 func (e *Element) fail(why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -357,15 +358,15 @@ func (e *Element) SetMaxPEsID(ctx context.Context, most ID) error {
 	return err
 }
 
-// Wait waits for the next signal of an element that this one has not heard, or for its end. If it
-// died, that is an ErrDead.
+// Wait waits for the next signal of an element that this one was not told yet, or for its end. If the
+// element died, the error is an ErrDead.
 func (e *Element) Wait(ctx context.Context, id ID) error {
 	_, err := e.call(ctx, "Wait", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id)}})
 	return err
 }
 
-// WaitAny waits for the next signal or the end of any other element, and says whose. If that one
-// died, the error is an ErrDead and the number is right.
+// WaitAny waits for the next signal or the end of any other element, and returns its number. If that
+// element died, the error is an ErrDead, and the number is valid.
 func (e *Element) WaitAny(ctx context.Context) (ID, error) {
 	a, err := e.call(ctx, "WaitAny", proto.Frame{Op: proto.WaitAny})
 	if a == nil {
@@ -374,14 +375,14 @@ func (e *Element) WaitAny(ctx context.Context) (ID, error) {
 	return ID(a.Args[1]), err
 }
 
-// Signal lets those go on who wait for this element, now or later.
+// Signal wakes the elements that wait for this one, now or later.
 func (e *Element) Signal(ctx context.Context) error {
 	_, err := e.call(ctx, "Signal", proto.Frame{Op: proto.Signal})
 	return err
 }
 
-// Barrier waits until all elements of this one's group are at it. If one of them dies, the others
-// are told by an ErrDead.
+// Barrier waits until all living elements of this one's group have called it. If one of them dies,
+// the others get an ErrDead.
 func (e *Element) Barrier(ctx context.Context) error {
 	_, err := e.call(ctx, "Barrier", proto.Frame{Op: proto.Barrier})
 	return err

@@ -16,8 +16,8 @@ import (
 // is freed.
 type mapping struct {
 	number, size uint64
-	all          []byte  // with the page behind the object that says whether it is gone
-	parts        []Range // that were mapped
+	all          []byte  // the object, and the page behind it that tells whether it is gone
+	parts        []Range // the ranges that were mapped
 }
 
 // isGone says whether the object was freed or lost.
@@ -30,8 +30,8 @@ func (m *mapping) covers(r Range) bool {
 	return slices.ContainsFunc(m.parts, func(p Range) bool { return p.Offset <= r.Offset && r.End() <= p.End() })
 }
 
-// Slice is an object, or a part of it, as values of a type. Data is the memory that all elements on
-// this node have.
+// Slice is an object, or a part of it, as values of a type. Data is memory that all elements on
+// this node share.
 type Slice[T any] struct {
 	Data []T
 
@@ -137,7 +137,8 @@ func (e *Element) take(name string, a *answer, r Range) (*mapping, error) {
 	return m, nil
 }
 
-// Free ends an object, on all nodes. Memory of it that is mapped stays, and is nobody else's then.
+// Free ends an object on all nodes. Memory of it that is mapped stays mapped, but is no longer
+// exchanged.
 func (e *Element) Free(ctx context.Context, name string) error {
 	_, err := e.call(ctx, "Free", proto.Frame{Op: proto.Free, Tail: []byte(name)})
 	return err
@@ -204,8 +205,8 @@ func (s *Slice[T]) Put(ctx context.Context, from, to int) error {
 	return s.sync(ctx, "SyncPut", proto.Put, from, to, 0)
 }
 
-// Overwrite is Put of all these values, also of those that have not changed here: an element that
-// stores what its mirror had already, while others put something else, means it so.
+// Overwrite is Put of all these values, also of those that have not changed here. An element uses
+// it to store a value that its mirror already has, while another node may have put a different one.
 func (s *Slice[T]) Overwrite(ctx context.Context, from, to int) error {
 	return s.sync(ctx, "Overwrite", proto.Put, from, to, 1)
 }

@@ -1,4 +1,4 @@
-// What the files of the library call of each other.
+// The functions that the files of the library share.
 #ifndef MUSTER_NVML_BODIES_H
 #define MUSTER_NVML_BODIES_H
 
@@ -23,13 +23,12 @@ bool process_name(unsigned int pid, char *text, size_t room);
 // constant answers a question about a device with a number that is always the same.
 nvmlReturn_t constant(nvmlDevice_t device, unsigned int *into, unsigned int value);
 
-// A taker writes one program as entry n of what the caller of a function has room for;
-// percent is how much of the time its kernels ran. The lock of nvml.c is held.
+// A taker writes one program as entry n of the caller's array; percent is the share of the time in
+// which its kernels ran. Takers are called under the lock of nvml.c.
 typedef void taker(void *into, unsigned int n, const struct process *p, unsigned int percent);
 
-// list hands the programs on a device to take. *count is how many the caller has room
-// for, and becomes how many there are, with NVML_ERROR_INSUFFICIENT_SIZE if those are
-// more.
+// list passes the programs on a device to take. *count is the caller's room, and becomes the number
+// of programs; if that is larger, the result is NVML_ERROR_INSUFFICIENT_SIZE.
 nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *into, taker *take);
 
 #endif

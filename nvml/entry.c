@@ -1,8 +1,7 @@
-// Every function that NVIDIA's library has can be found here, since tools look up
-// many names and some give up where one is missing. A function of that name does the
-// tracing and passes its arguments to the body, do_NAME, whatever those are: all of
-// the library's functions take up to six numbers or pointers, which calls pass in
-// registers. Those without a body elsewhere answer that they are not supported, which
+// The exports: every function of NVIDIA's library, since tools look up many names and some give up
+// if one is missing. Each export traces the call and passes its arguments unseen to the body,
+// do_NAME. That works because all functions of the library take at most six numbers or pointers,
+// which calls pass in registers. An export without a body returns NVML_ERROR_NOT_SUPPORTED, which
 // tools show as N/A.
 #include "nvml.h"
 
@@ -12,9 +11,9 @@
 #define PARAMETERS long a, long b, long c, long d, long e, long f
 #define ARGUMENTS a, b, c, d, e, f
 
-#define NO_BODY (-1) // no result of the library's
+#define NO_BODY (-1) // not an nvmlReturn_t
 
-// A function without a body is named once, however often it is called.
+// Traces the result of a call. A function without a body is traced only at its first call.
 static long answered(const char *name, long result, atomic_flag *told) {
 	bool lacks = (int)result == NO_BODY;
 	if (lacks)

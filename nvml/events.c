@@ -1,6 +1,5 @@
-// Sets of events. The node reports none, so a device has no types of them, and whoever
-// waits does so for the time that he gave. nvidia-smi makes a set before anything else
-// and gives up if it cannot.
+// Event sets. The node reports no events, so devices support no event types, and a wait always runs
+// into its timeout. nvidia-smi makes a set before anything else and gives up if it cannot.
 #include "bodies.h"
 
 #include <errno.h>
@@ -8,8 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
-// A set has nothing in it. Its handle is a number, so that one which was freed, or never
-// made, is known as such.
+// A set is empty, so its handle is only a number. A bit in taken says whether it exists, so that a
+// handle that was freed, or never made, is recognised.
 #define SETS 4096
 static _Atomic uint64_t taken[SETS / 64];
 

@@ -1,6 +1,6 @@
-// Asks the node of this program, as `muster ps` does: one connection, one line, one
-// answer. Nothing is kept open, so forks and restarted nodes do not matter. The node
-// may be slow, dead or lying: all that it says is bounded and checked.
+// Asks this program's node for its state, as `muster ps` does: one connection, one line, one
+// answer. No connection stays open, so forks and restarts of the node need no handling. The node may
+// be slow, dead or malicious: its answer is bounded in time and size, and every field is checked.
 #include "node.h"
 
 #include "../shim/nodesocket.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// How long a node has to answer in all, and how much it may say.
+// The time for the whole exchange, and the most bytes of an answer.
 #define PATIENCE_MS 3000
 #define MAX_ANSWER (1 << 20)
 
@@ -27,7 +27,7 @@ static int64_t now_ms(void) {
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-// Waits until the socket is ready. Signals do not make it longer.
+// Waits until the socket is ready or end has come. A signal does not extend the wait.
 static bool ready(int fd, short events, int64_t end) {
 	for (;;) {
 		int64_t left = end - now_ms();
@@ -46,7 +46,8 @@ static int open_socket(void) {
 	int fd = node_address(&address, &size) ? node_socket(SOCK_NONBLOCK) : -1;
 	if (fd < 0)
 		return -1;
-	// A full queue answers EAGAIN at once: a node that busy is not waited for.
+	// If the node's queue is full this fails with EAGAIN at once: the library does not wait for
+	// such a busy node.
 	if (connect(fd, (struct sockaddr *)&address, size) < 0) {
 		close(fd);
 		return -1;
@@ -146,7 +147,7 @@ static bool hex(char **line, uint8_t *bytes, size_t count) {
 	return true;
 }
 
-// The rest of the line; what does not fit is left out.
+// Copies the rest of the line, cut off at the end of the room.
 static bool rest(char *line, char *into, size_t room) {
 	if (line == NULL)
 		return false;
@@ -177,7 +178,7 @@ static bool read_process(struct picture *p, char *line) {
 		!number(&line, UINT64_MAX, &q->busy_ns) || !small(&line, 1, &busy) || !rest(line, q->program, sizeof q->program))
 		return false;
 	q->busy = busy != 0;
-	if (q->gpu < p->gpus) // a node that shows fewer devices than before still has the old clients
+	if (q->gpu < p->gpus) // a client may still be on a device that the node no longer shows
 		p->processes++;
 	return true;
 }

@@ -1,5 +1,5 @@
-// What the library knows of the node: a picture of its devices and of the programs
-// on them, taken from the node's socket when it is asked for.
+// What the library knows of the node: a picture of its devices and of the programs on them, read from
+// the node's socket on demand.
 #ifndef MUSTER_NVML_NODE_H
 #define MUSTER_NVML_NODE_H
 
@@ -10,7 +10,7 @@
 #define MAX_PROCESSES 1024
 
 struct gpu {
-	uint64_t memory; // that a program sees
+	uint64_t memory; // bytes that a program sees
 	uint8_t uuid[16];
 	unsigned int major, minor, clock, memory_clock, bus_width, ecc, bus; // clocks in kHz
 	char name[96];
@@ -24,18 +24,18 @@ struct process {
 };
 
 struct picture {
-	unsigned int cuda; // 13000
+	unsigned int cuda; // version, such as 13000
 	uint64_t now_ns;   // the node's clock
 	unsigned int gpus, processes;
 	struct gpu gpu[MAX_DEVICES];
 	struct process process[MAX_PROCESSES];
 };
 
-// picture_take asks the node, and returns within a few seconds whatever the other end
-// does. It says false if no trusted node answers, or not as a node does.
+// picture_take asks the node, and returns within a few seconds whatever the node does. It returns
+// false if no trusted node answers, or the answer is malformed.
 bool picture_take(struct picture *p);
 
-// picture_read reads what a node answered: text is NUL-terminated and is changed.
+// picture_read parses a node's answer; text is NUL-terminated, and parsing changes it.
 bool picture_read(struct picture *p, char *text);
 
 #endif

@@ -1,11 +1,11 @@
-// libnvidia-ml.so.1 for programs under `muster run`: what tools and frameworks read
-// of GPUs, told of the devices that a program sees there. Values that Muster does not
-// know, temperatures and power above all, are "not supported", which tools show as
-// N/A; nothing can be changed through it. names.h lists all functions; entry.c has
-// them under their names, calls the bodies here (do_NAME), and refuses what has none.
+// libnvidia-ml.so.1 for programs under `muster run`: it answers the queries of tools and frameworks
+// for the devices that the program sees there. Values that Muster does not know, such as temperatures
+// and power, are "not supported", which tools show as N/A; nothing can be changed. names.h lists all
+// functions; entry.c exports them, calls the bodies here (do_NAME), and refuses those without one.
 //
-// A picture of the node is taken when somebody asks and the last is older than
-// FRESH_MS. One lock guards all; no call waits longer than picture_take does.
+// All answers come from a picture of the node. A call takes a new one if the last is older than
+// FRESH_MS. One lock protects all state, and is held while a picture is taken, so a call waits at
+// most as long as picture_take does.
 #include "nvml.h"
 
 #include "bodies.h"
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #define FRESH_MS 100
-#define SULK_MS 5000 // how long a node that did not answer is not asked again: tools make hundreds of calls
+#define SULK_MS 5000 // a node that did not answer is not asked again for this long: tools make hundreds of calls
 
 struct nvmlDevice_st {
 	char unused;
@@ -31,13 +31,13 @@ _Atomic int nvml_uses;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nvmlDevice_st handles[MAX_DEVICES];
 static struct picture shown, fresh;
-static unsigned int devices; // when the library was initialised; programs count on it
-static int64_t taken_ms, failed_ms; // 0: it answered
-static uint64_t taken_us; // since 1970
-static unsigned int rates[MAX_DEVICES]; // percent of the time that kernels ran
-static unsigned int process_rates[MAX_PROCESSES]; // the same, of each of shown.process alone
+static unsigned int devices; // their number when the library was initialised; it must not change for the program
+static int64_t taken_ms, failed_ms; // when the picture was taken; when the node last failed to answer, 0: it answered
+static uint64_t taken_us; // the same, in microseconds since 1970
+static unsigned int rates[MAX_DEVICES]; // percentage of the time in which kernels ran
+static unsigned int process_rates[MAX_PROCESSES]; // the same for each of shown.process
 
-// The child of a fork has one thread, and it may have been made while another held the lock.
+// In a child of fork: another thread of the parent may have held the lock, and does not exist here.
 static void in_child(void) { pthread_mutex_init(&lock, NULL); }
 
 __attribute__((constructor)) static void load(void) { pthread_atfork(NULL, NULL, in_child); }
@@ -65,9 +65,9 @@ static uint64_t busy_time(const struct picture *p, unsigned int gpu, bool *busy)
 	return sum;
 }
 
-// The percentage of the time between two pictures in which kernels ran. Kernels count
-// when they end, so one that still runs shows only as such; programs that ended take
-// their time along.
+// The percentage of the time between two pictures in which kernels ran. The node counts a kernel's
+// time when the kernel ends, so one that still runs only shows as busy. The time of programs that
+// have ended is gone from the sum, so it may even decrease.
 static unsigned int rate(const struct picture *before, const struct picture *after, uint64_t from, uint64_t to, bool busy) {
 	if (before == NULL || after->now_ns <= before->now_ns || to <= from)
 		return busy ? 100 : 0;
@@ -81,8 +81,8 @@ static unsigned int device_rate(const struct picture *before, const struct pictu
 	return rate(before, after, from, to, is);
 }
 
-// The node lists programs in the same order each time, so each one's earlier entry is
-// looked for where the search for the previous one ended.
+// The node lists programs in the same order each time, so the search for a program's earlier entry
+// starts where the last search ended.
 static void rate_processes(const struct picture *before, const struct picture *after) {
 	unsigned int known = before != NULL ? before->processes : 0, at = 0;
 	for (unsigned int i = 0; i < after->processes; i++) {
@@ -94,7 +94,7 @@ static void rate_processes(const struct picture *before, const struct picture *a
 	}
 }
 
-// Takes a new picture, if the last is old. The caller has the lock.
+// Takes a new picture if the last is too old. The caller holds the lock.
 static bool refresh(bool first) {
 	int64_t now = now_ms();
 	if (!first && failed_ms != 0 && now - failed_ms < SULK_MS)
@@ -122,8 +122,7 @@ int place_of(nvmlDevice_t device) {
 	return -1;
 }
 
-// Locks, and finds the device, with what is known of it now. If it fails, nothing is
-// locked.
+// Takes the lock and finds a device in a fresh picture. On failure the lock is released.
 static nvmlReturn_t enter(nvmlDevice_t device, unsigned int *place, const struct gpu **gpu) {
 	pthread_mutex_lock(&lock);
 	int found = place_of(device);
@@ -148,7 +147,7 @@ static nvmlReturn_t leave(nvmlReturn_t result) {
 	return result;
 }
 
-// Begins a function that answers about a device: from here on the lock is held.
+// Begins a function about a device. It returns on failure; otherwise the lock is held until leave.
 #define ENTER(device, ok) \
 	unsigned int place; \
 	const struct gpu *gpu; \
@@ -208,8 +207,8 @@ const char *do_nvmlErrorString(nvmlReturn_t result) {
 
 // ---- the system ----
 
-// The driver's version where one is loaded; else the first of those that came with
-// the version of CUDA that programs are told, since tools compare the number.
+// The version of the loaded driver. If there is none, the first driver that came with the CUDA
+// version that programs are told, since tools compare the number.
 static void driver_version(char *text, size_t room) {
 	static const unsigned int branches[][2] = {
 		{13000, 580}, {12090, 575}, {12080, 570}, {12070, 565}, {12060, 560}, {12050, 555}, {12040, 550}, {12030, 545}, {12020, 535}, {12010, 530}, {12000, 525}, {0, 520},
@@ -265,7 +264,7 @@ nvmlReturn_t do_nvmlSystemGetCudaDriverVersion(int *version) {
 
 nvmlReturn_t do_nvmlSystemGetCudaDriverVersion_v2(int *version) { return do_nvmlSystemGetCudaDriverVersion(version); }
 
-// What the system says of a process, or, from inside of a container, the node.
+// The name of a process from /proc, or from the node if a container hides the process.
 bool process_name(unsigned int pid, char *text, size_t room) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
@@ -289,7 +288,7 @@ nvmlReturn_t do_nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned 
 		return leave(NVML_ERROR_UNINITIALIZED);
 	if (!process_name(pid, text, sizeof text))
 		return leave(NVML_ERROR_NOT_FOUND);
-	snprintf(name, length, "%s", text); // the beginning, if all of it does not fit
+	snprintf(name, length, "%s", text); // cut off if it is too long
 	return leave(NVML_SUCCESS);
 }
 
@@ -355,7 +354,7 @@ nvmlReturn_t do_nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device
 	return leave(NVML_ERROR_NOT_FOUND);
 }
 
-// Addresses are domain:bus:device.function, with or without the first and the last.
+// Addresses have the form domain:bus:device.function; domain and function may be missing.
 nvmlReturn_t do_nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *device) {
 	unsigned int domain = 0, bus, slot;
 	if (nvml_uses == 0)
@@ -468,7 +467,7 @@ nvmlReturn_t do_nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_v2_t *p
 	return leave(NVML_SUCCESS);
 }
 
-// The oldest callers have room up to the device's number only.
+// Callers of the oldest version have a shorter struct, which ends with the device's number.
 nvmlReturn_t do_nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_v2_t *pci) {
 	ENTER(device, pci != NULL);
 	memset(pci, 0, offsetof(nvmlPciInfo_v2_t, pciSubSystemId));
@@ -497,7 +496,7 @@ nvmlReturn_t constant(nvmlDevice_t device, unsigned int *into, unsigned int valu
 	return leave(NVML_SUCCESS);
 }
 
-// The node keeps devices open, programs share them, and nothing is shown on a screen.
+// Constant settings: the node keeps devices open, programs share them, and no display is attached.
 nvmlReturn_t do_nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 1); }
 nvmlReturn_t do_nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
 nvmlReturn_t do_nvmlDeviceGetDisplayMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
@@ -517,7 +516,7 @@ static nvmlReturn_t versioned(nvmlDevice_t device, nvmlDeviceCapabilities_v1_t *
 	return leave(NVML_SUCCESS);
 }
 
-// Kernels do not reach the pages of the host, nor those of other hosts.
+// No addressing mode by which kernels access pageable memory of the host.
 nvmlReturn_t do_nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_v1_t *mode) { return versioned(device, mode, 0); }
 nvmlReturn_t do_nvmlDeviceGetCapabilities(nvmlDevice_t device, nvmlDeviceCapabilities_v1_t *capabilities) { return versioned(device, capabilities, 0); }
 
@@ -541,7 +540,7 @@ static nvmlReturn_t both(nvmlDevice_t device, unsigned int *current, unsigned in
 
 nvmlReturn_t do_nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) { return both(device, current, pending, 0); }
 
-// A device that says nothing of error correction may have none.
+// A device that reports no error correction may have none.
 nvmlReturn_t do_nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
 	ENTER(device, current != NULL && pending != NULL);
 	if (gpu->ecc == 0)
@@ -550,7 +549,7 @@ nvmlReturn_t do_nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current,
 	return leave(NVML_SUCCESS);
 }
 
-// ---- devices together: each may be any of the node's, so none is near another ----
+// ---- topology: a virtual device may be any real one, so none is near another ----
 
 nvmlReturn_t do_nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned int *level) {
 	return constant(a, place_of(b) >= 0 ? level : NULL, a == b ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_SYSTEM);
@@ -567,7 +566,8 @@ nvmlReturn_t do_nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same)
 
 // ---- how it is used ----
 
-// Programs together may have more than a device: then it is full.
+// Programs may have allocated more than the device has, since memory is swapped: then it counts as
+// full.
 static uint64_t used_of(unsigned int place, const struct gpu *gpu) {
 	uint64_t used = 0;
 	for (unsigned int i = 0; i < shown.processes; i++) {
@@ -596,7 +596,7 @@ nvmlReturn_t do_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t 
 	return leave(NVML_SUCCESS);
 }
 
-// Of memory it is not known how long it was read or written.
+// The memory rate is 0: Muster does not know how long memory was read or written.
 nvmlReturn_t do_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
 	ENTER(device, utilization != NULL);
 	utilization->gpu = rates[place];
@@ -604,9 +604,9 @@ nvmlReturn_t do_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizati
 	return leave(NVML_SUCCESS);
 }
 
-// Counts the programs on a device, and hands each to take. The caller says how many it
-// has room for, and learns how many there are if those are more. It has seen all
-// pictures up to a time.
+// Counts the programs on a device, and passes each to take. *count is the caller's room; if there
+// are more programs it gets their number. The caller has already seen the pictures up to the time
+// seen.
 static nvmlReturn_t list_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
 	unsigned int found = 0;
 	ENTER(device, count != NULL && (*count == 0 || into != NULL));
@@ -662,8 +662,8 @@ nvmlReturn_t do_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlP
 	return list(device, &processes->numProcArrayEntries, processes->procArray, take_detail);
 }
 
-// Programs' shares of the time until the last picture was taken. Of other engines than
-// those that run kernels Muster has none.
+// Writes a program's share of the time up to the last picture. Only the engine that runs kernels
+// has a share: Muster knows no others.
 static void take_sample(void *into, unsigned int n, const struct process *p, unsigned int percent) {
 	((nvmlProcessUtilizationSample_t *)into)[n] = (nvmlProcessUtilizationSample_t){.pid = p->pid, .timeStamp = taken_us, .smUtil = percent};
 }
@@ -672,7 +672,7 @@ static void take_utilization(void *into, unsigned int n, const struct process *p
 	((nvmlProcessUtilizationInfo_v1_t *)into)[n] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = taken_us, .pid = p->pid, .smUtil = percent};
 }
 
-// Without programs there are no samples.
+// As list_since, but returns NVML_ERROR_NOT_FOUND if there are no programs.
 static nvmlReturn_t samples_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
 	nvmlReturn_t result = list_since(device, count, into, seen, take);
 	return result == NVML_SUCCESS && *count == 0 ? NVML_ERROR_NOT_FOUND : result;
@@ -694,7 +694,7 @@ nvmlReturn_t do_nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlP
 	return samples_since(device, &info->processSamplesCount, info->procUtilArray, info->lastSeenTimeStamp, take_utilization);
 }
 
-// Of samples there is the last one only.
+// Returns the last sample only: the library keeps no history.
 nvmlReturn_t do_nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int what, unsigned long long seen, unsigned int *type, unsigned int *count, nvmlSample_t *samples) {
 	ENTER(device, type != NULL && count != NULL);
 	if (what != NVML_GPU_UTILIZATION_SAMPLES)
@@ -711,7 +711,7 @@ nvmlReturn_t do_nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int what, uns
 	return leave(NVML_SUCCESS);
 }
 
-// Fields are asked for by number, many at a time; each has an answer of its own.
+// Fields are requested by number, many in one call; each gets its own result.
 nvmlReturn_t do_nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
 	ENTER(device, count > 0 && values != NULL);
 	for (int i = 0; i < count; i++) {

@@ -1,8 +1,8 @@
-// What nvidia-smi asks for in private: a table of functions without names, a size and
-// then one function a slot. What those do that have a body here was seen from outside,
-// in traces of nvidia-smi 580 beside NVIDIA's library. The others refuse what is asked
-// of a device, and agree to what is not: nvidia-smi uses some of those to log. Each
-// slot has a function of its own, so that MUSTER_TRACE can say which one was called.
+// The private table of nvidia-smi: its size, and then functions without names, one a slot. What the
+// slots with a body do was observed from outside, in traces of nvidia-smi 580 with NVIDIA's
+// library. The other slots refuse if their first argument is a device, and return success
+// otherwise, since nvidia-smi uses some of those for logging. Each slot has its own function, so
+// that MUSTER_TRACE can name the slot that was called.
 #include "bodies.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ enum {
 
 static const uint8_t table_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
 
-// Of each program; nvidia-smi has room for 500.
+// What the table returns for each program; nvidia-smi has room for 500.
 struct table_process {
 	nvmlProcessDetail_v1_t detail;
 	char name[4096];
@@ -40,7 +40,7 @@ static void take_named(void *into, unsigned int n, const struct process *p, unsi
 		snprintf(t->name, sizeof t->name, "-");
 }
 
-// There is room for *count programs: those beyond are left out.
+// Lists programs. The caller has room for *count; programs beyond that are left out.
 static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct table_process *into) {
 	unsigned int room = count != NULL ? *count : 0;
 	nvmlReturn_t result = list(device, count, into, take_named);
@@ -51,7 +51,7 @@ static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct tab
 	return result;
 }
 
-// The address of a device that nvidia-smi has no handle of yet.
+// The PCI address of a device by its index: nvidia-smi has no handle yet.
 static nvmlReturn_t pci_by_index(unsigned int index, nvmlPciInfo_t *pci) {
 	nvmlDevice_t device;
 	nvmlReturn_t result = do_nvmlDeviceGetHandleByIndex_v2(index, &device);
@@ -66,8 +66,7 @@ static nvmlReturn_t empty_text(nvmlDevice_t device, char *text, unsigned int len
 	return result;
 }
 
-// How a sample of a program is laid out is not known, so there are none: nvidia-smi
-// shows such programs without their shares of the time.
+// Returns no samples, since their layout is unknown: nvidia-smi shows programs without utilization.
 static nvmlReturn_t no_samples(nvmlDevice_t device) {
 	unsigned int none;
 	nvmlReturn_t result = constant(device, &none, 0);
@@ -124,7 +123,7 @@ static long called(unsigned int slot, long a, long b, long c) {
 ALL
 #undef SLOT
 
-// The first is its size instead.
+// Entry 0 is the size of the table.
 static const void *table[SLOTS] = {
 #define SLOT(n) (const void *)slot_##n,
 	ALL

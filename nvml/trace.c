@@ -1,5 +1,5 @@
-// What MUSTER_TRACE prints: the same lines as of libcuda.so.1, so that one setting
-// shows all that a program asked for and did not get.
+// Output of MUSTER_TRACE, in the format of libcuda.so.1, so that one setting shows all calls that a
+// program made without success.
 #include "nvml.h"
 
 #include <stdarg.h>
@@ -28,8 +28,7 @@ void complain(const char *format, ...) {
 	if ((size_t)n > sizeof line - 2)
 		n = sizeof line - 2;
 	line[n++] = '\n';
-	// One write, so that lines of several threads do not mix. If nobody reads them,
-	// there is nobody to tell.
+	// One write, so that lines of several threads do not mix. A failed write cannot be reported.
 	if (write(STDERR_FILENO, line, (size_t)n) < 0)
 		return;
 }

@@ -1,10 +1,10 @@
-// Answers that are always the same. Libraries ask for the occupancy of a kernel and for the
-// descriptor of a tensor before each launch, in a loop of the program with the same words each
-// time: the second time nobody needs to be asked, who may be on another machine.
+// A cache of answers that never change. Layer: transport (shim.h). Libraries ask for the occupancy
+// of a kernel and for the descriptor of a tensor before each launch, in a loop and with the same
+// bytes each time. The cache saves the round trip, which may be to another machine.
 //
-// A question is an operation with the bytes of its message. What its answer depends on is all
-// in there: numbers of functions are never given to others (client.numbers), and the device's
-// properties are those that the program was told when it began. Only success is remembered.
+// A question is an operation with the bytes of its message, and its answer depends on nothing
+// else: numbers of functions are never reused (client.numbers), and the device's properties are
+// those that the program was told when it began. Only successful answers are kept.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 struct known {
 	uint64_t hash;
-	uint32_t op, asked, answered; // the lengths of both
+	uint32_t op, asked, answered; // asked, answered: lengths of question and answer
 	uint8_t bytes[];              // the question, then the answer
 };
 
@@ -27,7 +27,7 @@ static uint64_t hash_of(uint32_t op, const uint8_t *question, size_t size) {
 static struct known **place_of(struct client *c, uint64_t hash) { return &c->known[(hash ^ hash >> 32) % KNOWN_ANSWERS]; }
 
 bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length) {
-	if (size > KNOWN_BYTES || client_status(c) != CUDA_SUCCESS) // which every call answers with
+	if (size > KNOWN_BYTES || client_status(c) != CUDA_SUCCESS) // a failed client answers with its error
 		return false;
 	uint64_t hash = hash_of(op, question, size);
 	pthread_mutex_lock(&c->known_lock);

@@ -1,6 +1,6 @@
-// Arrays. What an array contains is memory of the client's like any other, in rows
-// without gaps: so copies are ordinary copies, and arrays move with their client. Only
-// textures and surfaces tell the worker that it is more (texture.c).
+// Arrays. Layer: calls (shim.h). An array is ordinary device memory of the client, in rows without
+// gaps: so copies are ordinary copies, and arrays move with their client. The worker only hears of
+// an array's shape when a texture or surface is made of it (texture.c).
 #include "shim.h"
 
 #include <stdlib.h>
@@ -30,10 +30,11 @@ size_t element_size(CUarray_format format, unsigned channels) {
 
 static size_t at_least_one(size_t n) { return n > 0 ? n : 1; }
 
-// Formats of pictures and films have numbers that these do not.
+// Formats of images and video, which are not supported, have numbers above the others.
 static bool is_foreign(CUarray_format format) { return (int)format > CU_AD_FORMAT_FLOAT; }
 
-// Whether a size is one that the device has; attributes that it does not tell are no limit.
+// Whether a size is within a limit of the device. An attribute that the device does not report (0)
+// is no limit.
 static bool within(const int *attributes, int attribute, size_t size) { return attributes[attribute] == 0 || size <= (size_t)attributes[attribute]; }
 
 static bool fits(const struct client *c, const CUDA_ARRAY3D_DESCRIPTOR *d) {

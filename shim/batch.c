@@ -1,11 +1,12 @@
-// Batches: many copies or prefetches in one call, as what they consist of. The driver
-// promises no order among those of a batch, so theirs is as good as any.
+// Batches: many copies or prefetches in one call. Layer: calls (shim.h); it sends nothing itself but
+// makes the single calls one after the other. The driver promises no order within a batch, so
+// that order is correct.
 #include "shim.h"
 
-// A batch cannot go to the default stream that waits for all others.
+// The driver refuses batches on the legacy stream.
 static bool takes_batches(CUstream stream) { return stream != NULL && stream != CU_STREAM_LEGACY; }
 
-// Each setting holds from an entry on, until that of the next; the first from 0 on.
+// Setting i holds from entry from[i] up to from[i + 1]; the first must hold from entry 0.
 static bool settings_in_order(const size_t *from, size_t settings, size_t count) {
 	if (from == NULL || settings == 0 || settings > count || from[0] != 0)
 		return false;
@@ -15,7 +16,7 @@ static bool settings_in_order(const size_t *from, size_t settings, size_t count)
 	return true;
 }
 
-// Sources that must be read within the call are waited for.
+// A source that must be read during the call is copied synchronously.
 static CUresult copy_one(CUdeviceptr to, CUdeviceptr from, size_t size, CUmemcpySrcAccessOrder order, CUstream stream) {
 	if (to == 0 || from == 0 || size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -125,7 +126,7 @@ CUresult do_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_
 	return result;
 }
 
-// What is discarded may be read as anything until it is written, so also as it was.
+// The program may not rely on the contents of discarded memory, so keeping them is correct.
 CUresult do_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream) {
 	struct target t;
 	if (addresses == NULL || sizes == NULL || count == 0 || flags != 0 || !takes_batches(stream))

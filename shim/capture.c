@@ -1,8 +1,10 @@
-// Capturing streams: what is given to them becomes nodes of a graph. A stream that waits
-// for an event of a captured stream is captured as well, and must be waited for in turn
-// before the capture ends.
+// Stream capture: work given to captured streams becomes nodes of a graph. Layer: calls (shim.h). A
+// stream that waits for an event of a captured stream joins the capture, and the origin must wait
+// for it in turn before the capture ends.
 //
-// One lock is for all captures: while there is none, calls read a counter and go on.
+// One lock protects all captures, the graphs that they add to, and the fields captured of streams and
+// in_capture of events. While there is no capture (captures is 0), calls do not take it. Graphs of
+// cancelled captures are released under it, with destructors of the program's user objects.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -14,7 +16,7 @@ struct capture {
 	pthread_t thread;
 	CUstream origin;
 	CUgraph graph;
-	bool given;   // the graph is the program's
+	bool given;   // the graph belongs to the program (cuStreamBeginCaptureToGraph)
 	bool invalid;
 	struct captured *streams;
 };
@@ -24,11 +26,11 @@ struct captured { // a stream of a capture
 	struct capture *capture;
 	CUstream stream; // NULL: it was destroyed
 	struct edges front; // what its next node depends on
-	CUgraphNode *nodes; // as programs were told last
+	CUgraphNode *nodes; // the arrays that cuStreamGetCaptureInfo last returned
 	CUgraphEdgeData *edges;
 };
 
-struct recorded { // an event's last recording, in a capture
+struct recorded { // the last record of an event in a capture
 	uint64_t capture;
 	struct edges front;
 };
@@ -159,7 +161,7 @@ CUresult do_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
 
 CUresult do_cuStreamBeginCapture(CUstream stream) { return do_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL); }
 
-// Nodes of a graph that a program names as dependencies.
+// Makes a front of the nodes that a program names as dependencies.
 static CUresult named_front(struct edges *front, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count) {
 	if (count > 0 && nodes == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -183,7 +185,7 @@ CUresult do_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CU
 	return result;
 }
 
-// Marks what the front of a stream is behind, itself included.
+// Marks all nodes that a front depends on, and those of the front.
 static bool mark_behind(const struct edges *front, uint64_t mark) {
 	struct edges left = {0};
 	bool enough = edges_assign(&left, front);
@@ -199,7 +201,7 @@ static bool mark_behind(const struct edges *front, uint64_t mark) {
 	return enough;
 }
 
-// Whether the origin has waited for all that the others did.
+// Whether the origin depends on the fronts of all other streams of the capture.
 static CUresult check_joined(const struct capture *c) {
 	uint64_t mark = graph_mark();
 	if (!mark_behind(&c->origin->captured->front, mark))
@@ -211,8 +213,8 @@ static CUresult check_joined(const struct capture *c) {
 	return CUDA_SUCCESS;
 }
 
-// A capture ends even where its end is refused, in a wrong thread for example, unless the
-// stream is not the one that it began in.
+// Ends a capture. It ends even if the call fails, for example in the wrong thread; only a call on a
+// stream that is not the origin leaves it, invalid. The caller holds the lock.
 static CUresult end_locked(CUstream stream, CUgraph *graph, bool keep) {
 	*graph = NULL;
 	if (stream == NULL || stream->captured == NULL)
@@ -239,15 +241,15 @@ CUresult do_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	CUgraph unwanted; // programs that want no graph end the capture all the same
+	CUgraph unwanted; // a program may end a capture without taking the graph
 	pthread_mutex_lock(&lock);
 	result = end_locked(t.handle, graph != NULL ? graph : &unwanted, graph != NULL);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-// What others did in a stream that was destroyed must have been waited for all the same;
-// a capture without its origin is none.
+// Called when a stream is destroyed. If it is the origin, its capture is cancelled. Otherwise its
+// front stays, since the origin must still join it.
 void capture_forget_stream(CUstream stream) {
 	pthread_mutex_lock(&lock);
 	struct captured *s = stream->captured;
@@ -261,7 +263,8 @@ void capture_forget_stream(CUstream stream) {
 
 // --- what is not permitted meanwhile --------------------------------------------------------
 
-// As the driver does: a number that is no mode is taken, and acts as CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
+// As the driver does, accepts a number that is no mode; it acts as
+// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
 CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 	if (mode == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -293,7 +296,7 @@ CUresult capture_unsafe(void) {
 	return result;
 }
 
-// Whether a capture has a stream of a context, or one that the legacy stream waits for.
+// Whether a capture has a stream of a context; with blocking, one that waits for the legacy stream.
 static bool touches(const struct capture *c, CUcontext context, bool blocking) {
 	for (const struct captured *s = c->streams; s != NULL; s = s->next)
 		if (s->stream != NULL && s->stream->object.context == context && (!blocking || s->stream->flags != CU_STREAM_NON_BLOCKING))
@@ -345,7 +348,7 @@ CUresult capture_refused(const struct target *t, CUresult why) {
 
 // --- recording --------------------------------------------------------------------------------
 
-// Makes a node behind all that the stream did. The lock is held.
+// Makes a node that depends on the stream's front. The caller holds the lock.
 static CUresult new_node(struct captured *s, CUgraphNodeType type, CUgraphNode *node) {
 	CUgraphNode few[16], *nodes = s->front.count <= 16 ? few : malloc(s->front.count * sizeof *nodes);
 	CUgraphEdgeData few_edges[16], *edges = s->front.count <= 16 ? few_edges : malloc(s->front.count * sizeof *edges);
@@ -368,7 +371,7 @@ static CUresult new_front(struct captured *s, CUgraphNode node) {
 	return edges_add(&s->front, node, (CUgraphEdgeData){0}) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Begins a node; finish_node ends it. Between them the lock is held.
+// Begins a node. On success the lock is held until finish_node, which the caller must call.
 static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraphNode *node) {
 	pthread_mutex_lock(&lock);
 	struct captured *s = t->handle->captured;
@@ -378,7 +381,8 @@ static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraph
 	return result;
 }
 
-// Copies and frees of what is not there are refused, and the capture goes on.
+// Ends begin_node and releases the lock. As with the driver, CUDA_ERROR_INVALID_VALUE (a copy or
+// free of unknown memory) leaves the capture valid; other errors invalidate it.
 static CUresult finish_node(const struct target *t, CUgraphNode node, CUresult result) {
 	struct captured *s = t->handle->captured;
 	if (result == CUDA_SUCCESS)
@@ -492,7 +496,7 @@ CUresult capture_record(const struct target *t, CUevent event, bool external) {
 	return result;
 }
 
-// A stream waits for an event of a capture: it is captured from now on. The lock is held.
+// A stream waits for an event of a capture: the stream joins the capture. The caller holds the lock.
 static CUresult join_capture(const struct target *t, const struct recorded *r) {
 	struct capture *c = find_capture(r->capture);
 	struct captured *s = t->handle != NULL ? t->handle->captured : NULL;
@@ -521,7 +525,7 @@ CUresult capture_wait(const struct target *t, CUevent event, bool external, bool
 		return event_node(t, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 	if (!t->captured && event->in_capture == NULL)
 		return CUDA_SUCCESS;
-	if (event->in_capture == NULL) // it happens outside of the capture; one that was never recorded has happened
+	if (event->in_capture == NULL) // recorded outside of the capture, which a graph cannot wait for; or never recorded
 		return atomic_load(&event->recorded) ? capture_refused(t, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
 	*done = true;
 	pthread_mutex_lock(&lock);
@@ -530,7 +534,7 @@ CUresult capture_wait(const struct target *t, CUevent event, bool external, bool
 	return result;
 }
 
-// What is answered for an event that was recorded in a capture; *c is that, if it goes on.
+// The error for an event that was recorded in a capture; *c is that capture, or NULL if it has ended.
 static CUresult captured_event(CUevent event, struct capture **c) {
 	*c = event->in_capture != NULL ? find_capture(event->in_capture->capture) : NULL;
 	return *c != NULL ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE;
@@ -569,7 +573,8 @@ static bool legacy_is_blocked(CUcontext context) {
 	return blocked;
 }
 
-// The nodes and edges of a front, where they stay until the next call for the stream.
+// Returns the nodes and edges of a front, in arrays that stay valid until the next call for the
+// stream.
 static CUresult publish_front(struct captured *s, const CUgraphNode **nodes, const CUgraphEdgeData **edges) {
 	CUgraphNode *n = realloc(s->nodes, (s->front.count + 1) * sizeof *n);
 	if (n != NULL)
@@ -629,7 +634,7 @@ CUresult do_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *st
 
 CUresult do_cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { return do_cuStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL); }
 
-// Asked of every stream, also where no context is current.
+// Frameworks ask this of every stream, also without a current context.
 CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
 	if (status == NULL)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -1,6 +1,6 @@
-// Checkpoints of device memory, for programs that save themselves. The format is that of
-// node/checkpoint, which describes it; files written here have no core: what a program
-// that is started anew can have back is its memory.
+// Checkpoints of device memory, for programs that save themselves. Layer: calls (shim.h). The
+// format is that of node/checkpoint, which describes it. Files written here have no client core: a
+// restarted program gets back its memory, and nothing else.
 #include "export.h"
 
 #include <errno.h>
@@ -74,7 +74,7 @@ static uint32_t check_of(const struct record *r, const void *data) {
 
 // --- names ---------------------------------------------------------------------------
 
-// The folder of checkpoints; false if there can be none.
+// The folder of checkpoints; false if neither MUSTER_CHECKPOINTS nor HOME gives one.
 static bool folder(char path[PATH_MAX]) {
 	const char *named = secure_getenv("MUSTER_CHECKPOINTS"), *home = secure_getenv("HOME");
 	if (named != NULL && named[0] != 0)
@@ -92,7 +92,7 @@ static bool is_name(const char *name) {
 	return name != NULL && name[0] != 0 && name[0] != '.' && strlen(name) <= 200 && name[strspn(name, allowed)] == 0;
 }
 
-// Makes a folder with all that it lies in.
+// Makes a folder and its parents.
 static bool make_folder(char *path) {
 	for (char *at = path + 1; *at != 0; at++) {
 		if (*at != '/')
@@ -129,7 +129,7 @@ static bool is_zero(const uint8_t *data, size_t size) { return data[0] == 0 && m
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-// Writes what is not zero of some bytes.
+// Writes the blocks of some memory that are not all zero.
 static bool put_memory(struct writer *w, uint64_t at, const uint8_t *data, size_t size) {
 	for (size_t from = 0; from < size;) {
 		size_t block = smaller(BLOCK, size - from);
@@ -200,7 +200,7 @@ static CUresult put_all(struct writer *w, struct client *c, const char *path) {
 	return result;
 }
 
-// Gives a file its name for good.
+// Renames a complete file to its final name.
 static CUresult publish(const char *dir, const char *from, const char *to) {
 	if (rename(from, to) != 0)
 		return trouble("the checkpoint cannot be written to", to);
@@ -263,7 +263,7 @@ EXPORT CUresult musterCheckpoint(const char *name) {
 struct reader {
 	FILE *file;
 	const char *path;
-	uint64_t rest; // bytes that were not read
+	uint64_t rest; // bytes not read yet
 	uint64_t records, end; // so far, and where the last piece of a kind ended
 	uint32_t last;
 	struct record record; // the present one, with its bytes
@@ -298,7 +298,7 @@ static bool begin(struct reader *r) {
 	return head.version == FORMAT || damaged(r, "it has another version: use the Muster that wrote it");
 }
 
-// What is wrong with a record, before its bytes are read; NULL if nothing is.
+// Checks a record before its bytes are read: what is wrong with it, or NULL.
 static const char *nonsense(const struct reader *r) {
 	const struct record *now = &r->record;
 	bool single = now->kind < MEMORY;
@@ -317,7 +317,7 @@ static const char *nonsense(const struct reader *r) {
 	return now->kind == r->last && now->at < r->end ? "it begins before the end of the piece before it" : NULL;
 }
 
-// Reads the next record, with its bytes if they are wanted here.
+// Reads the next record, and its bytes if this library needs them.
 static bool next(struct reader *r) {
 	if (!take(r, &r->record, sizeof r->record))
 		return false;
@@ -346,7 +346,7 @@ struct saved {
 	size_t count;
 };
 
-// The allocation that has all of a piece; NULL if none has.
+// The allocation that contains all of a piece, or NULL.
 static const struct range *allocation_of(const struct saved *s, uint64_t at, uint64_t size) {
 	size_t low = 0, high = s->count;
 	while (low < high) {
@@ -382,7 +382,7 @@ static bool read_allocations(struct reader *r, struct saved *s) {
 	return true;
 }
 
-// Reads all of a file, to see whether it is whole, and lists its allocations.
+// Reads all of a file to check that it is complete, and lists its allocations.
 static bool check_file(struct reader *r, struct saved *s) {
 	if (!begin(r))
 		return false;
@@ -427,7 +427,7 @@ static CUresult clear(struct client *c, uint64_t from, uint64_t to) {
 	return POST(c, FILL, fill, &message, NO_DATA);
 }
 
-// Fills the allocations: what the file does not tell of is zero.
+// Fills the allocations; memory that the file does not contain becomes zero.
 static CUresult fill(struct reader *r, struct client *c, const struct saved *s) {
 	size_t at = 0;
 	uint64_t filled = s->count > 0 ? s->list[0].at : 0;
@@ -484,7 +484,7 @@ EXPORT CUresult musterRestore(const char *name) {
 		return trouble("there is no folder of checkpoints:", "HOME is not set");
 	snprintf(path, sizeof path, "%s/%s", dir, name);
 	pthread_once(&table_once, make_table);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // somebody may have put a pipe there
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // the path may be a pipe, whose opening would block
 	if (fd < 0)
 		return errno == ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : trouble("the checkpoint cannot be read:", path);
 	struct reader r = {.file = fdopen(fd, "r"), .path = path};

@@ -1,5 +1,10 @@
 // The connection to the daemon: finding it, saying hello, and attaching to a
-// virtual device.
+// virtual device. Layer: transport (shim.h).
+//
+// The protocol: the library connects, sends HELLO, and receives WELCOME and one DEVICE for each
+// device. At first use of a device it sends ATTACH and receives ATTACHED with two descriptors: the
+// ring and the data arena. From then on all messages go through the ring; the socket only
+// tells by its end that the worker is gone.
 #include "shim.h"
 
 #include "nodesocket.h"
@@ -18,9 +23,9 @@
 struct device devices[MAX_DEVICES];
 int device_count, driver_version;
 
-static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(struct client *) clients[MAX_DEVICES];
-static int first_socket = -1; // of cuInit; the first device that is used takes it
+static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER; // held while a client is made
+static _Atomic(struct client *) clients[MAX_DEVICES];           // published when complete; readers take no lock
+static int first_socket = -1; // made by cuInit; the first device that is used takes it
 
 struct record {
 	uint16_t op;
@@ -29,8 +34,8 @@ struct record {
 	uint8_t bytes[WIRE_MAX_RECORD];
 };
 
-// What a connection comes to that ended while it was set up: the node may be about to
-// be started again.
+// The result of a connection that ended while it was set up. The caller tries again, since the
+// node may be restarting.
 #define TRY_AGAIN ((CUresult)-1)
 
 static int open_socket(struct patience *patience) {
@@ -114,7 +119,7 @@ static bool receive_all(int fd, uint8_t *data, size_t size, struct record *r) {
 	return true;
 }
 
-// Receives a record. A refusal is told to the user, and its result returned.
+// Receives a record. If it is a refusal, prints the reason and returns the refusal's result.
 static CUresult receive(int fd, struct record *r, uint16_t op) {
 	struct wire_frame frame;
 	r->fd_count = 0;
@@ -166,7 +171,7 @@ static CUresult read_device(struct record *r, struct device *d) {
 	return CUDA_SUCCESS;
 }
 
-// Reads how much memory the program may have; 0 if nobody said.
+// Reads how much memory the program may have; 0 if MUSTER_MEMORY is not set.
 static bool read_limit(uint64_t *bytes) {
 	const char *text = getenv("MUSTER_MEMORY");
 	*bytes = 0;
@@ -182,7 +187,7 @@ static bool read_limit(uint64_t *bytes) {
 	return false;
 }
 
-// Reads a whole number from 1 to most that the user gave; 0 if nobody said.
+// Reads a whole number from 1 to most from the environment; 0 if the user set none.
 static bool read_whole(const char *name, unsigned most, uint32_t *number) {
 	const char *text = setting(name);
 	*number = 0;
@@ -212,11 +217,12 @@ static bool say_hello(int fd) {
 	}
 	if (!read_limit(&memory))
 		return false;
-	// Among the programs of its user; and the percent of the multiprocessors that it may use.
+	// Its weight among the programs of its user; and the percentage of the multiprocessors that
+	// it may use.
 	uint32_t weight, share;
 	if (!read_whole("MUSTER_WEIGHT", 1000, &weight) || !read_whole("MUSTER_SHARE", 100, &share))
 		return false;
-	// How many devices it sees; and how many of a mapper's decisions are explained.
+	// How many devices it sees; and how many decisions of the mapper are explained.
 	uint32_t gpus, explain;
 	if (!read_whole("MUSTER_GPUS", 16, &gpus) || !read_whole("MUSTER_EXPLAIN", 1000, &explain))
 		return false;
@@ -247,13 +253,14 @@ static bool say_hello(int fd) {
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};
 	memcpy(bytes, &frame, sizeof frame);
 	wire_hello_put(bytes + sizeof frame, &hello);
-	// If that fails, the daemon may have said why before it closed the connection.
+	// A failure is ignored: the daemon may have sent a reason before it closed the connection,
+	// and the caller's receive reads it.
 	send_all(fd, bytes, sizeof frame + frame.size);
 	return true;
 }
 
-// Connects and reads what the daemon has to say about devices; a later connection
-// must see what the first one saw.
+// Connects and reads the descriptions of devices. Only the first connection stores them: what
+// the program has learned at cuInit must not change.
 static CUresult try_connection(int *out, bool first, struct patience *patience) {
 	int fd = open_socket(patience);
 	if (fd < 0)
@@ -298,7 +305,8 @@ fail:
 	return result;
 }
 
-// Says whether to try again; if not, the user is told why.
+// Returns whether the caller should try again. If the result was TRY_AGAIN and the node does not
+// come back, prints so and replaces the result.
 static bool tries_again(CUresult *result, struct patience *patience) {
 	if (*result != TRY_AGAIN)
 		return false;
@@ -318,8 +326,8 @@ CUresult client_connect(void) {
 	return result;
 }
 
-// Maps a descriptor, at an address if nothing is there; the mapping is not inherited by
-// children.
+// Maps a descriptor, at the wished address if that is free, otherwise anywhere. Children do not
+// inherit the mapping.
 static CUresult map_shared(int fd, uint64_t wish, void **at, size_t *size) {
 	struct stat info;
 	if (fstat(fd, &info) < 0 || info.st_size <= 0)
@@ -339,6 +347,8 @@ static CUresult map_shared(int fd, uint64_t wish, void **at, size_t *size) {
 	return CUDA_SUCCESS;
 }
 
+// The worker writes the head of the ring, so it is checked before any of its numbers is used, and
+// on a copy, so that the worker cannot change it afterwards.
 static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size_t arena_bytes) {
 	return r->magic == WIRE_MAGIC && r->version == WIRE_VERSION && r->schema == WIRE_SCHEMA &&
 	       r->slots == WIRE_SLOTS && r->ring_size >= 2 * WIRE_MAX_MESSAGE && (r->ring_size & (r->ring_size - 1)) == 0 &&
@@ -375,10 +385,11 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 	return CUDA_SUCCESS;
 }
 
-// Nothing of the host's is to have an address of the device's. Says whether that is so: it
-// is not where something has one already. A child has what its parent reserved.
+// Reserves the device's addresses in the host's address space, so that no host memory can have an
+// address of the device. False if something of the program is there already. A child
+// inherits what its parent reserved, so the table survives a fork.
 static bool reserve(uint64_t base, uint64_t size) {
-#ifdef __SANITIZE_THREAD__ // which has these addresses for itself
+#ifdef __SANITIZE_THREAD__ // the sanitizer uses these addresses itself
 	return (void)base, (void)size, false;
 #else
 	static struct {
@@ -390,7 +401,7 @@ static bool reserve(uint64_t base, uint64_t size) {
 		if (ours[i].size > 0)
 			continue;
 		void *at = mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-		if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != base) { // an old kernel, which takes it for a wish
+		if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != base) { // an old kernel ignores MAP_FIXED_NOREPLACE
 			munmap(at, size);
 			at = MAP_FAILED;
 		}
@@ -449,8 +460,8 @@ static CUresult attach(struct client *c, struct record *r) {
 	return result;
 }
 
-// Says whether the daemon has closed a connection that was not used for a while,
-// as it may to make room for others.
+// Whether the daemon has closed an idle connection, as it may do to make room for other
+// programs.
 static bool hung_up(int fd) {
 	char byte;
 	ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -492,7 +503,8 @@ static CUresult open_client(int device, struct client **out) {
 	return result;
 }
 
-// A program that goes on after a refusal may ask with every call.
+// A program that ignores a refusal may cause an attempt with every call. Within this time it gets
+// the last refusal again, and the daemon is not asked.
 #define ASK_AGAIN_AFTER 1 // second
 
 static struct {
@@ -542,9 +554,9 @@ void client_forget_all(void) {
 	}
 }
 
-// Lets go of a client whose worker is gone: whoever uses the device next gets a new one.
-// Other threads may still look at it, so it is not freed; its memory holds nothing that
-// the program has.
+// Forgets a client whose worker is gone, so that the next use of the device makes a new one.
+// Other threads may still have the pointer, so the struct is not freed. The pages of its arena
+// are released, since none of the program's data is in them any more.
 void client_drop(struct client *c) {
 	struct client *expected = c;
 	if (!atomic_compare_exchange_strong(&clients[c->device], &expected, NULL))
@@ -561,16 +573,16 @@ bool client_gone(struct client *c) {
 		memcpy(reason, c->ring->reason, sizeof reason);
 		reason[sizeof reason - 1] = 0;
 	} else {
-		// A worker that follows one which was killed early may tell again that the
-		// program is attached. That is taken out: the end of the connection is behind it.
+		// The worker that succeeds a killed one may send ATTACHED a second time. That is
+		// read and dropped, since the end of the connection can only be seen behind it.
 		char told[256];
 		ssize_t n = recv(c->socket, told, sizeof told, MSG_DONTWAIT);
 		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
 			return false;
 	}
 	uint32_t status = __atomic_load_n(&c->ring->status, __ATOMIC_RELAXED);
-	// No call fails before the reason is printed, in whichever thread: the program may
-	// end at the first that does.
+	// lost is set only after the reason is printed, and under notice_lock: no call of any thread
+	// fails before the user can see why, since the program may exit at the first failure.
 	pthread_mutex_lock(&c->notice_lock);
 	if (atomic_load(&c->lost) == 0) {
 		complain("muster: %s", reason[0] != 0 ? reason : "the daemon ended the program's use of its device");

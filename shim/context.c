@@ -1,5 +1,5 @@
-// Contexts: those of programs, the primary one of each device, and which of them
-// is current in a thread. Contexts of a device share its client.
+// Contexts: those that programs make, the primary one of each device, and which of them
+// is current in a thread. Layer: calls (shim.h). All contexts of a device share its client.
 #include "export.h"
 
 #include <stdlib.h>
@@ -13,8 +13,9 @@ static __thread struct {
 
 static _Atomic uint64_t context_ids;
 
-// Who attaches a context to its device's client, or takes one from it: what is
-// found out about the others must hold until the end.
+// Held while a context is attached to its device's client, or cleared. clear_locked decides by
+// client.contexts whether it may reset the whole client, so no other context may attach
+// meanwhile. Also protects retained and active of primary contexts.
 static pthread_mutex_t attach_locks[MAX_DEVICES];
 
 static void init_attach_locks(void) {
@@ -24,15 +25,15 @@ static void init_attach_locks(void) {
 
 struct object *contexts;
 
-// Threads may still have them, and hear what they are: their handles are never
-// those of others.
+// Destroyed contexts. Threads may still have them current, so they are kept: a call gets
+// CUDA_ERROR_CONTEXT_IS_DESTROYED, and the handle is never reused.
 static struct object *destroyed;
 
 #define STACK_UNSET ((size_t)-1) // CUDA's 1024 for the program, the worker's choice for kernels
 #define LEAST_FIFO ((size_t)512 << 10)
 #define LEAST_HEAP ((size_t)4 << 20)
 
-// What a new context has, and a primary one that begins anew.
+// The settings of a new context, and of a primary context after a reset.
 static void set_defaults(CUcontext context) {
 	context->limits[CU_LIMIT_STACK_SIZE] = STACK_UNSET;
 	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = (8u << 20) + (256u << 10);
@@ -59,8 +60,8 @@ static CUcontext context_new(int device, unsigned flags, unsigned version) {
 	return context;
 }
 
-// Primary contexts have their handles from the beginning: the runtime asks for
-// them before it retains them.
+// Makes the primary contexts at cuInit, since the runtime asks for their handles before it retains
+// them. They stay inactive until then.
 void contexts_start(void) {
 	init_attach_locks();
 	for (int i = 0; i < device_count; i++) {
@@ -95,7 +96,7 @@ CUresult context_need(CUcontext *context) {
 }
 
 CUresult context_client(CUcontext context, struct client **client) {
-	if (context == NULL) // of an object that another thread ends
+	if (context == NULL) // the context of an object that another thread has just released
 		return CUDA_ERROR_INVALID_HANDLE;
 	*client = atomic_load_explicit(&context->client, memory_order_acquire);
 	if (*client != NULL)
@@ -117,8 +118,8 @@ void context_own(CUcontext context, void *object) {
 	pthread_mutex_unlock(&shim_lock);
 }
 
-// A thread's end, a destroyed handle and the end of a context may meet: one of them
-// ends the object.
+// Three threads may release an object at the same time: one that ends (its own streams), one that
+// destroys the handle, and one that destroys the context. The one that gets true releases it.
 bool context_disown(void *object) {
 	struct object *o = object;
 	pthread_mutex_lock(&shim_lock);
@@ -137,7 +138,8 @@ static struct object *next_owned(CUcontext context) {
 	return o;
 }
 
-// Ends what others keep in a context. These call what they like, so no lock is held.
+// Ends the values that the CUDA runtime keeps in a context. Their functions may call anything, so the
+// caller must hold no lock.
 static void end_locals(CUcontext context) {
 	pthread_mutex_lock(&context->local_lock);
 	size_t count = context->local_count;
@@ -151,9 +153,10 @@ static void end_locals(CUcontext context) {
 	free(locals);
 }
 
-// Everything that the context has is given back. Where no other context uses the
-// client, one message does that, and clears a fault; if the client is gone, the next
-// use of the device makes a new one. The device's attach_lock is held.
+// Releases everything that a context has. If no other context uses the client (alone), one RESET does
+// that at the worker and clears a fault; otherwise each object is released by its own message. If
+// the client is lost, the next use of the device makes a new one. The caller holds attach_locks of
+// the device.
 static CUresult clear_locked(CUcontext context) {
 	set_defaults(context);
 	registered_release(context);
@@ -205,7 +208,7 @@ static CUresult clear_locked(CUcontext context) {
 	atomic_store(&context->client, NULL);
 	if (alone && atomic_load(&c->lost) != 0)
 		client_drop(c);
-	context->id = atomic_fetch_add(&context_ids, 1) + 1; // nobody's streams are in it
+	context->id = atomic_fetch_add(&context_ids, 1) + 1; // invalidates what refers to it by its old id: threads' streams, modules of libraries, graphs
 	return result;
 }
 
@@ -226,7 +229,7 @@ static CUresult push(CUcontext context) {
 	return CUDA_SUCCESS;
 }
 
-// A context has one way of waiting.
+// Flags must be allowed ones, with at most one way of waiting (CU_CTX_SCHED_*).
 static bool flags_make_sense(unsigned flags, unsigned allowed) {
 	unsigned how = flags & CU_CTX_SCHED_MASK;
 	return (flags & ~allowed) == 0 && (how & (how - 1)) == 0;
@@ -351,7 +354,7 @@ CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&attach_locks[device]);
-	int left = primary->retained > 0 ? --primary->retained : -1; // a reset changes nothing in that
+	int left = primary->retained > 0 ? --primary->retained : -1; // a reset does not change the count
 	if (left == 0) {
 		primary->active = false;
 		primary->flags = 0;
@@ -362,7 +365,7 @@ CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	end_locals(primary);
 	CUresult result = CUDA_SUCCESS;
 	pthread_mutex_lock(&attach_locks[device]);
-	if (primary->retained == 0) // nobody wanted it meanwhile
+	if (primary->retained == 0) // no other thread has retained it while the lock was free
 		result = clear_locked(primary);
 	pthread_mutex_unlock(&attach_locks[device]);
 	return result;
@@ -400,8 +403,8 @@ CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
 	return CUDA_SUCCESS;
 }
 
-// The runtime of today still asks for those of before 11.0; only what they say of
-// threads that use the context differs, and we say nothing of them.
+// Current runtimes still ask for the variants from before CUDA 11.0. Those differ only for threads
+// that have the context current, which makes no difference here.
 CUresult do_cuDevicePrimaryCtxRelease(CUdevice device) { return do_cuDevicePrimaryCtxRelease_v2(device); }
 CUresult do_cuDevicePrimaryCtxReset(CUdevice device) { return do_cuDevicePrimaryCtxReset_v2(device); }
 CUresult do_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) { return do_cuDevicePrimaryCtxSetFlags_v2(device, flags); }
@@ -418,7 +421,7 @@ CUresult do_cuCtxGetDevice(CUdevice *device) {
 	return CUDA_SUCCESS;
 }
 
-// Finds the context that NULL or a handle means.
+// Resolves a context argument: NULL means the current one.
 static CUresult named(CUcontext *context) {
 	if (*context == NULL)
 		*context = context_current();
@@ -640,8 +643,8 @@ EXPORT CUresult musterSync(void) {
 
 // --- what others keep in a context --------------------------------------------------
 
-// The runtime asks for its own with almost every call; there is one key for each
-// copy of the runtime in the process, so a walk is quick.
+// The CUDA runtime asks for its value with almost every call. Each copy of the runtime in the
+// process has one key, so a linear search is fast enough.
 CUresult local_get(CUcontext context, void *key, void **value) {
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&context->local_lock);

@@ -1,6 +1,6 @@
-// Copies and fills. Data for the device go inline, through staging memory, or from
-// where they lie in pinned memory; data from it through bounce buffers or to
-// pinned memory.
+// Copies and fills. Layer: calls (shim.h). Data go to the device inside the message if they are
+// small, otherwise through staging memory, or straight from pinned memory. Data come from it through
+// bounce buffers, or straight into pinned memory.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -21,21 +21,22 @@ static CUresult wait_stream(struct client *c, uint32_t stream) {
 	return target_wait(&t);
 }
 
-// What is read at once may yet be written by what the stream does before: pinned
-// memory by copies, any that CUDA knows of by functions of the program's.
+// The library reads the source during the call, but earlier work of the stream may still write to
+// it: copies to pinned memory, and host functions to any memory that CUDA knows. If that is possible,
+// waits for the stream. A host function itself must not wait for its own stream.
 static CUresult let_writes_end(struct client *c, uint32_t stream, const void *from, size_t size) {
 	uint64_t offset;
 	bool written = pinned_offset(c, from, size, &offset) || (atomic_load(&c->host_pending) > 0 && is_pinned((CUdeviceptr)(uintptr_t)from));
 	return written && !host_calling() ? wait_stream(c, stream) : CUDA_SUCCESS;
 }
 
-// On return the data were taken, unless they are in pinned memory and wait is false.
+// On return the library has read the data, unless they are in pinned memory and wait is false. Even
+// small data in pinned memory are not inlined: earlier work of the stream may write there.
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait) {
 	struct wire_header head = {0};
 	CUresult result = CUDA_SUCCESS;
 	if (watching())
 		watch_bytes(size);
-	// However little it is: what the stream does before may write there.
 	if (pinned_offset(c, from, size, &head.data)) {
 		head.length = size;
 		struct wire_copy_in message = {to, stream};
@@ -68,8 +69,8 @@ struct pending {
 	size_t done, size;
 };
 
-// Asks for some bytes; a buffer is waited for only where none is on its way, or
-// several threads could wait for each other.
+// Asks for some bytes. The caller sets wait only if it holds no bounce buffer: threads that wait for
+// one while they hold others could deadlock.
 static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, struct pending *p, bool wait) {
 	CUresult result = bounce_take(c, wait, &p->offset);
 	if (result != CUDA_SUCCESS)
@@ -87,6 +88,9 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 	return result;
 }
 
+// Copies from the device with up to IN_FLIGHT requests on their way, in a ring of pending ones.
+// After an error it asks for no more, but still waits for all answers, since the worker writes to
+// their buffers.
 static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
 	struct pending queue[IN_FLIGHT];
 	unsigned first = 0, count = 0;
@@ -147,8 +151,8 @@ CUresult copy_out_quietly(struct client *c, uint32_t stream, void *to, CUdevicep
 
 // --- copies of one dimension -----------------------------------------------------------
 
-// Finds the client that has the bytes. If it is that of another device, the stream
-// is waited for and the work goes to the other device's default stream.
+// Finds the client whose memory contains the bytes. If it is another device's, waits for the stream
+// and redirects the work to the default stream of that device.
 static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsewhere) {
 	struct client *c = memory_owner(t->client, at, size);
 	if (c == NULL)
@@ -165,7 +169,7 @@ static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsew
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait);
 
-// Either side is the device's or the host's, as the caller has found out.
+// Records a copy of one dimension; the caller says which sides are device memory.
 static CUresult capture_plain(const struct target *t, CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, size_t size) {
 	CUDA_MEMCPY3D copy = {.WidthInBytes = size, .Height = 1, .Depth = 1};
 	copy.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
@@ -183,7 +187,8 @@ static CUresult capture_plain(const struct target *t, CUdeviceptr to, bool to_de
 
 static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
 
-// Whether an address is one of those that devices have; most of the host's are not.
+// Whether an address lies in the addresses of some device. A quick test without a lock, which most
+// host addresses fail.
 static bool may_be_device(const void *at) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
@@ -193,8 +198,8 @@ static bool may_be_device(const void *at) {
 	return managed_has((CUdeviceptr)(uintptr_t)at);
 }
 
-// What is said to be the host's may be a device's, and the other way round if the
-// host's is pinned.
+// With unified addressing, the address that should be the host's may be a device's, and the other may
+// be pinned host memory: then the copy is passed on to device_to_device or unified.
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait) {
 	struct target t;
 	bool elsewhere;
@@ -239,7 +244,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
 }
 
-// Between two devices the data go through the program's memory.
+// Copies between two devices through a buffer in the program's memory.
 static CUresult across(struct client *to_client, CUdeviceptr to, struct client *from_client, CUdeviceptr from, size_t size) {
 	size_t limit = size < STAGE_PIECE ? size : STAGE_PIECE;
 	uint8_t *buffer = malloc(limit);
@@ -293,7 +298,7 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 	return copy_across(&t, to, from, size);
 }
 
-// Either side may be of either kind.
+// A copy whose sides may each be host or device memory.
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
 	struct target t;
 	CUresult result = wait ? target_of(stream, &t) : target_work(stream, &t);
@@ -312,7 +317,7 @@ static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (t.captured)
 		return capture_plain(&t, to, false, from, false, size);
-	result = target_wait(&t); // pinned memory may be on its way
+	result = target_wait(&t); // earlier work of the stream may use pinned memory on either side
 	if (result == CUDA_SUCCESS)
 		memmove(to_host, from_host, size);
 	return result;
@@ -452,7 +457,7 @@ static CUresult copy_rows(struct target *t, struct side to, struct side from, si
 	return CUDA_SUCCESS;
 }
 
-// The same for an array, whose rows are as they are.
+// Works out a side that is an array: its pitches are fixed.
 static CUresult array_side(const struct target *t, struct side *s, CUarray array, size_t x, size_t y, size_t z, struct shape shape) {
 	if (!object_is(array, KIND_ARRAY))
 		return array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
@@ -466,8 +471,8 @@ static CUresult array_side(const struct target *t, struct side *s, CUarray array
 	return CUDA_SUCCESS;
 }
 
-// Checks one side and finds out where it is. Memory of other devices is not
-// reached by copies of this kind.
+// Checks one side of a copy and works out where it lies. Such copies do not reach memory of other
+// devices.
 static CUresult check_side(const struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, CUarray array, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
 	switch (type) {
 	case CU_MEMORYTYPE_HOST:

@@ -1,4 +1,4 @@
-// What programs ask about devices: all of it came with the daemon's greeting.
+// Queries about devices. Layer: calls (shim.h). All answers came with the daemon's greeting.
 #include "shim.h"
 
 #include <stdio.h>
@@ -53,8 +53,8 @@ CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-// What a device may have and this library does not: memory that host and device use at
-// the same time, and what needs the real driver.
+// Attributes that the device may have and this library does not support: memory that host and
+// device use at the same time, and what needs the real driver.
 static bool is_withheld(CUdevice_attribute attribute) {
 	switch ((int)attribute) {
 	case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
@@ -85,7 +85,7 @@ static bool is_withheld(CUdevice_attribute attribute) {
 	}
 }
 
-// What this library provides by itself.
+// Attributes that this library provides on every device.
 static bool is_own(CUdevice_attribute attribute) {
 	return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
 	       attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED ||
@@ -105,7 +105,7 @@ CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdev
 	if ((int)attribute <= 0 || (int)attribute > LAST_ATTRIBUTE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (is_own(attribute) || attribute == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
-		*value = 1; // of handles: descriptors
+		*value = 1; // as a set of handle types: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 	else
 		*value = is_withheld(attribute) ? 0 : d->attributes[attribute];
 	return CUDA_SUCCESS;
@@ -179,7 +179,7 @@ CUresult do_cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
 	return CUDA_ERROR_INVALID_DEVICE;
 }
 
-// Each virtual device is a world of its own.
+// Kernels of one virtual device never reach memory of another.
 CUresult do_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 	if (can == NULL)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -1,6 +1,6 @@
-// What api_gen.c is written with: an exported function notes that it was called,
-// looks whether calls are answered at all, and hands over to its body. If that
-// fails, the user may be told why.
+// The macros of api_gen.c. Layer: entry (shim.h). An exported function notes that it was called
+// (trace, timeline), checks that the library is initialised, and calls its body do_NAME. If that
+// fails it prints the reason.
 #ifndef MUSTER_EXPORT_H
 #define MUSTER_EXPORT_H
 

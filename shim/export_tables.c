@@ -1,6 +1,6 @@
-// The private tables that the CUDA runtime asks for before it believes in a driver.
-// Their layouts are known from public observation; slots that nobody was seen to
-// call answer that they are not supported.
+// The private tables that the CUDA runtime requires of a driver (cuGetExportTable). Layer: entry
+// (shim.h). Their layouts are known from public observation. Slots that were never observed in use
+// return CUDA_ERROR_NOT_SUPPORTED.
 #include "shim.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static CUresult load_wrapper(CUmodule *module, const void *wrapper) { return do_
 
 static CUresult load_fatbin(const void *fatbin, CUmodule *module) { return do_cuModuleLoadData(module, fatbin); }
 
-// The handle, and no more: the context stays as inactive as it was.
+// Returns the handle only: the context is not retained, and stays inactive.
 static CUresult primary_context(CUcontext *context, CUdevice device) {
 	if (context == NULL || device < 0 || device >= device_count)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -117,8 +117,8 @@ static CUresult integrity(uint32_t version, uint64_t seconds, uint64_t out[2]);
 
 static const slot integrity_table[3] = {(slot)sizeof integrity_table, integrity, accept_anything};
 
-// The runtime computes the same from what it knows of the driver. For two of three
-// questions the answer is a constant.
+// The runtime computes the same digest and compares. For two of three versions of the question the
+// answer is a constant.
 static CUresult integrity(uint32_t version, uint64_t seconds, uint64_t out[2]) {
 	static const uint8_t key[16] = {0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f};
 	if (version % 10 < 2) {
@@ -168,7 +168,7 @@ static const slot bypass_table[2] = {(slot)sizeof bypass_table, unsupported};
 static CUresult tools_device(CUcontext context, CUdevice *device) { return do_cuCtxGetDevice_v2(device, context); }
 static CUresult tools_id(CUcontext context, unsigned long long *id) { return do_cuCtxGetId(context, id); }
 
-// What stands for a stream within the driver: here the stream itself.
+// The driver's internal object of a stream: here the stream itself.
 static CUresult tools_stream(CUcontext context, CUstream stream, CUstream *out) {
 	(void)context;
 	struct target t;
@@ -220,8 +220,8 @@ static const slot kernels_table[16] = {
 	(slot)sizeof kernels_table, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported, each_function, EIGHT,
 };
 
-// How multiprocessors lie together, which cuBLASLt asks for and does not expect not to
-// hear: two arrays, which it gives back. The device's own driver knows them.
+// How multiprocessors are grouped: two arrays, which the caller gives back. cuBLASLt asks for them
+// and does not handle a refusal, so the driver of the real device is asked.
 static CUresult topology(uint8_t **first, uint8_t **second) {
 	uint8_t told[1024];
 	size_t size;

@@ -1,4 +1,4 @@
-// Graphs: nodes, what depends on what, copies, and what programs ask of them.
+// Graphs: nodes, dependencies, copies, and the queries of programs. Layer: calls (shim.h).
 #include "graph.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static void edges_remove(struct edges *edges, size_t at) {
 
 static bool same_data(CUgraphEdgeData a, CUgraphEdgeData b) { return a.from_port == b.from_port && a.to_port == b.to_port && a.type == b.type; }
 
-// Where a node is in a list; its length if it is not there.
+// The index of a node in a list; the list's length if it is not there.
 static size_t edges_find(const struct edges *edges, CUgraphNode node) {
 	size_t i = 0;
 	while (i < edges->count && edges->list[i].node != node)
@@ -65,8 +65,8 @@ static void node_independ(CUgraphNode from, CUgraphNode to) {
 		edges_remove(&to->in, in);
 }
 
-// Edges between kernels may let the second begin before the first has ended. Here it
-// begins afterwards, which is always right.
+// Programmatic edges between kernels allow the second to begin before the first has ended. Here it
+// always begins afterwards, which is correct.
 static bool data_makes_sense(CUgraphNode from, CUgraphEdgeData d) {
 	static const unsigned char none[sizeof d.reserved];
 	if (memcmp(d.reserved, none, sizeof none) != 0 || d.type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC || d.to_port != 0)
@@ -138,7 +138,7 @@ CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *depend
 	return CUDA_SUCCESS;
 }
 
-// Lets go of what a node was made with.
+// Frees the parameters of a node.
 static void node_empty(CUgraphNode n) {
 	switch (n->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -188,7 +188,7 @@ void node_release(CUgraphNode n) {
 			edges_remove(in, at);
 	}
 	size_t at = n->place;
-	if (at >= graph->count || graph->nodes[at] != n) { // others before it have gone
+	if (at >= graph->count || graph->nodes[at] != n) { // nodes before it were removed
 		graph_number(graph);
 		at = n->place;
 	}
@@ -256,7 +256,7 @@ CUresult graph_copy(CUgraph original, CUgraph *copy) {
 	return CUDA_SUCCESS;
 }
 
-// Copies are made in the order of their originals, so that their origins ascend.
+// Binary search: nodes are copied in the order of their originals, so origins ascend.
 static CUgraphNode find_origin(CUgraph copy, uint64_t origin) {
 	size_t low = 0, high = copy->count;
 	while (low < high) {
@@ -293,7 +293,7 @@ bool graph_sort(CUgraph graph, CUgraphNode **sorted) {
 		free(missing);
 		free(list);
 		*sorted = NULL;
-		return true; // the caller finds no list
+		return true; // out of memory: the caller finds *sorted NULL
 	}
 	graph_number(graph);
 	for (size_t i = 0; i < graph->count; i++) {
@@ -322,7 +322,7 @@ CUresult do_cuGraphCreate(CUgraph *graph, unsigned int flags) {
 	return graph != NULL && flags == 0 ? graph_new(graph) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// A graph in a node or in a capture ends with these.
+// A child graph ends with its node, and the graph of a capture cannot be destroyed before that ends.
 CUresult do_cuGraphDestroy(CUgraph graph) {
 	if (!is_graph(graph) || graph->parent != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -410,13 +410,14 @@ CUresult do_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, co
 
 // --- lists -------------------------------------------------------------------------------
 
-// Lists are handed over as far as there is room; what room is left gets NULL, and the
-// count is how many were written. Without a list it is how many there are.
+// Lists are copied as far as the program has room; the rest of its room is filled with NULL, and
+// its count becomes the number written. If the program passes no list, the count becomes the number
+// there is.
 struct listing {
 	CUgraphNode *first, *second;
 	CUgraphEdgeData *edges;
 	size_t room, count;
-	bool lost; // edges say something, and nobody wants to hear it
+	bool lost; // edges have data that the caller has given no room for
 };
 
 static void list_one(struct listing *l, CUgraphNode first, CUgraphNode second, CUgraphEdgeData data) {

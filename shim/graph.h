@@ -1,13 +1,14 @@
-// What the parts of graphs know of each other.
+// The interface between the files of graphs. Layer: calls (shim.h).
 //
-// A graph is a value of the program: nodes, what they depend on, and copies of what
-// they were made with. Nobody else knows of it. An instantiated graph is a copy with a
-// plan: the messages that a launch posts, on the stream that it is launched in and on
-// streams of its own (lanes), ordered by events. So a worker sees ordinary work, and a
-// graph is moved, rebuilt and served from afar as all work is.
+// A graph is a value in the program: nodes, their dependencies, and copies of their
+// parameters. The worker does not know it. An instantiated graph is a copy with a plan: the messages
+// that a launch posts, on the stream that it is launched in and on streams of its own (lanes),
+// ordered by events. So the worker sees ordinary work, which it can move, replay, or do on another
+// machine like any other.
 //
-// As in CUDA, threads must not change a graph at the same time. Captures and the
-// launches of a graph have locks of their own.
+// As in CUDA, the program must not change a graph in two threads at the same time, so graphs have no
+// lock. Captures have one (capture.c), and each instantiated graph has one for its launches
+// (graph_exec.c).
 #ifndef MUSTER_GRAPH_H
 #define MUSTER_GRAPH_H
 
@@ -29,7 +30,7 @@ struct edges {
 
 struct kernel_node {
 	CUfunction function; // never the handle of a library's kernel
-	uint32_t number;     // the function's: its handle may become another's
+	uint32_t number;     // of the function when the node was made: tells a reused handle from the same function
 	CUcontext context;
 	struct launch launch;
 	uint8_t *bytes;  // the parameters as the kernel sees them
@@ -65,11 +66,11 @@ struct conditional_node {
 struct CUgraphNode_st {
 	struct object object;
 	CUgraph graph;
-	uint64_t id, origin; // never used twice; of which node it is a copy
+	uint64_t id, origin; // id: never used twice; origin: id of the node that it is a copy of
 	CUgraphNodeType type;
 	struct edges in, out;
-	size_t place;  // in the graph's list, whenever somebody has numbered it
-	uint64_t mark; // of the last walk that met it
+	size_t place;  // its index in the graph's list; right after graph_number
+	uint64_t mark; // of the last walk that visited it (graph_mark)
 	bool disabled; // in an instantiated graph
 	union {
 		struct kernel_node kernel;
@@ -87,12 +88,12 @@ struct CUgraphNode_st {
 struct CUgraph_st {
 	struct object object;
 	uint64_t id, origin; // as for nodes
-	CUgraphNode *nodes;  // in the order of their making
+	CUgraphNode *nodes;  // in the order in which they were made
 	size_t count, room;
 	CUgraphNode parent; // whose child graph it is
-	bool captured;      // a capture adds to it: the program may not end it
-	size_t memory_nodes; // that allocate or free
-	CUgraphExec instance; // of a graph with such nodes: there is one at a time
+	bool captured;      // a capture adds to it: the program may not destroy it
+	size_t memory_nodes; // how many nodes allocate or free memory
+	CUgraphExec instance; // of a graph with such nodes, which may have one at a time
 	struct user_reference *objects;
 };
 
@@ -107,10 +108,10 @@ void graph_number(CUgraph graph);
 // Nodes such that each comes behind those it depends on; false if there is a cycle. The
 // caller frees the list.
 bool graph_sort(CUgraph graph, CUgraphNode **sorted);
-uint64_t graph_mark(void); // one that no node has
+uint64_t graph_mark(void); // a mark that no node has, for a new walk
 
-// Makes a node that depends on others. The caller fills in what it is to do, or
-// takes it back with node_release.
+// Makes a node that depends on others. The caller fills in its parameters, or undoes it with
+// node_release.
 CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNode *node);
 void node_release(CUgraphNode node);
 bool edges_add(struct edges *edges, CUgraphNode node, CUgraphEdgeData data);
@@ -130,7 +131,7 @@ CUresult node_set(CUgraphNode node, const CUgraphNodeParams *params);
 // What an instantiated graph may change.
 bool copy_may_become(const struct copy_node *before, const struct copy_node *after);
 bool fill_may_become(const struct fill_node *before, const struct fill_node *after);
-// Gives a node what another of its kind does.
+// Copies the parameters of another node of the same type.
 CUresult node_assign(CUgraphNode to, CUgraphNode from);
 
 // --- graph_memory.c: memory that graphs allocate -----------------------------------------
@@ -142,9 +143,9 @@ struct graph_memory {
 	uint64_t context_id;
 	CUdeviceptr address;
 	size_t size;
-	int nodes;   // that allocate or free it
-	bool used;   // a launch has allocated it once: it counts as the graph's from then on
-	bool live;   // allocated by a launch and not yet freed
+	int nodes;   // how many nodes allocate or free it
+	bool used;   // a launch has allocated it at least once: from then on it counts as used memory
+	bool live;   // a launch has allocated it, and it was not freed since
 	bool freed_in_graph, freed_outside;
 	uint64_t graph; // id of the one that allocates it
 };
@@ -153,11 +154,12 @@ CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_mem
 struct graph_memory *graph_memory_at(CUdeviceptr address); // and retains it
 void graph_memory_retain(struct graph_memory *m);
 void graph_memory_release(struct graph_memory *m);
-// Whether a launch may allocate it, and that it has.
+// graph_memory_is_live: a launch must not allocate it again. graph_memory_live notes what a launch
+// did.
 bool graph_memory_is_live(struct graph_memory *m);
 void graph_memory_live(struct graph_memory *m, bool live);
 
-// --- graph_condition.c: graphs that run if a kernel says so ------------------------------------
+// --- graph_condition.c: conditional nodes --------------------------------------------------------
 
 CUresult conditional_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUDA_CONDITIONAL_NODE_PARAMS *params);
 CUresult conditional_copy(CUgraphNode to, const struct conditional_node *from);
@@ -165,7 +167,7 @@ void conditional_free(struct conditional_node *c);
 void conditional_run(void *branches); // for a stream
 void conditions_forget_graph(uint64_t graph);
 bool condition_is_unused(CUgraph graph);
-// Whether a kernel can do with a handle what it gets it for.
+// Refuses a kernel that gets a condition's handle and cannot set the condition.
 CUresult condition_check_kernel(CUgraphNode n);
 bool condition_takes(CUgraphNodeType type); // whether a body may have such a node
 CUresult conditions_assign(CUgraph graph, const struct target *t);
@@ -177,7 +179,7 @@ void user_references_release(struct user_reference *list);
 
 // --- graph_exec.c ----------------------------------------------------------------------------
 
-// The graph that was instantiated, as it was then and with later changes.
+// The copy of the graph that was instantiated, with later changes.
 CUgraph exec_graph(CUgraphExec exec);
 
 #endif

@@ -1,15 +1,15 @@
-// Conditional nodes: graphs that run if, while, or as often as a kernel says.
+// Conditional nodes: graphs that run if, while, or as chosen by a word that kernels set. Layer: calls
+// (shim.h).
 //
 // A condition is a word of the client's device memory, and its handle is the address. So it is
-// moved, rebuilt and saved as all memory is. Kernels set it with cudaGraphSetConditional, which
-// is no instruction: PTX declares it as a function that somebody else has. Before an image is
-// sent, PTX text gets a definition in the place of the declaration, which stores the word.
-// Machine code is linked with NVIDIA's function already, whose handles are not ours; a
-// graph whose kernel of such an image has a handle is refused.
+// moved, rebuilt and saved like all memory. Kernels set it with cudaGraphSetConditional, which PTX
+// declares as an external function. Before the library sends PTX text, it replaces that declaration
+// by a definition that stores the word. Machine code is already linked with NVIDIA's function,
+// which knows other handles; a graph with a kernel of such an image that gets a handle is refused.
 //
-// A conditional node is a function of ours in its lane. When the lane is there, the function
-// reads the word, runs a body on streams of its own, waits, and reads again. While it
-// runs the client keeps its device, as with all functions.
+// A conditional node is a host function of the library in its lane. When the lane reaches it, the
+// host thread reads the word, runs a body on streams of its own, waits, and for a while-node reads
+// again. The client keeps its device while it runs, as with all host functions.
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -25,10 +25,10 @@ struct condition {
 	uint64_t graph; // id of the one that it was made for
 	uint32_t initial;
 	bool assigned;     // each launch begins with the initial value
-	int names, nodes; // graphs and nodes that have it; nodes alone
+	int names, nodes; // references of graphs and nodes; of nodes alone
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects the list and the counts; a leaf (shim.h)
 static struct condition *conditions;
 
 static bool lives(const struct condition *c) { return object_is(c->context, KIND_CONTEXT) && c->context->id == c->context_id; }
@@ -188,7 +188,7 @@ CUresult conditional_copy(CUgraphNode to, const struct conditional_node *from) {
 
 // --- what a graph may have ----------------------------------------------------------------------
 
-// Whether a kernel has a handle among its parameters and cannot set the condition.
+// Whether a kernel gets a condition's handle as a parameter, and its module cannot set it.
 static bool cannot_set(CUgraphNode n) {
 	const struct kernel_node *k = &n->kernel;
 	if (k->function->module->sets_conditions)
@@ -218,7 +218,7 @@ bool condition_takes(CUgraphNodeType type) {
 
 // --- launches -----------------------------------------------------------------------------------
 
-// Gives the conditions of a graph, and of graphs in it, their initial values.
+// Sets the conditions of a graph, and of the graphs inside, to their initial values.
 CUresult conditions_assign(CUgraph graph, const struct target *t) {
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0; i < graph->count && result == CUDA_SUCCESS; i++) {
@@ -245,7 +245,7 @@ static bool plan_lives(const struct plan *p) {
 	return true;
 }
 
-// The body that a value means; NULL if none.
+// The body that a value of the condition selects; NULL if none.
 static struct plan *body_for(const struct branches *b, uint32_t value) {
 	switch (b->node->conditional.type) {
 	case CU_GRAPH_COND_TYPE_WHILE:
@@ -279,8 +279,8 @@ static CUresult run(const struct branches *b) {
 	}
 }
 
-// The function that stands for a conditional node. Nobody waits for its result: the next call
-// that waits for the client tells it.
+// The host function of a conditional node. No call can return its result, so an error is deferred:
+// the next call that waits for the client returns it.
 void conditional_run(void *data) {
 	const struct branches *b = data;
 	CUresult result = run(b);
@@ -290,8 +290,8 @@ void conditional_run(void *data) {
 
 // --- PTX ------------------------------------------------------------------------------------------
 
-// The declaration in PTX text of the function that sets conditions; NULL if there is none. *end is
-// behind its semicolon.
+// Finds the declaration of cudaGraphSetConditional in PTX text; NULL if there is none. *end gets the
+// position behind its semicolon.
 static const char *declaration(const char *text, size_t size, const char **end) {
 	const char *at = text, *name;
 	while ((name = memmem(at, size - (size_t)(at - text), set_conditional, sizeof set_conditional - 1)) != NULL) {

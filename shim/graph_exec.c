@@ -1,7 +1,8 @@
-// Instantiated graphs: their making, launches, and changes.
+// Instantiated graphs: making, launching and changing them. Layer: calls (shim.h).
 //
-// A launch posts the plan's messages. Launches of one graph never overlap: those in one
-// stream follow each other anyway, and one in another stream waits for the last.
+// A launch posts the plan's messages. Launches of one graph never overlap: in one stream they are in
+// order anyway, and a launch in another stream waits for the last one (follow_last). Each
+// instantiated graph has a lock that is held for a launch, so two threads cannot mix their messages.
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ struct CUgraphExec_st {
 	struct whole whole;
 	bool stale;     // nodes have changed in a way that changes the plan
 	bool launched;  // at least once
-	bool wanders;   // in more than one stream
+	bool wanders;   // was launched in more than one stream
 	struct target last; // where it was launched
 	uint64_t last_context_id;
 	CUevent done; // recorded behind launches, once it wanders
@@ -36,7 +37,7 @@ static bool last_stream_lives(const CUgraphExec x) {
 	return x->last.handle == NULL || (object_is(x->last.handle, KIND_STREAM) && x->last.handle->object.number == x->last.stream);
 }
 
-// Waits until its last launch has ended.
+// Waits until the last launch has ended.
 static void exec_idle(CUgraphExec x) {
 	if (!x->launched || atomic_load(&shim_state) != SHIM_READY || !context_lives(x->last.context, x->last_context_id))
 		return;
@@ -50,7 +51,7 @@ static void exec_idle(CUgraphExec x) {
 
 // --- instantiating -----------------------------------------------------------------------
 
-// Graphs within a node.
+// The graphs inside a node: bodies or a child.
 static CUgraph *inner_graphs(CUgraphNode n, unsigned *count) {
 	*count = n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->conditional.size : n->type == CU_GRAPH_NODE_TYPE_GRAPH;
 	return n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->conditional.bodies : &n->child;
@@ -191,7 +192,7 @@ CUresult do_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_
 CUresult do_cuGraphExecDestroy(CUgraphExec exec) {
 	if (!is_exec(exec))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (exec->plan.host_side) // our functions use what is in the plan
+	if (exec->plan.host_side) // host functions still use the plan
 		exec_idle(exec);
 	exec_free(exec);
 	return CUDA_SUCCESS;
@@ -206,9 +207,9 @@ CUresult do_cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
 
 // --- what tasks do -------------------------------------------------------------------------
 
-// Has a function of ours called when the stream is there. A function of ours that posts a
-// body of a conditional node is called by who would call this one: it waits for the stream
-// itself.
+// Has a function of the library called when the stream gets there. If this thread is the host thread
+// itself, posting the body of a conditional node, submitting would deadlock: the host thread runs one
+// function at a time. Then it waits for the stream and calls the function.
 static CUresult call(const struct target *t, CUhostFn function, void *data) {
 	if (!host_calling())
 		return host_submit(t, function, data);
@@ -269,8 +270,8 @@ static CUresult do_within(const struct target *t, const struct copy_plan *c) {
 	return result;
 }
 
-// Managed memory that a copy uses is the device's from now on. What a function before the
-// copy does with it is brought back to the device when that returns.
+// Gives the device the managed memory that a copy uses. If a host function before the copy touches it
+// again, managed_returned brings it back to the device.
 CUresult copy_give_device(const struct copy_plan *c) {
 	CUresult result = CUDA_SUCCESS;
 	if (c->from.device)
@@ -314,7 +315,8 @@ static void fill_on_host(void *data) {
 	fill_host((uint8_t *)(uintptr_t)p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
 }
 
-// Of memory that it does not own the caller does the fill.
+// Checks a fill, and gives the device managed memory that it writes. If no client owns the memory
+// it is the host's, and the caller does the fill there.
 CUresult fill_give_device(const struct target *t, const CUDA_MEMSET_NODE_PARAMS *p) {
 	CUresult result = fill_check(t, p->dst, p->pitch, p->elementSize, p->width, p->height, false);
 	if (result != CUDA_SUCCESS || memory_owner(t->client, p->dst, 1) == NULL)
@@ -353,7 +355,7 @@ static CUresult do_wait(const struct target *t, CUevent event) {
 	CUresult result = context_client(event->object.context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (c != t->client) // of another device: the program waits in the stream's place
+	if (c != t->client) // an event of another device: the calling thread waits instead of the stream
 		return do_cuEventSynchronize(event);
 	struct wire_stream_wait message = {t->stream, event->object.number};
 	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
@@ -424,7 +426,7 @@ CUresult plan_post(struct plan *p, const struct target *first) {
 	return result == CUDA_SUCCESS ? wait_for_tasks(p, first, p->first_join, p->joins) : result;
 }
 
-// What a launch allocates must not be there, and what it frees must.
+// Memory that a launch allocates must not be live, and memory of other graphs that it frees must be.
 static CUresult check_memory(CUgraphExec x) {
 	for (size_t i = 0; i < x->graph->count; i++) {
 		CUgraphNode n = x->graph->nodes[i];
@@ -436,7 +438,7 @@ static CUresult check_memory(CUgraphExec x) {
 	return CUDA_SUCCESS;
 }
 
-// By the numbers of the plan: what is allocated may be freed by the same launch.
+// Notes what a launch has allocated and freed, in the order of the plan: the same launch may do both.
 static void note_memory(CUgraphExec x) {
 	for (size_t i = 0; i < x->plan.count; i++) {
 		CUgraphNode n = x->plan.tasks[i].node;
@@ -502,14 +504,14 @@ static CUresult renew_plan(CUgraphExec x) {
 	if (plan_adopt(&x->plan, &fresh))
 		return CUDA_SUCCESS;
 	if (x->plan.host_side)
-		exec_idle(x); // our functions use its buffers
+		exec_idle(x); // host functions of the last launch use its buffers
 	plan_free(&x->plan);
 	x->plan = fresh;
 	return CUDA_SUCCESS;
 }
 
-// On a stream of another device, nothing of the graph runs: that stream is waited for,
-// and the graph as well.
+// Launches a graph in a stream of another device than that of its first lane: waits for that
+// stream, runs the graph in a stream of its own device, and waits for its end.
 static CUresult launch_elsewhere(CUgraphExec x, const struct target *t) {
 	struct target own = {.context = x->plan.context};
 	CUstream stream;
@@ -591,21 +593,22 @@ CUresult do_cuGraphUpload(CUgraphExec exec, CUstream stream) {
 
 // --- changes ----------------------------------------------------------------------------------------
 
-// The node of an instantiated graph that a node of its graph stands for.
+// The node of an instantiated graph that is the copy of a given node.
 static CUgraphNode own_node(CUgraphExec x, CUgraphNode node, CUgraphNodeType type) {
 	if (!is_exec(x) || !object_is(node, KIND_NODE) || node->type != type)
 		return NULL;
 	return graph_find(x->graph, node);
 }
 
-// What functions of ours read must not change under them.
+// Called before a change of something that host functions of the library read while a launch runs.
 static void before_change(CUgraphExec x) {
 	x->whole.tried = false;
 	if (x->plan.host_side)
 		exec_idle(x);
 }
 
-// The same for what nodes do: only bodies of conditional nodes are posted later than by a launch.
+// Called before a change of what nodes do. That is read when a node is posted: during the launch, or
+// later only for bodies of conditional nodes.
 static void before_other_change(CUgraphExec x) {
 	x->whole.tried = false;
 	if (x->plan.conditional)

@@ -1,11 +1,11 @@
-// Memory that graphs allocate. It has its address and is there from the making of the
-// node until nobody names it any more; whether a launch has allocated it, and nobody
-// freed it since, is only noted, and answered for.
+// Memory that graphs allocate. Layer: calls (shim.h). It is really allocated when the node is made
+// and freed when no node refers to it and it is not live. That a launch has allocated or freed it
+// is only noted (live), to give the driver's answers.
 #include "graph.h"
 
 #include <stdlib.h>
 
-static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER; // protects all here; not the clients' memory_lock, which comes after it
 static struct graph_memory *memories;
 static struct { uint64_t used, used_high, reserved, reserved_high; } totals[MAX_DEVICES];
 
@@ -16,7 +16,7 @@ static void count(struct graph_memory *m, uint64_t *total, uint64_t *high, bool 
 
 static void count_reserved(struct graph_memory *m, bool more) { count(m, &totals[m->client->device].reserved, &totals[m->client->device].reserved_high, more); }
 
-// What ended with its context is not there any more.
+// Whether the context still exists in which the memory was allocated: the memory ends with it.
 static bool lives(const struct graph_memory *m) { return object_is(m->context, KIND_CONTEXT) && m->context->id == m->context_id; }
 
 CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_memory **out) {
@@ -75,7 +75,7 @@ void graph_memory_retain(struct graph_memory *m) {
 	pthread_mutex_unlock(&memory_lock);
 }
 
-// Ends what nobody names and no launch has left allocated. The lock is held.
+// Frees memory that no node refers to and that is not live. The caller holds the lock.
 static void end_unused(struct graph_memory *m) {
 	if (m->nodes > 0 || (m->live && lives(m)))
 		return;
@@ -114,8 +114,8 @@ void graph_memory_live(struct graph_memory *m, bool live) {
 	pthread_mutex_unlock(&memory_lock);
 }
 
-// Another launch may have it at once: work that was given before is done before in any
-// case, as the program orders its launches.
+// Marks memory of a graph as freed by the program. It stays allocated for the next launch; work
+// that still uses it comes before that launch, since the program orders its launches.
 bool graph_memory_free(CUdeviceptr address, CUresult *result) {
 	if (memories == NULL)
 		return false;
@@ -147,7 +147,7 @@ CUresult do_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute a
 	return CUDA_SUCCESS;
 }
 
-// The highest values begin anew.
+// Resets a high-water mark to the present value.
 CUresult do_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
 	if (device < 0 || device >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -165,5 +165,5 @@ CUresult do_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute a
 	return result;
 }
 
-// What no graph names has been given back already.
+// Nothing to trim: memory that no graph refers to has been freed already.
 CUresult do_cuDeviceGraphMemTrim(CUdevice device) { return device >= 0 && device < device_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }

@@ -1,4 +1,5 @@
-// What nodes of graphs do: checked and copied when a node is made or changed.
+// The parameters of graph nodes: checked and copied when a node is made or changed. Layer: calls
+// (shim.h).
 #include "graph.h"
 
 #include <stdlib.h>
@@ -228,10 +229,10 @@ CUresult do_cuGraphKernelNodeCopyAttributes(CUgraphNode destination, CUgraphNode
 
 // --- copies and fills ------------------------------------------------------------------------
 
-// No context means the current one.
+// Resolves a context argument: NULL means the current one.
 static CUresult find_context(CUcontext *context) { return *context != NULL ? context_usable(*context) : context_need(context); }
 
-// Copies between devices are of one dimension.
+// Checks a copy. Between devices only copies of one dimension are supported.
 static CUresult check_copy(const struct target *t, const CUDA_MEMCPY3D *p) {
 	struct side to, from;
 	if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0)
@@ -260,7 +261,7 @@ CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext co
 	return CUDA_SUCCESS;
 }
 
-// As the driver does: a captured fill is taken with any address, and its launch fails.
+// As the driver does, accepts any address for a captured fill (anywhere); its launch fails then.
 CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext context, bool anywhere) {
 	struct target t = {0};
 	if (p == NULL || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4) || p->width == 0 || p->height == 0)
@@ -278,8 +279,8 @@ CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUconte
 	return CUDA_SUCCESS;
 }
 
-// Where the bytes are may change; on which side of the bus, and how many dimensions
-// they have, may not.
+// An update may change the addresses of a copy, but neither the memory types nor the number of
+// dimensions.
 bool copy_may_become(const struct copy_node *before, const struct copy_node *after) {
 	const CUDA_MEMCPY3D *b = &before->params, *a = &after->params;
 	return before->context == after->context && a->srcMemoryType == b->srcMemoryType && a->dstMemoryType == b->dstMemoryType && (a->Height > 1) == (b->Height > 1) && (a->Depth > 1) == (b->Depth > 1);
@@ -451,7 +452,7 @@ CUresult do_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 	return node_new(graph, CU_GRAPH_NODE_TYPE_EMPTY, dependencies, NULL, count, node);
 }
 
-// The node has a copy of the graph.
+// The node gets a copy of the child graph.
 static CUresult add_child(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraph child) {
 	CUgraphNode n;
 	CUgraph copy;
@@ -504,7 +505,7 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
 	return finish(result, n, node);
 }
 
-// A graph frees once what it allocates, and not at all if the program has done so itself.
+// A graph may free its memory in one node only, and not if the program has freed it itself.
 CUresult free_set(CUgraphNode n, CUdeviceptr address) {
 	struct graph_memory *m = graph_memory_at(address);
 	if (m == NULL)
@@ -558,7 +559,7 @@ CUresult do_cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) 
 
 // --- nodes of any kind ---------------------------------------------------------------------------
 
-// A refusal whose reason the result does not say.
+// Refuses, and traces the reason, which the result does not tell.
 static CUresult refused(const char *what, const char *why, atomic_flag *told) {
 	trace_missing(what, why, told);
 	return CUDA_ERROR_NOT_SUPPORTED;
@@ -575,7 +576,7 @@ static CUresult refused_type(CUgraphNodeType type) {
 	}
 }
 
-// What is not used yet must be zero, so that it can be given a meaning later.
+// Reserved fields must be zero, as the driver requires.
 static bool reserved_is_zero(const CUgraphNodeParams *p) { return p->reserved0[0] == 0 && p->reserved0[1] == 0 && p->reserved0[2] == 0 && p->reserved2 == 0; }
 
 // An empty node has no parameters.
@@ -656,7 +657,7 @@ CUresult node_set(CUgraphNode n, const CUgraphNodeParams *p) {
 
 CUresult do_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) { return object_is(node, KIND_NODE) ? node_set(node, params) : CUDA_ERROR_INVALID_VALUE; }
 
-// Gives a node what another of its kind does.
+// Copies the parameters of another node of the same type.
 CUresult node_assign(CUgraphNode to, CUgraphNode from) {
 	CUgraph copy;
 	CUresult result;

@@ -1,7 +1,7 @@
-// Plans of instantiated graphs. Child graphs are taken apart. Tasks are put into lanes,
-// which are streams; a task goes behind one that it depends on, where it can, or else
-// into a lane of its own. For each task a clock says how far in each lane everything
-// is done before it begins, so that nobody waits twice for the same.
+// Plans of instantiated graphs. Layer: calls (shim.h). Child graphs are flattened into tasks. Tasks
+// are put into lanes, which are streams: a task goes behind one that it depends on where possible,
+// otherwise into another lane. A vector clock for each task says how many tasks of each lane are
+// done before it begins, so that no task waits for what an earlier wait already implies.
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -47,11 +47,12 @@ static bool depend(struct plan *p, uint32_t on) {
 
 // --- taking child graphs apart ------------------------------------------------------------
 
-// Adds the tasks of a graph, all of which come behind a task (or none): ends[i] is the
-// task that the node at place i ends with.
+// Adds the tasks of a graph. Nodes without dependencies depend on the task behind, unless that is
+// NO_TASK. In its body ends[i] is the last task of the node at place i.
 static CUresult add_graph(struct plan *p, CUgraph graph, uint32_t behind);
 
-// A child graph begins with one task and ends with another.
+// Adds a child graph between two empty tasks: the first is begin, and the second depends on all
+// tasks of the child that no other task of it depends on.
 static CUresult add_child(struct plan *p, CUgraph child, uint32_t begin) {
 	size_t first = p->count;
 	CUresult result = add_graph(p, child, begin);
@@ -63,7 +64,7 @@ static CUresult add_child(struct plan *p, CUgraph child, uint32_t begin) {
 		free(inner);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	for (size_t i = first; i < last; i++) // who is waited for within
+	for (size_t i = first; i < last; i++) // marks tasks that others of the child depend on
 		for (uint32_t k = 0; k < p->tasks[i].dependencies; k++) {
 			uint32_t d = p->dependencies[p->tasks[i].first_dependency + k];
 			if (d >= first)
@@ -167,7 +168,7 @@ static CUresult plan_copy(struct task *t) {
 	return CUDA_SUCCESS;
 }
 
-// Bodies run where the condition is.
+// Makes the plans of the bodies. They must run on the device that has the condition.
 static CUresult plan_branches(struct task *t) {
 	const struct conditional_node *n = &t->node->conditional;
 	struct branches *b = t->branches = calloc(1, sizeof *b);
@@ -236,8 +237,9 @@ static CUresult plan_task(struct plan *p, struct task *t) {
 
 // --- lanes ----------------------------------------------------------------------------------
 
-// While lanes are chosen. The clock of a task, or of a lane, has for each lane how many
-// of its tasks are done.
+// Vector clocks, while lanes are chosen: for each lane, how many of its tasks are done. after:
+// behind each task; of_lane: behind the last task of each lane; now: of the task that is being
+// placed.
 struct clocks {
 	size_t lanes; // room
 	uint32_t *after, *of_lane, *now;
@@ -263,8 +265,8 @@ static size_t count_clients(const struct plan *p) {
 
 static bool fits(const struct lane *l, const struct task *t) { return t->client == NULL || l->client == NULL || l->client == t->client; }
 
-// Behind a task that it depends on; or in a lane where all is done that it does not
-// depend on; or in a new one; or, if there are too many, in the shortest.
+// Chooses, in this order: a lane whose last task this one depends on; a lane whose tasks are all done
+// before this one anyway; a new lane, up to LANES on a device; the shortest lane.
 static uint32_t choose_lane(struct plan *p, const struct task *t, const struct clocks *c) {
 	for (uint32_t k = 0; k < t->dependencies; k++) {
 		const struct task *d = &p->tasks[p->dependencies[t->first_dependency + k]];
@@ -286,6 +288,7 @@ static uint32_t choose_lane(struct plan *p, const struct task *t, const struct c
 	return shortest;
 }
 
+// Adds a wait for a task, unless the clock shows that it is done already.
 static bool wait_for(struct plan *p, struct clocks *c, uint32_t task) {
 	struct task *d = &p->tasks[task];
 	if (c->now[d->lane] > d->position)
@@ -309,7 +312,7 @@ static bool place_task(struct plan *p, uint32_t i, struct clocks *c) {
 	}
 	memcpy(c->now, c->of_lane + t->lane * c->lanes, c->lanes * sizeof *c->now);
 	t->first_wait = (uint32_t)p->wait_count;
-	for (uint32_t k = t->dependencies; k > 0; k--) // the latest have most behind them
+	for (uint32_t k = t->dependencies; k > 0; k--) // the last first: waiting for it may imply the others
 		if (!wait_for(p, c, p->dependencies[t->first_dependency + k - 1]))
 			return false;
 	t->waits = (uint32_t)(p->wait_count - t->first_wait);
@@ -368,7 +371,7 @@ static void add_piece(struct copy_plan *c, const struct lane *l, size_t row, siz
 	};
 }
 
-// Pieces are some rows, or a part of a row that is longer than the buffer.
+// Cuts a copy into pieces that fit into the buffer: some rows, or a part of one row that is longer.
 static CUresult cut_pieces(struct copy_plan *c, const struct lane *l) {
 	size_t rows = l->staging / c->width, columns = rows > 0 ? 1 : (c->width + l->staging - 1) / l->staging, each = rows > 0 ? (c->height + rows - 1) / rows : c->height * columns, all;
 	if (__builtin_mul_overflow(each, c->depth, &all))
@@ -388,8 +391,8 @@ static CUresult cut_pieces(struct copy_plan *c, const struct lane *l) {
 	return CUDA_SUCCESS;
 }
 
-// Memory that the worker reaches: as much as is needed, or as there is. Both buffers lie
-// in one piece.
+// Takes pinned memory for the two buffers of a lane, in one range: the size that is wanted, or half
+// of it, and so on, down to 4 KiB.
 static CUresult take_buffers(struct lane *l) {
 	struct client *c = l->client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena, at = 0;

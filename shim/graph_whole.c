@@ -1,9 +1,9 @@
-// Graphs that are launched by one message. What a launch posts is sent once, as the steps of
-// a definition; from then on a launch names it. The worker does the steps, or has the device
-// run them as a graph of its own.
+// Graphs that are launched by one message. Layer: calls (shim.h). The library sends the messages of
+// a launch once, as the steps of a definition; later launches name it. The worker does the steps,
+// or has the device run them as a graph of its own.
 //
-// That is so for plans of one device that need nothing of the program while they run:
-// kernels, copies and fills within the device. All others are posted node by node.
+// This works for plans of one device that need nothing of the program while they run: kernels,
+// copies and fills within the device. All others are posted node by node (plan_post).
 #include "graph_plan.h"
 
 #include <stdlib.h>
@@ -140,7 +140,8 @@ static CUresult send_steps(struct client *c, uint32_t number, const struct steps
 	return result;
 }
 
-// The worker has as many bytes of graphs at most as were taken here.
+// Takes bytes from the client's budget for definitions, so that the worker never holds more than
+// MOST_STEPS.
 static bool take_bytes(struct client *c, size_t bytes) {
 	if (atomic_fetch_add(&c->graph_bytes, bytes) + bytes <= MOST_STEPS)
 		return true;
@@ -182,8 +183,9 @@ void whole_forget(struct whole *w) {
 	w->usable = false;
 }
 
-// What must be so whenever nodes are launched: they are still there, and have the memory
-// that they use. How much stack kernels get is part of the definition: it adds that up.
+// Does for each launch what plan_post does besides sending: checks that the functions still exist,
+// and gives the device the host and managed memory that nodes use. The stack size of kernels is
+// part of the definition, so *stacks gets a hash of all: a change means defining again.
 static CUresult prepare(const struct plan *p, const struct target *t, uint64_t *stacks) {
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++) {
@@ -206,7 +208,7 @@ static CUresult prepare(const struct plan *p, const struct target *t, uint64_t *
 }
 
 bool whole_may_be(const struct plan *p) {
-	return !watching() && !host_calling() && !p->host_side && !p->conditional; // a trace has each kernel
+	return !watching() && !host_calling() && !p->host_side && !p->conditional; // a trace shows each kernel by itself
 }
 
 CUresult whole_post(struct whole *w, struct plan *p, const struct target *t) {

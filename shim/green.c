@@ -1,6 +1,7 @@
-// Green contexts: parts of a device's multiprocessors for the streams of a program. Here a
-// virtual device is not divided, so that a green context has all of them; whoever wants
-// fewer is refused and told so. What is in one is the primary context's, as with the driver.
+// Green contexts: subsets of a device's multiprocessors for some streams of a program. Layer: calls
+// (shim.h). A virtual device is not divided here, so a green context always has all
+// multiprocessors, and a request for fewer is refused with a notice. Its objects belong to the
+// primary context, as with the driver.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct CUdevResourceDesc_st {
 	unsigned count; // multiprocessors
 };
 
-// Multiprocessors are given in groups of so many, if there are that many.
+// Multiprocessors are counted in groups of 8, if the device has that many.
 #define GROUP 8u
 
 static unsigned multiprocessors(int device) { return (unsigned)devices[device].attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]; }
@@ -106,7 +107,7 @@ CUresult do_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, C
 	return CUDA_SUCCESS;
 }
 
-// Streams that were made for it go on.
+// Streams that were made for it stay usable.
 CUresult do_cuGreenCtxDestroy(CUgreenCtx green) {
 	if (!object_is(green, KIND_GREEN))
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -157,8 +158,8 @@ CUresult do_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green) {
 
 // --- events of whole contexts -------------------------------------------------------------
 
-// The numbers of a context's streams, the legacy one first; those of a green context only,
-// if it is one. The caller frees them.
+// The numbers of a context's streams, the legacy stream first; with green, only the streams of that
+// green context. The caller frees them.
 static uint32_t *streams_of(CUcontext context, CUgreenCtx green, size_t *count) {
 	pthread_mutex_lock(&shim_lock);
 	size_t most = 1;
@@ -175,7 +176,7 @@ static uint32_t *streams_of(CUcontext context, CUgreenCtx green, size_t *count) 
 	return list;
 }
 
-// A stream of our own waits for all of them, and the event is recorded there.
+// Records an event behind the work of all streams: in a new stream that waits for each of them.
 static CUresult record_all(CUcontext context, CUgreenCtx green, CUevent event) {
 	struct client *c;
 	if (!object_is(event, KIND_EVENT))
@@ -211,7 +212,7 @@ static CUresult record_all(CUcontext context, CUgreenCtx green, CUevent event) {
 	return result;
 }
 
-// What its streams are given later waits for an event.
+// Makes all streams wait for an event.
 static CUresult wait_all(CUcontext context, CUgreenCtx green, CUevent event) {
 	struct client *c;
 	if (!object_is(event, KIND_EVENT))
@@ -222,7 +223,7 @@ static CUresult wait_all(CUcontext context, CUgreenCtx green, CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	if (event->object.context->device != context->device || (event->shared != NULL && !ipc_event_own(event)))
-		return do_cuEventSynchronize(event); // the program waits in their place
+		return do_cuEventSynchronize(event); // the calling thread waits instead of the streams
 	size_t count = 0;
 	uint32_t *list = streams_of(context, green, &count);
 	if (list == NULL)

@@ -1,5 +1,10 @@
-// Functions of the program that a stream calls: one thread of a client asks the
-// worker which is due, and runs it.
+// Functions of the program that a stream calls (cuLaunchHostFunc, cuStreamAddCallback). Layer: calls
+// (shim.h).
+//
+// submit puts the function into the client's list under a new cookie and sends HOST_FUNCTION with
+// it. The client's host thread (serve) asks with HOST_NEXT which cookie is due, runs that function,
+// and sends HOST_DONE, which lets the stream go on. After a fault the worker answers no more; then
+// the host thread fails all functions that were submitted before (end_failed).
 #include "shim.h"
 
 #include <signal.h>
@@ -12,10 +17,10 @@ struct host_call {
 	CUstreamCallback callback;
 	CUstream stream;
 	void *data;
-	bool once; // what it does cannot be done again in the same order
+	bool once; // it gives work to streams: the worker cannot replay that (host_submit_once)
 };
 
-// The lock of the client's functions is held. The oldest is the first.
+// Appends a call; the oldest is first. The caller of these two holds host_lock.
 static void link_call(struct client *c, struct host_call *call) {
 	call->next = NULL;
 	if (c->host_calls == NULL)
@@ -37,7 +42,7 @@ static void unlink_call(struct client *c, struct host_call *call, struct host_ca
 static struct host_call *take_call(struct client *c, uint64_t cookie) {
 	pthread_mutex_lock(&c->host_lock);
 	struct host_call *found = c->host_calls, *before = NULL;
-	while (found != NULL && found->cookie != cookie) { // of one stream, the oldest is due
+	while (found != NULL && found->cookie != cookie) { // the oldest of its stream, not always of all
 		before = found;
 		found = found->next;
 	}
@@ -54,8 +59,8 @@ static void end_call(struct client *c, struct host_call *call) {
 	atomic_fetch_sub(&c->host_pending, 1);
 }
 
-// Notes that what was given until now fails, if there was a fault or the worker is
-// gone.
+// Marks all functions submitted so far as failed, if there was a fault or the worker is gone. A
+// later reset clears the fault, so the status is kept here for end_failed.
 void host_fail(struct client *c) {
 	pthread_mutex_lock(&c->host_lock);
 	CUresult status = client_status(c);
@@ -66,7 +71,8 @@ void host_fail(struct client *c) {
 	pthread_mutex_unlock(&c->host_lock);
 }
 
-// Ends what failed, in order: callbacks hear why, functions are not called.
+// Ends the failed functions in order: callbacks are called with the error, host functions are not
+// called. The list is cut off under the lock, and the callbacks run without it.
 static void end_failed(struct client *c) {
 	pthread_mutex_lock(&c->host_lock);
 	CUresult status = c->host_status;
@@ -92,7 +98,8 @@ static __thread bool calling;
 
 bool host_calling(void) { return calling; }
 
-// Asks which function is due. None is after a fault, and nobody says so.
+// Asks which function is due. After a fault the worker does not answer, so the thread looks
+// at the status every 100 ms and ends what has failed.
 static CUresult ask_next(struct client *c, struct answer *answer) {
 	struct wire_header head = {0};
 	struct wire_host_next message = {0};
@@ -144,8 +151,8 @@ static void *serve(void *argument) {
 	return NULL;
 }
 
-// Signals are for the program's own threads, but for what a function of the program's does
-// itself: touching managed memory among that.
+// Starts the host thread, with all signals blocked that the program's own threads should get. The
+// four that a function can raise by itself stay open: touching managed memory raises SIGSEGV.
 static bool start_thread(struct client *c) {
 	sigset_t all, before;
 	pthread_t thread;
@@ -183,7 +190,7 @@ static CUresult submit(const struct target *t, struct host_call template) {
 	if (result == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
 	call = take_call(c, cookie);
-	if (call == NULL && template.callback != NULL) // it failed meanwhile, and the callback heard of it
+	if (call == NULL && template.callback != NULL) // the host thread has already called the callback with the error
 		return CUDA_SUCCESS;
 	end_call(c, call);
 	return result;
@@ -220,7 +227,7 @@ CUresult do_cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void
 	return result == CUDA_SUCCESS ? submit(&t, (struct host_call){.callback = callback, .stream = stream, .data = data}) : result;
 }
 
-// At the process's end: nobody is waited for.
+// Called at the end of the process: sends without waiting, or not at all.
 void host_stop(struct client *c) {
 	if (c->host_thread)
 		ring_try(c, WIRE_HOST_STOP);

@@ -1,5 +1,5 @@
 // The life of the library: before cuInit, while calls are answered, and while the
-// process ends; what happens in a child of fork; and the trace.
+// process ends; what happens in a child of fork; and the trace. Layer: entry (shim.h).
 #include "shim.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ int shim_trace;
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
-// Writes to standard error, which may be a pipe that nobody reads: the program is not
-// to be ended by a line of ours.
+// Writes to standard error. That may be a pipe without a reader, so SIGPIPE is blocked and, if this
+// write raised it, consumed: a message of the library must not kill the program.
 static void write_line(const char *line, size_t size) {
 	sigset_t pipe, before, pending;
 	sigemptyset(&pipe);
@@ -33,9 +33,9 @@ static void write_line(const char *line, size_t size) {
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-// What others say, a node of another machine among them, is shown on the user's
-// terminal: nothing in it may command that. Takes out control characters: those
-// below space, DEL, and the C1 ones, which UTF-8 writes as c2 80 to c2 9f.
+// Removes control characters from a line: those below space, DEL, and the C1 ones, which UTF-8
+// writes as c2 80 to c2 9f. The text may come from a node on another machine and goes to the user's
+// terminal, which must not take it for commands.
 static size_t printable(char *line, size_t size) {
 	size_t kept = 0;
 	for (size_t i = 0; i < size; i++) {
@@ -89,8 +89,8 @@ CUresult trace_missing(const char *name, const char *why, atomic_flag *told) {
 	return atomic_load(&shim_state) == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// Other threads may be in the middle of calls, so nothing is given back or waited
-// for here: the worker notices when the process is gone.
+// Runs at exit. Other threads may be in the middle of calls, so it frees nothing and takes no
+// lock that they may hold for long: the worker notices when the process is gone.
 static void end(void) {
 	if (atomic_exchange(&shim_state, SHIM_ENDED) != SHIM_READY)
 		return;
@@ -102,8 +102,8 @@ static void end(void) {
 	}
 }
 
-// The child has one thread, and nothing that it shares with its parent may be
-// used by both. It may call cuInit anew.
+// Runs in a child after fork. The child has one thread, and must not use what it shares with its
+// parent. All locks are made anew, and all state is forgotten; the child may call cuInit again.
 static void in_child(void) {
 	atomic_store(&shim_state, SHIM_NEW);
 	pthread_mutex_init(&init_lock, NULL);
@@ -124,7 +124,8 @@ static void in_child(void) {
 	timeline_in_child();
 }
 
-// Another thread may be in cuInit when its process forks.
+// The handler of forks is installed when the library is loaded, not by cuInit: the process may fork
+// while another thread is in cuInit.
 __attribute__((constructor)) static void load(void) {
 	const char *level = getenv("MUSTER_TRACE");
 	if (level != NULL)
@@ -151,8 +152,8 @@ CUresult do_cuInit(unsigned int flags) {
 			break;
 		contexts_start();
 		if (!registered) {
-			// As in NVIDIA's library: registered late, so that it runs before the
-			// handlers of the CUDA runtime, whose calls are to find an ended library.
+			// Registered as late as in NVIDIA's library. So it runs before the handlers
+			// of the CUDA runtime, whose calls then get CUDA_ERROR_DEINITIALIZED.
 			atexit(end);
 			registered = true;
 		}

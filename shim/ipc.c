@@ -1,6 +1,7 @@
-// Memory that several programs have. The worker of the program that gives it away makes
-// shared memory of the chunks that it lies in, at the same address; those of the others get
-// it by its name. A handle holds that name, which nobody can guess.
+// Device memory that several programs share. Layer: calls (shim.h). The worker of the program that
+// shares an allocation turns the chunks that it lies in into shared memory, at the same address;
+// workers of other programs import it by its name. A handle contains that name, which cannot be
+// guessed.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -20,22 +21,24 @@ struct memory_handle {
 };
 _Static_assert(sizeof(struct memory_handle) <= CU_IPC_HANDLE_SIZE, "");
 
-// Memory that is shared. Of a client's, only who has its memory_lock adds or removes any.
+// Chunks that are shared. Shares of a client are added and removed only under its memory_lock, so the
+// holder may use them without list_lock.
 struct share {
 	struct share *next;
 	struct client *client;
 	uint64_t at, size, name[4];
 	bool imported;
-	uint64_t offset, id; // of the allocation that was opened; of the range that the memory has
-	unsigned opened;     // how often; 0: for cuMemMap
+	uint64_t offset, id; // offset of the opened allocation; id of the range in client.allocations
+	unsigned opened;     // how often the program has opened it; 0: imported for cuMemMap
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      // of whoever shares or imports; taken before memory_lock
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // for the list; taken after memory_lock
+// The order of both is in shim.h: lock, then memory_lock, then list_lock.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      // held from the look for a share until it is made, with the worker's answer in between
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // protects the links of the list
 static struct share *all;
 static _Atomic bool ever;
 
-// In a child: whatever the parent has is not its own.
+// In a child: the parent's shares are not the child's.
 void ipc_forget_all(void) {
 	pthread_mutex_init(&lock, NULL);
 	pthread_mutex_init(&list_lock, NULL);
@@ -76,7 +79,8 @@ static struct share *remember(struct share template) {
 
 // --- giving memory away ------------------------------------------------------------------
 
-// The chunks that a range lies in, with whatever has a part in them. The memory_lock is held.
+// The chunks that a range lies in, extended until no allocation crosses their border. The caller
+// holds the memory_lock.
 static void whole_chunks(struct client *c, const struct range *range, uint64_t *from, uint64_t *to) {
 	*from = range->at / CHUNK * CHUNK;
 	*to = (range->at + range->size + CHUNK - 1) / CHUNK * CHUNK;
@@ -94,9 +98,9 @@ static void whole_chunks(struct client *c, const struct range *range, uint64_t *
 	}
 }
 
-// Takes the addresses between allocations, so that nothing new is put there: an allocation
-// is in shared memory as a whole, or not at all. Behind large allocations nothing is put
-// anyway. The memory_lock is held.
+// Takes the free addresses between allocations (RANGE_GAP), so that no new allocation is put there:
+// otherwise other programs could read it, or it could lie in shared memory with only a part of
+// itself. The caller holds the memory_lock.
 static void fill_gaps(struct client *c, uint64_t from, uint64_t to) {
 	for (uint64_t at = from; at < to;) {
 		struct range *range = ranges_find(&c->allocations, at, 1);
@@ -119,7 +123,8 @@ static void open_gaps(struct client *c, uint64_t from, uint64_t to) {
 	}
 }
 
-// After an allocation's end: shared memory goes with the last. The memory_lock is held.
+// Called after an allocation has been freed: the share goes with its last allocation. The caller
+// holds the memory_lock.
 void ipc_freed(struct client *c, uint64_t at) {
 	if (!atomic_load(&ever))
 		return;
@@ -133,7 +138,8 @@ void ipc_freed(struct client *c, uint64_t at) {
 	forget(s);
 }
 
-// Makes shared memory of an allocation, or finds it. Both locks are not held.
+// Finds or makes the share of an allocation. The caller holds neither lock nor memory_lock. The
+// memory_lock is released while the worker answers; the gaps keep the chunks as they are meanwhile.
 static CUresult share(struct client *c, const struct range *range, struct share *out) {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&c->memory_lock);
@@ -174,7 +180,7 @@ static CUresult make_handle(struct client *c, const struct range *range, void *h
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct memory_handle h = {{s.name[0], s.name[1], s.name[2], s.name[3]}, range->at - s.at, range->size, (uint32_t)(s.size / CHUNK), MAGIC};
-	if (s.imported) { // as it came
+	if (s.imported) { // passes on what another program has shared
 		h.offset = s.offset;
 		h.size = s.size - s.offset;
 	}
@@ -207,7 +213,9 @@ static bool read_handle(const void *handle, struct memory_handle *h) {
 	return h->magic == MAGIC && h->chunks > 0 && h->offset < size && h->size > 0 && h->size <= size - h->offset;
 }
 
-// Puts shared memory at an address; 0: anywhere. Both locks are not held.
+// Imports shared memory at an address; 0: anywhere. The caller holds neither lock nor memory_lock.
+// The address is taken and the share listed before the worker is asked, and both are undone if it
+// refuses.
 static CUresult import(const struct target *t, const struct memory_handle *h, CUdeviceptr *address, unsigned opened) {
 	struct client *c = t->client;
 	uint64_t size = (uint64_t)h->chunks * CHUNK, at = *address;
@@ -246,7 +254,7 @@ static CUresult import(const struct target *t, const struct memory_handle *h, CU
 	return result;
 }
 
-// What this process has under a name, on a device or anywhere.
+// This process's share with a name, of one client or (c is NULL) of any.
 static struct share *named(const uint64_t name[4], struct client *c, bool imported) {
 	pthread_mutex_lock(&list_lock);
 	struct share *s = all;
@@ -256,7 +264,7 @@ static struct share *named(const uint64_t name[4], struct client *c, bool import
 	return s;
 }
 
-// Puts what a handle stands for among the client's memory, or counts it once more.
+// Opens a handle: imports its memory, or counts one more user if the client has it already.
 static CUresult open_handle(const struct target *t, const struct memory_handle *h, CUdeviceptr *address) {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_lock(&t->client->memory_lock);
@@ -323,7 +331,7 @@ CUresult do_cuIpcCloseMemHandle(CUdeviceptr address) {
 
 // --- memory of pools ----------------------------------------------------------------------
 
-// What a pool's memory is for others: they get each allocation by itself, by a handle.
+// Exports one allocation of a pool; other programs import each by its own handle.
 CUresult do_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
 	struct target t;
 	struct range range;
@@ -337,7 +345,7 @@ CUresult do_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr add
 	return result == CUDA_SUCCESS ? make_handle(c, &range, data) : result;
 }
 
-// The CUDA runtime calls this before it has made a context current: the pool says where.
+// The CUDA runtime calls this before it has made a context current, so the pool says which device.
 CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
 	struct target t;
 	struct memory_handle h;
@@ -350,8 +358,8 @@ CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUme
 	return result == CUDA_SUCCESS ? open_handle(&t, &h, address) : result;
 }
 
-// Who was given an allocation of a pool frees it, as if it were its own; false if it was
-// not.
+// Frees an allocation that was imported from a pool: programs free it as if it were their own.
+// False if the address is not such memory.
 bool ipc_free(CUdeviceptr address, CUresult *result) {
 	if (!atomic_load(&ever))
 		return false;
@@ -369,7 +377,7 @@ bool ipc_free(CUdeviceptr address, CUresult *result) {
 
 // --- memory of cuMemCreate, by descriptor -----------------------------------------------
 
-// A descriptor that stands for the memory of an allocation: a file that holds its handle.
+// Makes a descriptor that stands for an allocation: a file that contains its handle.
 CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd) {
 	struct range range;
 	char handle[CU_IPC_HANDLE_SIZE];
@@ -384,7 +392,7 @@ CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd) {
 	return CUDA_SUCCESS;
 }
 
-// Puts the memory that a descriptor stands for at an address of ours.
+// Imports the memory that a descriptor stands for, at an address that the library chooses.
 CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size) {
 	char handle[CU_IPC_HANDLE_SIZE];
 	struct memory_handle h;
@@ -395,8 +403,8 @@ CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *siz
 	return import(t, &h, at, 0);
 }
 
-// Puts shared memory at another address as well, before the first is given up; false if it
-// is not shared. At 0: anywhere.
+// Imports shared memory a second time at *to (0: anywhere); the caller then frees the first address.
+// False if the memory at from is not shared.
 bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result) {
 	pthread_mutex_lock(&t->client->memory_lock);
 	struct share *s = share_at(t->client, from), found = {0};

@@ -1,7 +1,8 @@
-// Events of several programs. Each has a page that all programs which have the event map:
-// who records it counts there, and a function that the stream calls says how far it is.
-// Whoever waits for what another program has recorded waits here, in the stream's place:
-// everything that it waits for was given to a stream before, so that it comes.
+// Events that several programs share. Layer: calls (shim.h). Each event has a page that all its
+// programs map. A record increments recorded there, and a host function in the stream advances done
+// when the stream gets there. A wait for another program's record blocks the calling thread instead
+// of the stream. It ends, since that work was given to a stream before; if the recording process
+// dies, its records count as done.
 #include "shim.h"
 
 #include <errno.h>
@@ -18,12 +19,12 @@
 
 struct page {
 	uint64_t magic, nonce[2];
-	_Atomic uint64_t recorded, done; // numbers of records: the last, and the last that happened
-	_Atomic uint32_t recorder;       // process of the last
+	_Atomic uint64_t recorded, done; // number of the last record; records up to done have happened
+	_Atomic uint32_t recorder;       // process that made the last record
 };
 
-// What this process has of a page. Events and functions that streams have yet to call
-// count.
+// This process's mapping of a page. users counts events, and host functions that have not been called
+// yet.
 struct shared_event {
 	struct shared_event *next;
 	struct page *page;
@@ -38,7 +39,7 @@ struct event_handle {
 };
 _Static_assert(sizeof(struct event_handle) <= CU_IPC_HANDLE_SIZE, "");
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // for the list and its counts
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects the list and the user counts
 static struct shared_event *all;
 
 // In a child: its parent's pages are not its own.
@@ -51,9 +52,9 @@ void ipc_events_forget_all(void) {
 	all = NULL;
 }
 
-// A process that has an event holds a lock on the byte of its number, which the system
-// takes away when it ends. The lock belongs to the opened file, so that it does not matter
-// who else in this process opens and closes it; children close theirs.
+// Locks the byte of the file at the offset of the process's number. The kernel releases the lock when
+// the process ends, so other programs can see whether it lives. It is a lock of the open file
+// description: other opens and closes in this process do not release it, and children close theirs.
 static bool mark_alive(int fd) {
 	struct flock own = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = getpid(), .l_len = 1};
 	return fcntl(fd, F_OFD_SETLK, &own) == 0;
@@ -141,7 +142,8 @@ struct record {
 	uint64_t number;
 };
 
-// The stream is there, or never will be: others are not to wait for ever.
+// The host function of a record: the stream has got there, or has failed. Both count as done, so that
+// other programs do not wait forever.
 static void happened(CUstream stream, CUresult status, void *data) {
 	(void)stream, (void)status;
 	struct record *r = data;
@@ -178,7 +180,7 @@ static bool is_done(struct shared_event *s, uint64_t number) {
 		return true;
 	if (is_alive(s->fd, atomic_load(&s->page->recorder)))
 		return false;
-	reach(s->page, number); // its work ended with the program
+	reach(s->page, number); // the recording program has died, and its work with it
 	return true;
 }
 
@@ -210,7 +212,8 @@ CUresult do_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
 	return CUDA_SUCCESS;
 }
 
-// The page of another process of the same user, which the system checks.
+// Opens the page of another process through /proc; the kernel permits that for processes of the same
+// user. The file must be sealed against shrinking: a shorter file would raise SIGBUS here.
 static int open_page(const struct event_handle *h) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%u/fd/%u", h->process, h->fd);
@@ -226,7 +229,7 @@ static int open_page(const struct event_handle *h) {
 	return -1;
 }
 
-// What this process has of a page already, for one more user.
+// This process's mapping of the event, with one more user; NULL if it has none yet.
 static struct shared_event *known(const struct event_handle *h) {
 	pthread_mutex_lock(&lock);
 	struct shared_event *s = all;

@@ -1,5 +1,5 @@
-// Functions and their launches. What CUDA refuses is refused here: a launch is sent
-// without waiting for an answer.
+// Functions and their launches. Layer: calls (shim.h). A launch is sent without waiting for an
+// answer, so the library itself checks everything for which CUDA refuses a launch.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -213,7 +213,7 @@ CUresult do_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CU
 	return flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE ? CUDA_ERROR_INVALID_VALUE : do_cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared);
 }
 
-// The largest block among those with most threads on a multiprocessor.
+// Among the block sizes with the most threads on a multiprocessor, chooses the largest.
 CUresult do_cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit) {
 	CUfunction f;
 	CUresult result = function_of(function, &f);
@@ -276,9 +276,9 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 
 enum { COOPERATIVE = 1, LARGE_CLUSTER = 2 }; // flags of the message
 
-// What a configuration says. Most attributes are hints: whoever ignores them is slower,
-// and right. An event that is to be there when the kernel begins, or when its blocks say
-// so, is recorded behind it.
+// Reads a launch configuration. Most attributes are hints: ignoring them costs time only. An event
+// that should fire when the kernel begins, or when its blocks trigger it, is recorded behind the
+// kernel, which is later but correct.
 static CUresult configured(const CUlaunchConfig *config, struct launch *l, CUevent *event) {
 	if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -309,7 +309,7 @@ static CUresult configured(const CUlaunchConfig *config, struct launch *l, CUeve
 	return CUDA_SUCCESS;
 }
 
-// The portable size of a cluster, which every device that has clusters can run.
+// The portable cluster size, which every device with clusters can run.
 enum { PORTABLE_CLUSTER = 8 };
 
 static CUresult check_cluster(CUfunction f, const struct launch *l) {
@@ -330,7 +330,7 @@ static CUresult check_cluster(CUfunction f, const struct launch *l) {
 	return blocks > PORTABLE_CLUSTER && !f->large_cluster ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
-// How many clusters the device holds, and how large they may be.
+// Asks the worker how many clusters the device holds, and how large they may be.
 static CUresult ask_clusters(CUfunction f, const struct launch *l, struct wire_function_clusters_reply *reply) {
 	struct client *c;
 	CUresult result = context_client(f->object.context, &c);
@@ -419,8 +419,8 @@ CUresult launch_check(CUfunction f, const struct launch *l) {
 
 #define MAX_PARAMS (WIRE_MAX_MESSAGE - WIRE_HEADER - 64)
 
-// Parameters as the kernel sees them: from a list of their addresses, or from
-// memory that the program has laid out itself.
+// Collects the parameters as the kernel sees them: from a list of their addresses, or from a buffer
+// that the program has laid out itself.
 CUresult launch_gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -480,6 +480,8 @@ struct wire_launch launch_message(uint32_t stream, CUfunction f, const struct la
 	};
 }
 
+// Sends a launch. mapped_scan comes before managed_begin: it takes the lock of mapped.c, which must
+// not be held together with that of managed.c.
 CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
 	struct wire_launch message = launch_message(t->stream, f, l, bytes);
 	bool held = false;

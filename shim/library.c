@@ -1,5 +1,6 @@
-// Libraries: images that belong to no context. Each context that uses one gets a
-// module of it; a kernel is a function of whichever of these modules is meant.
+// Libraries: images that belong to no context. Layer: calls (shim.h). Each context that uses a
+// library gets a module of it, loaded at first use; a kernel stands for the function in the module
+// of the context in which it is used.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -8,14 +9,14 @@ struct CUkern_st {
 	struct object object;
 	CUlibrary library;
 	char *name;
-	// The function that it is in the context where it was used last; that function is
-	// there for as long as the context has this number. Under shim_lock.
+	// A cache: the function in the context where the kernel was used last. It is valid while
+	// that context has this id. Under shim_lock.
 	CUfunction function;
 	uint64_t context;
 };
 
-// A library's module in a context. It is there for as long as the context has this
-// number: programs cannot unload it by itself.
+// A library's module in a context. It exists while the context has this id, since programs cannot
+// unload it by itself.
 struct placed {
 	CUcontext context;
 	uint64_t id;
@@ -28,8 +29,8 @@ struct CUlib_st {
 	size_t size;
 	void *copy;
 	struct object *kernels;
-	struct names by_name; // the same
-	pthread_mutex_t load_lock;
+	struct names by_name; // the same kernels; both under shim_lock
+	pthread_mutex_t load_lock; // held while a module is loaded, so that each context gets only one
 	struct placed *placed; // under shim_lock: one for each context that has a module of it
 	size_t placed_count;
 };
@@ -46,7 +47,7 @@ static CUmodule loaded_module(CUcontext context, CUlibrary library) {
 	return found;
 }
 
-// Takes out one of a library's modules that are loaded; NULL if there is none.
+// Removes one loaded module from a library's table and returns it; NULL if there is none.
 static CUmodule take_module(CUlibrary library) {
 	CUmodule found = NULL;
 	pthread_mutex_lock(&shim_lock);
@@ -59,7 +60,7 @@ static CUmodule take_module(CUlibrary library) {
 	return found;
 }
 
-// Notes a module of a library, in the place of one whose context is no more.
+// Notes a module of a library, in the entry of one whose context has ended if there is one.
 static bool place_module(CUlibrary library, CUcontext context, CUmodule module) {
 	pthread_mutex_lock(&shim_lock);
 	size_t i = 0;
@@ -99,8 +100,8 @@ static CUresult library_module_logged(CUlibrary library, CUcontext context, char
 
 static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *module) { return library_module_logged(library, context, NULL, module); }
 
-// The context that is current, or else the first device's: questions about a
-// library are allowed without one.
+// The current context, or the primary one of device 0 if there is none: CUDA allows questions about a
+// library without a current context.
 static CUresult some_context(CUcontext *context) {
 	if (context_need(context) == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
@@ -114,7 +115,7 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	if (library == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = image_bounds(code, limit, &start, &size);
-	if (result == CUDA_ERROR_INVALID_IMAGE && limit == IMAGE_UNLIMITED) { // as CUDA does: whoever uses it hears of it
+	if (result == CUDA_ERROR_INVALID_IMAGE && limit == IMAGE_UNLIMITED) { // as with CUDA, the first use of the library fails
 		start = "";
 		size = 0;
 	} else if (result != CUDA_SUCCESS) {
@@ -140,7 +141,7 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	return CUDA_SUCCESS;
 }
 
-// As CUDA does: that an image is wrong is told by whoever uses it, but its logs are
+// As with CUDA, a bad image makes the first use of the library fail, not its loading. Its logs are
 // filled now, if there is a context to compile it in.
 static CUresult answer_options(CUresult result, CUlibrary *library, const struct jit *jit) {
 	CUcontext context;
@@ -286,7 +287,7 @@ CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary l
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (address == NULL && bytes == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = some_context(&context); // the runtime asks before there is one
+	CUresult result = some_context(&context); // the runtime asks before it makes one current
 	if (result == CUDA_SUCCESS)
 		result = library_module(library, context, &module);
 	if (result == CUDA_SUCCESS)

@@ -1,7 +1,7 @@
-// Linking: inputs are kept until all are there, and sent together to the worker, which
-// makes one image of them. That image comes back, and is loaded like any other: a cubin
-// on a real GPU, PTX on a software GPU. PTX is tried when it is added, since CUDA says
-// then what is wrong with it.
+// Linking. Layer: calls (shim.h). The library keeps the inputs until cuLinkComplete and sends them
+// together to the worker, which makes one image: a cubin on a real GPU, PTX on a software GPU. The
+// image comes back, and the program loads it like any other. PTX is checked when it is added, since
+// CUDA reports errors in it then.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static bool append_u32(CUlinkState state, uint32_t value) { return append(state,
 
 static bool append_u64(CUlinkState state, uint64_t value) { return append(state, &value, sizeof value); }
 
-// The options that are numbers and change what is made. Others say where logs go, or
-// what GPU the result is for, which is always that of the context.
+// The numeric options that change the result. Others say where logs go, or for which GPU to
+// compile, which is always that of the context.
 static bool changes_result(CUjit_option option) {
 	switch ((int)option) {
 	case CU_JIT_MAX_REGISTERS:
@@ -91,7 +91,7 @@ CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **va
 	return CUDA_SUCCESS;
 }
 
-// Has the worker link, or look at, options and inputs; number is what it calls the result.
+// Has the worker link the options and inputs, or only check them; *number is its name for the result.
 static CUresult ask_link(CUlinkState state, const uint8_t *inputs, size_t size, bool check, uint32_t *number, uint64_t *made) {
 	struct client *c;
 	char *log = NULL;
@@ -120,7 +120,7 @@ static CUresult ask_link(CUlinkState state, const uint8_t *inputs, size_t size, 
 	return jit_answer_load(&state->jit, result, log);
 }
 
-// Looks at the input that was appended from an offset on, by itself.
+// Has the worker check the last input, which begins at an offset, by itself.
 static CUresult try_input(CUlinkState state, size_t from) {
 	size_t size = state->options + (state->size - from);
 	uint8_t *alone = malloc(size);
@@ -147,7 +147,7 @@ CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
 	size_t whole = size;
 	CUresult result = CUDA_SUCCESS;
 	if (type <= CU_JIT_INPUT_FATBINARY)
-		result = image_bounds(data, size, &start, &whole); // whoever links it does not say how long it is
+		result = image_bounds(data, size, &start, &whole); // the size that programs give may be too large
 	if (result != CUDA_SUCCESS)
 		return result;
 	size_t from = state->size, length = name != NULL ? strlen(name) : 0;
@@ -172,7 +172,7 @@ CUresult do_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char 
 	return result;
 }
 
-// Gets the image that a link has made, with a NUL behind it.
+// Fetches the image that the worker has made, and appends a NUL.
 static CUresult fetch(CUlinkState state, uint32_t number, uint64_t size) {
 	struct client *c;
 	uint64_t offset;

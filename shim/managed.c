@@ -1,13 +1,15 @@
-// Managed memory: one address on the host and on the device, and never both at work on it.
+// Managed memory: one address on the host and on the device, which never work on it at the same
+// time. Layer: calls (shim.h).
 //
-// Below is ordinary device memory, so that it is swapped, moved, rebuilt and saved like any
-// other. The program sees pages at the same addresses that cannot be touched while the
-// device may change them. A touch ends in the signal handler here, which waits for the
-// device and brings a chunk to the host; before work of the device begins, what the host
-// has written goes to the device. Chunks that the host has only read are not copied back.
+// Its storage is ordinary device memory, so it is swapped, moved, rebuilt and saved like any
+// other. At the same addresses the program has host pages, which are protected while the device
+// may change them. A touch raises SIGSEGV; the handler here waits for the device and copies a
+// chunk to the host. Before work of the device begins, managed_begin or managed_touch copies to
+// the device what the host has written. Chunks that the host has only read are not copied back.
 //
-// The pages are those of a memory file, which this library has mapped a second time: it
-// fills and reads a chunk there while the program cannot see it half done.
+// The pages belong to a memory file that this library has mapped a second time. It fills and reads
+// a chunk through that mapping while the program's pages are still protected, so the program
+// never sees a chunk half copied.
 #include "shim.h"
 
 #include <errno.h>
@@ -23,33 +25,34 @@
 #define SMALL ((uint64_t)256 << 10)
 #define SMALL_STEP 512
 
-// Who has a chunk as it is now. Nobody has one that was never used.
+// Where the current contents of a chunk are; NOBODY: it was never used. The order matters: from
+// BOTH on the host has it. Its pages allow reading in BOTH, and writing in HOST.
 enum { NOBODY, DEVICE, BOTH, HOST };
 
-struct piece { // bytes of a block that the device has, where it does not have all
+struct piece { // a variable in a block of variables: only such bytes are device memory
 	uint64_t at, size;
 };
 
-// Pages that are one allocation of the device's, or hold variables of modules.
+// Pages over one device allocation, or over variables of modules.
 struct block {
-	struct block *next, *previous; // of those of which the host has something
+	struct block *next, *previous; // in the list of blocks with chunks on the host (active)
 	struct client *client;
 	CUcontext context;
 	uint64_t at, size;
-	uint8_t *pages; // the same, for this library
-	unsigned attached;
-	uint32_t stream; // whose kernels use it, or used it last
+	uint8_t *pages; // this library's second mapping of the pages at `at`
+	unsigned attached; // CU_MEM_ATTACH_*
+	uint32_t stream; // with CU_MEM_ATTACH_SINGLE: the stream whose kernels use it
 	bool slab, variables;
-	uint64_t born; // how much had been launched before it was made
+	uint64_t born; // managed_launched of its client when the block was made
 	struct ranges parts; // of a slab
 	size_t part_count;
 	struct piece *pieces; // of variables
 	size_t piece_count;
-	size_t chunks, here; // here: those that the host has
+	size_t chunks, here; // here: how many of the chunks the host has
 	uint8_t state[];
 };
 
-// What the program has allocated.
+// An allocation of the program, or a variable.
 struct managed {
 	struct block *block;
 	uint64_t at, size, id;
@@ -59,17 +62,18 @@ struct managed {
 	uint64_t accessed_by[(MAX_DEVICES + 64) / 64]; // bit 0 is the host's
 };
 
-// The lock is held by handlers of signals: whoever holds it must not touch managed memory.
-// It is taken before all locks of a client but for memory_lock, which is taken before it
-// nowhere either.
+// The signal handler takes this lock, so a thread that holds it must not touch managed memory: the
+// handler would wait for its own thread. It protects everything below, and managed_* of clients.
+// Its place in the lock order is in shim.h: before the locks of clients. (copy_in takes memory_lock
+// under it while functions of the program are pending.)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ranges blocks, allocations; // flags are indices of the tables
+static struct ranges blocks, allocations; // their flags are indices of the tables below
 static struct block **block_table;
 static struct managed **allocation_table;
 static uint32_t block_room, allocation_room, block_from, allocation_from;
-static struct block active; // head of the list of those of which the host has something
+static struct block active; // head of the list of blocks with chunks on the host
 static _Atomic int any;     // how many blocks there are
-static struct sigaction before; // the program's handler
+static struct sigaction before; // the program's handler of SIGSEGV
 static bool told_lost;
 
 static void list_remove(struct block *b) {
@@ -91,8 +95,8 @@ static void list_add(struct block *b) {
 	active.previous = b;
 }
 
-// A free index of a table, which grows; UINT32_MAX if there is no memory for that. All
-// before *from are taken.
+// A free index of a table, which grows if it is full; UINT32_MAX if there is no memory. All
+// indices below *from are taken.
 static uint32_t table_index(void ***table, uint32_t *room, uint32_t *from) {
 	for (; *from < *room; ++*from)
 		if ((*table)[*from] == NULL)
@@ -134,7 +138,8 @@ static void set_state(struct block *b, size_t i, uint8_t state) {
 
 // --- copies -----------------------------------------------------------------------------
 
-// A stream that waits for no other: what it copies nobody else may use meanwhile.
+// The stream for copies of chunks. It waits for no other stream: the caller has made sure that no
+// work of the device uses the chunk.
 static CUresult own_stream(struct client *c, uint32_t *stream) {
 	if (c->managed_stream == 0) {
 		uint32_t number = atomic_fetch_add(&c->numbers, 1);
@@ -168,13 +173,15 @@ static CUresult copy_chunk(struct block *b, size_t i, bool in) {
 	return result;
 }
 
-// Waits until what was copied to the device is there: kernels of every stream may use it.
+// Waits until the copies to the device have ended, since kernels of any stream may use the data.
 static CUresult let_copies_end(struct client *c) {
 	struct wire_stream_synchronise message = {c->managed_stream};
 	return CALL(c, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
 }
 
-// Gives a chunk to the device: for reading, where the host may go on to read it.
+// Gives a chunk to the device. If the device only reads (written is false), the host keeps
+// reading access. The pages are protected before the copy, so that the host cannot write to
+// them while they are copied.
 static CUresult to_device(struct block *b, size_t i, bool written, bool *copied) {
 	uint8_t state = b->state[i];
 	if (state <= DEVICE) {
@@ -208,7 +215,8 @@ static bool may_use(const struct block *b, uint32_t stream) {
 
 static void handle_faults(void);
 
-// Gives everything to the device that kernels of a stream may use.
+// Gives the device all chunks that kernels of a stream may use. Returns with the lock held if
+// there is managed memory at all; see shim.h.
 CUresult managed_begin(struct client *c, uint32_t stream, bool *held) {
 	*held = atomic_load(&any) > 0;
 	if (!*held)
@@ -236,7 +244,7 @@ void managed_end(struct client *c, bool held) {
 	pthread_mutex_unlock(&lock);
 }
 
-// A copy or fill is about to read or write these bytes on the device.
+// Gives the device the chunks that the caller is about to read or write there by a copy or fill.
 CUresult managed_touch(CUdeviceptr at, size_t size, bool written) {
 	if (atomic_load(&any) == 0 || size == 0)
 		return CUDA_SUCCESS;
@@ -258,8 +266,8 @@ CUresult managed_touch(CUdeviceptr at, size_t size, bool written) {
 	return result;
 }
 
-// Everything of a client's goes to the device: whoever reads device memory as a whole sees
-// what the host has written.
+// Gives the device all chunks of a client, for callers that read its device memory as a whole and
+// must see what the host has written.
 CUresult managed_give_all(struct client *c, bool written) {
 	if (atomic_load(&any) == 0)
 		return CUDA_SUCCESS;
@@ -288,8 +296,8 @@ bool managed_has(CUdeviceptr at) {
 
 // --- faults -----------------------------------------------------------------------------
 
-// Waits until kernels that may have changed a block have ended. The lock is not held: a
-// function of the program's that they wait for may touch managed memory, too.
+// Waits until the kernels that may change a block have ended. The caller must not hold the lock: the
+// kernels may wait for a host function, which may touch managed memory and enter the handler itself.
 static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t stream) {
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
 	if (attached != CU_MEM_ATTACH_GLOBAL) {
@@ -301,7 +309,8 @@ static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t st
 		result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	}
 	if (result != CUDA_SUCCESS && client_status(c) == CUDA_SUCCESS) {
-		// What an earlier call could not tell: the program's next one does.
+		// An error of earlier asynchronous work. A handler cannot return it to the program,
+		// so the next call that waits does.
 		int none = CUDA_SUCCESS;
 		atomic_compare_exchange_strong(&c->deferred, &none, (int)result);
 		return CUDA_SUCCESS;
@@ -316,15 +325,16 @@ static bool is_busy(const struct block *b) {
 	return b->attached == CU_MEM_ATTACH_GLOBAL ? b->client->managed_busy : b->stream != 0;
 }
 
-// The device's contents are lost with it, as every call says. The program may read what it
-// had itself.
+// Says once that contents were lost with the device; every call returns an error from then on. The
+// program goes on with what the host pages last had.
 static void tell_lost(void) {
 	if (!told_lost)
 		complain("muster: managed memory that was on the device is lost: the program reads what it had before");
 	told_lost = true;
 }
 
-// Makes a chunk usable for the host. The lock is held.
+// Makes a chunk usable for the host: copies it if the device has it, then opens the pages. The
+// caller holds the lock, and has waited for the device.
 static void bring(struct block *b, size_t i, bool written) {
 	if (b->state[i] == DEVICE || (b->state[i] == NOBODY && was_used(b))) {
 		if (copy_chunk(b, i, false) != CUDA_SUCCESS) {
@@ -332,7 +342,7 @@ static void bring(struct block *b, size_t i, bool written) {
 			written = true;
 		}
 	} else if (b->state[i] == NOBODY) {
-		written = true; // zeros, which the device does not have
+		written = true; // the pages are zero, and the device's memory need not be
 	}
 	if (b->state[i] == HOST)
 		written = true;
@@ -340,9 +350,12 @@ static void bring(struct block *b, size_t i, bool written) {
 	set_state(b, i, written ? HOST : BOTH);
 }
 
-// Says whether the address is of managed memory; then the access can be tried again.
+// Serves a fault. True if the address is managed memory: then the access can be repeated. The lock is
+// given up while the thread waits for the device, so everything is looked up again afterwards:
+// the block may have been freed, and another thread may have launched more kernels
+// (managed_work has changed), in which case it waits again.
 static bool serve(uint64_t at, bool written) {
-	bool waited = host_calling(); // what comes before a function in its stream has ended
+	bool waited = host_calling(); // work before a host function in its stream has ended already
 	pthread_mutex_lock(&lock);
 	for (;;) {
 		struct block *b = block_at(at);
@@ -379,11 +392,12 @@ static bool is_write(const ucontext_t *u) {
 	return (u->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #else
 	(void)u;
-	return false; // a write is another fault
+	return false; // taken for a read; a write faults a second time, on pages that allow reading
 #endif
 }
 
-// Hands a fault that is not ours to the program's handler, or lets it end the program.
+// Passes a fault at other addresses to the program's handler, called as the kernel would call it; or
+// restores the default action if there is none.
 static void pass_on(int number, siginfo_t *info, void *context) {
 	struct sigaction next = before;
 	bool handled = (next.sa_flags & SA_SIGINFO) != 0 ? next.sa_sigaction != NULL : next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN;
@@ -392,7 +406,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
 		if (handled)
 			before = fresh;
 		else
-			sigaction(number, &fresh, NULL); // the access is tried again, and ends the program
+			sigaction(number, &fresh, NULL); // the access is repeated, and ends the program
 	}
 	if (!handled)
 		return;
@@ -402,7 +416,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
 			sigaddset(&mask, i);
 	if ((next.sa_flags & SA_NODEFER) == 0)
 		sigaddset(&mask, number);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL); // it may leave by a jump
+	pthread_sigmask(SIG_SETMASK, &mask, NULL); // now, since the handler may leave by longjmp
 	if ((next.sa_flags & SA_SIGINFO) != 0)
 		next.sa_sigaction(number, info, context);
 	else
@@ -418,21 +432,22 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 		pass_on(number, info, context);
 }
 
-// Sees to it that faults come here first: the program may have installed a handler of its
-// own since the last time.
+// Makes on_fault the handler of SIGSEGV, and remembers the program's. It is called often, because the
+// program may have installed a handler of its own since the last time.
 static void handle_faults(void) {
 	struct sigaction now;
 	if (sigaction(SIGSEGV, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault)
 		return;
 	struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
-	sigfillset(&ours.sa_mask); // a handler that runs meanwhile might touch managed memory
+	sigfillset(&ours.sa_mask); // another handler on this thread might touch managed memory under the lock
 	if (sigaction(SIGSEGV, &ours, &now) == 0)
 		before = now;
 }
 
 void managed_handle_faults(void) { handle_faults(); }
 
-// After calls that end what the program waits for, since it may then touch its memory.
+// Called at the end of calls that wait: the program may touch its managed memory next, so the handler
+// must be installed.
 void managed_watch(void) {
 	if (atomic_load(&any) == 0)
 		return;
@@ -454,7 +469,7 @@ static uint8_t *map_pages(uint64_t at, uint64_t size, bool reserved) {
 	if (pages != MAP_FAILED)
 		seen = mmap((void *)at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (reserved ? MAP_FIXED : MAP_FIXED_NOREPLACE), fd, 0);
 	close(fd);
-	if (seen != MAP_FAILED && (uint64_t)(uintptr_t)seen != at) { // an old kernel, which takes it for a wish
+	if (seen != MAP_FAILED && (uint64_t)(uintptr_t)seen != at) { // an old kernel ignores MAP_FIXED_NOREPLACE
 		munmap(seen, size);
 		seen = MAP_FAILED;
 	}
@@ -468,7 +483,7 @@ static uint8_t *map_pages(uint64_t at, uint64_t size, bool reserved) {
 	return pages;
 }
 
-// Nothing else is to have these addresses.
+// Replaces pages by a reservation without access, so that no other host memory gets these addresses.
 static void keep_out(uint64_t at, uint64_t size) { mmap((void *)at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0); }
 
 static struct block *block_new(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool variables) {
@@ -528,7 +543,7 @@ static void allocation_end(struct managed *m) {
 	free(m);
 }
 
-// Takes a place in a slab that has one.
+// Finds a slab with room for a small allocation, and takes its place.
 static struct block *slab_with_room(struct client *c, CUcontext context, uint64_t size, uint64_t *at) {
 	for (uint32_t i = 0; i < block_room; i++) {
 		struct block *b = block_table[i];
@@ -541,8 +556,8 @@ static struct block *slab_with_room(struct client *c, CUcontext context, uint64_
 	return NULL;
 }
 
-// Pages for an allocation. The device's memory is taken without the lock: that may take a
-// while, and others may have to reach theirs meanwhile.
+// Makes a block. On success the lock is held. The device memory is allocated without it, since that
+// may take long and other threads may fault on their managed memory meanwhile.
 static CUresult new_block(struct target *t, uint64_t size, struct block **out) {
 	CUdeviceptr at;
 	CUresult result = memory_pages(t, size, &at);
@@ -599,7 +614,8 @@ CUresult do_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int f
 	return allocate(&t, bytes, flags, address);
 }
 
-// Frees an allocation, if it is one; the caller frees what is below if *below is not 0.
+// Frees an allocation; false if the address is not managed. If *below is not 0 the caller frees that
+// device memory, without this file's lock.
 bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresult *result) {
 	if (atomic_load(&any) == 0)
 		return false;
@@ -625,8 +641,8 @@ bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresul
 	return found;
 }
 
-// A context ends: its memory is freed by others, but for the pages here. If it is the last
-// of its client, streams are gone, too.
+// Releases the pages of a context that ends; memory_release frees its device memory. If it is the
+// last context of its client, the reset has destroyed managed_stream, too.
 void managed_release(struct client *c, CUcontext context, bool last) {
 	if (last)
 		c->managed_stream = 0;
@@ -642,7 +658,7 @@ void managed_release(struct client *c, CUcontext context, bool last) {
 	pthread_mutex_unlock(&lock);
 }
 
-// In a child: it has none of the pages, and nothing else is to have their addresses.
+// In a child: the pages are not inherited (MADV_DONTFORK). Their addresses stay reserved.
 void managed_forget_all(void) {
 	pthread_mutex_init(&lock, NULL);
 	for (uint32_t i = 0; i < block_room; i++)
@@ -658,7 +674,8 @@ void managed_forget_all(void) {
 
 // --- variables of modules --------------------------------------------------------------------
 
-// Makes a variable one that the host reaches at the device's address.
+// Lets the host reach a variable of a module at its device address. A block of variables covers
+// whole pages, of which only the pieces are copied.
 CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, size_t size) {
 	uint64_t from = at / PAGE * PAGE, to = (at + size + PAGE - 1) / PAGE * PAGE;
 	pthread_mutex_lock(&lock);
@@ -690,7 +707,7 @@ CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, s
 	return fits ? result : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// A module's variables go with it.
+// Forgets a variable whose module is unloaded.
 void managed_forget(CUdeviceptr at) {
 	if (atomic_load(&any) == 0)
 		return;
@@ -726,8 +743,9 @@ bool managed_range(CUdeviceptr at, struct range *out, struct client **c) {
 	return m != NULL;
 }
 
-// A function of the program's that a stream has called may have written: what comes behind
-// it in the stream was launched before, and uses it.
+// Called when a host function has returned. It may have written managed memory, and work behind it
+// in the stream, which was launched earlier, may use it: so all chunks of the host go to the device
+// before HOST_DONE lets the stream go on.
 void managed_returned(struct client *c) {
 	if (atomic_load(&any) == 0)
 		return;
@@ -758,7 +776,7 @@ CUresult do_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t 
 	if (m != NULL && m->at == address && (length == 0 || length == m->size)) {
 		struct block *b = m->block;
 		result = CUDA_SUCCESS;
-		if (!b->slab && !b->variables) { // those whose pages are theirs alone
+		if (!b->slab && !b->variables) { // only a block with one allocation can be attached by itself
 			bool copied = false;
 			if (flags != CU_MEM_ATTACH_HOST && b->client == t.client)
 				result = give_block(b, false, &copied);
@@ -786,7 +804,7 @@ static CUmemLocation location_of(CUdevice device) {
 	return device == CU_DEVICE_CPU ? (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST, 0} : (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
-// The allocation that has all of these bytes. The lock is held.
+// The allocation that contains all of these bytes, or NULL. The caller holds the lock.
 static struct managed *allocation_with(CUdeviceptr at, size_t size) {
 	struct managed *m = size > 0 ? allocation_at(at) : NULL;
 	return m != NULL && size <= m->size - (at - m->at) ? m : NULL;
@@ -809,7 +827,7 @@ CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocati
 	pthread_mutex_unlock(&lock);
 	if (m == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!is_host(location)) // another device gets it when it is asked to
+	if (!is_host(location)) // a prefetch to another device is a hint that is ignored
 		return location.id == c->device ? managed_touch(address, bytes, false) : CUDA_SUCCESS;
 	if (host_calling())
 		return CUDA_SUCCESS;
@@ -856,7 +874,8 @@ CUresult do_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, 
 
 static int device_at(CUmemLocation l) { return l.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : is_host(l) ? CU_DEVICE_CPU : l.id; }
 
-// Writes the devices that an allocation was said to be used by, and no device behind them.
+// Writes the devices of CU_MEM_ADVISE_SET_ACCESSED_BY, and CU_DEVICE_INVALID in the room that is
+// left.
 static void list_users(const struct managed *m, int *list, size_t room) {
 	size_t n = 0;
 	for (unsigned i = 0; i <= MAX_DEVICES && n < room; i++)
@@ -900,7 +919,8 @@ static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute a
 	}
 }
 
-// The answers are written to memory of this library's first: the program's may be managed.
+// The answer is collected in a local array under the lock, and copied to data without it: data may
+// itself be managed memory.
 CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes) {
 	int answer[MAX_DEVICES + 1];
 	CUcontext context;

@@ -1,9 +1,9 @@
-// Memory of the host that kernels reach, at the address that the program has it at.
+// Host memory that kernels reach, at the same address as in the program. Layer: calls (shim.h).
 //
-// Pinned memory lies in the data arena, which program and worker have at the same address;
-// the worker is told of it when a kernel may need it. Pages of registered memory are the
-// program's own: they are replaced by pages of the data arena, at the same address, when a
-// kernel may need them, and put back when the memory is not registered any more.
+// Pinned memory lies in the data arena, which program and worker map at the same address; the
+// worker is told of a range when a kernel may need it. Registered memory is the program's own: when
+// a kernel may need it, its pages are replaced by pages of the data arena, at the same address, and
+// they become private again when the program unregisters the memory.
 #include "shim.h"
 
 #include <errno.h>
@@ -19,16 +19,17 @@ struct moved {
 	struct moved *next;
 	struct client *client;
 	CUcontext context;
-	uint64_t at, from, size; // at: as it was registered; from, size: its pages
-	uint64_t arena;          // where those are in the data arena, as an address
-	uint64_t device;         // where kernels have from
+	uint64_t at, from, size; // at: the registered address; from, size: the pages around it
+	uint64_t arena;          // where these pages are in the data arena, as an address
+	uint64_t device;         // the address by which kernels reach from
 };
 
-// The lock is held while pages are replaced; handlers of signals wait for it.
+// Held while pages are replaced, and while the worker is told; protects the list. The signal handler
+// waits for it (pinned_wait), so the holder must not write to pages that are being replaced.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct moved *all;
-static _Atomic uint64_t busy_from, busy_to; // pages that are being replaced, or were last
-static _Atomic bool ever;
+static _Atomic uint64_t busy_from, busy_to; // the pages that are being replaced, or were last
+static _Atomic bool ever;                   // pages were replaced at least once
 
 static CUresult refuse(const char *why) {
 	notice("%s: copy the memory instead, or use memory of cuMemHostAlloc on the device's own node", why);
@@ -40,7 +41,8 @@ static CUresult tell_worker(struct client *c, uint64_t at, uint64_t arena, uint6
 	return CALL(c, HOST_MAP, host_map, &message, NO_DATA, NULL);
 }
 
-// Kernels do not reach a range of pinned memory any more. The memory_lock is held.
+// Tells the worker that kernels no longer reach a range of pinned memory. The caller holds the
+// memory_lock.
 void mapped_end(struct client *c, struct range *range) {
 	if ((range->flags & RANGE_MAPPED) == 0)
 		return;
@@ -54,7 +56,7 @@ void mapped_end(struct client *c, struct range *range) {
 static CUresult reach_pinned(struct client *c, const struct range *range) {
 	if ((range->flags & RANGE_MAPPED) != 0)
 		return CUDA_SUCCESS;
-	pthread_mutex_lock(&lock); // so that nobody tells the worker twice
+	pthread_mutex_lock(&lock); // so that only one thread tells the worker
 	CUresult result = CUDA_SUCCESS;
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *now = ranges_find(&c->pinned, range->at, 1);
@@ -73,8 +75,8 @@ static CUresult reach_pinned(struct client *c, const struct range *range) {
 
 // --- registered memory --------------------------------------------------------------------
 
-// Whether all of some pages are private memory of the program's, and none is a stack, or
-// has variables of this thread's, that are in use here: only such can be replaced.
+// Whether pages can be replaced: all of them must be private memory, and none may be a stack or hold
+// the thread-local variables of this thread, which this code writes to meanwhile.
 static bool replaceable(uint64_t from, uint64_t to) {
 	char line[512];
 	uint64_t here = (uint64_t)(uintptr_t)line, own = (uint64_t)(uintptr_t)&errno;
@@ -96,7 +98,9 @@ static bool replaceable(uint64_t from, uint64_t to) {
 	return right && at >= to;
 }
 
-// Lets threads that write to pages meanwhile wait in the handler of signals.
+// Protects pages against writing while they are copied. A thread that writes to them faults and
+// waits in the signal handler. busy_to is 0 while busy_from changes, so that the handler never sees
+// a mixed range.
 static void begin_moving(uint64_t from, uint64_t size) {
 	atomic_store(&busy_to, 0);
 	atomic_store(&busy_from, from);
@@ -108,12 +112,13 @@ static void begin_moving(uint64_t from, uint64_t size) {
 
 bool pinned_moving(void) { return atomic_load(&ever); }
 
-// Says whether an access that failed is to be tried again: it was to pages that were being
-// replaced. One that fails again and again has another reason.
+// For the signal handler: whether a failed access is to be repeated because its page was being
+// replaced. It waits for the replacement by taking the lock. An access that fails 1000 times in a row
+// has another reason.
 bool pinned_wait(uint64_t at) {
 	static __thread uint64_t last;
 	static __thread int times;
-	if (at < atomic_load(&busy_from) || at >= atomic_load(&busy_to)) // whoever holds the lock may wait for us
+	if (at < atomic_load(&busy_from) || at >= atomic_load(&busy_to)) // do not lock: the holder may be waiting for this thread
 		return false;
 	times = at == last ? times + 1 : 0;
 	last = at;
@@ -124,7 +129,8 @@ bool pinned_wait(uint64_t at) {
 	return true;
 }
 
-// Puts pages of the arena in the place of the program's. Both locks are not held.
+// Puts pages of the arena in the place of the program's. The caller holds this file's lock, but no
+// memory_lock. mremap with an old size of 0 maps the arena's pages a second time, at m->from.
 static CUresult move_pages(struct client *c, struct moved *m, CUcontext context) {
 	pthread_mutex_lock(&c->memory_lock);
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
@@ -139,11 +145,12 @@ static CUresult move_pages(struct client *c, struct moved *m, CUcontext context)
 		mprotect((void *)m->from, m->size, PROT_READ | PROT_WRITE);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	madvise(there, m->size, MADV_DOFORK); // a child makes a copy of it
+	madvise(there, m->size, MADV_DOFORK); // a child inherits the pages and copies them (moved_forget_all)
 	return CUDA_SUCCESS;
 }
 
-// Gives a child, or a program whose memory is not registered any more, pages of its own.
+// Replaces pages of the arena by private ones with the same contents: in a child, or when the
+// program unregisters the memory.
 static bool own_pages(const struct moved *m) {
 	void *own = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (own == MAP_FAILED)
@@ -152,11 +159,11 @@ static bool own_pages(const struct moved *m) {
 	return mremap(own, m->size, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)m->from) != MAP_FAILED;
 }
 
-// The lock is held.
+// Undoes move_pages, when the device's work has ended. The caller holds the lock.
 static void move_back(struct moved *m) {
 	struct client *c = m->client;
 	struct wire_synchronise message = {0};
-	CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL); // kernels may use it
+	CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL); // kernels may still use the pages
 	struct wire_host_unmap unmap = {m->device};
 	POST(c, HOST_UNMAP, host_unmap, &unmap, NO_DATA);
 	begin_moving(m->from, m->size);
@@ -203,7 +210,7 @@ void moved_release(CUcontext context) {
 	pthread_mutex_unlock(&lock);
 }
 
-// In a child: what it shares with its parent becomes its own.
+// In a child: pages that it shares with its parent become private.
 void moved_forget_all(void) {
 	pthread_mutex_init(&lock, NULL);
 	for (struct moved *m = all; m != NULL; m = m->next)
@@ -212,7 +219,7 @@ void moved_forget_all(void) {
 	atomic_store(&busy_to, 0);
 }
 
-// Where kernels have registered memory. The lock is held.
+// Finds, or makes, the replacement of registered memory. The caller holds the lock.
 static CUresult reach_registered(struct client *c, const struct range *range, struct moved **out) {
 	uint64_t from = range->at / PAGE * PAGE, to = (range->at + range->size + PAGE - 1) / PAGE * PAGE;
 	for (struct moved *m = all; m != NULL; m = m->next) {
@@ -239,13 +246,13 @@ static CUresult reach_registered(struct client *c, const struct range *range, st
 	result = tell_worker(c, from, m->arena, m->size);
 	if (result == CUDA_SUCCESS || client_status(c) != CUDA_SUCCESS)
 		return result;
-	m->device = m->arena; // the worker has something else there
+	m->device = m->arena; // the worker uses the program's address for something else
 	return tell_worker(c, m->arena, m->arena, m->size);
 }
 
 // --- what kernels are given -----------------------------------------------------------------
 
-// Sees to it that kernels of a client reach memory of the host, and tells where.
+// Lets kernels of a client reach host memory, and finds the address by which they do.
 CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device) {
 	struct range range;
 	struct client *owner;
@@ -281,8 +288,9 @@ CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsig
 	return mapped_reach(t.client, (uint64_t)(uintptr_t)host, address);
 }
 
-// Programs may give kernels addresses of pinned memory without a word: with one address
-// space, as here, they are the same. What looks like one is taken for one.
+// Lets a kernel reach all pinned and registered memory whose address is among its parameters. With
+// unified addressing programs pass such addresses without asking for a device pointer. Every
+// aligned word that looks like one is taken for one; a false match only maps memory needlessly.
 void mapped_scan(struct client *c, const void *params, size_t size) {
 	if (!c->arena_shared)
 		return;

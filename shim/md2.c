@@ -1,4 +1,5 @@
-// The message digest of RFC 1319, and RFC 2104's keyed digest with it.
+// The message digest MD2 of RFC 1319, and HMAC (RFC 2104) with it. Layer: basis (shim.h). Only
+// export_tables.c needs them: the CUDA runtime checks a driver with them.
 #include "shim.h"
 
 // A permutation of the bytes made from the digits of pi.

@@ -1,5 +1,8 @@
-// Device memory: the library chooses addresses, the worker provides what is behind
-// them. Small allocations lie in the first sixteenth of the addresses.
+// Device memory: the library chooses addresses, the worker provides the memory behind them. Layer:
+// calls (shim.h). Of a client's addresses, the first sixteenth is for small allocations, the rest of
+// the first quarter for large ones, and what follows for addresses that programs reserve (virtual.c).
+// An address is taken from the tree before the worker hears of it, and given back after the worker
+// has heard of its end, so two allocations never share one.
 #include "export.h"
 
 #include <stdlib.h>
@@ -47,7 +50,7 @@ static CUresult allocate_as(struct target *t, size_t size, bool pages, CUdevicep
 		c->allocated += charged(size);
 	}
 	pthread_mutex_unlock(&c->memory_lock);
-	struct wire_mem_alloc message = {at, size}; // without an address, the worker says why
+	struct wire_mem_alloc message = {at, size}; // with address 0 the worker refuses, and says why in a notice
 	result = CALL(c, MEM_ALLOC, mem_alloc, &message, NO_DATA, NULL);
 	if (at == 0)
 		return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
@@ -57,7 +60,7 @@ static CUresult allocate_as(struct target *t, size_t size, bool pages, CUdevicep
 	}
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
-	if (range != NULL && range->id == id) { // and not another's, after a reset
+	if (range != NULL && range->id == id) { // a reset may have freed it, and another thread taken the address
 		c->allocated -= charged(size);
 		ranges_remove(&c->allocations, range);
 	}
@@ -69,7 +72,7 @@ CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) { 
 
 CUresult memory_pages(struct target *t, size_t size, CUdeviceptr *address) { return allocate_as(t, size, true, address); }
 
-// Copies within a client's memory, behind everything that it was given.
+// Copies within a client's memory, after all work that the client was given, and waits.
 CUresult memory_copy(struct client *c, uint64_t to, uint64_t from, uint64_t size) {
 	struct wire_copy_within message = {.dst = to, .src = from, .size = size};
 	CUresult result = CALL(c, SYNCHRONISE, synchronise, &(struct wire_synchronise){0}, NO_DATA, NULL);
@@ -78,7 +81,7 @@ CUresult memory_copy(struct client *c, uint64_t to, uint64_t from, uint64_t size
 	return result == CUDA_SUCCESS ? CALL(c, SYNCHRONISE, synchronise, &(struct wire_synchronise){0}, NO_DATA, NULL) : result;
 }
 
-// Notes what the program has put at an address.
+// Notes which allocation the program has mapped at an address, or NULL.
 void memory_mark(struct client *c, uint64_t at, struct allocation *mapped) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
@@ -87,7 +90,8 @@ void memory_mark(struct client *c, uint64_t at, struct allocation *mapped) {
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
-// Makes an allocation at an address, unless there is one of the same size already.
+// Makes an allocation at a given address. An existing one with the same address and size counts as
+// success, with *made false.
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made) {
 	*made = false;
 	pthread_mutex_lock(&c->memory_lock);
@@ -144,8 +148,8 @@ bool memory_list(struct client *c, struct range **list, size_t *count) {
 
 static void leave_pool(const struct range *range);
 
-// The address may be taken again as soon as the lock is free: the worker must hear
-// of the end before.
+// Sends MEM_FREE under the memory_lock. As soon as that is released another thread may take the
+// address, and its MEM_ALLOC must come behind in the ring.
 CUresult memory_free(struct client *c, CUdeviceptr at) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&c->memory_lock);
@@ -177,7 +181,7 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
 		ipc_freed(c, at);
-		next = ranges_from(&c->allocations, at + 1); // gaps may have gone with it
+		next = ranges_from(&c->allocations, at + 1); // again: ipc_freed may have removed gaps
 	}
 	for (struct range *range = ranges_from(&c->reservations, 0), *next; range != NULL; range = next) {
 		next = ranges_from(&c->reservations, range->at + 1);
@@ -203,7 +207,8 @@ bool memory_range(struct client *c, uint64_t at, uint64_t size, struct range *ou
 	return range != NULL;
 }
 
-// What the program has mapped piece by piece without a gap is one stretch.
+// Memory that the program has mapped piece by piece without a gap counts as one range: returns the
+// first piece if the pieces cover all of the bytes.
 static struct range *find_mapped(struct client *c, uint64_t at, uint64_t size) {
 	struct range *first = ranges_find(&c->allocations, at, 1), *range = first;
 	while (range != NULL && range->mapped != NULL) {
@@ -217,7 +222,7 @@ static struct range *find_mapped(struct client *c, uint64_t at, uint64_t size) {
 	return NULL;
 }
 
-// The allocation or variable that has these bytes.
+// Copies out the allocation or variable that contains these bytes; false if there is none.
 static bool owned_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, size);
@@ -364,13 +369,13 @@ struct CUmemPoolHandle_st {
 	int reuse[3];
 	bool imported; // nothing can be allocated from it
 	_Atomic uint64_t used, most; // bytes
-	_Atomic uint64_t kept;       // used, and what the driver would not have given back yet
+	_Atomic uint64_t kept;       // used, and what the driver would still hold for reuse
 };
 
-static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // that are there by themselves
-static _Atomic(CUmemoryPool) chosen[MAX_DEVICES];    // by the program; NULL: that one
+static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // the default pool of each device
+static _Atomic(CUmemoryPool) chosen[MAX_DEVICES];    // by cuDeviceSetMemPool; NULL: the default pool
 
-// What is there by itself has what CUDA gives new pools.
+// Default pools begin with the settings that CUDA gives new pools.
 __attribute__((constructor)) static void prepare_pools(void) {
 	for (int i = 0; i < MAX_DEVICES; i++) {
 		pools[i].device = i;
@@ -389,8 +394,8 @@ void pools_forget_all(void) {
 	}
 }
 
-// Frees are not kept: pools only say what the driver's would hold, so that programs that
-// look find what they set.
+// Pools keep no freed memory here. They only count what the driver's pools would hold, so that
+// programs that read the attributes see the effect of what they set.
 static void keep(CUmemoryPool pool, uint64_t used, uint64_t most) {
 	uint64_t kept = atomic_load(&pool->kept), now;
 	do {
@@ -440,8 +445,8 @@ bool pool_is_imported(CUmemoryPool pool, int *device) {
 
 #define POOL_MAGIC UINT64_C(0x6c6f6f702d63756d)
 
-// A descriptor that stands for a pool: a file that says of which device it is. Whoever has
-// it can do nothing without the handles of allocations.
+// Makes a descriptor that stands for a pool: a file with the number of its device. It gives no
+// access to memory: a program also needs the handle of each allocation.
 CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
 	if (handle == NULL || !pool_is_shared(pool) || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -469,7 +474,7 @@ CUresult do_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
 	return result;
 }
 
-// What was taken from it stays until it is freed.
+// Allocations from the pool stay until they are freed.
 CUresult do_cuMemPoolDestroy(CUmemoryPool pool) {
 	if (!object_is(pool, KIND_POOL))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -536,7 +541,7 @@ CUresult do_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 	return CUDA_SUCCESS;
 }
 
-// The device whose pool is meant.
+// The device that a location names, if its memory can have pools.
 static CUresult pool_device(const CUmemLocation *location, CUmemAllocationType type, CUdevice *device) {
 	if (location == NULL || type <= CU_MEM_ALLOCATION_TYPE_INVALID || (unsigned)location->type > CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -623,7 +628,7 @@ CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 	}
 }
 
-// Takes memory from a pool, or from the one that the device uses.
+// Allocates from a pool; NULL means the device's current pool.
 static CUresult allocate_from(struct target *t, size_t bytes, CUdeviceptr *address, CUmemoryPool pool) {
 	CUresult result = pool == NULL ? do_cuDeviceGetMemPool(&pool, t->client->device) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
@@ -670,8 +675,8 @@ CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemory
 	return is_pool(pool) ? alloc_async(address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Other streams may still use the memory only by a mistake of the program; this
-// one is waited for.
+// Waits for the stream, and frees at once. Work of other streams that still uses the memory is the
+// program's mistake.
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	struct target t;
 	CUresult result = target_work(stream, &t);
@@ -693,7 +698,7 @@ CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 
 // --- what an address is ------------------------------------------------------------------
 
-// Answers for memory of a device, of the host as pinned here, or of neither.
+// Answers for device memory, for pinned or registered host memory, and for unknown addresses.
 static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdeviceptr address, bool unknown_is_null) {
 	struct range range = {0};
 	struct client *c = NULL;
@@ -775,7 +780,8 @@ CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attr
 	return CUDA_SUCCESS;
 }
 
-// Copies are at least as synchronous as it asks for, so that it is only remembered.
+// Copies are at least as synchronous as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS asks for, so the attribute
+// is only remembered.
 CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
 	if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,5 @@
-// Modules and functions: images are sent to the worker, which says what is in them.
+// Modules and functions: the library sends images to the worker, which says what they contain. Layer:
+// calls (shim.h).
 #include "shim.h"
 
 #include <elf.h>
@@ -22,7 +23,7 @@ struct fatbin {
 	uint64_t size;
 };
 
-// Whether some bytes lie before limit; *end is moved behind them.
+// Whether size bytes at offset lie below limit; advances *end behind them.
 static bool within(size_t limit, uint64_t offset, uint64_t size, size_t *end) {
 	uint64_t last;
 	if (__builtin_add_overflow(offset, size, &last) || last > limit)
@@ -31,7 +32,7 @@ static bool within(size_t limit, uint64_t offset, uint64_t size, size_t *end) {
 	return true;
 }
 
-// Finds the end of all that the headers of a cubin name; false if that is beyond limit.
+// Finds the end of all parts that the headers of a cubin name; false if one lies beyond limit.
 static bool elf_size(const uint8_t *image, size_t limit, size_t *end) {
 	Elf64_Ehdr h;
 	*end = 0;
@@ -70,8 +71,8 @@ static bool fatbin_size(const void *image, size_t limit, size_t *end) {
 	return within(limit, f.header_size, f.size, end);
 }
 
-// Whether an image says of itself that it is code of a GPU's. As the driver does, one that is
-// broken nevertheless is answered with CUDA_ERROR_UNKNOWN.
+// Whether the header says that an image is a cubin. As the driver does, image_bounds returns
+// CUDA_ERROR_UNKNOWN for a broken cubin.
 static bool is_cubin(const void *image, uint32_t magic, size_t limit) {
 	Elf64_Ehdr head;
 	if (memcmp(&magic, ELFMAG, SELFMAG) != 0 || limit < sizeof head)
@@ -176,14 +177,15 @@ char *image_log(struct client *c, uint32_t number) {
 	return log;
 }
 
-// Whether the program wants all kernels of a module loaded with it. A device loads one when
-// it is asked for it.
+// Whether the user wants all kernels of a module loaded at once; otherwise the worker loads each one
+// when the program asks for it.
 static bool loads_eagerly(void) {
 	const char *mode = getenv("CUDA_MODULE_LOADING");
 	return mode != NULL && strcmp(mode, "EAGER") == 0;
 }
 
-// Asks for all kernels. One that cannot be had is told of when the program asks for it.
+// Asks the worker for all kernels. Errors are ignored here: the program gets them when it asks
+// itself.
 static void load_functions(CUmodule module) {
 	char *names;
 	uint32_t count;
@@ -238,8 +240,8 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	return CUDA_SUCCESS;
 }
 
-// Notes that the program knows a variable's address. The caller holds the client's
-// memory_lock. If there is no memory for it, the address stays known for longer.
+// Notes that the program knows a variable's address. The caller holds the client's memory_lock. If
+// there is no memory to note it in the module, the address stays valid after the module is unloaded.
 static void note_variable(struct client *c, CUmodule module, uint64_t at, uint64_t size) {
 	if (!ranges_add(&c->variables, (struct range){.at = at, .size = size, .context = module->object.context}))
 		return; // it is known
@@ -261,7 +263,7 @@ static void forget_variables(struct client *c, CUmodule module) {
 		if (range != NULL && range->at == module->variables[i])
 			ranges_remove(&c->variables, range);
 		pthread_mutex_unlock(&c->memory_lock);
-		managed_forget(module->variables[i]); // without that lock
+		managed_forget(module->variables[i]); // without memory_lock: it takes the lock of managed.c, which comes first
 	}
 }
 
@@ -321,8 +323,8 @@ struct jit jit_options(unsigned count, CUjit_option *options, void **values) {
 	return jit;
 }
 
-// Writes a text into the log whose buffer and size these options are, without the end
-// of its last line, and says how long it is with its NUL; an empty one has no length.
+// Writes a text into the log that two options describe: its buffer and its size. Drops the newline at
+// the end, and sets the size to the length with the NUL, or 0 for an empty text.
 static void write_log(const struct jit *jit, CUjit_option buffer, size_t room, CUjit_option size, const char *text) {
 	void **log = jit_value(jit, buffer), **value = jit_value(jit, size);
 	if (value == NULL)
@@ -481,7 +483,7 @@ CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
 	bounce_give(c, offset);
 	if (result == CUDA_SUCCESS) {
 		pthread_mutex_lock(&shim_lock);
-		*out = names_find(&module->by_name, name); // another thread may have been quicker
+		*out = names_find(&module->by_name, name); // another thread may have added it meanwhile
 		if (*out == NULL && names_add(&module->by_name, f->name, f)) {
 			object_link(&module->functions, f);
 			*out = f;
@@ -548,7 +550,8 @@ CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule m
 	return result;
 }
 
-// Returns the names of a module's functions one after the other, each ended by a NUL.
+// Returns the names of a module's functions one after the other, each with a NUL. The caller frees
+// them.
 CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
 	struct client *c;
 	uint64_t offset;

@@ -1,5 +1,5 @@
-// Objects by their names: a module has thousands of functions, and a program asks for them
-// again and again.
+// A hash table of objects by name, with open addressing. Layer: basis (shim.h). A module has
+// thousands of functions, and programs look them up often. Names are never removed one by one.
 #include "shim.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@ static size_t hash(const char *name) {
 	return (size_t)(h ^ h >> 32);
 }
 
-// The slot of a name, or the empty one where it would be. There always is one.
+// The slot of a name, or the empty slot where it belongs. There always is one, since at most half
+// of the slots are used.
 static struct named *slot_of(struct named *slots, size_t room, const char *name) {
 	size_t i = hash(name) & (room - 1);
 	while (slots[i].name != NULL && strcmp(slots[i].name, name) != 0)

@@ -1,5 +1,5 @@
-// How a library in a program finds its node, and whom it believes: for libcuda.so.1 and
-// libnvidia-ml.so.1 alike. It says nothing to anybody and waits for nobody.
+// How a library in a program finds its node's socket, and which peer it trusts: shared by
+// libcuda.so.1 and libnvidia-ml.so.1. Nothing here sends or waits.
 #ifndef MUSTER_NODESOCKET_H
 #define MUSTER_NODESOCKET_H
 
@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// A setting, or NULL if there is none. A program with more rights than its user has
-// does not hear of them.
+// A setting from the environment, or NULL if it is not set. A setuid program ignores the
+// environment, which its user controls.
 static inline const char *setting(const char *name) {
 	const char *value = secure_getenv(name);
 	return value != NULL && value[0] != 0 ? value : NULL;
@@ -40,8 +40,8 @@ static inline bool node_address(struct sockaddr_un *address, socklen_t *size) {
 	return true;
 }
 
-// A socket that is none of the standard descriptors: a program without these may still
-// write to them.
+// Makes a socket whose number is not 0, 1 or 2: a program that has closed its standard descriptors
+// may still write to them.
 static inline int node_socket(int flags) {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 	if (fd < 0 || fd > STDERR_FILENO)
@@ -51,8 +51,9 @@ static inline int node_socket(int flags) {
 	return higher;
 }
 
-// Anybody may take a name that no node has: only root, the user himself, or whom
-// MUSTER_UID names are believed. *uid is who it is, or -1 if that cannot be told.
+// Whether the peer of a socket is trusted: it must be root, the same user, or the user in
+// MUSTER_UID, since any user can listen on a socket's name that no node has. *uid gets the peer's
+// user, or -1 if unknown.
 static inline bool node_is_trusted(int fd, uid_t *uid) {
 	struct ucred peer;
 	socklen_t size = sizeof peer;

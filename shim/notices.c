@@ -1,6 +1,6 @@
-// Reasons that a result does not tell, for the user: lines on standard error.
-// Workers leave theirs in the memory that they share with us, before the result, so
-// that nobody is asked or waited for.
+// Reasons that a CUresult cannot express, as lines on standard error for the user. Layer: transport
+// (shim.h). A worker writes its notices to the ring's memory before it publishes the result, so
+// the library finds them without a message.
 #include "shim.h"
 
 #include <stdarg.h>
@@ -36,9 +36,9 @@ static void print_lines(const char *text, size_t size) {
 	}
 }
 
-// Prints what the worker has written since the last time. What it says of the number of
-// bytes may be wrong. They count as read when they are printed: no other thread's call
-// fails before that, after which the program may end.
+// Prints what the worker has written since the last time. Its byte count is not trusted. The
+// notices count as read only when they are printed, and the lock is held meanwhile: another thread's
+// failing call waits for it, so the program cannot exit on that failure before the reason is out.
 static void print_new(struct client *c) {
 	char text[WIRE_NOTICES];
 	pthread_mutex_lock(&c->notice_lock);
@@ -58,13 +58,13 @@ void notices_while_waiting(struct client *c) {
 }
 
 CUresult notices_print(CUresult result) {
-	if (result == CUDA_ERROR_NOT_READY) // of those who ask again and again
+	if (result == CUDA_ERROR_NOT_READY) // no failure: programs poll with such calls
 		return result;
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
 		if (c != NULL && has_notices(c))
 			print_new(c);
-		if (c != NULL && result == CUDA_ERROR_ASSERT) // whichever call is the first to tell that one failed
+		if (c != NULL && result == CUDA_ERROR_ASSERT) // the first call that reports a failed assertion prints its text
 			print_pending(c);
 	}
 	return result;

@@ -1,4 +1,4 @@
-// What handles stand for.
+// The objects behind handles. Layer: basis (shim.h).
 #include "shim.h"
 
 #include <stdlib.h>

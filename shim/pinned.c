@@ -1,14 +1,14 @@
-// Memory of the host that the worker reaches as well: the rest of the data arena. Kernels
-// reach it once somebody asks for that (mapped.c).
-// Registered memory is only remembered until then.
+// Pinned host memory: the part of the data arena behind staging and bounce buffers, which the worker
+// reaches, too. Layer: calls (shim.h). Kernels reach it once mapped.c has told the worker. Registered
+// memory is only noted here; mapped.c replaces its pages when a kernel may need them.
 #include "shim.h"
 
 #include <inttypes.h>
 
-static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER; // protects registered
 static struct ranges registered;
 
-static _Atomic int registered_count;
+static _Atomic int registered_count; // for registered_any, without the lock
 
 void pinned_forget_all(void) {
 	pthread_mutex_init(&registered_lock, NULL);
@@ -61,7 +61,7 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 
 CUresult do_cuMemAllocHost_v2(void **address, size_t bytes) { return do_cuMemHostAlloc(address, bytes, 0); }
 
-// The client whose pinned memory has this address.
+// The client whose pinned memory contains this address.
 static struct client *find_pinned(const void *host, struct range *out) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
@@ -92,7 +92,7 @@ bool pinned_range(const void *host, struct range *out, struct client **owner) {
 	return range != NULL;
 }
 
-// Copies from and to the memory may be under way: they end first.
+// Waits for the device first: copies from and to the memory may be under way.
 CUresult do_cuMemFreeHost(void *address) {
 	struct range range;
 	if (address == NULL)

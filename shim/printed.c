@@ -1,13 +1,12 @@
-// What kernels print: the text of printf for the program's standard output, and of
-// assertions that do not hold for its standard error. As with CUDA it is written by the
-// calls that wait for kernels, launch one or load a module, through C's own streams: it
-// goes where the program's descriptors point at that time, in order with what the
-// program itself writes through them.
+// What kernels print. Layer: transport (shim.h). Text of printf goes to the program's standard
+// output, text of failed assertions to its standard error. As with CUDA, calls that wait for
+// kernels, launch one or load a module write it. They use C's stdio, so that the text goes where
+// the program's descriptors point at that time, and in order with the program's own output.
 #include "shim.h"
 
 #include <stdio.h>
 
-// Fetches a piece of text and writes it; false if there is no more, or nobody answers.
+// Fetches a piece of text and writes it; false if there is no more, or the worker fails to answer.
 static bool print_piece(struct client *c, uint64_t offset) {
 	struct answer answer;
 	struct wire_print_fetch message = {0};
@@ -29,7 +28,7 @@ void print_pending(struct client *c) {
 	uint64_t offset;
 	if (__atomic_load_n(&c->ring->print, __ATOMIC_ACQUIRE) == 0)
 		return;
-	pthread_mutex_lock(&c->print_lock); // what one thread fetches is written before another fetches more
+	pthread_mutex_lock(&c->print_lock); // a thread writes what it has fetched before another fetches more
 	if (bounce_take(c, true, &offset) == CUDA_SUCCESS) {
 		while (print_piece(c, offset))
 			;

@@ -1,4 +1,5 @@
-// Names: of functions for those who ask at run time, and of errors.
+// Lookup by name: functions for cuGetProcAddress, and names and texts of errors. Layer: entry
+// (shim.h).
 #include "shim.h"
 
 static const struct error_entry *find_error(CUresult error) {

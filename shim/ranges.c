@@ -1,18 +1,21 @@
-// Which addresses are taken: a search tree by address. Its nodes have pseudo-random
-// priorities, and none has a higher one than its parent: that makes it about as deep as a
-// balanced tree, whatever the order of the program's calls (a treap). Each node knows the
-// largest gap between the ranges below it, so that the lowest gap that is large enough is
-// found on one way down. A program may have a hundred thousand allocations.
+// Which addresses are taken: a treap, ordered by address. Layer: basis (shim.h). Nodes have
+// pseudo-random priorities, and none has a higher one than its parent, which keeps the tree about as
+// deep as a balanced one whatever the order of the program's calls. Each node keeps the largest gap
+// between the ranges of its subtree, so that one descent finds the lowest gap that is large
+// enough. A program may have a hundred thousand allocations.
+//
+// Gaps are measured between aligned ends. Where all callers pass the same align, a gap of size bytes
+// therefore has an aligned place for size bytes.
 #include "shim.h"
 
 #include <stdlib.h>
 
 struct range_node {
 	struct range range; // first: callers have its address
-	uint64_t end;       // of the range; where the table aligns, where the next may begin
+	uint64_t end;       // where the next range may begin: the end, aligned for ranges_take
 	uint64_t priority;
 	struct range_node *left, *right;
-	uint64_t first, last, gap; // of all below: where they begin, where they end, and the largest gap between two
+	uint64_t first, last, gap; // of the subtree, this node included: begin, end, largest gap between two ranges
 };
 
 static uint64_t align_up(uint64_t at, uint64_t align) { return (at + align - 1) / align * align; }
@@ -21,7 +24,7 @@ static uint64_t between(uint64_t end, uint64_t begin) { return begin > end ? beg
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// Works out what a node knows of those below it.
+// Recomputes first, last and gap of a node from its children.
 static void look_below(struct range_node *n) {
 	n->first = n->range.at;
 	n->last = n->end;
@@ -36,7 +39,7 @@ static void look_below(struct range_node *n) {
 	}
 }
 
-// Parts a tree into what begins before an address and the rest.
+// Splits a tree into the ranges that begin before an address and the rest.
 static void split(struct range_node *n, uint64_t at, struct range_node **low, struct range_node **high) {
 	if (n == NULL) {
 		*low = *high = NULL;

@@ -1,5 +1,5 @@
-// A node that is being started again: its programs go on, and those that come wait
-// for it.
+// Waiting for a node that is being restarted: running programs continue, and programs that
+// connect meanwhile wait for it. Layer: basis (shim.h).
 #include "shim.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@
 
 enum { PATIENCE = 10, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, nanoseconds
 
-// A socket's name among the folders with the states of nodes; node/statefolder.go has
-// the same. False if it is none that is found from everywhere, or too long.
+// The name of the folder where the node of this socket keeps its state; node/statefolder.go
+// computes the same. False if the socket's path is relative, or the name too long.
 static bool state_key(const char *socket, char *key, size_t size) {
 	if (socket[0] != '@' && socket[0] != '/')
 		return false;
@@ -41,8 +41,8 @@ static bool is_folder(const char *parent, const char *key) {
 	return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// A node that was killed, or hands over to the next, leaves its state behind; one that
-// has ended does not. A node that runs has one too.
+// Whether the node's state folder exists. A node that was killed, or hands over to its successor,
+// leaves the folder behind; one that has shut down removes it. A running node has one, too.
 bool node_may_come_back(const char *socket) {
 	char key[256], parent[512];
 	if (!state_key(socket, key, sizeof key))

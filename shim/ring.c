@@ -1,4 +1,19 @@
-// Messages to the worker through shared memory, and waiting for its answers.
+// Messages to the worker through shared memory, and waiting for its answers. Layer: transport
+// (shim.h).
+//
+// Three flows share the memory, each with one writer and one reader of every word (wire.h marks
+// them):
+//   messages  the library writes at tail under send_lock and publishes tail with release order;
+//             the worker advances head when it has read a message.
+//   staging   data for messages. A message's release says how far the staging ring is free once
+//             the worker has read it. So messages must be sent in the order of their pieces, which
+//             is why staging_lock is held from stage_begin until the message is sent.
+//   answers   a call owns a slot from slot_take until take_answer. The worker writes the answer and
+//             then sets the state to WIRE_DONE with release order.
+// A side that goes to sleep says so in a word (client_waits, worker_waits, WIRE_SLEEPING), then
+// looks once more, then sleeps on that word. The other side publishes, then reads the word. Both
+// pairs are sequentially consistent, so at least one of them sees the other and no wake-up is
+// lost.
 #include "shim.h"
 
 #include <errno.h>
@@ -10,16 +25,16 @@
 #include <time.h>
 #include <unistd.h>
 
-// How often to look before going to sleep: more often if going to sleep was not
-// worth it the last time, less often if it was. Now and then others may have the
-// processor: it may be the one that the worker waits for. Where there are several, a program
-// looks for up to some 300 us: on NVIDIA's own library it would look until the end, and
-// whoever sleeps is late.
+// How often a waiting thread polls before it sleeps. The number doubles after a sleep shorter than
+// A_MOMENT (100 us times patience), which polling would have avoided, and halves after a longer one.
+// Every LEAST_SPINS polls the thread yields, since the worker may need this processor. With
+// FEW_CORES or more processors a thread polls up to FACTOR times longer, some 300 us: NVIDIA's
+// library polls until the end, and a thread that sleeps wakes late.
 enum { LEAST_SPINS = 64, MOST_SPINS = 1024, A_MOMENT = 100 * 1000, FEW_CORES = 4, FACTOR = 6 };
 
 static _Atomic int spins = LEAST_SPINS;
 
-// How much longer to look than where there are few processors.
+// By how much polling is extended: 1 with few processors, otherwise FACTOR.
 static int patience(void) {
 	static _Atomic int known;
 	int factor = atomic_load_explicit(&known, memory_order_relaxed);
@@ -57,8 +72,8 @@ static inline void pause_briefly(int i) {
 #endif
 }
 
-// Sleeps until the word changes, for 100 ms at most: whoever should wake us may be
-// gone.
+// Sleeps while the word has this value, for 100 ms at most: the worker that should wake the thread
+// may be gone, and callers look for that after each sleep.
 static void futex_wait(uint32_t *word, uint32_t value) {
 	struct timespec limit = {.tv_nsec = 100 * 1000 * 1000};
 	syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0);
@@ -81,7 +96,8 @@ static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
 	return used - __atomic_load_n(word, __ATOMIC_ACQUIRE) <= size;
 }
 
-// Waits until no more than size bytes lie between the worker's word and ours.
+// Waits until at most size bytes lie between the worker's position and used: then the bytes up to
+// used may be written. The caller holds send_lock or staging_lock.
 static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint64_t size) {
 	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !has_room(word, used, size); i--)
 		pause_briefly(i);
@@ -102,6 +118,8 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 	return CUDA_SUCCESS;
 }
 
+// Lets the worker see the message at the tail. The fence orders the new tail before the look at
+// worker_waits; see the head of this file.
 static void publish(struct client *c, uint64_t size) {
 	c->tail += size;
 	__atomic_store_n(&c->ring->tail, c->tail, __ATOMIC_RELEASE);
@@ -110,7 +128,8 @@ static void publish(struct client *c, uint64_t size) {
 		futex_wake(&c->ring->worker_waits);
 }
 
-// Makes room for a message, writes its header and returns where the body goes.
+// Makes room for a message, writes its header and returns where the body goes. Messages do not
+// wrap: if the rest of the ring is too short, a pad message fills it. The caller holds send_lock.
 static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, const struct wire_header *head, uint8_t **at) {
 	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring_size;
 	uint8_t *messages = (uint8_t *)c->ring + WIRE_RING_AT;
@@ -148,7 +167,8 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 	return CUDA_SUCCESS;
 }
 
-// Begins a message, which ring_close ends.
+// Begins a message. On success send_lock is held until ring_close, so the caller must only write
+// the body meanwhile. After a fault only messages with wire_after_fault are sent.
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at) {
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS && (atomic_load(&c->lost) != 0 || !wire_after_fault(op)))
@@ -162,7 +182,8 @@ CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct 
 	return result;
 }
 
-// The same for a message without a body, if that is possible without waiting.
+// Sends a message without a body if that needs no waiting, for the end of the process: another
+// thread may have stopped for good with the lock held. Room for WIRE_MAX_MESSAGE covers the pad.
 bool ring_try(struct client *c, enum wire_op op) {
 	if (client_gone(c) || pthread_mutex_trylock(&c->send_lock) != 0)
 		return false;
@@ -182,7 +203,7 @@ void ring_close(struct client *c) {
 void ring_done(struct client *c, uint64_t end, uint64_t stream) {
 	pthread_mutex_lock(&c->send_lock);
 	uint64_t *known = &c->done_all;
-	if (stream != ALL_STREAMS) { // another stream that has the same place makes room
+	if (stream != ALL_STREAMS) { // replaces another stream in the same place of the cache
 		known = &c->done[stream % DONE_STREAMS].end;
 		if (end > *known)
 			c->done[stream % DONE_STREAMS].stream = stream;
@@ -198,7 +219,8 @@ static bool done_locked(const struct client *c, uint64_t end, uint64_t stream) {
 	return stream != ALL_STREAMS && c->done[stream % DONE_STREAMS].stream == stream && c->done[stream % DONE_STREAMS].end >= end;
 }
 
-// To a client that has ended, or has had a fault, nothing is done: whoever asks is told so.
+// What is known counts only while the client works: after a fault, or the worker's end, the caller
+// must ask and get the error.
 static bool tells(struct client *c) { return client_status(c) == CUDA_SUCCESS && !client_gone(c); }
 
 bool ring_is_done(struct client *c, uint64_t end, uint64_t stream) {
@@ -221,7 +243,8 @@ static struct wire_slot *slot_at(struct client *c, uint16_t slot) {
 	return (struct wire_slot *)((uint8_t *)c->ring + WIRE_SLOTS_AT) + (slot - 1);
 }
 
-// Waits on a condition for a while; false if the client is gone.
+// Waits on a condition for at most 100 ms; false if the client is gone. Another thread's
+// slot_give or bounce_give signals it. The caller holds the lock and looks again.
 static bool wait_for_other(struct client *c, pthread_cond_t *condition, pthread_mutex_t *lock) {
 	struct timespec limit;
 	clock_gettime(CLOCK_REALTIME, &limit);
@@ -234,7 +257,8 @@ static bool wait_for_other(struct client *c, pthread_cond_t *condition, pthread_
 	return !client_gone(c);
 }
 
-// The worker's part of the word stays: which message it answered last.
+// Sets the state, and keeps the upper bits: they are the worker's, and number the message that it
+// answered last.
 static void set_state(struct wire_slot *s, uint32_t state) {
 	uint32_t word = __atomic_load_n(&s->state, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->state, (word & ~WIRE_STATE) | state, __ATOMIC_RELAXED);
@@ -264,7 +288,7 @@ void slot_give(struct client *c, uint16_t slot) {
 
 static bool is_done(const struct wire_slot *s) { return (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) & WIRE_STATE) == WIRE_DONE; }
 
-// Copies the answer that is there, and gives the slot back.
+// Copies the answer and gives the slot back. The size is the worker's word, so it is limited.
 static CUresult take_answer(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
 	CUresult result = (CUresult)s->result;
@@ -282,7 +306,8 @@ static void look_often(struct wire_slot *s) {
 		pause_briefly(i);
 }
 
-// Goes to sleep until the answer is there, or for a while.
+// Sleeps until the answer is there, for 100 ms at most. The exchange fails if the worker has
+// answered in between; then word is WIRE_DONE and the thread does not sleep.
 static void doze(struct wire_slot *s) {
 	uint32_t word = __atomic_load_n(&s->state, __ATOMIC_SEQ_CST), asleep = word | WIRE_SLEEPING;
 	if ((word & WIRE_STATE) == WIRE_PENDING)
@@ -291,7 +316,7 @@ static void doze(struct wire_slot *s) {
 		futex_wait(&s->state, asleep);
 }
 
-// Sleeps until the answer is there; false if it will never be.
+// Sleeps until the answer is there; false if the client is gone and none will come.
 static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 	int64_t start = nanoseconds();
 	while (!is_done(s)) {
@@ -309,7 +334,7 @@ CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
 	int64_t watched = watch_wait();
 	look_often(s);
-	// The slot of a client that is gone is not used again.
+	// If the client is gone the slot stays taken: the worker might still write to it.
 	bool answered = is_done(s) || sleep_for_answer(c, s);
 	watch_ended(watched, WAIT_ANSWER);
 	if (!answered)
@@ -329,13 +354,14 @@ CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answe
 
 // --- data ------------------------------------------------------------------------
 
-// Several pieces fit, so that the worker reads one while the next is written.
+// A quarter of the staging memory at most, so that the worker reads one piece while the library
+// writes the next.
 size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_PIECE ? c->staging_size / 4 : STAGE_PIECE; }
 
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
 	pthread_mutex_lock(&c->staging_lock);
-	// What is taken for a message that is not sent is not given back: after a fault
-	// the memory would run out.
+	// Staging memory is only released by a message that was sent. After a fault messages are
+	// refused, and without this check the memory would run out.
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS) {
 		pthread_mutex_unlock(&c->staging_lock);
@@ -365,7 +391,8 @@ CUresult stage_begin(struct client *c, const void *data, size_t size, struct wir
 	return result;
 }
 
-// The order of messages is that of their pieces: a release frees all before it.
+// Called when the message was sent: messages must be in the order of their pieces, because a
+// release frees all staging memory before it.
 void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging_lock); }
 
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {

@@ -1,11 +1,11 @@
-// Streams and events, and where a stream's work goes.
+// Streams and events, and where a stream's work goes. Layer: calls (shim.h).
 #include "shim.h"
 
 #include <stdlib.h>
 
 // --- which stream is meant ---------------------------------------------------------
 
-// The default streams of this thread, one for each context that it used them in.
+// The per-thread default streams of this thread, one for each context in which it used one.
 struct own_stream {
 	struct own_stream *next;
 	uint64_t context_id;
@@ -55,10 +55,10 @@ void stream_release(CUstream stream, bool tell) {
 	object_free(stream);
 }
 
-// At a thread's end. A context may have ended before; its handle may then be that
-// of another one.
+// Runs at the end of a thread. A context may have been cleared before, and its handle reused: its id
+// tells.
 static void end_own_streams(void *list) {
-	own_streams = NULL; // what ends after this may begin anew
+	own_streams = NULL; // later destructors of this thread may still use CUDA, with new streams
 	for (struct own_stream *s = list, *next; s != NULL; s = next) {
 		next = s->next;
 		if (atomic_load(&shim_state) == SHIM_READY && object_is(s->context, KIND_CONTEXT) && s->context->id == s->context_id &&
@@ -136,9 +136,10 @@ CUresult target_named(CUstream stream, struct target *target) {
 	return context_client(target->context, &target->client);
 }
 
-// cuMemcpyHtoD and its like return once the data are taken, as CUDA's documentation permits. With
-// NVIDIA's driver they are on the device by the time that another call gives work to another
-// stream, and programs rely on that. So an event follows such a copy in the legacy stream.
+// cuMemcpyHtoD and similar calls return when the library has read the data, as CUDA's documentation
+// permits. With NVIDIA's driver the data are on the device before a later call can give work to
+// another stream, and programs rely on that. So the library records an event behind such a copy in
+// the legacy stream, and non-blocking streams wait for it before their next work (copies_follow).
 CUresult copies_note(const struct target *t) {
 	struct client *c = t->client;
 	if (t->stream != 0 || atomic_load(&c->side_streams) == 0)
@@ -166,6 +167,7 @@ CUresult copies_note(const struct target *t) {
 
 void copies_forget(struct client *c) { atomic_store(&c->copied_event, 0); }
 
+// Lets a non-blocking stream wait for copied_event, if there were copies since it last did.
 static CUresult copies_follow(const struct target *t) {
 	CUstream s = t->handle;
 	if (s == NULL || s->flags != CU_STREAM_NON_BLOCKING || t->captured)
@@ -232,7 +234,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_stream_query message = {t.stream};
-	result = CALL_WAITS(t.client, STREAM_QUERY, stream_query, &message, t.stream); // success says as much
+	result = CALL_WAITS(t.client, STREAM_QUERY, stream_query, &message, t.stream); // success proves as much as a wait
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(t.client);
 	return result;
@@ -259,7 +261,7 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 	if (result != CUDA_SUCCESS || done)
 		return result;
 	if (flags == CU_EVENT_WAIT_EXTERNAL)
-		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
+		return CUDA_ERROR_ILLEGAL_STATE; // allowed in captured streams only
 	if (event->shared != NULL && !ipc_event_own(event))
 		return ipc_event_wait(event);
 	if (!atomic_load(&event->recorded))
@@ -268,7 +270,7 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 	result = context_client(event->object.context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (c != t.client) // of another device: the program waits in the stream's place
+	if (c != t.client) // an event of another device: the calling thread waits instead of the stream
 		return do_cuEventSynchronize(event);
 	struct wire_stream_wait message = {t.stream, event->object.number};
 	return POST(t.client, STREAM_WAIT, stream_wait, &message, NO_DATA);
@@ -402,7 +404,8 @@ CUresult do_cuEventDestroy_v2(CUevent event) {
 	return CUDA_SUCCESS;
 }
 
-// Notes where the record is among the messages: event_known.
+// Records an event, and notes the position of the message in the ring, for event_known. Both are
+// written between ring_open and ring_close, so under send_lock.
 CUresult event_record_on(const struct target *target, CUevent event) {
 	struct client *c = target->client;
 	struct wire_event_record message = {event->object.number, target->stream};
@@ -429,7 +432,7 @@ static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (t.captured)
 		return capture_record(&t, event, external);
 	if (external)
-		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
+		return CUDA_ERROR_ILLEGAL_STATE; // allowed in captured streams only
 	capture_forget_event(event);
 	result = event_record_on(&t, event);
 	if (result == CUDA_SUCCESS && event->shared != NULL)
@@ -445,8 +448,8 @@ CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int 
 	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
-// An event that was never recorded has happened. One of whose stream more is known to be done
-// than what was sent before it has, too.
+// Whether an event is known to have happened without asking the worker: its stream is known to be
+// done up to the record's message. (Callers take an event that was never recorded for happened.)
 
 static bool event_known(struct client *c, CUevent event, uint64_t *end, uint64_t *stream) {
 	pthread_mutex_lock(&c->send_lock);

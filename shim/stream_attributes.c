@@ -1,8 +1,9 @@
-// Attributes of streams: hints of the program's, which are checked, remembered and told
-// again.
+// Attributes of streams: hints of the program, which are checked, remembered and returned. Layer:
+// calls (shim.h).
 #include "shim.h"
 
-// What was set for a stream: the legacy one's belongs to its context. The lock is held.
+// The attributes of a stream; those of the legacy stream are in its context. The caller holds
+// shim_lock.
 static struct stream_attributes *set_for(const struct target *t) { return t->handle != NULL ? &t->handle->attributes : &t->context->legacy; }
 
 static CUresult check_window(const struct target *t, const CUaccessPolicyWindow *w) {
@@ -105,7 +106,7 @@ CUresult do_cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUst
 	}
 }
 
-// Both streams are of the same context.
+// The driver requires that both streams belong to the same context.
 CUresult do_cuStreamCopyAttributes(CUstream destination, CUstream stream) {
 	struct target to, from;
 	CUresult result = target_named(destination, &to);

@@ -1,5 +1,6 @@
-// What only the device's own driver can work out: it is asked, and what it answers holds
-// wherever the program is moved to, since addresses never change.
+// Questions that only the driver of the real device can answer. Layer: calls (shim.h). The worker
+// passes them on. The answers stay valid when the program is moved to another device, since
+// addresses never change.
 #include "shim.h"
 
 #include <string.h>

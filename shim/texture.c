@@ -1,5 +1,5 @@
-// Texture and surface objects. The worker makes them, and tells the handle by which
-// kernels know them; what they were made of is kept here for those who ask.
+// Texture and surface objects. Layer: calls (shim.h). The worker makes them and returns the handle
+// that kernels use; the descriptors are kept here for the functions that return them.
 #include "shim.h"
 
 _Static_assert(sizeof(CUDA_RESOURCE_DESC) == 144, "as in CUDA's headers");
@@ -9,7 +9,7 @@ _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "as in CUDA's headers");
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "as in CUDA's headers");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "as in CUDA's headers");
 
-// Flags that the worker knows: others change nothing that arrays are used for here.
+// The flags that the worker needs. Others make no difference for the arrays of this library.
 #define ARRAY_FLAGS (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER)
 
 static uint32_t bits(float f) {
@@ -29,7 +29,7 @@ static void describe_shape(struct wire_texture_create *m, const CUDA_ARRAY3D_DES
 	m->levels = levels;
 }
 
-// A level of a mipmap is described by the whole of it: a device may have it in one piece.
+// A level of a mipmap is described by the whole mipmap: a device may store it as one object.
 static CUresult describe_array(struct wire_texture_create *m, CUarray array) {
 	if (!object_is(array, KIND_ARRAY))
 		return CUDA_ERROR_INVALID_HANDLE;

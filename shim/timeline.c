@@ -1,12 +1,15 @@
-// Where the time went, for muster trace. While MUSTER_TIMELINE names a folder, each
-// process of the program has a file there that is mapped and shared: records of 64 bytes,
-// which are there whatever becomes of the process. wire/timeline reads them, and its
+// Where the time went, for muster trace. Layer: transport (shim.h). If MUSTER_TIMELINE names a
+// folder, each process of the program writes 64-byte records to a file there. The file is mapped
+// shared, so the records survive whatever happens to the process. wire/timeline reads them, and its
 // package comment describes the file.
 //
-// A call's record is written when the call ends, by the thread that made it. What the
-// node did for the process is asked for by a thread of the library's own, every 10 ms,
-// with a message that goes the way of all others: so it works on other machines, too.
-// The first half of the room for records keeps the first, the second half goes round.
+// The thread that makes a call writes the call's record when the call ends. A thread of the library
+// asks the worker every 10 ms what it has done for the process, with an ordinary message, so this
+// also works for a worker on another machine. The first half of each region keeps the oldest
+// records; the second half is a ring of the newest.
+//
+// Writers take a place with an atomic counter, set its mark to 0, write the record, and set the mark
+// with release order. A reader skips records whose mark is 0 or not the expected number.
 #include "shim.h"
 
 #include <errno.h>
@@ -32,7 +35,7 @@ enum { RECORD_CALL = 1, RECORD_NAME, RECORD_CLOCK };
 enum { FROM_PROGRAM = 0xffff }; // who names something
 
 struct record {
-	_Atomic uint64_t mark; // 1 + how many came before; 0 while it is written
+	_Atomic uint64_t mark; // 1 + number of earlier records; 0 while the record is being written
 	int64_t begin, end;
 	uint64_t bytes;
 	uint32_t name;
@@ -120,8 +123,9 @@ static size_t size_of(uint64_t room) {
 	return HEAD_SIZE + FUNCTIONS * sizeof(struct total) + (2 * room + NAME_ROOM) * sizeof(struct record);
 }
 
-// Gives a file its room on the disk. Without it, a full disk would end the program with a
-// signal when it writes a record; and so would a file that grows beyond the process's limit.
+// Allocates a file's space on disk. Otherwise a full disk would raise SIGBUS in the program when it
+// writes a record. A size above the process's limit is refused before, since exceeding it
+// raises SIGXFSZ.
 static bool take_room(int fd, size_t size) {
 	struct rlimit most;
 	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && size > most.rlim_cur)
@@ -135,8 +139,8 @@ static bool take_room(int fd, size_t size) {
 	return ftruncate(fd, 0) == 0 && unknown && ftruncate(fd, (off_t)size) == 0;
 }
 
-// Later files have less room, so that all of them together are bounded, and all have less where
-// there is not enough.
+// File n gets 1/(n+1) of the room, so that all files together are bounded. If the disk has too
+// little, the room is halved until it fits.
 static void open_file(const char *folder) {
 	const char *wish = getenv("MUSTER_TIMELINE_RECORDS");
 	uint64_t room = wish != NULL ? strtoull(wish, NULL, 10) : 0;
@@ -173,12 +177,13 @@ static void open_file(const char *folder) {
 	call_records = (struct record *)(totals + FUNCTIONS);
 	node_records = call_records + room;
 	name_records = (struct name_record *)(node_records + room);
-	memcpy(h->magic, "mustertl", 8); // now it can be read
+	memcpy(h->magic, "mustertl", 8); // last: it marks the head as complete
 	file = h;
 	shim_watch |= WATCH_TIMELINE;
 }
 
-// Takes the next place of a region: the first half fills, the second goes round.
+// Takes the next place of a region: places of the first half are used once, those of the second in a
+// ring.
 static struct record *next_place(struct record *region, _Atomic uint64_t *count, uint64_t *mark) {
 	uint64_t n = atomic_fetch_add_explicit(count, 1, memory_order_relaxed), half = file->room / 2;
 	*mark = n + 1;
@@ -218,7 +223,8 @@ static void tell_name(uint32_t name, const char *text) {
 	}
 }
 
-// Which number a text has: its place in a table, 1 or more; 0 if the table is full.
+// The number of a name: 1 + its place in a hash table keyed by the address of the text; 0 if the
+// table is full. Threads insert without a lock, by compare-and-swap.
 static uint32_t name_of(const char *text) {
 	uint64_t hash = (uint64_t)(uintptr_t)text * UINT64_C(0x9e3779b97f4a7c15);
 	for (uint32_t i = 0, at = (uint32_t)(hash >> 54); i < FUNCTIONS; i++, at = (at + 1) % FUNCTIONS) {
@@ -255,7 +261,7 @@ int64_t watch_begin(const char *name) {
 
 void watch_end(const char *name, int64_t began, int result) {
 	int64_t now = watch_now();
-	if (file == NULL) // a signal's handler has forked during the call
+	if (file == NULL) // a signal handler has forked during the call, and this is the child
 		return;
 	uint32_t number = name_of(name), most = 0;
 	uint64_t waited = 0;
@@ -280,7 +286,8 @@ void watch_end(const char *name, int64_t began, int result) {
 	r->source = note.sent ? note.source : FROM_PROGRAM;
 	r->first = note.first;
 	r->last = note.last;
-	// In microseconds, of which nine minutes fit; the kind of wait in the lowest bits.
+	// Microseconds in the upper 29 bits, up to nine minutes; the kind of the longest wait in the
+	// lowest 3.
 	uint64_t us = waited / 1000 < (UINT32_MAX >> 3) ? waited / 1000 : UINT32_MAX >> 3;
 	r->waited_for = (uint32_t)us << 3 | (waited > 0 ? most + 1 : 0);
 	r->kernel = note.kernel;
@@ -292,7 +299,8 @@ void watch_waited(int64_t since, enum watch_wait what) { note.waited[what] += wa
 
 void watch_bytes(uint64_t bytes) { note.bytes += bytes; }
 
-// FNV-1a, as in wire/timeline: the node tells the name.
+// Notes the FNV-1a hash of the kernel's name, as in wire/timeline; the node's records have the name
+// itself.
 void watch_kernel(const char *name) {
 	uint32_t hash = UINT32_C(2166136261);
 	for (; *name != 0; name++)
@@ -332,11 +340,12 @@ static void keep(const struct client *c, const uint8_t *records, size_t size) {
 
 static int64_t best[MAX_DEVICES], when[MAX_DEVICES]; // of keep_clock
 
-// Notes how the node's clock and ours compare: its word lies between two of ours.
+// Notes how the node's clock compares to ours: the node read its clock between our before and
+// after. The shorter that interval, the better the estimate.
 static void keep_clock(const struct client *c, int64_t before, int64_t after, uint64_t theirs) {
 	int64_t took = after - before;
 	if (best[c->device] != 0 && took > best[c->device] && after - when[c->device] < INT64_C(1000000000))
-		return; // within a second, only what is known better is worth a record
+		return; // within a second, only a better estimate is worth a record
 	best[c->device] = took;
 	when[c->device] = after;
 	uint64_t mark;
@@ -345,7 +354,7 @@ static void keep_clock(const struct client *c, int64_t before, int64_t after, ui
 	atomic_store_explicit(&r->mark, mark, memory_order_release);
 }
 
-// Reads a piece; false if there is no more, or nobody answers.
+// Reads a piece of the worker's records; false if there is no more, or the worker fails to answer.
 static bool read_piece(struct client *c, uint64_t offset) {
 	struct answer answer;
 	struct wire_trace_read message = {0};
@@ -405,8 +414,8 @@ static void *poll_node(void *nothing) {
 	return nothing;
 }
 
-// The worker begins to record with the first question: before the program can give it
-// anything to do.
+// The worker starts to record with the first question. So the library asks before the client is
+// published, and no work of the program is missed. Also starts the thread that polls.
 void timeline_attached(struct client *c) {
 	if (file == NULL)
 		return;
@@ -427,8 +436,7 @@ void timeline_attached(struct client *c) {
 	pthread_mutex_unlock(&poll_lock);
 }
 
-// The program ends: what the node did meanwhile is read once more, unless the node
-// does not answer for a second.
+// Called at exit: has the polling thread read once more, and waits for that for a second at most.
 void timeline_end(void) {
 	if (file == NULL)
 		return;
@@ -452,7 +460,7 @@ void timeline_start(void) {
 		open_file(folder);
 }
 
-// The parent's file is not mapped in a child, which has one of its own.
+// In a child: the parent's file is not mapped (MADV_DONTFORK), and the child opens its own.
 void timeline_in_child(void) {
 	if (file == NULL)
 		return;

@@ -1,5 +1,5 @@
-// Objects of the program's that graphs keep: each is ended by a function of the
-// program's once nobody refers to it.
+// User objects: data of the program that graphs keep alive. Layer: calls (shim.h). When the last
+// reference goes, the library calls the program's destructor.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -19,8 +19,9 @@ struct user_reference { // of a graph
 
 static bool is_object(CUuserObject o) { return object_is(o, KIND_USER_OBJECT); }
 
-// The driver calls it later and elsewhere; a program cannot tell, for it may not wait
-// for it.
+// Calls the destructor at once, in this thread and perhaps under the lock of capture.c. The driver
+// calls it later in another thread. Programs cannot tell the difference: a destructor may not call
+// CUDA, and they may not wait for it.
 static void release(CUuserObject o, uint64_t count) {
 	if (atomic_fetch_sub(&o->references, count) != count)
 		return;
@@ -106,7 +107,7 @@ CUresult do_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigne
 	return CUDA_SUCCESS;
 }
 
-// A copy refers once to each.
+// A copy of a graph takes one reference to each object.
 CUresult user_references_copy(struct user_reference *from, struct user_reference **to) {
 	CUresult result = CUDA_SUCCESS;
 	for (; from != NULL && result == CUDA_SUCCESS; from = from->next) {

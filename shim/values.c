@@ -1,10 +1,10 @@
-// Words that streams write and wait for: in memory of the device, or in memory of the host
-// that kernels reach.
+// Words that streams write and wait for (cuStreamWriteValue, cuStreamWaitValue): in device memory, or
+// in host memory that kernels reach. Layer: calls (shim.h).
 #include "shim.h"
 
 #define MOST_OPERATIONS 256 // in a batch, as in CUDA
 
-// Where the worker finds a word.
+// Checks the address of a word, and finds the address by which the worker reaches it.
 static CUresult locate(const struct target *t, CUdeviceptr address, uint32_t width, CUdeviceptr *at) {
 	struct range range;
 	struct client *c;
@@ -45,7 +45,7 @@ static CUresult write_to(const struct target *t, CUdeviceptr address, uint64_t v
 	return POST(t->client, STREAM_WRITE, stream_write, &message, NO_DATA);
 }
 
-// One of a batch. Work of a stream is in order, so that a barrier has nothing to do.
+// Posts one operation of a batch. The work of a stream is in order, so a barrier needs no message.
 static CUresult perform(const struct target *t, const CUstreamBatchMemOpParams *p) {
 	switch (p->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -81,7 +81,7 @@ CUresult words_post(const struct target *t, unsigned count, const CUstreamBatchM
 	return result;
 }
 
-// Does it, or has a capture note it.
+// Posts the operations, or records them if the stream is captured.
 static CUresult batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *list) {
 	struct target t;
 	CUresult result = target_work(stream, &t);

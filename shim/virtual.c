@@ -1,6 +1,7 @@
-// Addresses and memory apart: a program reserves addresses, makes memory, and puts it
-// there. Memory that is at no address of the program's has one of ours, where its
-// contents are kept.
+// Virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap): a program reserves
+// addresses, makes memory, and maps it there. Layer: calls (shim.h). For the worker, memory always
+// has an address: memory that the program has mapped nowhere lies at one that the library chose,
+// and mapping moves it (relocate).
 #include "shim.h"
 
 #include <stdlib.h>
@@ -9,18 +10,18 @@
 
 // What a CUmemGenericAllocationHandle stands for.
 struct allocation {
-	struct object object; // its context is whose memory it is
+	struct object object; // object.context owns the memory
 	struct client *client;
 	CUmemAllocationProp properties;
 	size_t size;
 	unsigned handles; // that the program has
-	CUdeviceptr at;   // where its memory lies; 0: its context is gone
-	bool mapped;      // at an address of the program's
-	bool used;        // was mapped, and may have contents
-	int access;       // flags that the program has set
+	CUdeviceptr at;   // where its memory lies; 0: it is lost
+	bool mapped;      // at an address that the program chose
+	bool used;        // was mapped at some time, so it may have contents
+	int access;       // CU_MEM_ACCESS_FLAGS_* that the program has set
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // for all allocations; taken before memory_lock
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects all allocations; order: shim.h
 
 static struct allocation *allocation_of(CUmemGenericAllocationHandle handle) {
 	struct allocation *a = (struct allocation *)(uintptr_t)handle;
@@ -49,7 +50,7 @@ CUresult do_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignm
 	return CUDA_SUCCESS;
 }
 
-// The client whose reservation has all of these addresses.
+// The client whose reservation contains all of these addresses; with whole, it must be exactly these.
 static struct client *reserved_by(CUdeviceptr at, size_t size, bool whole) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
@@ -65,7 +66,7 @@ static struct client *reserved_by(CUdeviceptr at, size_t size, bool whole) {
 	return NULL;
 }
 
-// The first memory that is mapped at an address or behind it.
+// The first allocation that is mapped at an address or behind it, or NULL.
 static struct allocation *next_mapped(struct client *c, uint64_t at) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *r = ranges_find(&c->allocations, at, 1);
@@ -103,7 +104,7 @@ static CUresult check_properties(const CUmemAllocationProp *p) {
 	if ((p->requestedHandleTypes & ~(unsigned)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((p->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0)
-		return CUDA_ERROR_NOT_PERMITTED; // which is what machines without a fabric say
+		return CUDA_ERROR_NOT_PERMITTED; // the driver's answer on machines without a fabric
 	if (p->location.id < 0 || p->location.id >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
 	return CUDA_SUCCESS;
@@ -114,7 +115,7 @@ CUresult do_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloca
 		return CUDA_ERROR_INVALID_VALUE;
 	if (properties == NULL || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	*granularity = GRANULARITY; // of whatever place: the driver does not look
+	*granularity = GRANULARITY; // the driver does not check the location either
 	return CUDA_SUCCESS;
 }
 
@@ -156,7 +157,8 @@ CUresult do_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocation
 	return result;
 }
 
-// The memory is on the device of the current context, whatever it was to the other program.
+// The memory is imported on the device of the current context, whatever device it had in the other
+// program.
 CUresult do_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) {
 	struct target t;
 	CUresult result = target_current(&t);
@@ -237,8 +239,9 @@ CUresult do_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properti
 
 // --- memory at addresses -------------------------------------------------------------------
 
-// Puts memory at another address, with its contents if it has any. Both are there at once
-// for that; memory without contents is given back first.
+// Moves memory to another address (0: anywhere). If it has contents, both addresses are allocated
+// at the same time and the contents are copied; otherwise the first is freed before, so that no
+// more memory is needed.
 static CUresult relocate(struct allocation *a, CUdeviceptr to, struct allocation *mark) {
 	struct target t = {.context = a->object.context, .client = a->client};
 	uint64_t from = a->at;
@@ -291,8 +294,8 @@ CUresult do_cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGener
 	return result;
 }
 
-// Does something to all memory that is mapped between two addresses; nothing if they are
-// not covered by whole pieces.
+// Calls f for all allocations that are mapped in a range. If whole allocations do not cover the range
+// exactly, returns an error before the first call.
 static CUresult each_mapped(CUdeviceptr address, size_t size, CUresult (*f)(struct allocation *, void *), void *data) {
 	struct client *c = size > 0 ? reserved_by(address, size, false) : NULL;
 	uint64_t end = address + size, at;
@@ -345,7 +348,7 @@ static CUresult set_access(struct allocation *a, void *data) {
 	return CUDA_SUCCESS;
 }
 
-// What is set is told again; kernels may read and write all the same.
+// The flags are only remembered, for cuMemGetAccess: kernels can always read and write.
 CUresult do_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count) {
 	struct rights r = {list, count};
 	if (list == NULL || count == 0)

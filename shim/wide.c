@@ -1,6 +1,11 @@
-// Large copies within the program's memory, by several threads: one alone is slower than
-// the device. Threads that help are made when the first large copy comes, where the program
-// has processors for them, and sleep most of the time.
+// Large copies within the program's memory by several threads, since one thread copies slower
+// than the device does. Layer: basis (shim.h). The first large copy starts the helper threads, if the
+// program has processors for them; they sleep most of the time.
+//
+// One copy at a time uses the helpers: its thread holds owner, fills in job, sets open_job and
+// increments jobs. Helpers count themselves into inside before they look at open_job. The owner
+// clears open_job and then waits until inside is 0, so no helper touches a job after wide_copy
+// has returned. Other threads that find owner taken copy by themselves.
 #include "shim.h"
 
 #include <sched.h>
@@ -16,13 +21,13 @@ static struct {
 	uint8_t *to;
 	const uint8_t *from;
 	size_t size;
-	_Atomic size_t next; // first byte that nobody copies yet
+	_Atomic size_t next; // first byte that no thread has taken
 } job;
 
-static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; // of whoever has the threads
+static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; // held by the thread whose copy the helpers do
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // for sleeping
 static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
-static _Atomic unsigned jobs;    // so far
+static _Atomic unsigned jobs;    // copies so far: a change tells helpers that there is a new one
 static _Atomic int inside;       // threads that may touch the job
 static _Atomic bool open_job;    // there are bytes to copy
 static unsigned sleepers;        // under the lock
@@ -78,8 +83,8 @@ static int wanted(void) {
 	return n < 0 ? 0 : n > MOST ? MOST : n;
 }
 
-// Signals are for the program's own threads, but for those that a copy causes. Their handlers
-// are the program's and count on as much stack as its own threads have.
+// Starts the helpers with all signals blocked but those that a copy can raise. They have the default
+// stack size, since the handlers may be the program's and expect the stack of its own threads.
 static void make_helpers(void) {
 	sigset_t all, before;
 	pthread_attr_t attributes;
@@ -93,7 +98,7 @@ static void make_helpers(void) {
 	for (helpers = 0; helpers < n; helpers++) {
 		pthread_t thread;
 		if (pthread_create(&thread, &attributes, help, NULL) != 0)
-			break; // there are as many as there are
+			break; // the copy goes on with those that were started
 	}
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,6 +1,6 @@
-// What the protocol's messages are made of, and how the shared memory between a
-// program and its worker is laid out. wire/wire.go and wire/ring.go are the same
-// for Go; the tests of wire/ hold the two together.
+// The encoding of the protocol's messages, and the layout of the memory that a program and its worker
+// share. wire/wire.go and wire/ring.go have the same for Go; tests of wire/ compare the two. Who may
+// write which word is marked at struct wire_ring; how the two sides wait for each other is in ring.c.
 #ifndef MUSTER_WIRE_H
 #define MUSTER_WIRE_H
 
@@ -12,7 +12,7 @@
 #define WIRE_MAGIC 0x5453554du // "MUST"
 #define WIRE_VERSION 9u
 
-// On the socket each record has this before it.
+// The header of each record on the socket.
 struct wire_frame {
 	uint32_t size; // of the body
 	uint16_t op;
@@ -21,8 +21,8 @@ struct wire_frame {
 
 #define WIRE_MAX_RECORD 65536u
 
-// On the ring each message has this before it. Messages begin at multiples of 8
-// and do not wrap: WIRE_PAD fills the end of the ring.
+// The header of each message on the ring. Messages begin at multiples of 8 and do not wrap: a
+// WIRE_PAD message fills the end of the ring.
 struct wire_header {
 	uint32_t size;    // header and body, without what fills it up to a multiple of 8
 	uint16_t op;      // enum wire_op
@@ -48,8 +48,8 @@ struct wire_slot {
 	uint8_t payload[240];
 };
 
-// The state of a slot is in the lowest bits of its word. The others are the worker's: 1
-// more than the number of the message that it answered there last.
+// The state of a slot is in the two lowest bits of its word. The upper bits are the worker's: 1 + the
+// number of the message that it answered last in this slot.
 enum { WIRE_FREE = 0, WIRE_PENDING = 1, WIRE_DONE = 2, WIRE_SLEEPING = 3 };
 #define WIRE_STATE 3u
 
@@ -84,11 +84,11 @@ struct wire_ring {
 	uint32_t closed; // 1: the worker has ended the client; reason says why
 	uint32_t print;  // 1: kernels have printed something
 	uint32_t notices_written; // bytes of notices written so far
-	uint64_t arena_at; // where the worker has the data arena, for the client to have it there, too; 0: anywhere
+	uint64_t arena_at; // the worker's address of the data arena: the client maps it there, too, if it can; 0: anywhere
 	uint8_t fill3[64 - 24];
 	char reason[1024]; // NUL-terminated
 	uint8_t fill4[2048 - 1280];
-	char notices[WIRE_NOTICES]; // lines for the user, that go round: wire/notices.go
+	char notices[WIRE_NOTICES]; // a ring of lines for the user: wire/notices.go
 };
 
 #define WIRE_SLOTS_AT 4096u
@@ -117,8 +117,8 @@ static inline uint8_t *wire_put_bytes(uint8_t *p, struct wire_bytes b) {
 	return p + b.size;
 }
 
-// A reader remembers that something was missing, so that one look at the end
-// suffices.
+// A reader that runs out of bytes sets bad and returns zeros, so that callers need to check only
+// once, at the end.
 struct wire_reader {
 	const uint8_t *at, *end;
 	bool bad;

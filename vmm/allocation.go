@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// allocation is one of the client's.
+// allocation is one allocation of the client.
 type allocation struct {
 	Range
-	needed   uint64 // when Prepare last needed all of it, by itself
-	born     uint64 // when it came
+	needed   uint64 // Space.version when Prepare last needed all of it
+	born     uint64 // Space.version when it was made
 	children []*allocation
 	freed    bool
-	seen     uint64 // the search that saw it last
+	seen     uint64 // number of the last search (Space.search) that visited it
 }
 
 // around returns the allocation that addr lies in; nil if there is none.
@@ -25,10 +25,11 @@ func (s *Space) around(addr uint64) *allocation {
 	return nil
 }
 
-// joined says whether an allocation is one stretch with those right before and behind it.
+// joined reports whether an allocation counts as one range with its direct neighbours
+// (Config.Joined).
 func (s *Space) joined(a *allocation) bool { return s.config.Joined > 0 && a.Addr >= s.config.Joined }
 
-// Alloc takes note of an allocation at an address that the client chose.
+// Alloc adds an allocation at an address that the client chose.
 func (s *Space) Alloc(r Range) error {
 	if !s.config.Arena.contains(r) {
 		return fmt.Errorf("%w: allocation %v must have a size and lie in the arena %v", ErrInvalid, r, s.config.Arena)
@@ -105,8 +106,8 @@ func (s *Space) Find(addr uint64) (Range, bool) {
 	return Range{}, false
 }
 
-// Check refuses with ErrBounds what does not lie within one allocation, or several that
-// are joined.
+// Check returns ErrBounds for a range that does not lie within one allocation, or within several
+// joined ones.
 func (s *Space) Check(r Range) error {
 	a := s.around(r.Addr)
 	for rest := r; a != nil && rest.Size > 0 && rest.Size <= ^uint64(0)-rest.Addr; {
@@ -138,8 +139,9 @@ func (s *Space) Allocations() []Range {
 }
 
 // Nest declares that the memory around parent holds pointers to the memory
-// around the children: who needs it needs them. It replaces what was declared
-// for parent before, and holds for each child until that is freed.
+// around the children: a kernel that needs the parent needs the children, too. It
+// replaces what was declared for parent before, and holds for each child until that
+// is freed.
 func (s *Space) Nest(parent uint64, children []uint64) error {
 	p := s.around(parent)
 	if p == nil {
@@ -196,7 +198,8 @@ func byAddress(list []*allocation) {
 	slices.SortFunc(list, func(a, b *allocation) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
-// Nests says whether anything is declared to be nested in what the words of a parameter buffer point into.
+// Nests says whether anything is declared to be nested in what the words of a parameter buffer
+// point into.
 func (s *Space) Nests(params []byte) bool {
 	for ; len(params) >= 8; params = params[8:] {
 		if a := s.around(binary.LittleEndian.Uint64(params)); a != nil && len(a.children) > 0 {

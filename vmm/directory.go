@@ -86,7 +86,7 @@ func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
 	return spans
 }
 
-// lastNeed is when an allocation was last needed, by itself or with all others.
+// lastNeed is when an allocation was last needed, by itself or by PrepareAll.
 func (s *Space) lastNeed(a *allocation) uint64 {
 	if a.born < s.everything {
 		return max(a.needed, s.everything)
@@ -94,7 +94,7 @@ func (s *Space) lastNeed(a *allocation) uint64 {
 	return a.needed
 }
 
-// chunksIn says how many chunks fit into so many bytes.
+// chunksIn is how many chunks fit into that many bytes.
 func (s *Space) chunksIn(bytes uint64) int { return int(min(bytes>>s.shift, math.MaxInt32)) }
 
 // spans returns the chunks of the ranges, in order and each once.
@@ -128,8 +128,8 @@ func (s *Space) missing(dev slot, spans []span) (missing, total int) {
 	return missing, total
 }
 
-// need notes that the range is needed now. Whole allocations, the usual case,
-// cost one note however large they are.
+// need notes that the range is needed now. For a whole allocation, the usual case, that is one
+// store however large it is; otherwise each chunk is marked.
 func (s *Space) need(r Range) {
 	if a := s.around(r.Addr); a.Range == r {
 		a.needed = s.version
@@ -174,8 +174,8 @@ func (s *Space) fetch(moves *mover, i int, c *chunk) {
 	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit())
 }
 
-// Evict gives back at least so many bytes of what is mapped on dev, all of it
-// if atLeast is 0. Contents that are valid only there go to the host first.
+// Evict unmaps at least that many bytes on dev, or everything if atLeast is 0. Contents that are
+// valid only there are copied to the host first.
 func (s *Space) Evict(dev Place, atLeast uint64) Plan {
 	at, ok := s.device(dev)
 	if !ok {
@@ -190,7 +190,7 @@ func (s *Space) Evict(dev Place, atLeast uint64) Plan {
 	return moves.plan(s)
 }
 
-// evict unmaps count chunks on dev that are not among keep, which is in order.
+// evict unmaps count chunks on dev that are not among keep, which is sorted by address.
 func (s *Space) evict(moves *mover, dev slot, count int, keep []span) {
 	if count <= 0 {
 		return
@@ -210,7 +210,7 @@ func (s *Space) evict(moves *mover, dev slot, count int, keep []span) {
 	}
 }
 
-// victim is a row of chunks that are alike.
+// victim is a run of neighbouring chunks that are equally good to evict.
 type victim struct {
 	span
 	needed uint64
@@ -257,10 +257,10 @@ func (s *Space) victims(dev slot, keep []span) []victim {
 	return list
 }
 
-// Launched says that a kernel was submitted on dev that may change all of
-// used: dev's copy becomes the only valid one. A used of nil stands for all
-// that is mapped there. Chunks that were not prepared, because they are not
-// mapped on dev or its copy is out of date, are left as they are.
+// Launched notes that a kernel was submitted on dev that may change all of used:
+// dev's copy becomes the only valid one. If used is nil, it may change all that
+// is mapped there. Chunks that were not prepared, because they are not mapped on
+// dev or its copy is out of date, stay as they are.
 func (s *Space) Launched(dev Place, used []Range) {
 	at, ok := s.device(dev)
 	if !ok {
@@ -289,8 +289,8 @@ func (s *Space) Launched(dev Place, used []Range) {
 	s.launched[at].keep(s.version, used)
 }
 
-// Written says that a copy or fill wrote r on dev, where it was resident: only
-// that copy is valid any more.
+// Written notes that a copy or fill wrote r on dev, where it was resident: dev's copy becomes the
+// only valid one.
 func (s *Space) Written(dev Place, r Range) {
 	at, ok := s.device(dev)
 	if !ok || !s.config.Arena.contains(r) {
@@ -440,7 +440,7 @@ func (s *Space) covers(r Range, i int, c *chunk) bool {
 	return c.users == 1 && r.Addr <= max(a.Addr, whole.Addr) && r.end() >= min(a.end(), whole.end())
 }
 
-// Trim gives back the host's pages whose contents are out of date.
+// Trim discards the host's pages whose contents are out of date.
 func (s *Space) Trim() Plan {
 	if s.tallies[hostSlot].held == s.tallies[hostSlot].valid {
 		return nil
@@ -455,7 +455,7 @@ func (s *Space) Trim() Plan {
 	return moves.plan(s)
 }
 
-// Lost says that a device is gone with all that was mapped there. It returns
+// Lost notes that a device is gone with all that was mapped there. It returns
 // the chunks whose only valid copy was lost; they count as never written.
 func (s *Space) Lost(dev Place) []Range {
 	at, ok := s.device(dev)

@@ -1,7 +1,7 @@
 // Package vmm is the GPU virtual memory of one client as a state machine: it
 // knows the client's allocations, cuts the arena into chunks, and keeps the
 // directory that says for each chunk which places hold a valid copy. It
-// decides what must move where; somebody else moves it.
+// decides what must move where; its caller, the worker, moves it.
 //
 // # Places
 //
@@ -24,10 +24,10 @@
 // # Plans
 //
 // Methods that need something moved return a Plan, steps to perform in order.
-// The state after the call is the state after the plan: the caller performs
-// all of it before the memory is used, and before the next plan. There is no
-// way back from a step that fails, such as a copy from a device that died:
-// the client ends, or, if that device's memory is lost, Lost says what went
+// The state after the call already is the state after the plan: the caller must
+// perform all of it before the memory is used, and before the next plan. A step
+// that fails, such as a copy from a device that died, cannot be undone: the
+// client ends, or, if that device's memory is lost, Lost returns what was lost
 // with it. A method that returns an error has changed nothing.
 //
 // Kernels and copies that are still under way on a device are the caller's
@@ -50,9 +50,8 @@
 // as beside ten. A launch that may need everything (PrepareAll) costs what changed
 // since the last one, not what is allocated.
 //
-// Memory newly mapped, or never written, contains what the device or the host
-// put there: to keep one client's data from the next is not this package's
-// task.
+// Memory that is newly mapped, or was never written, has undefined contents: the
+// caller must make sure that one client cannot read the data of another.
 //
 // The package knows no device, no operating system and no clock, and has no
 // locks: one goroutine uses a Space at a time.

@@ -11,9 +11,9 @@ type Link struct {
 	Bytes    uint64
 }
 
-// Links returns what a plan carries between which places, each pair once, in the order in which the
-// plan has them. What one device gives and another takes in the same plan goes between the two,
-// though it passes through the host.
+// Links returns how many bytes a plan copies between which places, each pair once, in the order of
+// the plan. Bytes that the plan copies out of one device and into another count as going between
+// the two devices, although they pass through the host.
 func (p Plan) Links() []Link {
 	var outs []Step // each chunk is copied out once
 	for _, step := range p {
@@ -22,7 +22,7 @@ func (p Plan) Links() []Link {
 		}
 	}
 	slices.SortFunc(outs, func(a, b Step) int { return cmp.Compare(a.Range.Addr, b.Range.Addr) })
-	left := make([]uint64, len(outs)) // that stays on the host
+	left := make([]uint64, len(outs)) // bytes of each that stay on the host
 	for i := range outs {
 		left[i] = outs[i].Range.Size
 	}

@@ -6,9 +6,8 @@ import (
 	"sort"
 )
 
-// list holds allocations in the order of their addresses, in blocks: one that
-// comes or goes moves the pointers of one block, not of all that lie behind it.
-// No block is empty.
+// list holds allocations in the order of their addresses, in blocks: adding or
+// removing one moves the pointers of one block only. No block is empty.
 type list struct {
 	blocks [][]*allocation
 	count  int
@@ -54,7 +53,8 @@ func (l *list) insert(a *allocation) {
 		l.blocks[b] = slices.Insert(l.blocks[b], i, a)
 		return
 	}
-	// Most allocations come behind all others: then the block stays full.
+	// Most new allocations have the highest address. Then the full block stays full, and the
+	// new one begins a block.
 	half := blockMost / 2
 	if i == blockMost && b == len(l.blocks)-1 {
 		half = blockMost
@@ -93,7 +93,7 @@ func (l *list) join(b int) {
 	l.blocks = slices.Delete(l.blocks, b+1, b+2)
 }
 
-// cursor is a position in a list that does not change meanwhile.
+// cursor is a position in a list. It is valid until the list changes.
 type cursor struct {
 	list     *list
 	block, i int

@@ -13,10 +13,10 @@ type Op uint8
 // The operations, in the order in which they stand in a plan.
 const (
 	CopyOut Op = iota // from the device to the host
-	Unmap             // give the device's memory back
-	Map               // put memory of the device there
+	Unmap             // unmap the chunks and free the device's memory
+	Map               // map memory of the device there
 	CopyIn            // from the host to the device
-	Discard           // the host's copy is not needed any more: give its pages back
+	Discard           // free the host's pages, whose contents are out of date
 	ops
 )
 
@@ -58,7 +58,7 @@ func (p Plan) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// mover collects what is to be done to single chunks and makes a plan of it.
+// mover collects operations on single chunks, and makes a plan of them.
 type mover struct {
 	moves []move
 	last  [ops]int // 1 + index of the last move of that kind

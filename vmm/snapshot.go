@@ -13,7 +13,7 @@ var (
 	_ encoding.BinaryUnmarshaler = (*Space)(nil)
 )
 
-// ErrSnapshot is wrapped by the errors of UnmarshalBinary.
+// ErrSnapshot is wrapped by all errors of UnmarshalBinary.
 var ErrSnapshot = errors.New("not a snapshot of a memory space")
 
 // snapshotHead ends with the version. What follows are unsigned varints in
@@ -28,11 +28,12 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 //	rows of chunks until all that allocations touch are told: how many are
 //	alike, held, valid, need
 //
-// Needs are numbered in the order of time from 1 on; 0 is never. So the bytes
-// tell nothing of how often something happened.
+// Needs (times at which something was last needed) are numbered in their order, from 1
+// on; 0 is never. So equal states have equal bytes, however often things happened
+// before.
 const snapshotHead = "vmm\x03"
 
-// MarshalBinary writes the whole state, for another process to go on with.
+// MarshalBinary writes the whole state, so that another process can continue with it.
 func (s *Space) MarshalBinary() ([]byte, error) {
 	needs := s.needs()
 	number := func(needed uint64) uint64 {
@@ -137,8 +138,8 @@ func (s *Space) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// reader takes a snapshot apart. The first error stays, and what is read from
-// then on is 0.
+// reader decodes a snapshot. It keeps the first error, and returns 0 for everything
+// after it.
 type reader struct {
 	rest []byte
 	err  error

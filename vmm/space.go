@@ -32,7 +32,7 @@ func (r Range) contains(q Range) bool {
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
 // Place is where a copy of a chunk may be: the host or a device of a node. Node
-// 0 is where the client runs; the others are numbered by whoever makes the
+// 0 is where the client runs; the others are numbered by the maker of the
 // Space. The zero Place is the client's own host.
 type Place struct {
 	Node   int
@@ -134,7 +134,7 @@ type Space struct {
 	search      uint64 // of Reachable, to know what it has seen
 
 	table   []*page
-	chunks  int     // that allocations touch
+	chunks  int     // number of chunks that allocations touch
 	tallies []tally // by slot
 
 	// version changes with every change of the state, and serves as the time
@@ -143,18 +143,18 @@ type Space struct {
 	prepared []memo // by slot: what Prepare last found in order
 	launched []memo // by slot: where Launched last had nothing to change
 
-	// Where a kernel needs everything, what changed since the last one is looked
-	// at first, and all chunks only if the counts say that more has changed.
-	everything uint64 // when PrepareAll last needed all that there was
+	// For PrepareAll, which looks first at the chunks that changed since its last call, and at
+	// all chunks only if the tallies show that more have changed.
+	everything uint64 // version at the last PrepareAll, which needed everything allocated then
 	fresh      few    // chunks that came into use since
-	brought    few    // those that it found in fresh
+	brought    few    // chunks that the last call found in fresh
 }
 
 // chunk is one entry of the directory.
 type chunk struct {
 	needed uint64 // when Prepare last needed it as part of less than an allocation
-	held   places // have memory for it
-	valid  places // of those, where the contents count
+	held   places // that have memory for it
+	valid  places // a subset of held: those whose contents are valid
 	users  uint32 // allocations that touch it
 }
 
@@ -197,8 +197,7 @@ func New(c Config) (*Space, error) {
 // not to be changed.
 func (s *Space) Config() Config { return s.config }
 
-// AddDevice makes another device known, on which nothing of the client's is. All
-// else stays as it is.
+// AddDevice adds a device, on which the client has no memory yet.
 func (s *Space) AddDevice(p Place) error {
 	c := s.config
 	c.Devices = append(slices.Clone(c.Devices), p)
@@ -234,8 +233,8 @@ func (m *memo) same(version uint64, ranges []Range) bool {
 	return true
 }
 
-// few remembers numbers of chunks, as long as they are few. It is a hint: some
-// may be missing, or stand for nothing any more.
+// few lists chunks by number, as long as they are few. It is a hint: chunks may be missing, and
+// listed ones may no longer be in use.
 type few []int
 
 const fewMost = 1024
@@ -305,7 +304,7 @@ func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
 	}
 }
 
-// set is the only writer of an entry's marks, so that the counts stay right.
+// set is the only writer of held and valid of a chunk, so that the tallies stay right.
 func (s *Space) set(c *chunk, held, valid places) {
 	if c.held == held && c.valid == valid {
 		return

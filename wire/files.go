@@ -70,9 +70,9 @@ func parseRights(b []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// AwaitEnd waits until the other side has ended a connection, or has said something,
-// which stays unread. It does not block in the system even if another process that
-// has the connection too makes it a blocking one.
+// AwaitEnd waits until the other side has closed a connection, or has sent something, which stays
+// unread. It does not block in a system call, even if another process that shares the connection
+// makes it a blocking one.
 func AwaitEnd(conn syscall.Conn) (said bool, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -6,15 +6,14 @@ import (
 	"runtime/debug"
 )
 
-// ErrNoPage says that memory was mapped and could not be used: the system had no
-// page for it. Files cannot be cut off here (Create seals them), but where the
-// system promises no more memory than it has, or a page of memory is broken, it
-// sends SIGBUS.
+// ErrNoPage says that mapped memory could not be used because the system had no page for it.
+// Files cannot be truncated here (Create seals them), but the kernel also sends SIGBUS if shared
+// memory has run out, or if a page is broken.
 var ErrNoPage = errors.New("the system has no memory for what is shared with the program")
 
-// Guard does something with memory that others share. If the system has no page
-// for it, the error is ErrNoPage, and this process lives on. It covers what do does
-// itself, not goroutines that it starts.
+// Guard calls do, which uses memory shared with another process. If the system has no page for it,
+// the error is ErrNoPage, and this process survives. It covers only the goroutine of do, not
+// goroutines that do starts.
 func Guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -9,11 +9,11 @@ import (
 // that was opened for it alone (OpenLock), and locks that.
 func CreateLock() (*os.File, error) { return memfd("muster-lock", uint64(os.Getpagesize())) }
 
-// CreateMemory makes a file without a name, in memory, whose size nobody can change.
+// CreateMemory makes a memory file without a path, sealed so that its size cannot change.
 func CreateMemory(name string, size uint64) (*os.File, error) { return memfd(name, size) }
 
-// OpenLock opens a lock anew, for one process. Locks belong to an open file: whoever
-// else has this one, or keeps it open, holds what that process has locked.
+// OpenLock opens a lock again, for one process. A lock belongs to the open file description: if two
+// processes shared one, each would hold what the other has locked.
 func OpenLock(lock *os.File) (*os.File, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", lock.Fd()), os.O_RDWR, 0)
 	if err != nil {

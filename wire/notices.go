@@ -7,17 +7,16 @@ import (
 	"unicode"
 )
 
-// Notices are lines for whoever looks after the program: why a call failed, where
-// its result says no more than that it did. The worker writes them into the head of
-// the ring's memory, before the result, and the library prints them when a call
-// fails. They need no message, so that neither side waits, and a program hears of
+// Notices are lines for the user of the program: the reason of a failure that the result cannot
+// tell. The worker writes them into the head of the ring's memory, before the result, and the library
+// prints them when a call fails. They need no message, so neither side waits, and the program gets
 // them even if its worker is gone.
 //
-// The bytes go round in noticesSize bytes; each side counts those that it has
-// written or read so far, and shows its count to the other.
+// The bytes are a ring of noticesSize bytes. Each side keeps a count of the bytes that it has written
+// or read so far, and publishes it to the other.
 type notices struct {
 	mu            sync.Mutex
-	written, read uint32 // this side's own: the other can write to what is shared
+	written, read uint32 // this side's private count: the other side could overwrite the published one
 }
 
 // MaxNotice is how long a notice may be; what is longer is cut.
@@ -75,8 +74,7 @@ func (s *Shared) Notices() []string {
 	return lines
 }
 
-// oneLine leaves nothing in a text that could do harm to terminals or to the order
-// of lines.
+// oneLine removes control characters from a text, which could command a terminal, and line ends.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -89,8 +87,8 @@ func oneLine(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// shorten cuts a text that has more than so many bytes, at a word if there is one
-// near, and shows that something is missing.
+// shorten cuts a text to at most that many bytes, at the end of a word if one is near, and marks the
+// cut.
 func shorten(text string, most int) string {
 	const mark, near = "...", 80
 	if len(text) <= most {

@@ -20,9 +20,9 @@ import (
 //	node      32 bytes: proof of the node, or nothing where the other proof is wrong
 //
 // A proof is HMAC-SHA256 with the token as its key, over the name of the side, the kind, and
-// both random parts. So who listens learns no token and cannot use a proof again, nor send
-// one side's proof back to it. What follows is protected from nobody: who can change packets
-// can take the connection over. A token that can be guessed can be found out by trying.
+// both random parts. So an eavesdropper learns no token and can neither replay a proof nor reflect
+// one side's proof back to it. The data that follow are not protected: an attacker who can change
+// packets can take over the connection. A token that can be guessed can be found offline by trying.
 
 const (
 	plainMagic = "muster-plain/1\n\x00"
@@ -44,7 +44,7 @@ const PlainFirst = 'm'
 // ErrProof says that the other side has not shown that it knows the token.
 var ErrProof = errors.New("the other side does not know the token")
 
-// errNotTheToken is what the program is told whose proof the node does not take.
+// errNotTheToken is the error of a program whose proof the node refuses.
 var errNotTheToken = errors.New("the node wants a token, and this is not it")
 
 // proof is what a side shows.

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Precedence is memory that all workers of a node share. The workers of programs of class
-// latency say there that work of theirs is on a device; those of class batch look there
-// before they launch a kernel, and wait. No process believes more of it than it can bear:
-// whoever wrote there may have died, been stopped, or lie. A claim ends with its lease
-// unless it is renewed, and whoever waits bounds for how long.
+// Precedence is memory that all workers of a node share. The workers of programs of class latency
+// claim a device there while they have work on it; the workers of class batch look there before they
+// launch a kernel, and wait. No worker trusts it for its own progress, since the worker that wrote a
+// claim may have died, been stopped, or lie: a claim expires with its lease unless it is renewed, and
+// each wait has a limit.
 //
 // For each device there is a section:
 //
-//	0   u32  counts claims that ended; those who wait sleep on it
-//	4   u32  how many wait
-//	8   u64  until when programs of class latency are about, in nanoseconds of the
+//	0   u32  number of claims that have ended; waiting workers sleep on this word
+//	4   u32  number of waiting workers
+//	8   u64  until when a program of class latency counts as active, in nanoseconds of the
 //	         system's monotonic clock; 0: there is none
-//	16  places, each a process (u32), 4 bytes of nothing, and until when it has work (u64)
+//	16  places, each a process (u32), 4 unused bytes, and the end of its claim (u64)
 type Precedence struct {
 	memory []byte
 	clock  clock
@@ -47,8 +47,8 @@ const ClaimLease = 50 * time.Millisecond
 // being about: others keep little in flight meanwhile.
 const aboutLease = time.Second
 
-// CreatePrecedence makes the memory. Nobody can change its size, so that nobody who has it
-// can take its pages from the others.
+// CreatePrecedence makes the memory. Its size is sealed, so that no worker can take its pages from
+// the others by truncating it.
 func CreatePrecedence() (*os.File, error) { return memfd("muster-precedence", precedence) }
 
 // MapPrecedence maps it. The file may be closed afterwards.
@@ -73,13 +73,13 @@ func (p *Precedence) Unmap() { _ = syscall.Munmap(p.memory) }
 // Now is the time that claims count in.
 func (p *Precedence) Now() int64 { return p.clock.now() }
 
-// About says whether programs of class latency may be about on a device. It is for every
-// launch, and costs the reading of one word.
+// About reports whether programs of class latency may be active on a device. Workers call it for
+// every launch, so it only reads one word.
 func (p *Precedence) About(device int) bool {
 	return atomic.LoadUint64(p.u64(device*sectionSize+aboutAt)) != 0
 }
 
-// StillAbout looks closer: the word may be of a program that has gone.
+// StillAbout checks the word that About reads: it may be of a program that has left.
 func (p *Precedence) StillAbout(device int, now int64) bool {
 	word := p.u64(device*sectionSize + aboutAt)
 	until := atomic.LoadUint64(word)
@@ -90,7 +90,8 @@ func (p *Precedence) StillAbout(device int, now int64) bool {
 	return false
 }
 
-// credible says whether somebody who tells the truth can have written a time just now.
+// credible reports whether an honest worker can have written this end of a lease: it is in the
+// future, and at most one lease ahead.
 func credible(until uint64, now int64, lease time.Duration) bool {
 	return int64(until) > now && int64(until) <= now+int64(lease)
 }
@@ -116,12 +117,12 @@ func (p *Precedence) Await(device int, timeout time.Duration) {
 	atomic.AddUint32(waiters, ^uint32(0))
 }
 
-// Waiting is how many wait for a device.
+// Waiting is the number of workers that wait for a device.
 func (p *Precedence) Waiting(device int) int {
 	return int(atomic.LoadUint32(p.u32(device*sectionSize + waitersAt)))
 }
 
-// Bury ends the claims of processes that are no more.
+// Bury ends the claims of processes that no longer exist.
 func (p *Precedence) Bury(device int) {
 	for i := range places {
 		owner := atomic.LoadUint32(p.owner(device, i))
@@ -142,7 +143,7 @@ type Claim struct {
 	about uint64 // what it last wrote there
 }
 
-// Claim gives a process a place; nil if all are taken: then nobody makes way for it.
+// Claim gives a process a place; nil if all are taken: then no other program makes way for it.
 func (p *Precedence) Claim(device, pid int) *Claim {
 	p.Bury(device)
 	for i := range places {
@@ -153,8 +154,8 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 	return nil
 }
 
-// Hold says that there is work, or still is, and returns the time. Several goroutines may call
-// it and End.
+// Hold claims the device, or extends the claim, and returns the time. Several goroutines may call
+// it and End. It writes only if less than half of the lease is left, so that launches stay cheap.
 func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
 	until := atomic.LoadUint64(c.until)
@@ -175,7 +176,7 @@ func (c *Claim) Renew() {
 	}
 }
 
-// End says that there is none any more.
+// End ends the claim: the process has no work left, and waiting workers are woken.
 func (c *Claim) End() {
 	if atomic.SwapUint64(c.until, 0) == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 // RingBytes is how large the ring's memory is, with its head and the slots.
 func (g Geometry) RingBytes() uint64 { return ringAt + g.Ring }
 
-// Contents hands out what is written in shared memory, in pieces of at most so many
-// bytes, in order. Pages that nobody touched are left out, and stay untouched.
+// Contents calls do with the contents of shared memory, in order and in pieces of at most that many
+// bytes. It skips pages that were never touched, and does not allocate them.
 func Contents(f *os.File, most int, do func(offset uint64, data []byte) error) error {
 	const seekData, seekHole = 3, 4
 	buffer := make([]byte, most)

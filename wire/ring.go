@@ -100,16 +100,15 @@ type Consumer struct {
 	lingered time.Duration // since the last message
 
 	// Keep is called with each message before its room is given back, and with the
-	// position that the ring has after it; nil for nobody. The bytes are valid
-	// during the call.
+	// ring's position behind it; may be nil. The bytes are valid during the call.
 	Keep func(position uint64, message []byte)
 }
 
 // Position is where the next message begins, and which number it has.
 func (c *Consumer) Position() (position uint64, seq uint32) { return c.head, c.seq }
 
-// Resume begins where a consumer that died has ended: after the last message that
-// somebody keeps, which has a position and was before the given number.
+// Resume begins where a consumer that died has ended: behind the last message that its Keep has
+// stored, at that position and with the given number next.
 func (c *Consumer) Resume(position uint64, seq uint32) {
 	c.head = max(position, atomic.LoadUint64(c.s.u64(atHead)))
 	c.seq = seq
@@ -123,9 +122,9 @@ func NewConsumer(s *Shared) *Consumer {
 	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
 }
 
-// How often to look for a message before going to sleep: more often if going to
-// sleep was not worth it the last time, less often if it was. Now and then others
-// may have the processor: it may be the one that the client waits for.
+// How often a consumer polls for a message before it sleeps. The number doubles after a short
+// sleep, which polling would have avoided, and halves after a long one. Every minSpins polls it
+// yields, since the client may need this processor.
 const (
 	minSpins = 64
 	maxSpins = 1024
@@ -146,8 +145,7 @@ func spinsFor(cores int) int {
 // Pending says whether messages wait.
 func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
 
-// Follows says whether the next message is there and is of a kind, as far as can be told without
-// checking it.
+// Follows reports whether the next message is there and seems to be of a kind; it is not checked yet.
 func (c *Consumer) Follows(op Op) bool {
 	at := c.head & (c.s.geometry.Ring - 1)
 	return c.Pending() && Op(binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])) == op
@@ -176,9 +174,10 @@ func (c *Consumer) Wake() {
 	c.s.wake(c.s.u32(atWorkerWaits))
 }
 
-// Next waits for a message, at most for a time. The body is valid until the
-// next call. Errors but ErrStopped, ErrWoken and ErrTimeout say that the client
-// sent what it must not.
+// Next waits for a message, at most for a time. It copies the message out of the ring before it
+// decodes it, so that the client cannot change it afterwards, and gives the room back. The body is
+// valid until the next call. Errors other than ErrStopped, ErrWoken and ErrTimeout mean that the
+// client has broken the protocol.
 func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	for {
 		tail, err := c.wait(timeout)
@@ -214,8 +213,9 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	}
 }
 
-// frame returns the size of the message at head, or 0 where the ring began
-// anew.
+// frame returns the size of the message at head, or 0 for a pad message before the end of the ring.
+// The client can write anything at any time, so the size is read once, and only that checked copy
+// is used.
 func (c *Consumer) frame(tail uint64) (int, error) {
 	g := c.s.geometry
 	used := tail - c.head
@@ -228,7 +228,7 @@ func (c *Consumer) frame(tail uint64) (int, error) {
 	}
 	size := uint64(atomic.LoadUint32(c.s.u32(int(ringAt + at))))
 	op := binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])
-	// Nothing fills the whole ring: so Next cannot be kept busy for ever.
+	// A pad is never the whole ring, so a client cannot keep Next busy forever with pads.
 	if op == opPad && at > 0 && size == g.Ring-at && size <= used {
 		c.advance(size)
 		return 0, nil
@@ -246,7 +246,9 @@ func (c *Consumer) advance(n uint64) {
 	c.s.wake(c.s.u32(atClientWaits))
 }
 
-// wait returns the tail once it differs from the head.
+// wait returns the tail once it differs from the head. Before it sleeps it sets atWorkerWaits and
+// then looks at the tail again; the client writes the tail and then looks at that word. So one of
+// the two sees the other, and no wake-up is lost.
 func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	tail, waits := c.s.u64(atTail), c.s.u32(atWorkerWaits)
 	if c.woken.Load() && c.woken.Swap(false) {
@@ -337,7 +339,7 @@ func (c *Consumer) Release(position uint64) {
 	c.s.wake(c.s.u32(atClientWaits))
 }
 
-// Reply answers a call. Slot -1 is nobody.
+// Reply answers a call. Slot -1 means that no answer is wanted.
 func (s *Shared) Reply(slot int, result int32, payload []byte) {
 	if slot < 0 {
 		return
@@ -350,7 +352,8 @@ func (s *Shared) Reply(slot int, result int32, payload []byte) {
 	}
 }
 
-// Asked says whose answer is due in a slot. A consumer does that for what it reads.
+// Asked notes which message waits for an answer in a slot. A consumer calls it for each message
+// that it reads.
 func (s *Shared) Asked(h Header) {
 	if h.Slot >= 0 {
 		s.asked[h.Slot].Store(h.Seq)
@@ -366,7 +369,7 @@ func (s *Shared) Answered(h Header) bool {
 	return h.Slot >= 0 && atomic.LoadUint32(s.slot(h.Slot))&^(slotStates-1) == answered(h.Seq)
 }
 
-// setState is the client's: the worker's part of the word stays.
+// setState is for the client's side: it keeps the worker's part of the word.
 func (s *Shared) setState(slot int, state uint32) {
 	word := s.slot(slot)
 	atomic.StoreUint32(word, atomic.LoadUint32(word)&^(slotStates-1)|state)
@@ -377,8 +380,8 @@ func (s *Shared) setState(slot int, state uint32) {
 type Producer struct {
 	s *Shared
 
-	// Waits is called before the caller of a producer's method sleeps because the worker
-	// has no room for more; nil for nobody.
+	// Waits is called before a method sleeps because the ring or the staging memory is full;
+	// may be nil.
 	Waits func()
 
 	mu      sync.Mutex
@@ -406,7 +409,7 @@ func (e *ClosedError) Error() string { return e.Reason }
 // is full.
 func (p *Producer) Send(h Header, body []byte) error { return p.SendNoted(h, body, nil) }
 
-// SendNoted is Send with the message's number told before anybody can read it.
+// SendNoted is Send that passes the message's number to note before the worker can read the message.
 func (p *Producer) SendNoted(h Header, body []byte, note func(seq uint32)) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -507,8 +510,9 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 	return p.send(h, body, nil)
 }
 
-// stage waits for staging memory and returns where it is, with the lock held. It waits
-// without the lock: others have messages to send that need no such memory.
+// stage waits for staging memory and returns its position, with the lock held (also with an error).
+// It waits without the lock, since other goroutines have messages to send that need no staging
+// memory.
 func (p *Producer) stage(n uint64) (at uint64, err error) {
 	size := p.s.geometry.Staging
 	for {
@@ -516,7 +520,8 @@ func (p *Producer) stage(n uint64) (at uint64, err error) {
 		if at = p.staging; at%size+n > size {
 			at += size - at%size
 		}
-		// Others may have used, and had back, what comes after it while this one waits.
+		// A signed comparison: while this goroutine waited, others may have taken staging
+		// memory behind at and the worker released it, so that the head is beyond at + n.
 		room := func() bool { return int64(at+n-atomic.LoadUint64(p.s.u64(atStagingHead))) <= int64(size) }
 		if room() {
 			return at, nil

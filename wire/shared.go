@@ -21,7 +21,7 @@ type Geometry struct {
 	Pinned  uint64 // then the program's pinned memory
 }
 
-// DefaultGeometry is sparse: pages that nobody touches cost nothing.
+// DefaultGeometry is sparse: pages that are never touched cost nothing.
 var DefaultGeometry = Geometry{Ring: 1 << 20, Staging: 16 << 20, Bounce: 16 << 20, Pinned: 4 << 30}
 
 // Arena is the size of the data arena.
@@ -64,9 +64,9 @@ const (
 	MaxReply = slotSize - slotAnswer
 )
 
-// The states of a reply slot, in the lowest bits of its word. The others are the
-// worker's, and say which message it answered there last: whoever comes after a
-// worker that died sees from them what the client has been told.
+// The states of a reply slot, in the lowest bits of its word. The upper bits are the worker's: the
+// number of the message that it answered last in this slot. From them the successor of a dead
+// worker sees which answers the client has got.
 const (
 	slotFree uint32 = iota
 	slotPending
@@ -104,10 +104,10 @@ type Shared struct {
 	asked       [slotCount]atomic.Uint32 // the message whose answer is due in a slot
 }
 
-// Create makes the memory of a new client: two files in no folder, which vanish with
-// the last process that has them and cannot be made smaller under anybody's feet. The
-// system shows them with names that no other client's have: so whoever saves and
-// restores a program's processes can tell them apart.
+// Create makes the memory of a new client: two files without a path, which vanish with the last
+// process that has them open, and are sealed so that no process can truncate them while another
+// uses them. Their names are unique among all clients, so that a tool that saves and restores a
+// program's processes can tell them apart.
 func Create(g Geometry) (ring, arena *os.File, err error) {
 	if err := g.check(); err != nil {
 		return nil, nil, err
@@ -163,8 +163,8 @@ func Map(ring, arena *os.File) (*Shared, error) {
 	return s, nil
 }
 
-// readGeometry believes the sizes only as far as they agree with the files',
-// which nobody can change.
+// readGeometry checks the sizes in the head against those of the files, which are sealed: the other
+// side may have written anything.
 func (s *Shared) readGeometry() error {
 	if *s.u32(atMagic) != Magic || *s.u32(atVersion) != Version || *s.u32(atSchema) != Schema || *s.u32(atSlots) != slotCount {
 		return errors.New("the ring's memory was made by another version")
@@ -179,7 +179,7 @@ func (s *Shared) readGeometry() error {
 	return g.check()
 }
 
-// Unmap gives the memory back. Nobody may use it any more.
+// Unmap unmaps the memory. The caller must make sure that no goroutine uses it afterwards.
 func (s *Shared) Unmap() {
 	if s.ring != nil {
 		_ = syscall.Munmap(s.ring)
@@ -293,7 +293,7 @@ func (s *Shared) Closed() (reason string, closed bool) {
 	return string(text), true
 }
 
-// wake wakes who sleeps on a word.
+// wake wakes the process that sleeps on a word, if the word says that one does.
 func (s *Shared) wake(word *uint32) {
 	if atomic.SwapUint32(word, 0) == 1 {
 		futexWake(word)

@@ -66,11 +66,11 @@ const StreamProtocol = "muster/1"
 // LaneProtocol names that of lanes.
 const LaneProtocol = "muster-lane/1"
 
-// LaneKey says which client a lane is for. Who has it may write the client's data.
+// LaneKey names the client of a lane. It is a secret: a peer that has it may write the client's data.
 type LaneKey [32]byte
 
-// SpeaksFor begins the token of a hello from the gateway; the name of the user
-// for whom it comes follows. A daemon believes it only from its own user.
+// SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on
+// whose behalf the gateway connects. A daemon accepts it only from its own user.
 const SpeaksFor = "gateway:"
 
 const (
@@ -274,8 +274,8 @@ func (r *FrameReader) small(f *Frame, size uint64) error {
 	return fields.end(f.Kind.String())
 }
 
-// breaksOff says that a frame has no end; that is never an orderly end of the
-// connection.
+// breaksOff makes the error of a connection that ended within a frame: unlike an end between two
+// frames, that is never orderly.
 func breaksOff(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF

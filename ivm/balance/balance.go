@@ -86,9 +86,9 @@ const (
 	timesName = "balance.times"
 )
 
-// plan is what the root tells its children, in an object: the iteration, and how many elements
-// there are; or for each element a piece. A signal for one child wakes all, so a child may look
-// while the root writes: the sum tells whether all of a plan is there.
+// plan is what the root tells its children, in an object: the iteration and the number of elements,
+// or for each element a piece. A signal of the root wakes all children, so a child may read while
+// the root writes: the sum shows whether the plan is complete.
 type plan struct {
 	Number        int64 // counts plans; -1 ends the child
 	From, To, Sum int64
@@ -188,7 +188,7 @@ func (m Monitoring) Child(ctx context.Context, e *ivm.Element, step func(iterati
 	return follow(ctx, e, 0, func(p plan) error {
 		mine := int64(e.ID()) - p.From
 		if mine > p.To {
-			return nil // it is the plan of an iteration before this element came
+			return nil // the plan of an iteration before this element was created
 		}
 		begun := time.Now()
 		if err := step(int(p.Number-1), int(mine-1), int(p.To)); err != nil {
@@ -240,7 +240,7 @@ type Guided struct {
 	Devices []ivm.Device
 }
 
-// Root hands out all items. If an element dies, what it had is done by others.
+// Root hands out all items. If an element dies, others do its piece.
 func (g Guided) Root(ctx context.Context, e *ivm.Element) error {
 	n := len(g.Devices)
 	plans, err := ivm.Malloc[plan](ctx, e, planName, n+1)
@@ -321,7 +321,7 @@ func (r *guidedRoot) run(ctx context.Context, e *ivm.Element) error {
 	return finish(ctx, e, slices.Collect(maps.Keys(r.worker)))
 }
 
-// lose takes back what an element had that has died.
+// lose takes back the piece of an element that has died.
 func (r *guidedRoot) lose(id ivm.ID, idle map[ivm.ID]bool) {
 	if p, had := r.piece[id]; had {
 		r.again = append(r.again, p)

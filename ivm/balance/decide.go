@@ -37,22 +37,23 @@ type guided struct {
 	dead    bool
 }
 
-// Sizes of pieces. The first are small, as nothing is known; then each worker gets half of what it
-// would do of the rest if all ended together, so that errors of the estimate are made good; the
-// least piece is a small part of what a worker does in all, as long as creating or asking costs.
+// Sizes of pieces. The first pieces are small, since no speed is known. Then each worker gets half
+// of its share of the rest, where shares are chosen so that all workers end together: the other
+// half corrects errors of the estimate. The least piece is a small part of all that a worker does,
+// since handing out a piece has a cost.
 const (
 	firstPart = 256 // a worker's first piece is this part of an even share
 	restPart  = 2
 	leastPart = 64
 )
 
-// NewGuide makes a guide for so many items and workers.
+// NewGuide makes a guide for a number of items and workers.
 func NewGuide(items, workers int) *Guide {
 	return &Guide{items: items, workers: make([]guided, workers)}
 }
 
-// Next takes in that a worker has done its piece, in so many seconds, and gives it the next; ok is
-// false if nothing is left. The first piece needs no time.
+// Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
+// is false if nothing is left. For a worker's first piece seconds is ignored.
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {
@@ -92,5 +93,5 @@ func (g *Guide) size(worker, left int) int {
 	return max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
 }
 
-// Lose forgets a worker that has died. Somebody else must do its piece again.
+// Lose forgets a worker that has died. The caller gives its piece to another worker.
 func (g *Guide) Lose(worker int) { g.workers[worker] = guided{dead: true} }

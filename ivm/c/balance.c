@@ -1,6 +1,6 @@
-/* The load balancers of muster/ivm/balance in C: see there for what they do and why. What Guided and
- * Monitoring decide is at the top, without elements and without a clock; a test holds it to what the
- * Go side decides. */
+/* The load balancers of muster/ivm/balance in C; that package says what they do and why. The decisions of
+ * Guided and Monitoring are at the top, without elements and without a clock; a test compares them with
+ * those of the Go side. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -46,7 +46,7 @@ static long size(const struct guide *g, int worker, long left)
 	double own = (double)w->items / w->seconds, all = 0;
 	for (int i = 0; i < g->count; i++) {
 		const struct worker *x = &g->workers[i];
-		if (!x->dead) /* one that is unknown is as fast as the one that asks */
+		if (!x->dead) /* a worker of unknown speed counts as fast as the one that asks */
 			all += x->items > 0 && x->seconds > 0 ? (double)x->items / x->seconds : own;
 	}
 	double share = own / all;
@@ -54,7 +54,7 @@ static long size(const struct guide *g, int worker, long left)
 	return rest > least ? rest : least;
 }
 
-/* next takes in that a worker has done its piece, and gives it the next. */
+/* next notes that a worker has done its piece, and gives it the next. */
 static bool next(struct guide *g, int worker, double seconds, long *from, long *to)
 {
 	struct worker *w = &g->workers[worker];
@@ -214,7 +214,7 @@ EXPORT int ivmSpawningRoot(const ivm_device *devices, int count, int portions, i
 			code = ivmCreatePEs(devices[d], 1, &made);
 		}
 		memset(done, 0, (size_t)portions * sizeof *done);
-		for (int left = portions; code == IVM_OK && left > 0;) { /* ends of those before are heard, too */
+		for (int left = portions; code == IVM_OK && left > 0;) { /* WaitAny also reports ends of earlier iterations' elements */
 			ivm_pe id;
 			if ((code = ivmWaitAny(&id)) != IVM_OK || id <= (ivm_pe)portions * (ivm_pe)i)
 				continue;
@@ -303,7 +303,7 @@ EXPORT int ivmMonitoringChild(int (*step)(int, int, int, void *), void *context)
 			return code;
 		int64_t mine = f.id - p.from;
 		if (mine > p.to)
-			continue; /* it is the plan of an iteration before this element came */
+			continue; /* the plan of an iteration before this element was created */
 		double begun = now();
 		if ((code = step((int)p.number - 1, (int)mine - 1, (int)p.to, context)) == IVM_OK)
 			code = report(&f, (int)mine, now() - begun);
@@ -344,7 +344,7 @@ static int give(struct leader *l, int worker, double seconds)
 	return ivmSignal();
 }
 
-/* lose takes back what an element had that has died, and gives it to those that have nothing. */
+/* lose takes back the piece of an element that has died, and gives it to an element without one. */
 static int lose(struct leader *l, int worker)
 {
 	struct piece *w = &l->workers[worker];
@@ -382,7 +382,7 @@ static int lead(struct leader *l)
 		if (worker < l->guide.count && !l->guide.workers[worker].dead)
 			code = code == IVM_OK ? give(l, worker, l->boards.times[slot_of(l, id)]) : lose(l, worker);
 		else
-			code = IVM_OK; /* it is none of ours */
+			code = IVM_OK; /* not an element of this balancer */
 	}
 	if (code == IVM_OK && (l->left > 0 || l->guide.given < l->guide.items))
 		return ivm_fail(IVM_ERROR_DEAD, "all elements have died, and not all items are done");

@@ -51,7 +51,7 @@ struct mapping {
 	uint64_t offset, length; /* of what is mapped */
 	char *host;            /* the whole object, and a page that says whether it is gone */
 	char *memory;          /* what the program has: in host, or on the device */
-	char *twin;            /* what the device buffer was known to contain; NULL on a CPU */
+	char *twin;            /* the contents that the device buffer is known to have had; NULL on a CPU */
 };
 
 /* The driver's functions, for elements on a GPU. */
@@ -133,7 +133,7 @@ static bool read_all(void *bytes, size_t n, int *file)
 /* request is one that was sent, and its reply when that is there. */
 struct request {
 	struct request *next;  /* without a reply */
-	struct request *later; /* asynchronous, and nobody has waited for it */
+	struct request *later; /* asynchronous, and the program has not waited for it */
 	uint64_t tag;
 	bool done, lost;       /* lost: the connection ended first */
 	struct frame reply;
@@ -152,7 +152,7 @@ static struct request *waiting, *started;
 static uint64_t last_tag;
 static bool reading, over = true;
 
-/* broken tells all who wait that there is nobody to answer. The descriptor stays until the element
+/* broken fails all waiting requests: the daemon no longer answers. The descriptor stays until the element
  * exits: another thread may be reading it. The caller holds talk. */
 static void broken(void)
 {
@@ -169,7 +169,7 @@ static int is_over(void)
 	return ivm_fail(IVM_ERROR_OVER, connection < 0 ? "the element has not entered, or has exited" : "the node has ended the connection: the program is over, or its node is");
 }
 
-/* deliver gives a reply to whoever waits for it. The caller holds talk. */
+/* deliver gives a reply to the request with its tag. The caller holds talk. */
 static void deliver(const struct frame *f, char *text, int file)
 {
 	for (struct request **at = &waiting; *at; at = &(*at)->next) {
@@ -185,7 +185,7 @@ static void deliver(const struct frame *f, char *text, int file)
 		close(file);
 }
 
-/* read_one reads a reply and delivers it. The caller holds talk, which is free meanwhile. */
+/* read_one reads a reply and delivers it. The caller holds talk, which is released during the read. */
 static void read_one(void)
 {
 	struct frame f;
@@ -208,7 +208,8 @@ static void read_one(void)
 	pthread_cond_broadcast(&arrived);
 }
 
-/* read_or_wait lets one thread read, and the others wait for it. The caller holds talk. */
+/* read_or_wait reads a reply if no other thread is reading, and otherwise waits until that one has delivered
+ * one. The caller holds talk. */
 static void read_or_wait(void)
 {
 	if (reading)
@@ -234,7 +235,7 @@ static int submit(struct request *r, struct frame *f, const void *tail)
 	pthread_mutex_unlock(&talk);
 	bool sent = write_all(f, sizeof *f) && (f->length == 0 || write_all(tail, f->length));
 	pthread_mutex_unlock(&sending);
-	if (!sent) { /* whoever waits is told */
+	if (!sent) { /* all waiting requests fail */
 		pthread_mutex_lock(&talk);
 		broken();
 		pthread_mutex_unlock(&talk);

@@ -14,8 +14,8 @@ type Range struct{ Offset, Length uint64 }
 // End is where a range ends.
 func (r Range) End() uint64 { return r.Offset + r.Length }
 
-// Clip cuts a range at the end of an object of that size. A range that begins beyond it is refused.
-// Listing 5-1 of the paper names more bytes than its vector has left.
+// Clip cuts a range off at the end of an object of that size, and refuses a range that begins beyond
+// it. Programs rely on clipping: Listing 5-1 of the paper names more bytes than its vector has left.
 func (r Range) Clip(size uint64) (Range, bool) {
 	if r.Offset >= size {
 		return Range{}, false
@@ -42,7 +42,7 @@ func (r Range) within(page int) (from, to int) {
 // Master is the master copy of an object.
 type Master struct {
 	mem, shadow []byte
-	versions    []uint32 // of the shadow; 0: the page was never looked at
+	versions    []uint32 // of each page of the shadow; 0: the page was never compared
 }
 
 // NewMaster makes the master copy of memory that elements write to. Both slices have the same
@@ -53,7 +53,8 @@ func NewMaster(mem, shadow []byte) *Master {
 
 func pageOf(b []byte, page int) []byte { return b[page*Page : (page+1)*Page : (page+1)*Page] }
 
-// look gives a page that has changed since it was last looked at the next version.
+// look compares a page with its shadow. If elements have changed it since the last time, it copies
+// the page to the shadow and gives it the next version.
 func (m *Master) look(page int) uint32 {
 	mem, shadow := pageOf(m.mem, page), pageOf(m.shadow, page)
 	switch same := bytes.Equal(mem, shadow); {
@@ -66,7 +67,7 @@ func (m *Master) look(page int) uint32 {
 	return m.versions[page]
 }
 
-// next is the version after v; 0 means none.
+// next is the version after v. It skips 0, which means that there is none.
 func next(v uint32) uint32 {
 	if v++; v == 0 {
 		v = 1
@@ -74,9 +75,9 @@ func next(v uint32) uint32 {
 	return v
 }
 
-// Since calls send for each page from first on of which the mirror has another version than the
-// master: have says which. Data is nil for a page of zeros that the mirror never had. It is the
-// shadow's, and stays as it is until the next call.
+// Since calls send for each page whose version at the master differs from the mirror's; have has the
+// mirror's versions, beginning with page first. Data is nil for a page of zeros that the mirror never
+// had. It aliases the shadow, so elements cannot change it, and is valid until the next call.
 func (m *Master) Since(first int, have []uint32, send func(page int, version uint32, data []byte) error) error {
 	for i, has := range have {
 		page := first + i
@@ -99,10 +100,13 @@ var zeros [Page]byte
 
 func isZero(page []byte) bool { return bytes.Equal(page, zeros[:]) }
 
-// Apply changes the bytes of a patch and no others. It returns the page's new version if the
-// mirror has all of the page then, and 0 if others have changed it, too.
+// Apply writes the bytes of a patch and no others. It returns the page's new version if the mirror
+// then has the same contents: that is, if it had the last version, or the patch is the whole page.
+// It returns 0 if other nodes or elements have changed bytes that the mirror has not seen; the
+// mirror keeps its old version then, and the next get fetches the page. look comes first, so that
+// changes of local elements get a version of their own.
 func (m *Master) Apply(p *Patch) uint32 {
-	if p.whole != nil { // whatever others changed there is overwritten: the mirror has all of it
+	if p.whole != nil { // overwrites all other changes: the mirror has the whole page
 		p.write(pageOf(m.mem, p.Page))
 		p.write(pageOf(m.shadow, p.Page))
 		m.versions[p.Page] = next(m.versions[p.Page])
@@ -121,7 +125,7 @@ func (m *Master) Apply(p *Patch) uint32 {
 // Mirror is the copy of an object on a node that does not have the master.
 type Mirror struct {
 	mem, twin []byte
-	versions  []uint32 // of the twin; 0: the page was never fetched
+	versions  []uint32 // of each page of the twin; 0: the page was never fetched
 }
 
 // NewMirror makes a mirror of memory and twin, which contain zeros and have the same whole number
@@ -130,14 +134,14 @@ func NewMirror(mem, twin []byte) *Mirror {
 	return &Mirror{mem: mem, twin: twin, versions: make([]uint32, len(mem)/Page)}
 }
 
-// Have is what the mirror has of the pages of a range. It may be changed by the caller.
+// Have returns the mirror's versions of the pages of a range, in a slice that the caller may change.
 func (m *Mirror) Have(r Range) []uint32 {
 	first, count := r.Pages()
 	return append([]uint32(nil), m.versions[first:first+count]...)
 }
 
-// Missing is the smallest range that has all pages of r that were never fetched: nobody on the
-// node has mapped those.
+// Missing is the smallest range that contains all pages of r that were never fetched: no element on
+// the node has mapped those.
 func (m *Mirror) Missing(r Range) (Range, bool) {
 	first, count := r.Pages()
 	end := first + count
@@ -171,7 +175,8 @@ func (m *Mirror) Mapped(r Range) (parts []Range) {
 	return parts
 }
 
-// Fill takes a page that was never fetched. One that was is left alone: elements may have written to it.
+// Fill stores a page that was never fetched. It leaves a page alone that was fetched before:
+// elements may have written to it.
 func (m *Mirror) Fill(page int, version uint32, data []byte) {
 	if m.versions[page] != 0 {
 		return
@@ -183,9 +188,9 @@ func (m *Mirror) Fill(page int, version uint32, data []byte) {
 	m.versions[page] = version
 }
 
-// Update takes a page of the answer to a get of r. Bytes outside r are left alone, as elements may
-// be writing to them; a page of which r is a part keeps its version, so the rest comes with the
-// next get that asks for it.
+// Update stores a page of the answer to a get of r. It leaves bytes outside r alone, since elements
+// may be writing to them. If r covers only a part of the page, the page keeps its old version, so
+// that a later get fetches the rest.
 func (m *Mirror) Update(r Range, page int, version uint32, data []byte) {
 	if data == nil {
 		data = zeros[:]
@@ -198,8 +203,8 @@ func (m *Mirror) Update(r Range, page int, version uint32, data []byte) {
 	}
 }
 
-// Revert takes back what elements wrote to bytes of r on a page of which the mirror had the
-// master's version.
+// Revert undoes what elements wrote to bytes of r on a page of which the mirror has the master's
+// version: a get that finds nothing new must still show the master's contents.
 func (m *Mirror) Revert(r Range, page int) {
 	from, to := r.within(page)
 	mem, twin := pageOf(m.mem, page)[from:to], pageOf(m.twin, page)[from:to]
@@ -208,8 +213,8 @@ func (m *Mirror) Revert(r Range, page int) {
 	}
 }
 
-// Changes says which bytes of r on a page have changed since the last put or get, and counts them
-// as put. The patch is good until it is used again.
+// Changes makes a patch of the bytes of r on a page that have changed since the last put or get, and
+// counts them as put. The patch is valid until p is used again.
 func (m *Mirror) Changes(r Range, page int, p *Patch) (changed bool) {
 	from, to := r.within(page)
 	mem, twin := pageOf(m.mem, page), pageOf(m.twin, page)
@@ -222,8 +227,8 @@ func (m *Mirror) Changes(r Range, page int, p *Patch) (changed bool) {
 	return true
 }
 
-// All is all bytes of r on a page as a patch, also those that have not changed: the master gets them
-// whatever it has. The patch is good until it is used again.
+// All makes a patch of all bytes of r on a page, also of those that have not changed, so that they
+// overwrite whatever the master has. The patch is valid until p is used again.
 func (m *Mirror) All(r Range, page int, p *Patch) (mapped bool) {
 	if m.versions[page] == 0 {
 		return false
@@ -237,13 +242,14 @@ func (m *Mirror) All(r Range, page int, p *Patch) (mapped bool) {
 	return true
 }
 
-// snapshot begins a patch. Elements may go on writing: what is sent is what the twin gets.
+// snapshot begins a patch with a copy of the bytes. Elements may write at any time, so the bytes
+// that are compared, sent and stored in the twin all come from this copy.
 func (m *Mirror) snapshot(page, from, to int, p *Patch) {
 	p.begin(page, m.versions[page])
 	copy(p.data[from:to], pageOf(m.mem, page)[from:to])
 }
 
-// sent notes what a patch puts.
+// sent copies the bytes of a patch to the twin: the master will have them.
 func (m *Mirror) sent(page, from, to int, p *Patch) {
 	copy(pageOf(m.twin, page)[from:to], p.data[from:to])
 	if p.isWhole() {
@@ -251,8 +257,8 @@ func (m *Mirror) sent(page, from, to int, p *Patch) {
 	}
 }
 
-// Confirm takes the version that a page has at the master after a put; 0 if the mirror lacks what
-// others changed there.
+// Confirm stores the version of a page at the master after a put. 0 means that the mirror lacks
+// changes of other nodes, so it keeps its version, and the next get fetches the page.
 func (m *Mirror) Confirm(page int, version uint32) {
 	if version != 0 {
 		m.versions[page] = version

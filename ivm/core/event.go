@@ -56,7 +56,7 @@ const (
 	NoElement      // there is no element of that number
 )
 
-// Failure is why something could not be done.
+// Failure is the reason why a request failed.
 type Failure struct {
 	Code Code
 	Text string
@@ -70,12 +70,12 @@ type Caller struct {
 	Tag     uint64
 }
 
-// Event is something that Root is told. Those with a Caller are answered by exactly one Answer.
+// Event is an input of Root. Each event with a Caller is answered by exactly one Answer.
 type Event interface{ event() }
 
 // The events.
 type (
-	// Exit says that an element has said that it is done.
+	// Exit says that an element has announced its end.
 	Exit struct{ Element ElementID }
 	// Ended says that an element's process has ended, or lost its connection. It is a crash if
 	// the element has not said Exit.
@@ -122,11 +122,12 @@ type (
 	}
 	// WaitAny waits for the next signal or end of any other element.
 	WaitAny struct{ Caller }
-	// Signal lets those go on who wait for the element.
+	// Signal answers the elements that wait for the caller.
 	Signal struct{ Caller }
-	// Barrier waits until all elements of the caller's group are there.
+	// Barrier waits until all living elements of the caller's group have called it.
 	Barrier struct{ Caller }
-	// Malloc gives an object a name. Its master is where the caller is; the number is chosen there.
+	// Malloc registers an object under a name. Its master is on the caller's node, which chose
+	// the number.
 	Malloc struct {
 		Caller
 		Name   string

@@ -6,16 +6,16 @@ import (
 	"math/bits"
 )
 
-// Patch is the bytes of one page that a put changes.
+// Patch holds the bytes of one page that a put changes.
 type Patch struct {
 	Page  int
 	Had   uint32 // the version that the mirror had
 	data  [Page]byte
-	mask  [Page / 64]uint64 // a bit a byte: it has changed
-	whole []byte            // all of the page, where every byte has changed: then data and mask are not used
+	mask  [Page / 64]uint64 // one bit for each byte that has changed
+	whole []byte            // the page, if every byte has changed: then data and mask are not used
 }
 
-// begin makes the patch one of a page, which changes nothing.
+// begin makes p an empty patch of a page.
 func (p *Patch) begin(page int, had uint32) {
 	p.Page, p.Had, p.whole = page, had, nil
 	clear(p.mask[:])
@@ -40,13 +40,15 @@ func (p *Patch) compareByte(twin []byte, i int) {
 	}
 }
 
-// differing has a bit for each byte in which two stretches differ. Mostly all do, or none.
+// differing has a bit for each byte in which a and b differ. The first loop handles the usual
+// cases, that none or all bytes differ: (x - 0x01..) &^ x & 0x80.. is not 0 exactly if some byte of
+// x is 0, that is, if a and b agree somewhere.
 func differing(a, b *[64]byte) (mask uint64) {
 	var alike, some uint64
 	for i := 0; i < 64; i += 8 {
 		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
 		some |= x
-		alike |= (x - lowBits) &^ x & highBits // not 0 if a byte of x is 0
+		alike |= (x - lowBits) &^ x & highBits
 	}
 	if some == 0 {
 		return 0
@@ -73,7 +75,9 @@ func (p *Patch) isWhole() bool {
 	return true
 }
 
-// nonzeroBytes has a bit for each byte of x that is not 0.
+// nonzeroBytes has a bit for each byte of x that is not 0. The shifts fold each byte into its
+// lowest bit (bits of the next higher byte only get into the upper bits, which the mask drops); the
+// multiplication gathers the eight lowest bits in the top byte.
 func nonzeroBytes(x uint64) uint8 {
 	x |= x >> 4
 	x |= x >> 2
@@ -128,9 +132,9 @@ func (p *Patch) write(page []byte) {
 	}
 }
 
-// stretches is how many stretches of changed bytes there are.
+// stretches counts the runs of changed bytes: the bits that are set while the bit before is not.
 func (p *Patch) stretches() (n int) {
-	before := uint64(0) // the last byte of the word before
+	before := uint64(0) // the highest bit of the previous word
 	for _, w := range p.mask {
 		n += bits.OnesCount64(w &^ (w<<1 | before))
 		before = w >> 63
@@ -138,7 +142,7 @@ func (p *Patch) stretches() (n int) {
 	return n
 }
 
-// gather writes the changed bytes behind to, and scatter reads them from there.
+// gather appends the changed bytes to to; scatter reads them from there.
 func (p *Patch) gather(to []byte) []byte {
 	for i, w := range p.mask {
 		from := (*[64]byte)(p.data[64*i:])
@@ -227,8 +231,8 @@ func (p *Patch) appendHead(to []byte, form uint32, length int) []byte {
 
 var errPatch = errors.New("a patch of a page is damaged")
 
-// Parse reads a patch of an object with so many pages, and returns what is behind it. The patch is
-// good as long as the bytes stay.
+// Parse reads a patch of an object with that many pages, and returns the bytes behind it. The patch
+// aliases b, so it is valid while b does not change.
 func (p *Patch) Parse(b []byte, pages int) (rest []byte, err error) {
 	if len(b) < patchHead {
 		return b, errPatch

@@ -19,11 +19,11 @@ const (
 type Root struct {
 	nodes    []node
 	elements []*element // by number
-	max      ElementID  // the greatest number that may be given; 0: any
-	groups   uint64     // that were made
+	max      ElementID  // the greatest number that an element may get; 0: no limit
+	groups   uint64     // how many were made
 	objects  map[string]Object
 	creating []*creation
-	deaths   map[uint64][]string // in each group: why
+	deaths   map[uint64][]string // for each group, the reasons of the deaths in it
 	over     bool
 	effects  []Effect
 }
@@ -33,21 +33,21 @@ type node struct {
 	lost bool
 }
 
-// element is one that there is, or was.
+// element is an element that lives or has lived.
 type element struct {
 	id      ElementID
 	group   uint64
 	device  Device
 	started bool
-	exited  bool // it has said so
+	exited  bool // it has announced its end
 	ended   bool
-	killed  bool   // on request: that is no crash
-	died    string // why, if it did not end by itself
+	killed  bool   // on request, which is not a crash
+	died    string // the reason, if it did not end by itself
 	signals uint64
-	seen    map[ElementID]seen // what it has heard of others
+	seen    map[ElementID]seen // signals and ends of others that it was told
 	waits   []wait
-	barrier []Caller // its requests for its group's barrier; the first counts now
-	told    int      // deaths in its group that its barrier has told it of
+	barrier []Caller // its pending requests for the barrier of its group; the first is at the present barrier
+	told    int      // how many of its group's deaths its barriers have reported to it
 }
 
 type seen struct {
@@ -88,7 +88,7 @@ func (r *Root) Step(e Event) []Effect {
 	}
 	if by, ok := callerOf(e); ok {
 		if x := r.find(by.Element); x == nil || x.ended {
-			return nil // its connection is gone, and nobody hears the answer
+			return nil // its connection is gone, so the answer would reach no one
 		}
 	}
 	r.apply(e)
@@ -142,7 +142,7 @@ func (r *Root) apply(e Event) {
 	}
 }
 
-// callerOf is who asks, if the event is a request.
+// callerOf is the caller of an event that is a request.
 func callerOf(e Event) (Caller, bool) {
 	switch e := e.(type) {
 	case Create:
@@ -169,7 +169,8 @@ func callerOf(e Event) (Caller, bool) {
 	return Caller{}, false
 }
 
-// Speaks says whether a node may say something: events are of an element on that node.
+// Speaks reports whether a node may send an event: the event must be about an element on that node.
+// The driver checks that before Step, so that no node can speak for the elements of another.
 func (r *Root) Speaks(n NodeID, e Event) bool {
 	var id ElementID
 	switch e := e.(type) {
@@ -206,7 +207,7 @@ func (r *Root) answer(to Caller, a Answer) {
 	if x := r.find(to.Element); x != nil {
 		a.Node = x.device.Node
 	}
-	if !r.nodes[a.Node].lost { // there, nobody hears
+	if !r.nodes[a.Node].lost { // a lost node gets no answers
 		r.emit(a)
 	}
 }
@@ -233,7 +234,7 @@ func (r *Root) create(e Create) {
 	for range e.Count {
 		id := ElementID(len(r.elements))
 		if r.max != 0 && id > r.max {
-			break // the table says: no effect
+			break // the paper's table of calls: creations beyond the greatest number have no effect
 		}
 		if id >= MaxElements {
 			c.failed = &Failure{NoMemory, fmt.Sprintf("the program has had %d elements, as many as it may", MaxElements)}
@@ -255,8 +256,8 @@ func (r *Root) create(e Create) {
 	r.finishCreation(c)
 }
 
-// place chooses a node and a device where the caller leaves that open: those with the fewest
-// elements for what they have.
+// place chooses the node and device that the caller leaves open: those with the fewest elements in
+// proportion to their cores or GPUs.
 func (r *Root) place(want Device) (Device, *Failure) {
 	var found []Device
 	for n, is := range r.nodes {
@@ -321,7 +322,7 @@ func (r *Root) started(id ElementID, failed *Failure) {
 	r.settle(id)
 }
 
-// settle tells those who wait for an element's start.
+// settle answers the creations that were waiting for an element's start.
 func (r *Root) settle(id ElementID) {
 	for _, c := range slices.Clone(r.creating) {
 		if c.waiting[id] {
@@ -356,8 +357,8 @@ func (r *Root) kill(e Kill) {
 	}
 }
 
-// end notes that an element is no more, and tells those who wait for it. The program ends with
-// the element that it began with.
+// end notes the end of an element, and answers the elements that wait for it. The program ends with
+// its first element.
 func (r *Root) end(id ElementID, reason string) {
 	x := r.find(id)
 	if x == nil || x.ended {
@@ -409,7 +410,7 @@ func (r *Root) finish(x *element) {
 	r.emit(Finish{reason})
 }
 
-// lose takes a node out of the program, with its elements and the objects whose masters it has.
+// lose removes a node from the program, with its elements and the objects whose masters it has.
 func (r *Root) lose(id NodeID, reason string) {
 	if int(id) <= 0 || int(id) >= len(r.nodes) || r.nodes[id].lost {
 		return
@@ -442,7 +443,7 @@ func (r *Root) wait(w wait) {
 	}
 }
 
-// endLonely tells an element that waits for any other that there is none left.
+// endLonely fails the WaitAny of an element if no other element is left.
 func (r *Root) endLonely() {
 	var only *element
 	for _, x := range r.elements {
@@ -463,7 +464,7 @@ func (r *Root) endLonely() {
 	only.waits = nil
 }
 
-// tryWait answers a wait if there is something to answer.
+// tryWait answers a wait if its event has happened already.
 func (r *Root) tryWait(x *element, w wait) bool {
 	if w.any {
 		for _, on := range r.elements {
@@ -476,8 +477,8 @@ func (r *Root) tryWait(x *element, w wait) bool {
 	return r.hear(x, r.elements[w.target], w)
 }
 
-// hear answers a wait with a signal or the end of an element that the waiter has not heard of.
-// Each waiter hears each signal once. An end is heard by WaitAny once, by Wait always.
+// hear answers a wait with a signal or the end of an element that the waiter was not told yet. Each
+// waiter is told each signal once. WaitAny reports an end once, Wait always.
 func (r *Root) hear(x, on *element, w wait) bool {
 	known := x.seen[on.id]
 	a := Answer{Values: []uint64{uint64(on.id)}}
@@ -497,7 +498,7 @@ func (r *Root) hear(x, on *element, w wait) bool {
 	return true
 }
 
-// wake answers those who wait for an element that has signalled or ended.
+// wake answers the elements that wait for an element that has signalled or ended.
 func (r *Root) wake(id ElementID) {
 	for _, x := range r.elements {
 		if x.id == id || len(x.waits) == 0 {
@@ -509,7 +510,7 @@ func (r *Root) wake(id ElementID) {
 	}
 }
 
-// tryBarrier lets a group go on if all of it that lives is at its barrier.
+// tryBarrier answers the barrier of a group if all living elements of it have called it.
 func (r *Root) tryBarrier(group uint64) {
 	var here []*element
 	for _, x := range r.elements {
@@ -527,8 +528,9 @@ func (r *Root) tryBarrier(group uint64) {
 	}
 }
 
-// breakBarrier tells an element at a barrier of a death in its group. Each element is told of each
-// death once: all of them, whether they came to the barrier before it or come after it.
+// breakBarrier answers an element at a barrier with a death in its group that it was not told yet.
+// Each element is told of each death once, whether it called the barrier before the death or calls
+// it after.
 func (r *Root) breakBarrier(x *element) {
 	deaths := r.deaths[x.group]
 	if len(x.barrier) == 0 || x.told == len(deaths) {

@@ -13,14 +13,14 @@ import (
 	"muster/ivm/proto"
 )
 
-// Puts and gets are done in blocks: while one is on its way, the next is compared.
+// Puts and gets are pipelined in blocks: while one is on its way, the next is compared.
 const (
 	blockBytes   = proto.BlockPages * core.Page
-	segmentPages = 16 << 10 // of one request for pages: the versions are sent
-	unanswered   = 16       // blocks of a put
+	segmentPages = 16 << 10 // pages of one request, which carries their versions
+	unanswered   = 16       // blocks of a put that may wait for an answer
 )
 
-// lock reserves the pages of a range of a mirror for one exchange.
+// lock reserves the pages of a range of a mirror for one exchange, as package core requires.
 func (o *object) lock(r core.Range) (unlock func()) {
 	o.mu.Lock()
 	held := o.busy.lock(r)
@@ -37,12 +37,12 @@ type way int
 
 const (
 	get       way = iota
-	put           // what has changed goes to the master
-	overwrite     // all of it does
+	put           // sends the changed bytes to the master
+	overwrite     // sends all bytes to the master
 )
 
-// exchange puts a range of this node's mirror to the master, or gets it from there. Where the
-// master is, it has no effect.
+// exchange puts a range of this node's mirror to the master, or gets it from there. On the master's
+// node it has no effect.
 func (m *member) exchange(o *object, r core.Range, how way) (moved uint64, err error) {
 	if o.mirror == nil {
 		return 0, nil
@@ -89,8 +89,8 @@ func (m *member) fill(o *object, r core.Range) error {
 	return err
 }
 
-// get asks the master for the pages of a range that have other versions there, and takes them. The
-// others are reverted if that is wanted.
+// get asks the master for the pages of a range that have other versions there, and passes them to
+// take. With revert, the pages that the master did not send are reverted to its contents.
 func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32, []byte), revert bool) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
@@ -136,8 +136,8 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 	return moved, m.broken(o.Master, err)
 }
 
-// readAhead calls take for each reply to requests for so many pages, while the next are read. A
-// block begins with a byte that says whether it is the last of a request.
+// readAhead calls take for each reply to requests for that many pages, while the next replies are
+// read. It puts a byte before each block that says whether it is the last of its request.
 func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
 	requests := (pages + segmentPages - 1) / segmentPages
 	replies := requests * (segmentPages/proto.BlockPages + 1) // at most: the master may lie
@@ -167,7 +167,7 @@ func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error)
 	}, func(block []byte) error {
 		err := take(block[1:], block[0] == 1)
 		if err != nil {
-			c.Close() // nobody must go on reading
+			c.Close() // ends the goroutine that reads
 		}
 		return err
 	})
@@ -189,8 +189,10 @@ func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
 	return nil
 }
 
-// put sends the master patches of the pages of a range. If the connection breaks, nobody knows what has
-// arrived: this node gives up its mirror then, rather than have it differ from what it believes.
+// put sends the master patches of the pages of a range. One goroutine makes and sends them; this
+// one reads the replies and confirms the versions. The twin already counts the bytes as put. So if
+// the connection breaks it is unknown what has arrived, and this node abandons its mirror: a mirror
+// that is wrong about the master would never repair itself.
 func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err error) {
 	c, err := m.data(o.Master)
 	if err != nil {
@@ -230,10 +232,11 @@ func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err err
 	return moved, m.broken(o.Master, <-sent)
 }
 
-// patches makes the patch of a page of a range, if there is one. It is called with the object's mu.
+// patches makes the patch of a page of a range, if there is one. The caller holds the object's mu.
 type patches func(r core.Range, page int, p *core.Patch) bool
 
-// sendPatches sends the patches of a range, and says so for each frame.
+// sendPatches sends the patches of a range. It sends to frames before each frame: that limits the
+// number of unanswered ones.
 func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<- struct{}) (moved uint64, err error) {
 	next, count := r.Pages()
 	end := next + count
@@ -261,8 +264,9 @@ func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<
 	return moved, err
 }
 
-// ahead makes blocks in a goroutine of its own while those before are used, until there are no
-// more or something fails. Blocks are made in buffers that are used again.
+// ahead runs produce in a goroutine while this one uses earlier blocks, until produce returns nil
+// or either fails. The buffers circulate between the two. ahead returns only when the goroutine has
+// ended, so neither function runs afterwards.
 func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) error {
 	type made struct {
 		block []byte
@@ -302,13 +306,13 @@ func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) 
 	}
 	close(stop)
 	close(free)
-	for range blocks { // nothing is made any more when it is over
+	for range blocks { // until the goroutine has ended
 	}
 	return failed
 }
 
-// roomFor is a buffer for a block of at most so many pages: the one that there was, if it is used
-// again.
+// roomFor is a buffer for a block of at most that many pages: the given one if it has been used
+// before, otherwise a new one.
 func roomFor(buffer []byte, pages int) []byte {
 	if cap(buffer) > 0 {
 		return buffer
@@ -316,10 +320,10 @@ func roomFor(buffer []byte, pages int) []byte {
 	return make([]byte, 0, (min(pages, proto.BlockPages)+2)*core.MaxPatch)
 }
 
-// buffers is how many blocks of an exchange there are at a time.
+// buffers is the number of blocks of an exchange in memory at a time.
 const buffers = 3
 
-// group has all mirrors of an object take ranges from the master, or give them to it.
+// group makes all mirrors of an object get ranges from the master, or put them to it.
 func (m *member) group(o *object, ranges []core.Range, toMaster bool) (moved uint64, err error) {
 	f := proto.Frame{Op: proto.AskGroup, Args: [6]uint64{o.Number, truth(toMaster)}, Tail: proto.AppendRanges(nil, ranges)}
 	if o.mirror != nil {
@@ -335,8 +339,7 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// syncMirrors does a group's put or get, on the master's node. Mirrors of nodes that are lost
-// need nothing any more.
+// syncMirrors does a group put or get on the master's node. It skips mirrors on lost nodes.
 func (m *member) syncMirrors(o *object, f *proto.Frame) (moved uint64, err error) {
 	order := proto.Frame{Op: proto.SyncGroup, Args: f.Args, Tail: f.Tail}
 	o.mu.Lock()
@@ -396,7 +399,7 @@ func (m *member) syncMirror(f *proto.Frame) (moved uint64, err error) {
 
 // --- connections between members ------------------------------------------------
 
-// pool is the connections to another member that nobody uses now.
+// pool holds the idle connections to another member.
 type pool struct {
 	mu     sync.Mutex
 	idle   []*dataConn
@@ -421,7 +424,7 @@ func (p *pool) close() {
 	}
 }
 
-// leave gives the connection back, if it is still good.
+// leave returns the connection to the pool if it still works, and closes it otherwise.
 func (c *dataConn) leave(good bool) {
 	p := c.pool
 	p.mu.Lock()
@@ -434,7 +437,7 @@ func (c *dataConn) leave(good bool) {
 	p.idle = append(p.idle, c)
 }
 
-// read reads a reply. Its tail is good until the next.
+// read reads a reply. Its tail is valid until the next read.
 func (c *dataConn) read() (*proto.Frame, error) {
 	f, err := proto.ReadInto(c.in, c.buffer)
 	if err != nil {
@@ -443,7 +446,7 @@ func (c *dataConn) read() (*proto.Frame, error) {
 	return f, f.Err()
 }
 
-// broken is what an exchange fails with whose connection broke: the node counts as lost.
+// broken is the error of an exchange whose connection broke: the node counts as lost.
 func (m *member) broken(n core.NodeID, err error) error {
 	var f *core.Failure
 	switch {
@@ -540,7 +543,7 @@ func (m *member) call(n core.NodeID, f *proto.Frame) (moved uint64, err error) {
 func (m *member) serveData(conn net.Conn, from core.NodeID) {
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // whoever reads must hear that the program is over
+	go func() { // closes the connection when the program is over, which ends the read below
 		select {
 		case <-m.over:
 			conn.Close()
@@ -588,7 +591,7 @@ func (m *member) serveOne(conn net.Conn, f *proto.Frame, from core.NodeID) (err 
 	return reply.Write(conn)
 }
 
-// masterOf is the master of an object, which stays in place until done is called.
+// masterOf is the master of an object. Its memory stays mapped until done is called.
 func (m *member) masterOf(number uint64) (o *object, done func(), err error) {
 	if o, err = m.object(number); err != nil {
 		return nil, nil, err

@@ -22,20 +22,20 @@ type member struct {
 	service    *Service
 	program    *proto.Program
 	credential *syscall.Credential
-	root       *root // nil elsewhere
+	root       *root // on the program's first node, otherwise nil
 	toRoot     rootLink
-	over       chan struct{} // closed when the program is
-	ended      chan struct{} // closed when nothing of it is left here
+	over       chan struct{} // closed when the program is over
+	ended      chan struct{} // closed when nothing of the program is left on this node
 	outputs    sync.WaitGroup
 	moved      traffic
 
 	mu       sync.Mutex
-	why      *core.Failure // it is over; nil before
+	why      *core.Failure // why the program is over; nil before
 	elements map[core.ElementID]*element
 	objects  map[uint64]*object
-	names    map[string]core.Object // that were asked for
+	names    map[string]core.Object // a cache of names that elements have looked up
 	lost     map[core.NodeID]string
-	// abandoned are mirrors that this node gave up, with the reason.
+	// abandoned are the mirrors that this node has given up, with the reasons.
 	abandoned map[uint64]*core.Failure
 	answers   map[core.Caller]chan core.Answer
 	pools     map[core.NodeID]*pool
@@ -50,7 +50,7 @@ type element struct {
 	group  uint64
 	device core.Device
 	key    string
-	gone   chan struct{} // closed when it is no more
+	gone   chan struct{} // closed when the element has ended
 
 	// member.mu guards what follows.
 	entered, exited, isGone, stopped bool
@@ -84,14 +84,14 @@ func (m *member) element(id core.ElementID) *element {
 	return m.elements[id]
 }
 
-// tell tells the root of an event. If it cannot be reached, the program is over here.
+// tell sends an event to the root. If the root cannot be reached, the program is over on this node.
 func (m *member) tell(e core.Event) {
 	if err := m.toRoot.tell(e); err != nil {
 		m.finish("the root daemon is lost: " + err.Error())
 	}
 }
 
-// follow does what the root says, until it is lost or the program is over.
+// follow performs the effects that the root sends, until the root is lost or the program is over.
 func (m *member) follow(conn net.Conn) {
 	for {
 		f, err := proto.Read(conn)
@@ -221,8 +221,8 @@ func within(most time.Duration, wait func()) {
 	}
 }
 
-// end ends an element of this node, without telling the root. The process of one that has said
-// that it is done may go on.
+// end ends an element of this node, without telling the root. The process of an element that has
+// called Exit may go on.
 func (m *member) end(e *element) (first bool) {
 	m.mu.Lock()
 	first = !e.isGone
@@ -235,13 +235,13 @@ func (m *member) end(e *element) (first bool) {
 	if !exited {
 		e.kill()
 	}
-	if conn != nil && first { // it hears the answers that are under way, and then that there is no more
+	if conn != nil && first { // the element still gets pending answers, and then the end of the connection
 		_ = conn.CloseRead()
 	}
 	return first
 }
 
-// noteEnd notes that an element is no more, and tells the root.
+// noteEnd notes the end of an element, and tells the root.
 func (m *member) noteEnd(e *element, reason string) {
 	m.mu.Lock()
 	exited := e.exited
@@ -274,7 +274,7 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 	for {
 		f, err := proto.Read(in)
 		for _, file := range in.take() {
-			file.Close() // nobody asked for any
+			file.Close() // no request has descriptors
 		}
 		if err != nil {
 			break
@@ -283,9 +283,9 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			m.mu.Lock()
 			e.exited = true
 			m.mu.Unlock()
-			e.leave() // which answers what it still waits for
+			e.leave() // answers the requests that still wait
 			all.Wait()
-			if e.id == 0 { // the program ends with it, when all has been printed
+			if e.id == 0 { // the program ends with its first element, after all output was written
 				<-m.ended
 			}
 			_ = e.reply(proto.Done(f.Tag))
@@ -301,8 +301,8 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 	all.Wait()
 }
 
-// leave notes that an element's connection has ended. The process of one that has not said that
-// it is done is ended, and how it ended is the reason that others hear.
+// leave notes that an element's connection has ended. If the element has not called Exit, its
+// process is killed, and how it ended is the reason that waiting elements get.
 func (e *element) leave() {
 	m := e.member
 	m.mu.Lock()
@@ -407,7 +407,7 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 		return e.handleMemory(f)
 	}
 	a, err := e.ask(event)
-	if len(a.Values) > 0 { // whom WaitAny, or Wait, heard of: also one that died
+	if len(a.Values) > 0 { // the element that Wait or WaitAny is answered with, also if it died
 		done.Args[1] = a.Values[0]
 	}
 	if err != nil {
@@ -417,7 +417,7 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 	return done, nil, nil
 }
 
-// nodes says what the program's nodes have. Only the root knows; it is on every node's way.
+// nodes returns the cores and GPUs of the program's nodes. Only the root knows them.
 func (e *element) nodes(done *proto.Frame, op proto.Op) (*proto.Frame, *os.File, error) {
 	r := e.member.root
 	if r == nil {

@@ -13,22 +13,23 @@ import (
 	"muster/wire"
 )
 
-// object is this node's copy of an object. Behind the object's pages the memory has one more, of
-// which the first word tells elements that the object is gone: then it is a core.Code.
+// object is this node's copy of an object. The memory has one more page behind those of the object.
+// Its first word becomes a core.Code when the object is gone, so that elements see it without a
+// message.
 type object struct {
 	core.Object
 	file *os.File
 	all  []byte // mapped
 	base []byte // the shadow or the twin
 
-	life sync.RWMutex  // held for reading by whoever uses the memory
-	gone *core.Failure // why there is none any more
+	life sync.RWMutex  // held for reading while the memory is used, for writing while it is unmapped
+	gone *core.Failure // why the object is gone; nil before
 
 	mu      sync.Mutex
 	master  *core.Master
 	mirror  *core.Mirror
-	mirrors map[core.NodeID]bool // nodes that have some of it, of a master
-	busy    spans                // exchanges of a mirror that are under way
+	mirrors map[core.NodeID]bool // of a master: the nodes that have a mirror
+	busy    spans                // of a mirror: the pages of exchanges under way
 }
 
 func (o *object) bytes() int { return core.Pages(o.Size) * core.Page }
@@ -109,7 +110,7 @@ func (m *member) drop(is core.Object, why *core.Failure) {
 	if o == nil {
 		return
 	}
-	go func() { // exchanges that are under way end first
+	go func() { // waits for exchanges under way, which hold life for reading
 		o.life.Lock()
 		defer o.life.Unlock()
 		if o.gone = why; o.all != nil {
@@ -128,7 +129,7 @@ func (m *member) abandon(o *object, why *core.Failure) {
 	m.drop(o.Object, why)
 }
 
-// markGone tells elements that have an object's memory that it is no more.
+// markGone tells elements that have mapped an object that it is gone.
 func markGone(page []byte, code core.Code) {
 	binary.LittleEndian.PutUint32(page, uint32(code))
 }
@@ -151,7 +152,8 @@ func (m *member) object(number uint64) (*object, error) {
 	return nil, &core.Failure{Code: core.Freed, Text: "the object was freed, or is not mapped on this node"}
 }
 
-// objectNode is where a number has the node of its object's master: the rest is that node's choice.
+// objectNode is the bit from which on an object's number contains the node of the master; that node
+// chooses the lower bits.
 const objectNode = 40
 
 // handleMemory does what a frame about objects asks for.
@@ -223,7 +225,7 @@ func (e *element) malloc(name string, size uint64) (*proto.Frame, *os.File, erro
 		return nil, nil, err
 	}
 	m.mu.Lock()
-	m.objects[is.Number] = o // before anybody can hear of it
+	m.objects[is.Number] = o // before the root can tell others of it
 	m.mu.Unlock()
 	if _, err := e.ask(func(c core.Caller) core.Event {
 		return core.Malloc{Caller: c, Name: name, Size: size, Object: is.Number}
@@ -289,7 +291,7 @@ func (e *element) lookup(name string) (core.Object, error) {
 	return a.Object, err
 }
 
-// copyOf is this node's copy of an object. The first to map it makes one.
+// copyOf is this node's copy of an object. The first element that maps it makes the copy.
 func (m *member) copyOf(is core.Object) (*object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

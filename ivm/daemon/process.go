@@ -11,8 +11,9 @@ import (
 	"muster/ivm/core"
 )
 
-// Elements are processes, started by one thread, since the system ends them with the thread that
-// started them: they must not outlive the daemon.
+// Elements are processes that must not outlive the daemon, so the kernel kills them when their
+// parent ends (PDEATHSIG). The kernel takes the thread that started a process for its parent, so
+// one thread, which never ends, starts them all.
 
 type startRequest struct {
 	cmd   *exec.Cmd
@@ -32,7 +33,8 @@ const (
 	variableSocket  = "MUSTER_SOCKET"
 )
 
-// start starts the process of an element and tells the root what came of it.
+// start starts the process of an element, and tells the root whether it runs and, later, how it
+// ended.
 func (m *member) start(e core.Start, key string) {
 	x := m.element(e.Element)
 	if x == nil {
@@ -150,8 +152,8 @@ func (e *element) kill() {
 	}
 }
 
-// awaitCrash notes how the process of an element ended that has lost its connection. It is ended
-// if it has not done so.
+// awaitCrash waits for the end of a process whose element has lost its connection, and kills it if
+// it does not end within crashTime.
 func (e *element) awaitCrash() {
 	select {
 	case <-e.gone: // start has told the root why

@@ -13,7 +13,9 @@ import (
 	"muster/ivm/proto"
 )
 
-// root is the part of a program's first member that all members turn to.
+// root is the part of a program's first member that decides for all members. step calls the core
+// under mu and queues the effects; a goroutine for each node performs or sends them, so no
+// connection is written under mu.
 type root struct {
 	member *member
 	output [2]*os.File // of the first element
@@ -126,7 +128,7 @@ func (r *root) join(ctx context.Context, n core.NodeID) error {
 	return nil
 }
 
-// listen takes what a node tells, until it is lost.
+// listen reads the events of a node until the connection is lost.
 func (r *root) listen(n core.NodeID, conn net.Conn) {
 	for {
 		f, err := proto.Read(conn)
@@ -166,15 +168,15 @@ func (r *root) hear(n core.NodeID, f *proto.Frame) error {
 	return fmt.Errorf("message %d is none for the root daemon", f.Op)
 }
 
-// close ends the connections to the other members, when they have been told all and have said all:
-// they end them then.
+// close ends the connections to the other members. It first sends all that is queued, and then
+// waits until the members have sent their last and closed.
 func (r *root) close() {
 	r.mu.Lock()
 	for n, q := range r.nodes {
 		if q == nil {
 			continue
 		}
-		if n > 0 && r.member.why != nil { // whoever has heard it already does nothing
+		if n > 0 && r.member.why != nil { // a member that is finished already ignores it
 			q.put(core.Finish{Reason: r.member.why.Text})
 		}
 		q.close()
@@ -237,7 +239,8 @@ type queue struct {
 	full   func() // called when too much waits
 }
 
-// maxQueued is how many effects may wait for a node. One that takes none any more is given up.
+// maxQueued is how many effects may wait for a node. A node that takes none any longer counts as
+// lost.
 const maxQueued = 1 << 18
 
 func newQueue(do func(any) error, full func()) *queue {
@@ -283,7 +286,7 @@ func (q *queue) run(do func(any) error) {
 		v := q.list[0]
 		q.list = q.list[1:]
 		q.mu.Unlock()
-		if !failed { // whoever reads the connection says that it is broken
+		if !failed { // the goroutine that reads the connection reports the failure
 			failed = do(v) != nil
 		}
 	}

@@ -1,12 +1,11 @@
-// Package daemon is IVM's part of the node daemon: elements of this machine come to it through the
+// Package daemon is IVM's part of the node daemon: elements of this machine connect to it through the
 // node's socket, and the daemons of other nodes through the gateway.
 //
 // A program has a member on each of its nodes. The member of the node on which the program began
 // is also its root: it has the core.Root, which all requests that concern more than one node go to.
-// What it decides is sent to the members, over one connection to each, and performed there in
-// order. Copies of objects are memory without a name that elements map, too. They are compared and
-// sent straight from one member to another, over connections of which there are as many as there
-// are exchanges under way.
+// It sends its decisions to the members, over one connection to each, and they perform them in
+// order. Copies of objects are memory files that the elements map, too. Members compare them and
+// send the differences directly to each other, with one connection for each exchange under way.
 //
 // Locks are taken in this order: root.mu, member.mu, object.life, object.mu. None is held while a
 // connection is read or written, but for object.life, which keeps an object's memory in place.
@@ -47,9 +46,11 @@ type Config struct {
 	Port    string            // of nodes that are named without one
 	Info    func() (int, int) // cores and GPUs
 	Memory  uint64            // the most that all objects on this node may take
-	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no certificate.
+	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no
+	// certificate.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Account says as whom elements of a user of another node are started: nil as the daemon itself.
+	// Account says as whom elements of a user of another node are started: nil as the daemon
+	// itself.
 	Account func(user string) (*syscall.Credential, error)
 	Log     *slog.Logger
 }
@@ -57,9 +58,9 @@ type Config struct {
 // Who has connected to the node's socket.
 type Who struct {
 	Name string
-	// Credential is as whom elements are started: nil as the daemon itself.
+	// Credential is the account under which elements are started; nil: the daemon's own.
 	Credential *syscall.Credential
-	// Refused is why none can be; "" if they can.
+	// Refused is the reason why elements cannot be started; "" if they can.
 	Refused string
 }
 
@@ -134,8 +135,8 @@ func (s *Service) member(id uint64) *member {
 // of one program it has at a time: a root daemon on another node may ask for anything.
 const maxPrograms, maxElements = 1024, 4096
 
-// joinTime is how long other nodes may take to join a program, and greetTime how long whoever
-// connects may take to say what it wants.
+// joinTime is how long other nodes may take to join a program, and greetTime how long a new
+// connection may take to send its first frame.
 const joinTime, greetTime = 10 * time.Second, 10 * time.Second
 
 // Element serves a connection of the node's socket to its end.
@@ -165,7 +166,7 @@ func (s *Service) Element(conn *net.UnixConn, who Who) {
 	e.serve(conn, in, f.Tag)
 }
 
-// enter makes a connection an element's: of a new program, or of one that was started here.
+// enter finds the element of a connection: the first of a new program, or one that was started here.
 func (s *Service) enter(f *proto.Frame, files []*os.File, who Who) (*element, error) {
 	switch {
 	case f.Op != proto.Enter:

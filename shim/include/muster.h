@@ -13,8 +13,8 @@ extern "C" {
 // use the device meanwhile. Work that was started goes on.
 CUresult musterSync(void);
 
-// Whoever uses the allocation at parent follows pointers in it to those at
-// children: they are to be on the device together.
+// The allocation at parent contains pointers to the allocations at children. A kernel that uses the
+// parent follows them, so all must be on the device together.
 CUresult musterNested(CUdeviceptr parent, const CUdeviceptr *children, size_t n);
 
 // Writes the device memory of the current context's device, all allocations with what

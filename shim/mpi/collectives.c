@@ -14,13 +14,14 @@
 typedef long word;
 typedef int (*collective)(word, word, word, word, word, word, word, word, word, word);
 
-// musterSync is in our libcuda.so.1. A program without it has no GPU to lend; false
-// if that may change.
+// Looks for musterSync, which Muster's libcuda.so.1 has. Returns 0 if no libcuda is loaded yet, so
+// that the caller looks again later; 1 if the search is over. *sync stays NULL if the program's
+// libcuda is another one: then it has no GPU to lend.
 static int look(void **sync) {
 	*sync = dlsym(RTLD_DEFAULT, "musterSync");
 	if (*sync)
 		return 1;
-	// The runtime may have loaded it out of everybody's sight.
+	// The CUDA runtime may have loaded it with RTLD_LOCAL, where RTLD_DEFAULT does not find it.
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	if (!library)
 		return 0;
@@ -30,7 +31,8 @@ static int look(void **sync) {
 	return 1;
 }
 
-// Looking takes longer than some collectives do, so it becomes rarer.
+// Tells Muster that the program is about to wait. The search takes longer than some collectives, so
+// after 100 calls only every hundredth searches.
 static void announce(void) {
 	enum { OFTEN = 100 };
 	static void *found;

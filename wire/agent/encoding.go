@@ -55,7 +55,8 @@ func read[M message](r io.Reader, kinds envelope.Kinds[M]) (M, error) {
 	if size > MaxMessage {
 		return none, fmt.Errorf("%w: it is said to have %d bytes", ErrRefused, size)
 	}
-	// Whoever announces much and sends little must not cost the memory.
+	// The buffer grows with what arrives: a peer that announces much and sends little must not
+	// cost memory.
 	var body bytes.Buffer
 	if n, err := io.CopyN(&body, r, int64(size)); err != nil {
 		return none, fmt.Errorf("a message breaks off after %d of %d bytes: %w", n, size, err)

@@ -201,7 +201,7 @@ type Spec struct {
 	First     int `json:"first"`
 	All       int `json:"all"`
 	// Nodes are those of the allocation, in its order, and PerNode how many of the job's
-	// processes each has; nobody knows where PerNode is empty.
+	// processes each has; if PerNode is empty that is unknown.
 	Nodes   []string `json:"nodes"`
 	PerNode []int    `json:"processes_per_node,omitempty"`
 	// Cores and Memory are this part's. 0 bytes is no limit.
@@ -252,7 +252,7 @@ type Done struct {
 	Task Task `json:"task"`
 }
 
-// Lend has the node serve its devices to whoever shows a grant's credential.
+// Lend makes the node serve its devices to programs that show the credential of a grant.
 type Lend struct {
 	Loan grant.Loan `json:"loan"`
 }
@@ -362,7 +362,7 @@ const (
 func (h Hello) check() error {
 	switch {
 	case h.Version != Version:
-		return nil // said in words by whoever greets
+		return nil // the side that greets explains a wrong version in words
 	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /"):
 		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):

@@ -13,12 +13,12 @@ import (
 // Open. On it lie frames: a byte with the kind, four bytes with the length of what
 // follows, the lowest first, and the bytes.
 //
-// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the
-// input, and the agent FrameOutput and FrameError. Of a file (Open.File) the agent
-// sends FrameOutput, and so it does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A
-// head that closes its side before that has the command killed. While a command does not
-// take its input, the agent sends an empty FrameOutput about once a second, so that each hop
-// notices when the next one has hung up.
+// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the input, and the
+// agent FrameOutput and FrameError. Of a file (Open.File) the agent sends FrameOutput, and so it
+// does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A head
+// that closes its side before that has the command killed. While a command does not take its input,
+// the agent sends an empty FrameOutput about once a second, so that each hop notices when the next
+// one has hung up.
 
 // FrameKind says what a frame has.
 type FrameKind uint8
@@ -45,8 +45,7 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// AppendFrame appends a frame as it lies on a stream. It has no more than MaxFrame
-// bytes.
+// AppendFrame appends a frame in its encoding on a stream. It has at most MaxFrame bytes.
 func AppendFrame(to []byte, kind FrameKind, bytes []byte) []byte {
 	to = append(to, byte(kind))
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(bytes)))

@@ -2,7 +2,7 @@
 // an answer, in turns, each a line of JSON that is read strictly. node/offload's package
 // comment says what they mean.
 //
-// It knows no connection, and none of those who say it.
+// The package knows neither connections nor nodes.
 package borrow
 
 import (
@@ -35,7 +35,7 @@ type Question struct {
 	Version int      `json:"version"`
 	Node    string   `json:"node"`            // that asks
 	Slots   int      `json:"slots"`           // wanted
-	Apart   bool     `json:"apart,omitempty"` // of a device that nobody uses
+	Apart   bool     `json:"apart,omitempty"` // on a device that no other client uses
 	Holds   []string `json:"holds,omitempty"` // tickets
 }
 
@@ -46,7 +46,7 @@ type Answer struct {
 	Slots   int      `json:"slots"`
 	Free    int      `json:"free"` // slots that it would lend
 	Waiting int      `json:"waiting"`
-	Idle    int      `json:"idle"` // devices that nobody uses, which it would lend
+	Idle    int      `json:"idle"` // devices without any client, which it would lend
 	Ticket  *Ticket  `json:"ticket,omitempty"`
 	Recalls []string `json:"recalls,omitempty"` // tickets
 	Error   string   `json:"error,omitempty"`   // why there is no answer; then nothing else counts
@@ -160,7 +160,7 @@ func checkIDs(what string, ids []string) error {
 	return nil
 }
 
-// printable keeps what another node says from doing harm to terminals and logs.
+// printable removes what could command a terminal, or break lines of a log, from another node's text.
 func printable(text string) string {
 	out := make([]rune, 0, min(len(text), maxWhy))
 	for _, r := range text {

@@ -25,15 +25,14 @@ import (
 //	worker  {"held":["program","ring",...]}    with these descriptors
 //	daemon  {"adopted":true}                   with two descriptors
 //
-// Instead of its lines the daemon may say {"error":"..."}, which is its last word. The
-// daemon knows who the worker is from the system, and what its client is from its
-// own files: nothing that is said here is believed but the number of the client,
-// which must be the one that belongs to the process.
+// Instead of its lines the daemon may send {"error":"..."} and close. The daemon learns the
+// worker's process from the kernel, and its client from its own files. Of what the worker sends it
+// uses only the number of the client, which must be the one that belongs to the process.
 //
-// The connection on which both talk afterwards is made by the daemon. The worker
-// could make one that it had made ready to hang its owner.
+// The daemon makes the connection on which both talk afterwards. A worker could otherwise hand over
+// one that blocks the daemon when it is used.
 
-// Held is a descriptor that a worker keeps for whoever comes after the daemon.
+// Held is a descriptor that a worker keeps for the daemon's successor.
 type Held struct {
 	Name string
 	File *os.File
@@ -50,13 +49,13 @@ type Adoption struct {
 const AdoptRequest = "adopt"
 
 // Adopted is what the daemon gives a worker: its end of their connection, and where
-// it writes what nobody waits for, as a panic.
+// it writes output that is no message, such as a panic.
 type Adopted struct {
 	End    *WorkerEnd
 	Errors *os.File
 }
 
-// NotAdopted is the daemon's refusal. Asking again is of no use.
+// NotAdopted is the daemon's refusal. It is final: the worker need not ask again.
 type NotAdopted struct{ Reason string }
 
 func (e *NotAdopted) Error() string { return e.Reason }
@@ -77,8 +76,8 @@ type answerLine struct {
 }
 
 // Introduce asks the daemon at the other end of a connection to adopt the worker of
-// a client. If it will not, the error is a NotAdopted; any other says that the daemon
-// could not be talked to.
+// a client. If the daemon refuses, the error is a NotAdopted; any other error means that the
+// connection failed.
 func Introduce(conn *net.UnixConn, client uint64, held []Held) (*Adopted, error) {
 	if err := sendLine(conn, Adoption{AdoptRequest, client, Protocol}); err != nil {
 		return nil, err

@@ -38,8 +38,8 @@ type Serve struct {
 	ArenaSize uint64 `json:"arena_size"`
 	// Memory is how many bytes of device memory the client may allocate.
 	Memory uint64 `json:"memory"`
-	// MemoryBy says what makes Memory what it is and how to change that, for the
-	// program's user.
+	// MemoryBy tells the program's user which setting determines Memory, and how to change
+	// it.
 	MemoryBy string `json:"memory_by,omitempty"`
 	// Guest says that the client is another node, which has the device as its own.
 	Guest bool `json:"guest,omitempty"`
@@ -70,8 +70,8 @@ type Serve struct {
 	// Committed is how many bytes of the swap area the worker before it had for the
 	// client. They are the client's still.
 	Committed uint64 `json:"committed,omitempty"`
-	// User is who the worker becomes before it looks at what the client sent;
-	// nil to stay who it is.
+	// User is the account that the worker changes to before it reads what the client sent;
+	// nil to keep its own.
 	User *User `json:"user,omitempty"`
 	// Owner is the user of this machine whose program it is: memory is shared between
 	// programs of the same. It is empty for programs of other machines.
@@ -84,7 +84,7 @@ type Serve struct {
 	// Mapping names the mapper (package mapping) that decides for each launch which of the
 	// devices runs it; "" for none.
 	Mapping string `json:"mapping,omitempty"`
-	// Explain has decisions of the mapper told to the program's user, so many at most.
+	// Explain is how many decisions of the mapper are explained to the program's user at most.
 	Explain int `json:"explain,omitempty"`
 	// Pace says how the client's kernels make way for those of others. With it comes one more
 	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
@@ -105,7 +105,7 @@ type Pace struct {
 	// client from launching kernels, below 1.
 	Share float64 `json:"share"`
 	// Window is how much work the client has in flight, as a time, while programs of class
-	// latency are about.
+	// latency are active.
 	Window time.Duration `json:"window"`
 	// Quantum is the node's: a part of it is how much the client has in flight while others
 	// wait for its device; 0: as much as it likes.
@@ -279,8 +279,8 @@ type AddDevice struct {
 	Config DeviceConfig `json:"config"`
 }
 
-// Renew wants the client rebuilt in another worker, if it can be: the worker answers with
-// Rebuild, or not at all.
+// Renew asks the worker to give up its client so that another worker rebuilds it. If that is
+// possible the worker answers with Rebuild, otherwise not at all.
 type Renew struct {
 	// Device is where a fault of another client has ended the contexts of all: a worker that
 	// has none there goes on. It is -1 if the worker is to go in any case, after it has let
@@ -345,7 +345,7 @@ type GrantFurther struct {
 	Loan uint64 `json:"loan"`
 }
 
-// DenyFurther says that a further device, or more of it, is not to be had at present.
+// DenyFurther says that a further device, or more memory of it, is not available at present.
 type DenyFurther struct {
 	Device int `json:"device"`
 }
@@ -376,21 +376,20 @@ type Grow struct {
 	Memory uint64 `json:"memory"`
 }
 
-// Released gives the device back, in answer to Revoke or of the worker's own
-// accord.
+// Released gives the device back, in answer to Revoke or unasked.
 type Released struct {
 	// Lease is the number of the last Grant that the worker has seen.
 	Lease uint64 `json:"lease"`
 	// Keeps is how many bytes stay taken on the device, by a context that the
-	// worker leaves open there and by memory that is in nobody's way.
+	// worker leaves open there and by memory that no other client needs.
 	Keeps uint64 `json:"keeps"`
 	// Took is how long moving the client's memory off the device took, once all that ran
 	// there had ended.
 	Took time.Duration `json:"took,omitempty"`
 }
 
-// Began says that what the client needs is on the device that it was granted, and that its
-// first kernel there is about to be launched.
+// Began says that the memory that the client needs is on the device that it was granted, and that
+// the worker is about to launch the client's first kernel there.
 type Began struct {
 	// Lease is the number of the Grant.
 	Lease uint64 `json:"lease"`
@@ -431,7 +430,7 @@ type RanFurther struct {
 	Moved uint64 `json:"moved"`
 }
 
-// WantFurther asks for a device beside the one that the worker has, if nobody else needs it, or
+// WantFurther asks for a device beside the one that the worker has, if no other client needs it, or
 // for more memory of one that it was lent. The answer is GrantFurther or DenyFurther.
 type WantFurther struct {
 	// Device is the device's place in Serve.Devices.
@@ -440,8 +439,8 @@ type WantFurther struct {
 	Memory uint64 `json:"memory"`
 }
 
-// ReleasedFurther gives a further device back, in answer to RevokeFurther or of the worker's own
-// accord. Nothing of the client's is there any more.
+// ReleasedFurther gives a further device back, in answer to RevokeFurther or unasked. The client
+// has no memory there any longer.
 type ReleasedFurther struct {
 	Device int `json:"device"`
 	// Loan is the number of the loan.

@@ -45,7 +45,7 @@ func Encode(m Message) ([]byte, error) {
 	return body, nil
 }
 
-// Decode reads a message. check says what makes no sense about it.
+// Decode reads a message. check returns an error for values that make no sense.
 func (k Kinds[M]) Decode(b []byte, check func(M) error) (M, error) {
 	var none M
 	var e sealed

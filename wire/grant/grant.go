@@ -3,10 +3,10 @@
 // job's programs. The head, Slurm and a person issue the same document, and nodes enforce
 // it without knowing who did.
 //
-// The credential is 32 random bytes. Whoever has it may use the devices, so the document
-// is kept secret as a key is. Nodes keep only its hash (Hash): nobody who reads a node's
-// files or lists its grants can use one. It dies with the grant: a node that was told to
-// revoke it refuses it from then on.
+// The credential is 32 random bytes. Every program that has it may use the devices, so the document
+// must be kept secret like a key. Nodes keep only its hash (Hash), so a user who reads a node's files
+// or lists its grants cannot use one. The credential ends with the grant: a node that was told to
+// revoke the grant refuses it from then on.
 //
 // Devices of other nodes are reached over TLS. The document carries the certificate of
 // the authority that vouches for those nodes (Authority), and not the fingerprint of each
@@ -73,10 +73,10 @@ type Device struct {
 	Node    string `json:"node"`              // the name of the node that has it
 	Address string `json:"address,omitempty"` // HOST:PORT of that node's gateway; "" for the node where the job's programs are
 	Device  int    `json:"device"`            // its number on that node
-	Memory  uint64 `json:"memory,omitempty"`  // bytes that the job may take of it; 0 for all, and nobody else may use it then
+	Memory  uint64 `json:"memory,omitempty"`  // bytes that the job may take of it; 0 for all, and then no other job may use it
 }
 
-// Credential is a secret that only the job and whoever issued the grant know.
+// Credential is a secret that only the job and the issuer of the grant know.
 type Credential string
 
 // String keeps the secret out of logs and messages.
@@ -86,7 +86,7 @@ const credentialBytes = 32
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// NewCredential makes one that nobody can guess.
+// NewCredential makes a random one, which cannot be guessed.
 func NewCredential() Credential {
 	secret := make([]byte, credentialBytes)
 	_, _ = rand.Read(secret) // it never fails
@@ -139,7 +139,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// CheckLimit refuses what cannot be the limit of a grant of so many devices.
+// CheckLimit refuses what cannot be the limit of a grant of that many devices.
 func CheckLimit(limit, devices int) error {
 	if limit < AllDevices || limit > devices {
 		return fmt.Errorf("a limit of %d for a grant of %d devices: give 0 to %d, or %d for all", limit, devices, devices, AllDevices)

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what somebody is. Any unit other than those below is a user's: sites that
-// make certificates by themselves write their own.
+// Kind is what the holder of a certificate is. Any unit other than those below means a user: sites
+// that issue their own certificates write units of their own.
 type Kind string
 
 // The kinds, as certificates write them.
@@ -39,7 +39,7 @@ func KindOf(c *x509.Certificate) Kind {
 // maxName is how many bytes a user's name may have.
 const maxName = 64
 
-// UserOf returns the name of the user who has a certificate, or why it is nobody's.
+// UserOf returns the name of the user who has a certificate, or why it is not a user's.
 func UserOf(c *x509.Certificate) (string, error) {
 	if kind := KindOf(c); kind != User {
 		return "", fmt.Errorf("the certificate is that of a %s, not of a user: use one that muster cert --user made", kind)

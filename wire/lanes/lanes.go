@@ -1,16 +1,16 @@
 // Package lanes carries bulk data between two machines over several connections beside
 // the one that has the messages: one connection's encryption is one core's work.
 //
-// What is sent is cut into pieces, which take whatever lane is free. A parcel is
-// everything that is sent at once; both sides count parcels, and the messages say when
-// one is due. So the receiver knows where its bytes belong, and in which order parcels
-// count, however their pieces overtake each other: bytes of a parcel that nobody has asked
-// for yet wait, a piece in each lane.
+// The sender cuts data into pieces, and each piece takes the next free lane. A parcel is the data
+// of one Send; both sides count parcels, and messages on the main connection say when one is due.
+// So the receiver knows where the bytes of each piece belong, even if pieces of different parcels
+// overtake each other. A piece of a parcel that Receive was not called for yet waits in its lane,
+// one a lane.
 //
 // Numbers are little-endian. A piece is u64 parcel, u64 offset in it, u32 length, u32 zero,
 // and the bytes.
 //
-// The package knows nothing of messages, devices or who may come.
+// The package knows nothing of messages, of devices, or of who may connect.
 package lanes
 
 import (
@@ -40,13 +40,14 @@ const (
 // Conn is a lane: as door.Patient, which gives the other side its times.
 type Conn interface {
 	io.ReadWriter
-	// Begun says whether the other side has begun something that it must go on with.
+	// Begun tells the connection whether the other side has begun a piece, which it must finish
+	// in time.
 	Begun(bool)
-	// HangUp ends the connection, whoever reads or writes, without waiting.
+	// HangUp ends the connection without waiting, also for goroutines that read or write it.
 	HangUp()
 }
 
-// ErrClosed says that nothing is carried any more.
+// ErrClosed is the error of lanes that were closed.
 var ErrClosed = errors.New("the lanes are closed")
 
 // Lanes are those of one client. Parcels are numbered from 0, for each direction.
@@ -77,8 +78,8 @@ type piece struct {
 	done           func() // when it was
 }
 
-// New makes lanes, of which none is open. A parcel that is due may stay away for as long
-// as patience, with nothing of it coming.
+// New makes lanes, none of which is open yet. If no piece of a due parcel arrives for as long as
+// patience, the lanes are closed with ErrLate.
 func New(patience time.Duration) *Lanes {
 	l := &Lanes{patience: patience, pieces: make(chan piece, queued*Most), ended: make(chan struct{})}
 	l.change = sync.NewCond(&l.mu)
@@ -92,8 +93,8 @@ func (l *Lanes) Open() int {
 	return len(l.conns)
 }
 
-// Close ends everything, with its connections: whoever waits is told err. Only the first
-// counts.
+// Close closes the lanes and their connections. Pending and later calls of Send and Receive return
+// err; only the first call of Close has an effect.
 func (l *Lanes) Close(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,9 +122,9 @@ func (l *Lanes) Join(conn Conn) error {
 	return nil
 }
 
-// Serve carries pieces over a connection that has joined, until one of them breaks or
-// Close, and returns why. Nothing touches bytes of parcels through this connection any
-// more when it has returned.
+// Serve carries pieces over a connection that has joined, until a connection breaks or Close is
+// called, and returns why. When it has returned, this connection no longer reads or writes bytes of
+// parcels.
 func (l *Lanes) Serve(conn Conn) error {
 	var all sync.WaitGroup
 	all.Go(func() { l.Close(l.write(conn)) })
@@ -132,9 +133,9 @@ func (l *Lanes) Serve(conn Conn) error {
 	return l.why()
 }
 
-// Send sends a parcel, and calls done when its bytes are on their way. They must not
-// change before that. It may wait for the receiver, who must have heard by then that
-// parcels up to this one are due. One goroutine calls it.
+// Send sends a parcel, and calls done when its bytes have been written to the lanes; the caller
+// must not change them before. It may wait for the receiver, so the message that announces this
+// parcel must have been sent before. Only one goroutine may call it.
 func (l *Lanes) Send(data []byte, done func()) error {
 	if err := l.why(); err != nil {
 		return err
@@ -156,7 +157,7 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	return nil
 }
 
-// Err is why nothing is carried any more; nil if it is.
+// Err is why the lanes were closed; nil while they work.
 func (l *Lanes) Err() error { return l.why() }
 
 func (l *Lanes) why() error {
@@ -209,9 +210,9 @@ func (l *Lanes) write(conn Conn) error {
 	}
 }
 
-// Receive waits for the next parcel, and has its bytes put where they belong. When it
-// returns no lane writes there any more, whatever the other side does: the memory may be
-// something else's by then. One goroutine calls it.
+// Receive waits for the next parcel, whose bytes the lanes write to to. When it returns, also with
+// an error, no lane writes there any longer (writers is 0): the caller may use the memory for
+// something else. Only one goroutine may call it.
 func (l *Lanes) Receive(to []byte) error {
 	if len(to) == 0 {
 		return errors.New("a parcel of no bytes")
@@ -222,7 +223,7 @@ func (l *Lanes) Receive(to []byte) error {
 	l.to, l.unplaced, l.missing = to, uint64(len(to)), uint64(len(to))
 	l.change.Broadcast()
 	defer l.watch(l.due, l.progress)()
-	for l.missing > 0 && l.err == nil || l.writers > 0 { // those of closed lanes end at once
+	for l.missing > 0 && l.err == nil || l.writers > 0 { // after Close the reads of the lanes fail at once
 		l.change.Wait()
 	}
 	l.to = nil
@@ -232,7 +233,7 @@ func (l *Lanes) Receive(to []byte) error {
 	return nil
 }
 
-// watch ends everything if a parcel stays away: no piece has come for as long as patience.
+// watch closes the lanes if no piece has come for as long as patience while a parcel is due.
 func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
 	var timer *time.Timer
 	timer = time.AfterFunc(l.patience, func() {
@@ -255,7 +256,7 @@ var ErrLate = errors.New("data that were announced did not come")
 
 func (l *Lanes) read(conn Conn) error {
 	about := make([]byte, head)
-	var aside []byte // a piece that nobody has asked for yet
+	var aside []byte // holds a piece whose parcel is not due yet
 	for {
 		conn.Begun(false)
 		if _, err := io.ReadFull(conn, about[:1]); err != nil {
@@ -298,9 +299,10 @@ func (l *Lanes) read(conn Conn) error {
 	}
 }
 
-// place says where a piece belongs, if that is known: if it must be, when somebody has
-// asked for it. The caller writes there, and calls arrived. No more places are given than
-// the parcel has bytes: so when all have arrived, nobody writes any more.
+// place returns where a piece belongs, if its parcel is due; with wait, it waits until the parcel
+// is due. The caller writes the piece there and calls arrived. unplaced counts down the bytes for
+// which places were given, so a sender cannot get more places than the parcel has bytes: when
+// missing is 0, all writers have ended.
 func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,7 +324,7 @@ func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known boo
 	return l.to[offset:][:n:n], true, nil
 }
 
-// arrived notes that a lane writes no more to a place, and whether all bytes are there.
+// arrived notes that a lane has finished with a place, and whether it has written all bytes.
 func (l *Lanes) arrived(n uint64, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,8 +37,8 @@ type Node struct {
 type IVM struct {
 	Programs []IVMProgram `json:"programs"`
 	Memory   uint64       `json:"memory"` // of objects here
-	// Since the node began: elements that were started, puts and gets of mirrors here, and the bytes
-	// that they moved to other nodes and from them.
+	// Since the node began: elements that were started, puts and gets of mirrors here, and the
+	// bytes that they moved to other nodes and from them.
 	Started  uint64 `json:"started"`
 	Puts     uint64 `json:"puts"`
 	Gets     uint64 `json:"gets"`
@@ -79,7 +79,8 @@ type Peer struct {
 	Slots   int     `json:"vgpus"`
 	Free    int     `json:"free"` // virtual GPUs that it would lend
 	Waiting int     `json:"waiting"`
-	// Borrowed is how many of its virtual GPUs this node has, and Clients how many programs are there.
+	// Borrowed is how many of its virtual GPUs this node has, and Clients how many programs are
+	// there.
 	Borrowed int `json:"borrowed"`
 	Clients  int `json:"clients"`
 }
@@ -93,8 +94,8 @@ type Lent struct {
 	Clients  int    `json:"clients"`            // programs of it that are there now
 }
 
-// Served is what a device did for another node since this one began: how many kernels ran, and what was
-// copied there and back. Programs that have gone are included.
+// Served is what a device did for another node since this one began: how many kernels ran, and what
+// was copied there and back. Programs that have gone are included.
 type Served struct {
 	Node      string `json:"node"`
 	Device    int    `json:"device"`
@@ -193,10 +194,10 @@ type Health struct {
 type Device struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// State is up, draining (it takes nobody, and somebody is still there), drained,
-	// lost or removed.
+	// State is up, draining (it takes no new clients, and some are still there), drained, lost or
+	// removed.
 	State string `json:"state"`
-	// Removing says that it is removed when nobody needs it any more.
+	// Removing says that it is removed when no client needs it any longer.
 	Removing bool    `json:"removing,omitempty"`
 	Speed    float64 `json:"speed"`
 	Memory   uint64  `json:"memory"`
@@ -208,8 +209,8 @@ type Device struct {
 	Lost     bool    `json:"lost,omitempty"`
 	Lender   string  `json:"lender,omitempty"`   // the node that lends it; "" if it is the node's own
 	Borrowed bool    `json:"borrowed,omitempty"` // for a while, from a peer: the configuration does not know it
-	// MappedKernels ran here for programs that are at home on another device, and MappedIn is how many
-	// bytes were copied here for them, since the daemon began.
+	// MappedKernels ran here for programs that are at home on another device, and MappedIn is
+	// how many bytes were copied here for them, since the daemon began.
 	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
 	MappedIn      uint64 `json:"mapped_in,omitempty"`
 }
@@ -226,8 +227,8 @@ type Changed struct {
 // by why.
 type Moves struct {
 	Auto   uint64 `json:"auto"`    // a faster one had fallen idle
-	ByHand uint64 `json:"by_hand"` // somebody asked for it
-	Drain  uint64 `json:"drain"`   // the one where it was took nobody any more
+	ByHand uint64 `json:"by_hand"` // a user asked for it
+	Drain  uint64 `json:"drain"`   // its device was draining
 }
 
 // Total is how often it moved in all.
@@ -304,8 +305,9 @@ type Client struct {
 	CopiedIn  uint64  `json:"copied_in"`
 	CopiedOut uint64  `json:"copied_out"`
 	Since     float64 `json:"since"` // how long it is there
-	// Mapping is the mapper that decides for each of its launches which device runs it; "" for none.
-	// Further has what ran on other devices than that of its lease, which Kernels and BusyTime count too.
+	// Mapping is the mapper that decides for each of its launches which device runs it; "" for
+	// none. Further has what ran on other devices than that of its lease, which Kernels and
+	// BusyTime count too.
 	Mapping string    `json:"mapping,omitempty"`
 	Further []Further `json:"further,omitempty"`
 	// Ran has how many of its kernels ran on which device, that of its lease or another.
@@ -340,9 +342,9 @@ func (e End) Place() string {
 	return fmt.Sprintf("device %d", e.Device)
 }
 
-// Link is how many bytes went from one place to another. What a node moves to a device that another node
-// lends it goes over the network between the two; what two devices of a node give each other passes
-// through its host's memory.
+// Link is how many bytes went from one place to another. What a node moves to a device that another
+// node lends it goes over the network between the two; what two devices of a node give each other
+// passes through its host's memory.
 type Link struct {
 	From  End    `json:"from"`
 	To    End    `json:"to"`

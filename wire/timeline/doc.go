@@ -3,7 +3,7 @@
 // traced (shim/timeline.c). It draws nothing: report/trace does.
 //
 // A record is a span of time of one kind. Times are nanoseconds of CLOCK_MONOTONIC on the
-// machine of whoever noted it; clock records, which the library makes of its questions to
+// machine that wrote it; clock records, which the library makes of its questions to
 // the node, say how the two clocks compare. Names are told once, in records of their own,
 // by a number: for the library's functions one of its choice, for all else the FNV-1a
 // hash of the name, so that several workers of a client agree without talking.

@@ -17,7 +17,7 @@ const (
 	headSize  = 4096
 	functions = 1024 // that are counted
 	totalSize = 32
-	// MaxRecords is how many records a region may have: as many as nobody waits for.
+	// MaxRecords is how many records a region may have: more would take too long to read.
 	MaxRecords = 1 << 28
 )
 
@@ -73,7 +73,7 @@ func ReadFile(path string) (*File, error) {
 	return Read(in, info.Size())
 }
 
-// Read reads a file of so many bytes.
+// Read reads a file of that size.
 func Read(in io.ReaderAt, size int64) (*File, error) {
 	head := make([]byte, headSize)
 	if _, err := in.ReadAt(head, 0); err != nil || !bytes.Equal(head[:8], magic) {
@@ -118,8 +118,8 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// readRecords reads a region of which so many records were used, in the order in which
-// they were made.
+// readRecords reads a region in which made records were written, in the order in which they were
+// made.
 func readRecords(in io.ReaderAt, at int64, room, made uint64) ([]Record, error) {
 	b := make([]byte, min(room, made)*Size)
 	if _, err := in.ReadAt(b, at); err != nil && len(b) > 0 {

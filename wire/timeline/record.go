@@ -32,7 +32,7 @@ const (
 	Open                       // a context, with the program's modules in it
 	Load                       // a module
 	Rebuild                    // of the client in another worker
-	Others                     // somebody else had the device; Name says who
+	Others                     // another client had the device; Name is its program
 	Device                     // Name is that of the device
 	Keep                       // a copy of the client's memory to the host, from which it is rebuilt if its worker dies
 	Transfer                   // of the client's memory from one device to another; Name says which, Last is where it went

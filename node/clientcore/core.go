@@ -83,7 +83,7 @@ type Core struct {
 
 	housed bool // a context has been open in this process
 
-	furtherAt []int   // index of each device in Further; a cache
+	furtherAt []int   // where in Further a device was found last
 	mapping   *mapped // nil: all launches run on the device of the lease
 }
 

@@ -6,36 +6,36 @@ import (
 	"muster/wire/control"
 )
 
-// Activity says whether the client uses its device, for as long as others may
-// care.
+// Activity says whether the client uses its device, which matters while other clients wait for it,
+// and how much GPU time it has used.
 type Activity struct {
-	Busy     bool // kernels were launched and may run
+	Busy     bool // kernels were launched and may still run
 	Since    Time
 	LastAt   Time          // of the last launch
-	Kernels  int           // launched since the daemon was told
-	Ran      time.Duration // what they took, in phases that have ended
-	Spent    time.Duration // the same, since the client began
-	Told     Time          // when the daemon was told
-	Estimate time.Duration // of a phase with kernels, from those seen
+	Kernels  int           // launched since the last report to the daemon
+	Ran      time.Duration // how long they ran, in phases that have ended
+	Spent    time.Duration // total since the client began
+	Told     Time          // when the daemon was last told
+	Estimate time.Duration // of the length of a phase with kernels, smoothed
 
 	Watching bool
-	Idle     bool // the daemon was told so
-	Synced   bool // nothing came since the client announced that it waits for others
-	Quiet    bool // nothing was under way when it was last looked, since QuietAt
+	Idle     bool // the daemon was told that the client is idle
+	Synced   bool // the client has announced a synchronisation point, and sent nothing since
+	Quiet    bool // no work was in flight when last checked, since QuietAt
 	QuietAt  Time
-	Reported Time // when the daemon got the statistics
-	Changed  bool // something happened since
+	Reported Time // when the daemon last got the statistics
+	Changed  bool // something has happened since
 }
 
 const (
-	idleAfter   = time.Millisecond       // so long nothing happens before the daemon is told
-	reportEvery = 250 * time.Millisecond // how often the daemon is told what was done
+	idleAfter   = time.Millisecond       // how long nothing must happen before the daemon is told
+	reportEvery = 250 * time.Millisecond // how often the daemon gets the statistics
 	toldEvery   = 10 * time.Millisecond  // how often it is told of short phases
 	longWait    = 10 * time.Second
 )
 
-// Patience is how long the executor may wait for a message before it looks
-// whether anything is under way (Observe).
+// Patience is how long the executor may wait for a message before it checks whether work is in
+// flight (Observe).
 func (c *Core) Patience() time.Duration {
 	a := &c.Activity
 	switch {
@@ -49,15 +49,14 @@ func (c *Core) Patience() time.Duration {
 	return longWait
 }
 
-// Working says whether kernels may run, as far as the core was told.
+// Working says whether kernels may be running, as far as the core knows.
 func (c *Core) Working() bool { return c.Activity.Busy }
 
-// Unnoticed says whether the core would learn something if it were told that all
-// work had ended at a time.
+// Unnoticed says whether it would be news to the core that all work had ended at a time.
 func (c *Core) Unnoticed(at Time) bool { return c.Activity.Busy && at > c.Activity.LastAt }
 
-// Ended says that nothing is under way, and that somebody who waited saw the end
-// of the last kernels at a time.
+// Ended says that no work is in flight, and that the executor saw the end of the last kernels at a
+// time.
 func (c *Core) Ended(now, at Time) []Op {
 	c.start(now)
 	a := &c.Activity
@@ -73,8 +72,8 @@ func (c *Core) Ended(now, at Time) []Op {
 	return c.ops
 }
 
-// launched notes that the program launches a kernel, on the device of the lease or another:
-// those of others are counted there.
+// launched notes a launch. Only those on the lease's device are counted here; a further device
+// counts its own.
 func (a *Activity) launched(c *Core, home bool) {
 	if home {
 		a.Kernels++
@@ -100,7 +99,7 @@ func (a *Activity) over(at Time) {
 	a.Spent += phase
 }
 
-// tell tells the daemon what kernels took.
+// tell reports the GPU time to the daemon.
 func (a *Activity) tell(c *Core) {
 	c.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran})
 	a.Kernels, a.Ran, a.Told = 0, 0, c.Now
@@ -109,13 +108,13 @@ func (a *Activity) tell(c *Core) {
 	}
 }
 
-// report tells the daemon what was done so far, and what the client has.
+// report sends the statistics to the daemon.
 func (a *Activity) report(c *Core) {
 	a.Reported, a.Changed = c.Now, false
 	c.say(control.Report{Stats: c.Stats()})
 }
 
-// message notes that the client did something.
+// message notes that the client has sent a message.
 func (a *Activity) message(c *Core) {
 	a.part(c)
 	a.Synced = false
@@ -127,7 +126,7 @@ func (a *Activity) message(c *Core) {
 	a.Changed = true
 }
 
-// part tells of a part of a long phase.
+// part reports a part of a long phase.
 func (a *Activity) part(c *Core) {
 	if !a.Busy {
 		return
@@ -140,9 +139,9 @@ func (a *Activity) part(c *Core) {
 	}
 }
 
-// Passing says that time passes while an operation is performed that may wait for
-// kernels: what they have run counts as it passes. It may be called at any time, as
-// UrgentMessage; its operations only tell the daemon something.
+// Passing says that time passes while an operation is performed that may wait for kernels, so that
+// their GPU time is reported as it passes. It may be called at any time, like UrgentMessage; its
+// operations are only messages to the daemon.
 func (c *Core) Passing(now Time) []Op {
 	ops, _ := c.aside(func() error {
 		c.Now = max(c.Now, now)
@@ -152,8 +151,8 @@ func (c *Core) Passing(now Time) []Op {
 	return ops
 }
 
-// Last tells the daemon what it was not told of kernels: nothing runs any more, and the
-// client ends. Its operations only tell the daemon something.
+// Last reports the GPU time that was not reported yet: no work is running, and the client ends. Its
+// operations are only messages to the daemon.
 func (c *Core) Last(now Time) []Op {
 	ops, _ := c.aside(func() error {
 		c.Now = max(c.Now, now)
@@ -163,8 +162,8 @@ func (c *Core) Last(now Time) []Op {
 	return ops
 }
 
-// Watch begins or ends telling the daemon whether the client is idle. It begins
-// with what is so now: whether nothing is under way, and whether messages wait.
+// Watch starts or stops reporting to the daemon whether the client is idle. It begins with the
+// present state: whether no work is in flight, and whether there are more messages.
 func (c *Core) Watch(now Time, on, quiet, more bool) ([]Op, error) {
 	c.start(now)
 	a := &c.Activity
@@ -184,7 +183,7 @@ func (c *Core) Watch(now Time, on, quiet, more bool) ([]Op, error) {
 	return c.advance()
 }
 
-// idle tells the daemon that nothing happens, once that has been so for a while.
+// idle tells the daemon that the client is idle, once it has been for idleAfter.
 func (a *Activity) idle(c *Core) {
 	if a.Watching && !a.Idle && c.Lease.Held && c.Now-a.QuietAt >= idleAfter {
 		a.Idle = true
@@ -192,22 +191,22 @@ func (a *Activity) idle(c *Core) {
 	}
 }
 
-// atSyncPoint tells the daemon that the client waits for others. The next
-// message says otherwise.
+// atSyncPoint tells the daemon that the client waits for others. The client's next message ends
+// that.
 func (a *Activity) atSyncPoint(c *Core) {
 	a.Idle, a.Synced = true, true
 	c.say(control.SyncPoint{})
 }
 
-// stop notes that nothing runs any more.
+// stop notes that no work is running any more.
 func (a *Activity) stop(c *Core) {
 	a.settle(c, c.Now)
 	a.Synced = false
 	a.unwatch(c)
 }
 
-// settle notes that nothing runs any more since a time, and tells the daemon all
-// that it was not told.
+// settle notes that no work has been running since a time, and reports everything that was not
+// reported.
 func (a *Activity) settle(c *Core, at Time) {
 	if a.Busy {
 		a.over(at)
@@ -222,8 +221,8 @@ func (a *Activity) settle(c *Core, at Time) {
 	}
 }
 
-// Observe says what is so while no message comes: whether anything is under way
-// and, if not, when somebody who waited last saw work end (0 for nobody).
+// Observe is called while no message comes. Quiet says whether no work is in flight; if so, ended
+// is when the executor last saw the end of work (0: never).
 func (c *Core) Observe(now Time, quiet bool, ended Time) ([]Op, error) {
 	c.start(now)
 	a := &c.Activity

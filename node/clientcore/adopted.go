@@ -2,12 +2,12 @@ package clientcore
 
 import "muster/wire/control"
 
-// Adopted says that another daemon serves the client from now on. The core tells it
-// where the client stands, and asks it again for whatever the last daemon was asked
-// and did not answer. All that the last one said must have been told before.
+// Adopted says that another daemon serves the client from now on. The core tells it the client's
+// standing, and asks it again for whatever the last daemon did not answer. The executor must have
+// handed in everything that the last daemon said.
 //
-// Nothing need be remembered to ask again: the message that waits is handled from its
-// beginning, and finds that nobody was asked.
+// Nothing need be remembered to ask again: the message that waits is handled from its beginning,
+// and finds that nothing was asked.
 func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.start(now)
 	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
@@ -24,7 +24,7 @@ func (c *Core) Adopted(now Time) ([]Op, error) {
 	return c.advance()
 }
 
-// Standing is what a daemon must know of a client that it has not served so far.
+// Standing is what a daemon must know about a client that it has not served before.
 func (c *Core) Standing() control.Standing {
 	s := control.Standing{Lease: c.Lease.Number, Failed: c.Faulted != nil, Committed: c.Committed}
 	if l := &c.Lease; l.Held {
@@ -40,8 +40,8 @@ func (c *Core) Standing() control.Standing {
 	return s
 }
 
-// unwatch notes that nobody wants to know whether the client is idle. A daemon that
-// does says so.
+// unwatch notes that no daemon wants to know whether the client is idle. A daemon that does sends
+// Watch.
 func (a *Activity) unwatch(c *Core) {
 	a.Idle = false
 	if a.Watching {

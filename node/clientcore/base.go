@@ -11,17 +11,16 @@ import (
 	"muster/wire"
 )
 
-// Base is a client without its devices: with the host copies as they are when it
-// is made, and with the messages that came after it, the client can be rebuilt.
+// Base is a client without its devices. With the host copies of the moment it is made, and the
+// messages that come after it, the client can be rebuilt.
 type Base struct {
-	Client []byte   // as Save writes it, but for the blobs
+	Client []byte   // as Save writes it, without the blobs
 	Blobs  [][]byte // images, contents of variables, and graphs
 }
 
-// CanFold says whether the client is between two messages, and nothing of its
-// program's is waited for: then everything that it is can be in a base. Where kernels
-// reach memory of the program's, or of several clients', it cannot: nobody could undo what
-// they wrote there.
+// CanFold says whether the client is between two messages and no host function is running: then a
+// base can hold all of its state. A client whose kernels access the program's memory, or memory
+// shared with other clients, cannot have a base: nobody could undo what they wrote there.
 func (c *Core) CanFold() bool {
 	return len(c.Mapped) == 0 && len(c.Shared) == 0 && !c.asking && c.ended == nil && c.Head == nil && c.Parked == nil && c.Release == nil && !c.Lease.Wanted && !c.Queued() && c.Outstanding() == 0
 }
@@ -29,22 +28,21 @@ func (c *Core) CanFold() bool {
 // Dirty is how many bytes of memory have no copy on the host.
 func (c *Core) Dirty() uint64 { return c.space.Dirty() }
 
-// Held are the chunks of which the host has a valid copy, in order.
+// Held returns the chunks of which the host has a valid copy, in order.
 func (c *Core) Held() []vmm.Range { return c.space.Held() }
 
-// Allocations are the client's, in order.
+// Allocations returns the client's allocations, in order.
 func (c *Core) Allocations() []vmm.Range { return c.space.Allocations() }
 
-// Blobs is how many bytes of a base are images, contents of variables and graphs, as far as
-// the core knows them.
+// Blobs is how many bytes of a base are images, contents of variables and graphs, as far as the
+// core knows.
 func (c *Core) Blobs() int { return c.Modules.Kept + c.Modules.Contents + c.graphBytes }
 
 // Spent is how long kernels have run since the client began.
 func (c *Core) Spent() time.Duration { return c.Activity.Spent }
 
-// Fold makes a base of the client: what is only on a device is copied to the host
-// first, and Commit says that the base counts. Nothing happens if the client cannot
-// be folded now.
+// Fold makes a base of the client. What is only on a device is copied to the host first; then
+// Commit hands over the base. Fold does nothing if the client cannot be folded now.
 func (c *Core) Fold(now Time) ([]Op, error) {
 	c.start(now)
 	if !c.CanFold() {
@@ -63,7 +61,7 @@ func (c *Core) Fold(now Time) ([]Op, error) {
 	return c.ops, nil
 }
 
-// backedUp notes that the host has everything.
+// backedUp notes that the host has a copy of everything.
 func (c *Core) backedUp(o Outcome) {
 	was := c.leaving
 	c.leaving = nil
@@ -82,8 +80,8 @@ func (c *Core) commitBase(events []uint32, o Outcome) error {
 	return err
 }
 
-// base is the client as if it had left its device, where events were at the times
-// and variables have the contents that the outcome tells.
+// base is the client as if it had left its device. The times of events and the contents of
+// variables are those in the outcome.
 func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 	s := c.State
 	s.Lease = Lease{Number: c.Lease.Number}
@@ -118,7 +116,7 @@ func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 	return b, err
 }
 
-// detachedSpace is the directory without what devices have.
+// detachedSpace is the directory without the copies on devices.
 func (c *Core) detachedSpace() ([]byte, error) {
 	data, err := c.space.MarshalBinary()
 	if err != nil || len(c.Contexts) == 0 {
@@ -143,7 +141,7 @@ func (t *Streams) copied() Streams {
 	return all
 }
 
-// copied is a copy of which the modules, but not their images, can be changed.
+// copied returns a copy whose modules, but not their images, can be changed.
 func (m *Modules) copied() Modules {
 	all := *m
 	all.All = make(map[uint64]*Module, len(m.All))
@@ -156,7 +154,7 @@ func (m *Modules) copied() Modules {
 	return all
 }
 
-// blobs lets f change everything that may be large, always in the same order.
+// blobs lets f replace everything that may be large, always in the same order.
 func (s *State) blobs(f func([]byte) []byte) {
 	s.Modules.blobs(f)
 	graphBlobs(s.Graphs, f)
@@ -166,7 +164,7 @@ func (m *Modules) blobs(f func([]byte) []byte) {
 	for _, serial := range slices.Sorted(maps.Keys(m.All)) {
 		mod := m.All[serial]
 		if mod == nil {
-			continue // damaged, which check will say
+			continue // damaged, which check reports
 		}
 		mod.Image = f(mod.Image)
 		for i := range mod.Saved {
@@ -178,7 +176,7 @@ func (m *Modules) blobs(f func([]byte) []byte) {
 	}
 }
 
-// RestoreBase makes a client of a base. It is as strict as Restore.
+// RestoreBase makes a client of a base. It checks as strictly as Restore.
 func RestoreBase(b Base, find Pinned) (*Core, error) {
 	var s saved
 	if err := s.decode(b.Client); err != nil {
@@ -207,20 +205,18 @@ func RestoreBase(b Base, find Pinned) (*Core, error) {
 	return c, err
 }
 
-// WaitingSlots are the slots in which the program waits for functions to call.
+// WaitingSlots returns the slots in which the program waits for host functions to call.
 func (c *Core) WaitingSlots() []int { return c.Hosts.Slots }
 
-// Leased says which lease was the last that the daemon has granted: words of the
-// client are about that one or a later one.
+// Leased says which lease the daemon granted last. What the client says from now on is about that
+// lease or a later one.
 func (c *Core) Leased(number uint64) { c.Lease.Number = max(c.Lease.Number, number) }
 
-// Answered says that the program got functions to call in slots where it waits for
-// some, since the base.
+// Answered says in which slots the program was given a host function since the base.
 func (c *Core) Answered(is func(slot int) bool) { c.Hosts.Slots = slices.DeleteFunc(c.Hosts.Slots, is) }
 
-// RefuseAgain handles a message that was refused with a result when it was handled
-// first: what made it fail then may not be so now, and the program knows that it
-// failed. Its user was told why.
+// RefuseAgain handles a message that was refused with a result the first time. The cause may be
+// gone now, but the program knows that the message failed, and its user was told why.
 func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
 	c.start(now)
 	c.Current = h
@@ -228,8 +224,8 @@ func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
 	return c.advance()
 }
 
-// Equip tells a client that was rebuilt which devices there are now: those that it
-// knows, by the same numbers, and perhaps more.
+// Equip tells a rebuilt client which devices exist now: those it knows, under the same numbers, and
+// perhaps more.
 func (c *Core) Equip(devices []Device) error {
 	if len(devices) < len(c.config.Devices) {
 		return fmt.Errorf("the client knows %d devices, and %d are there", len(c.config.Devices), len(devices))

@@ -8,15 +8,15 @@ import (
 	"muster/wire"
 )
 
-// Checkpoints. A client is saved when it has left its device: Detach has it leave, and
-// what Save or SavePoint write is then all of it, with its host copies. Replace puts
-// what was saved in the place of a client that runs.
+// Checkpoints. A client is saved when it has left its device: Detach makes it leave, and then what
+// Save or SavePoint write, with the host copies, is all of it. Replace puts a saved client in the
+// place of one that is running.
 
-// CanDetach says whether Detach may be called: no functions of the program's are under
-// way, and the daemon does not owe an answer that another question would get.
+// CanDetach says whether Detach may be called: no host function is running, and the daemon owes no
+// answer to Grow, which Detach would make ambiguous.
 func (c *Core) CanDetach() bool { return c.Outstanding() == 0 && !c.Lease.Growing && c.Parked == nil }
 
-// Detach has the client leave its device for good, as a revocation for memory does.
+// Detach makes the client leave its device for good, as a revocation for memory does.
 func (c *Core) Detach(now Time) ([]Op, error) {
 	c.start(now)
 	if !c.CanDetach() {
@@ -28,14 +28,14 @@ func (c *Core) Detach(now Time) ([]Op, error) {
 	return c.advance()
 }
 
-// SavePoint writes the client as of the last message that was done, without those that
-// wait: for a client that goes on, and answers them. It has left its device.
+// SavePoint writes the client as of the last message that was done, without those that wait: the
+// running client goes on and answers them. The client must have left its device.
 func (c *Core) SavePoint() ([]byte, error) {
 	if !c.Detached() || c.asking {
 		return nil, errors.New("a client cannot be saved while it is on a device")
 	}
 	s := *c
-	if c.Head != nil && c.Head.Made { // part of it was done
+	if c.Head != nil && c.Head.Made { // part of it was done, and must be undone in the copy
 		data, err := c.Save()
 		if err != nil {
 			return nil, err
@@ -54,14 +54,14 @@ func (c *Core) SavePoint() ([]byte, error) {
 
 func noPinned(wire.Header) ([]byte, error) { return nil, nil }
 
-// rest forgets what the daemon has granted and was asked: another one may be the next.
+// rest forgets what the daemon has granted and was asked: the next daemon may be another one.
 func (c *Core) rest() {
 	c.Lease, c.Further, c.Release, c.Committed, c.Asked = Lease{}, nil, nil, 0, Commits{}
 	c.Activity = Activity{Estimate: c.Activity.Estimate}
 }
 
-// Rehomed makes a client of what Save or SavePoint wrote of one that had left its
-// device, for an executor with other devices. What does not fit is refused.
+// Rehomed makes a client of what Save or SavePoint wrote of a detached client, for an executor with
+// other devices. It refuses what does not fit.
 func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	c, err := Restore(data, find)
 	if err != nil {
@@ -85,7 +85,7 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 		return nil, fmt.Errorf("its memory does not fit into that of this client (%s in all): %w", sizeOf(to.Limit), err)
 	}
 	if !sameDevices(c.config.Devices, to.Devices) {
-		c.Modules.Home, c.Modules.Pinned = 0, -1 // found out anew
+		c.Modules.Home, c.Modules.Pinned = 0, -1 // to be found out again
 	}
 	c.config, c.puts, c.space, c.mapping = to, fresh.puts, space, fresh.mapping
 	c.rest()
@@ -104,10 +104,10 @@ func sameDevices(a, b []Device) bool {
 	return len(a) == len(b)
 }
 
-// Config says what the client is like.
+// Config returns the client's configuration.
 func (c *Core) Config() Config { return c.config }
 
-// Backlogged are the messages of the queue.
+// Backlogged returns the headers of the queued messages.
 func (c *Core) Backlogged() (all []wire.Header) {
 	for i := range c.Backlog.Messages {
 		all = append(all, c.Backlog.Messages[i].Header)
@@ -115,8 +115,8 @@ func (c *Core) Backlogged() (all []wire.Header) {
 	return all
 }
 
-// Waiting are the messages that are not answered yet: the one that is parked, and those
-// of the queue.
+// Waiting returns the headers of the messages that are not answered yet: the parked one, and those
+// in the queue.
 func (c *Core) Waiting() (all []wire.Header) {
 	if c.Parked != nil {
 		all = append(all, c.Parked.Message.Header)
@@ -124,18 +124,18 @@ func (c *Core) Waiting() (all []wire.Header) {
 	return append(all, c.Backlogged()...)
 }
 
-// replacement is a client on its way in.
+// replacement is a client that is to replace this one.
 type replacement struct {
 	by    *Core
 	whole bool
 	room  bool  // the executor has made room for it
-	err   error // why there will be none
+	err   error // why there is none
 }
 
-// Replace puts another client, of Rehomed, in the place of this one. Its memory,
-// modules, streams and events are the other's from then on, and a fault is forgotten.
-// If whole, so are the messages that wait, once Unpark is called. No message may wait
-// (Waits). It takes a while: Replaced says when it has ended, and how.
+// Replace replaces this client by another one, from Rehomed: its memory, modules, streams and
+// events, and a fault is forgotten. If whole, also the messages that wait, which go on when Unpark
+// is called. No message may be waiting (Waits). It takes a while: Replaced says when it has ended,
+// and how.
 func (c *Core) Replace(now Time, by *Core, whole bool) ([]Op, error) {
 	c.start(now)
 	c.replaced = nil
@@ -144,20 +144,20 @@ func (c *Core) Replace(now Time, by *Core, whole bool) ([]Op, error) {
 	return c.advance()
 }
 
-// Replaced says whether no Replace is under way, and why the last one was refused. A
-// client that was refused is as it was before.
+// Replaced says whether no Replace is in progress, and why the last one was refused. A client whose
+// replacement was refused is as it was before.
 func (c *Core) Replaced() (done bool, refused error) {
 	return c.Head == nil || c.Head.replacement == nil, c.replaced
 }
 
-// Unpark goes on with a client that was restored as a whole.
+// Unpark continues with a client that was restored with its program.
 func (c *Core) Unpark(now Time) ([]Op, error) {
 	c.start(now)
 	c.Head, c.Parked = c.Parked, nil
 	return c.advance()
 }
 
-// replace goes on with a replacement. It returns false if it waits.
+// replace continues a replacement. It returns false if it waits.
 func (c *Core) replace(r *replacement) bool {
 	ok, err := true, r.err
 	if err == nil {
@@ -185,8 +185,8 @@ func (c *Core) replace(r *replacement) bool {
 	return true
 }
 
-// clearAway gives up all that the client has on devices and on the host. The plan has
-// what the host may forget.
+// clearAway gives up everything the client has on devices and on the host. The plan says what the
+// host may discard.
 func (c *Core) clearAway() (plan vmm.Plan, err error) {
 	c.dropHosts()
 	c.closeContexts()
@@ -209,8 +209,8 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 	return plan, nil
 }
 
-// become takes over what the other client has. What the daemon and the executor know of
-// this one stays.
+// become takes over what the other client has. What the daemon and the executor know about this one
+// stays.
 func (c *Core) become(r *replacement) {
 	own := c.State
 	c.space = r.by.space
@@ -230,8 +230,8 @@ func (c *Core) become(r *replacement) {
 	c.commitLess(c.onHost())
 }
 
-// refilled notes that the host copies are those of the checkpoint, or why not: then
-// nobody knows what the client's memory holds.
+// refilled notes that the host copies are those of the checkpoint. If they are not, the contents of
+// the client's memory are unknown, which is a fault.
 func (c *Core) refilled(err error) {
 	if err != nil {
 		c.fault(fmt.Errorf("the client's memory was lost while a checkpoint was restored: %w", err))

@@ -12,94 +12,92 @@ import (
 	"muster/wire/control"
 )
 
-// Config says what a client is like. Nothing of it changes but the devices, to which
-// AddDevice adds.
+// Config describes a client. Nothing in it changes but the devices, to which AddDevice adds.
 type Config struct {
-	Arena   vmm.Range // where its device memory lies
+	Arena   vmm.Range // the addresses of its device memory
 	Chunk   uint64    // the unit of memory that moves
 	Limit   uint64    // bytes that it may allocate; 0: no limit
-	LimitBy string    // what makes Limit what it is, and how to change it: for the program's user
-	Devices []Device  // that it may be given, by the numbers of the daemon
-	// Defer keeps copies to the device on the host until a kernel needs them, even
-	// after the first launch.
+	LimitBy string    // why Limit is what it is and how to change it, for the program's user
+	Devices []Device  // that it may be granted, by the daemon's numbers
+	// Defer keeps copies to the device on the host until a kernel needs them, even after the first
+	// launch.
 	Defer bool
-	// Reserves says that host copies need room set aside before they are written.
+	// Reserves says that host copies need room reserved before they are written.
 	Reserves bool
-	// Guest says that another node has the client's device as its own (guest.go).
+	// Guest says that the client is a device of another node (guest.go).
 	Guest bool `json:",omitempty"`
-	// Mapping names the mapper (package mapping) that decides for each launch which device runs
-	// it; "" and "off" stand for none: all of them run on the device of the lease.
+	// Mapping names the mapper (package mapping) that decides on which device each launch runs; ""
+	// and "off": none, and all launches run on the device of the lease.
 	Mapping string `json:",omitempty"`
-	// Explain has the mapper account for each decision (Decided).
+	// Explain makes the mapper account for each decision (Decided).
 	Explain bool `json:",omitempty"`
 }
 
-// Device is what the core must know of a device.
+// Device is what the core must know about a device.
 type Device struct {
 	Place       vmm.Place
 	Name        string
 	Memory      uint64
 	ContextCost uint64 // bytes that a context takes by itself
-	// Puts says that the device can load a module with its variables at given
-	// addresses: what was loaded and unloaded before does not matter there.
+	// Puts says that the device can load a module with its variables at given addresses, so that it
+	// does not matter what was loaded and unloaded before.
 	Puts bool
-	// Speed is relative to that of other devices; 0 stands for 1.
+	// Speed is relative to other devices; 0 stands for 1.
 	Speed float64 `json:",omitempty"`
 	// Graphs says that the device runs graphs by itself (graphs.go).
 	Graphs bool `json:",omitempty"`
 	// Guards says that launches there can be guarded (observed.go).
 	Guards bool `json:",omitempty"`
-	// Far says that the device is another node's: kernels there reach no memory of this machine.
-	Far bool `json:",omitempty"`
-	// Link names the way to the device, which others of that name share; "" for devices of this
+	// Far says that the device belongs to another node: its kernels cannot access memory of this
 	// machine.
+	Far bool `json:",omitempty"`
+	// Link names the connection to the device, which other devices of that name share; "" for
+	// devices of this machine.
 	Link string `json:",omitempty"`
 }
 
-// Core is one client. Nothing but its methods changes it, and one goroutine uses
-// it at a time.
+// Core is one client. Only its methods change it, and only one goroutine may use it at a time.
 type Core struct {
 	config Config
-	puts   bool // all devices can
+	puts   bool // all devices have Puts
 
 	State
 	space *vmm.Space
 	stats control.Stats
 
 	ops     []Op
-	asks    []uint32 // of the last Query
-	asked   Kind     // what the executor was asked, if asking
+	asks    []uint32 // of the last Query, reused
+	asked   Kind     // the kind of the operation that asks, if asking
 	asking  bool
-	handled Message // is being handled, if it does not wait
-	calling uint64  // the cookie of the function of the program's that operations are about; 0 for none
+	handled Message // the message being handled, unless it waits (Head)
+	calling uint64  // the cookie of the host function that the operations are about; 0: none
 	ended   error   // why the client cannot go on
 
-	graphBytes  int // of definitions
-	reachedStep int // of the graph that is being launched, if it waits
+	graphBytes  int // size of all graph definitions
+	reachedStep int // the step at which the current graph launch waits
 
 	replaced error // why the last Replace was refused
 
-	due   map[uint64][]device.Global // where modules must lie that are placed again
-	ahead int                        // how many others will be due
+	due   map[uint64][]device.Global // where modules that a replay places again must be
+	ahead int                        // how many more modules will be due
 
-	housed bool // a context was open in this process
+	housed bool // a context has been open in this process
 
 	furtherAt []int   // where in Further each device is, counted from 1; 0: it is not
 	placed    int     // how many of Further are in furtherAt
 	mapping   *mapped // nil: all launches run on the device of the lease
 }
 
-// Message is what the client sent.
+// Message is a message of the client.
 type Message struct {
 	Header wire.Header
 	Body   []byte
-	Data   []byte // the bytes of the data arena that it names, if it brings some
-	Pinned bool   // Data are memory of the program's, which work before this message may read or write
-	Owned  bool   // Body is the core's to keep
+	Data   []byte // the bytes of the data arena that it names, if it brings data
+	Pinned bool   // Data is the program's own memory, which earlier work may still read or write
+	Owned  bool   // the core may keep Body
 }
 
-// ErrProtocol says that the client sent what the library never sends. It ends
-// the client.
+// ErrProtocol says that the client sent what the library never sends. It ends the client.
 var ErrProtocol = errors.New("not what a program may send")
 
 // New makes an empty client.
@@ -113,8 +111,8 @@ func New(c Config) (*Core, error) {
 	return core, core.begin()
 }
 
-// reserved is where the addresses begin that programs reserve and put memory at piece by
-// piece: the upper half, as the program's library has it.
+// reserved is where the addresses begin that programs reserve and back with memory piece by piece:
+// the upper three quarters of the arena. The program's library has the same rule (memory_reserved).
 func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/4 }
 
 // begin gives the client an empty world.
@@ -143,8 +141,8 @@ func (c *Core) begin() error {
 // emit adds an operation.
 func (c *Core) emit(o Op) { c.ops = append(c.ops, o) }
 
-// next adds an operation to be filled in. Where it matters, that is faster than
-// emit: an Op is large.
+// next adds an operation to be filled in by the caller. It is faster than emit, since an Op is
+// large.
 func (c *Core) next(k Kind) *Op {
 	if len(c.ops) < cap(c.ops) {
 		c.ops = c.ops[:len(c.ops)+1]
@@ -157,13 +155,13 @@ func (c *Core) next(k Kind) *Op {
 	return o
 }
 
-// ask adds an operation whose outcome decides what comes next.
+// ask adds an operation whose outcome decides what comes next. It must be the last of the list.
 func (c *Core) ask(o Op) {
 	c.asked, c.asking = o.Kind, true
 	c.ops = append(c.ops, o)
 }
 
-// say tells the daemon something.
+// say sends a message to the daemon.
 func (c *Core) say(m control.ToDaemon) { c.emit(Op{Kind: Say, Message: m}) }
 
 func (c *Core) reply(slot int, r Result, payload []byte) {
@@ -173,20 +171,19 @@ func (c *Core) reply(slot int, r Result, payload []byte) {
 	}
 }
 
-// Waits says whether a message waits for the daemon: nothing but an event of the
-// daemon's helps.
+// Waits says whether a message waits for the daemon. Then only a message of the daemon helps.
 func (c *Core) Waits() bool { return c.Head != nil }
 
-// Queued says whether messages wait to be handled.
+// Queued says whether messages are queued.
 func (c *Core) Queued() bool { return len(c.Backlog.Messages) > 0 }
 
-// Outstanding is how many functions of the program's have not returned.
+// Outstanding is how many host functions of the program have not returned.
 func (c *Core) Outstanding() int { return len(c.Hosts.Running) }
 
-// Result is what every call is answered with since a fault; 0 if there was none.
+// Result is the result of every call since a fault; 0 if there was none.
 func (c *Core) Result() Result { return c.Sticky }
 
-// Stats is what the client has, and what was done for it.
+// Stats returns what the client has, and what was done for it.
 func (c *Core) Stats() control.Stats {
 	u := c.space.Usage()
 	stats := c.stats
@@ -198,8 +195,8 @@ func (c *Core) Stats() control.Stats {
 	return stats
 }
 
-// Message takes what the client sent. Nothing of it is kept by the core but what
-// is Owned, or copied.
+// Message handles a message of the client. The core keeps nothing of it but what is Owned, or
+// copied.
 func (c *Core) Message(now Time, m Message) ([]Op, error) {
 	c.start(now)
 	c.stats.Messages++
@@ -207,13 +204,13 @@ func (c *Core) Message(now Time, m Message) ([]Op, error) {
 	return c.handle(m)
 }
 
-// Timed says whether the time matters for a message of a kind; if not, any time
-// will do that is not in the future.
+// Timed says whether the time matters for a message of this kind. If not, any time that is not in
+// the future will do.
 func (c *Core) Timed(op wire.Op) bool {
 	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
 }
 
-// Next takes the first message of the queue.
+// Next handles the first message of the queue.
 func (c *Core) Next(now Time) ([]Op, error) {
 	c.start(now)
 	m, ok := c.Backlog.next()
@@ -225,16 +222,16 @@ func (c *Core) Next(now Time) ([]Op, error) {
 	return c.handle(m)
 }
 
-// Later puts a message into the queue, which the caller has copied.
+// Later queues a message, which the caller has copied.
 func (c *Core) Later(m Message) error { return c.Backlog.add(m) }
 
-// Urgent says whether a message is handled at once, whatever waits: it is about
-// the program's own functions.
+// Urgent says whether messages of this kind are handled at once, whatever waits: they are about
+// host functions.
 func Urgent(op wire.Op) bool {
 	return op == wire.OpHostDone || op == wire.OpHostNext || op == wire.OpHostStop
 }
 
-// UrgentMessage takes such a message while another operation is performed. Its
+// UrgentMessage handles an urgent message while another operation is being performed. Its
 // operations are performed at once; none of them asks.
 func (c *Core) UrgentMessage(m Message) ([]Op, error) {
 	return c.aside(func() error {
@@ -255,22 +252,22 @@ func (c *Core) aside(f func() error) ([]Op, error) {
 	return ops, err
 }
 
-// Reached says that a stream has arrived at a function of the program's. It may
-// be called at any time, as UrgentMessage.
+// Reached says that a stream has reached a host function. It may be called at any time, like
+// UrgentMessage.
 func (c *Core) Reached(cookie uint64) []Op {
 	ops, _ := c.aside(func() error { c.reached(cookie); return nil })
 	return ops
 }
 
-// Met says that a stream which waited for a word goes on. While an operation is performed
-// Reached says it.
+// Met says that a stream's wait for a word is over. While an operation is being performed the
+// executor calls Reached instead.
 func (c *Core) Met(now Time, cookie uint64) ([]Op, error) {
 	c.start(now)
 	c.reached(cookie)
 	return c.advance()
 }
 
-// Control takes what the daemon says, but for Watch.
+// Control handles a message of the daemon, except Watch.
 func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	c.start(now)
 	switch m := m.(type) {
@@ -299,8 +296,8 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	return c.advance()
 }
 
-// Found says that somebody who waited for the device came upon a fault, in the
-// world in which the wait began.
+// Found says that the executor has found a fault while it waited for the device. World is the one
+// in which the wait began.
 func (c *Core) Found(now Time, world uint64, err error) ([]Op, error) {
 	c.start(now)
 	if world == c.World {
@@ -309,7 +306,7 @@ func (c *Core) Found(now Time, world uint64, err error) ([]Op, error) {
 	return c.advance()
 }
 
-// Outcome takes how an operation ended: one that asked, or one that failed.
+// Outcome handles the end of an operation that asked, or that failed.
 func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 	asked, asking := c.asked, c.asking
 	c.start(now)
@@ -324,8 +321,8 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 		}
 		c.refuse(o.Err)
 		if asking && (asked == Move || asked == Leave || asked == Backup || asked == Share) && !isFault(o.Err) {
-			// The directory counts on a plan that was not performed. After a fault
-			// nothing is left of what it would have moved.
+			// The directory assumes a plan that was not performed. After a fault that does not
+			// matter: nothing is left of what the plan would have moved.
 			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
 		}
 	}
@@ -333,7 +330,7 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 }
 
 // RefusedLate says that an operation of an earlier message without an answer was refused after it
-// had seemed to be done. The program hears of it as if it had been refused at once.
+// had seemed to succeed. The program learns of it as if it had been refused at once.
 func (c *Core) RefusedLate(now Time, h wire.Header, err error) ([]Op, error) {
 	c.start(now)
 	current := c.Current
@@ -343,19 +340,19 @@ func (c *Core) RefusedLate(now Time, h wire.Header, err error) ([]Op, error) {
 	return c.advance()
 }
 
-// takeBack undoes what was noted of an operation that has failed.
+// takeBack undoes what was noted for an operation that has failed.
 func (c *Core) takeBack(failed *Op) {
 	if failed == nil {
 		return
 	}
-	if c.calling != 0 { // whatever failed of them: the function will not be called
+	if c.calling != 0 { // whichever operation failed, the function will not be called
 		delete(c.Hosts.Running, c.calling)
 		delete(c.Hosts.Words, c.calling)
 	}
 	switch failed.Kind {
 	case MapHost:
 		c.unmapped(failed.Range.Addr)
-	case Reserve: // nothing has used it: there is no plan to perform
+	case Reserve: // nothing has used it, so there is no plan to perform
 		if _, err := c.space.Free(failed.Range.Addr); err != nil {
 			c.ended = err
 		}
@@ -368,7 +365,7 @@ func (c *Core) start(now Time) {
 	c.ops = c.ops[:0]
 }
 
-// settleAsk notes how an operation that asked has ended.
+// settleAsk notes the outcome of an operation that asked.
 func (c *Core) settleAsk(asked Kind, o Outcome) {
 	if asked == Finish {
 		c.Head.Finished = true
@@ -383,7 +380,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.Lease.Moved += o.Took
 	}
 	switch asked {
-	case GoOn: // with the next steps of a graph
+	case GoOn: // the steps of a graph continue
 	case Inspect, MakeShared, OpenShared:
 		c.Head.found = &o
 	case Open:
@@ -398,7 +395,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.madeTextures(o)
 	case Move, Share:
 		c.mapping.moved(c, o.Legs)
-		if o.Err != nil { // the directory has no way back from a step that failed
+		if o.Err != nil { // the directory cannot undo a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}
 	case Leave:
@@ -412,7 +409,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 	}
 }
 
-// advance goes on with whatever can be gone on with.
+// advance continues with whatever can continue, until an operation asks or everything waits. A
+// release of the lease comes before the waiting message, which may need the lease again.
 func (c *Core) advance() ([]Op, error) {
 	for c.ended == nil && !c.asking {
 		switch {
@@ -432,10 +430,10 @@ func (c *Core) advance() ([]Op, error) {
 	return c.ops, c.ended
 }
 
-// handle does what a message asks for, or keeps it as the head until it can.
+// handle handles a message, or keeps it as the head until it can be done.
 func (c *Core) handle(m Message) ([]Op, error) {
 	c.Current = m.Header
-	c.Lease.Denied, c.Asked.Refused = "", "" // those were answers to an earlier one
+	c.Lease.Denied, c.Asked.Refused = "", "" // they answered an earlier message
 	if c.Sticky != success && !m.Header.Op.AfterFault() {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil
@@ -444,7 +442,7 @@ func (c *Core) handle(m Message) ([]Op, error) {
 	if c.mapping != nil {
 		c.mapping.choice = chosen{}
 	}
-	c.handled = m // so that a message need not be allocated to be pointed to
+	c.handled = m // so that taking its address does not allocate
 	done, err := c.try(&c.handled)
 	if err != nil {
 		return c.ops, err
@@ -459,15 +457,15 @@ func (c *Core) handle(m Message) ([]Op, error) {
 	return c.advance()
 }
 
-// own copies what the caller of Message keeps for itself. Data in staging memory
-// stay there: the executor keeps them for as long as the message waits.
+// own copies what belongs to the caller of Message. Data in staging memory stay there: the executor
+// keeps them as long as the message waits.
 func (c *Core) own(m *Message) {
 	if !m.Owned {
 		m.Body = bytes.Clone(m.Body)
 	}
 }
 
-// retry handles the head from its beginning. It returns false if it still waits.
+// retry handles the head again from its beginning. It returns false if the head still waits.
 func (c *Core) retry() bool {
 	h := c.Head
 	if h.replacement != nil {
@@ -490,8 +488,8 @@ func (c *Core) retry() bool {
 	return done || c.Release != nil
 }
 
-// try handles a message. It returns false if the message must wait, and an error
-// if the client must end.
+// try handles a message. It returns false if the message must wait, and an error if the client must
+// end.
 func (c *Core) try(m *Message) (done bool, err error) {
 	if !c.placedAgain() {
 		return false, nil
@@ -512,8 +510,8 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	return true, nil
 }
 
-// refuse tells the program that the current message could not be done: at once
-// if it waits, or at its next synchronising call.
+// refuse tells the program that the current message could not be done: at once if the message has
+// an answer, otherwise at the program's next synchronising call.
 func (c *Core) refuse(err error) {
 	slot := c.Current.Slot
 	if isFault(err) {
@@ -525,7 +523,7 @@ func (c *Core) refuse(err error) {
 	c.refuseWith(resultOf(err))
 }
 
-// refuseWith tells the program the result of a message that could not be done.
+// refuseWith is refuse with a result, and without an explanation.
 func (c *Core) refuseWith(r Result) {
 	if r != notReady {
 		c.emit(Op{Kind: Refused, Result: r})
@@ -539,8 +537,8 @@ func (c *Core) refuseWith(r Result) {
 	}
 }
 
-// answer answers a call that has ended well: with what an earlier message could
-// not tell.
+// answer answers a call that has succeeded, with the failure of an earlier message without an
+// answer if there was one.
 func (c *Core) answer(slot int) {
 	if slot >= 0 {
 		c.reply(slot, c.takeFailure(), nil)
@@ -553,8 +551,8 @@ func (c *Core) takeFailure() Result {
 	return r
 }
 
-// fault notes that the client's work failed for good: everything on its devices
-// is gone, and every later call fails.
+// fault notes that the client's work has failed for good: everything on its devices is gone, and
+// every later call fails.
 func (c *Core) fault(err error) {
 	if c.Faulted != nil {
 		return
@@ -562,7 +560,7 @@ func (c *Core) fault(err error) {
 	c.Faulted = failureOf(err)
 	c.Sticky = c.Faulted.Result
 	c.emit(Op{Kind: SetStatus, Result: c.Sticky, Text: c.Faulted.Text})
-	c.dropHosts() // first: closing waits for those who wait for the program
+	c.dropHosts() // first: closing waits for streams that wait for the program
 	c.closeContexts()
 	c.allLost()
 	c.Activity.stop(c)
@@ -573,22 +571,21 @@ func (c *Core) fault(err error) {
 	c.say(control.Failed{Lease: lease, Reason: err.Error()})
 }
 
-// allLost notes that no device has anything of the client's memory any more.
+// allLost notes that no device has any of the client's memory.
 func (c *Core) allLost() {
 	for _, d := range c.config.Devices {
 		c.space.Lost(d.Place)
 	}
 }
 
-// lost notes that a device is gone. The client goes on if nothing was there that
-// is nowhere else.
+// lost notes that a device is lost. The client goes on if nothing there was the only copy.
 func (c *Core) lost(index int, reason string) {
 	if index < 0 || index >= len(c.config.Devices) {
 		return
 	}
 	d := c.config.Devices[index]
 	c.gone(index)
-	if c.Lease.Held && c.Lease.Device == index { // a revocation of it is answered by that
+	if c.Lease.Held && c.Lease.Device == index { // this also answers a revocation of it
 		c.Activity.stop(c)
 		c.Lease = Lease{Number: c.Lease.Number}
 	}
@@ -606,15 +603,15 @@ func (c *Core) lost(index int, reason string) {
 	switch {
 	case len(gone) > 0 || variables || c.Outstanding() > 0:
 		c.fault(lostFault(d.Name, reason))
-	case !further && len(c.Contexts) > 0: // further contexts are nothing without that at home
+	case !further && len(c.Contexts) > 0: // further contexts depend on the one at home
 		c.Release = &Release{}
 	}
 }
 
-// reset gives the client an empty world in the place of what it has.
+// reset replaces the client by an empty world.
 func (c *Core) reset(m *Message) (bool, error) {
 	if x := c.anyContext(); x != nil && (c.Head == nil || !c.Head.Finished) {
-		// What runs may end first, with the program's functions.
+		// Running work may end first, with the host functions it calls.
 		c.ask(Op{Kind: Finish, Place: x.Place})
 		return false, nil
 	}

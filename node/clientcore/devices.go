@@ -7,24 +7,24 @@ import (
 	"muster/vmm"
 )
 
-// Reasons of revocations that concern the core: who is to leave for good closes the
-// context too. For any other reason the context stays open, for the next lease.
+// Reasons of revocations that matter to the core: for these the client leaves for good, and closes
+// its context too. For any other reason the context stays open, for the next lease.
 const (
 	forMemory = "memory"         // another client needs the memory
 	forMove   = "move"           // the next lease is for another device
-	forDrain  = "drain"          // the device takes nobody any more
-	forGrant  = "grant"          // the device, or the client's memory there, was granted to others
-	forRoom   = "quantum-memory" // its turn is over, and the context would be in the way
-	forLimit  = "limit"          // the client's job is suspended, or may not use so many devices
+	forDrain  = "drain"          // the device accepts no more clients
+	forGrant  = "grant"          // the device, or the client's memory there, was granted to a job
+	forRoom   = "quantum-memory" // the client's turn is over, and its context would be in the way
+	forLimit  = "limit"          // the client's job is suspended, or may not use as many devices
 )
 
-// leavesForGood says whether a revocation ends the context.
+// leavesForGood says whether a revocation for this reason closes the context.
 func leavesForGood(reason string) bool {
 	return reason == forMemory || reason == forRoom || reason == forMove || reason == forDrain || reason == forGrant || reason == forLimit
 }
 
-// AddDevice says that a device came: the next one, or one in the place of another
-// that is gone and on which the client has nothing. The executor has opened it.
+// AddDevice says that a device was added: the next number, or that of a lost one on which the
+// client has nothing. The executor has opened it.
 func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 	c.start(now)
 	d.Place = vmm.Device(index)
@@ -46,9 +46,9 @@ func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 	return c.advance()
 }
 
-// gone notes that a device holds nothing any more, so that no kernel counts on its
-// memory. What was asked of the daemon may have counted on it, and is asked for anew.
-// A refusal that is on its way may be of the first question.
+// gone notes that a device has no memory any more, so that no kernel relies on it. A Want that is
+// not answered may have relied on it, and is sent again; a refusal that is on its way may answer
+// the first one (Lease.Stale).
 func (c *Core) gone(index int) {
 	devices := slices.Clone(c.config.Devices)
 	devices[index].Memory = 0
@@ -58,7 +58,7 @@ func (c *Core) gone(index int) {
 	}
 }
 
-// know notes which devices there are.
+// know sets the devices.
 func (c *Core) know(devices []Device) {
 	c.config.Devices, c.puts = devices, len(devices) > 0
 	for _, d := range devices {

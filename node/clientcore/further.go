@@ -9,32 +9,32 @@ import (
 	"muster/wire/control"
 )
 
-// Further devices. The kernels of a client whose launches are mapped run on several devices:
-// that of its lease, which is its home, and others that the daemon lends for as long as
-// nobody else needs them. The context at home comes first in Contexts, and has what is only in
-// one context: the contents of variables, textures, and what functions of the program's need.
-// Further contexts have the same modules. All of them are left when home is.
+// Further devices. The kernels of a client whose launches are mapped run on several devices: that
+// of its lease, which is its home, and others that the daemon lends as long as no other client
+// needs them. The context at home is the first in Contexts. It alone has what can be in one context
+// only: the contents of variables, textures, and what host functions need. Further contexts have
+// the same modules. All of them are left when home is.
 
-// Further is a device that the client was lent beside that of its lease, or has asked for.
+// Further is a device that the client was lent besides that of its lease, or has asked for.
 type Further struct {
 	Device  int
-	Number  uint64 // of the loan; 0 while it has none
-	Memory  uint64 // bytes that may be taken there
-	Asked   bool   // a question is not answered
-	Leaving bool   // the daemon wants it back
-	NotBy   Time   // nobody asks for it before that time
-	Last    Time   // when a kernel was last given to it, or it was lent
-	Vain    int    // how often in a row it was lent for nothing
+	Number  uint64 // of the loan; 0: none
+	Memory  uint64 // bytes that may be used there
+	Asked   bool   // a request is not answered yet
+	Leaving bool   // the daemon wants it back, or it is unused
+	NotBy   Time   // it is not asked for before this time
+	Last    Time   // when a kernel was last launched there, or it was lent
+	Vain    int    // how many times in a row it was lent for nothing
 
-	Kernels int           // launched there since the daemon was told
+	Kernels int           // launched there since the last report to the daemon
 	Ran     time.Duration // how long they ran
 	Moved   uint64        // bytes that were copied there for them
 }
 
-// askAgain is how long the core waits before it asks again for a device that it did not get, or
-// that it had to give back. A device of another node to which the mapper sent nothing for
-// unusedFor goes back to those who could use it; each time in a row that this happens the core waits
-// twice as long, up to maxVain times.
+// askAgain is how long the core waits before it asks again for a device that it did not get, or had
+// to give back. A device of another node to which the mapper sent nothing for unusedFor goes back
+// to the clients that can use it. Each time in a row that this happens the core waits twice as
+// long, at most maxVain doublings.
 const (
 	askAgain  = time.Second
 	unusedFor = 5 * time.Second
@@ -60,8 +60,8 @@ func (c *Core) further(device int) *Further {
 // lent says whether the client may use a further device.
 func (f *Further) lent() bool { return f != nil && f.Number > 0 && !f.Leaving }
 
-// wantFurther asks for devices that the client has not, and for more memory where its own has
-// grown. It waits for none of them.
+// wantFurther asks for devices that the client does not have, and for more memory where its own has
+// grown. It does not wait for the answers.
 func (c *Core) wantFurther(bytes uint64) {
 	for i := range c.config.Devices {
 		d := &c.config.Devices[i]
@@ -85,7 +85,7 @@ func (c *Core) wantFurther(bytes uint64) {
 	}
 }
 
-// grantedFurther takes a loan, or more memory there. One that nobody waits for goes back.
+// grantedFurther handles a loan, or more memory of one. A loan that is not expected goes back.
 func (c *Core) grantedFurther(m control.GrantFurther) {
 	f := c.further(m.Device)
 	if f == nil || !f.Asked || !c.Lease.Held || c.Lease.Device == m.Device {
@@ -100,7 +100,7 @@ func (c *Core) grantedFurther(m control.GrantFurther) {
 	c.mapping.stale()
 }
 
-// deniedFurther notes that a device, or more of it, is not to be had at present.
+// deniedFurther notes that a device, or more of it, is not available now.
 func (c *Core) deniedFurther(m control.DenyFurther) {
 	if f := c.further(m.Device); f != nil && f.Asked {
 		f.Asked, f.NotBy = false, c.Now+askAgain
@@ -111,15 +111,14 @@ func (c *Core) deniedFurther(m control.DenyFurther) {
 func (c *Core) revokeFurther(m control.RevokeFurther) {
 	f := c.further(m.Device)
 	if f == nil || f.Number != m.Loan {
-		return // it was given back
+		return // it was returned already
 	}
 	f.Leaving = true
 	c.mapping.stale()
 }
 
-// leavesFurther has the next further context left that must be, and gives devices back that have
-// none. It returns false if there is nothing to do. Functions of the program's that are under
-// way come first, as with a lease.
+// leavesFurther leaves the next further context that must be left, or returns a device without one.
+// It returns false if there is nothing to do. Running host functions come first, as with a lease.
 func (c *Core) leavesFurther() bool {
 	if c.Outstanding() > 0 {
 		return false
@@ -139,7 +138,7 @@ func (c *Core) leavesFurther() bool {
 	return false
 }
 
-// giveUp gives a further device back; there is no context.
+// giveUp returns a further device, on which there is no context.
 func (c *Core) giveUp(f *Further) {
 	c.tellFurther(f)
 	if f.Number > 0 {
@@ -149,7 +148,7 @@ func (c *Core) giveUp(f *Further) {
 	c.mapping.stale()
 }
 
-// giveUpAll gives all further devices back. What was asked for and comes later goes back, too.
+// giveUpAll returns all further devices. A loan that was requested and comes later goes back, too.
 func (c *Core) giveUpAll() {
 	for i := range c.Further {
 		c.giveUp(&c.Further[i])
@@ -157,7 +156,7 @@ func (c *Core) giveUpAll() {
 	c.Further, c.furtherAt, c.placed = nil, nil, 0
 }
 
-// tellFurther tells the daemon what kernels ran on a further device.
+// tellFurther tells the daemon which kernels ran on a further device.
 func (c *Core) tellFurther(f *Further) {
 	if f.Number > 0 && (f.Kernels > 0 || f.Ran > 0 || f.Moved > 0) {
 		c.say(control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved})
@@ -165,8 +164,8 @@ func (c *Core) tellFurther(f *Further) {
 	f.Kernels, f.Ran, f.Moved = 0, 0, 0
 }
 
-// forgetFurther drops what the core knows of a further context that is no more. All work there
-// has ended.
+// forgetFurther drops what the core knows about a further context that no longer exists. All work
+// there has ended.
 func (c *Core) forgetFurther(p vmm.Place) {
 	c.Contexts = slices.DeleteFunc(c.Contexts, func(x *Context) bool { return x.Place == p })
 	for _, st := range c.Streams.ByID {
@@ -187,8 +186,8 @@ func (c *Core) isFurther(p vmm.Place) bool {
 	return len(c.Contexts) > 1 && c.Contexts[0].Place != p
 }
 
-// together has all of the client's work at home from now on: streams that wait for words in memory
-// must see what kernels write there. It returns false while further contexts are left.
+// together makes all of the client's work run at home from now on: streams that wait for words in
+// memory must see what kernels write there. It returns false until further contexts are left.
 func (c *Core) together() (bool, error) {
 	if c.mapping == nil {
 		return true, nil
@@ -213,15 +212,15 @@ func (c *Core) room(p vmm.Place) uint64 {
 	return memory - min(memory, c.beside())
 }
 
-// openFurther has a context opened at a further device, with the modules that home has.
+// openFurther opens a context on a further device, with the modules of home.
 func (c *Core) openFurther(device int) {
 	d := &c.config.Devices[device]
 	c.opening = &Context{Place: d.Place, Cost: d.ContextCost}
 	c.ask(Op{Kind: Open, Place: d.Place, Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits), Anew: !c.housed})
 }
 
-// openedFurther notes that there is a further context, or gives the device back: the program need
-// not know.
+// openedFurther notes that a further context is open. If it could not be opened the device goes
+// back; the program need not know.
 func (c *Core) openedFurther(x *Context, o Outcome) {
 	if o.Err != nil {
 		c.giveUp(c.further(x.Place.Index()))
@@ -236,7 +235,7 @@ func (c *Core) openedFurther(x *Context, o Outcome) {
 	c.Contexts = append(c.Contexts, x)
 }
 
-// loadedFurther notes that a further context has a module, or does not take it.
+// loadedFurther notes that a further context has a module, or has refused it.
 func (c *Core) loadedFurther(x *Context, serial uint64, o Outcome) {
 	x.Has[serial] = o.Err == nil
 	if o.Err != nil {

@@ -12,31 +12,31 @@ import (
 
 // Graphs. The program's library sends once what the launch of a graph does (wire.GraphDefine): the
 // messages that it would send for it, called steps, in an order that their dependencies allow. A
-// launch is then one message, and is done in one of two ways.
+// launch is then a single message, and is done in one of two ways.
 //
-//   - Step by step, each as if it were a message of its own. That is always right, and on devices that
-//     know no graphs it is all there is.
-//   - As a whole (Run), where the device runs graphs by itself, everything that the client has is
-//     there, and nobody wants to look at single kernels. Streams and events between the steps become
-//     dependencies.
+//   - Step by step, each as if it were a message of its own. That is always correct, and
+//     the only way on devices that do not run graphs.
+//   - As a whole (Run), if the device runs graphs by itself, everything the client has is
+//     on it, and single kernels are of no interest. Streams and events between the steps
+//     become dependencies.
 //
-// A launch that waits in the middle, for memory say, remembers how many of its steps were done
-// (Head.Step). All else about it is in the message and in the definition.
+// A launch that must wait in the middle, for example for memory, remembers how many of its steps
+// are done (Head.Step). Everything else is in the message and in the definition.
 
-// Graph is a definition.
+// Graph is the definition of a graph.
 type Graph struct {
 	Steps []byte
-	More  bool `json:",omitempty"` // the rest has not come
+	More  bool `json:",omitempty"` // the rest has not arrived yet
 
-	Launches int  `json:",omitempty"` // that were done step by step, also before it was defined anew
+	Launches int  `json:",omitempty"` // done step by step, also under earlier definitions
 	Whole    bool `json:",omitempty"` // contexts may have it as a whole
 
-	steps  []wire.Message // of Steps, if there is no more
-	run    *Run           // made of it; nil if it was not, or cannot be
-	single bool           // it cannot
+	steps  []wire.Message // decoded Steps, once complete
+	run    *Run           // nil if it was not made, or cannot be
+	single bool           // it cannot be made
 }
 
-// Run is a graph as a device runs it. One that is defined again is another Run.
+// Run is a graph as a device runs it. A graph that is defined again gets another Run.
 type Run struct {
 	Nodes   []Node
 	Kernels int
@@ -45,21 +45,21 @@ type Run struct {
 	ranges    []vmm.Range // that copies and fills use
 }
 
-// Node is one thing that a graph does: Launch, Copy or Fill, of which Stream does not count.
+// Node is one operation of a graph: Launch, Copy or Fill. Its Stream is ignored.
 type Node struct {
 	Op    Op
-	After []int // nodes before this one in the list that have ended when it begins
+	After []int // earlier nodes in the list that must end before this one begins
 }
 
 const (
-	// mostAtOnce is how many steps are performed before the executor is asked to go on: operations
-	// take room.
+	// mostAtOnce is how many operations are emitted before the executor is asked to go on, to bound
+	// the list.
 	mostAtOnce = 256
-	// mostNodes is how many nodes the graphs of a client may have that devices run by themselves, and
-	// mostLinks how many dependencies one of them.
+	// mostNodes bounds the nodes of all graphs of a client that devices run by themselves, and
+	// mostLinks the dependencies of one graph.
 	mostNodes, mostLinks = 1 << 16, 1 << 18
-	// runsAfter is after how many launches a graph is run as a whole: to build it for a device is not
-	// worth it for one that is launched once.
+	// runsAfter is after how many launches a graph is run as a whole: building it does not pay for
+	// a graph that is launched once.
 	runsAfter = 1
 )
 
@@ -89,8 +89,8 @@ func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
 	return true, nil
 }
 
-// redefined is an empty definition in the place of one that there may be. What devices have made of
-// that they may change to what the new one is.
+// redefined returns an empty definition that replaces an earlier one. Devices may update what they
+// have built of that one.
 func (c *Core) redefined(id uint32, before *Graph) *Graph {
 	if before == nil {
 		return &Graph{}
@@ -100,7 +100,7 @@ func (c *Core) redefined(id uint32, before *Graph) *Graph {
 	return &Graph{Launches: before.Launches, Whole: before.Whole}
 }
 
-// decode reads the steps of a definition that is complete.
+// decode decodes the steps of a complete definition.
 func (g *Graph) decode() (err error) {
 	if !g.More {
 		g.steps, err = wire.DecodeSteps(g.Steps)
@@ -109,11 +109,11 @@ func (g *Graph) decode() (err error) {
 }
 
 func (c *Core) graphDestroy(_ *Message, d *wire.GraphDestroy) (bool, error) {
-	c.dropGraph(d.Graph) // which may be none: a fault came before, or a reset
+	c.dropGraph(d.Graph) // there may be none, after a fault or a reset
 	return true, nil
 }
 
-// dropGraph forgets a definition, and what devices have made of it.
+// dropGraph forgets a definition, and what devices have built of it.
 func (c *Core) dropGraph(id uint32) {
 	g := c.Graphs[id]
 	if g == nil {
@@ -133,7 +133,7 @@ func (c *Core) dropRun(id uint32, g *Graph) {
 	g.run, g.Whole = nil, false
 }
 
-// dropRuns forgets what was made of graphs whose kernels may be gone.
+// dropRuns forgets what was built of all graphs, because their kernels may be gone.
 func (c *Core) dropRuns() {
 	for _, id := range slices.Sorted(maps.Keys(c.Graphs)) {
 		g := c.Graphs[id]
@@ -142,7 +142,7 @@ func (c *Core) dropRuns() {
 	}
 }
 
-// graphLaunch does what a graph says, in a stream.
+// graphLaunch launches a graph in a stream.
 func (c *Core) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 	g := c.Graphs[d.Graph]
 	if g == nil || g.More {
@@ -161,8 +161,9 @@ func (c *Core) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 		return true, nil
 	}
 	for performed := len(c.ops); step < len(g.steps); step++ {
-		// What asks must not stand behind operations that may fail: while everything is on the
-		// device no step asks. And a kernel under guard needs the directory of its moment.
+		// An operation that asks must not follow operations that may fail. While everything is on
+		// the device no step asks, so steps can be collected; otherwise those before are performed
+		// first. And a guarded kernel needs the directory as of its own launch.
 		if n := len(c.ops) - performed; n >= mostAtOnce || n > 0 && (c.mapping != nil || !c.isReady()) {
 			c.ask(Op{Kind: GoOn})
 			return c.waitsAt(step), nil
@@ -175,14 +176,14 @@ func (c *Core) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 			return c.waitsAt(step), nil
 		}
 		if c.mapping != nil {
-			c.mapping.choice = chosen{} // that was for this step
+			c.mapping.choice = chosen{} // it was for this step
 		}
 	}
 	g.Launches++
 	return true, nil
 }
 
-// waitsAt remembers where a launch goes on that waits. It returns false, as handlers do then.
+// waitsAt remembers the step at which a launch waits. It returns false, as handlers do then.
 func (c *Core) waitsAt(step int) bool {
 	c.reachedStep = step
 	if c.Head != nil {
@@ -249,7 +250,7 @@ func (c *Core) runsWhole(g *Graph) bool {
 	return true
 }
 
-// runGraph gives a graph to the device.
+// runGraph launches a graph as a whole.
 func (c *Core) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
 	if !c.Lease.Began {
 		c.Lease.begin(c)
@@ -271,8 +272,8 @@ func (c *Core) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
 	g.Whole = true
 }
 
-// makeRun makes of the steps of a graph what a device runs by itself; nil if that cannot be, and the
-// steps, done one by one, say why.
+// makeRun builds a Run from the steps of a graph. It returns nil if that is not possible; the
+// steps, done one by one, then report any error.
 func (c *Core) makeRun(g *Graph) *Run {
 	nodes := 0
 	for _, other := range c.Graphs {
@@ -295,17 +296,17 @@ func (c *Core) makeRun(g *Graph) *Run {
 	return b.run
 }
 
-// runBuilder makes a Run. What a stream was given last is what its next node comes behind.
+// runBuilder builds a Run. The next node of a stream depends on the last node of that stream.
 type runBuilder struct {
 	c      *Core
 	run    *Run
-	ends   map[uint32][]int // nodes that the next one of a stream comes behind
+	ends   map[uint32][]int // nodes that the next node of a stream depends on
 	events map[uint32][]int // nodes that an event stands for
-	seen   map[uint32]bool  // functions
+	seen   map[uint32]bool  // functions in run.functions
 	links  int
 }
 
-// add takes a step. It returns false if no device could do it within a graph.
+// add adds a step. It returns false if no device could do it within a graph.
 func (b *runBuilder) add(s wire.Message) bool {
 	switch d := s.(type) {
 	case *wire.Launch:
@@ -367,7 +368,7 @@ func (b *runBuilder) uses(a Area) bool {
 	return true
 }
 
-// node puts a node behind what its stream was given.
+// node adds a node that depends on what its stream was given so far.
 func (b *runBuilder) node(stream uint32, o Op) bool {
 	after := b.ends[stream]
 	b.ends[stream] = []int{len(b.run.Nodes)}
@@ -381,7 +382,7 @@ func (b *runBuilder) linked(n int) bool {
 	return b.links <= mostLinks
 }
 
-// copiedGraphs are definitions of which the bytes can be taken away.
+// copiedGraphs returns copies whose Steps can be replaced.
 func copiedGraphs(all map[uint32]*Graph) map[uint32]*Graph {
 	if len(all) == 0 {
 		return nil
@@ -393,16 +394,16 @@ func copiedGraphs(all map[uint32]*Graph) map[uint32]*Graph {
 	return made
 }
 
-// graphBlobs lets f change the bytes of definitions, always in the same order.
+// graphBlobs lets f replace the bytes of definitions, always in the same order.
 func graphBlobs(all map[uint32]*Graph, f func([]byte) []byte) {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if g := all[id]; g != nil { // else it is damaged, which check will say
+		if g := all[id]; g != nil { // else it is damaged, which check reports
 			g.Steps = f(g.Steps)
 		}
 	}
 }
 
-// checkGraphs reads the definitions of a client that was restored.
+// checkGraphs decodes and checks the definitions of a restored client.
 func (c *Core) checkGraphs() error {
 	c.graphBytes = 0
 	for id, g := range c.Graphs {

@@ -9,9 +9,10 @@ import (
 	"muster/wire"
 )
 
-// A guest is another node whose device this client is (device/remote). It is a client like
-// others: its memory is swapped, its kernels wait for a lease, limits hold. What it maps it
-// needs, all of it; what a kernel may touch is known where its program runs.
+// A guest is another node that uses this client as a device of its own (device/remote). It is a
+// client like others: its memory is swapped, its kernels wait for a lease, limits hold. All memory
+// that it has mapped is needed by each of its kernels: what a kernel may access is known only where
+// its program runs.
 
 // asGuest refuses messages that only guests may send.
 func (c *Core) asGuest() error {
@@ -21,7 +22,7 @@ func (c *Core) asGuest() error {
 	return nil
 }
 
-// whole returns a guest's range, which must be whole chunks.
+// whole returns a range of a guest, which must be whole chunks.
 func (c *Core) whole(addr, size uint64) (vmm.Range, error) {
 	r := vmm.Range{Addr: addr, Size: size}
 	arena := c.config.Arena
@@ -32,8 +33,8 @@ func (c *Core) whole(addr, size uint64) (vmm.Range, error) {
 	return r, nil
 }
 
-// memMap gives a guest memory. Each chunk is an allocation of its own, so that it can be
-// given back in other pieces.
+// memMap gives a guest memory. Each chunk is an allocation of its own, so that the guest can return
+// it in other pieces.
 func (c *Core) memMap(m *Message, d *wire.MemMap) (bool, error) {
 	if err := c.asGuest(); err != nil {
 		return true, err
@@ -53,7 +54,7 @@ func (c *Core) memMap(m *Message, d *wire.MemMap) (bool, error) {
 	}
 	for at := r.Addr; at < r.Addr+r.Size; at += c.config.Chunk {
 		if err := c.space.Alloc(vmm.Range{Addr: at, Size: c.config.Chunk}); err != nil {
-			_, wrong := c.freeChunks(vmm.Range{Addr: r.Addr, Size: at - r.Addr}) // nothing has used them: no plan is to be performed
+			_, wrong := c.freeChunks(vmm.Range{Addr: r.Addr, Size: at - r.Addr}) // nothing has used them, so there is no plan to perform
 			if wrong != nil {
 				return true, wrong
 			}
@@ -67,7 +68,7 @@ func (c *Core) memMap(m *Message, d *wire.MemMap) (bool, error) {
 	return true, nil
 }
 
-// freeChunks forgets the allocations of a guest in a range.
+// freeChunks frees the allocations of a guest in a range.
 func (c *Core) freeChunks(r vmm.Range) (plan vmm.Plan, err error) {
 	for at := r.Addr; at < r.Addr+r.Size; at += c.config.Chunk {
 		part, err := c.space.Free(at)
@@ -79,7 +80,7 @@ func (c *Core) freeChunks(r vmm.Range) (plan vmm.Plan, err error) {
 	return plan, nil
 }
 
-// memUnmap takes memory from a guest, whatever uses it.
+// memUnmap takes memory away from a guest, without waiting for work that uses it.
 func (c *Core) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
 	if err := c.asGuest(); err != nil {
 		return true, err
@@ -105,7 +106,7 @@ func (c *Core) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
 	return true, nil
 }
 
-// modulePlace takes note where the variables of a module are to lie that is loaded next.
+// modulePlace notes where the variables of the module that is loaded next are to be.
 func (c *Core) modulePlace(m *Message, d *wire.ModulePlace) (bool, error) {
 	if err := c.asGuest(); err != nil {
 		return true, err
@@ -124,8 +125,8 @@ func (c *Core) modulePlace(m *Message, d *wire.ModulePlace) (bool, error) {
 	return true, nil
 }
 
-// decodePlaces reads where variables are to lie. It never returns nil without an error: a
-// module without variables is placed, too.
+// decodePlaces decodes where variables are to be. Without an error it never returns nil: a module
+// without variables is placed, too.
 func decodePlaces(data []byte) ([]device.Global, error) {
 	globals := []device.Global{}
 	const head = 8 + 8 + 4 + 4
@@ -141,8 +142,8 @@ func decodePlaces(data []byte) ([]device.Global, error) {
 	return globals, nil
 }
 
-// functionTouches tells a guest what memory a kernel uses, as far as the device knows: its own node may
-// then run the kernel elsewhere.
+// functionTouches tells a guest what memory a kernel uses, as far as the device knows, so that the
+// guest's node may run the kernel elsewhere.
 func (c *Core) functionTouches(m *Message, d *wire.FunctionTouches) (bool, error) {
 	if err := c.asGuest(); err != nil {
 		return true, err

@@ -11,11 +11,11 @@ import (
 
 var errDecode = errors.New("a damaged message")
 
-// handler does what a message asks for. It returns false if the message must
-// wait: then it has changed nothing that counts, and is called again.
+// handler does what a message asks for. It returns false if the message must wait: then it has
+// changed nothing that counts, and is called again.
 type handler func(*Core, *Message) (done bool, err error)
 
-// decoding makes a handler of one of decoded messages.
+// decoding makes a handler from one that takes the decoded message.
 func decoding[M any, P interface {
 	*M
 	wire.Message
@@ -103,13 +103,13 @@ func init() {
 	}
 }
 
-// Flags of launches.
+// Flags of a launch.
 const (
 	cooperative = 1 << iota
 	largeCluster
 )
 
-// launch runs a kernel, on the device that the client has or gets now.
+// launch launches a kernel, on the client's device or on one that it gets first.
 func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	f, ok := c.Modules.Functions[d.Function]
 	if !ok {
@@ -161,7 +161,7 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	}
 	params := d.Params
 	if c.Outstanding() > 0 {
-		params = bytes.Clone(params) // messages may be read ahead while it waits
+		params = bytes.Clone(params) // the ring may be read ahead while the launch waits
 	}
 	o := c.next(Launch)
 	o.Place, o.Stream, o.Module, o.Function, o.Name, o.Ticket = at, d.Stream, f.Module, d.Function, f.Info.Name, ticket
@@ -173,7 +173,7 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	return true, nil
 }
 
-// howOf is how a kernel is launched.
+// howOf returns the launch parameters of a message.
 func howOf(d *wire.Launch) device.Launch {
 	return device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
@@ -182,10 +182,10 @@ func howOf(d *wire.Launch) device.Launch {
 	}
 }
 
-// needs returns what must be on the device for a kernel: everything, if any
-// device of the node can hold it, since a kernel may follow pointers in memory;
-// else what its parameters point to, and what textures read. Of a guest's memory nobody here
-// knows what points where: its own node has put there what is needed.
+// needs returns what must be on the device for a kernel: everything, if any device of the node can
+// hold it, since a kernel may follow pointers in memory; otherwise what its parameters point to and
+// what textures read. For a guest it is everything: only the guest's node knows what points where,
+// and it has mapped only what is needed.
 func (c *Core) needs(params []byte) need {
 	all := need{all: true}
 	if c.config.Guest {
@@ -200,7 +200,7 @@ func (c *Core) needs(params []byte) need {
 	return need{ranges: c.withTextures(c.space.Reachable(params))}
 }
 
-// limit notes a limit of the program's, and sets it where there is a context.
+// limit notes a limit that the program sets, and sets it in open contexts.
 func (c *Core) limit(_ *Message, d *wire.Limit) (bool, error) {
 	const most = 16 // CUDA has fewer
 	if d.Limit >= most {
@@ -223,7 +223,7 @@ func (c *Core) syncPoint(*Message, *wire.SyncPoint) (bool, error) {
 	return true, nil
 }
 
-// printFetch is the executor's to answer: it has what kernels print.
+// printFetch leaves the answer to the executor, which has the output of kernels.
 func (c *Core) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
 	c.emit(Op{Kind: Printed, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
 	return true, nil

@@ -6,16 +6,16 @@ import (
 	"muster/wire"
 )
 
-// Hosts are functions of the program's that streams call: a stream waits until
-// the program has run its function.
+// Hosts are the program's host functions: a stream that reaches one waits until the program has run
+// it.
 type Hosts struct {
 	Running map[uint64]bool // cookies of functions that have not returned
-	Queue   []uint64        // cookies that the program has not been given
-	Slots   []int           // where the program waits for a cookie
-	Words   map[uint64]bool // cookies of those that are no functions: a stream waits for a word
+	Queue   []uint64        // cookies that are due, and that the program was not given yet
+	Slots   []int           // where threads of the program wait for a cookie
+	Words   map[uint64]bool // cookies in Running that are waits for a word, not functions
 }
 
-// match hands out cookies to who waits for them.
+// match gives due cookies to the threads that wait for them.
 func (c *Core) match() {
 	t := &c.Hosts
 	for len(t.Queue) > 0 && len(t.Slots) > 0 {
@@ -25,7 +25,7 @@ func (c *Core) match() {
 	}
 }
 
-// reached notes that a stream has arrived at a function.
+// reached notes that a stream has reached a host function, or that its wait for a word is over.
 func (c *Core) reached(cookie uint64) {
 	if c.Hosts.Words[cookie] {
 		delete(c.Hosts.Words, cookie)
@@ -39,7 +39,7 @@ func (c *Core) reached(cookie uint64) {
 	}
 }
 
-// dropHosts lets go of all that wait: the context has failed.
+// dropHosts releases all streams that wait for host functions: the context has failed.
 func (c *Core) dropHosts() {
 	if len(c.Hosts.Running) > 0 {
 		c.emit(Op{Kind: HostDrop})
@@ -47,7 +47,7 @@ func (c *Core) dropHosts() {
 	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
 }
 
-// once is the flag of a function whose work cannot be done again in the same order.
+// once is the flag of a function whose work cannot be repeated in the same order.
 const once = 1
 
 func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
@@ -65,9 +65,9 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	if len(t.Running) >= maxObjects {
 		return true, tooMany("functions of the program's that have not returned")
 	}
-	// What follows in the stream comes behind the function, as all work of a device does. Work
-	// on host copies would be done before, or everything would wait for the function, which may
-	// wait for us: it may touch managed memory.
+	// The stream's later work must come after the function, so from here on it has to run on the
+	// device. Work on host copies would happen too early; or everything would have to wait for the
+	// function, which may itself wait for this client, since it may touch managed memory.
 	if !c.isReady() {
 		if ok, err := c.ready(c.needs(nil)); !ok || err != nil {
 			return ok, err
@@ -94,7 +94,7 @@ func (c *Core) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
 }
 
 func (c *Core) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
-	if c.Hosts.Running[d.Cookie] { // otherwise the context failed meanwhile
+	if c.Hosts.Running[d.Cookie] { // otherwise the context has failed meanwhile
 		delete(c.Hosts.Running, d.Cookie)
 		delete(c.Hosts.Words, d.Cookie)
 		c.emit(Op{Kind: HostReturn, Cookie: d.Cookie})
@@ -110,20 +110,20 @@ func (c *Core) hostStop(*Message, *wire.HostStop) (bool, error) {
 	return true, nil
 }
 
-// Backlog is what was taken from the ring to be handled later, in order.
+// Backlog is the queue of messages that were read ahead, in order.
 type Backlog struct {
 	Messages []Message
 	Bytes    int
 }
 
-// A program can send so much while a function of its own is waited for.
+// These bound what a program can send while the worker waits for one of its host functions.
 const (
 	maxBacklog      = 1 << 18
 	maxBacklogBytes = 1 << 30
 )
 
-// size is how many bytes are kept of a message: not the memory of the program's that
-// it may name.
+// size is how many bytes of a message are kept, not counting memory of the program that it may
+// name.
 func (m *Message) size() int {
 	if m.Pinned {
 		return len(m.Body)

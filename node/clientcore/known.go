@@ -7,28 +7,27 @@ import (
 	"muster/device"
 )
 
-// known is worked out of the modules, so that calls cost about the same however many
-// there are: programs have thousands. It is made anew where it is not there, after a
-// restore.
+// known is derived from the modules, so that calls cost about the same however many there are:
+// programs have thousands. It is not saved; after a restore it is made again.
 type known struct {
 	ready     bool
 	chunk     uint64
-	functions map[uint64][]uint32 // that the client has asked for, by module
+	functions map[uint64][]uint32 // that the client has looked up, by module
 	variables []device.Global     // of loaded modules that are placed, by address
-	waiting   uint64              // bytes that the modules in Unplaced take
-	marks     []mark              // one for each entry of the journal
-	summed    int                 // how many of them are added up
-	entries   map[uint64]int      // where the journal lists the load of a module
-	total     uint64              // bytes that all take which the journal has loaded
-	unloads   int                 // entries of the journal that are
+	waiting   uint64              // bytes of the modules in Unplaced
+	marks     []mark              // one per entry of the journal
+	summed    int                 // how many marks have valid sums
+	entries   map[uint64]int      // index of a module's load in the journal
+	total     uint64              // bytes of all modules that are loaded at the journal's end
+	unloads   int                 // number of unloads in the journal
 }
 
-// mark is how much the module of an entry of the journal takes, how much all take behind
-// that entry, and have taken at most up to it.
+// mark is the size of an entry's module, the bytes in use after that entry, and the most in use up
+// to it.
 type mark struct{ size, now, most uint64 }
 
-// count works out anew all that is known, and how much variables take: as much as is
-// taken at a time while a context gets all modules.
+// count computes known again, and the room for variables: the most that is in use at a time while a
+// context replays the journal.
 func (m *Modules) count(chunk uint64) {
 	m.known = known{ready: true, chunk: chunk, functions: map[uint64][]uint32{}, entries: map[uint64]int{}}
 	for number, f := range m.Functions {
@@ -51,7 +50,7 @@ func (m *Modules) count(chunk uint64) {
 	m.recount()
 }
 
-// enter puts an entry behind the others in the journal.
+// enter appends an entry to the journal.
 func (m *Modules) enter(e Entry) {
 	k := &m.known
 	m.Journal = append(m.Journal, e)
@@ -66,7 +65,7 @@ func (m *Modules) enter(e Entry) {
 	}
 }
 
-// leave takes an entry out of the journal, behind which there are no loads.
+// leave removes an entry from the journal. No load may follow it.
 func (m *Modules) leave(i int) {
 	k := &m.known
 	if e, size := m.Journal[i], k.marks[i].size; e.Unload {
@@ -81,8 +80,8 @@ func (m *Modules) leave(i int) {
 	k.summed = min(k.summed, i)
 }
 
-// leaveAnywhere takes the load of a module out of a journal in which the order is of no
-// account.
+// leaveAnywhere removes the load of a module from a journal whose order does not matter: it swaps
+// the entry with the last one.
 func (m *Modules) leaveAnywhere(serial uint64) {
 	k := &m.known
 	i, last := k.entries[serial], len(m.Journal)-1
@@ -93,7 +92,7 @@ func (m *Modules) leaveAnywhere(serial uint64) {
 	m.leave(last)
 }
 
-// know makes known what is not.
+// know computes known if it is missing.
 func (m *Modules) know(chunk uint64) {
 	if !m.known.ready {
 		m.count(chunk)
@@ -104,8 +103,8 @@ func byAddress(a, b device.Global) int {
 	return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
 }
 
-// recount adds up what is new in the journal. Where nothing in it is unloaded, no more is
-// taken at any time than at its end.
+// recount sums up what is new in the journal. Without unloads the use only grows, so the total is
+// the most.
 func (m *Modules) recount() {
 	k := &m.known
 	if k.unloads == 0 {
@@ -137,7 +136,8 @@ func (m *Modules) awaits(serial uint64) {
 	m.recount()
 }
 
-// awaitsNoMore takes out such a module, before anything else is found out about it.
+// awaitsNoMore removes such a module. It must be called before the module's Info changes, since the
+// size that is subtracted must be the one that was added.
 func (m *Modules) awaitsNoMore(serial uint64) {
 	if i := slices.Index(m.Unplaced, serial); i >= 0 {
 		m.Unplaced = slices.Delete(m.Unplaced, i, i+1)
@@ -146,7 +146,7 @@ func (m *Modules) awaitsNoMore(serial uint64) {
 	m.recount()
 }
 
-// addVariables notes where variables lie.
+// addVariables notes where variables are.
 func (m *Modules) addVariables(globals []device.Global) {
 	for _, g := range globals {
 		i, _ := slices.BinarySearchFunc(m.known.variables, g, byAddress)
@@ -154,7 +154,7 @@ func (m *Modules) addVariables(globals []device.Global) {
 	}
 }
 
-// dropVariables forgets that.
+// dropVariables forgets where variables are.
 func (m *Modules) dropVariables(globals []device.Global) {
 	for _, g := range globals {
 		if i, ok := slices.BinarySearchFunc(m.known.variables, g, byAddress); ok {
@@ -163,7 +163,7 @@ func (m *Modules) dropVariables(globals []device.Global) {
 	}
 }
 
-// holds says whether a range lies in a variable.
+// holds says whether a range lies in one variable.
 func (m *Modules) holds(chunk, addr, size uint64) bool {
 	m.know(chunk)
 	all := m.known.variables
@@ -176,7 +176,7 @@ func (m *Modules) holds(chunk, addr, size uint64) bool {
 	if i == 0 {
 		return false
 	}
-	g := all[i-1] // the last that begins there or before
+	g := all[i-1] // the last one that begins at addr or before
 	return addr-g.Address <= g.Size && size <= g.Size-(addr-g.Address)
 }
 

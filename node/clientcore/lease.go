@@ -12,42 +12,42 @@ import (
 	"muster/wire/control"
 )
 
-// Lease is what the daemon has granted, and what was asked of it.
+// Lease is what the daemon has granted, and what it was asked for.
 type Lease struct {
 	Held   bool
 	Device int
-	Memory uint64 // bytes that may be taken on the device
+	Memory uint64 // bytes that the client may use on the device
 	Number uint64 // of the last lease
 
-	Wanting bool   // a Want is not answered
-	Stale   bool   // it was said twice, since a device had gone: the first refusal may be of the first
-	Growing bool   // a Grow is not answered
-	Denied  string // why the last request of the present message was refused; "" if it was not
+	Wanting bool   // a Want is not answered yet
+	Stale   bool   // Want was sent again because a device was lost, so the next Deny may answer the first one
+	Growing bool   // a Grow is not answered yet
+	Denied  string // why the last request of the current message was refused; "" if it was not
 
-	// A revocation waits until the program's functions have returned: one of them
-	// may wait for another thread of the program's, which waits for us. But not
-	// while the lease is to grow: the revocation is the answer to that.
+	// A revocation waits until the host functions have returned: one of them may wait for another
+	// thread of the program, which waits for this client. But it does not wait while the lease is
+	// to grow: then it is the answer to Grow.
 	Wanted     bool
 	WantedFor  string
-	WantedKeep uint64 `json:",omitempty"` // see Release.Stay
+	WantedKeep uint64 `json:",omitempty"` // as Release.Stay
 
-	// Began says that a kernel was launched under the lease, and Moved how long making the
-	// client's memory and context ready for it took. They are not written for a client
-	// without a lease, so that files of those are what they were.
+	// Began says that a kernel was launched under the lease, and Moved how long it took to prepare
+	// the client's memory and context for it. They are omitted for a client without a lease, so
+	// that saved clients without one have the same bytes as before these fields existed.
 	Began bool          `json:",omitempty"`
 	Moved time.Duration `json:",omitempty"`
 }
 
-// begin tells the daemon that the client's turn on the device begins: what it needs is
-// there, and its first kernel is about to be launched.
+// begin tells the daemon that the client's turn on the device begins: everything it needs is there,
+// and the caller is about to launch the first kernel.
 func (l *Lease) begin(c *Core) {
 	l.Began = true
 	c.say(control.Began{Lease: l.Number, Took: l.Moved})
 }
 
-// granted takes a Grant, if it is the answer to what the client has asked. One that
-// crossed a fault on its way is not: the daemon counts a newer lease as the
-// client's, so it is told that nobody uses it; an older one it has taken back.
+// granted handles a Grant, if it answers what the client has asked. One that crossed a fault does
+// not. If it is newer than the last lease, the daemon counts it as the client's, so the core
+// releases it; an older one the daemon has taken back already.
 func (c *Core) granted(g control.Grant) {
 	l := &c.Lease
 	switch {
@@ -65,7 +65,7 @@ func (c *Core) granted(g control.Grant) {
 	}
 }
 
-// denied takes a Deny, if something was asked.
+// denied handles a Deny, if something was asked.
 func (l *Lease) denied(reason string) {
 	if !l.Wanting && !l.Growing {
 		return
@@ -80,30 +80,30 @@ func (l *Lease) denied(reason string) {
 	}
 }
 
-// Context is one that the executor has open.
+// Context is a context that the executor has open.
 type Context struct {
 	Place vmm.Place
-	Cost  uint64 // what it takes by itself
-	// Number counts the contexts of a client: what one of them has refused to
-	// load, another may take.
+	Cost  uint64 // bytes that it takes by itself
+	// Number counts the contexts of a client: another context may accept a module that this one has
+	// refused to load.
 	Number uint64
-	// Textures are those of the client's that it has.
+	// Textures are the client's textures that this context has.
 	Textures []TextureID
-	// Has is which modules a further context has, by their serial numbers; that at home has
-	// those that are Loaded.
+	// Has says which modules a further context has, by serial number. The context at home has those
+	// that are Loaded.
 	Has map[uint64]bool `json:",omitempty"`
 }
 
-// Release is a lease on its way back.
+// Release is a lease that is being returned.
 type Release struct {
 	Keep   bool          // the context stays open
-	Stay   uint64        `json:",omitempty"` // how many bytes of memory may stay with it
+	Stay   uint64        `json:",omitempty"` // bytes of memory that may stay there
 	Asked  bool          // the executor was told to leave
-	Answer bool          // the daemon waits for word, though no lease is held
-	Took   time.Duration `json:",omitempty"` // how long moving the memory took
+	Answer bool          // the daemon waits for Released, even if no lease is held
+	Took   time.Duration `json:",omitempty"` // how long it took to move the memory
 }
 
-// context returns the open context of a place.
+// context returns the open context of a place; nil if there is none.
 func (c *Core) context(p vmm.Place) *Context {
 	for _, x := range c.Contexts {
 		if x.Place == p {
@@ -113,11 +113,10 @@ func (c *Core) context(p vmm.Place) *Context {
 	return nil
 }
 
-// place is where the lease is.
+// place is the place of the lease's device.
 func (c *Core) place() vmm.Place { return c.config.Devices[c.Lease.Device].Place }
 
-// here returns the open context of the lease's device; nil if there is no lease
-// or no context.
+// here returns the open context on the lease's device; nil if there is no lease or no context.
 func (c *Core) here() *Context {
 	if !c.Lease.Held || len(c.Contexts) == 0 || c.Contexts[0].Place != c.place() {
 		return nil
@@ -125,22 +124,22 @@ func (c *Core) here() *Context {
 	return c.Contexts[0]
 }
 
-// need is what must be on a device for a message: ranges, or all that there is.
+// need is what must be on a device for a message: some ranges, or everything.
 type need struct {
 	all    bool
 	ranges []vmm.Range
 	arrays []*device.Texture // of textures that are about to be made
 }
 
-// bytes is how much room on a device a need takes, in whole chunks, with the
-// variables of modules.
+// bytes is how much room a need takes on a device, in whole chunks, including the variables of
+// modules.
 func (c *Core) bytes(n need) uint64 {
 	total := c.beside(n.arrays...)
 	if n.all {
 		return total + c.space.Chunked()
 	}
 	mask, end := c.config.Chunk-1, uint64(0)
-	for _, r := range n.ranges { // in the order of their addresses, all in the arena
+	for _, r := range n.ranges { // sorted by address, all in the arena
 		from, to := max(r.Addr&^mask, end), (r.Addr+r.Size+mask)&^mask
 		if to > from {
 			total += to - from
@@ -150,15 +149,14 @@ func (c *Core) bytes(n need) uint64 {
 	return total
 }
 
-// isReady says whether everything that the client has is on the device.
+// isReady says whether everything the client has is on the device.
 func (c *Core) isReady() bool {
 	x := c.here()
 	return x != nil && c.space.AllResident(x.Place) && c.allPlaced(x) && len(c.lacksTextures(x)) == 0
 }
 
-// ready makes all of a need usable on a device, with the client's modules: it
-// gets a lease if there is none, and brings what is missing. It returns false if
-// that takes a while.
+// ready makes everything in a need usable on a device, with the client's modules: it gets a lease
+// if there is none, and brings what is missing. It returns false if the message must wait for that.
 func (c *Core) ready(n need) (bool, error) {
 	if c.Faulted != nil {
 		return true, c.Faulted
@@ -187,7 +185,8 @@ func (c *Core) ready(n need) (bool, error) {
 		c.ask(Op{Kind: MakeTextures, Place: x.Place, Textures: lacks})
 		return false, nil
 	}
-	// Some devices tell how much modules take only when they have them.
+	// Some devices report the size of a module only once it is loaded, so the lease may have to
+	// grow.
 	return c.beside()+c.space.Mapped(x.Place) <= c.Lease.Memory, nil
 }
 
@@ -199,7 +198,7 @@ func (c *Core) prepare(p vmm.Place, n need) (vmm.Plan, error) {
 	return c.space.Prepare(p, n.ranges, room)
 }
 
-// leased makes sure that there is a lease with enough memory.
+// leased makes sure that there is a lease with enough memory. It returns false while there is none.
 func (c *Core) leased(n need) (bool, error) {
 	bytes := c.bytes(n)
 	l := &c.Lease
@@ -210,7 +209,7 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case !l.Held:
 		l.Wanting = true
-		if x := c.anyContext(); x != nil { // what stayed there must have room until it is moved
+		if x := c.anyContext(); x != nil { // memory that stayed there needs room until it is moved
 			bytes = max(bytes, c.beside()+c.space.Mapped(x.Place))
 		}
 		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.only()})
@@ -218,8 +217,8 @@ func (c *Core) leased(n need) (bool, error) {
 	case bytes <= l.Memory:
 		return true, nil
 	case l.Denied != "":
-		// The device is let go, so that two clients that grow do not wait for each
-		// other.
+		// The client gives up the device. Otherwise two clients that want to grow would wait for
+		// each other.
 		l.Denied = ""
 		c.Release = &Release{Keep: true}
 		return false, nil
@@ -234,9 +233,9 @@ func (c *Core) leased(n need) (bool, error) {
 	return false, nil
 }
 
-// only is the device that the client must have; -1 for any. One whose kernels reach memory of
-// this machine, the program's or that of several programs, must not go to another node: it
-// stays where it is or, if it is nowhere, goes to the first device that is here.
+// only is the device that the client must have; -1 for any. A client whose kernels access memory of
+// this machine, the program's or shared memory, must not go to another node: it stays where it is
+// or, if it is nowhere, goes to the first device of this node.
 func (c *Core) only() int {
 	if c.Modules.Pinned >= 0 || len(c.Mapped)+len(c.Shared) == 0 || !slices.ContainsFunc(c.config.Devices, func(d Device) bool { return d.Far }) {
 		return c.Modules.Pinned
@@ -250,10 +249,10 @@ func (c *Core) only() int {
 	return near
 }
 
-// open has a context opened at the lease's device, with the client's modules in
-// it; another that is open elsewhere is left first.
+// open has a context opened on the lease's device, with the client's modules in it. Contexts
+// elsewhere are left first.
 func (c *Core) open() {
-	if n := len(c.Contexts); n > 0 { // that at home last
+	if n := len(c.Contexts); n > 0 { // the one at home last
 		c.leave(c.Contexts[n-1].Place, true, 0)
 		return
 	}
@@ -261,11 +260,10 @@ func (c *Core) open() {
 	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits), Anew: !c.housed})
 }
 
-// ErrMoved says that a variable would have another address than the program may
-// have seen.
+// ErrMoved says that a variable would have another address than the program may have seen.
 var ErrMoved = errors.New("the program's variables have other addresses on this device")
 
-// opened notes that there is a context, or why not.
+// opened notes that a context is open, or why it is not.
 func (c *Core) opened(o Outcome) {
 	x := c.opening
 	c.opening = nil
@@ -279,7 +277,7 @@ func (c *Core) opened(o Outcome) {
 		c.Modules.restored()
 		c.housed = true
 	case errors.Is(o.Err, ErrMoved) && c.Modules.Pinned < 0:
-		// Where they were placed first, they have their addresses.
+		// The variables have their addresses on the device where they were placed first.
 		c.Modules.Pinned = c.Modules.Home
 		c.Release = &Release{}
 	default:
@@ -287,7 +285,7 @@ func (c *Core) opened(o Outcome) {
 	}
 }
 
-// drop ends the head: it cannot be done.
+// drop ends the head, which cannot be done.
 func (c *Core) drop(err error) {
 	if c.Head != nil {
 		h := c.Head
@@ -305,7 +303,7 @@ func (c *Core) move(plan vmm.Plan) {
 	c.ask(Op{Kind: Move, Plan: plan})
 }
 
-// count counts what a plan moves.
+// count adds what a plan moves to the statistics.
 func (c *Core) count(plan vmm.Plan) {
 	c.stats.SwapIn += plan.Bytes(vmm.CopyIn)
 	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
@@ -319,8 +317,7 @@ func (c *Core) carried(from, to vmm.Place, bytes uint64) {
 	c.stats.Links = control.AddLink(c.stats.Links, control.Link{From: from.Index(), To: to.Index(), Bytes: bytes})
 }
 
-// revoke takes note that the daemon wants the device back, or what the client
-// keeps on one that it has left.
+// revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (c *Core) revoke(m control.Revoke) {
 	if c.Outstanding() > 0 && !c.Lease.Growing {
 		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep = true, m.Reason, m.Keep
@@ -336,8 +333,8 @@ func (c *Core) beginRelease(reason string, stay uint64) {
 	}
 }
 
-// stepRelease lets what runs end, moves the client's memory to the host and gives
-// the lease back. The context may stay open.
+// stepRelease does the next step of a release: running work ends, the client's memory moves to the
+// host, and the lease goes back. The context may stay open.
 func (c *Core) stepRelease() {
 	r := c.Release
 	if n := len(c.Contexts); n > 1 {
@@ -359,8 +356,8 @@ func (c *Core) stepRelease() {
 	}
 }
 
-// leave has everything moved off a device, but for what may stay there beside the context. If
-// shut, that is closed.
+// leave has everything moved off a device, except up to stay bytes beside the context. If shut, the
+// context is closed.
 func (c *Core) leave(p vmm.Place, shut bool, stay uint64) {
 	var plan vmm.Plan
 	stay -= min(stay, c.beside())
@@ -382,7 +379,7 @@ func (c *Core) leave(p vmm.Place, shut bool, stay uint64) {
 	c.ask(o)
 }
 
-// left notes that the device was left.
+// left notes that the client has left a device.
 func (c *Core) left(o Outcome) {
 	was := c.leaving
 	c.leaving = nil
@@ -412,7 +409,7 @@ func (c *Core) left(o Outcome) {
 	c.forget(was.Place)
 }
 
-// forgetContext drops what the core knows of a context that is no more.
+// forgetContext drops what the core knows about a context that no longer exists.
 func (c *Core) forgetContext(p vmm.Place) {
 	if c.isFurther(p) {
 		c.forgetFurther(p)
@@ -421,7 +418,7 @@ func (c *Core) forgetContext(p vmm.Place) {
 	c.forget(p)
 }
 
-// forget drops what the core knows of the context at home, which is no more.
+// forget drops what the core knows about the context at home, which no longer exists.
 func (c *Core) forget(p vmm.Place) {
 	c.Contexts = slices.DeleteFunc(c.Contexts, func(x *Context) bool { return x.Place == p })
 	c.Modules.forget()
@@ -431,7 +428,7 @@ func (c *Core) forget(p vmm.Place) {
 	}
 }
 
-// closeContexts ends all contexts, and what is left on them.
+// closeContexts closes all contexts, with everything in them.
 func (c *Core) closeContexts() {
 	for len(c.Contexts) > 0 {
 		p := c.Contexts[len(c.Contexts)-1].Place
@@ -440,7 +437,7 @@ func (c *Core) closeContexts() {
 	}
 }
 
-// letGo gives the lease back; nothing of the client's memory is on the device but what may stay.
+// letGo returns the lease. None of the client's memory is on the device but what may stay.
 func (c *Core) letGo(took time.Duration) {
 	c.Activity.stop(c)
 	c.Lease = Lease{Number: c.Lease.Number}
@@ -448,7 +445,7 @@ func (c *Core) letGo(took time.Duration) {
 	c.say(control.Report{Stats: c.Stats()})
 }
 
-// keeps is what contexts take that stay open without a lease, and memory that stayed there.
+// keeps is what contexts that stay open without a lease take, including memory that stayed there.
 func (c *Core) keeps() (bytes uint64) {
 	for _, x := range c.Contexts {
 		bytes += x.Cost + c.beside() + c.space.Mapped(x.Place)
@@ -456,36 +453,36 @@ func (c *Core) keeps() (bytes uint64) {
 	return bytes
 }
 
-// kept is how much room on the host a client does not give back at once when it
-// frees memory, so that one which allocates and frees in turn need not ask the
-// daemon each time. Others cannot have it meanwhile.
+// kept is how much room on the host a client keeps when it frees memory, so that a client which
+// allocates and frees in turn need not ask the daemon each time. Other clients cannot use it
+// meanwhile.
 const kept = 16 << 20
 
-// Commits is what the daemon was asked for room in the swap area.
+// Commits is the state of the request for room in the swap area.
 type Commits struct {
-	Bytes   uint64 // that were asked for; 0 if nothing waits for an answer
-	Refused string // why the last question of the present message was refused; "" if it was not
-	TooMuch uint64 // bytes that were refused
+	Bytes   uint64 // requested; 0 if no request is open
+	Refused string // why the last request of the current message was refused; "" if it was not
+	TooMuch uint64 // the number of bytes that was refused
 }
 
-// free is how many bytes a client may keep on the host beside its memory that do
-// not count: a program that allocates all that it may have must be able to load
-// its kernels. The number of clients bounds it.
+// free is how many bytes a client may keep on the host besides its memory without being charged: a
+// program that allocates all it may have must still be able to load its kernels. The number of
+// clients bounds the total.
 const free = 16 << 20
 
-// onHost is how many bytes of the host count against the client's user: all of
-// its memory, which must have room in the swap area; images, which are kept for
-// the next context; contents of variables; messages that wait, with their data.
+// onHost is how many bytes of the host are charged to the client's user: all of its memory, which
+// must have room in the swap area; images, which are kept for the next context; contents of
+// variables; queued messages with their data.
 func (c *Core) onHost() uint64 { return c.onHostWith(0) }
 
-// onHostWith is onHost with more beside the memory.
+// onHostWith is onHost with more bytes besides the memory.
 func (c *Core) onHostWith(more int) uint64 {
 	beside := c.Modules.Kept + c.Modules.Contents + c.Backlog.Bytes + more
 	return c.space.Chunked() + c.sharedBytes() + uint64(max(0, beside-free))
 }
 
-// commit makes sure that so many bytes of the host are the client's. It returns
-// false while the daemon is asked.
+// commit makes sure that the client has this many bytes of room on the host. It returns false while
+// the daemon is asked.
 func (c *Core) commit(bytes uint64) (bool, error) {
 	if bytes <= c.Committed {
 		return true, nil
@@ -503,9 +500,8 @@ func (c *Core) commit(bytes uint64) (bool, error) {
 	return false, nil
 }
 
-// commitLess gives room back that the client is far from using. The daemon never
-// refuses less. While it is asked for more, nothing else is said: its answer must
-// find what it answers.
+// commitLess returns room that the client is far from using. The daemon never refuses that. While a
+// request for more is open nothing is said: the daemon's answer must match the request.
 func (c *Core) commitLess(bytes uint64) {
 	if c.Asked.Bytes == 0 && bytes < c.Committed && c.Committed-bytes > kept {
 		c.Committed = bytes
@@ -513,7 +509,7 @@ func (c *Core) commitLess(bytes uint64) {
 	}
 }
 
-// answeredCommit takes the daemon's answer, if it is to the question that waits.
+// answeredCommit handles the daemon's answer, if it is to the open request.
 func (c *Core) answeredCommit(m control.Committed) {
 	a := &c.Asked
 	if a.Bytes == 0 || m.Bytes != a.Bytes {
@@ -525,7 +521,7 @@ func (c *Core) answeredCommit(m control.Committed) {
 	if m.Granted || c.Head == nil {
 		*a = Commits{}
 	}
-	if c.Head == nil { // whoever asked is gone, with a fault
+	if c.Head == nil { // the message that asked was ended by a fault
 		c.commitLess(c.onHost())
 	}
 	if m.Granted || c.Head == nil {
@@ -537,7 +533,7 @@ func (c *Core) answeredCommit(m control.Committed) {
 	}
 }
 
-// lostFault is the fault of a client whose device is gone.
+// lostFault is the fault of a client whose device is lost.
 func lostFault(name, reason string) error {
 	return &device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", name, reason)}
 }

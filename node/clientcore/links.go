@@ -8,8 +8,8 @@ import (
 	"muster/wire"
 )
 
-// moduleLink makes one image of those that were sent. What it makes takes the place of
-// what was sent, until the program has fetched it.
+// moduleLink links the images that were sent into one. The result replaces what was sent, until the
+// program has fetched it.
 func (c *Core) moduleLink(m *Message, d *wire.ModuleLink) (bool, error) {
 	mods := &c.Modules
 	if why := mods.Refused[d.Module]; why != nil {
@@ -45,14 +45,14 @@ func (c *Core) moduleLink(m *Message, d *wire.ModuleLink) (bool, error) {
 	return true, nil
 }
 
-// dropRefused forgets an image that will not be asked for again.
+// dropRefused drops an image after an error, since the program will not ask for it again.
 func (c *Core) dropRefused(id uint32, err error) {
 	if err != nil {
 		c.dropImage(id)
 	}
 }
 
-// moduleFetch hands out a part of an image that a link has made.
+// moduleFetch returns a part of an image that a link has made.
 func (c *Core) moduleFetch(m *Message, d *wire.ModuleFetch) (bool, error) {
 	image, ok := c.Modules.Images[d.Module]
 	if !ok || d.Offset > uint64(len(image)) {

@@ -9,18 +9,18 @@ import (
 	"muster/wire"
 )
 
-// Mapping is memory of the program's, a part of the data arena, that kernels reach at the
-// address that the program has it at.
+// Mapping is memory of the program, a part of the data arena, that kernels access at the program's
+// address.
 type Mapping struct{ Addr, Offset, Size uint64 }
 
 func (m Mapping) extent() vmm.Range { return vmm.Range{Addr: m.Addr, Size: m.Size} }
 
-// Op is what makes kernels reach the memory.
+// Op returns the operation that gives kernels access.
 func (m Mapping) Op() Op {
 	return Op{Kind: MapHost, Range: m.extent(), Out: Span{m.Offset, m.Size}}
 }
 
-// mostMapped keeps a program from having its worker remember without end.
+// mostMapped bounds what a program can make its worker remember.
 const mostMapped = 1 << 16
 
 func (c *Core) hostMap(m *Message, d *wire.HostMap) (bool, error) {
@@ -33,7 +33,7 @@ func (c *Core) hostMap(m *Message, d *wire.HostMap) (bool, error) {
 		return true, fmt.Errorf("%d pieces of host memory are mapped: unmap some, or map larger ones: %w", mostMapped, device.ErrOutOfMemory)
 	}
 	arena := c.config.Arena
-	if d.Addr == 0 { // which the system would give to root's worker
+	if d.Addr == 0 { // the kernel would map it for a worker that runs as root
 		return true, fmt.Errorf("host memory at address 0: %w", device.ErrInvalidValue)
 	}
 	if d.Addr < arena.Addr+arena.Size && arena.Addr < d.Addr+d.Size {
@@ -48,7 +48,7 @@ func (c *Core) hostMap(m *Message, d *wire.HostMap) (bool, error) {
 	return true, nil
 }
 
-// hostUnmap waits for what runs: kernels may use the memory.
+// hostUnmap waits for running work: kernels may use the memory.
 func (c *Core) hostUnmap(_ *Message, d *wire.HostUnmap) (bool, error) {
 	for _, m := range c.Mapped {
 		if m.Addr != d.Addr {
@@ -66,7 +66,7 @@ func (c *Core) unmapped(addr uint64) {
 	c.Mapped = slices.DeleteFunc(c.Mapped, func(m Mapping) bool { return m.Addr == addr })
 }
 
-// mapsHost says whether memory of the program's at a range is reachable for kernels.
+// mapsHost says whether kernels can access a range of the program's memory.
 func (c *Core) mapsHost(r vmm.Range) bool {
 	return slices.ContainsFunc(c.Mapped, func(m Mapping) bool {
 		return r.Addr >= m.Addr && r.Size <= m.Size && r.Addr-m.Addr <= m.Size-r.Size

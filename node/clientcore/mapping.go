@@ -12,28 +12,28 @@ import (
 	"muster/vmm"
 )
 
-// mapped is what the core knows to map launches with: a mapper, the table of the devices that
-// the client has, and the launches that have not ended. It is worked out anew where it is not
-// there, after a restore, and is no part of the client's state.
+// mapped is what the core needs to map launches to devices: a mapper, the table of the client's
+// devices, and the launches that have not ended. It is no part of the client's state: after a
+// restore it is made again.
 type mapped struct {
 	spec   string
-	mapper mapping.Mapper // nil: the devices have changed
-	home   bool           // the mapper sends nothing elsewhere: no other device is asked for
+	mapper mapping.Mapper // nil: the devices have changed, so it must be made again
+	home   bool           // the mapper sends nothing elsewhere, so no other device is asked for
 	layout mapping.Layout
 	view   mapping.View
 	call   mapping.Call
 	chance *rand.Rand
 
 	devices []int   // of the table, by their numbers in Config.Devices
-	rows    []int32 // and the other way round; -1 for those that the table has not
-	idle    []Time  // since when each of the table has nothing to do
+	rows    []int32 // the inverse; -1 for devices that are not in the table
+	idle    []Time  // since when each device of the table is idle
 	flights [][]flight
 	ticket  uint64
 
 	kernels map[Kernel]int32
-	rates   map[string]float64 // bytes a second that moves had lately, by link
+	rates   map[string]float64 // bytes per second of recent moves, by link
 	refused map[refusedAt]bool
-	aged    Time                // when what is known of far devices was last looked at for its age
+	aged    Time                // when far devices were last checked for outdated run times
 	watched map[Kernel]*watched // kernels that follow pointers
 
 	choice chosen
@@ -51,39 +51,40 @@ type flight struct {
 	begun    bool
 }
 
-// refusedAt is a module that a device did not take.
+// refusedAt is a module that a device has refused.
 type refusedAt struct {
 	device int
 	module uint64
 }
 
-// chosen is where the message at hand is to run, once that was decided: it may be handled several
-// times from its beginning.
+// chosen is the device of the current message, once decided. It is kept because the message may be
+// handled several times from its beginning.
 type chosen struct {
 	decided bool
 	device  int
 }
 
-// Decision is how the last launch came to its device.
+// Decision says how the device of the last launch was chosen.
 type Decision struct {
 	Kernel  string
 	Device  int
 	Moves   uint64          // bytes that must be copied there first
-	Why     string          // it was not the mapper's decision
-	Account mapping.Account // by rows of Devices; only of a client that explains
+	Why     string          // why it was not the mapper's decision
+	Account mapping.Account // by index in Devices; only with Config.Explain
 	Devices []int
 }
 
-// window is how many run times of a device count (k in the paper).
+// window is how many run times of a device are averaged (k in the paper).
 const window = 10
 
-// outdated is for how long the run times of a device of another node count: other programs there
-// come and go, and all that is known of them is how long kernels took beside them.
+// outdated is how long the run times on another node's device are valid: other programs there come
+// and go, and all that is known about them is how long kernels took beside them.
 const outdated = 10 * time.Second
 
-// The bandwidth of moves before there was any, in bytes a second: that of one way through a host's
-// memory, and that of a slow network. A link that is thought too slow is measured when enough
-// kernels wait to make up for it; one that is thought too fast costs the program a long move.
+// The assumed bandwidth of moves before any was measured, in bytes per second: of a copy through
+// the host's memory, and of a slow network. A link that is assumed too slow gets measured as soon
+// as enough kernels wait to make a move pay; one that is assumed too fast costs the program a long
+// move.
 const (
 	unmeasured    = 4 << 30
 	unmeasuredFar = 117 << 20
@@ -104,26 +105,26 @@ func newMapped(spec string) (*mapped, error) {
 	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[Kernel]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}, watched: map[Kernel]*watched{}}, nil
 }
 
-// stale says that the devices which the client may use have changed.
+// stale notes that the client's devices have changed.
 func (m *mapped) stale() {
 	if m != nil {
 		m.mapper = nil
 	}
 }
 
-// leased says that the client has another lease: what was decided for the message at hand was
-// decided for other devices.
+// leased notes that the client has another lease: a decision for the current message was made for
+// other devices.
 func (m *mapped) leased() {
 	if m != nil {
 		m.mapper, m.choice = nil, chosen{}
 	}
 }
 
-// refuses notes that a device does not take a module: its kernels run elsewhere.
+// refuses notes that a device has refused a module: its kernels run elsewhere.
 func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device, serial}] = true }
 
-// renew makes the table of the devices that the client may use now. What was learned of single
-// launches on the devices before is forgotten; they are few.
+// renew makes the table of the devices that the client may use now. What the former table has
+// learned about launches is forgotten.
 func (m *mapped) renew(c *Core) error {
 	m.devices = append(m.devices[:0], c.Lease.Device)
 	for i := range c.Further {
@@ -134,7 +135,8 @@ func (m *mapped) renew(c *Core) error {
 	slices.Sort(m.devices)
 	m.rows = slices.Repeat([]int32{-1}, len(c.config.Devices))
 	n := len(m.devices)
-	// Each device is a node of its own, and the program another: data travel between all of them.
+	// Each device is a node of its own, and the program is on another: data travel between all of
+	// them.
 	m.layout = mapping.Layout{
 		NodeOf: make([]int32, n), First: make([]int32, n+2), Cores: make([]int32, n+1), Speed: make([]float64, n),
 		Owner: make([]int32, n+1), Critical: []bool{false}, Links: make([]int64, n+1), // the program's own has no limit
@@ -158,7 +160,7 @@ func (m *mapped) renew(c *Core) error {
 	return nil
 }
 
-// bandwidth is that of moves over a link, in bytes a second.
+// bandwidth is that of moves over a link, in bytes per second.
 func (m *mapped) bandwidth(link string) int64 {
 	if rate := m.rates[link]; rate > 0 {
 		return max(1, int64(rate))
@@ -169,8 +171,8 @@ func (m *mapped) bandwidth(link string) int64 {
 	return unmeasured
 }
 
-// moved notes how long a move took on each link. The table is made anew when that is far from what
-// mappers count on.
+// moved notes how long a move took on each link, smoothed with weight 1/8. If the rate differs by
+// more than a factor of 2 from what the mapper assumes, the table is made again.
 func (m *mapped) moved(c *Core, legs []Leg) {
 	if m == nil {
 		return
@@ -195,7 +197,7 @@ func (m *mapped) moved(c *Core, legs []Leg) {
 	}
 }
 
-// age forgets how long kernels took on far devices that have had none for a while.
+// age forgets the run times on far devices that have been idle for a while.
 func (m *mapped) age(c *Core) {
 	if c.Now-m.aged < outdated/10 {
 		return
@@ -215,8 +217,8 @@ func (d *Device) speed() float64 {
 	return 1
 }
 
-// reach is what memory a launch uses, and what of it the kernel may write, in the order of
-// addresses; false if it may use anything.
+// reach returns the memory that a launch uses, and the part that the kernel may write, sorted by
+// address; false if it may use anything.
 func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, known bool) {
 	t := f.Info.Touches
 	if t == nil {
@@ -235,7 +237,7 @@ func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, kno
 			addr := binary.LittleEndian.Uint64(word)
 			null = null && addr == 0
 			if r := (vmm.Range{Addr: addr, Size: 1}); c.sharesRange(r) || c.mapsHost(r) {
-				found = true // it is in every context
+				found = true // every context has it
 				continue
 			}
 			if _, ok := c.space.Find(addr); ok {
@@ -246,7 +248,7 @@ func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, kno
 				}
 			}
 		}
-		if !found && !null { // a variable, or an address that is only near memory
+		if !found && !null { // a variable, or an address outside any allocation
 			return nil, nil, false
 		}
 	}
@@ -257,7 +259,7 @@ func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, kno
 	return used, c.space.Reachable(m.written), true
 }
 
-// stays says why a launch runs at home, whatever the mapper would say; "" if it need not.
+// stays returns why a launch must run at home, whatever the mapper would say; "" if it need not.
 func (c *Core) stays(f *Function) string {
 	switch {
 	case c.Together:
@@ -276,16 +278,16 @@ func (c *Core) stays(f *Function) string {
 	return ""
 }
 
-// launching is what mapLaunch has found.
+// launching is the result of mapLaunch.
 type launching struct {
-	mapped  bool // at is the mapper's decision, and all is there; else the launch is done at home, with all memory
-	waits   bool // something must come first
+	mapped  bool // the mapper chose at, and everything is there; else the launch runs at home, with all memory
+	waits   bool // the message must wait
 	at      vmm.Place
-	written []vmm.Range // what of the memory that it uses the kernel may write
-	guard   *Guarded    // it may use nothing else; nil if that is known from its code
+	written []vmm.Range // the memory that the kernel may write
+	guard   *Guarded    // if not nil, the kernel may use nothing else; nil if its code tells what it uses
 }
 
-// mapLaunch finds the device of a launch and has what it uses brought there.
+// mapLaunch chooses the device of a launch and has the memory it uses brought there.
 func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, error) {
 	why := c.stays(f)
 	if why != "" {
@@ -314,7 +316,7 @@ func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, 
 	}
 	at := c.config.Devices[m.choice.device].Place
 	if guard != nil && at == c.place() {
-		return launching{}, nil // it has all memory there, and need not be waited for
+		return launching{}, nil // at home it has all memory, and the core need not wait for it
 	}
 	if guard != nil && (!c.config.Devices[m.choice.device].Guards || c.room(at) < c.space.Chunked()) {
 		return c.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
@@ -334,8 +336,8 @@ func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, 
 	return launching{mapped: true, waits: !ok, at: at, written: written, guard: guard}, err
 }
 
-// uses is what memory a launch uses, what of it the kernel may write, and how it is guarded, if only
-// experience says so; or why it stays at home.
+// uses returns the memory that a launch uses, the part that the kernel may write, and its guard if
+// that is known only from earlier launches; or why the launch stays at home.
 func (c *Core) uses(f *Function, k Kernel, params []byte) (used, written []vmm.Range, guard *Guarded, why string) {
 	if f.Info.Touches == nil {
 		used, known := c.expected(k, params)
@@ -351,7 +353,7 @@ func (c *Core) uses(f *Function, k Kernel, params []byte) (used, written []vmm.R
 	return used, written, nil, ""
 }
 
-// staysHome notes why a launch is done at home.
+// staysHome notes why a launch runs at home.
 func (c *Core) staysHome(f *Function, why string) launching {
 	c.mapping.last = Decision{Kernel: f.Info.Name, Device: c.Lease.Device, Why: why}
 	return launching{}
@@ -400,8 +402,9 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 	return nil
 }
 
-// free is the device that takes a call of the queue which all share: the one that has been idle
-// for longest or, where none is, the one with the fewest calls. Of very many it looks at some.
+// free is the device that takes a call from the queue that all devices share: the one that has been
+// idle longest or, if none is idle, the one with the fewest calls. If there are more than 64
+// devices it looks at 64 of them.
 func (m *mapped) free() int32 {
 	const most = 64
 	if idle := m.view.Table.Idle(); len(idle) > 0 {
@@ -436,7 +439,7 @@ func (m *mapped) kernel(n Kernel) int32 {
 	return number
 }
 
-// readyAt makes memory, and a module, usable at a place of the client's.
+// readyAt makes memory and a module usable at a place. It returns false if the message must wait.
 func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, error) {
 	x := c.context(p)
 	if x == nil {
@@ -460,16 +463,16 @@ func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, erro
 	return false, nil
 }
 
-// took notes that a launch was given to its device, and returns the number by which Ran tells
-// when it ran.
+// took notes that a launch was submitted to its device. It returns the launch's ticket, under which
+// Ran reports its run time.
 func (m *mapped) took(c *Core) uint64 {
 	if m.choice.device >= len(m.rows) || m.rows[m.choice.device] < 0 {
-		return 0 // the devices have changed since it was decided
+		return 0 // the devices have changed since the decision
 	}
 	row := m.rows[m.choice.device]
 	call := m.call
 	call.Resident = nil
-	call.Node = m.layout.NodeOf[row] // its data have come: nothing of it is on a link
+	call.Node = m.layout.NodeOf[row] // its data are there, so nothing of it is on a link
 	expected := m.view.Table.Assign(&call, row)
 	m.ticket++
 	first := len(m.flights[row]) == 0
@@ -484,15 +487,15 @@ func (m *mapped) took(c *Core) uint64 {
 	return m.ticket
 }
 
-// KernelEnd says that a launch, by its ticket, has run on a device for a time.
+// KernelEnd says how long the launch with a ticket ran on a device.
 type KernelEnd struct {
 	Ticket uint64
 	Device int
 	Took   time.Duration
 }
 
-// Ran says that launches have ended. It may be called whenever no operation is performed; nothing
-// is to be done then.
+// Ran says that launches have ended. It may be called whenever no operation is being performed, and
+// causes none.
 func (c *Core) Ran(now Time, ended []KernelEnd) {
 	m := c.mapping
 	if m == nil {
@@ -503,7 +506,7 @@ func (c *Core) Ran(now Time, ended []KernelEnd) {
 			f.Ran += e.Took
 		}
 		if m.mapper == nil || e.Device >= len(m.rows) || m.rows[e.Device] < 0 {
-			continue // the table is another one's, or nobody's
+			continue // the device is not in the table, or there is none
 		}
 		row := m.rows[e.Device]
 		all := m.flights[row]
@@ -522,7 +525,8 @@ func (c *Core) Ran(now Time, ended []KernelEnd) {
 	}
 }
 
-// Decided is how the last launch came to its device; false for a client without a mapper.
+// Decided returns how the device of the last launch was chosen; false for a client without a
+// mapper.
 func (c *Core) Decided() (Decision, bool) {
 	if c.mapping == nil {
 		return Decision{}, false

@@ -30,8 +30,8 @@ func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 		return true, err
 	}
 	if ok, err := c.commit(c.onHost()); !ok || err != nil {
-		// Nothing has used it yet: there is no plan to perform. While the daemon is
-		// asked for room it is not the client's.
+		// Nothing has used it yet, so there is no plan to perform. While the daemon is asked for
+		// room the allocation is not the client's.
 		if _, wrong := c.space.Free(d.Addr); wrong != nil {
 			return true, wrong
 		}
@@ -60,8 +60,8 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 		c.emit(Op{Kind: GiveBack, Range: r})
 	}
 	c.commitLess(c.onHost())
-	// Others may share the last chunk, so that no plan waits for the device; but
-	// the program may use the addresses anew.
+	// Another allocation may share the last chunk, and then no plan waits for the device. But the
+	// program may reuse the addresses at once, so running kernels must end first.
 	c.drainAll()
 	if len(plan) > 0 {
 		c.ask(Op{Kind: Move, Plan: plan})
@@ -69,7 +69,7 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 	return true, nil
 }
 
-// drainAll waits until everything is done, wherever the client has a context.
+// drainAll waits until all work has ended, in all contexts.
 func (c *Core) drainAll() {
 	for _, x := range c.Contexts {
 		c.next(Drain).Place = x.Place
@@ -87,7 +87,7 @@ func (c *Core) memNest(_ *Message, d *wire.MemNest) (bool, error) {
 	return true, c.space.Nest(d.Parent, children)
 }
 
-// target is where an operation on device memory takes place.
+// target is where an operation on device memory is done.
 type target uint8
 
 const (
@@ -96,9 +96,9 @@ const (
 	onDevice
 )
 
-// where decides it for ranges that are touched together, by work of a stream. Memory that
-// is on a device as a whole is used there; else the host copies are, unless variables of
-// modules are among the ranges: those have none.
+// where decides where work of a stream on some ranges is done. If a device has all of them, it is
+// done there; otherwise on the host copies. Variables of modules have no host copies, so work on
+// them needs the device.
 func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
 	x := c.here()
 	if len(c.Contexts) > 1 {
@@ -114,7 +114,7 @@ func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) 
 			variables = true
 			continue
 		}
-		if c.sharesRange(r) { // it is in every context, and has no host copies
+		if c.sharesRange(r) { // every context has it, and it has no host copies
 			variables = true
 			continue
 		}
@@ -126,7 +126,7 @@ func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) 
 		}
 		resident = resident && c.space.Resident(x.Place, r)
 	}
-	if variables { // with one range of the arena at most
+	if variables { // there is at most one range of the arena then
 		if ok, err := c.ready(need{ranges: arena}); !ok || err != nil {
 			return later, nil, err
 		}
@@ -138,8 +138,8 @@ func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) 
 	return onHost, nil, nil
 }
 
-// holder is the context, of several, in which a stream finds all of some ranges: where it is,
-// if that has them, else the first that does. If none does it is that of the lease.
+// holder returns the context, of several, that has all of some ranges: the stream's own if it has
+// them, else the first that does, else that of the lease.
 func (c *Core) holder(st *Stream, ranges []vmm.Range) *Context {
 	has := func(x *Context) bool {
 		for _, r := range ranges {
@@ -162,15 +162,15 @@ func (c *Core) holder(st *Stream, ranges []vmm.Range) *Context {
 	return c.here()
 }
 
-// written notes that memory was written on the device.
+// written notes that memory was written on a device.
 func (c *Core) written(p vmm.Place, r vmm.Range) {
 	if c.space.Check(r) == nil {
 		c.space.Written(p, r)
 	}
 }
 
-// hostRead makes the host copies of a range true. It returns false while that
-// takes time.
+// hostRead makes the host copies of a range valid. It returns false if the message must wait for
+// that.
 func (c *Core) hostRead(r vmm.Range) (bool, error) {
 	plan, err := c.space.HostRead(r)
 	if err != nil {
@@ -183,9 +183,9 @@ func (c *Core) hostRead(r vmm.Range) (bool, error) {
 	return true, nil
 }
 
-// hostWrite makes the host copies of an area ready to be written; r is its span.
+// hostWrite prepares the host copies of an area to be written; r is its span.
 func (c *Core) hostWrite(r vmm.Range, a Area) (bool, error) {
-	if !a.Dense() { // what lies between the rows stays as it is
+	if !a.Dense() { // the bytes between the rows must be kept
 		if ok, err := c.hostRead(r); !ok || err != nil {
 			return ok, err
 		}
@@ -201,8 +201,8 @@ func (c *Core) hostWrite(r vmm.Range, a Area) (bool, error) {
 	return true, nil
 }
 
-// settle waits until what a stream was given before has ended: it may write or
-// read the memory of the program's that a copy is about to use.
+// settle waits until the earlier work of a stream has ended: it may write or read the program's
+// memory that the caller's copy is about to use.
 func (c *Core) settle(id uint32, st *Stream) {
 	if x := c.here(); x != nil {
 		at := c.at(st, x)
@@ -211,13 +211,13 @@ func (c *Core) settle(id uint32, st *Stream) {
 	}
 }
 
-// source says where the bytes of a copy to the device are.
+// source says where the data of a copy to the device are.
 type source uint8
 
 const (
 	inline source = iota // in the message, or copied
-	staged               // in staging memory, which is given back when they were read
-	pinned               // in memory of the program's, which it may change later
+	staged               // in staging memory, which is given back once they are read
+	pinned               // in the program's memory, which it may change later
 )
 
 func sourceOf(m *Message) source {
@@ -230,7 +230,7 @@ func sourceOf(m *Message) source {
 	return inline
 }
 
-// copyIn copies to the device.
+// copyIn copies data to device memory.
 func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, error) {
 	r, err := to.Span()
 	if err != nil {
@@ -272,7 +272,7 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 }
 
 func (c *Core) copyInline(m *Message, d *wire.CopyInline) (bool, error) {
-	// A device reads the bytes after the message is gone.
+	// The device reads the bytes after the message is gone.
 	return c.copyIn(d.Stream, line(d.Dst, uint64(len(d.Data))), bytes.Clone(d.Data), inline)
 }
 
@@ -292,8 +292,7 @@ func (c *Core) copyOut2D(m *Message, d *wire.CopyOut2D) (bool, error) {
 	return c.copyOut(m, d.Stream, Area{d.Src, d.Pitch, d.Width, d.Height})
 }
 
-// copyOut copies to the data arena; the call is answered when the bytes are
-// there.
+// copyOut copies device memory to the data arena. The call is answered when the bytes are there.
 func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 	h := m.Header
 	r, err := from.Span()
@@ -379,12 +378,12 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 	return true, nil
 }
 
-// largeFill is how many bytes are filled on the device though they are not there: on the host
-// that would take longer than getting it, and all would have to be copied.
+// largeFill is the size from which memory is filled on the device although it is not there: filling
+// it on the host and copying it would take longer than getting the device.
 const largeFill = 64 << 20
 
-// fillsThere says whether memory that is not on the device is filled there: it is large, nothing
-// has been written to it, and no more than the device could hold.
+// fillsThere says whether memory that is not on the device is filled there: it is large, was never
+// written, and some device could hold all of the client's memory.
 func (c *Core) fillsThere(r vmm.Range) bool {
 	if r.Size < largeFill || c.Faulted != nil {
 		return false
@@ -414,7 +413,7 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	if err == nil && at == onHost && c.fillsThere(r) {
 		ok, unable := c.ready(need{ranges: []vmm.Range{r}})
 		switch {
-		case unable != nil: // there is no device for it now: it is done here
+		case unable != nil: // no device is available, so the fill is done on the host
 		case !ok:
 			return false, nil
 		default:
@@ -439,7 +438,7 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	return true, nil
 }
 
-// filled is the memory that a fill writes. It is empty where there is nothing to write.
+// filled is the area that a fill writes; empty if there is nothing to write.
 func filled(d *wire.Fill) (Area, error) {
 	if d.Width != 1 && d.Width != 2 && d.Width != 4 || d.Count > 1<<48 {
 		return Area{}, fmt.Errorf("fill with %d elements of %d bytes: %w", d.Count, d.Width, ErrProtocol)

@@ -11,25 +11,25 @@ import (
 	"muster/wire"
 )
 
-// Modules is what the client has loaded. The journal lists every load and unload
-// that gave variables their addresses, so that a context on another device gets
-// the same images at the same addresses; where devices can put variables at given
-// addresses, it lists only what is loaded.
+// Modules is what the client has loaded. The journal lists every load and unload that gave
+// variables their addresses: repeated in the same order in a context on another device, they give
+// the same addresses. If all devices can put variables at given addresses, the journal lists only
+// what is loaded.
 type Modules struct {
-	All       map[uint64]*Module  // loaded, or in the journal, by their serial number
+	All       map[uint64]*Module  // loaded, or in the journal, by serial number
 	ByID      map[uint32]uint64   // loaded, by the client's number
-	Images    map[uint32][]byte   // on their way in
-	Kept      int                 // bytes of all images
-	Contents  int                 // bytes of saved contents of variables
-	Refused   map[uint32]*Failure // images that could not be taken, until their load
-	Refusals  []Refusal           // why the last loads failed that did
+	Images    map[uint32][]byte   // being sent
+	Kept      int                 // size of all images
+	Contents  int                 // size of the saved contents of variables
+	Refused   map[uint32]*Failure // images that were refused, until their load
+	Refusals  []Refusal           // why the last failed loads failed
 	Journal   []Entry
-	Unplaced  []uint64 // that were in no context yet, in the order of their loading
+	Unplaced  []uint64 // not in any context yet, in the order of loading
 	Functions map[uint32]Function
-	Places    map[uint32][]device.Global `json:",omitempty"` // where those on their way in are to have their variables
-	Home      int                        // the device on which the modules of the journal were first
-	Pinned    int                        // the only device on which variables have their addresses; -1 for any
-	Variables uint64                     // bytes of device memory that variables take, in whole chunks
+	Places    map[uint32][]device.Global `json:",omitempty"` // where the variables of images being sent are to be
+	Home      int                        // the device on which the journal's modules were loaded first
+	Pinned    int                        // the only device on which variables have their addresses; -1: any
+	Variables uint64                     // device memory that variables take, in whole chunks
 	Last      uint64                     // the last serial number
 
 	known known
@@ -41,21 +41,21 @@ type Entry struct {
 	Unload bool
 }
 
-// Module is an image, and what is known of it.
+// Module is an image, and what is known about it.
 type Module struct {
 	Image  []byte
-	Info   device.ImageInfo // of kernels that nobody has asked for maybe only the name
-	Loaded bool             // in the open context
-	Placed bool             // the addresses in Info are true
-	Saved  [][]byte         // contents of variables, when they are on no device
+	Info   device.ImageInfo // kernels that nobody has looked up may have only their name
+	Loaded bool             // in the open context at home
+	Placed bool             // the addresses in Info are valid
+	Saved  [][]byte         // contents of variables, while they are on no device
 
-	Refused   *Failure // why a context would not take it
-	RefusedBy uint64   // that context's number
+	Refused   *Failure // why a context has refused it
+	RefusedBy uint64   // the number of that context
 
-	Due []device.Global `json:",omitempty"` // where a guest wants the variables; nil if it does not say
+	Due []device.Global `json:",omitempty"` // where a guest wants the variables; nil: anywhere
 }
 
-// Function is a kernel that the client has asked for.
+// Function is a kernel that the client has looked up.
 type Function struct {
 	Module uint64
 	Info   device.FunctionInfo
@@ -66,8 +66,8 @@ func newModules() Modules {
 		Refused: map[uint32]*Failure{}, Pinned: -1}
 }
 
-// memory is what one module takes; where the device cannot tell, what its
-// variables would take by themselves.
+// memory is what a module takes on a device. If the device cannot tell, it is what the variables
+// alone would take.
 func (mod *Module) memory(chunk uint64) uint64 {
 	size := mod.Info.Memory
 	if size == 0 {
@@ -78,7 +78,7 @@ func (mod *Module) memory(chunk uint64) uint64 {
 	return (size + chunk - 1) &^ (chunk - 1)
 }
 
-// maxImages is how many bytes of images a client may have in all.
+// maxImages bounds the size of all images of a client.
 const maxImages = 4 << 30
 
 // of returns a module by the client's number.
@@ -89,7 +89,7 @@ func (m *Modules) of(id uint32) (*Module, error) {
 	return nil, fmt.Errorf("module %d: %w", id, errHandle)
 }
 
-// allPlaced says whether a context has all modules that it takes.
+// allPlaced says whether a context has all modules that it accepts.
 func (c *Core) allPlaced(x *Context) bool {
 	for _, serial := range c.Modules.Unplaced {
 		if c.Modules.All[serial].RefusedBy != x.Number && c.mayPlace(serial) {
@@ -99,7 +99,7 @@ func (c *Core) allPlaced(x *Context) bool {
 	return true
 }
 
-// live are the modules that a context has, with where their variables lie.
+// live returns the modules in the context, with the addresses of their variables.
 func (m *Modules) live() []Loaded {
 	var all []Loaded
 	for _, e := range m.Journal {
@@ -110,7 +110,7 @@ func (m *Modules) live() []Loaded {
 	return all
 }
 
-// replay is what a new context must be given.
+// replay returns what a new context must load.
 func (m *Modules) replay() []Loaded {
 	all := make([]Loaded, 0, len(m.Journal))
 	for _, e := range m.Journal {
@@ -124,7 +124,7 @@ func (m *Modules) replay() []Loaded {
 	return all
 }
 
-// restored notes that a context has all that the journal lists.
+// restored notes that a context has everything in the journal.
 func (m *Modules) restored() {
 	for _, e := range m.Journal {
 		mod := m.All[e.Module]
@@ -133,7 +133,7 @@ func (m *Modules) restored() {
 	m.Contents = 0
 }
 
-// save keeps the contents of variables, of modules that are on no device now.
+// save keeps the contents of variables of modules that are on no device now.
 func (m *Modules) save(contents map[uint64][][]byte) {
 	for serial, saved := range contents {
 		if mod := m.All[serial]; mod != nil {
@@ -158,7 +158,7 @@ func (m *Modules) forget() {
 	}
 }
 
-// hasVariables says whether a context holds contents that are nowhere else.
+// hasVariables says whether a context holds contents of variables that are nowhere else.
 func (m *Modules) hasVariables() bool {
 	for _, mod := range m.All {
 		if mod.Loaded && len(mod.Info.Globals) > 0 {
@@ -168,8 +168,8 @@ func (m *Modules) hasVariables() bool {
 	return false
 }
 
-// loadNext has the next module loaded that the context has not seen. One that it
-// does not take is found out when it is used. It returns false if there is none.
+// loadNext has the next module loaded that the context has not seen; false if there is none. A
+// module that the context refuses causes an error only when it is used.
 func (c *Core) loadNext(x *Context) bool {
 	for _, serial := range c.Modules.Unplaced {
 		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number && c.mayPlace(serial) {
@@ -185,7 +185,7 @@ func (c *Core) loadNext(x *Context) bool {
 	return false
 }
 
-// loaded notes that a context has a module, or does not take it.
+// loaded notes that a context has a module, or has refused it.
 func (c *Core) loaded(o Outcome) {
 	m, serial := &c.Modules, c.loading
 	mod := m.All[serial]
@@ -220,8 +220,8 @@ func (c *Core) loaded(o Outcome) {
 	m.recount()
 }
 
-// moduleData takes a piece of an image. If there is no room for it, all of the
-// image is dropped, and its load says why.
+// moduleData takes a piece of an image. If there is no room, the whole image is dropped, and its
+// load reports why.
 func (c *Core) moduleData(m *Message, d *wire.ModuleData) (bool, error) {
 	mods := &c.Modules
 	if mods.Refused[d.Module] != nil {
@@ -275,7 +275,7 @@ func (c *Core) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
 		c.Head.Made = !known
 	}
 	mod := c.Modules.All[serial]
-	if c.Head.Made { // only a device can tell what the image holds
+	if c.Head.Made { // only a device can tell what the image contains
 		ok, err := c.ready(need{})
 		if err == nil && ok && mod.Refused != nil {
 			err = mod.Refused
@@ -308,10 +308,10 @@ func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, e
 	m.know(c.config.Chunk)
 	delete(m.Images, id)
 	m.Last++
-	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info), Due: m.Places[id]} // without the room that appending left
+	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info), Due: m.Places[id]} // a copy without the spare capacity of append
 	delete(m.Places, id)
 	m.ByID[id] = m.Last
-	m.awaits(m.Last) // it goes to the device with the next kernel
+	m.awaits(m.Last) // the next kernel brings it to the device
 	return found.Known, nil
 }
 
@@ -336,7 +336,7 @@ func (c *Core) moduleUnload(_ *Message, d *wire.ModuleUnload) (bool, error) {
 func (c *Core) unload(id uint32) {
 	m := &c.Modules
 	serial, ok := m.ByID[id]
-	if !ok { // a reset came before its end, or it is what a link has made
+	if !ok { // a reset came before, or it is the result of a link
 		c.dropImage(id)
 		return
 	}
@@ -382,8 +382,8 @@ func (m *Modules) remove(serial uint64) {
 	delete(m.All, serial)
 }
 
-// tidy takes a module out of the journal if nothing was loaded between its load
-// and its unload: then nothing lies where it does for its sake.
+// tidy removes a module from the journal if nothing was loaded between its load and its unload:
+// then no other module's address depends on it.
 func (m *Modules) tidy() {
 	for {
 		load := len(m.Journal) - 1
@@ -469,9 +469,9 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 	return true, nil
 }
 
-// describe finds out about a kernel of which only the name is known, since the device that
-// loaded its module tells no more: modules of libraries have thousands. It returns false
-// if the message must wait for that.
+// describe finds out about a kernel of which only the name is known. Devices report just the names
+// when they load a module, since modules of libraries have thousands of kernels. It returns false
+// if the message must wait.
 func (c *Core) describe(mod *Module, serial uint64, i int) (bool, error) {
 	f := &mod.Info.Functions[i]
 	if !f.Unread {
@@ -498,7 +498,7 @@ func (c *Core) describe(mod *Module, serial uint64, i int) (bool, error) {
 	return true, nil
 }
 
-// sorted puts what an image holds in the order of names, in which devices tell it.
+// sorted sorts the contents of an image by name. Devices report them in this order.
 func sorted(info device.ImageInfo) device.ImageInfo {
 	functions := func(a, b device.FunctionInfo) int { return cmp.Compare(a.Name, b.Name) }
 	globals := func(a, b device.Global) int { return cmp.Compare(a.Name, b.Name) }
@@ -511,14 +511,14 @@ func sorted(info device.ImageInfo) device.ImageInfo {
 	return info
 }
 
-// function finds a kernel; what an image holds is sorted by name.
+// function finds a kernel by name, in a sorted list.
 func (mod *Module) function(name string) (int, bool) {
 	all := mod.Info.Functions
 	i, ok := slices.BinarySearchFunc(all, name, func(f device.FunctionInfo, name string) int { return cmp.Compare(f.Name, name) })
 	return i, ok
 }
 
-// variable finds a variable, in the same way; -1 if there is none.
+// variable finds a variable by name; -1 if there is none.
 func (mod *Module) variable(name string) int {
 	all := mod.Info.Globals
 	i, ok := slices.BinarySearchFunc(all, name, func(g device.Global, name string) int { return cmp.Compare(g.Name, name) })
@@ -541,7 +541,7 @@ func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
 	if find() < 0 {
 		return true, fmt.Errorf("variable %q: %w", d.Name, device.ErrNotFound)
 	}
-	if !mod.Placed { // addresses are the device's choice
+	if !mod.Placed { // the device chooses the addresses
 		if ok, err := c.ready(need{}); !ok || err != nil {
 			return ok, err
 		}
@@ -558,7 +558,7 @@ func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
 	return true, nil
 }
 
-// usable says why a kernel cannot be used in the open context.
+// usable returns why a kernel cannot be used in the open context.
 func (c *Core) usable(f *Function) error {
 	mod := c.Modules.All[f.Module]
 	if mod.Loaded {
@@ -605,7 +605,7 @@ func (c *Core) driverAsk(m *Message, d *wire.DriverAsk) (bool, error) {
 	return true, nil
 }
 
-// askFunction has the device answer what it knows of a kernel.
+// askFunction has the device answer a question about a kernel.
 func (c *Core) askFunction(m *Message, function uint32, o Op) (bool, error) {
 	f, ok := c.Modules.Functions[function]
 	if !ok {

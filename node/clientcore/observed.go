@@ -8,57 +8,63 @@ import (
 	"muster/vmm"
 )
 
-// Kernels that follow pointers which they find in memory. Nobody can tell from their parameters what they
-// use; but devices that guard launches tell what a kernel used, and stop one before it uses what was not
-// expected. So:
+// Kernels that follow pointers in memory. Their parameters do not tell what they use. But devices
+// that guard launches report what a kernel has used, and stop a kernel before it uses anything
+// unexpected. So:
 //
-//   - A kernel of which nothing is known runs at home, with all memory, and is watched there.
+//   - A kernel about which nothing is known runs at home, with all memory, and is watched there.
 //   - From then on it is expected to use what it used before, what its parameters point to, and what is
-//     declared to be nested in any of that (wire.MemNest). It may run elsewhere with that, under guard:
-//     before it uses anything else it stands still, that is brought, and it goes on (Trapped).
+//     declared as nested in any of that (wire.MemNest). With that it may run elsewhere, under guard:
+//     before it uses anything else it is stopped, the memory is brought, and it goes on (Trapped).
 //
-// The directory must be that of the moment of the launch when something is brought. So a launch under
-// guard is waited for before the client's next message is handled, and nothing else runs on its device
-// meanwhile: whatever must end first on another device was launched earlier, and waits for neither.
+// When memory is brought, the directory must be as it was at the launch. So the executor waits for
+// a guarded launch before it handles the client's next message, and nothing else runs on that
+// device meanwhile. A deadlock is not possible: whatever must end first on another device was
+// launched earlier, and waits for neither.
 
-// Guarded is how a launch is watched, or guarded.
+// Guarded is how a launch is watched or guarded.
 type Guarded struct {
-	// Ranges are what it may use, in whole chunks, or what is told apart.
+	// Ranges are what the kernel may use, in whole chunks; or, if it is only watched, the units in
+	// which its use is reported.
 	Ranges []vmm.Range
-	// Traps says that it may use nothing else before Trapped has brought it; else it is only watched.
+	// Traps says that the kernel may use nothing else until Trapped has brought it; otherwise it is
+	// only watched.
 	Traps  bool
 	Kernel Kernel
 }
 
-// Kernel names a kernel over the life of its module.
+// Kernel identifies a kernel during the life of its module.
 type Kernel struct {
 	Module   uint64
 	Function uint32
 }
 
-// watched is what a kernel was seen to use: allocations by their first addresses. One that was freed
-// is forgotten when it is looked for.
+// watched is what a kernel was seen to use: allocations, by their first address. One that was freed
+// is removed when it is next looked up.
 type watched struct {
 	allocations map[uint64]bool
 }
 
-// mostWatched is how many allocations are remembered of a kernel. One that uses more stays at home.
+// mostWatched is how many allocations of a kernel are remembered. A kernel that uses more stays at
+// home.
 const mostWatched = 4096
 
-// guards says whether all that is needed to run a kernel under guard elsewhere is there. Variables are in
-// one context only, and pointers in memory may lead to them.
+// guards says whether a kernel can run elsewhere under guard. It cannot if there are variables:
+// these are in one context only, and pointers in memory may lead to them.
 func (c *Core) guards(f *Function) bool {
 	return f.Info.Follows && !c.Modules.hasVariables() && slices.ContainsFunc(c.config.Devices, func(d Device) bool { return d.Guards })
 }
 
-// expected is what a kernel that follows pointers is expected to use, in the order of addresses; false
-// if nothing is known of it.
+// expected returns what a kernel that follows pointers is expected to use, sorted by address; false
+// if nothing is known about it.
 func (c *Core) expected(k Kernel, params []byte) ([]vmm.Range, bool) {
 	m := c.mapping
 	seen := m.watched[k]
 	if seen == nil && !c.space.Nests(params) {
 		return nil, false
 	}
+	// Reachable reads 8-byte words: the parameters, padded to whole words, and the addresses of the
+	// allocations seen before.
 	m.words = append(m.words[:0], params...)
 	m.words = append(m.words[:len(m.words):len(m.words)], make([]byte, -len(m.words)&7)...)
 	if seen != nil {
@@ -76,7 +82,7 @@ func (c *Core) expected(k Kernel, params []byte) ([]vmm.Range, bool) {
 	return c.space.Reachable(m.words), true
 }
 
-// watch has a launch at home watched, if nothing is known of its kernel yet.
+// watch returns how a launch at home is watched; nil if its kernel is known already.
 func (c *Core) watch(f *Function, number uint32) *Guarded {
 	k := Kernel{f.Module, number}
 	if c.mapping == nil || c.mapping.home || c.mapping.watched[k] != nil || len(c.config.Devices) < 2 || !c.guards(f) || !c.config.Devices[c.Lease.Device].Guards {
@@ -85,8 +91,8 @@ func (c *Core) watch(f *Function, number uint32) *Guarded {
 	return &Guarded{Ranges: c.wholeChunks(c.space.Allocations()), Kernel: k}
 }
 
-// wholeChunks makes ranges in the order of addresses larger, to whole chunks. Those that share a chunk
-// become one.
+// wholeChunks extends ranges, sorted by address, to whole chunks. Those that share a chunk become
+// one.
 func (c *Core) wholeChunks(ranges []vmm.Range) []vmm.Range {
 	chunk := c.config.Chunk
 	var all []vmm.Range
@@ -101,14 +107,14 @@ func (c *Core) wholeChunks(ranges []vmm.Range) []vmm.Range {
 	return all
 }
 
-// Seen is what a kernel used that was watched.
+// Seen is what a watched kernel has used.
 type Seen struct {
 	Kernel Kernel
 	Used   []vmm.Range
 }
 
-// Observed says what a kernel used that was watched. It may be called whenever no operation is performed;
-// nothing is to be done then.
+// Observed says what a watched kernel has used. It may be called whenever no operation is being
+// performed, and causes none.
 func (c *Core) Observed(s Seen) {
 	if c.mapping == nil {
 		return
@@ -128,7 +134,7 @@ func (c *Core) Observed(s Seen) {
 	}
 }
 
-// watches is what is known of a kernel.
+// watches returns what is known about a kernel.
 func (m *mapped) watches(k Kernel) *watched {
 	if m.watched[k] == nil {
 		m.watched[k] = &watched{allocations: map[uint64]bool{}}
@@ -136,12 +142,12 @@ func (m *mapped) watches(k Kernel) *watched {
 	return m.watched[k]
 }
 
-// Trapped is asked when a launch under guard is about to use memory that was not expected. It returns what
-// must be moved first, and the memory that it may use then; false if there is none of the client's. The
-// executor performs the plan while the kernel stands still; when it has been told so, nothing else
-// runs on that device.
+// Trapped is called when a guarded kernel is about to use unexpected memory. It returns the plan of
+// what must be moved first, and the memory that the kernel may then use; false if the client has
+// none there. The executor performs the plan while the kernel is stopped, and nothing else runs on
+// that device.
 func (c *Core) Trapped(at vmm.Place, k Kernel, addr uint64) (vmm.Plan, vmm.Range, bool) {
-	if s := c.sharedAt(addr); s != nil { // it is in every context
+	if s := c.sharedAt(addr); s != nil { // every context has it
 		return nil, vmm.Range{Addr: s.Addr, Size: s.Size}, true
 	}
 	r, ok := c.space.Find(addr)

@@ -13,20 +13,20 @@ import (
 // Kind says what an operation does.
 type Kind uint8
 
-// Operations. Those on devices name a place, and the streams, events, modules
-// and functions there by the client's own numbers; the executor makes streams
-// and events when they are first named in a context.
+// Operations. Those on devices name a place, and the streams, events, modules and functions there
+// by the client's numbers. The executor creates streams and events when they are first named in a
+// context.
 const (
 	// To the program.
 	Reply      Kind = iota // answer the call in Slot with Result and Payload
-	ReplyAfter             // the same when Stream, or all streams if All, or Event if OfEvent, have done what they were given
+	ReplyAfter             // the same once Stream, or all streams if All, or Event if OfEvent, has completed what was submitted so far
 	Write                  // put Data at Out.Offset of the data arena
-	SetStatus              // every later call fails with Result, and Text says why to whoever looks after the program; 0 begins a new world
-	Tell                   // Text is for whoever looks after the program, before the results that come after it
+	SetStatus              // every later call fails with Result, and Text tells the program's user why; 0 begins a new world
+	Tell                   // Text is for the program's user, before the results that come after it
 	// To the daemon.
 	Say        // Message
-	WatchWaits // from now on (On) or no more, ends of what replies wait for are of interest
-	// To whoever rebuilds the client if this executor dies.
+	WatchWaits // On: from now on the ends of waits for replies are of interest
+	// To the worker that rebuilds the client if this executor dies.
 	Refused // the message was refused with Result
 	Commit  // Base is the client as it is now, with the host copies as they are
 	// On the host copies.
@@ -36,36 +36,36 @@ const (
 	HostFill // To with Value of Width bytes
 	Reserve  // room for the allocation Range, before anything is written there
 	GiveBack // the room of the allocation Range, or of all of them if All
-	// On memory of the program's.
-	MapHost   // kernels of all contexts, now and later, reach Out of the data arena at Range
-	UnmapHost // they do not any more
-	// On memory that several clients have.
-	CloseShared // contexts do not have Range any more; Share
-	// On a device. They only submit work, but for Settle and Drain.
+	// On the program's memory.
+	MapHost   // let the kernels of all contexts, now and later, access Out of the data arena at Range
+	UnmapHost // end that
+	// On memory shared with other clients.
+	CloseShared // unmap Range, the memory named Share, from all contexts
+	// On a device. They only submit work, except Settle and Drain.
 	CopyIn      // from Data to To, on Stream; Staged: the data are in staging memory
 	CopyOut     // from From to Out of the data arena, on Stream
 	Copy        // from From to To, on Stream
 	Fill        // To with Value of Width bytes, on Stream
 	Launch      // Function of Module, on Stream
-	RunGraph    // all that Run of Graph has, on Stream
-	After       // what Stream gets next waits for what Other was given, at Origin
-	Record      // let Event stand for what Stream was given
-	Wait        // what Stream gets next waits for Event, at Origin
-	Call        // the function of the program's with Cookie, on Stream
+	RunGraph    // all nodes of Run, which is made of Graph, on Stream
+	After       // later work of Stream waits for what Other, at Origin, was given so far
+	Record      // let Event stand for what Stream was given so far
+	Wait        // later work of Stream waits for Event, at Origin
+	Call        // the host function with Cookie, on Stream
 	WriteWord   // Word at Range, on Stream
-	AwaitWord   // what Stream gets next waits for Word at Range; Cookie is met then
-	Settle      // wait until Stream has done what it was given
-	Drain       // wait until everything at Place is done
-	LeaveStream // Stream takes no more work; what it has may end
-	CloseEvent  // Event is not used any more
+	AwaitWord   // later work of Stream waits for Word at Range; then Cookie is met
+	Settle      // wait until Stream has completed its work
+	Drain       // wait until all work at Place has ended
+	LeaveStream // Stream gets no more work; what it has may end
+	CloseEvent  // Event is no longer used
 	Unload      // Module, with its functions
 	SetLimit    // Limits
 	DropTexture // Textures, of which only the handles count
-	DropGraph   // what was made of Graph
-	Close       // the context, with all that is left on it
-	Abandon     // the same, of a device that is gone: it cannot be asked
-	HostReturn  // the function with Cookie has returned, so that its stream goes on
-	HostDrop    // let go all functions that streams wait for
+	DropGraph   // what was built of Graph
+	Close       // the context, with everything in it
+	Abandon     // the same on a lost device, which cannot be asked
+	HostReturn  // the host function with Cookie has returned: its stream goes on
+	HostDrop    // release all streams that wait for host functions
 	// Questions to the device, answered to Slot.
 	Query      // are Streams done, each at its place of At?
 	QueryEvent // is Event done?
@@ -75,23 +75,23 @@ const (
 	SharedFor  // Function, with Threads and Blocks
 	Clusters   // of Function, launched as in How
 	Ask        // What of the driver, about Params, to Out
-	// What asks: see the package comment.
-	GoOn         // nothing: what was decided before is to be performed first
-	Finish       // wait until everything is done at all places, however that ends
+	// Operations that ask: see the package comment.
+	GoOn         // nothing; the operations so far are to be performed first
+	Finish       // wait until all work at all places has ended, however it ends
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored; Anew: the first one in this process
 	Load         // Image as Module; with its variables where Globals says, unless that is nil
-	Describe     // what is kernel Name of Module like?
-	Link         // one image of those in Image, or only a look at them if On
-	MakeTextures // Textures, and tell the handle of the last
-	Move         // Plan, when everything at the devices it names is done
-	Leave        // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
-	Backup       // Drain all places, Plan, tell the times of Events, each at its place of At, and the contents of Modules; everything stays
-	MakeShared   // memory as large as Range, which others find by the name that is told
-	Share        // Drain, Plan, and put the memory named Share at Range in all contexts, with what the host copies of Ranges hold
-	OpenShared   // put the memory of another client's that is named Share at Range, in all contexts
-	// Of Replace: they concern the client that it was given.
-	MakeRoom // room for its allocations, beside those that have some
+	Describe     // what are the attributes of kernel Name of Module?
+	Link         // link the images in Image into one, or only check them if On
+	MakeTextures // Textures; report the handle of the last
+	Move         // Plan, once all work on the devices it names has ended
+	Leave        // Drain, Plan, report the times of Events; if Shut, report the contents of Modules and close
+	Backup       // Drain all places, Plan, report the times of Events (each at its place of At) and the contents of Modules; everything stays
+	MakeShared   // memory of the size of Range, which others find under the name that is reported
+	Share        // Drain, Plan, and map the memory named Share at Range in all contexts, with the contents of the host copies of Ranges
+	OpenShared   // map another client's memory, named Share, at Range in all contexts
+	// Of Replace: they concern the client that replaces this one.
+	MakeRoom // room for its allocations, in addition to the present ones
 	Refill   // Plan, then the host copies of its memory
 	kinds
 )
@@ -113,19 +113,18 @@ func (k Kind) String() string {
 // Asks says whether the core waits for the operation's outcome.
 func (k Kind) Asks() bool { return k >= GoOn && k < kinds }
 
-// Op is one thing for the executor to do. Fields that its kind does not name are
-// zero.
+// Op is an operation for the executor. Fields that its kind does not name are zero.
 type Op struct {
 	Kind    Kind
 	All     bool // ReplyAfter: all streams
 	OfEvent bool // ReplyAfter: Event
 	Staged  bool // CopyIn
-	On      bool // WatchWaits, Link; Share: the room of Ranges is given back
+	On      bool // WatchWaits, Link; Share: give back the room of Ranges
 	Shut    bool // Leave
-	Once    bool // Call: the client cannot be rebuilt as of here
+	Once    bool // Call: from here on the client cannot be rebuilt
 	Place   vmm.Place
-	Origin  vmm.Place   // After, Wait: where Other or Event is; the host stands for Place
-	At      []vmm.Place // Query, Backup: where Streams or Events are; nil stands for Place
+	Origin  vmm.Place   // After, Wait: the place of Other or Event; vmm.Host stands for Place
+	At      []vmm.Place // Query, Backup: the places of Streams or Events; nil stands for Place
 
 	Slot    int
 	Result  Result
@@ -164,17 +163,17 @@ type Op struct {
 	What     int
 	Params   []byte
 	Plan     vmm.Plan
-	Now      bool     // a Move does not wait for what runs
-	Guard    *Guarded // Launch: how it is watched or guarded; nil if it need not be
-	Ticket   uint64   // Launch: Ran is to tell when it ran; 0: nobody wants to know
-	Graph    uint32   // its number
-	Run      *Run     // what it does
+	Now      bool     // Move: do not wait for running work
+	Guard    *Guarded // Launch: how it is watched or guarded; nil: not at all
+	Ticket   uint64   // Launch: report its run time with Ran; 0: no report
+	Graph    uint32   // the graph's number
+	Run      *Run     // what the graph does
 
 	Message control.ToDaemon
 	Base    *Base
 }
 
-// Word is what a word in memory is to be, or is compared with.
+// Word is the value that a word in memory gets, or is compared with.
 type Word struct {
 	Value   uint64
 	Compare device.Compare
@@ -183,8 +182,7 @@ type Word struct {
 // Span is a part of the data arena.
 type Span struct{ Offset, Length uint64 }
 
-// Moment is a point in time: that of an event which a context knows, or one that
-// the core knows.
+// Moment is a point in time: of an event that a context knows, or one that the core knows.
 type Moment struct {
 	Event   uint32
 	Pending bool
@@ -200,31 +198,30 @@ func (m Moment) String() string {
 type Loaded struct {
 	Module  uint64
 	Image   []byte
-	Globals []device.Global // where its variables must lie
-	Saved   [][]byte        // what they contain; nil for what the image says
-	Unload  bool            // unload it again: it only takes part in the placing of others
+	Globals []device.Global // where its variables must be
+	Saved   [][]byte        // their contents; nil: as in the image
+	Unload  bool            // unload it again: it only affects where others are placed
 }
 
-// Outcome is how an operation ended: the last that was performed. What it has
-// besides Err is for operations that ask.
+// Outcome is how the last operation that was performed has ended. The fields besides Err are for
+// operations that ask.
 type Outcome struct {
 	Err error
 
 	Known     bool                  // Inspect: the device could tell
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
-	Functions []device.FunctionInfo // Load: their names, and more where that is known; Describe: one
+	Functions []device.FunctionInfo // Load: their names, and more if known; Describe: one
 	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last
 	Name      Name                  // MakeShared
 	Times     []Time                // Leave, Backup: of Events
-	Took      Time                  // Open, Move; Leave: once all that ran had ended
+	Took      Time                  // Open, Move; Leave: after running work had ended
 	Legs      []Leg                 // Move: what was copied, by device
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
 
-// Leg is the part of a move that one device had in it, and how long it took once everything there
-// had ended.
+// Leg is one device's part in a move, and how long it took after all work there had ended.
 type Leg struct {
 	Place vmm.Place
 	Bytes uint64
@@ -239,8 +236,7 @@ type Area struct{ Addr, Pitch, Width, Height uint64 }
 
 func line(addr, size uint64) Area { return Area{addr, size, size, 1} }
 
-// Span returns the range from the first to the last byte; it is empty where
-// there are none.
+// Span returns the range from the first to the last byte; empty if there are none.
 func (a Area) Span() (vmm.Range, error) {
 	if a.Width == 0 || a.Height == 0 {
 		return vmm.Range{}, nil
@@ -252,11 +248,11 @@ func (a Area) Span() (vmm.Range, error) {
 	return vmm.Range{Addr: a.Addr, Size: (a.Height-1)*a.Pitch + a.Width}, nil
 }
 
-// Dense says whether the area is one piece.
+// Dense says whether the area is contiguous.
 func (a Area) Dense() bool { return a.Pitch == a.Width || a.Height == 1 }
 
-// Rows calls f for each row, with neighbouring rows in one; offset is where the
-// row's bytes are in memory without gaps.
+// Rows calls f for each row, or once for all if they are contiguous. Offset is the position of the
+// row's bytes in memory without gaps.
 func (a Area) Rows(f func(addr, offset, size uint64) error) error {
 	if a.Dense() {
 		return f(a.Addr, 0, a.Width*a.Height)
@@ -276,7 +272,7 @@ func (a Area) String() string {
 	return fmt.Sprintf("%#x+%dx%d/%d", a.Addr, a.Height, a.Width, a.Pitch)
 }
 
-// String says what the operation is, for scripts and logs.
+// String describes the operation, for scripts and logs.
 func (o *Op) String() string {
 	var b strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }

@@ -9,14 +9,14 @@ import (
 	"muster/wire"
 )
 
-// Results are numbers, and many reasons have one number. What the user of a program
-// needs to know beyond it goes out as a Tell, before the result does. A program that
-// tries again and again is told once for each reason, until a reset.
+// A result is a number, and many reasons share one. What the user needs to know beyond it goes out
+// as a Tell, before the result. Each reason is told once until a reset, however often a program
+// tries again.
 
-// maxTold is how many reasons are remembered as told; one beyond them is not told.
+// maxTold is how many reasons are remembered; more are not told.
 const maxTold = 32
 
-// explain tells why a message could not be done, where its result does not.
+// explain tells the user why a message could not be done, if the result alone does not.
 func (c *Core) explain(err error) {
 	result := resultOf(err)
 	if !c.needsWords(result) {
@@ -34,8 +34,8 @@ func (c *Core) explain(err error) {
 	c.emit(Op{Kind: Tell, Text: text})
 }
 
-// needsWords says whether a result leaves its reader in the dark: there are many
-// reasons for it, or it comes with a later call than the one that failed.
+// needsWords says whether a result needs an explanation: it has many reasons, or it is returned by
+// a later call than the one that failed.
 func (c *Core) needsWords(r Result) bool {
 	switch r {
 	case outOfMemory, invalidImage, noBinary, invalidPTX, ptxVersion, invalidSource, notSupported, unknownError:
@@ -46,7 +46,7 @@ func (c *Core) needsWords(r Result) bool {
 	return c.Current.Slot < 0
 }
 
-// firstLine is the first line of a text; if there are more, it says so.
+// firstLine returns the first line of a text, with a note if there are more.
 func firstLine(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if len(lines) == 1 {
@@ -55,8 +55,8 @@ func firstLine(text string) string {
 	return fmt.Sprintf("%s (the first of %d lines)", lines[0], len(lines))
 }
 
-// withoutFigures leaves out the words that differ each time that the same limit is
-// hit: numbers, and their units.
+// withoutFigures leaves out the words that differ each time the same limit is hit: numbers, and
+// their units.
 func withoutFigures(text string) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "bytes"}
 	words := slices.DeleteFunc(strings.Fields(text), func(word string) bool {
@@ -67,12 +67,12 @@ func withoutFigures(text string) string {
 
 func sizeOf(bytes uint64) string { return model.BriefSize(bytes) }
 
-// allocation says what an error is about.
+// allocation adds to an error which allocation it is about.
 func allocation(bytes uint64, err error) error {
 	return fmt.Errorf("an allocation of %s: %w", sizeOf(bytes), err)
 }
 
-// beyondLimit is what an allocation gets that the client's own limit does not allow.
+// beyondLimit is the error of an allocation that the client's own limit does not allow.
 func (c *Core) beyondLimit() error {
 	has := c.space.Usage().Allocated
 	text := fmt.Sprintf("the program sees %s of device memory and has allocated %s of it", sizeOf(c.config.Limit), sizeOf(has))
@@ -82,8 +82,7 @@ func (c *Core) beyondLimit() error {
 	return &Failure{Result: outOfMemory, Text: text}
 }
 
-// noPlace is what an allocation gets for which the program's library has found no
-// addresses.
+// noPlace is the error of an allocation for which the program's library has found no addresses.
 func (c *Core) noPlace(bytes uint64) error {
 	if limit := c.config.Limit; limit > 0 && bytes > limit-c.space.Usage().Allocated {
 		return c.beyondLimit()
@@ -91,10 +90,10 @@ func (c *Core) noPlace(bytes uint64) error {
 	return &Failure{Result: outOfMemory, Text: "no row of free addresses is so long: the program's other allocations lie between; free some of them"}
 }
 
-// deviceGone is the daemon's reason where the devices that a client may use are lost.
+// deviceGone is the daemon's reason when all devices that a client may use are lost.
 const deviceGone = "no device"
 
-// noDevice is what a message gets that needs more of a device than there is.
+// noDevice is the error of a message that needs more of a device than any has.
 func (c *Core) noDevice(bytes uint64) error {
 	var largest uint64
 	for _, d := range c.config.Devices {
@@ -115,7 +114,7 @@ type Refusal struct {
 }
 
 const (
-	maxRefusals = 8       // that are kept for the program to ask for
+	maxRefusals = 8       // that are kept for module_log
 	maxLog      = 8 << 10 // bytes of each
 )
 
@@ -136,7 +135,7 @@ func (c *Core) refusedLoad(m *Message, why error) {
 	c.Modules.Refusals = slices.Clone(all[max(0, len(all)-maxRefusals):])
 }
 
-// logOf writes an error as compilers write their logs.
+// logOf writes an error in the form of a compiler's log.
 func logOf(why error) string {
 	var b strings.Builder
 	for line := range strings.Lines(why.Error()) {

@@ -36,10 +36,10 @@ const (
 	deviceLost       Result = curesult.DeviceUnavailable
 	notSupported     Result = curesult.NotSupported
 	unknownError     Result = curesult.Unknown
-	resultOfTooSmall        = outOfMemory // a kernel needs more at once than the device has
+	resultOfTooSmall        = outOfMemory // a kernel needs more at once than any device has
 )
 
-// Failure is an error as a value: what a program is told, and why.
+// Failure is an error as a value: the result for the program, and the reason.
 type Failure struct {
 	Result Result
 	Text   string
@@ -56,11 +56,11 @@ var faultResults = map[device.FaultKind]Result{
 	device.Assert: asserted, device.IllegalInstruction: illegalInstr,
 }
 
-// ResultOf returns what a program is told of an error.
+// ResultOf returns the result for the program of an error.
 func ResultOf(err error) Result { return resultOf(err) }
 
-// SaidByKernel says whether the kernel itself has told the program's user the reason of
-// a result, so that nobody else needs to.
+// SaidByKernel says whether the kernel itself has printed the reason of a result, so that it need
+// not be told again.
 func SaidByKernel(r Result) bool { return r == asserted }
 
 func resultOf(err error) Result {
@@ -95,19 +95,19 @@ func resultOf(err error) Result {
 	return unknownError
 }
 
-// isFault says whether an error is one that ends a context.
+// isFault says whether an error is a fault, which ends a context.
 func isFault(err error) bool {
 	var fault *device.Fault
 	return errors.As(err, &fault)
 }
 
-// maxObjects is how many a client may have of each kind: no program needs so
-// many, and each takes room.
+// maxObjects bounds the objects of each kind that a client may have: no program needs as many, and
+// each takes memory.
 const maxObjects = 1 << 20
 
 func tooMany(what string) error {
 	return fmt.Errorf("more than %d %s: destroy those not used: %w", maxObjects, what, device.ErrOutOfMemory)
 }
 
-// errHandle is what a message with a number gets that stands for nothing.
+// errHandle is the error of a message with a number that names no object.
 var errHandle = errors.New("no such object")

@@ -14,7 +14,7 @@ import (
 	"muster/wire/control"
 )
 
-// savedVersion changes with every change of what Save writes.
+// savedVersion must change with every change of what Save writes.
 const savedVersion = 8
 
 // saved is a client as it is written. Everything in it is a plain value.
@@ -29,10 +29,9 @@ type saved struct {
 // ErrSaved is wrapped by the errors of Restore.
 var ErrSaved = errors.New("not a saved client")
 
-// Save writes the whole client, for an executor to go on with: the same one, with
-// the contexts that it has open, or another, if none is (Detached). It must not
-// be called while the core waits for an outcome. The same client gives the same
-// bytes.
+// Save writes the whole client, for an executor to continue with: the same one, with its open
+// contexts, or another one if none is open (Detached). It must not be called while the core waits
+// for an outcome. Equal clients give equal bytes.
 func (c *Core) Save() ([]byte, error) {
 	if c.asking {
 		return nil, fmt.Errorf("a client cannot be saved while %v is performed", c.asked)
@@ -50,8 +49,8 @@ func (c *Core) Save() ([]byte, error) {
 	return json.Marshal(saved{savedVersion, c.config, state, space, c.stats})
 }
 
-// saved is the message as it is written. One that replaces the client is dropped:
-// whoever wants that asks again.
+// saved is the message as it is written. A replacement in progress is dropped: whoever wanted it
+// asks again.
 func (h *Head) saved() *Head {
 	if h == nil || h.replacement != nil {
 		return nil
@@ -59,8 +58,8 @@ func (h *Head) saved() *Head {
 	return &Head{Message: h.Message.unpinned(), Made: h.Made, Finished: h.Finished, Step: h.Step}
 }
 
-// unpinned is the message without memory of the program's: what that contains
-// counts when the message is handled.
+// unpinned is the message without the program's memory, whose contents count when the message is
+// handled.
 func (m Message) unpinned() Message {
 	if m.Pinned {
 		m.Data = nil
@@ -68,10 +67,10 @@ func (m Message) unpinned() Message {
 	return m
 }
 
-// Pinned finds the memory of the program's that a message names.
+// Pinned finds the program's memory that a message names.
 type Pinned func(wire.Header) ([]byte, error)
 
-// pin gives the messages that wait their memory of the program's again.
+// pin gives waiting messages the program's memory that they name.
 func (c *Core) pin(find Pinned) error {
 	waiting := make([]*Message, 0, len(c.Backlog.Messages)+2)
 	for i := range c.Backlog.Messages {
@@ -94,14 +93,13 @@ func (c *Core) pin(find Pinned) error {
 	return nil
 }
 
-// Detached says whether the client has nothing on any device: with its host
-// copies, what Save writes is all of it.
+// Detached says whether the client has nothing on any device: then what Save writes, with the host
+// copies, is all of it.
 func (c *Core) Detached() bool { return len(c.Contexts) == 0 }
 
-// Restore makes a client of what Save wrote. It refuses what does not fit
-// together, so that damaged or hostile bytes cannot bring an executor to do what
-// no client could. Find is asked for memory of the program's that messages name
-// which wait.
+// Restore makes a client of what Save wrote. It refuses what is inconsistent, so that damaged or
+// hostile bytes cannot make an executor do what no client could. Find is asked for the program's
+// memory that waiting messages name.
 func Restore(data []byte, find Pinned) (*Core, error) {
 	var s saved
 	if err := s.decode(data); err != nil {
@@ -110,7 +108,7 @@ func Restore(data []byte, find Pinned) (*Core, error) {
 	return s.restore(find)
 }
 
-// decode reads a saved client.
+// decode decodes a saved client.
 func (s *saved) decode(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -150,7 +148,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 	return c, nil
 }
 
-// check says what of a client does not fit together.
+// check returns what is inconsistent in a client.
 func (c *Core) check() error {
 	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing, c.checkGraphs} {
 		if err := check(); err != nil {
@@ -160,8 +158,8 @@ func (c *Core) check() error {
 	return nil
 }
 
-// Alone says why a client cannot be saved that has memory with others: nobody else has it
-// where the client goes on.
+// Alone returns why a client cannot be saved that shares memory: it would not exist where the
+// client goes on.
 func (c *Core) Alone() error {
 	if len(c.Shared) > 0 {
 		return errSharesMemory
@@ -169,7 +167,7 @@ func (c *Core) Alone() error {
 	return nil
 }
 
-// checkSharing looks at the memory that the client has with others.
+// checkSharing checks the memory that the client shares with others.
 func (c *Core) checkSharing() error {
 	all := c.Shared
 	c.Shared = nil
@@ -224,7 +222,7 @@ func (c *Core) checkLease() error {
 	return nil
 }
 
-// mayBeFurther says whether a context that is not the first is at a device that was lent.
+// mayBeFurther says whether a context that is not the first is on a device that was lent.
 func (c *Core) mayBeFurther(x *Context) bool {
 	f := c.further(x.Place.Index())
 	return f != nil && f.Number > 0 && x.Has != nil && c.context(x.Place) == x

@@ -9,28 +9,28 @@ import (
 	"muster/wire"
 )
 
-// Name is what other clients of the user find shared memory by: where to ask, and a secret.
+// Name is how other clients of the user find shared memory: whom to ask, and a secret.
 type Name [4]uint64
 
-// Shared is memory that several clients have at once, in whole chunks. The directory does
-// not know of it: it never moves, every context has it mapped, and what is in it counts for
-// all who have it.
+// Shared is memory that several clients have at once, in whole chunks. The directory does not know
+// of it: it never moves, every context has it mapped, and all clients that have it see the same
+// contents.
 type Shared struct {
 	Addr, Size uint64
 	Name       Name
 	Imported   bool
-	// Live are the allocations in memory that this client has shared, in order. The memory
-	// goes with the last.
+	// Live are the allocations in memory that this client has shared, in order. The memory is
+	// closed with the last one.
 	Live []vmm.Range
 }
 
-// Extent is where the memory lies.
+// Extent is the address range of the memory.
 func (s *Shared) Extent() vmm.Range { return vmm.Range{Addr: s.Addr, Size: s.Size} }
 
-// mostShared keeps a program from having its worker remember without end.
+// mostShared bounds what a program can make its worker remember.
 const mostShared = 1 << 12
 
-// sharedAt is the shared memory that has an address; nil if there is none.
+// sharedAt returns the shared memory at an address; nil if there is none.
 func (c *Core) sharedAt(addr uint64) *Shared {
 	for i := range c.Shared {
 		if s := &c.Shared[i]; addr-s.Addr < s.Size {
@@ -40,15 +40,15 @@ func (c *Core) sharedAt(addr uint64) *Shared {
 	return nil
 }
 
-// sharesRange says whether a range is all in shared memory.
+// sharesRange says whether a range is completely in shared memory.
 func (c *Core) sharesRange(r vmm.Range) bool {
 	s := c.sharedAt(r.Addr)
 	return s != nil && r.Size <= s.Size-(r.Addr-s.Addr)
 }
 
-// sharedBytes is how much shared memory the client has, its own and that of others: whoever
-// made it may be gone, and then only those who have it still keep it. What it has at two
-// addresses counts once.
+// sharedBytes is how much shared memory the client has, its own and that of others. Others' memory
+// counts too: the client that made it may be gone, and then those that have it keep it alive.
+// Memory that the client has at two addresses counts once.
 func (c *Core) sharedBytes() (bytes uint64) {
 	seen := make(map[Name]bool, len(c.Shared))
 	for i := range c.Shared {
@@ -60,12 +60,12 @@ func (c *Core) sharedBytes() (bytes uint64) {
 	return bytes
 }
 
-// has says whether the client has shared memory of a name, wherever.
+// has says whether the client has the shared memory of a name, at any address.
 func (c *Core) has(name Name) bool {
 	return slices.ContainsFunc(c.Shared, func(s Shared) bool { return s.Name == name })
 }
 
-// chunked is how many bytes of chunks some allocations take; they are in order.
+// chunked is how many bytes of chunks some allocations take; they must be in order.
 func (c *Core) chunked(in []vmm.Range) (bytes uint64) {
 	chunk, last := c.config.Chunk, uint64(0)
 	for _, a := range in {
@@ -78,7 +78,7 @@ func (c *Core) chunked(in []vmm.Range) (bytes uint64) {
 	return bytes
 }
 
-// sharedLive is how much of it the client has allocated.
+// sharedLive is how much shared memory the client has allocated.
 func (c *Core) sharedLive() (bytes uint64) {
 	for i := range c.Shared {
 		for _, a := range c.Shared[i].Live {
@@ -101,7 +101,7 @@ func (c *Core) checkShared(addr, size uint64) (vmm.Range, error) {
 
 func overlap(a, b vmm.Range) bool { return a.Addr < b.Addr+b.Size && b.Addr < a.Addr+a.Size }
 
-// allocationsIn are the allocations in a range; none may be half in it.
+// allocationsIn returns the allocations in a range. None may lie in it only in part.
 func (c *Core) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
 	var in []vmm.Range
 	for _, a := range c.space.Allocations() {
@@ -121,9 +121,10 @@ func (c *Core) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
 	return in, nil
 }
 
-// memShare makes memory that other clients can have of what the client has in some chunks,
-// at the same addresses, and answers with its name. First a device makes it; then the host
-// copies are made true; then they take its place, with their contents.
+// memShare turns what the client has in some chunks into memory that other clients can have, at the
+// same addresses, and answers with its name. In order: a device makes the shared memory; the host
+// copies are made valid; the shared memory replaces the client's own, with the contents of the host
+// copies.
 func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	if s := c.sharedAt(d.Addr); s != nil && s.Addr == d.Addr && s.Size == d.Size {
 		c.reply(m.Header.Slot, success, (&wire.MemShareReply{A: s.Name[0], B: s.Name[1], C: s.Name[2], D: s.Name[3]}).Append(nil))
@@ -140,7 +141,7 @@ func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	if len(in) == 0 {
 		return true, fmt.Errorf("shared memory at %#x: nothing is allocated there: %w", d.Addr, device.ErrInvalidValue)
 	}
-	if c.Head == nil || c.Head.found == nil { // the program may name more than it has
+	if c.Head == nil || c.Head.found == nil { // the range may be larger than what the program has in it
 		if ok, err := c.commit(c.onHost() + r.Size - c.chunked(in)); !ok || err != nil {
 			return ok, sharing(r.Size, err)
 		}
@@ -175,7 +176,7 @@ func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	return false, nil
 }
 
-// sharing says what failed, if it did.
+// sharing adds to an error what failed.
 func sharing(size uint64, err error) error {
 	if err != nil {
 		err = fmt.Errorf("shared memory of %s: %w", sizeOf(size), err)
@@ -183,7 +184,7 @@ func sharing(size uint64, err error) error {
 	return err
 }
 
-// memImport puts memory that another client has shared at an address.
+// memImport maps memory that another client has shared at an address.
 func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 	r, err := c.checkShared(d.Addr, d.Size)
 	if err != nil {
@@ -203,7 +204,7 @@ func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 				return ok, sharing(r.Size, err)
 			}
 		}
-		if ok, err := c.ready(need{}); !ok || err != nil { // a context finds out whether the size is true
+		if ok, err := c.ready(need{}); !ok || err != nil { // a context checks whether the size is true
 			return ok, err
 		}
 		c.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})
@@ -218,8 +219,8 @@ func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 	return true, nil
 }
 
-// allocShared notes an allocation in memory that is shared: the program chose its address
-// before it heard of that. It says whether that was so.
+// allocShared notes an allocation in shared memory, whose address the program chose before it knew
+// that the memory is shared. It says whether the address is in shared memory.
 func (c *Core) allocShared(m *Message, r vmm.Range) (bool, error) {
 	s := c.sharedAt(r.Addr)
 	if s == nil {
@@ -233,8 +234,8 @@ func (c *Core) allocShared(m *Message, r vmm.Range) (bool, error) {
 	return true, nil
 }
 
-// freeShared takes an allocation out of shared memory, or memory of another client's away.
-// It says whether there was such.
+// freeShared frees an allocation in shared memory, or unmaps another client's memory. It says
+// whether the address is in shared memory.
 func (c *Core) freeShared(addr uint64) (bool, error) {
 	s := c.sharedAt(addr)
 	if s == nil {
@@ -257,7 +258,7 @@ func (c *Core) freeShared(addr uint64) (bool, error) {
 	return true, nil
 }
 
-// closeAllShared lets go of all shared memory.
+// closeAllShared closes all shared memory.
 func (c *Core) closeAllShared() {
 	for i := range c.Shared {
 		c.emit(Op{Kind: CloseShared, Range: c.Shared[i].Extent(), Share: c.Shared[i].Name})

@@ -2,67 +2,66 @@ package clientcore
 
 import "muster/wire"
 
-// State is what changes of a client, but for the directory of its memory.
+// State is the part of a client that changes, except the directory of its memory.
 type State struct {
 	Now   Time   // of the last event
-	World uint64 // counts resets: what is found out about an earlier world is over
+	World uint64 // the number of resets; what is found out about an earlier world does not count
 
 	Lease    Lease
-	Release  *Release   // the lease is on its way back
-	Contexts []*Context // open now: at the lease's device, and then at further ones
-	Further  []Further  `json:",omitempty"` // devices that were lent beside that of the lease, or asked for
-	Together bool       `json:",omitempty"` // no launch is mapped any more
-	Made     uint64     // contexts so far
+	Release  *Release   // the lease is being returned
+	Contexts []*Context // open now: first the one at home, then further ones
+	Further  []Further  `json:",omitempty"` // devices lent besides that of the lease, or asked for
+	Together bool       `json:",omitempty"` // launches are no longer mapped
+	Made     uint64     // number of contexts so far
 
-	Current wire.Header // of the message that was handled last: an operation of its may fail
+	Current wire.Header // of the message handled last, one of whose operations may still fail
 	Head    *Head       // the message that waits; nil if none does
-	Parked  *Head       // the same, of a client that was restored as a whole and has not gone on
+	Parked  *Head       // the same in a client that was restored with its program and is held
 	Backlog Backlog
 
 	Modules  Modules
 	Streams  Streams
 	Events   map[uint32]*Event
 	Graphs   map[uint32]*Graph `json:",omitempty"`
-	Limits   map[uint32]uint64 // that the program has set, by number
+	Limits   map[uint32]uint64 // set by the program, by number
 	Textures Textures
 	Hosts    Hosts
-	Mapped   []Mapping // memory of the program's that kernels reach
-	Shared   []Shared  // memory that other clients have, too
+	Mapped   []Mapping // memory of the program that kernels access
+	Shared   []Shared  // memory shared with other clients
 
-	// Failure is a result that the next synchronising call answers with, once:
-	// what a program would have been told by the launch itself.
+	// Failure is the result of the next synchronising call, once: what a real driver would have
+	// returned from the launch itself.
 	Failure Result
-	// Sticky is the result that every call answers with after a fault, until a
-	// reset; Faulted says why.
+	// Sticky is the result of every call after a fault, until a reset; Faulted says why.
 	Sticky  Result
 	Faulted *Failure
 	Told    []string // reasons that the user was told in this world
 
-	Committed uint64 // bytes that the daemon has room for on the host
+	Committed uint64 // bytes of room on the host that the daemon has committed
 	Asked     Commits
 	Activity  Activity
 
 	// What the operation that asks is about.
 	opening   *Context
-	leaving   *Op // or backing up
+	leaving   *Op // a Leave or a Backup
 	loading   uint64
-	loadingAt *Context // a further one; nil: at home
+	loadingAt *Context // a further one; nil: the one at home
 	making    []Textured
 }
 
 // Head is a message that waits.
 type Head struct {
 	Message Message
-	Made    bool // its module was made, of which only a device can tell what it holds
+	Made    bool // its module is made, but only a device can tell what the module contains
 
-	Finished bool // what ran before it has ended
+	Finished bool // all earlier work has ended
 
-	Step int `json:",omitempty"` // of a graph's: how many were done
+	Step int `json:",omitempty"` // of a graph launch: number of steps done
 
-	found  *Outcome // what its image holds
-	linked *Outcome // what was made of its images
+	found  *Outcome // what its image contains
+	linked *Outcome // the result of its link
 
-	described *Outcome // what its kernel is like
+	described *Outcome // its kernel's attributes
 
-	replacement *replacement // it is no message, but a client that takes this one's place
+	replacement *replacement // not a message, but a client that is to replace this one
 }

@@ -10,25 +10,24 @@ import (
 	"muster/wire"
 )
 
-// Streams are the client's queues of work, with CUDA's rules for the legacy
-// default stream: what is given to it waits for all blocking streams, and they
-// wait for it.
+// Streams are the client's queues of work, with CUDA's rules for the legacy default stream: its
+// work waits for all blocking streams, and theirs waits for it.
 type Streams struct {
 	ByID map[uint32]*Stream
-	All  []uint32 // in the order in which they were made
+	All  []uint32 // in the order of creation
 }
 
-// Stream is one of them.
+// Stream is a stream of the client.
 type Stream struct {
 	Blocking bool
 	Priority int32
-	Live     bool // was given work in an open context
-	// At is where that was last; what it was given elsewhere before comes first.
+	Live     bool // has had work in an open context
+	// At is the place of its last work. Its earlier work elsewhere comes first (moveStream).
 	At vmm.Place `json:",omitzero"`
 
 	Issued    uint64 // how much work it was given
-	SawLegacy uint64 // how much of the legacy stream's it waits for
-	LegacySaw uint64 // how much of its own the legacy stream waits for
+	SawLegacy uint64 // the legacy stream's Issued that it already waits for
+	LegacySaw uint64 // its own Issued that the legacy stream already waits for
 }
 
 const legacyID = 0
@@ -53,8 +52,8 @@ func (t *Streams) find(id uint32) (*Stream, error) {
 	return st, nil
 }
 
-// give says that a stream gets work in the open context at a place, after seeing to its
-// order with others, and with what it was given at another place.
+// give notes that a stream gets work at a place. Before the work it emits the waits that the
+// stream's order requires: with other streams, and with its own work at another place.
 func (c *Core) give(id uint32, st *Stream, at vmm.Place) {
 	st.Issued++
 	if st.At != at {
@@ -63,7 +62,7 @@ func (c *Core) give(id uint32, st *Stream, at vmm.Place) {
 	c.order(id, st)
 }
 
-// moveStream has a stream go on at another place, when it has ended where it was.
+// moveStream makes a stream continue at another place, once its work at the former one has ended.
 func (c *Core) moveStream(id uint32, st *Stream, to vmm.Place) {
 	from := st.At
 	st.At = to
@@ -73,7 +72,7 @@ func (c *Core) moveStream(id uint32, st *Stream, to vmm.Place) {
 	}
 }
 
-// at is where a stream goes on if it does not matter where: where it is.
+// at is where a stream continues if it does not matter: where it is.
 func (c *Core) at(st *Stream, home *Context) vmm.Place {
 	if st.Live {
 		return st.At
@@ -81,7 +80,8 @@ func (c *Core) at(st *Stream, home *Context) vmm.Place {
 	return home.Place
 }
 
-// order lets a stream wait for what it waits for by rule.
+// order emits the waits that the rules of the legacy stream require. The counters tell which of
+// them were emitted before, so that no stream waits twice for the same work.
 func (c *Core) order(id uint32, st *Stream) {
 	st.Live = true
 	legacy := c.Streams.ByID[legacyID]
@@ -104,7 +104,7 @@ func (c *Core) order(id uint32, st *Stream) {
 	}
 }
 
-// after lets the later work of one stream wait for what another was given.
+// after makes the later work of one stream wait for what another was given so far.
 func (c *Core) after(id uint32, st *Stream, other uint32, of *Stream) {
 	o := c.next(After)
 	o.Place, o.Stream, o.Other = st.At, id, other
@@ -127,7 +127,7 @@ func (c *Core) streamCreate(_ *Message, d *wire.StreamCreate) (bool, error) {
 	return true, nil
 }
 
-// Priority is that of a stream of the program's.
+// Priority is the priority that the program gave a stream.
 func (c *Core) Priority(stream uint32) int {
 	if st := c.Streams.ByID[stream]; st != nil {
 		return int(st.Priority)
@@ -141,20 +141,20 @@ func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
 	}
 	st, err := c.Streams.find(d.Stream)
 	if err != nil {
-		return true, nil // a fault came before its creation, or a reset before its end
+		return true, nil // a fault came before its creation, or a reset before this
 	}
 	delete(c.Streams.ByID, d.Stream)
 	c.Streams.All = slices.DeleteFunc(c.Streams.All, func(n uint32) bool { return n == d.Stream })
 	if !st.Live {
 		return true, nil
 	}
-	// Blocking rules hold for what is still under way.
+	// The rules of the legacy stream also hold for work that is still in flight.
 	if st.Blocking && st.Issued != st.LegacySaw {
 		legacy := c.Streams.ByID[legacyID]
 		if !legacy.Live {
 			legacy.Live, legacy.At = true, st.At
 		}
-		legacy.Issued++ // later work of other streams waits for this, too
+		legacy.Issued++ // so that later work of other streams waits for it too
 		c.after(legacyID, legacy, d.Stream, st)
 	}
 	for _, x := range c.Contexts {
@@ -177,7 +177,7 @@ func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 	if st.Live {
 		asked = append(asked, d.Stream)
 	}
-	if d.Stream == legacyID { // it has ended when all blocking streams have
+	if d.Stream == legacyID { // it is idle when all blocking streams are
 		for _, n := range c.Streams.All {
 			if other := c.Streams.ByID[n]; other.Blocking && other.Live {
 				asked = append(asked, n)
@@ -201,7 +201,7 @@ func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, e
 		return true, err
 	}
 	x := c.anyContext()
-	if x != nil && d.Stream == legacyID { // whoever waits for it waits for all blocking streams; nobody waits for that
+	if x != nil && d.Stream == legacyID { // it is idle only when all blocking streams are; without give, since no other stream need wait for this
 		st.At = c.at(st, x)
 		c.order(legacyID, st)
 	}
@@ -213,8 +213,8 @@ func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, e
 	return true, nil
 }
 
-// replyAfter answers a call when a stream, all of them, or an event, have done
-// what they were given so far.
+// replyAfter answers a call once a stream, all streams, or an event has completed what was
+// submitted so far.
 func (c *Core) replyAfter(at vmm.Place, m *Message) *Op {
 	o := c.next(ReplyAfter)
 	o.Place, o.Slot, o.Result = at, m.Header.Slot, c.takeFailure()
@@ -231,8 +231,8 @@ func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
 	return true, nil
 }
 
-// Event is one of the client's events. It is pending while a context knows its
-// state; otherwise what it stands for has ended, at a time.
+// Event is an event of the client. While it is pending, a context knows whether and when it
+// happened; otherwise it has happened, at At.
 type Event struct {
 	Live     bool // an open context has it
 	Pending  bool
@@ -248,8 +248,8 @@ func (c *Core) event(id uint32) (*Event, error) {
 	return nil, fmt.Errorf("event %d: %w", id, errHandle)
 }
 
-// pendingEvents are those of which only the context at a place, or at any, knows when they
-// were, in order, and where that is.
+// pendingEvents returns the events whose time only the context at a place, or at any place, knows,
+// in order, and their places.
 func (c *Core) pendingEvents(of *vmm.Place) (ids []uint32, at []vmm.Place) {
 	for _, id := range slices.Sorted(maps.Keys(c.Events)) {
 		if e := c.Events[id]; e.Pending && (of == nil || e.Place == *of) {
@@ -273,7 +273,7 @@ func (c *Core) eventCreate(_ *Message, d *wire.EventCreate) (bool, error) {
 func (c *Core) eventDestroy(_ *Message, d *wire.EventDestroy) (bool, error) {
 	e := c.Events[d.Event]
 	if e == nil {
-		return true, nil // a fault came before its creation, or a reset before its end
+		return true, nil // a fault came before its creation, or a reset before this
 	}
 	delete(c.Events, d.Event)
 	if e.Live {
@@ -293,7 +293,7 @@ func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
 	}
 	e.Recorded = true
 	x := c.here()
-	if x == nil { // everything before has ended
+	if x == nil { // all earlier work has ended
 		e.Pending, e.At = false, c.Now
 		return true, nil
 	}

@@ -14,13 +14,12 @@ import (
 	"muster/wire"
 )
 
-// Textures are the client's texture and surface objects, by the handles that its program
-// was told. Kernels find handles in their parameters and in memory, so that an object has
-// the same handle wherever the client goes. What arrays contain is memory of the client's,
-// of which the core knows nothing more.
+// Textures are the client's texture and surface objects, by the handles that its program was told.
+// Kernels find handles in their parameters and in memory, so an object keeps its handle wherever
+// the client goes. The contents of arrays are ordinary memory of the client.
 type Textures map[TextureID]*device.Texture
 
-// TextureID names a texture or a surface. Devices may number the two apart.
+// TextureID names a texture or a surface. Devices may number the two separately.
 type TextureID struct {
 	Handle  uint64
 	Surface bool
@@ -56,7 +55,7 @@ func (id TextureID) compare(other TextureID) int {
 	return 1
 }
 
-// Textured is a texture for a context, and the handle that it must have there; 0 for any.
+// Textured is a texture for a context, and the handle that it must have there; 0: any.
 type Textured struct {
 	Handle  uint64
 	Texture device.Texture
@@ -64,8 +63,8 @@ type Textured struct {
 
 func (t *Textured) id() TextureID { return TextureID{t.Handle, t.Texture.Surface} }
 
-// textureCreate makes a texture or a surface in the open context, or in the one that the
-// client gets now: on some devices only a context can tell the handle.
+// textureCreate makes a texture or a surface in the open context, or in one that the client gets
+// first: on some devices only a context can choose the handle.
 func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 	t := textureOf(d)
 	if err := t.Check(); err != nil {
@@ -110,8 +109,8 @@ func (c *Core) keepTexture(id TextureID, t *device.Texture) {
 	c.Textures[id] = t
 }
 
-// freeHandle is the handle that a new texture gets: the lowest free number where all
-// devices let the core choose; 0, for the device's choice, where one does not.
+// freeHandle is the handle of a new texture: the lowest free number if all devices let the core
+// choose; otherwise 0, for the device's choice.
 func (c *Core) freeHandle() uint64 {
 	if !c.puts {
 		return 0
@@ -127,7 +126,7 @@ func (c *Core) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) 
 	id := TextureID{d.Handle, d.Surface != 0}
 	t := c.Textures[id]
 	if t == nil {
-		return true, nil // a fault came before its creation, or a reset before its end
+		return true, nil // a fault came before its creation, or a reset before this
 	}
 	if x := c.anyContext(); x != nil && slices.Contains(x.Textures, id) {
 		c.emit(Op{Kind: Drain, Place: x.Place})
@@ -138,8 +137,8 @@ func (c *Core) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) 
 	return true, nil
 }
 
-// lacksTextures lists what a context does not have of the client's textures, in the order
-// of their handles. One whose memory the program has freed can be used by no kernel.
+// lacksTextures returns the client's textures that a context does not have, sorted by handle.
+// Textures whose memory was freed are left out: no kernel can use them.
 func (c *Core) lacksTextures(x *Context) []Textured {
 	if len(c.Textures) == len(x.Textures) {
 		return nil
@@ -153,7 +152,7 @@ func (c *Core) lacksTextures(x *Context) []Textured {
 	return lacks
 }
 
-// madeTextures notes what a context has been given, or has not.
+// madeTextures notes which textures a context was given.
 func (c *Core) madeTextures(o Outcome) {
 	made := c.making
 	c.making = nil
@@ -180,8 +179,8 @@ func (c *Core) backed(t *device.Texture) bool {
 	return c.space.Check(r) == nil || c.Modules.holds(c.config.Chunk, r.Addr, r.Size) || c.sharesRange(r)
 }
 
-// texturesNeed are the allocations that textures read, in order: kernels may use all of
-// them, whatever their parameters are.
+// texturesNeed returns the allocations that textures read, in order: kernels may use all of them,
+// whatever their parameters are.
 func (c *Core) texturesNeed(more ...*device.Texture) []vmm.Range {
 	return c.withTextures(nil, more...)
 }
@@ -202,8 +201,8 @@ func (c *Core) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.R
 	return slices.Compact(ranges)
 }
 
-// beside is how many bytes a context takes beside the client's memory: variables of
-// modules, and arrays where devices keep them in a form of their own, with those of more.
+// beside is how many bytes a context takes besides the client's memory: variables of modules and,
+// on devices that keep arrays in a form of their own, arrays, including those of more.
 func (c *Core) beside(more ...*device.Texture) uint64 {
 	size := c.Modules.Variables
 	if c.puts || len(c.Textures)+len(more) == 0 {
@@ -246,7 +245,7 @@ func (c *Core) checkTextures() error {
 	return nil
 }
 
-// textureOf is the texture that a message describes.
+// textureOf returns the texture that a message describes.
 func textureOf(d *wire.TextureCreate) device.Texture {
 	t := device.Texture{
 		Surface: d.Surface != 0, Resource: device.Resource(d.Resource), Address: d.Addr, Format: d.Format, Channels: d.Channels,

@@ -8,9 +8,9 @@ import (
 	"muster/wire"
 )
 
-// word sees to it that a word can be used on the device: it counts there, and not in the
-// host copies, so that work of other streams sees it when the stream is there. It returns
-// false while that takes time.
+// word makes a word usable on the device. It must be valid there and not in the host copies, so
+// that work of other streams sees it in the stream's order. It returns false if the message must
+// wait.
 func (c *Core) word(st *Stream, addr uint64, width uint32) (vmm.Range, bool, error) {
 	r := vmm.Range{Addr: addr, Size: uint64(width)}
 	if width != 4 && width != 8 {
@@ -48,9 +48,9 @@ func (c *Core) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
 	return true, nil
 }
 
-// streamAwait lets a stream wait for a word. Until then it counts as a function of the
-// program's that has not returned: the device is not given back, since work that has not
-// been sent yet may write the word.
+// streamAwait makes a stream wait for a word. The wait counts as a host function that has not
+// returned, so the device is not given back: work that the program has not sent yet may write the
+// word.
 func (c *Core) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
 	t := &c.Hosts
 	if d.Cookie == 0 || t.Running[d.Cookie] {

@@ -19,56 +19,56 @@ import (
 	"muster/wire/lanes"
 )
 
-// bufferSize is several records of TLS.
+// bufferSize holds several TLS records.
 const bufferSize = 64 << 10
 
-// watchEvery is how often a change is looked for of which no reply tells.
+// watchEvery is how often the bridge checks for changes that no reply reports.
 const watchEvery = 50 * time.Millisecond
 
-// farewellTime is how long the other side may take to hear why it is over.
+// farewellTime is how long the peer may take to read why the connection ends.
 const farewellTime = 3 * time.Second
 
-// bridge carries one client's messages between a connection and a ring. One
-// goroutine, the reader, reads the connection and writes to the ring; where nothing more
-// has come it looks for answers as well, and for a while for both by turns (look.go). A
-// call that takes longer has a goroutine that waits for its answer. One goroutine waits for
-// data of messages that the client does not wait for, and one looks for changes. Whoever
-// finds an answer writes it to the connection; what is long, or comes while somebody
-// writes, is left to one more goroutine (outbox.go).
+// bridge carries one client's messages between a connection and a ring, with these goroutines. The
+// reader (read) reads the connection and writes to the ring; while nothing arrives it also polls
+// for answers, for a short time (look.go). A call that takes longer gets a goroutine that waits for
+// its answer (answer). collect waits for the data of messages that the client does not wait for,
+// and watch checks for changes of status. Each of them writes what it has found to the connection
+// itself, if it is short and no one else is writing; otherwise write, the last goroutine, does
+// (outbox.go).
 //
-// What a client can make it keep is bounded, whatever the client does: a call for
-// each place for an answer, a message for each slot of the ring, and a queue of
-// frames. When they are full, nothing more is read from the connection.
+// What a client can make the bridge keep is bounded, whatever it does: one call per reply slot, one
+// message per slot of the ring, and a queue of frames. When these are full, the reader stops
+// reading.
 type bridge struct {
 	conn    link
-	patient *door.Patient // the same connection, with times for the other side
+	patient *door.Patient // conn with deadlines for the peer
 	in      *bufio.Reader // reads from patient
 	session *client.Session
 	visitor *visitor
 	lanes   *lanes.Lanes
 	all     sync.WaitGroup
 
-	// waits says which of the client's places for answers wait for one.
+	// waits says which reply slots of the client await an answer.
 	waits [wire.Slots]atomic.Bool
-	// given is twice the number of messages that the ring has, and odd while it is
-	// being given one, for which it may have no room.
+	// given is twice the number of messages put on the ring, and odd while the reader is putting
+	// one there, which blocks while the ring is full. watch uses it to detect a blocked reader.
 	given atomic.Uint64
-	// pinned are the blocks of the program's pinned memory that were used: what is
-	// there takes memory of this machine. Only the goroutine that reads frames has it.
+	// pinned are the blocks of the program's pinned memory that were used, which take memory of
+	// this machine. Only the reader uses it.
 	pinned map[uint64]bool
 
-	// calls are those whose answers the reader looks for, and active is when it last
-	// found something to do.
+	// calls are those whose answers the reader polls for, and active is when it last found
+	// something to do. Only the reader uses them.
 	calls  []given
 	active time.Time
 
 	box    *outbox
 	isOver chan struct{}
 
-	// mu is held while something is put into the box, so that the order of what
-	// is sent is the order in which it was found done.
+	// mu is held while frames are put into the box, so that they are sent in the order in which the
+	// work was found done. It guards the fields below, up to print. Lock mu before the box's lock.
 	mu     sync.Mutex
-	unread []given // messages without an answer whose data are awaited, in order
+	unread []given // messages without an answer that give data, in order
 	more   chan struct{}
 	status int32
 	print  bool
@@ -77,7 +77,7 @@ type bridge struct {
 	reason string
 }
 
-// given is a message that gives data, on its way.
+// given is a message that gives data or has an answer, and is in progress.
 type given struct {
 	pending *wire.Pending
 	header  wire.Header // as the client sent it
@@ -90,7 +90,7 @@ func newBridge(v *visitor, patient *door.Patient, session *client.Session) *brid
 	return b
 }
 
-// run carries messages until one side ends, and says why.
+// run carries messages until one side ends, and returns the reason.
 func (b *bridge) run(ctx context.Context) string {
 	defer b.session.Close()
 	defer context.AfterFunc(ctx, func() { b.over("the node is shutting down") })()
@@ -105,24 +105,25 @@ func (b *bridge) run(ctx context.Context) string {
 	return b.reason
 }
 
-// over ends everything. Only the first reason counts; without one the client
-// has gone by itself.
+// over ends the bridge. Only the first reason counts; "" means that the client has gone by itself.
+// Any goroutine may call it.
 func (b *bridge) over(reason string) {
 	b.end.Do(func() {
 		b.reason = reason
-		// Whoever waits for the worker waits no more.
+		// This ends all waits for the worker.
 		b.session.Shared.Close(reason)
 		b.session.HangUp()
 		b.visitor.dismissLanes(b)
 		b.lanes.Close(lanes.ErrClosed)
 		close(b.isOver)
 		b.box.end()
-		// The connection is for the writer to close, which may have to be hurried.
+		// The writer closes the connection, after the farewell; a peer that does not read must not
+		// delay that.
 		b.patient.Hurry(farewellTime)
 	})
 }
 
-// read does what the client says until something ends, and says why.
+// read handles the client's frames until one fails, and returns the reason.
 func (b *bridge) read() string {
 	frames := wire.NewFrameReader(b.in)
 	for seq := uint32(0); ; {
@@ -132,7 +133,7 @@ func (b *bridge) read() string {
 	}
 }
 
-// unread says why nothing more can be read; "" if the client has gone.
+// unread returns why reading has ended; "" if the client has gone.
 func unread(err error) string {
 	var network net.Error
 	var closed *wire.ClosedError
@@ -147,22 +148,22 @@ func unread(err error) string {
 	return "the program's side sent what it must not: " + err.Error()
 }
 
-// next takes one frame. The client may take as long as it likes to begin one, but
-// not to finish it.
+// next handles one frame. The client may take as long as it likes to begin a frame, but not to
+// finish it.
 func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 	b.patient.Begun(false)
 	if _, err := b.in.Peek(1); err != nil {
 		return err
 	}
 	b.patient.Begun(true)
-	b.answers() // there may be many frames before there is nothing to read
+	b.answers() // under a stream of frames Look is not called
 	f, err := frames.Next()
 	if err != nil {
 		return err
 	}
 	b.active = time.Now()
 	if f.Bytes+f.Length > small || f.Header.Length > small {
-		b.Sleep() // their bytes may take long
+		b.Sleep() // reading their bytes may take long
 	}
 	switch f.Kind {
 	case wire.FrameData, wire.FrameAway:
@@ -179,7 +180,7 @@ func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 	return fmt.Errorf("%v where none is due", f.Kind)
 }
 
-// take puts data where a message will say that they are.
+// take reads data to the place in the arena that a later message names.
 func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
 	to, err := b.unstaged(f.Offset, f.Bytes+f.Length)
 	if err != nil {
@@ -194,7 +195,8 @@ func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
 	return b.lanes.Receive(to)
 }
 
-// unstaged returns a part of the arena that both sides have at the same place.
+// unstaged returns a part of the arena outside staging memory, which both sides have at the same
+// offset.
 func (b *bridge) unstaged(offset, length uint64) ([]byte, error) {
 	if offset < b.session.Shared.Geometry().Staging {
 		return nil, fmt.Errorf("data at %d, in staging memory", offset)
@@ -208,14 +210,12 @@ func (b *bridge) unstaged(offset, length uint64) ([]byte, error) {
 
 const (
 	pinnedBlock = 1 << 20
-	// leastPinned is how much pinned memory every program may use from another
-	// machine.
+	// leastPinned is how much pinned memory every program on another machine may use.
 	leastPinned = 64 << 20
 )
 
-// countPinned notes which of the program's pinned memory is used. On this machine
-// nobody allocated it, and no limit counts it: so there may be as much as the
-// program sees of device memory.
+// countPinned notes which blocks of the pinned memory are used. No one allocated it on this machine
+// and no other limit counts it, so a program may use as much as it sees of device memory.
 func (b *bridge) countPinned(offset, length uint64) error {
 	g := b.session.Shared.Geometry()
 	if length == 0 || offset+length <= g.Staging+g.Bounce {
@@ -274,7 +274,7 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 	return nil
 }
 
-// await notes a message whose data are sent when they are there.
+// await registers a message whose data are to be sent when they are there.
 func (b *bridge) await(g given) {
 	b.mu.Lock()
 	b.unread = append(b.unread, g)
@@ -285,8 +285,7 @@ func (b *bridge) await(g given) {
 	}
 }
 
-// answer waits for one call's answer and sends it, after all data that were
-// there before it.
+// answer waits for the answer of a call and sends it, after all data that arrived before it.
 func (b *bridge) answer(g given) {
 	result, payload, err := g.pending.Wait()
 	if err != nil {
@@ -299,14 +298,14 @@ func (b *bridge) answer(g given) {
 	b.push()
 }
 
-// push has everything written that was put into the box. The caller holds mu.
+// push writes what is in the box, or leaves it to the writer. The caller must hold mu.
 func (b *bridge) push() {
 	if err := b.box.push(); err != nil {
 		b.over(unsent(err))
 	}
 }
 
-// sweep sends data that are there. The caller holds mu.
+// sweep sends the data that have arrived. The caller must hold mu.
 func (b *bridge) sweep() {
 	left := b.unread[:0]
 	for _, g := range b.unread {
@@ -322,32 +321,31 @@ func (b *bridge) sweep() {
 	b.unread = left
 }
 
-// notices sends what the worker has to say to the program's user. The caller holds
-// mu.
+// notices sends what the worker has to tell the program's user. The caller must hold mu.
 func (b *bridge) notices() {
 	for _, text := range b.session.Shared.Notices() {
 		b.box.put(outgoing{frame: wire.Frame{Kind: wire.FrameNotice, Reason: text}})
 	}
 }
 
-// reply sends an answer, after its data and after what explains it. The caller
-// holds mu.
+// reply sends an answer, after its data and after the notices that explain it. The caller must hold
+// mu.
 func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
 	shared := b.session.Shared
 	b.status, b.print = shared.Status(), shared.Print()
-	b.notices() // written before the status that they explain
+	b.notices() // the worker writes notices before the status that they explain
 	out := outgoing{offset: h.Data, frame: wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}}
 	if h.Op.GivesData() && result == 0 {
 		out.data, _ = shared.Data(h.Data, h.Op.Given(h.Length, payload))
 	}
-	if h.Slot >= 0 { // the client uses it again as soon as it has the answer
+	if h.Slot >= 0 { // before it is sent: the client may reuse the slot at once
 		b.waits[h.Slot].Store(false)
 	}
 	b.box.put(out)
 }
 
-// collect sends the data of messages that have no answer while nobody asks for
-// them, so that they do not all wait for the first who does.
+// collect sends the data of messages without an answer as they arrive, so that the first call does
+// not have to wait for all of them.
 func (b *bridge) collect() {
 	for {
 		b.mu.Lock()
@@ -364,7 +362,7 @@ func (b *bridge) collect() {
 				return
 			default:
 			}
-			// Somebody else may sweep meanwhile: it is looked at again soon.
+			// Another goroutine may sweep meanwhile, so the wait is short.
 			oldest.WaitDone(2 * time.Millisecond)
 			continue
 		}
@@ -376,8 +374,8 @@ func (b *bridge) collect() {
 	}
 }
 
-// watch sends changes of which no reply tells, and looks whether a client is
-// still there whose messages cannot be read.
+// watch sends changes of status that no reply reports. While the reader is blocked by a full ring
+// it also checks whether the client still exists, since nobody reads its connection then.
 func (b *bridge) watch() {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -410,18 +408,18 @@ func (b *bridge) watch() {
 	}
 }
 
-// write sends what nobody else does, and at the end why it is over.
+// write sends what the others leave to it, and at the end the reason.
 func (b *bridge) write() {
 	defer b.conn.Close()
 	out, err := b.box.serve()
-	if err != nil && !errors.Is(err, lanes.ErrClosed) { // lanes end without the connection
+	if err != nil && !errors.Is(err, lanes.ErrClosed) { // lanes are closed before the connection
 		b.over(unsent(err))
 		return
 	}
 	b.farewell(out)
 }
 
-// unsent says why nothing more can be sent; "" if the client has gone.
+// unsent returns why writing has ended; "" if the client has gone.
 func unsent(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "the program's side does not read what it is sent"
@@ -429,7 +427,7 @@ func unsent(err error) string {
 	return ""
 }
 
-// farewell says why it is over, after everything that was found done before.
+// farewell sends the reason, after everything that was found done before.
 func (b *bridge) farewell(out *bufio.Writer) {
 	if b.reason == "" {
 		return
@@ -439,9 +437,8 @@ func (b *bridge) farewell(out *bufio.Writer) {
 	if out.Flush() != nil || b.conn.CloseWrite() != nil {
 		return
 	}
-	// What is still on its way here must be read: with something unread left,
-	// the system would tell the other side of a broken connection, and that
-	// may come before the reason does.
+	// What is still arriving must be read: if it were left unread, closing would send a reset, and
+	// that could overtake the reason.
 	plain := b.conn.NetConn()
 	_ = plain.SetReadDeadline(time.Now().Add(farewellTime))
 	_, _ = io.Copy(io.Discard, plain)
@@ -453,7 +450,7 @@ func (b *bridge) send(out *bufio.Writer, o outgoing) error {
 		if _, err := out.Write(frame.Append(out.AvailableBuffer())); err != nil {
 			return err
 		}
-		if err := out.Flush(); err != nil { // for it waits for them to be taken
+		if err := out.Flush(); err != nil { // the peer must see this frame before it takes the data
 			return err
 		}
 		if err := b.lanes.Send(o.data, nil); err != nil {

@@ -22,7 +22,8 @@ import (
 	"muster/wire/identity"
 )
 
-// The files of an authority, of a node and of a head; those of a user are client's.
+// The files of an authority, of a node and of a head. The files of a user are named in package
+// client.
 const (
 	FileCAKey   = "ca-key.pem"
 	FileNode    = "node.pem"
@@ -31,8 +32,8 @@ const (
 	FileHeadKey = "head-key.pem"
 )
 
-// LoadTLS reads a node's certificate and its key, and the authority that vouches
-// for users; without the latter ("") a token must do.
+// LoadTLS reads a node's certificate and key, and the authority that signs the certificates of
+// users. If ca is "", a token must do.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	pair, err := client.LoadPair(cert, key)
 	if err != nil {
@@ -57,7 +58,7 @@ func LoadDir(dir string) (*tls.Config, error) {
 	return LoadTLS(filepath.Join(dir, FileNode), filepath.Join(dir, FileNodeKey), filepath.Join(dir, client.FileCA))
 }
 
-// Authority vouches for nodes and users.
+// Authority signs the certificates of nodes, heads and users.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -65,10 +66,10 @@ type Authority struct {
 	now  time.Time
 }
 
-// authorityDays is how long an authority is good for: ten years.
+// authorityDays is how long an authority is valid: ten years.
 const authorityDays = 3653
 
-// OpenAuthority opens the authority in a folder, or makes one there.
+// OpenAuthority opens the authority in a folder, or creates one if neither of its files exists.
 func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err error) {
 	cert, key := filepath.Join(dir, client.FileCA), filepath.Join(dir, FileCAKey)
 	pair, err := client.LoadPair(cert, key)
@@ -94,8 +95,8 @@ func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err erro
 	return a, true, err
 }
 
-// Node makes a folder for a node that is reached by the names or addresses. With its
-// certificate it also shows a head that it is that node.
+// Node makes a folder for a node with these names or addresses. The node also authenticates with
+// its certificate at a head and at other nodes.
 func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
 	template, err := a.machine(hosts, identity.Node, days)
 	if err != nil {
@@ -105,7 +106,7 @@ func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
 	return a.folder("node-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileNode, FileNodeKey)
 }
 
-// Head makes a folder for a cluster's head that is reached by the names or addresses.
+// Head makes a folder for a cluster's head with these names or addresses.
 func (a *Authority) Head(hosts []string, days int) (folder string, err error) {
 	template, err := a.machine(hosts, identity.Head, days)
 	if err != nil {
@@ -114,7 +115,7 @@ func (a *Authority) Head(hosts []string, days int) (folder string, err error) {
 	return a.folder("head-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileHead, FileHeadKey)
 }
 
-// machine is the certificate of a machine that others reach.
+// machine returns the certificate template of a machine that others connect to.
 func (a *Authority) machine(hosts []string, kind identity.Kind, days int) (*x509.Certificate, error) {
 	if len(hosts) == 0 {
 		return nil, errors.New("it needs a name or an address")
@@ -134,7 +135,7 @@ func (a *Authority) machine(hosts []string, kind identity.Kind, days int) (*x509
 	return template, nil
 }
 
-// User makes a folder for a user, who is known to nodes by the name.
+// User makes a folder for a user. Nodes know the user by this name.
 func (a *Authority) User(name string, days int) (folder string, err error) {
 	if !goodName(name) {
 		return "", fmt.Errorf("%q cannot be a user's name here: use letters, digits and . _ - @", name)
@@ -144,7 +145,7 @@ func (a *Authority) User(name string, days int) (folder string, err error) {
 	return a.folder("user-"+name, template, client.FileUser, client.FileUserKey)
 }
 
-// goodName keeps names from being paths or anything else than names.
+// goodName says whether a name can be part of a path and of a certificate.
 func goodName(name string) bool {
 	if name == "" || len(name) > 64 || name[0] == '.' || name[0] == '-' {
 		return false
@@ -154,7 +155,7 @@ func goodName(name string) bool {
 	})
 }
 
-// folder makes a folder with all that one side needs.
+// folder makes a folder with all files that one side needs.
 func (a *Authority) folder(name string, template *x509.Certificate, cert, key string) (string, error) {
 	folder := filepath.Join(a.dir, name)
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -178,11 +179,11 @@ func (a *Authority) folder(name string, template *x509.Certificate, cert, key st
 }
 
 func certificate(name string, days int, now time.Time) *x509.Certificate {
-	// Clocks differ: it is good a little before it was made.
+	// Clocks differ, so it is valid from an hour before it was made.
 	return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(0, 0, days)}
 }
 
-// issue makes a key and its certificate. An authority without one makes its own.
+// issue makes a key and its certificate. An authority that has none signs its own.
 func (a *Authority) issue(template *x509.Certificate, certFile, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -215,7 +216,7 @@ func (a *Authority) issue(template *x509.Certificate, certFile, keyFile string) 
 	return writePEM(filepath.Join(a.dir, issuedFolder, serial(template.SerialNumber)+".pem"), "CERTIFICATE", cert)
 }
 
-// writePEM writes a file that nobody else can read, and never one that is there.
+// writePEM writes a new file that only its owner can read. It never overwrites one.
 func writePEM(file, kind string, der []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -1,17 +1,16 @@
-// Package gateway lets programs on other machines use a node: it accepts
-// connections over TLS, checks who is there, and is a client of the local daemon
-// in their name. What a program's relay takes from a ring there, it puts on a
-// ring here.
+// Package gateway lets programs on other machines use a node. It accepts connections over TLS,
+// authenticates the peer, and acts as a client of the local daemon on its behalf. What a program's
+// relay takes from a ring there, the gateway puts on a ring here.
 //
-// A program says who it is by a user's certificate, or by a token if that is how the
-// node is set up. A program of a job shows the credential of its grant instead, which
-// the daemon knows (wire/grant): it needs neither. If it has a certificate as well,
-// that must be of the grant's user.
+// A program authenticates with a user's certificate, or with a token if the node is configured so.
+// A program of a job shows the credential of its grant instead, which the daemon knows
+// (wire/grant), and needs neither. If it has a certificate as well, that must be of the grant's
+// user.
 //
-// Another node that asks for virtual GPUs (wire/borrow) shows the certificate of a node; its
-// questions go to the daemon.
+// Another node that asks for virtual GPUs (wire/borrow) shows a node's certificate; the gateway
+// passes its questions to the daemon.
 //
-// It knows no device and nothing of the daemon but its socket.
+// The package knows no device, and nothing of the daemon but its socket.
 package gateway
 
 import (
@@ -42,49 +41,48 @@ import (
 	"muster/wire/lanes"
 )
 
-// Config says who may come, and where to.
+// Config says who may connect, and to which daemon.
 type Config struct {
-	// Socket is the daemon's.
+	// Socket is the daemon's socket.
 	Socket string
-	// TLS has the node's certificate and, unless a token suffices, the authority
-	// that vouches for users: see LoadTLS.
+	// TLS has the node's certificate and, unless a token suffices, the authority that signs the
+	// certificates of users: see LoadTLS.
 	TLS *tls.Config
-	// Token is what programs must know; "" for nothing.
+	// Token is the secret that programs must know; "": none.
 	Token string
-	// Plain lets programs come without TLS, if they show that they know the token: for networks
-	// that are trusted. Then TLS may be nil, and nobody comes with it.
+	// Plain accepts programs without TLS, if they prove that they know the token: for trusted
+	// networks. TLS may then be nil; in that case connections with TLS are refused.
 	Plain bool
-	// Grants says that the daemon lets nobody in without a grant: then neither an
+	// Grants says that the daemon refuses every program without a grant, so that neither an
 	// authority nor a token is needed.
 	Grants bool
-	Limits Limits // what is 0 is as DefaultLimits has it
-	// LaneFrom is how many bytes at a time are worth connections of their own; 0 for as
-	// many as usual.
+	Limits Limits // 0 stands for the value in DefaultLimits
+	// LaneFrom is the size in bytes from which data go over lanes, connections for bulk data; 0 for
+	// the default.
 	LaneFrom uint64
-	// Nodes holds conversations with the daemons of other nodes, by what TLS calls them (ALPN).
-	// They have shown a node's certificate of the authority.
+	// Nodes serves connections from the daemons of other nodes, by the protocol that TLS agreed on
+	// (ALPN). The peers have shown a node's certificate of the authority.
 	Nodes map[string]func(context.Context, net.Conn)
 	Log   *slog.Logger
 }
 
-// Limits bound what those outside may take, and how long they may be silent.
+// Limits bound what peers may take, and how long they may be silent.
 //
-// A connection is unknown until it has shown who it is, waits until it asks for a
-// device, and is served from then on. One that is unknown is closed when Greet is
-// over, or to make room for another that comes from the same address or from where
-// fewer come from. One that waits is closed when Idle is over, or to make room for
-// another of the same user; nothing is lost, since a program's side makes a new
-// one when it needs it. One that is served must read what it is sent, and go on with
-// what it has begun to send, within Silence.
+// A connection is unknown until it is authenticated, waits until it asks for a device, and is
+// served from then on. An unknown connection is closed when Greet is over, or to make room for
+// another one from the same address, or from an address with fewer connections. A waiting
+// connection is closed when Idle is over, or to make room for another one of the same user; nothing
+// is lost, since the program's side connects again when it needs to. The peer of a served
+// connection must read what it is sent, and finish what it has begun to send, within Silence.
 type Limits struct {
-	Unknown int // connections of which it is not known whose they are
-	All     int // connections of users; and as many for bulk data
+	Unknown int // connections that are not authenticated yet
+	All     int // connections of users; and as many lanes
 	User    int // of these, of one user
 
 	Greet, Idle, Silence time.Duration
 }
 
-// DefaultLimits are those of a node of which nothing was said.
+// DefaultLimits are used where the configuration says nothing.
 var DefaultLimits = Limits{
 	Unknown: 64, All: 512, User: 128,
 	Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
@@ -98,32 +96,32 @@ func (l Limits) complete() Limits {
 	}
 }
 
-// tokenUser is the name of users who have no certificate, only the token.
+// tokenUser is the user name of programs that have no certificate, only the token.
 const tokenUser = "remote"
 
-// CUresults of refusals.
+// CUresult codes of refusals.
 const (
 	resultNotPermitted = 800
 	resultNotReady     = 802
 	resultMismatch     = 803
 )
 
-// Gateway is where programs of other machines come in.
+// Gateway accepts the connections of other machines.
 type Gateway struct {
 	Config
 	listener *door.Listener
-	unknown  *door.Places // by where they come from
-	known    *door.Places // by user
-	lanes    *door.Places // by user: they must not take the places that programs need
-	peers    *door.Places // by node
-	nodes    *door.Places // by node
+	unknown  *door.Places // by address
+	known    *door.Places // by user or job
+	lanes    *door.Places // by user or job; apart, so that lanes do not take the places that programs need
+	peers    *door.Places // of nodes that ask for virtual GPUs, by node
+	nodes    *door.Places // of other conversations between nodes, by node
 	ended    atomic.Bool
 
 	mu      sync.Mutex
-	bridges map[wire.LaneKey]*bridge // that take lanes
+	bridges map[wire.LaneKey]*bridge // that accept lanes, by the secret key of the lanes
 }
 
-// New makes a gateway that accepts connections once it serves.
+// New makes a gateway. It accepts connections once Serve is called.
 func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	switch {
 	case c.Plain && c.Token == "":
@@ -158,7 +156,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Trouble says why nobody from other machines is served; nil if they are.
+// Trouble returns why connections cannot be served; nil if they can.
 func (g *Gateway) Trouble() error {
 	if g.ended.Load() {
 		return errors.New("programs of other machines are no longer served")
@@ -169,7 +167,7 @@ func (g *Gateway) Trouble() error {
 	return nil
 }
 
-// Serve accepts connections until ctx is over, and then ends those there are.
+// Serve accepts connections until ctx is cancelled, and then ends all of them.
 func (g *Gateway) Serve(ctx context.Context) {
 	defer g.ended.Store(true)
 	ctx, cancel := context.WithCancel(ctx)
@@ -182,7 +180,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		// The oldest makes room: so the number of those that are served is bounded.
+		// A new unknown connection displaces the oldest, so their number is bounded.
 		place, err := g.unknown.Take(door.Origin(conn.RemoteAddr()), false, func() { _ = conn.Close() })
 		if err != nil {
 			_ = conn.Close()
@@ -195,7 +193,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 	}
 }
 
-// strict allows nothing old, and nobody unknown.
+// strict allows TLS 1.3 only, and no certificate that does not verify.
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
@@ -203,7 +201,7 @@ func strict(given *tls.Config) *tls.Config {
 	t.SessionTicketsDisabled = true
 	t.DynamicRecordSizingDisabled = true
 	t.ClientAuth = tls.NoClientCert
-	if t.ClientCAs != nil { // who has none may have a grant
+	if t.ClientCAs != nil { // a program without a certificate may have a grant
 		t.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return t
@@ -230,7 +228,7 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	case wire.LaneProtocol:
 		g.serveLane(conn, unknown, stop)
 		return
-	case borrow.Protocol: // agreed on with TLS only
+	case borrow.Protocol: // negotiated with TLS only
 		g.servePeer(ctx, conn.(*tls.Conn), unknown, log)
 		return
 	}
@@ -254,7 +252,7 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 		log.Debug("a connection ended", "user", v.user, "error", err)
 		return
 	}
-	stop() // from here on it ends with a word
+	stop() // from here on the bridge ends it, and tells the program why
 	_ = plain.SetDeadline(time.Time{})
 	log.Debug("a program is served", "user", v.user, "client", session.Attached.Client)
 	b := newBridge(v, patient, session)
@@ -263,7 +261,7 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	log.Debug("a program is no more served", "user", v.user, "client", session.Attached.Client, "reason", reason)
 }
 
-// protocolOf is what TLS calls the conversation; "" without TLS.
+// protocolOf returns the protocol that TLS agreed on; "" without TLS.
 func protocolOf(conn link) string {
 	if secure, ok := conn.(*tls.Conn); ok {
 		return secure.ConnectionState().NegotiatedProtocol
@@ -271,7 +269,7 @@ func protocolOf(conn link) string {
 	return ""
 }
 
-// serveNode holds a conversation with another node's daemon, which must have a node's certificate.
+// serveNode serves the daemon of another node, which must have a node's certificate.
 func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place, serve func(context.Context, net.Conn), log *slog.Logger) {
 	certificates := conn.(*tls.Conn).ConnectionState().PeerCertificates
 	if len(certificates) == 0 || identity.KindOf(certificates[0]) != identity.Node {
@@ -290,8 +288,8 @@ func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place,
 	serve(ctx, conn)
 }
 
-// levelOf is how much a failed handshake matters. Anybody can connect and say
-// nothing, as often as they like.
+// levelOf is the log level of a failed handshake. Anyone can connect and send nothing, as often as
+// they like, so that is for debugging only.
 func levelOf(err error) slog.Level {
 	var network net.Error
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
@@ -300,21 +298,21 @@ func levelOf(err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// visitor is a connection that has shown a certificate, if one is needed.
+// visitor is a connection that has shown a certificate, if one is required.
 type visitor struct {
 	*Gateway
 	conn  link
 	in    *bufio.Reader
 	user  string
-	key   wire.LaneKey // of the lanes that it may have
-	whose string       // place is
-	place *door.Place  // as a user's
+	key   wire.LaneKey // of the lanes that it may open
+	whose string       // the key of place: a user or a job
+	place *door.Place  // among the known connections
 }
 
 func (v *visitor) leave() { v.place.Leave() }
 
-// setUp makes a connection a client of the daemon. Nothing is taken from the
-// daemon before the connection has shown that it may come, nor while it waits.
+// setUp makes a connection a client of the daemon. It takes nothing of the daemon before the
+// connection is authenticated, nor while the connection waits.
 func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Session, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(v.in, &hello); err != nil {
@@ -335,8 +333,9 @@ func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Sessi
 	return v.attach(hello, seen, wanted)
 }
 
-// letIn finds out whose the connection is, and what the daemon says to that. The daemon
-// knows whether a grant is good: until it has said so, the connection is nobody's.
+// letIn finds out whose connection it is, and what the daemon answers to its hello. Only the daemon
+// knows whether a grant is valid, so until it has answered, a connection with a grant takes no
+// place of a job.
 func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	user, err := v.identify(v.conn, hello)
 	if err != nil {
@@ -360,7 +359,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	return seen, nil
 }
 
-// tell tells the program what the daemon said.
+// tell sends the program the daemon's answer.
 func (v *visitor) tell(seen *client.Session) error {
 	if err := wire.WriteRecord(v.conn, &seen.Welcome); err != nil {
 		return err
@@ -373,11 +372,11 @@ func (v *visitor) tell(seen *client.Session) error {
 	return nil
 }
 
-// wait waits until the program wants a device. It may do much else before.
+// wait waits until the program asks for a device. It may do much else first.
 func (v *visitor) wait(ctx context.Context) (wanted wire.Attach, err error) {
 	_ = v.conn.SetDeadline(time.Now().Add(v.Limits.Idle))
 	if err := ctx.Err(); err != nil {
-		return wanted, err // the deadline that this ended may have been its own
+		return wanted, err // the deadline just set may have replaced the one that the end of ctx had set
 	}
 	if !v.place.Wait() {
 		return wanted, errMadeRoom
@@ -392,11 +391,11 @@ func (v *visitor) wait(ctx context.Context) (wanted wire.Attach, err error) {
 	return wanted, nil
 }
 
-// errMadeRoom ends a connection whose place was needed by a newer one.
+// errMadeRoom ends a connection that was closed to make room for a newer one.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
-// attach makes the connection the client of a device, which must be as the program
-// was told.
+// attach makes the connection the client of a device. The devices must still be those that the
+// program was told of.
 func (v *visitor) attach(hello wire.Hello, seen *client.Session, wanted wire.Attach) (*client.Session, error) {
 	session, err := client.Dial(v.Socket, hello)
 	if err != nil {
@@ -414,7 +413,7 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 		return &wire.Refused{Result: resultNotReady, Reason: "the node's devices are not those of which the program was told: start it again"}
 	}
 	err := session.AttachAs(wanted)
-	_ = v.conn.SetWriteDeadline(time.Now().Add(v.Limits.Greet)) // starting a worker may have taken longer
+	_ = v.conn.SetWriteDeadline(time.Now().Add(v.Limits.Greet)) // starting a worker may have taken longer than Greet
 	if err != nil {
 		return notReady(err)
 	}
@@ -429,10 +428,10 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	return err
 }
 
-// jobKey tells jobs apart, from each other and from users.
+// jobKey returns a key that tells jobs apart, from each other and from users.
 func jobKey(credential string) string { return "job " + grant.Credential(credential).Hash().String() }
 
-// takePlace takes one of the places of a user or a job, or refuses.
+// takePlace takes one of the places of a user or a job, or refuses the connection.
 func (v *visitor) takePlace(key, who string) (err error) {
 	plain := v.conn.NetConn()
 	v.whose = key
@@ -446,13 +445,13 @@ func (v *visitor) takePlace(key, who string) (err error) {
 	return nil
 }
 
-// identify says who is there, or refuses; "" for whoever a grant is for.
+// identify returns the user of a connection, or refuses it; "" if a grant decides.
 func (c *Config) identify(conn link, hello *wire.Hello) (string, error) {
 	secure, ok := conn.(*tls.Conn)
 	switch {
-	case !ok && hello.Grant != "": // it was heard by whoever listens
+	case !ok && hello.Grant != "": // anyone on the network could have read it
 		return "", &wire.Refused{Result: resultNotPermitted, Reason: "a grant's credential must not travel without TLS: leave --plain out"}
-	case !ok: // it has shown that it knows the token
+	case !ok: // MeetPlain has checked that it knows the token
 		return tokenUser, nil
 	}
 	state := secure.ConnectionState()
@@ -474,14 +473,14 @@ func (c *Config) identify(conn link, hello *wire.Hello) (string, error) {
 	return name, nil
 }
 
-// sameSecret takes as long for any guess.
+// sameSecret compares in constant time.
 func sameSecret(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// spoken makes a refusal of what the other side said wrong; that it said nothing
-// stays an error.
+// spoken turns an error of reading into a refusal if the peer sent something wrong. If it sent
+// nothing, the error stays as it is.
 func spoken(err error) error {
 	var network net.Error
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) {
@@ -490,7 +489,7 @@ func spoken(err error) error {
 	return &wire.Refused{Result: resultMismatch, Reason: "this is a Muster node, and what came is not what a program says: " + err.Error()}
 }
 
-// notReady makes a refusal of what went wrong between gateway and daemon.
+// notReady turns an error between gateway and daemon into a refusal.
 func notReady(err error) error {
 	var refused *wire.Refused
 	if errors.As(err, &refused) {

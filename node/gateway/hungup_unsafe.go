@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// hungUp says whether the other side of a connection has ended it, even if there
-// are bytes that were not read yet.
+// hungUp says whether the peer has closed a TCP connection, even if there are bytes that were not
+// read yet. It asks for the state of the connection, since a read would have to take those bytes.
 func hungUp(conn net.Conn) bool {
 	system, ok := conn.(syscall.Conn)
 	if !ok {

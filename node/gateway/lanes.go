@@ -8,23 +8,23 @@ import (
 	"muster/wire"
 )
 
-// admitLanes lets lanes come to a bridge, until it ends.
+// admitLanes lets a bridge accept lanes, until it ends.
 func (g *Gateway) admitLanes(b *bridge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bridges[b.visitor.key] = b
 }
 
-// dismissLanes lets no more come.
+// dismissLanes stops a bridge from accepting lanes.
 func (g *Gateway) dismissLanes(b *bridge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.bridges, b.visitor.key)
 }
 
-// serveLane serves a connection that brings bulk data of a client, who has told it the key
-// that only the client was told. Once it is the client's, it ends with the client's bridge, which
-// says why: not with the gateway, which unhurried no longer hurries it.
+// serveLane serves a lane, a connection for a client's bulk data. The peer sends the key that only
+// the client was told. Once the lane is the client's, it ends with the client's bridge, which tells
+// the client why, and not with the gateway: unhurried stops the gateway's end from closing it.
 func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() bool) {
 	var key wire.LaneKey
 	if _, err := io.ReadFull(conn, key[:]); err != nil {
@@ -32,7 +32,7 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() boo
 	}
 	g.mu.Lock()
 	b := g.bridges[key]
-	if b != nil { // it waits for this one from here on
+	if b != nil { // under g.mu: a bridge that is ending waits for this lane
 		b.all.Add(1)
 	}
 	g.mu.Unlock()
@@ -42,7 +42,7 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() boo
 	defer b.all.Done()
 	place, err := g.lanes.Take(b.visitor.whose, false, func() { _ = conn.NetConn().Close() })
 	if err != nil {
-		return // the client does with those that it has
+		return // the client makes do with the lanes it has
 	}
 	defer place.Leave()
 	if !place.Use() {
@@ -59,5 +59,5 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() boo
 		b.over("")
 		return
 	}
-	b.over(unread(b.lanes.Serve(lane))) // the client cannot do without it
+	b.over(unread(b.lanes.Serve(lane))) // the client cannot go on without it
 }

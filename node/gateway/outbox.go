@@ -7,7 +7,7 @@ import (
 	"muster/wire"
 )
 
-// outgoing is a frame, with bytes of the arena before it.
+// outgoing is a frame, preceded by bytes of the arena.
 type outgoing struct {
 	offset uint64
 	data   []byte
@@ -15,25 +15,26 @@ type outgoing struct {
 }
 
 const (
-	// queued is how many frames wait to be written at most.
+	// queued bounds the frames that wait to be written.
 	queued = 64
-	// small is how many bytes whoever finds them writes itself: waking another takes
-	// longer.
+	// small is the size up to which the goroutine that finds data writes them itself: to wake
+	// another one takes longer.
 	small = 16 << 10
 )
 
-// outbox is what is to be written to a connection, in order. One writes at a time: whoever
-// put something there, if it is short, or the goroutine in serve.
+// outbox is a queue of what is to be written to a connection. One goroutine writes at a time
+// (writing): one that has put something short there, or the one in serve. The writer owns out, and
+// does not hold mu while it writes.
 type outbox struct {
-	out  *bufio.Writer // the writer's
+	out  *bufio.Writer // owned by the goroutine that set writing
 	send func(*bufio.Writer, outgoing) error
 
 	mu      sync.Mutex
 	change  *sync.Cond
 	queue   []outgoing
-	spare   []outgoing // to be the next queue
-	bytes   int        // of data in the queue
-	writing bool       // somebody does
+	spare   []outgoing // the last queue that was written, to be reused
+	bytes   int        // size of the data in queue
+	writing bool       // a goroutine is writing
 	ended   bool
 	err     error
 }
@@ -44,13 +45,12 @@ func newOutbox(out *bufio.Writer, send func(*bufio.Writer, outgoing) error) *out
 	return b
 }
 
-// put adds something, and waits for that while there is too much. After the end it is
-// dropped.
+// put adds a frame, and blocks while the queue is full. After the end the frame is dropped.
 func (b *outbox) put(o outgoing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.queue) >= queued && !b.ended {
-		b.change.Broadcast() // serve writes it
+		b.change.Broadcast() // wakes serve, which makes room
 		b.change.Wait()
 	}
 	if !b.ended {
@@ -59,8 +59,8 @@ func (b *outbox) put(o outgoing) {
 	}
 }
 
-// push writes what is there, or leaves it to serve. It is called after one or several puts,
-// and returns why nothing can be written any more.
+// push writes what is in the queue, or leaves it to serve. It is called after one or several puts,
+// and returns the error after which nothing can be written.
 func (b *outbox) push() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,12 +73,13 @@ func (b *outbox) push() error {
 	return b.err
 }
 
-// write writes what is in the queue. The caller holds mu, and nobody writes.
+// write writes the queue, and releases mu meanwhile. The caller must hold mu, and writing must be
+// false.
 func (b *outbox) write() {
 	all := b.queue
 	b.queue, b.bytes, b.writing = b.spare[:0], 0, true
 	if len(all) >= queued {
-		b.change.Broadcast() // there is room
+		b.change.Broadcast() // there is room for those who wait in put
 	}
 	b.mu.Unlock()
 	err := b.writeAll(all)
@@ -102,8 +103,8 @@ func (b *outbox) writeAll(all []outgoing) error {
 	return b.out.Flush()
 }
 
-// serve writes what others leave to it, until the end, and returns what to write last with.
-// Nobody else writes then.
+// serve writes what others leave to it, until the end. It returns the writer, for a last frame:
+// nobody else writes then.
 func (b *outbox) serve() (*bufio.Writer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +121,7 @@ func (b *outbox) serve() (*bufio.Writer, error) {
 	return b.out, b.err
 }
 
-// end lets nobody wait any more.
+// end drops what is put from now on, and ends all waits.
 func (b *outbox) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	peersEach = 16                   // connections of one node that asks: there may be several nodes at one address
-	peerPace  = 5 * time.Millisecond // between two questions of one connection, at least
+	peersEach = 16                   // connections of one node that asks; several nodes may share an address
+	peerPace  = 5 * time.Millisecond // least time between two questions on one connection
 	peerTime  = 5 * time.Second      // for the daemon's answer
 )
 
-// servePeer answers the questions of another node until it hangs up, or is silent for too long.
+// servePeer answers the questions of another node until it hangs up or is silent for too long.
 func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.Place, log *slog.Logger) {
 	cert, err := nodeOf(conn)
 	if err != nil {
@@ -43,7 +43,7 @@ func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.P
 	in := bufio.NewReaderSize(conn, borrow.MaxLine)
 	for {
 		_ = conn.SetDeadline(time.Now().Add(g.Limits.Idle))
-		if ctx.Err() != nil { // whose end set a deadline that was over
+		if ctx.Err() != nil { // its end had set a deadline, which was just replaced
 			return
 		}
 		line, err := in.ReadSlice('\n')
@@ -63,14 +63,14 @@ func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.P
 	}
 }
 
-// refusePeer says why there is no answer.
+// refusePeer sends the reason for a refusal.
 func refusePeer(conn net.Conn, why error) {
 	if line, err := borrow.Encode(borrow.Answer{Version: borrow.Version, Error: why.Error()}); err == nil {
 		_, _ = conn.Write(line)
 	}
 }
 
-// nodeOf returns the certificate of the node that a connection comes from.
+// nodeOf returns the certificate of the node at the other end.
 func nodeOf(conn *tls.Conn) (*x509.Certificate, error) {
 	state := conn.ConnectionState()
 	if len(state.PeerCertificates) == 0 {
@@ -83,7 +83,8 @@ func nodeOf(conn *tls.Conn) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// askDaemon has the daemon answer a question.
+// askDaemon passes a question to the daemon and returns its answer. The node in the question must
+// be the one that the certificate names.
 func (g *Gateway) askDaemon(line []byte, from *x509.Certificate) ([]byte, error) {
 	q, err := borrow.ReadQuestion(line)
 	if err != nil {
@@ -112,7 +113,7 @@ func (g *Gateway) askDaemon(line []byte, from *x509.Certificate) ([]byte, error)
 	return whyNot(answer)
 }
 
-// whyNot returns a line of the daemon's, or the error that it is.
+// whyNot returns a line of the daemon, or an error if the line is one.
 func whyNot(line []byte) ([]byte, error) {
 	var refused struct {
 		Error string `json:"error"`

@@ -10,11 +10,11 @@ import (
 	"muster/wire"
 )
 
-// link is a connection that has shown that it may come: TLS, or without.
+// link is a connection that has passed meet, with TLS or without.
 type link interface {
 	net.Conn
 	CloseWrite() error
-	// NetConn is the connection below: closing it waits for nobody.
+	// NetConn is the underlying connection. Closing it never blocks.
 	NetConn() net.Conn
 }
 
@@ -30,11 +30,11 @@ func (p plainLink) CloseWrite() error {
 	return nil
 }
 
-// errNoTLS ends connections with TLS to a node that has no certificate.
+// errNoTLS ends TLS connections to a node without a certificate.
 var errNoTLS = errors.New("it speaks TLS, for which the node has no certificate")
 
-// comesPlain says whether a connection begins as one without TLS does. Nothing is taken
-// from it.
+// comesPlain says whether a connection begins as one without TLS does. It only peeks at the first
+// byte.
 func comesPlain(conn syscall.Conn) (bool, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -56,8 +56,8 @@ func comesPlain(conn syscall.Conn) (bool, error) {
 	return n == 1 && first[0] == wire.PlainFirst, err
 }
 
-// meet finds out what a new connection is for, and whether it may come as far as that can be
-// known before it has said who it is.
+// meet finds out what a new connection is for, and checks it as far as is possible before the peer
+// has said who it is: with TLS by the handshake, without TLS by the token.
 func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn link, protocol string, err error) {
 	without := false
 	if system, ok := plain.(syscall.Conn); ok && g.Plain {

@@ -23,19 +23,19 @@ import (
 	"muster/wire/identity"
 )
 
-// FileRevoked lists the certificates that count no more: a list as X.509 has it, which the
-// authority signs. It lies beside ca.pem, in the folders of nodes and heads.
+// FileRevoked lists the revoked certificates: an X.509 revocation list that the authority signs. It
+// lies beside ca.pem, in the folders of nodes and heads.
 const FileRevoked = "revoked.pem"
 
-// issuedFolder has a copy of each certificate that an authority made, under its number: the
+// issuedFolder has a copy of each certificate that an authority issued, by serial number: the
 // folders themselves are given away.
 const issuedFolder = "issued"
 
 var revokedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a list that muster cert revoke made?"}
 
-// Issued is a certificate that an authority made.
+// Issued is a certificate that an authority issued.
 type Issued struct {
-	Name    string    `json:"name"` // the folder's: user-alice, node-gpu1
+	Name    string    `json:"name"` // of its folder: user-alice, node-gpu1
 	Serial  string    `json:"serial"`
 	From    time.Time `json:"from"`
 	Until   time.Time `json:"until"`
@@ -43,7 +43,7 @@ type Issued struct {
 	number  *big.Int
 }
 
-// List returns the certificates that the authority made, by name and then by date.
+// List returns the certificates that the authority issued, by name and then by date.
 func (a *Authority) List() ([]Issued, error) {
 	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*.pem"))
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *Authority) List() ([]Issued, error) {
 	for _, file := range files {
 		c := readCertificate(file)
 		if c == nil || seen[serial(c.SerialNumber)] || c.CheckSignatureFrom(a.cert) != nil {
-			continue // a key, or of another authority
+			continue // a key, or a certificate of another authority
 		}
 		number := serial(c.SerialNumber)
 		seen[number] = true
@@ -70,8 +70,8 @@ func (a *Authority) List() ([]Issued, error) {
 	return list, nil
 }
 
-// Revoke makes certificates count no more that have one of the names or numbers, and returns
-// them and the lists that it wrote: its own, and those of folders which are still here.
+// Revoke revokes the certificates with one of the names or serial numbers. It returns them, and the
+// files that it wrote: the authority's own list, and those in the folders that are still here.
 func (a *Authority) Revoke(names []string) (revoked []Issued, written []string, err error) {
 	list, err := a.List()
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *Authority) Revoke(names []string) (revoked []Issued, written []string, 
 	return revoked, written, nil
 }
 
-// signList makes the list of those certificates that are revoked.
+// signList returns the signed list of the revoked certificates.
 func (a *Authority) signList(list []Issued) ([]byte, error) {
 	signer, ok := a.key.(crypto.Signer)
 	if !ok {
@@ -127,7 +127,7 @@ func (a *Authority) signList(list []Issued) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}), nil
 }
 
-// replaceFile writes a file that nobody finds half written.
+// replaceFile writes a file that no reader sees half written.
 func replaceFile(file string, text []byte) error {
 	next := file + ".new"
 	if err := os.WriteFile(next, text, 0o600); err != nil {
@@ -136,7 +136,7 @@ func replaceFile(file string, text []byte) error {
 	return os.Rename(next, file)
 }
 
-// readCertificate reads a certificate; nil if the file is none.
+// readCertificate reads a certificate; nil if the file has none.
 func readCertificate(file string) *x509.Certificate {
 	text, err := revokedLimit.ReadFile(file)
 	if err != nil {
@@ -153,8 +153,8 @@ func readCertificate(file string) *x509.Certificate {
 	return c
 }
 
-// readRevoked reads the numbers of the certificates that a list revokes. One of the authorities
-// must have signed it.
+// readRevoked reads the serial numbers in a revocation list. One of the authorities must have
+// signed it.
 func readRevoked(file string, authorities []*x509.Certificate) (map[string]bool, error) {
 	text, err := revokedLimit.ReadFile(file)
 	if err != nil {
@@ -180,18 +180,18 @@ func readRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 	return revoked, nil
 }
 
-// revocations refuses those who come with a certificate that was revoked. The list is read again
-// when it has changed, so that nothing is restarted for it. While it cannot be read nobody is let in.
+// revocations refuses peers with a revoked certificate. It reads the list again when the file has
+// changed, so nothing has to be restarted. While the list cannot be read all peers are refused.
 type revocations struct {
 	file        string
 	authorities []*x509.Certificate
 
 	mu      sync.Mutex
-	seen    fs.FileInfo // the list that was read; nil if there was none
+	seen    fs.FileInfo // of the list that was read; nil if there was none
 	revoked map[string]bool
 }
 
-// newRevocations looks after the list beside an authority's certificates.
+// newRevocations uses the list beside an authority's certificate.
 func newRevocations(ca string) (*revocations, error) {
 	text, err := revokedLimit.ReadFile(ca)
 	if err != nil {
@@ -207,7 +207,7 @@ func newRevocations(ca string) (*revocations, error) {
 	return r, err
 }
 
-// list returns the numbers that count no more.
+// list returns the serial numbers that are revoked.
 func (r *revocations) list() (map[string]bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +230,7 @@ func (r *revocations) list() (map[string]bool, error) {
 	return revoked, nil
 }
 
-// check is for tls.Config.VerifyConnection.
+// check is meant for tls.Config.VerifyConnection.
 func (r *revocations) check(s tls.ConnectionState) error {
 	revoked, err := r.list()
 	if err != nil {
@@ -244,7 +244,7 @@ func (r *revocations) check(s tls.ConnectionState) error {
 	return nil
 }
 
-// nameOf is the name of the folder that a certificate was made for.
+// nameOf returns the name of the folder that a certificate was made for.
 func nameOf(c *x509.Certificate) string {
 	kind := map[identity.Kind]string{identity.Node: "node-", identity.Head: "head-", identity.User: "user-"}[identity.KindOf(c)]
 	return kind + strings.ReplaceAll(c.Subject.CommonName, ":", "_")

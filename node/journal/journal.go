@@ -1,16 +1,17 @@
-// Package journal keeps what is needed to rebuild a client whose worker has died:
-// a base, which is the client as it was at some point, and a log of the messages
-// that its program has sent since, with their data. Both lie in a file in memory
-// that outlives the worker.
+// Package journal keeps what is needed to rebuild a client whose worker has died: a base, which is
+// the client's state at one moment, and a log of the messages that its program has sent since, with
+// their data. Both lie in a memory file that outlives the worker.
 //
-// It knows how they are laid out and when they count, and nothing of what a base
-// or a message means. A worker may be killed between any two instructions: what
-// it writes counts only when one word that says so is written, and everything
-// before that word stays what it was. There are two areas; a new base is written
-// to the one that is not in use, which then begins a new log.
+// The package knows the layout of base and log and when they are valid, and nothing about what a
+// base or a message means. A worker may be killed between any two instructions. So everything is
+// written in two steps: first the bytes, in room that no reader looks at, then a single word that
+// makes them count: the log's length for a record, the epoch for a base, an offset or a mark in a
+// record for what is added to it later. There are two areas. A new base goes to the one that is not
+// in use, which then starts a new log; the epoch counts the bases, and its lowest bit selects the
+// area.
 //
-// One goroutine appends and commits. Marks and data of entries may be set by
-// others, at any time: after the next Commit they have no effect.
+// One goroutine appends and commits. Others may set marks and data of entries at any time; what
+// they do after the next Commit has no effect, because the entry's epoch is over.
 package journal
 
 import (
@@ -31,42 +32,40 @@ const (
 	areaHead = 64
 
 	atMagic, atVersion, atEpoch, atValid, atArea = 0, 4, 8, 16, 24
-	// Of an area.
+	// In the head of an area.
 	atBaseSize, atLogSize = 0, 8
 )
 
 // Limits of a journal.
 const (
-	// Area is how large the file makes each area. It is sparse: what is not used
-	// takes nothing.
+	// Area is the size of an area. The file is sparse, so what is not used takes no memory.
 	Area = 1 << 30
-	// LogLimit is how many bytes a log takes at most.
+	// LogLimit is the most bytes that a log may take.
 	LogLimit = 64 << 20
-	// spareArea is how much memory an area keeps that is not in use: the next base
-	// but one and its log are written there, and most need no more.
+	// spareArea is how much memory an area that is not in use keeps: the next base but one and its
+	// log are written there, and most need no more.
 	spareArea = LogLimit
 )
 
 // Size is the size of the file.
 const Size = headSize + 2*Area
 
-// Journal is one that is mapped.
+// Journal is a mapped journal. The goroutine that appends and commits owns it.
 type Journal struct {
 	mem   []byte
-	area  uint64 // size of one
+	area  uint64 // size of an area
 	limit uint64 // of the log
 
-	mu    sync.Mutex // held while somebody else than the owner writes to an entry
+	mu    sync.Mutex // excludes Commit and Unmap while another goroutine writes to an entry
 	epoch uint64
-	log   uint64 // where the log begins in the area
-	used  uint64 // bytes of it
+	log   uint64 // offset of the log in the area
+	used  uint64 // length of the log
 	valid atomic.Bool
 
-	storing func() // called before and after a word changes that counts, for tests; nil: nothing
+	storing func() // in tests only: called before and after each word that counts is changed
 }
 
-// Map makes the journal in a file accessible. A file of zeros becomes one without a
-// base.
+// Map maps the journal in a file. A file of zeros becomes a journal without a base.
 func Map(f *os.File) (*Journal, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -86,7 +85,7 @@ func Map(f *os.File) (*Journal, error) {
 	return j, err
 }
 
-// open reads the head of a journal.
+// open reads the head of a journal, and checks what a damaged one would make it rely on.
 func open(mem []byte, limit uint64) (*Journal, error) {
 	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit}
 	le := binary.LittleEndian
@@ -112,15 +111,15 @@ func open(mem []byte, limit uint64) (*Journal, error) {
 	return j, nil
 }
 
-// Unmap gives the memory back. Nobody may use it any more.
+// Unmap unmaps the journal. Nothing but late marks may use it afterwards.
 func (j *Journal) Unmap() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	_ = syscall.Munmap(j.mem)
-	j.mem, j.epoch = nil, j.epoch+1 // marks that come late find nothing
+	j.mem, j.epoch = nil, j.epoch+1 // late marks are of an earlier epoch, and are ignored
 }
 
-// current is the area in use.
+// current returns the area in use.
 func (j *Journal) current() []byte { return j.at(j.epoch) }
 
 func (j *Journal) at(epoch uint64) []byte {
@@ -132,21 +131,21 @@ func (j *Journal) number(at int) uint64 { return binary.LittleEndian.Uint64(j.cu
 
 func align(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// Valid says whether the client can be rebuilt from what is here. Any goroutine may
-// ask.
+// Valid says whether the client can be rebuilt from the journal. Any goroutine may ask.
 func (j *Journal) Valid() bool { return j.valid.Load() }
 
-// Fresh says whether there never was a base.
+// Fresh says whether there has never been a base.
 func (j *Journal) Fresh() bool { return j.epoch == 0 }
 
-// Invalidate says that the client cannot be rebuilt any more, until the next
-// Commit. What is needed for it is about to be overwritten, or does not fit.
+// Invalidate says that the client cannot be rebuilt until the next Commit: something that is needed
+// for it is about to be overwritten, or did not fit. The caller must call it before it overwrites
+// anything.
 func (j *Journal) Invalidate() {
 	j.valid.Store(false)
 	j.store32(j.mem, atValid, 0)
 }
 
-// Used is how many bytes the log takes, and Room how many more it may take.
+// Used is the length of the log in bytes.
 func (j *Journal) Used() uint64 { return j.used }
 
 // Room is how many more bytes the log may take.
@@ -158,8 +157,8 @@ func (j *Journal) Room() uint64 {
 // ErrTooLarge says that a base does not fit.
 var ErrTooLarge = errors.New("more than a journal holds")
 
-// Commit makes a new base, in sections, and begins a new log. If it fails, nothing
-// has changed.
+// Commit writes a new base, in sections, and starts a new log. If it fails nothing has changed. A
+// base must leave room for a log.
 func (j *Journal) Commit(sections ...[]byte) error {
 	size := uint64(8 + 8*len(sections))
 	for _, s := range sections {
@@ -186,26 +185,26 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	before, end := j.current(), j.log+j.used
 	j.epoch++
 	j.log, j.used = align(areaHead+size), 0
-	j.store64(j.mem, atEpoch, j.epoch) // from here on it counts
+	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
 	giveBack(before, end)
 	return nil
 }
 
-// giveBack gives the memory of an area back of which so many bytes were used, except
-// for a part that will be used again soon: the images of a program are in its base,
-// and would take their room twice.
+// giveBack returns the memory of an area of which used bytes were used, except for the first
+// spareArea bytes, which the next base but one needs again. A base holds the program's images,
+// which would otherwise take memory twice.
 func giveBack(area []byte, used uint64) {
 	page := uint64(os.Getpagesize())
 	from, to := uint64(spareArea), (used+page-1)&^(page-1)
 	if to > from && to <= uint64(len(area)) {
-		const remove = 9                           // MADV_REMOVE, which takes the pages from the file
-		_ = syscall.Madvise(area[from:to], remove) // it works without
+		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
+		_ = syscall.Madvise(area[from:to], remove) // best effort
 	}
 }
 
-// Base returns the sections of the base, which are valid until the next Commit.
+// Base returns the sections of the base. They are valid until the next Commit.
 func (j *Journal) Base() ([][]byte, error) {
 	if !j.Valid() {
 		return nil, errors.New("it had sent more than its journal holds")

@@ -16,7 +16,7 @@ const (
 	isFact
 )
 
-// Where things lie in a record. All have their size and kind first.
+// Offsets in a record. Every record begins with its size and kind.
 const (
 	atSize, atKind                        = 0, 4
 	atMarks, atRefused, atPosition        = 8, 12, 16
@@ -27,24 +27,25 @@ const (
 	atOf, atFactLength, factHead          = 8, 16, 24
 )
 
-// Mark says what has become of a message.
+// Mark says what has become of a message. Marks are bits.
 type Mark uint32
 
 const (
-	// Done: what the message gives has been given: bytes that were copied out are
-	// where the program wanted them.
+	// Done: the effect of the message has reached the program: bytes that were copied out are where
+	// the program wanted them, or it was told that work has ended.
 	Done Mark = 1 << iota
 	// Refused: the message was refused, with a result.
 	Refused
 )
 
-// Entry is a message in the log, for its worker.
+// Entry names a message in the log, for the worker that handles it.
 type Entry struct {
-	at    uint64 // of the record in the log, plus 1; 0 for none
+	at    uint64 // offset of the record in the log, plus 1; 0: none
 	epoch uint64
 }
 
-// record makes room for a record of n bytes; false if it does not fit.
+// record reserves room for a record of n bytes and writes its head; false if it does not fit. The
+// record does not count before publish.
 func (j *Journal) record(kind uint32, n uint64) ([]byte, uint64, bool) {
 	n = align(n)
 	if !j.Valid() || n > j.Room() {
@@ -64,8 +65,8 @@ func (j *Journal) publish(n int) {
 	j.store64(j.current(), atLogSize, j.used)
 }
 
-// Append writes a message to the log, with the position that the ring has after it.
-// If it does not fit, the journal is not valid any more.
+// Append writes a message to the log, with the position of the ring after it. If it does not fit,
+// the journal becomes invalid.
 func (j *Journal) Append(position uint64, message []byte) Entry {
 	b, at, ok := j.record(isMessage, messageHead+uint64(len(message)))
 	if !ok {
@@ -81,9 +82,9 @@ func (j *Journal) Append(position uint64, message []byte) Entry {
 	return Entry{at + 1, j.epoch}
 }
 
-// Reserve makes room for n bytes of data of an entry, and returns what puts them there:
-// once, from any goroutine. They count when that has returned, unless the entry does not
-// any more. Nil: they do not fit, or the entry does not count.
+// Reserve reserves room for n bytes of data of an entry, and returns a function that writes them.
+// Any goroutine may call that function, once. The data count when it has returned, unless the epoch
+// is over. Reserve returns nil if the data do not fit, or if the entry is of an earlier epoch.
 func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
 	if e.at == 0 || e.epoch != j.epoch || n > j.Room() {
 		return nil
@@ -102,8 +103,8 @@ func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
 	}
 }
 
-// Attach writes the data of an entry to the log. It returns false if they do not fit,
-// or the entry does not count any more.
+// Attach writes the data of an entry to the log. It returns false if they do not fit, or if the
+// entry is of an earlier epoch.
 func (j *Journal) Attach(e Entry, data []byte) bool {
 	if e.at == 0 || e.epoch != j.epoch {
 		return false
@@ -119,7 +120,7 @@ func (j *Journal) Attach(e Entry, data []byte) bool {
 	return true
 }
 
-// write changes an entry, if it counts still.
+// write changes an entry, unless its epoch is over.
 func (j *Journal) write(e Entry, change func(b []byte)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -129,12 +130,12 @@ func (j *Journal) write(e Entry, change func(b []byte)) {
 	change(j.current()[j.log+e.at-1:])
 }
 
-// Mark notes what has become of a message.
+// Mark sets a mark of a message.
 func (j *Journal) Mark(e Entry, m Mark) {
 	j.write(e, func(b []byte) { j.store32(b, atMarks, load32(b, atMarks)|uint32(m)) })
 }
 
-// Refuse notes that a message was refused.
+// Refuse marks a message as refused. The result is written before the mark that makes it count.
 func (j *Journal) Refuse(e Entry, result int32) {
 	j.write(e, func(b []byte) {
 		j.store32(b, atRefused, uint32(result))
@@ -142,11 +143,11 @@ func (j *Journal) Refuse(e Entry, result int32) {
 	})
 }
 
-// Give notes how many bytes are given in answer to a message, before they are.
+// Give records how many bytes are given in answer to a message, before they are given.
 func (j *Journal) Give(e Entry, n uint32) { j.write(e, func(b []byte) { j.store32(b, atGiven, n) }) }
 
-// Note writes that a function of the program's was handed out, in answer to a
-// message. If it does not fit, the journal is not valid any more.
+// Note records that the program was given a host function to call, as the answer to a message. If
+// the record does not fit, the journal becomes invalid.
 func (j *Journal) Note(n Note) {
 	b, _, ok := j.record(isNote, noteEnd)
 	if !ok {
@@ -162,16 +163,16 @@ func (j *Journal) Note(n Note) {
 	j.publish(len(b))
 }
 
-// Note says that the function with Cookie was handed out in Slot, as the answer to
-// the message with a number.
+// Note says that the host function Cookie was given to the program in Slot, as the answer to the
+// message with number Seq.
 type Note struct {
 	Cookie uint64
 	Slot   int
 	Seq    uint32
 }
 
-// Tell writes what was found out while a message was handled, and must be so again when
-// it is handled again. If it does not fit, the journal is not valid any more.
+// Tell records something that was found out while a message was handled, and must be so again when
+// the message is replayed. If the record does not fit, the journal becomes invalid.
 func (j *Journal) Tell(e Entry, about []byte) {
 	b, _, ok := j.record(isFact, factHead+uint64(len(about)))
 	if !ok {
@@ -188,32 +189,31 @@ func (j *Journal) Tell(e Entry, about []byte) {
 	j.publish(len(b))
 }
 
-// Fact is what was found out while a message was handled; of the zero Entry: before all
-// messages of the log.
+// Fact is what Tell has recorded. With a zero Of it belongs before all messages of the log.
 type Fact struct {
 	Of    Entry
 	About []byte
 }
 
-// Message is a message of the log, for whoever rebuilds the client.
+// Message is a message of the log, for the worker that replays it.
 type Message struct {
 	Entry    Entry
 	Position uint64
 	Bytes    []byte // as on the ring
-	Data     []byte // nil if they are where they were when the message was sent
+	Data     []byte // nil: still where they were when the message was sent
 	Marks    Mark
 	Result   int32  // if Refused
-	Given    uint32 // bytes, if the message was answered
+	Given    uint32 // bytes given with the answer (Give)
 }
 
-// Record is one of them.
+// Record is a record of the log: exactly one of the fields is set.
 type Record struct {
 	Message *Message
 	Note    *Note
 	Fact    *Fact
 }
 
-// Log returns what was written since the base, in order. An error ends it.
+// Log iterates over the records since the base, in order. An error ends the iteration.
 func (j *Journal) Log() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		log := j.current()[j.log:][:j.used]
@@ -237,7 +237,8 @@ func (j *Journal) Log() iter.Seq2[Record, error] {
 	}
 }
 
-// read reads the record at a place of the log.
+// read reads the record at an offset of the log. A record of data gives a zero Record: Message.Data
+// has it.
 func read(log []byte, at uint64) (r Record, size uint64, err error) {
 	le := binary.LittleEndian
 	b := log[at:]

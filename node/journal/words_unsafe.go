@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// Words of the journal are written by one process and read by another, which may
-// have to make sense of them after the first was killed: they change as a whole.
+// These words are written by one process and read by another, perhaps after the first was killed.
+// They are aligned and written atomically, so the reader never sees half a word; and the stores are
+// ordered, so that what was written before a word is visible to whoever sees the word.
 
 func load32(b []byte, at int) uint32 { return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[at]))) }
 func load64(b []byte, at int) uint64 { return atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[at]))) }
@@ -23,7 +24,7 @@ func (j *Journal) store64(b []byte, at int, v uint64) {
 	j.look()
 }
 
-// look lets a test see what a process that is killed here would leave.
+// look lets a test examine what a process that is killed here would leave behind.
 func (j *Journal) look() {
 	if j.storing != nil {
 		j.storing()

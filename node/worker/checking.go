@@ -2,7 +2,8 @@ package worker
 
 import "muster/device"
 
-// tellAllocations tells the devices that check kernels what the program has allocated.
+// tellAllocations tells devices that check the memory accesses of kernels what the program has
+// allocated.
 func (w *worker) tellAllocations() {
 	var allocated []device.Arena
 	for _, r := range w.core.Allocations() {

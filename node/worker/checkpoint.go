@@ -16,28 +16,27 @@ import (
 	"muster/wire/control"
 )
 
-// Checkpoints. The daemon orders them, with a file that whoever wants the checkpoint has
-// opened. An order is obeyed between two messages of the client's, when the core allows:
-// the client leaves its device, and with its host copies what the core saves is all of
-// it. A client whose program is being saved too is held: nothing is read from its ring,
-// and of what the daemon says only Proceed is heard.
+// Checkpoints. The daemon orders a checkpoint or a restore, and passes a file that the user's
+// command has opened. The loop obeys an order between two messages of the client, when the core
+// allows it. The client then leaves its device, so the core's saved value and the host copies are
+// all of it. A client whose program is saved too is held: the loop reads nothing from its ring, and
+// of the daemon's messages only Proceed.
 //
-// Orders end with the daemon that gave them, and with the worker. Should the worker die
-// before a restore has ended, the client is rebuilt as it was before: its base stays
-// intact while the memory is filled, and a new one is made before anybody is told that
-// the client was restored.
+// Orders end with the daemon that gave them, and with the worker. If the worker dies before a
+// restore has ended, the client is rebuilt as it was before: its base stays intact while the memory
+// is filled, and a new base is made before the daemon is told that the client was restored.
 
-// order is what the daemon wants done with a file.
+// order is something that the daemon wants done with a file.
 type order struct {
 	control.ToWorker
 	file *os.File
 }
 
-// orders is where the worker stands with them. It is the loop's.
+// orders is the state of the daemon's orders. The loop owns it.
 type orders struct {
 	next     []order
-	incoming *incoming // is on its way into the core
-	draft    *draft    // of a client that is held, to be completed
+	incoming *incoming // read from a file, and on its way into the core
+	draft    *draft    // the checkpoint of a held client, not yet complete
 	held     bool
 }
 
@@ -63,11 +62,10 @@ func (t *orders) endDraft() {
 	}
 }
 
-// abandoned is the word to the loop that the daemon has gone, and with it whoever gave
-// orders.
+// abandoned tells the loop that the daemon has died, and with it whoever gave orders.
 type abandoned struct{ control.Proceed }
 
-// disown forgets orders that nobody waits for any more. A client that is held goes on.
+// disown forgets the orders of a daemon that has died. A held client goes on.
 func (w *worker) disown() error {
 	for _, o := range w.orders.next {
 		o.file.Close()
@@ -79,8 +77,7 @@ func (w *worker) disown() error {
 	return w.proceed(control.Proceed{})
 }
 
-// obey does what was ordered, if it can be done now. It returns false if there was
-// nothing to do.
+// obey carries out the next order, if it can be done now. It returns false if it did nothing.
 func (w *worker) obey() (bool, error) {
 	if in := w.orders.incoming; in != nil {
 		done, refused := w.core.Replaced()
@@ -122,7 +119,7 @@ type draft struct {
 	*checkpoint.Writer
 }
 
-// checkpoint writes the client to a file. If it is to be held, it does not go on.
+// checkpoint writes the client to a file. If hold is set, the client stays held afterwards.
 func (w *worker) checkpoint(file *os.File, hold bool) error {
 	w.orders.draft = &draft{file: file}
 	if err := w.settleStaging(); err != nil {
@@ -150,8 +147,8 @@ func (w *worker) answerCheckpoint(bytes uint64, err error) {
 	w.say(answer)
 }
 
-// writeClient writes the GPU's side of a client that has left its device. The file of
-// one that is held is completed by writeShared.
+// writeClient writes the GPU side of a client that has left its device. If the client is held, the
+// file is not complete until writeShared.
 func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
 	if err := w.core.Alone(); err != nil {
 		return 0, err
@@ -195,16 +192,16 @@ func (d *draft) end() (uint64, error) {
 	return d.Bytes(), nil
 }
 
-// settleReplies waits until all calls that waited for the device were answered: it has
-// nothing to do any more, and goroutines are about to say so.
+// settleReplies waits until all calls that waited for the device are answered. The device is idle,
+// so the goroutines that answer are about to finish.
 func (w *worker) settleReplies() {
 	for w.waiting.Load() > 0 && w.ctx.Err() == nil {
 		time.Sleep(20 * time.Microsecond)
 	}
 }
 
-// settleStaging gives staging memory back that was kept for the journal: nobody would
-// give it back to the program that is restored.
+// settleStaging gives back staging memory that was kept for the journal: after a restore nobody
+// would give it back to the program.
 func (w *worker) settleStaging() error {
 	if len(w.kept) == 0 {
 		return nil
@@ -213,7 +210,7 @@ func (w *worker) settleStaging() error {
 	return w.maybeFold()
 }
 
-// sharedState is where the worker stands with the memory that it shares with the program.
+// sharedState is the worker's position in the memory that it shares with the program.
 func (w *worker) sharedState() *checkpoint.Shared {
 	g := w.shared.Geometry()
 	state := &checkpoint.Shared{RingSize: g.RingBytes(), ArenaSize: g.Arena(), Asked: map[int]uint32{}}
@@ -225,7 +222,7 @@ func (w *worker) sharedState() *checkpoint.Shared {
 	return state
 }
 
-// writeShared completes the file of a client whose program is stopped.
+// writeShared completes the file of a held client, once its program is stopped.
 func (w *worker) writeShared(d *draft) (uint64, error) {
 	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
 		err := wire.Contents(w.files[i], checkpoint.MaxPiece, func(offset uint64, data []byte) error {
@@ -241,7 +238,7 @@ func (w *worker) writeShared(d *draft) (uint64, error) {
 
 // --- holding -----------------------------------------------------------------------
 
-// standBy waits for Proceed, or the end of whoever would say it.
+// standBy waits for Proceed, or for the end of the daemon that would send it.
 func (w *worker) standBy() error {
 	for {
 		if m, ok := pick[control.Proceed](w.inbox); ok {
@@ -258,7 +255,7 @@ func (w *worker) standBy() error {
 	}
 }
 
-// proceed lets a client go on that was held.
+// proceed lets a held client go on, after completing its checkpoint if asked to.
 func (w *worker) proceed(m control.Proceed) error {
 	if d := w.orders.draft; d != nil && m.Save {
 		w.answerCheckpoint(w.writeShared(d))
@@ -286,10 +283,10 @@ type incoming struct {
 	whole bool
 	lost  error // why the memory could not be filled
 
-	disowned bool // nobody waits for it any more
+	disowned bool // the daemon that ordered it has died
 }
 
-// restore reads a client from a file, and lets the core become that.
+// restore reads a client from a file, and replaces the core by it.
 func (w *worker) restore(file *os.File, whole bool) error {
 	in, err := w.read(file, whole)
 	if err != nil {
@@ -301,7 +298,7 @@ func (w *worker) restore(file *os.File, whole bool) error {
 	return w.perform(w.core.Replace(w.now(), in.by, whole))
 }
 
-// read checks all of a file, and that the client in it can be this one.
+// read checks a whole file, and that this worker's client can become the one in it.
 func (w *worker) read(file *os.File, whole bool) (*incoming, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -327,7 +324,8 @@ func (w *worker) read(file *os.File, whole bool) (*incoming, error) {
 	return &incoming{file: file, saved: saved, by: by, whole: whole}, nil
 }
 
-// answerable says whether there are slots for the answers that a program waits for.
+// answerable says whether all slots in which a saved program waits for answers exist. The file may
+// be damaged or forged.
 func answerable(waiting []wire.Header, shared *checkpoint.Shared) bool {
 	for _, h := range waiting {
 		if h.Slot < -1 || h.Slot >= wire.Slots {
@@ -345,7 +343,7 @@ func answerable(waiting []wire.Header, shared *checkpoint.Shared) bool {
 	return true
 }
 
-// fits says why a file cannot be restored into this client.
+// fits returns why a file cannot be restored into this client.
 func (w *worker) fits(saved *checkpoint.File, whole bool) error {
 	shared, g := saved.About.Shared, w.shared.Geometry()
 	switch {
@@ -372,8 +370,8 @@ func (w *worker) fits(saved *checkpoint.File, whole bool) error {
 	return err
 }
 
-// makeRoom reserves room for the memory of the client that comes, beside that of the
-// one that is there.
+// makeRoom reserves room for the memory of the incoming client, in addition to that of the present
+// one: until the new one is complete the present one must be able to go on.
 func (w *worker) makeRoom() error {
 	all := w.orders.incoming.by.Allocations()
 	for i, r := range all {
@@ -389,7 +387,7 @@ func (w *worker) makeRoom() error {
 	return nil
 }
 
-// refill makes the host copies those of the file. The core is the new client already.
+// refill fills the host copies from the file. The core is the new client already.
 func (w *worker) refill(plan vmm.Plan) error {
 	in := w.orders.incoming
 	in.lost = w.fill(in, plan)
@@ -400,8 +398,8 @@ func (w *worker) refill(plan vmm.Plan) error {
 	return in.lost
 }
 
-// errAsBefore says that a restore has failed half-way, and that another worker can make
-// the client what it was.
+// errAsBefore says that a restore has failed half-way, and that another worker can rebuild the
+// client as it was before.
 var errAsBefore = errors.New("a checkpoint could not be restored")
 
 func (w *worker) fill(in *incoming, plan vmm.Plan) error {
@@ -422,7 +420,7 @@ func (w *worker) fill(in *incoming, plan vmm.Plan) error {
 	if err != nil || !in.whole {
 		return err
 	}
-	if w.journal != nil { // it speaks of another ring from here on
+	if w.journal != nil { // from here on its messages are not those of the ring
 		w.journal.Invalidate()
 	}
 	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
@@ -437,8 +435,8 @@ func (w *worker) fill(in *incoming, plan vmm.Plan) error {
 	return nil
 }
 
-// restored tells the daemon how a restore ended. One that is whole is held: its base is
-// made when it goes on.
+// restored tells the daemon how a restore ended. A client restored with its program is held; its
+// base is made when it goes on.
 func (w *worker) restored(in *incoming, refused error) error {
 	if refused == nil {
 		refused = in.lost
@@ -463,8 +461,7 @@ func (w *worker) restored(in *incoming, refused error) error {
 	return nil
 }
 
-// rebase makes a base of a client that was restored: what the journal has is about what
-// it was before.
+// rebase makes a base of a restored client: the journal is about what the client was before.
 func (w *worker) rebase() error {
 	if w.journal == nil {
 		return nil
@@ -477,7 +474,7 @@ func (w *worker) rebase() error {
 	return nil
 }
 
-// takeOver makes this worker stand where the one stood that wrote a file.
+// takeOver sets this worker's position in shared memory to that of the worker which wrote the file.
 func (w *worker) takeOver(a checkpoint.About) {
 	w.serve.Identity = a.Identity
 	w.consumer.Resume(a.Shared.Head, a.Shared.Seq)
@@ -494,7 +491,7 @@ func (w *worker) takeOver(a checkpoint.About) {
 	w.began = time.Now().Add(-w.core.Now)
 	w.sticky.know(w.core.World, w.core.Result())
 	turns := a.Shared.Turns
-	if len(turns) == 0 { // a file from before there were complaints
+	if len(turns) == 0 { // files of earlier versions have no complaints
 		turns = []int{len(a.Shared.Printed)}
 	}
 	if err := w.printed.resume(a.Shared.Printed, turns, false); err != nil {
@@ -502,7 +499,7 @@ func (w *worker) takeOver(a checkpoint.About) {
 	}
 }
 
-// know makes a world and its result known that the program knows already.
+// know sets a world and its result without telling the program, which knows them.
 func (t *sticky) know(world uint64, result clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -511,7 +508,7 @@ func (t *sticky) know(world uint64, result clientcore.Result) {
 
 // --- ranges ------------------------------------------------------------------------
 
-// chunks cuts a range where chunks begin.
+// chunks splits a range at chunk boundaries.
 func chunks(r vmm.Range) func(func(vmm.Range) bool) {
 	return func(yield func(vmm.Range) bool) {
 		for r.Size > 0 {
@@ -524,7 +521,7 @@ func chunks(r vmm.Range) func(func(vmm.Range) bool) {
 	}
 }
 
-// overlaps returns what lies in both of two lists of ranges, each in order.
+// overlaps returns the intersection of two lists of ranges, each in order.
 func overlaps(a, b []vmm.Range) []vmm.Range {
 	var both []vmm.Range
 	for len(a) > 0 && len(b) > 0 {
@@ -541,7 +538,7 @@ func overlaps(a, b []vmm.Range) []vmm.Range {
 	return both
 }
 
-// zero makes whole chunks that have room contain nothing.
+// zero sets whole chunks to zero. Their room must be reserved.
 func (w *worker) zero(r vmm.Range) {
 	w.host.discard(r)
 	w.touch(r, true)

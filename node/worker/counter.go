@@ -17,33 +17,33 @@ import (
 	"muster/node/clientcore"
 )
 
-// counter is where the workers of other clients get the files of memory that this client
-// shares. It is a socket of its own without a place in the file system, so that it ends
-// with this process and needs no daemon. Whoever asks must be a worker of the same user of
-// the machine, serve the same user of the node, and know the secret of the memory.
+// counter is where the workers of other clients get the files of memory that this client shares. It
+// is a socket in the abstract namespace, so it ends with this process and needs no daemon. A worker
+// that asks must run as the same user of the machine, serve the same user of the node, and know the
+// memory's secret.
 type counter struct {
-	owner string // the user of the node
+	owner string // the client's user on the node; "": on another machine
 	serve sync.WaitGroup
 
 	mu       sync.Mutex
 	listener *net.UnixListener
 	socket   [2]uint64
 	files    map[clientcore.Name]*offered
-	asking   []*net.UnixConn // those who are answered now, the oldest first
+	asking   []*net.UnixConn // connections being answered, oldest first
 	ended    bool
 }
 
-// offered is a file, and how often this client has it.
+// offered is a file, and how many times this client has it mapped.
 type offered struct {
 	file *os.File
 	uses int
-	ours bool // others may have it
+	ours bool // made by this client, so other workers may ask for it
 }
 
 const (
-	counterTime = 10 * time.Second // that a question may take
-	urgentTime  = time.Second      // ... while the daemon has something to say
-	mostAsking  = 64               // at the same time
+	counterTime = 10 * time.Second // the most that a question may take
+	urgentTime  = time.Second      // ... once the daemon has sent something
+	mostAsking  = 64               // at a time
 )
 
 var errAfar = fmt.Errorf("programs of other machines share no memory: copy it, or run the program on the node's own machine: %w", device.ErrNotSupported)
@@ -58,8 +58,8 @@ func randomWords() (w [2]uint64, err error) {
 	return [2]uint64{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, err
 }
 
-// offer names a file that others may have. It is closed when nobody has taken it and it is
-// put back.
+// offer gives a file a name, under which other workers can ask for it once it is in use (take).
+// dropUnused closes it if it never is.
 func (c *counter) offer(f *os.File) (clientcore.Name, error) {
 	if c.owner == "" {
 		return clientcore.Name{}, errAfar
@@ -87,8 +87,8 @@ func (c *counter) offer(f *os.File) (clientcore.Name, error) {
 	return name, nil
 }
 
-// dropUnused closes files that were offered and that nobody took: what was to come of them
-// has failed.
+// dropUnused closes files that were offered and never taken: the operation they were made for has
+// failed.
 func (c *counter) dropUnused() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,7 @@ func (c *counter) dropUnused() {
 	}
 }
 
-// take returns a file that the client has under a name, for one more use; nil if it has
-// none.
+// take returns the file that the client has under a name, for one more use; nil if it has none.
 func (c *counter) take(name clientcore.Name) *os.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +112,7 @@ func (c *counter) take(name clientcore.Name) *os.File {
 	return o.file
 }
 
-// keep notes a file that came from another client.
+// keep registers a file that came from another client.
 func (c *counter) keep(name clientcore.Name, f *os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +122,7 @@ func (c *counter) keep(name clientcore.Name, f *os.File) {
 	c.files[name] = &offered{file: f, uses: 1}
 }
 
-// put gives a file back. The last use of it closes it, and nobody finds it any more.
+// put ends one use of a file. The last one closes it, and other workers cannot get it any more.
 func (c *counter) put(name clientcore.Name, f *os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,8 +136,8 @@ func (c *counter) put(name clientcore.Name, f *os.File) {
 	}
 }
 
-// close ends the counter and closes all files. Whoever has connected and says nothing does
-// not keep this process.
+// close ends the counter and closes all files. It also closes connections, so that a peer that says
+// nothing does not keep this process alive.
 func (c *counter) close() {
 	c.mu.Lock()
 	c.ended = true
@@ -163,7 +162,7 @@ func (c *counter) answerAll(l *net.UnixListener) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // too many files are open
+			time.Sleep(time.Millisecond) // this process has too many files open
 			continue
 		}
 		if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() || !c.begin(conn) {
@@ -178,8 +177,8 @@ func (c *counter) answerAll(l *net.UnixListener) {
 	}
 }
 
-// begin notes one who asks. A worker asks as soon as it has connected: where too many have
-// not, the oldest has to go.
+// begin registers a connection. Workers ask as soon as they have connected, so when there are too
+// many silent connections the oldest is closed.
 func (c *counter) begin(conn *net.UnixConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +200,7 @@ func (c *counter) finish(conn *net.UnixConn) {
 	conn.Close()
 }
 
-// answer gives a file to a worker that may have it. Others hear nothing.
+// answer gives a file to a worker that may have it. Any other peer gets no answer.
 func (c *counter) answer(conn *net.UnixConn) {
 	var question [18]byte
 	if _, err := io.ReadFull(conn, question[:]); err != nil {
@@ -221,7 +220,7 @@ func (c *counter) answer(conn *net.UnixConn) {
 	c.mu.Unlock()
 }
 
-// fetch gets the file of memory that another client shares.
+// fetch gets the file of memory that another client shares, from that client's worker.
 func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
 	began := time.Now()
 	conn, err := dialCounter(name, began)
@@ -248,7 +247,7 @@ func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
 	return f, err
 }
 
-// dialCounter connects. The queue of those who ask may be full for a moment.
+// dialCounter connects. It tries again if the listener's queue is full.
 func dialCounter(name clientcore.Name, began time.Time) (*net.UnixConn, error) {
 	at := &net.UnixAddr{Name: counterName([2]uint64{name[0], name[1]}), Net: "unix"}
 	for {
@@ -260,9 +259,9 @@ func dialCounter(name clientcore.Name, began time.Time) (*net.UnixConn, error) {
 	}
 }
 
-// loseInterest ends a question when the daemon says something, or this worker ends. Whoever
-// was asked may be a program that never answers, and the loop would listen to nobody while
-// other clients wait for the device.
+// loseInterest closes the connection when the daemon has sent something, or this worker ends. The
+// peer may be a program that never answers, and meanwhile the loop would not hear the daemon
+// although other clients wait for the device.
 func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
 	defer conn.Close()
 	looks := time.NewTicker(10 * time.Millisecond)
@@ -281,7 +280,7 @@ func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
 	}
 }
 
-// receiveFile takes the one descriptor of an answer.
+// receiveFile receives the one descriptor of an answer.
 func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	answer, control := make([]byte, 1), make([]byte, syscall.CmsgSpace(4))
 	n, size, _, _, err := conn.ReadMsgUnix(answer, control)
@@ -294,7 +293,7 @@ func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	}
 	fds, err := syscall.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		for _, fd := range fds { // there is room for two
+		for _, fd := range fds { // the buffer has room for two
 			syscall.Close(fd)
 		}
 		return nil, errors.Join(errors.New("no descriptor came"), err)
@@ -303,7 +302,7 @@ func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "shared memory"), nil
 }
 
-// peerUser is the effective user of whoever is at the other end.
+// peerUser returns the effective user of the peer.
 func peerUser(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -11,14 +11,13 @@ import (
 	"muster/wire/control"
 )
 
-// comingDevice is the daemon's word that a device came, with its lock.
+// comingDevice is the daemon's message that a device was added, with the device's lock.
 type comingDevice struct {
 	control.AddDevice
 	lock *os.File
 }
 
-// addDevice opens a device that came while the client runs, and makes it known to
-// the core.
+// addDevice opens a device that was added while the client runs, and tells the core.
 func (w *worker) addDevice(d comingDevice) error {
 	n := len(w.serve.Devices)
 	if d.Device > n {
@@ -36,7 +35,7 @@ func (w *worker) addDevice(d comingDevice) error {
 	return w.perform(w.core.AddDevice(w.now(), d.Device, w.openDevice(d.Device)))
 }
 
-// openDevice opens a device for the core. One that cannot be opened holds nothing.
+// openDevice opens a device and describes it for the core. One that cannot be opened has no memory.
 func (w *worker) openDevice(i int) clientcore.Device {
 	known := clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name, Far: w.serve.Devices[i].Lender.Address != "", Link: w.serve.Devices[i].Lender.Address}
 	if w.serve.Devices[i].Gone {

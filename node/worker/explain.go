@@ -10,7 +10,7 @@ import (
 	"muster/node/clientcore"
 )
 
-// explain tells the program's user which device the launch at hand goes to, and why.
+// explain tells the program's user to which device the current launch goes, and why.
 func (w *worker) explain() {
 	d, ok := w.core.Decided()
 	if !ok {
@@ -22,7 +22,7 @@ func (w *worker) explain() {
 	}
 }
 
-// explained is an account of a decision, in lines.
+// explained describes a decision in lines of text.
 func explained(d *clientcore.Decision) []string {
 	line := fmt.Sprintf("kernel %s: device %d", d.Kernel, d.Device)
 	if d.Why != "" {
@@ -44,7 +44,7 @@ func explained(d *clientcore.Decision) []string {
 	return lines
 }
 
-// choice is what a mapper saw of a device, and made of it.
+// choice describes what a mapper knew of a device, and how it rated it.
 func choice(d *clientcore.Decision, c *mapping.Choice) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "device %d: %d in its queue", d.Devices[c.Device], c.Queued)

@@ -14,52 +14,51 @@ import (
 	"muster/vmm"
 )
 
-// gpu is an open context on a device, with what the client has there by the
-// core's numbers.
+// gpu is an open context on a device, with what the client has there under the core's numbers. The
+// loop owns it; only the fields behind mu are used by other goroutines too.
 type gpu struct {
 	place   vmm.Place
 	context device.Context
-	placer  device.Placer   // nil if the device is none
-	mover   device.Stream   // for the plans of the directory
-	scratch device.Event    // for order between streams
-	origin  device.Event    // times are told relative to it
-	opened  clientcore.Time // when that was recorded
+	placer  device.Placer   // nil if the device cannot load modules at given addresses
+	mover   device.Stream   // carries out the directory's plans (moves)
+	scratch device.Event    // for order between two streams, in one step of the loop
+	origin  device.Event    // the times of events are measured from it
+	opened  clientcore.Time // when origin was recorded
 
 	streams  map[uint32]device.Stream
-	priority func(stream uint32) int // that the program wants
-	leaving  []device.Stream         // destroyed, with work under way
+	priority func(stream uint32) int // the priority that the program gave a stream
+	leaving  []device.Stream         // destroyed by the program, with work still in flight
 	events   map[uint32]*event
 	modules  map[uint64]*loaded
-	shifts   shifts          // of all modules; nil if the program knows where their variables are
-	pinned   map[uint64]bool // granules of the program's memory
+	shifts   shifts          // of all modules; nil if all variables are at the addresses the program knows
+	pinned   map[uint64]bool // granules of the program's memory that are pinned here
 	graphs   map[uint32]*built
-	hostPins hostPins // of the host copies
+	hostPins hostPins // host copies that are pinned here
 
-	relays []device.Stream // for order with other contexts
+	relays []device.Stream // idle streams that only wait, for order with other contexts
 
 	mu      sync.Mutex
-	free    []device.Event // for marks
-	gates   map[*gate]bool // that streams of this context wait at
-	lastEnd time.Time      // of a kernel that nobody but this tells the time of
+	free    []device.Event // unused events, for marks
+	gates   map[*gate]bool // gates that streams of this context wait at
+	lastEnd time.Time      // of the last kernel that since measured
 }
 
-// event is one of the client's. Calls may wait for it while the program destroys it:
-// it is closed when they have been answered.
+// event is an event of the client. Goroutines may wait for it while the program destroys it, so the
+// last of them closes it.
 type event struct {
 	device.Event
-	waiters int  // guarded by the gpu's lock
-	closing bool // by whoever stops waiting last
+	waiters int  // guarded by gpu.mu
+	closing bool // the program has destroyed it; guarded by gpu.mu
 }
 
-// loaded is a module of a context.
+// loaded is a module in a context.
 type loaded struct {
 	module    device.Module
 	functions map[uint32]device.Function
 	shifts    shifts
 }
 
-// setLimits sets what the program wants to be limits of the context, as far as the
-// device has such.
+// setLimits sets the limits that the program asked for, if the device has such limits.
 func (g *gpu) setLimits(all map[uint32]uint64) error {
 	limiter, ok := g.context.(device.Limiter)
 	if !ok {
@@ -73,8 +72,9 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 	return nil
 }
 
-// lender makes the loss of a device of it that a device which was borrowed cannot be opened: the lender
-// has died meanwhile, or knows no more of the ticket. The program has nothing to do with that.
+// lender turns the failure to open a borrowed device into the loss of that device: the lender has
+// died, or no longer knows the ticket. The program did nothing wrong, so the client is to be
+// rebuilt or moved rather than told.
 func (w *worker) lender(at vmm.Place, err error) error {
 	if w.serve.Devices[at.Index()].Lender.Ticket == "" {
 		return err
@@ -82,7 +82,8 @@ func (w *worker) lender(at vmm.Place, err error) error {
 	return &device.Fault{Kind: device.DeviceLost, Detail: err.Error()}
 }
 
-// openGPU opens a context with the client's modules in it.
+// openGPU opens a context with the client's modules in it, and all memory of the program that
+// kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
 	d, err := w.device(o.Place.Index())
 	if err != nil {
@@ -94,8 +95,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
 		return w.lender(o.Place, w.unserved(err))
 	}
-	// Copies go straight between the device and what the program shares. Pinned
-	// memory of the program's is not pinned here: it may be large and unused.
+	// The device copies directly from and to the memory shared with the program, so staging memory
+	// is pinned here. Memory that the program itself pinned is not: it may be large and unused, and
+	// pinProgram pins it at its first copy.
 	geometry := w.shared.Geometry()
 	if _, err := g.context.Pin(w.shared.Arena()[:geometry.Staging+geometry.Bounce]); err != nil {
 		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
@@ -140,8 +142,8 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	return g.mover.Record(g.origin)
 }
 
-// loader is what loads an image with its variables at given addresses, if there are any
-// and the device can do that.
+// loader returns the function that loads an image, with its variables at the given addresses if
+// there are any and the device can place them.
 func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module, error) {
 	if g.placer == nil || globals == nil {
 		return g.context.Load
@@ -149,8 +151,8 @@ func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module,
 	return func(image []byte) (device.Module, error) { return g.placer.LoadAt(g.context, image, globals) }
 }
 
-// load puts a module into the context. Of its kernels it tells the names: a device may
-// have to load each to tell more.
+// load loads a module into the context. It returns only the names of its kernels: to tell more, a
+// device may have to load each kernel.
 func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, error) {
 	m, err := g.loader(o.Globals)(o.Image)
 	if err != nil {
@@ -161,7 +163,7 @@ func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, er
 		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
 	}
 	g.modules[o.Module] = &loaded{module: m, functions: map[uint32]device.Function{}}
-	if o.Globals != nil { // where the program may know them
+	if o.Globals != nil { // a place chosen before; the program may know it
 		return o.Globals, functions, g.shift(o.Module, o.Globals)
 	}
 	return m.Globals(), functions, g.shifts.apart(m.Globals())
@@ -179,7 +181,7 @@ func (g *gpu) unload(number uint64) error {
 	return m.module.Unload()
 }
 
-// describe tells what a kernel is like.
+// describe returns the attributes of a kernel.
 func (g *gpu) describe(module uint64, name string) (device.FunctionInfo, error) {
 	m := g.modules[module]
 	if m == nil {
@@ -192,7 +194,7 @@ func (g *gpu) describe(module uint64, name string) (device.FunctionInfo, error) 
 	return f.Info(), nil
 }
 
-// function returns the kernel that an operation names.
+// function returns the kernel that an operation names, looked up once.
 func (g *gpu) function(o *clientcore.Op) (device.Function, error) {
 	m := g.modules[o.Module]
 	if m == nil {
@@ -208,7 +210,8 @@ func (g *gpu) function(o *clientcore.Op) (device.Function, error) {
 	return f, err
 }
 
-// save returns the contents of variables.
+// save returns the contents of module variables. Addresses of variables in them are translated back
+// to those the program knows, so that any later context can translate them again.
 func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64][][]byte, error) {
 	contents := map[uint64][][]byte{}
 	for _, m := range modules {
@@ -232,7 +235,7 @@ func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64
 	return contents, nil
 }
 
-// closeGPU ends a context, and what is left on it.
+// closeGPU closes a context, with everything that is left in it.
 func (w *worker) closeGPU(p vmm.Place) {
 	g := w.drop(p)
 	if g == nil {
@@ -244,7 +247,8 @@ func (w *worker) closeGPU(p vmm.Place) {
 	w.staging.returned(g)
 }
 
-// abandonGPU ends a context on a device that may never answer again.
+// abandonGPU closes a context on a device that may never answer again. Close may hang there, so it
+// runs in a goroutine that nobody waits for.
 func (w *worker) abandonGPU(p vmm.Place) {
 	if g := w.drop(p); g != nil {
 		go func() {
@@ -254,7 +258,8 @@ func (w *worker) abandonGPU(p vmm.Place) {
 	}
 }
 
-// drop forgets a context and returns it; nil if there is none.
+// drop removes a context from the worker and returns it; nil if there is none. It opens the gates
+// first: Close waits for the streams that wait there.
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
 	w.timeline.leaves(g)
@@ -269,7 +274,7 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	return g
 }
 
-// stream returns a stream of the context, made when it is first used.
+// stream returns a stream of the context, created at its first use.
 func (g *gpu) stream(id uint32) (device.Stream, error) {
 	if on, ok := g.streams[id]; ok {
 		return on, nil
@@ -288,7 +293,7 @@ func (g *gpu) newStream(priority int) (device.Stream, error) {
 	return g.context.NewStream()
 }
 
-// leaveStream takes a stream out of use.
+// leaveStream retires a stream that the program destroyed. It is closed once its work has ended.
 func (g *gpu) leaveStream(id uint32) error {
 	if on, ok := g.streams[id]; ok {
 		delete(g.streams, id)
@@ -298,8 +303,7 @@ func (g *gpu) leaveStream(id uint32) error {
 	return err
 }
 
-// left says whether the streams that were destroyed have nothing to do any more,
-// and closes those of which that is true.
+// left closes retired streams whose work has ended, in order, and says whether none is left.
 func (g *gpu) left() (bool, error) {
 	for len(g.leaving) > 0 {
 		done, err := g.leaving[0].Done()
@@ -314,7 +318,7 @@ func (g *gpu) left() (bool, error) {
 	return true, nil
 }
 
-// event returns an event of the context, made when it is first used.
+// event returns an event of the context, created at its first use.
 func (g *gpu) event(id uint32) (*event, error) {
 	if e, ok := g.events[id]; ok {
 		return e, nil
@@ -344,7 +348,8 @@ func (g *gpu) closeEvent(id uint32) error {
 	return nil
 }
 
-// waitFor returns a function that waits for an event, which stays until then.
+// waitFor returns a function that waits for an event. The event stays open until that function
+// returns, even if the program destroys it.
 func (g *gpu) waitFor(ctx context.Context, e *event) func() error {
 	g.mu.Lock()
 	e.waiters++
@@ -356,13 +361,13 @@ func (g *gpu) waitFor(ctx context.Context, e *event) func() error {
 		last := e.closing && e.waiters == 0
 		g.mu.Unlock()
 		if last {
-			_ = e.Close() // nobody asks any more
+			_ = e.Close() // no caller is left to hear of an error
 		}
 		return err
 	}
 }
 
-// when returns the time of a moment.
+// when returns the time of a moment, whose event is in this context.
 func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	if !m.Pending {
 		return m.At, nil
@@ -375,7 +380,8 @@ func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	return g.opened + since, err
 }
 
-// between returns the time between two moments.
+// elapsedBetween returns the time between two moments. The device measures it if both events are in
+// one context; otherwise it is the difference of two times on the worker's clock.
 func (w *worker) elapsedBetween(start, end clientcore.Moment) (clientcore.Time, error) {
 	if start.Pending && end.Pending && start.Place == end.Place {
 		g, err := w.at(start.Place)
@@ -400,7 +406,7 @@ func (w *worker) elapsedBetween(start, end clientcore.Moment) (clientcore.Time, 
 	return to - from, err
 }
 
-// when returns the time of a moment of any context.
+// when returns the time of a moment in any context.
 func (w *worker) when(m clientcore.Moment) (clientcore.Time, error) {
 	if !m.Pending {
 		return m.At, nil
@@ -412,8 +418,8 @@ func (w *worker) when(m clientcore.Moment) (clientcore.Time, error) {
 	return g.when(m)
 }
 
-// times tells when the events of an operation were, so that they outlive the context.
-// Everything has ended.
+// times returns when the events of an operation happened, so that their times outlive the context.
+// All work must have ended. An event that cannot be asked counts as now.
 func (w *worker) times(g *gpu, o *clientcore.Op, now clientcore.Time) []clientcore.Time {
 	all := make([]clientcore.Time, len(o.Events))
 	for i, id := range o.Events {
@@ -431,12 +437,12 @@ func (w *worker) times(g *gpu, o *clientcore.Op, now clientcore.Time) []clientco
 	return all
 }
 
-// drain waits until everything in the context has ended.
+// drain waits until all work in the context has ended.
 func (w *worker) drain(g *gpu) error {
 	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
 }
 
-// quiet says whether nothing is under way on any device.
+// quiet says whether no work is in flight on any device.
 func (w *worker) quiet() (bool, error) {
 	for _, g := range w.gpus {
 		if quiet, err := g.quiet(); !quiet || err != nil {
@@ -456,8 +462,8 @@ func (g *gpu) quiet() (bool, error) {
 	return g.left()
 }
 
-// ended says whether an error only tells that a context was closed, which
-// happens when everything on it has ended.
+// ended says whether an error means only that the context was closed or the worker is ending, which
+// is no fault of the work that was waited for.
 func ended(err error) bool {
 	return errors.Is(err, device.ErrClosed) || errors.Is(err, context.Canceled)
 }

@@ -5,14 +5,14 @@ import (
 	"muster/node/clientcore"
 )
 
-// built is a graph of the client's as a device has it.
+// built is the device's version of a graph of the client.
 type built struct {
-	run   *clientcore.Run // that it was made of
-	graph device.Graph    // nil: the device does not take it
+	run   *clientcore.Run // what it was made of
+	graph device.Graph    // nil: the device has refused it
 }
 
-// runGraph gives a device a graph as a whole, or, where that cannot be, all that it does, one
-// after the other in its stream.
+// runGraph launches a graph as a whole. Where the device cannot, it submits the graph's nodes one
+// after the other to the stream.
 func (w *worker) runGraph(o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
@@ -22,8 +22,8 @@ func (w *worker) runGraph(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	// Whoever traces the program wants to see its kernels. Parameters with addresses of variables
-	// that are elsewhere in this context are replaced launch by launch.
+	// A timeline records each kernel, so it needs single launches. So do shifts: parameters that
+	// hold addresses of moved variables are replaced launch by launch.
 	var graph device.Graph
 	if w.timeline == nil && g.shifts == nil {
 		graph = w.graph(g, o)
@@ -45,7 +45,8 @@ func (w *worker) runGraph(o *clientcore.Op) error {
 	return nil
 }
 
-// graph returns what a device has made of a graph; nil if it cannot.
+// graph returns the device's version of a graph, made or updated if necessary; nil if the device
+// cannot.
 func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 	b := g.graphs[o.Graph]
 	if b != nil && b.run == o.Run && (b.graph == nil || b.graph.Holds()) {
@@ -93,7 +94,7 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 	return grapher.NewGraph(g.context, nodes, before)
 }
 
-// runNodes does what a graph does. The order of its nodes is one that their dependencies allow.
+// runNodes submits the nodes of a graph in the order of the list, which their dependencies allow.
 func (w *worker) runNodes(o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
@@ -105,17 +106,17 @@ func (w *worker) runNodes(o *clientcore.Op) error {
 	return nil
 }
 
-// dropGraph closes what was made of a graph of the client's.
+// dropGraph closes the device's version of a graph.
 func (g *gpu) dropGraph(id uint32) {
 	if b := g.graphs[id]; b != nil {
 		delete(g.graphs, id)
 		if b.graph != nil {
-			_ = b.graph.Close() // a fault is found by whoever submits work
+			_ = b.graph.Close() // a fault will be reported to the next submission
 		}
 	}
 }
 
-// dropGraphs closes all of them: they take memory of the device that others may need now.
+// dropGraphs closes all graphs: they take device memory that other clients may need now.
 func (g *gpu) dropGraphs() {
 	for id := range g.graphs {
 		g.dropGraph(id)

@@ -6,7 +6,7 @@ import (
 	"muster/vmm"
 )
 
-// watching has the core told what memory a kernel used.
+// watching returns a guard that reports to the core what memory a kernel used.
 func (w *worker) watching(g *clientcore.Guarded) *device.Guard {
 	kernel := g.Kernel
 	return &device.Guard{Ranges: arenas(g.Ranges), Touched: func(used []device.Arena) {
@@ -26,15 +26,17 @@ func arenas(ranges []vmm.Range) []device.Arena {
 	return all
 }
 
-// trapped is a thread of a kernel that stands still before an address which was not expected.
+// trapped is a thread of a kernel that was stopped before it accesses unexpected memory.
 type trapped struct {
 	addr uint64
-	goes chan<- vmm.Range // of no size if it may not use it
+	goes chan<- vmm.Range // what it may use; of size 0 if nothing
 }
 
-// guardedLaunch launches a kernel that may use only what it is expected to, and waits for its end. What
-// else it is about to use is brought first. Nothing else runs on its device meanwhile: kernels there would
-// stand still with it, and one on another device that must end first could wait for them.
+// guardedLaunch launches a kernel that may use only the memory it is expected to use, and waits for
+// its end. If the kernel is about to use other memory, it stops, the loop brings that memory, and
+// the kernel goes on. Nothing else runs on its device meanwhile: other kernels there would stop
+// with it, and if bringing memory had to wait for a kernel on another device that waits for one of
+// those, none would ever end.
 func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if err := w.drain(g); err != nil {
 		return err
@@ -66,7 +68,7 @@ func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *c
 	ended := make(chan struct{})
 	w.others.Go(func() {
 		defer close(ended)
-		_ = g.context.Synchronise(w.ctx) // whoever waits next hears of a fault
+		_ = g.context.Synchronise(w.ctx) // the next wait reports a fault
 	})
 	for {
 		select {
@@ -82,8 +84,8 @@ func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *c
 	}
 }
 
-// bring brings what a kernel under guard is about to use. The memory is that of no size if the client has
-// none there.
+// bring brings the memory that a guarded kernel is about to use. It returns a range of size 0 if
+// the client has nothing at the address.
 func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
 	plan, r, ok := w.core.Trapped(g.place, k, addr)
 	if !ok {

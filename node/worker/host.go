@@ -14,63 +14,62 @@ import (
 	"muster/wire"
 )
 
-// hostMemory holds the host copies of a client's memory, the swap area of this
-// client: a mapping as large as its arena, in memory or in a file.
+// hostMemory holds the host copies of a client's memory, which are its swap area: a mapping as
+// large as the client's arena, in memory or in a file. Only the loop uses it.
 //
-// In memory, pages take room when they are written, and the system kills somebody
-// if there is none. In a file a write to a page that the disk has no room for
-// would kill this process (SIGBUS), so room is reserved before: reserve when the
-// client allocates, release when it frees. Between the two all of an allocation
-// may be read and written.
+// In memory, pages take room when they are first written, and when there is none the kernel kills a
+// process. In a file, writing to a page that the disk has no room for would kill this process
+// (SIGBUS), so room is reserved beforehand: reserve when the client allocates, release when it
+// frees. In between, all of an allocation may be read and written.
 //
-// A client that is to outlive its worker has two sides of everything, in files that
-// others hold too. Each chunk is on one of them. What a chunk holds when commit is
-// called belongs to the client's base and is not written any more: whoever writes
-// to the chunk after that gets the other side, and the next commit gives up the
-// first one.
+// A client that is to outlive its worker has two sides, two mappings of the whole arena, in files
+// that the daemon holds too. Each chunk is on one of them. What a chunk holds when commit is called
+// belongs to the client's base and is not overwritten: the next write to the chunk goes to the
+// other side (copy-on-write by chunk, see touch), and the next commit gives up the former side. So
+// a worker can die at any time: the base's version of every chunk is intact.
 type hostMemory struct {
 	base   uint64
 	sides  []*side
 	chunks []hostChunk
-	which  []byte // a bit for each chunk: its side
-	now    uint32 // counts commits
-	moved  []int  // chunks that have left a side since the last commit
-	spare  int    // chunks of which both sides have pages though one is not used
+	which  []byte // a bit per chunk: its side; saved with the base
+	now    uint32 // number of commits
+	moved  []int  // chunks that have changed sides since the last commit
+	spare  int    // number of chunks with spare set
 
-	dir    string // of the files; "" in memory
-	warned bool   // that the disk is full
+	dir    string // folder of the files; "": in memory
+	warned bool   // the log already says that the disk is full
 
-	// maySpare is how many chunks may have pages that are not used.
+	// maySpare is how many chunks may keep pages that are not in use.
 	maySpare func() int
-	// giving is told before pages of chunks on a side are given back: a device that has them
-	// pinned would go on with pages that are nobody's. It may be nil.
+	// giving is called before pages of a side are given back: a device that has them pinned would
+	// go on reading and writing pages that belong to nobody. It may be nil.
 	giving func(on uint8, r row)
 }
 
 // side is one mapping.
 type side struct {
 	bytes []byte
-	file  *os.File // nil in memory of this process alone
+	file  *os.File // nil for anonymous memory of this process
 }
 
 // hostChunk is one chunk of host memory.
 type hostChunk struct {
-	written uint32 // what now was when it got its side
-	users   uint32 // allocations that touch it, in a file
+	written uint32 // the value of now when the chunk was last given its side
+	users   uint32 // allocations in the chunk; counted only in a file
 	used    bool   // it holds something
-	room    uint8  // the sides that have room in a file, a bit for each
-	spare   bool   // the other side has pages
+	room    uint8  // a bit per side: room is reserved in the file
+	spare   bool   // the side not in use still has pages
 }
 
-// Pages that are not used are kept because they will be used again with the next base: making
-// pages costs several times what copying to them does. As many are kept as leastSpare or,
-// where the machine has much free memory, one part in spareShare of that.
+// Pages that are not in use are kept, because the next base will need them: making pages costs
+// several times as much as copying to them. leastSpare chunks may keep them, or 1/spareShare of the
+// machine's free memory if that is more.
 const (
 	leastSpare = (256 << 20) / chunk
 	spareShare = 4
 )
 
-// spareHere is how many chunks may have pages that are not used, on this machine now.
+// spareHere is how many chunks may keep pages that are not in use, on this machine now.
 func spareHere() int {
 	var machine syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&machine); err != nil {
@@ -79,8 +78,8 @@ func spareHere() int {
 	return max(leastSpare, int(uint64(machine.Freeram)*uint64(machine.Unit)/spareShare/chunk))
 }
 
-// newHostMemory makes room for addresses of an arena, in memory or in a file
-// without a name in a folder; or in two files that were made before.
+// newHostMemory maps host copies for the addresses of an arena: in memory, in a nameless file in
+// dir, or, if there are held files, in these.
 func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, error) {
 	h := &hostMemory{base: arena.Addr, dir: dir, chunks: make([]hostChunk, arena.Size/chunk), which: make([]byte, (arena.Size/chunk+7)/8), now: 1, maySpare: spareHere}
 	files := held
@@ -105,8 +104,8 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 	return h, nil
 }
 
-// CreateHostFile makes a file for host copies of an arena: in a folder, or in memory if
-// that is "".
+// CreateHostFile creates a file for the host copies of an arena, in a folder, or in memory if dir
+// is "".
 func CreateHostFile(size uint64, dir string) (*os.File, error) {
 	if dir == "" {
 		return wire.CreateMemory("muster-host", size)
@@ -141,17 +140,18 @@ func mapSide(f *os.File, size uint64) (*side, error) {
 	return &side{b, f}, nil
 }
 
-// namelessFile makes a file that goes with the process, however that ends.
+// namelessFile creates a file that disappears with the processes that have it open, however they
+// end.
 func namelessFile(dir string) (*os.File, error) {
 	const temporary = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE
 	if f, err := os.OpenFile(dir, os.O_RDWR|temporary, 0o600); err == nil {
 		return f, nil
 	}
-	// Not every file system has such files.
+	// Not every file system supports O_TMPFILE.
 	return unlinkedFile(dir)
 }
 
-// unlinkedFile makes a file that has a name for a moment only.
+// unlinkedFile creates a file that has a name only for a moment.
 func unlinkedFile(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "muster-swap-*")
 	if err != nil {
@@ -164,13 +164,13 @@ func unlinkedFile(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// side is which side a chunk is on.
+// side returns the side that a chunk is on.
 func (h *hostMemory) side(i int) uint8 { return h.which[i/8] >> (i % 8) & 1 }
 
-// flip puts a chunk on its other side.
+// flip moves a chunk to its other side.
 func (h *hostMemory) flip(i int) { h.which[i/8] ^= 1 << (i % 8) }
 
-// each calls f for the pieces of a range that lie on one side, in order.
+// each calls f for consecutive pieces of a range, each of which lies on one side.
 func (h *hostMemory) each(r vmm.Range, f func(addr uint64, piece []byte) error) error {
 	for r.Size > 0 {
 		first, last := h.span(r)
@@ -187,13 +187,13 @@ func (h *hostMemory) each(r vmm.Range, f func(addr uint64, piece []byte) error) 
 	return nil
 }
 
-// bytes is the memory of a row of chunks on a side.
+// bytes returns the memory of a run of chunks.
 func (h *hostMemory) bytes(r run) []byte {
 	return h.sides[r.on].bytes[r.offset() : r.offset()+r.size() : r.offset()+r.size()]
 }
 
-// lacking returns the memory that chunks of some ranges would be written to, as far as it is
-// not known to have pages, in pieces, and how many bytes that is.
+// lacking returns the memory that would be written if all chunks of some ranges were, as far as it
+// is not known to have pages, in pieces; and its size. It follows the rules of touch.
 func (h *hostMemory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64) {
 	var rows runs
 	for _, r := range ranges {
@@ -219,12 +219,12 @@ func (h *hostMemory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64)
 	return pieces, bytes
 }
 
-// span are the first and the last chunk of a range.
+// span returns the first and the last chunk of a range.
 func (h *hostMemory) span(r vmm.Range) (first, last int) {
 	return int((r.Addr - h.base) / chunk), int((r.Addr - h.base + r.Size - 1) / chunk)
 }
 
-// read copies a range out.
+// read copies a range to a slice.
 func (h *hostMemory) read(to []byte, addr uint64) {
 	_ = h.each(vmm.Range{Addr: addr, Size: uint64(len(to))}, func(at uint64, piece []byte) error {
 		together.Copy(to[at-addr:], piece)
@@ -232,13 +232,14 @@ func (h *hostMemory) read(to []byte, addr uint64) {
 	})
 }
 
-// errBase says that a chunk of the base cannot be left as it is: there is no room for
-// its other side.
+// errBase says that there is no room for the other side of a chunk, so that the base's version
+// cannot be preserved.
 var errBase = errors.New("no room for another copy")
 
-// touch makes a range ready to be written: nothing of the base is overwritten by
-// that. If all of it will be written, whole chunks need not keep what they hold.
-// After errBase, what was touched is ready and the rest is not; abandon helps.
+// touch prepares a range to be written: chunks that belong to the base change sides. If all is set,
+// the caller will write the whole range, so chunks that lie in it completely are not copied. After
+// errBase the chunks before the failing one are ready and the rest is not; the caller can give the
+// base up (abandon) and try again.
 func (h *hostMemory) touch(r vmm.Range, all bool) error {
 	first, last := h.span(r)
 	for i := first; i <= last; i++ {
@@ -254,7 +255,7 @@ func (h *hostMemory) touch(r vmm.Range, all bool) error {
 	return nil
 }
 
-// leave puts a chunk on its other side, with what it holds if keep says so.
+// leave moves a chunk to its other side, with its contents if keep is set.
 func (h *hostMemory) leave(i int, keep bool) error {
 	c, from := &h.chunks[i], h.side(i)
 	to := 1 - from
@@ -274,7 +275,8 @@ func (h *hostMemory) leave(i int, keep bool) error {
 	return nil
 }
 
-// commit makes what the chunks hold now the base.
+// commit makes the present contents of all chunks the base. The sides that chunks have left are
+// given up, but their pages are kept as spare up to a limit.
 func (h *hostMemory) commit() {
 	h.now++
 	var gone runs
@@ -303,7 +305,7 @@ func (h *hostMemory) commit() {
 	h.moved = h.moved[:0]
 }
 
-// abandon gives the base up: chunks may be written where they are.
+// abandon gives the base up: chunks may be overwritten where they are.
 func (h *hostMemory) abandon() {
 	h.commit()
 	for i := range h.chunks {
@@ -311,19 +313,20 @@ func (h *hostMemory) abandon() {
 	}
 }
 
-// empty gives pages back.
+// empty gives the pages of runs back.
 func (h *hostMemory) empty(all runs) {
 	for _, r := range all {
-		_ = h.punch(r.on, r.row) // what cannot be given back stays until the end
+		_ = h.punch(r.on, r.row) // what cannot be given back stays until the file is closed
 		for i := r.first; i < r.first+r.count; i++ {
 			h.chunks[i].room &^= 1 << r.on
 		}
 	}
 }
 
-// resume goes on with files in which chunks are on the given sides; held are those
-// that hold something. The others may have given their room back since, and others
-// may have taken it: then device.ErrOutOfMemory says so.
+// resume continues with the files of a previous worker. Which says the side of each chunk, held are
+// the chunks with contents. Room for allocations without contents may have been given back and
+// taken by another client since; then the error is device.ErrOutOfMemory. Pages of the sides that
+// are not in use are given back.
 func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 	if len(which) != len(h.which) {
 		return fmt.Errorf("%d bytes of sides, where %d are needed", len(which), len(h.which))
@@ -374,16 +377,15 @@ func (h *hostMemory) reserveAgain() error {
 	return nil
 }
 
-// expect says that all of a range is about to be written: large pages save time
-// then, and waste nothing.
+// expect says that all of a piece will be written, so that huge pages save time and waste nothing.
 func (h *hostMemory) expect(piece []byte) {
 	if h.dir == "" {
-		_ = syscall.Madvise(piece, syscall.MADV_HUGEPAGE) // it works without
+		_ = syscall.Madvise(piece, syscall.MADV_HUGEPAGE) // best effort
 	}
 }
 
-// reserve makes sure that an allocation has room: device.ErrOutOfMemory says that
-// the disk is full. Nothing has changed then.
+// reserve reserves room for an allocation. If the disk is full it changes nothing, and returns
+// device.ErrOutOfMemory.
 func (h *hostMemory) reserve(allocation vmm.Range) error {
 	if h.dir == "" {
 		return nil
@@ -410,8 +412,8 @@ func (h *hostMemory) reserve(allocation vmm.Range) error {
 	return nil
 }
 
-// release gives back the room of an allocation that was reserved, except what
-// others share with it, and what belongs to the base.
+// release gives back the room of an allocation, except for chunks that other allocations use or
+// that belong to the base.
 func (h *hostMemory) release(allocation vmm.Range) {
 	if h.dir == "" {
 		return
@@ -438,8 +440,8 @@ func (h *hostMemory) releaseAll() {
 	h.empty(gone)
 }
 
-// discard says that the contents of whole chunks are not needed any more. In a file
-// their room stays reserved until release: it was promised to the client.
+// discard says that the contents of whole chunks are not needed any more. In a file their room
+// stays reserved until release: it was promised to the client.
 func (h *hostMemory) discard(r vmm.Range) {
 	if h.dir != "" {
 		return
@@ -452,9 +454,9 @@ func (h *hostMemory) discard(r vmm.Range) {
 	h.empty(gone)
 }
 
-// drop says that nobody needs what a chunk holds now, and adds the pages that can be
-// given back for it. What it held when the base was made stays for as long as that
-// counts.
+// drop says that the present contents of a chunk are not needed, and adds the pages that can be
+// given back to gone. The base's version stays until the next commit: the chunk changes sides
+// instead.
 func (h *hostMemory) drop(i int, gone *runs) {
 	c := &h.chunks[i]
 	switch {
@@ -469,7 +471,7 @@ func (h *hostMemory) drop(i int, gone *runs) {
 	c.used, c.written = false, h.now
 }
 
-// unspare says that the other side of a chunk is used again.
+// unspare notes that the spare pages of a chunk are in use again, or given back.
 func (h *hostMemory) unspare(c *hostChunk) {
 	if c.spare {
 		c.spare = false
@@ -486,11 +488,10 @@ func (h *hostMemory) close() {
 	}
 }
 
-// maxPiece bounds what one call of the system reserves: a signal makes it begin
-// again.
+// maxPiece bounds what one system call reserves: a signal makes the call start again.
 const maxPiece = 256 << 20
 
-// allocate has the disk set room aside for chunks of a side, and notes that.
+// allocate reserves room for a run of chunks on a side, and notes it in room.
 func (h *hostMemory) allocate(on uint8, row row) error {
 	for at, end := row.offset(), row.offset()+row.size(); at < end; at += maxPiece {
 		size := min(end-at, maxPiece)
@@ -509,7 +510,7 @@ func (h *hostMemory) allocate(on uint8, row row) error {
 	return nil
 }
 
-// write has the disk give room for zeros: not every file system can set it aside.
+// write reserves room by writing zeros, for file systems without fallocate.
 func (h *hostMemory) write(on uint8, at, size int64) error {
 	zeros := make([]byte, chunk)
 	for end := at + size; at < end; at += chunk {
@@ -520,8 +521,9 @@ func (h *hostMemory) write(on uint8, at, size int64) error {
 	return nil
 }
 
-// punch gives the room of chunks on a side back. A file system that cannot do that
-// keeps it for later allocations there.
+// punch gives the room of chunks on a side back. It is the only place that does, and calls giving
+// first. A file system that cannot punch holes keeps the room for later allocations in the same
+// place.
 func (h *hostMemory) punch(on uint8, row row) error {
 	on %= uint8(len(h.sides))
 	if h.giving != nil {
@@ -552,7 +554,7 @@ func uninterrupted(call func() error) error {
 	}
 }
 
-// full says that the disk has not enough room, and how much it has.
+// full returns the error for a disk without room, with how much it has.
 func (h *hostMemory) full(wanted uint64, err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return &noRoom{fmt.Sprintf("no room for %s can be reserved in the swap area %s: %v", model.BriefSize(wanted), h.dir, err)}
@@ -566,14 +568,14 @@ func (h *hostMemory) full(wanted uint64, err error) error {
 		h.dir, model.BriefSize(wanted), model.BriefSize(disk.Bavail*unit), model.BriefSize(disk.Blocks*unit), err)}
 }
 
-// noRoom is a device.ErrOutOfMemory whose text speaks of the swap area alone: the
-// device has memory enough.
+// noRoom is a device.ErrOutOfMemory whose text speaks only of the swap area: the device has enough
+// memory.
 type noRoom struct{ text string }
 
 func (e *noRoom) Error() string { return e.text }
 func (e *noRoom) Unwrap() error { return device.ErrOutOfMemory }
 
-// row is a row of chunks.
+// row is a range of consecutive chunks.
 type row struct{ first, count int }
 
 func (r row) offset() int64 { return int64(r.first) * chunk }

@@ -8,16 +8,16 @@ import (
 	"muster/vmm"
 )
 
-// Host copies that are moved in bulk are pinned, and stay so for as long as they have their
-// pages: the device reads and writes them by itself then, at the speed of its bus. Pinning
-// pages that are there costs about as much as one copy of them, making pages ten times that.
+// Host copies that are moved in bulk are pinned, and stay pinned as long as they have their pages:
+// the device then copies them by itself, at the speed of its bus. Pinning existing pages costs
+// about as much as copying them once, making pages ten times as much.
 const (
-	// hostPinWorth is how many bytes a plan copies for which it pays.
+	// hostPinWorth is the size in bytes from which pinning pays for a plan.
 	hostPinWorth = 16 << 20
-	// hostPinMost is how many chunks are pinned at a time. Who gives one of them back has to
-	// unpin them all.
+	// hostPinMost is how many chunks are pinned together. To give one of them back, all have to be
+	// unpinned.
 	hostPinMost = (64 << 20) / chunk
-	// roomShare bounds what is made ready ahead: one part in so many of the free memory.
+	// roomShare bounds what is prepared ahead: 1/roomShare of the free memory.
 	roomShare = 2
 )
 
@@ -30,20 +30,20 @@ type hostChunkAt struct {
 	i  int
 }
 
-// hostPin is a row of chunks that were pinned together.
+// hostPin is a run of chunks that were pinned together.
 type hostPin struct {
 	run
-	unpin func() error // nil: it was refused, and is not tried again
+	unpin func() error // nil: pinning was refused, and is not tried again
 }
 
-// readyHost makes host copies ready for what a plan copies: what is written gets its side, and
-// its pages by several threads at once; all of it is pinned where that may be. Nothing runs
-// on the devices. It is called again for the same plan at no cost, and says whether it pinned
-// anything.
+// readyHost prepares host copies for the copies of a plan. Chunks that will be written get their
+// side, and their pages, which several threads make at once; then all of them are pinned, if
+// possible. No work may be running on the devices. Calling it again for the same plan costs
+// nothing. It says whether it pinned anything.
 func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
 	w.touchAll(plan)
 	if w.host.dir != "" || plan.Bytes(vmm.CopyOut)+plan.Bytes(vmm.CopyIn) < hostPinWorth {
-		return false // files of a disk cannot be pinned
+		return false // pages of a file on disk cannot be pinned
 	}
 	var fresh [][]byte
 	for _, step := range plan {
@@ -71,7 +71,7 @@ func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
 	return pinned
 }
 
-// touchAll gives what a plan writes on the host its side.
+// touchAll calls touch for everything that a plan writes on the host.
 func (w *worker) touchAll(plan vmm.Plan) {
 	for _, step := range plan {
 		if step.Op == vmm.CopyOut {
@@ -80,8 +80,8 @@ func (w *worker) touchAll(plan vmm.Plan) {
 	}
 }
 
-// unpinnedHost returns the chunks of a range, all of which have their sides, that a context has
-// not pinned, in rows that are pinned together.
+// unpinnedHost returns the chunks of a range that a context has not pinned, in runs to be pinned
+// together. All chunks of the range must have their side already.
 func (w *worker) unpinnedHost(g *gpu, r vmm.Range) (rows runs) {
 	first, last := w.host.span(r)
 	for i := first; i <= last; i++ {
@@ -98,7 +98,7 @@ func (w *worker) unpinnedHost(g *gpu, r vmm.Range) (rows runs) {
 	return rows
 }
 
-// pinHost pins chunks of host memory, once. Copies are right without.
+// pinHost pins chunks of host memory, once. If it fails, copies are slower.
 func (w *worker) pinHost(g *gpu, r run) {
 	if g.hostPins == nil {
 		g.hostPins = hostPins{}
@@ -113,7 +113,7 @@ func (w *worker) pinHost(g *gpu, r run) {
 	}
 }
 
-// unpinHost is told before pages of host memory are given back.
+// unpinHost unpins chunks in all contexts, before their pages are given back.
 func (w *worker) unpinHost(on uint8, gone row) {
 	for _, g := range w.gpus {
 		for i := gone.first; len(g.hostPins) > 0 && i < gone.first+gone.count; i++ {
@@ -136,14 +136,14 @@ func (g *gpu) dropHostPin(w *worker, p *hostPin) {
 	}
 }
 
-// hostPart is memory of a side in a row of which all is pinned, or nothing is.
+// hostPart is consecutive memory on one side, all of it pinned or none.
 type hostPart struct {
 	addr   uint64
 	memory []byte
 	pinned bool
 }
 
-// hostParts cuts host copies of a range into parts.
+// hostParts splits the host copies of a range into parts.
 func (w *worker) hostParts(g *gpu, r vmm.Range) (parts []hostPart) {
 	_ = w.host.each(r, func(addr uint64, piece []byte) error {
 		for own := len(parts); len(piece) > 0; {
@@ -163,9 +163,8 @@ func (w *worker) hostParts(g *gpu, r vmm.Range) (parts []hostPart) {
 	return parts
 }
 
-// copyHost submits the copies of steps that follow each other in a plan. Those of memory that is
-// not pinned come first: they go through buffers, for which the stream must have nothing else
-// to do.
+// copyHost submits the copies of consecutive steps of a plan. Those of unpinned memory come first:
+// they go through buffers, which works only while the stream has no other work.
 func (w *worker) copyHost(steps vmm.Plan) (failed vmm.Step, err error) {
 	for _, pinned := range []bool{false, true} {
 		for _, step := range steps {
@@ -190,7 +189,7 @@ func (w *worker) copyHost(steps vmm.Plan) (failed vmm.Step, err error) {
 	return failed, nil
 }
 
-// touchTogether makes the pages of memory whose contents do not count, with several threads.
+// touchTogether makes the pages of memory whose contents do not matter, with several threads.
 func touchTogether(pieces [][]byte) {
 	together.Do(len(pieces), func(i int) {
 		for at := 0; at < len(pieces[i]); at += 4096 {
@@ -199,10 +198,10 @@ func touchTogether(pieces [][]byte) {
 	})
 }
 
-// readyAhead makes the pages that the client's memory will need on the host when it has to leave
-// its device, beside everything else: another client waits for the device, or has had it. It
-// changes no contents. Where the system cannot do that (Linux before 5.14), pages are made when
-// they are needed.
+// readyAhead makes the host pages that the client will need when it leaves its device, in the
+// background. It is called while another client waits for the device, or after the client had to
+// leave once. It changes no contents, so the loop may use the memory meanwhile. Before Linux 5.14
+// there is no MADV_POPULATE_WRITE; pages are then made when they are needed.
 func (w *worker) readyAhead() {
 	const populate = 23 // MADV_POPULATE_WRITE
 	if w.host.dir != "" || !w.readying.CompareAndSwap(false, true) {

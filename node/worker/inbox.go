@@ -8,11 +8,11 @@ import (
 	"muster/wire/control"
 )
 
-// inbox is what the daemon has said and the loop has not heard. Putting something in
-// never waits: the goroutine that does also answers pings, and must do so however
-// long the loop waits for a kernel to end.
+// inbox is the queue of the daemon's messages that the loop has not handled. It has no bound, so
+// put never blocks: the goroutine that puts also answers pings, and must do so however long the
+// loop waits for a kernel to end.
 type inbox struct {
-	news  chan struct{} // has one element while something may be there
+	news  chan struct{} // holds one element while messages may be waiting
 	count atomic.Int32
 
 	mu       sync.Mutex
@@ -21,9 +21,10 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
 
-// put adds a message. Of several Watches in a row only the last counts: other
-// clients come and go as often as they like, and each time the daemon changes its
-// mind. All other messages answer the worker, or come once.
+// put adds a message. Of several Watch messages in a row only the last is kept: the daemon sends
+// one each time another client begins or stops waiting for the device, which may be often, and
+// without this the queue would grow while the loop is busy. All other messages are answers to the
+// worker, or rare.
 func (b *inbox) put(m control.ToWorker) {
 	b.mu.Lock()
 	n := len(b.messages)
@@ -44,7 +45,7 @@ func (b *inbox) put(m control.ToWorker) {
 	}
 }
 
-// take returns the oldest message.
+// take removes and returns the oldest message.
 func (b *inbox) take() (control.ToWorker, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +59,7 @@ func (b *inbox) take() (control.ToWorker, bool) {
 	return m, true
 }
 
-// pick returns the oldest message of a kind. The others stay.
+// pick removes and returns the oldest message of type M. The others keep their order.
 func pick[M control.ToWorker](b *inbox) (m M, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,5 +73,5 @@ func pick[M control.ToWorker](b *inbox) (m M, ok bool) {
 	return m, false
 }
 
-// waits says whether there is something to hear.
+// waits says whether there are messages. It takes no lock: the loop asks before each launch.
 func (b *inbox) waits() bool { return b.count.Load() > 0 }

@@ -9,10 +9,11 @@ import (
 	"muster/wire"
 )
 
-// lateLaunch is a launch that a device has taken and may not have made yet (device.Launcher). The
-// driver keeps whoever launches for longer than it takes to read a message: so the loop reads on
-// meanwhile. To the program nothing changes. It hears of a launch that was refused at its next call
-// that has an answer, and before the loop handles such a one it asks which were.
+// lateLaunch is a launch that a device has accepted but may not have passed to the driver yet
+// (device.Launcher). A launch call keeps the driver's caller for longer than the loop needs to read
+// a message, so the loop reads on meanwhile. The program cannot tell the difference: it learns of a
+// refused launch at its next call that has an answer, and before the loop handles such a call it
+// asks the device which launches were refused.
 type lateLaunch struct {
 	gpu    *gpu
 	by     device.Launcher
@@ -21,10 +22,16 @@ type lateLaunch struct {
 	header wire.Header
 }
 
-// mostLate is how many launches may be late: what is known of them takes room.
+// mostLate bounds the late launches: the loop keeps an entry for each.
 const mostLate = 1024
 
-// give gives the device a kernel.
+// give launches a kernel, late if the device can and nothing forbids it.
+//
+// While a host function is outstanding the launch may block until that function returns, so block
+// reads ahead. Otherwise a launch may be late, but not during a replay, not while a rebuilt client
+// is unproven, and not if a timeline or a ticket needs the time of this very launch. The last
+// argument of LaunchLater says whether another launch follows in the ring; a single launch is made
+// at once, since handing it to the other thread takes longer.
 func (w *worker) give(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.hosts.outstanding() > 0 {
 		how := o.How
@@ -41,8 +48,8 @@ func (w *worker) give(g *gpu, f device.Function, on device.Stream, o *clientcore
 	return err
 }
 
-// settleLaunches waits until devices have made the launches that they took, and handles those that
-// they refused.
+// settleLaunches waits until the devices have made all launches that they accepted, and handles the
+// refused ones. It goes context by context, since Refused answers for one context.
 func (w *worker) settleLaunches() error {
 	for len(w.late) > 0 {
 		g := w.late[0].gpu
@@ -59,7 +66,7 @@ func (w *worker) settleLaunches() error {
 			of = w.late
 		}
 		var refused []device.Refusal
-		if w.gpus[g.place] == g { // else it has ended, with all that was under way
+		if w.gpus[g.place] == g { // otherwise the context is closed, and its launches ended with it
 			refused = of[0].by.Refused()
 		}
 		if len(refused) == 0 && rest == nil {
@@ -74,12 +81,14 @@ func (w *worker) settleLaunches() error {
 	return nil
 }
 
-// refusedLate handles the launches of a list that were refused.
+// refusedLate reports the refused launches of a list to the core. It performs operations on behalf
+// of earlier messages, so it saves and restores the keeper's current entry and header.
 func (w *worker) refusedLate(list []lateLaunch, refused []device.Refusal) error {
 	entry, header, hasData := w.entry, w.header, w.hasData
 	defer func() { w.entry, w.header, w.hasData = entry, header, hasData }()
 	for _, r := range refused {
 		var fault *device.Fault
+		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
 			return w.found(w.sticky.current(), r.Err)
 		}

@@ -8,15 +8,15 @@ import (
 	"muster/node/clientcore"
 )
 
-// The library sends what is to be linked as one image, all numbers little-endian: how
-// many options (u32), each a name (u32) and a value (u64); then until the end inputs,
-// each with its kind (u32), the length of its name (u32) and of its data (u64), name and
+// The library sends the input of a link as one image, with all numbers little-endian: the number of
+// options (u32), each a name (u32) and a value (u64); then, until the end, the inputs, each with
+// its kind (u32), the length of its name (u32), the length of its data (u64), its name and its
 // data.
 
 // maxLinkOptions is more than CUDA has.
 const maxLinkOptions = 64
 
-// link makes one image of several.
+// link links several images into one.
 func (w *worker) link(o *clientcore.Op) (image []byte, err error) {
 	g, err := w.at(o.Place)
 	if err != nil {
@@ -34,7 +34,7 @@ func (w *worker) link(o *clientcore.Op) (image []byte, err error) {
 	return image, err
 }
 
-// decodeLink takes apart what the library sent. Data are parts of it.
+// decodeLink decodes what the library sent. Data of inputs are slices of image.
 func decodeLink(image []byte) (l device.Link, err error) {
 	r := linkReader{rest: image}
 	options := r.u32()
@@ -57,7 +57,7 @@ func decodeLink(image []byte) (l device.Link, err error) {
 	return l, nil
 }
 
-// linkReader reads from the beginning of bytes; what is not there is zero.
+// linkReader reads from a slice. What lies beyond its end reads as zero, and sets short.
 type linkReader struct {
 	rest  []byte
 	short bool

@@ -9,18 +9,18 @@ import (
 	"muster/wire"
 )
 
-// Where workers have the data arena of a client, for the program to have it there as well:
-// below the addresses of devices, where neither Go's runtime nor the system puts anything.
-// Each of a program's clients has a window of its own, as its device addresses are its own.
+// Where a worker maps the data arena of its client, so that the program can map it at the same
+// address: below the addresses of devices, where neither Go's runtime nor the kernel puts anything.
+// Each client of a program has a window of its own, as its device addresses are its own.
 const (
 	windowBase = 0x4800_0000_0000
 	windowSize = 32 << 30
-	windowsAt  = 1 << 40 // from one try to the next
+	windowsAt  = 1 << 40 // distance between two attempts
 	windows    = 4
 )
 
-// placeArena puts the data arena where the program can have it, too. Without that nothing
-// is amiss but that kernels do not reach the program's memory.
+// placeArena maps the data arena at an address that the program can use too. If no window is free,
+// everything works except that kernels cannot access the program's memory.
 func (w *worker) placeArena() {
 	if uint64(len(w.shared.Arena())) > windowSize {
 		return
@@ -35,19 +35,19 @@ func (w *worker) placeArena() {
 	w.log.Debug("kernels will not reach the program's memory", "error", err)
 }
 
-// reached is memory of the program's that kernels reach.
+// reached is memory of the program that kernels can access.
 type reached struct {
 	host  []byte
-	own   bool // it was mapped for that
+	own   bool // mapped for this purpose, and not part of the arena's mapping
 	unmap map[*gpu]func() error
 }
 
-// errNotReached says why kernels cannot have memory of the program's.
+// errNotReached says that kernels cannot access the program's memory.
 var errNotReached = fmt.Errorf("memory of the program's: %w", device.ErrNotSupported)
 
-// mapHost makes memory of the program's reachable for kernels, in all contexts that there
-// are; contexts that are opened later get it with the rest (mapAll). From now on the client
-// cannot be rebuilt: what kernels have written there, nobody could undo.
+// mapHost lets kernels access memory of the program, in all open contexts; mapAll does it for
+// contexts that are opened later. From now on the client cannot be rebuilt: a replay would repeat
+// what kernels did to that memory, and nobody has its former contents.
 func (w *worker) mapHost(o *clientcore.Op) error {
 	part, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
@@ -56,7 +56,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
 		if r.host, err = wire.MapAt(w.files[1], o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
-			// The library has another address to try, so nobody need hear of it.
+			// The library has another address to try, so the user is not told.
 			return fmt.Errorf("memory of the program's (%v): %w", err, device.ErrInvalidValue)
 		}
 		r.own = true
@@ -75,7 +75,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	return nil
 }
 
-// mapFor makes the memory reachable in a context.
+// mapFor lets the kernels of a context access the memory.
 func (r *reached) mapFor(g *gpu) error {
 	m, ok := g.context.(device.HostMapper)
 	if !ok {
@@ -88,11 +88,11 @@ func (r *reached) mapFor(g *gpu) error {
 	return err
 }
 
-// mapAll makes everything reachable in a context that was opened.
+// mapAll lets the kernels of a new context access all such memory.
 func (w *worker) mapAll(g *gpu) error {
 	for _, m := range w.core.Mapped {
 		r := w.reached[m.Addr]
-		if r == nil { // a worker that goes on for another
+		if r == nil { // this worker continues the work of another
 			o := m.Op()
 			if err := w.mapHost(&o); err != nil {
 				return err
@@ -106,7 +106,8 @@ func (w *worker) mapAll(g *gpu) error {
 	return nil
 }
 
-// unmapHost takes memory of the program's away from kernels. Nothing runs that uses it.
+// unmapHost takes memory of the program away from kernels. The caller makes sure that no kernel
+// uses it.
 func (w *worker) unmapHost(addr uint64) {
 	r := w.reached[addr]
 	if r == nil {
@@ -115,7 +116,7 @@ func (w *worker) unmapHost(addr uint64) {
 	delete(w.reached, addr)
 	for g, unmap := range r.unmap {
 		if w.gpus[g.place] != g {
-			continue // it was closed, and that with it
+			continue // closed, and the mapping with it
 		}
 		if err := unmap(); err != nil {
 			w.log.Debug("unmapping host memory", "error", err)

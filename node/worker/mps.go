@@ -11,24 +11,24 @@ import (
 	"muster/wire/control"
 )
 
-// Under NVIDIA's Multi-Process Service (MPS) a fault of one client ends the contexts of all
-// clients on that GPU, and all read the same error. A worker that shares that fate does not
-// tell its program of a fault: it has its client rebuilt in a worker with contexts of its own,
-// where what faults again is the client's own doing (node/fate).
+// Under NVIDIA's Multi-Process Service (MPS) a fault of one client ends the contexts of all clients
+// on that GPU, and all of them see the same error. A worker that shares this fate does not report a
+// fault to its program: it has its client rebuilt in a worker with contexts of its own. A fault
+// that occurs again there is the client's own (node/fate).
 
-// errShared says that a fault which may be another client's ended the client's contexts.
+// errShared says that a fault that another client may have caused has ended the client's contexts.
 var errShared = errors.New("a fault that may be another client's ended what ran")
 
-// errRenewed says that the daemon wants another worker for the client.
+// errRenewed says that the daemon wants the client in another worker.
 var errRenewed = errors.New("the client goes on in another worker")
 
-// useMPS has this process use the service as the daemon says. The driver's library reads the
-// environment when it is first used.
+// useMPS makes this process use MPS as the daemon says. The driver reads the environment when it is
+// first used, so no device may be open yet.
 func useMPS(m *control.MPS) {
 	if m == nil {
 		return
 	}
-	_ = os.Setenv(device.MPSVariable, m.Pipe) // it fails for names only that are none
+	_ = os.Setenv(device.MPSVariable, m.Pipe) // it fails only for invalid names
 	const share = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 	if m.Shared && m.Share > 0 {
 		_ = os.Setenv(share, strconv.Itoa(m.Share))
@@ -37,11 +37,11 @@ func useMPS(m *control.MPS) {
 	}
 }
 
-// sharesFate says whether a fault of another client may end the client's contexts.
+// sharesFate says whether a fault of another client can end this client's contexts.
 func (w *worker) sharesFate() bool { return w.serve.MPS != nil && w.serve.MPS.Shared }
 
-// unserved is why a context could not be opened. Where the service may be to blame that is a
-// fault, so that the client is rebuilt in a worker that does without it.
+// unserved turns an error of opening a context that MPS may have caused into a fault, so that the
+// client is rebuilt in a worker without MPS.
 func (w *worker) unserved(err error) error {
 	var known *device.Fault
 	if !w.sharesFate() || errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &known) {
@@ -50,7 +50,8 @@ func (w *worker) unserved(err error) error {
 	return &device.Fault{Kind: device.Unspecified, Detail: err.Error()}
 }
 
-// renew ends this worker if the client can be rebuilt in another one.
+// renew ends this worker if the client can be rebuilt in another one. If the daemon wants it for no
+// fault of a device, a base is made first, so that the next worker need not repeat any kernel.
 func (w *worker) renew(m control.Renew) error {
 	switch {
 	case !w.canRebuild():
@@ -60,7 +61,7 @@ func (w *worker) renew(m control.Renew) error {
 		return nil
 	case m.Device >= 0:
 		return fmt.Errorf("%w: %s", errShared, m.Reason)
-	case w.replay == nil && w.core.CanFold(): // so that nothing is run again
+	case w.replay == nil && w.core.CanFold(): // so that no kernel is run again
 		if err := w.fold(); err != nil {
 			return err
 		}

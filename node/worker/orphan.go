@@ -15,35 +15,35 @@ import (
 	"muster/wire/control"
 )
 
-// A worker outlives its daemon, so that the daemon can be restarted, upgraded or
-// killed while programs run. The connection to the daemon then ends without a word
-// (control.End is that word), and the worker is an orphan: it serves its client with
-// the lease that it has, and messages that need the daemon wait. Meanwhile the
-// goroutine that listened to the daemon looks for the next one at the node's socket,
-// for the time that Serve named. It also watches the program's connection, as the
-// daemon did, of which the worker has a descriptor.
+// A worker outlives its daemon, so that the daemon can be restarted, upgraded or killed while
+// programs run. If the connection ends without control.End, the worker is an orphan: it serves its
+// client with the lease that it has, and messages that need the daemon wait. Meanwhile the
+// goroutine of receive looks for the next daemon at the node's socket, for the time that Serve
+// named (OrphanGrace). It also watches the program's connection, of which the worker has a
+// descriptor, as the daemon did.
 //
-// Nothing that is said while there is no daemon is kept. What counts of it is part of
-// the client's standing, with which the loop begins to talk to the next daemon once it
-// has heard all that the last one said.
+// Messages to the daemon are dropped while there is none. What they said is part of the client's
+// standing, which the loop sends first to the next daemon, after it has handled everything that the
+// last one had sent.
 
 const (
-	firstPause    = 20 * time.Millisecond // between two looks for the next daemon
+	firstPause    = 20 * time.Millisecond // between two attempts to reach the next daemon
 	longestPause  = 500 * time.Millisecond
 	introduceTime = 5 * time.Second // for a daemon to answer
 )
 
-// line is what the worker says to its daemon.
+// line is the worker's side of the connection for sending. The loop sends; receive replaces the
+// connection. The lock keeps the loop from sending to the next daemon before its standing.
 type line struct {
 	mu      sync.Mutex
 	current *control.WorkerEnd
-	open    bool // somebody hears what is said
+	open    bool // messages are sent; else they are dropped
 	closed  bool // for good, by the worker itself
 	kernels uint64
-	busy    time.Duration // what was told with Ran, to whichever daemon
+	busy    time.Duration // total of what Ran has reported, to all daemons
 }
 
-// say tells the daemon something, if there is one.
+// say sends a message to the daemon, if there is one.
 func (l *line) say(m control.ToDaemon) {
 	l.mu.Lock()
 	switch said := m.(type) {
@@ -60,12 +60,11 @@ func (l *line) say(m control.ToDaemon) {
 	}
 	l.mu.Unlock()
 	if to != nil {
-		_ = to.Send(m) // that it is gone is found out elsewhere
+		_ = to.Send(m) // receive finds out if the daemon has died
 	}
 }
 
-// cut notes that the daemon has gone. It returns false if the worker ended the
-// connection itself.
+// cut notes that the daemon has died. It returns false if the worker closed the connection itself.
 func (l *line) cut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,8 +73,8 @@ func (l *line) cut() bool {
 	return !l.closed
 }
 
-// join puts the next daemon in the place of the last. It hears nothing before the
-// loop has begun with the standing (begin).
+// join replaces the last daemon by the next. Nothing is sent to it before the loop has called
+// begin, to send the standing first.
 func (l *line) join(next *control.WorkerEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,25 +82,25 @@ func (l *line) join(next *control.WorkerEnd) bool {
 		next.Close()
 		return false
 	}
-	l.current, l.open = next, false // the loop may have begun with one that had gone
+	l.current, l.open = next, false // closed again: the loop may have begun with a daemon that died since
 	return true
 }
 
-// begin lets a daemon hear what is said from now on, unless it has gone already.
+// begin lets messages be sent to a daemon from now on, unless it has died already.
 func (l *line) begin(end *control.WorkerEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open = l.current == end && !l.closed
 }
 
-// isOpen says whether somebody hears what is said, as far as is known.
+// isOpen says whether messages are sent, or never will be.
 func (l *line) isOpen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open || l.closed
 }
 
-// close ends the connection.
+// close closes the connection for good.
 func (l *line) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,13 +108,14 @@ func (l *line) close() {
 	l.current.Close()
 }
 
-// nextDaemon is the word to the loop that a daemon has adopted the worker.
+// nextDaemon tells the loop that a daemon has adopted the worker. It goes through the inbox, behind
+// everything that the last daemon sent.
 type nextDaemon struct {
 	control.Hold
 	end *control.WorkerEnd
 }
 
-// hold keeps a descriptor for the next daemon, if there may be one.
+// hold keeps a descriptor for the next daemon, if the worker may have one.
 func (w *worker) hold(name string, f *os.File) {
 	if f == nil {
 		return
@@ -127,7 +127,7 @@ func (w *worker) hold(name string, f *os.File) {
 	w.held = append(w.held, control.Held{Name: name, File: f})
 }
 
-// letGo closes what is held.
+// letGo closes the held descriptors.
 func (w *worker) letGo() {
 	for _, h := range w.held {
 		h.File.Close()
@@ -137,8 +137,8 @@ func (w *worker) letGo() {
 	}
 }
 
-// attach takes the program's connection, and tells the program that it is attached. A
-// program that is not told is one that the daemon sees end.
+// attach takes the program's connection, and tells the program that it is attached. If that fails
+// the program has ended, which the daemon will see.
 func (w *worker) attach(m control.Hold, connection *os.File) {
 	conn, err := net.FileConn(connection)
 	program, ok := conn.(*net.UnixConn)
@@ -147,7 +147,7 @@ func (w *worker) attach(m control.Hold, connection *os.File) {
 		connection.Close()
 		return
 	}
-	// Else the program knows: a worker before this one has told it, or it was restored.
+	// Otherwise the program knows: a previous worker has told it, or the program was restored.
 	if len(m.Attached) > 0 && (!w.serve.Resume || !w.shared.Used()) {
 		if err := wire.SendFiles(program, m.Attached, w.held[0].File, w.held[1].File); err != nil {
 			w.log.Info("the program has ended before it was attached", "error", err)
@@ -157,7 +157,7 @@ func (w *worker) attach(m control.Hold, connection *os.File) {
 	w.hold("program", connection)
 }
 
-// noteLost notes that a device is gone, for the next daemon.
+// noteLost notes that a device is lost, for the standing.
 func (w *worker) noteLost(m control.ToWorker) {
 	if lost, ok := m.(control.Lost); ok && lost.Device < len(w.serve.Devices) {
 		w.serve.Devices = slices.Clone(w.serve.Devices)
@@ -165,7 +165,7 @@ func (w *worker) noteLost(m control.ToWorker) {
 	}
 }
 
-// completed puts into the standing what the core does not know.
+// completed adds to a message what the core does not know.
 func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 	if standing, ok := m.(control.Standing); ok {
 		standing.Devices = w.serve.Devices
@@ -180,14 +180,14 @@ func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 
 const daemonEnded = "the node daemon ended"
 
-// outlive looks for the next daemon after the last one has gone. If there will be
-// none, it says why.
+// outlive looks for the next daemon after the last one has died. It returns the reason if the
+// worker must end, and "" if a daemon has adopted it.
 func (w *worker) outlive() (why string) {
 	if w.dismissed || w.program == nil || w.serve.OrphanGrace == 0 {
 		return daemonEnded
 	}
 	gone := w.watchProgram()
-	defer func() { // whoever watches ends
+	defer func() { // stop watching: the next daemon watches the program
 		_ = w.program.SetReadDeadline(time.Unix(1, 0))
 		<-gone
 	}()
@@ -221,10 +221,10 @@ func (w *worker) outlive() (why string) {
 	}
 }
 
-// askForAnother tells the daemon that the client needs another worker, and waits to be
-// killed: until the daemon has heard of it, nobody else has what the client is made of. A
-// daemon that has gone, or goes meanwhile, is not enough; the next one is told where the
-// client stands, as it expects, and then the same.
+// askForAnother tells the daemon that the client needs another worker, and waits to be killed. It
+// must not exit before the daemon knows: until then only this process has the client's memory
+// files. If the daemon dies meanwhile, the next one gets the standing first, as it expects, and
+// then the same request.
 func (w *worker) askForAnother(m control.Rebuild) {
 	late := time.NewTimer(w.serve.OrphanGrace + killTime)
 	defer late.Stop()
@@ -241,7 +241,7 @@ func (w *worker) askForAnother(m control.Rebuild) {
 		if next, ok := news.(nextDaemon); ok {
 			w.line.begin(next.end)
 			s := w.core.Standing()
-			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // whatever it had on a device is of no use
+			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // what the client had on a device is lost
 			said = false
 		}
 		if heard {
@@ -257,11 +257,11 @@ func (w *worker) askForAnother(m control.Rebuild) {
 	}
 }
 
-// killTime is how long a daemon takes at most to kill a worker that has asked for another.
+// killTime is the longest that a daemon takes to kill a worker that has asked for another.
 const killTime = 10 * time.Second
 
-// watchProgram says when the program has gone, and why that ends the client. The
-// channel is closed when nobody watches any more.
+// watchProgram reports when the program has ended, with the reason that the client is told. The
+// channel is closed when watching stops.
 func (w *worker) watchProgram() <-chan string {
 	_ = w.program.SetReadDeadline(time.Time{})
 	gone := make(chan string, 1)
@@ -279,8 +279,7 @@ func (w *worker) watchProgram() <-chan string {
 	return gone
 }
 
-// introduce asks the daemon at the node's socket to adopt the worker, if there is
-// one.
+// introduce asks the daemon at the node's socket to adopt this worker.
 func (w *worker) introduce() (*control.WorkerEnd, error) {
 	dialled, err := net.DialTimeout("unix", w.serve.Node, introduceTime)
 	if err != nil {
@@ -301,7 +300,7 @@ func (w *worker) introduce() (*control.WorkerEnd, error) {
 	return adopted.End, nil
 }
 
-// isOf refuses a daemon of another user: anybody may take a name that no daemon has,
+// isOf refuses a daemon of another user. While no daemon runs any user may listen at its address,
 // and would be given the program's memory.
 func isOf(conn *net.UnixConn, owner int) error {
 	raw, err := conn.SyscallConn()
@@ -324,8 +323,8 @@ func isOf(conn *net.UnixConn, owner int) error {
 	return nil
 }
 
-// complainAt makes a file this process's standard error: that of the last daemon's
-// has nobody who reads it.
+// complainAt makes a file this process's standard error: the former one was a pipe to the last
+// daemon, which nobody reads any more.
 func complainAt(f *os.File) {
 	defer f.Close()
 	_ = syscall.Dup3(int(f.Fd()), int(os.Stderr.Fd()), 0) // it works without

@@ -11,44 +11,50 @@ import (
 	"muster/wire/control"
 )
 
-// pacer has the kernels of a client make way for those of others.
+// pacer makes the kernels of a client give way to those of others.
 //
-// The worker of a program of class latency claims its device in memory that all workers
-// share (wire.Precedence), from the first launch until the program's work has ended. Workers
-// of class batch hold their launches back meanwhile. As long as such programs are about, they
-// also keep little in flight, because what a GPU was given cannot be taken back: the window is
-// a time, and one kernel where a kernel takes longer than that.
+// The worker of a latency-class program claims its device in a page of memory that all workers
+// share (wire.Precedence), from the first launch until the program's work has ended. Workers of
+// batch-class programs hold their launches back meanwhile. While latency-class programs are around,
+// batch workers also keep little work in flight, because a GPU cannot give back what it was given.
+// The limit, the window, is an amount of time; where a single kernel takes longer, it is one
+// kernel.
 //
-// A client for whose device others wait keeps less in flight, too, so that its turn ends soon
-// after it is told to leave.
+// A client whose device another client waits for also keeps less in flight, so that its turn ends
+// soon after the daemon revokes the lease.
 //
-// Neither may hold a client back for ever. Claims may keep it from launching for a part of
-// the time only (control.Pace.Share), whoever claims. And kernels may wait for each other: if
-// what is in flight does not end for a while, the client is let go on.
+// Neither rule may hold a client back for ever. Claims keep it from launching for a fraction of the
+// time only (control.Pace.Share), whoever claims: budget is a token bucket of waiting time, which
+// fills at rate Share and is spent by waiting. And kernels may wait for each other: if what is in
+// flight does not end within longestPace, a later launch may be what it waits for, so the client
+// launches freely for letAlone.
+//
+// The loop owns the fields, except claims, used and launched, which goroutines that answer calls
+// use too.
 type pacer struct {
 	control.Pace
 	page   *wire.Precedence
-	file   *os.File                                       // of it: the next daemon finds it here
-	claims [wire.MaxPrecedence]atomic.Pointer[wire.Claim] // of a program of class latency, by device
-	used   atomic.Uint64                                  // launches of such a program
+	file   *os.File                                       // of the page; kept open for the next daemon
+	claims [wire.MaxPrecedence]atomic.Pointer[wire.Claim] // of a latency-class program, by device
+	used   atomic.Uint64                                  // number of launches of a latency-class program
 
-	launched atomic.Int64 // when the last of them was
+	launched atomic.Int64 // page time of the last of them
 
-	budget time.Duration // for how long the client may be held back now
-	asOf   int64         // when that was so
-	held   time.Duration // for how long it was, all in all
+	budget time.Duration // how much longer the client may be held back
+	asOf   int64         // page time at which budget was last updated
+	held   time.Duration // total time the client was held back
 
-	window time.Duration // of work in flight; 0: as much as there is
-	groups []group       // launches that were given to the device, in its order
-	open   int           // launches since the last group
-	stream device.Stream // of these
-	gpu    *gpu          // of that stream
-	kernel time.Duration // what one takes, smoothed
-	ended  time.Time     // when the last group was seen to have ended
-	freeAt time.Time     // until then nothing is waited for: kernels may wait for each other
+	window time.Duration // limit of work in flight; 0: no limit
+	groups []group       // launches in flight, oldest first
+	open   int           // launches since the last group, with no event behind them
+	stream device.Stream // the stream of the open launches
+	gpu    *gpu          // the context of that stream
+	kernel time.Duration // duration of a kernel, smoothed
+	ended  time.Time     // when the last group was seen to end
+	freeAt time.Time     // no limit until then, since kernels may wait for each other
 }
 
-// group is some launches in a row, and the event behind them.
+// group is a run of launches in one stream, and the event recorded behind them.
 type group struct {
 	gpu   *gpu
 	event device.Event
@@ -57,30 +63,30 @@ type group struct {
 }
 
 const (
-	// nextRequest is for how long the worker of a program of class latency looks for its next
-	// message before it sleeps: to be woken takes as long as many a request.
+	// nextRequest is how long the worker of a latency-class program spins for the next message
+	// before it sleeps: waking up takes as long as many a request.
 	nextRequest = 5 * time.Millisecond
-	// budgetSpan is the time over which a client is held back no more than its part.
+	// budgetSpan is the time over which the fraction Share is kept.
 	budgetSpan = 100 * time.Millisecond
-	// stillLaunching is how long after a launch another one is expected.
+	// stillLaunching is how long after a launch the program is assumed to launch more.
 	stillLaunching = time.Millisecond
-	// longestHold is how long a client waits at a time before it looks whether those who
-	// claim are alive.
+	// longestHold is how long a client waits at a time before it checks whether the processes that
+	// claim its device are alive.
 	longestHold = 2 * time.Millisecond
-	// longestPace is how long what is in flight may take before it is let alone, and letAlone
-	// for how long.
+	// longestPace is how long a group may take before the limit is lifted, and letAlone for how
+	// long it is lifted.
 	longestPace, letAlone = time.Second, 10 * time.Second
-	// longestSpin is how long the end of a kernel is looked for before the loop sleeps in
-	// between: a sleep takes longer than many kernels.
+	// longestSpin is how long the loop polls for the end of a group before it sleeps between polls:
+	// a sleep takes longer than many kernels.
 	longestSpin = 500 * time.Microsecond
-	// yieldParts is the part of a quantum that may be in flight while others wait.
+	// yieldParts is the fraction of a quantum (1/16) that may be in flight while others wait.
 	yieldParts = 16
-	// maxGroup bounds the launches in a group, so that the window holds when kernels become
-	// longer.
+	// maxGroup bounds the launches of a group, so that a group still fits the window when kernels
+	// become longer.
 	maxGroup = 256
 )
 
-// newPacer maps what the workers share; nil if the daemon gave nothing.
+// newPacer maps the page that the workers share; nil if the daemon sent none.
 func newPacer(p *control.Pace, file *os.File) (*pacer, error) {
 	if p == nil {
 		return nil, nil
@@ -102,7 +108,7 @@ func (p *pacer) close() {
 	p.file.Close()
 }
 
-// each does something with all claims. It may be called by any goroutine.
+// each calls f for all claims. Any goroutine may call it.
 func (p *pacer) each(f func(*wire.Claim)) {
 	for i := range p.claims {
 		if c := p.claims[i].Load(); c != nil {
@@ -111,8 +117,8 @@ func (p *pacer) each(f func(*wire.Claim)) {
 	}
 }
 
-// beforeLaunch makes way for others, if it must. Where nobody is about and nobody waits it
-// costs the reading of two words.
+// beforeLaunch makes the client give way to others, if it must. Where no latency-class program is
+// around and no client waits, it costs two reads.
 func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
 	p, number := w.pace, g.place.Index()
 	if number >= wire.MaxPrecedence {
@@ -136,20 +142,20 @@ func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
 	} else if w.core.Activity.Watching {
 		p.window = p.Quantum / yieldParts
 	}
-	if p.window == 0 || w.hosts.outstanding() > 0 { // what is in flight may wait for the program
+	if p.window == 0 || w.hosts.outstanding() > 0 { // what is in flight may wait for a host function, which the loop must then serve
 		p.forget()
 		return nil
 	}
 	return w.keepWindow(on)
 }
 
-// claim says that a program of class latency has work on a device.
+// claim says that a latency-class program has work on a device.
 func (p *pacer) claim(number int) {
 	p.used.Add(1)
 	c := p.claims[number].Load()
 	if c == nil {
 		if c = p.page.Claim(number, os.Getpid()); c == nil {
-			return // all places are taken: nobody makes way for it
+			return // the page has no room for another claim, so nobody gives way
 		}
 		p.claims[number].Store(c)
 	}
@@ -159,8 +165,9 @@ func (p *pacer) claim(number int) {
 // isLatency says whether the worker claims devices for its client.
 func (p *pacer) isLatency() bool { return p != nil && p.Latency }
 
-// look keeps the claims of a program whose work has not ended, and gives up those of one
-// whose work has. A program that does not wait for its work may be about to launch more.
+// look renews the claims of a program while its work goes on, and ends them when it is over. A
+// program that launches without waiting may launch again at once, so the claims stay for
+// stillLaunching.
 func (p *pacer) look(quiet bool) {
 	switch {
 	case !p.isLatency():
@@ -171,11 +178,11 @@ func (p *pacer) look(quiet bool) {
 	}
 }
 
-// waited says that a program of class latency has waited for all of its work.
+// waited ends the claims: the program has waited for all of its work.
 func (p *pacer) waited() { p.each((*wire.Claim).End) }
 
-// giveWay holds the client back while others claim its device, for no more than its part of
-// the time.
+// giveWay holds the client back while others claim its device, as long as the budget lasts. It
+// returns early if the daemon has sent something: that may be a revocation.
 func (w *worker) giveWay(number int) {
 	p := w.pace
 	now := p.page.Now()
@@ -192,22 +199,23 @@ func (w *worker) giveWay(number int) {
 	}
 }
 
-// refill counts the time that has passed.
+// refill adds the budget for the time that has passed.
 func (p *pacer) refill(now int64) {
 	more := time.Duration(p.Share * float64(now-p.asOf))
 	p.budget = min(p.budget+more, time.Duration(p.Share*float64(budgetSpan)))
 	p.asOf = now
 }
 
-// spend counts that the client was held back. A worker that was stopped meanwhile has not
-// waited for others all the while: it owes them no time in return.
+// spend subtracts the time that the client was held back. It counts at most budgetSpan: a worker
+// that was stopped meanwhile did not wait for others all that time, and must not be exempt from
+// waiting for long in return.
 func (p *pacer) spend(waited time.Duration) {
 	waited = min(waited, budgetSpan)
 	p.budget -= waited
 	p.held += waited
 }
 
-// keepWindow waits until what is in flight leaves room for another launch.
+// keepWindow waits until the work in flight leaves room for another launch.
 func (w *worker) keepWindow(on device.Stream) error {
 	p := w.pace
 	if time.Now().Before(p.freeAt) {
@@ -228,8 +236,8 @@ func (w *worker) keepWindow(on device.Stream) error {
 	return nil
 }
 
-// allowed is how many groups may be in flight: two, so that the device has something to do
-// while the next is given to it, but one where that is long enough.
+// allowed is how many groups may be in flight: two, so that the device has work while the next
+// group is submitted; one if a single kernel takes half a window or more.
 func (p *pacer) allowed() int {
 	if p.kernel >= p.window/2 {
 		return 1
@@ -237,7 +245,7 @@ func (p *pacer) allowed() int {
 	return 2
 }
 
-// groupSize is how many launches make a group of half a window.
+// groupSize is how many launches take half a window.
 func (p *pacer) groupSize() int {
 	if p.kernel <= 0 {
 		return 1
@@ -245,7 +253,7 @@ func (p *pacer) groupSize() int {
 	return int(min(max(p.window/2/p.kernel, 1), maxGroup))
 }
 
-// afterLaunch notes a launch.
+// afterLaunch counts a launch.
 func (w *worker) afterLaunch(g *gpu, on device.Stream) error {
 	p := w.pace
 	if p.window == 0 {
@@ -259,8 +267,8 @@ func (w *worker) afterLaunch(g *gpu, on device.Stream) error {
 	return nil
 }
 
-// closeGroup puts an event behind the launches that are not behind one. The device of these
-// launches may be another than the one that the program uses next.
+// closeGroup records an event behind the open launches, in their stream. Their context may be
+// another than that of the next launch.
 func (w *worker) closeGroup() error {
 	p := w.pace
 	e, err := p.gpu.spare()
@@ -274,19 +282,19 @@ func (w *worker) closeGroup() error {
 	return err
 }
 
-// noneOpen says that no launch is without an event behind it.
+// noneOpen notes that no launch is without an event behind it.
 func (p *pacer) noneOpen() { p.open, p.stream, p.gpu = 0, nil, nil }
 
-// leaves says that the program has destroyed a stream: nothing can be put behind its launches
-// any more.
+// leaves notes that the program has destroyed a stream: no event can be recorded behind its
+// launches any more.
 func (p *pacer) leaves(on device.Stream) {
 	if p != nil && p.stream == on {
 		p.noneOpen()
 	}
 }
 
-// groupEnds waits for the oldest group. It returns false if the daemon has something to say,
-// or if the group takes so long that it may wait for what comes behind it.
+// groupEnds waits for the oldest group. It returns false if the daemon has sent something, or if
+// the group takes so long that it may wait for a later launch.
 func (w *worker) groupEnds(oldest group) (over bool, err error) {
 	p := w.pace
 	began := time.Now()
@@ -306,11 +314,13 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 			p.forget()
 			return false, nil
 		case waited < min(p.window, longestSpin) || looks < shortWait:
-			runtime.Gosched() // the device may be of this process
+			runtime.Gosched() // the device may be in this process, and needs its turn to run
 		default:
 			time.Sleep(min(waited/8, time.Millisecond))
 		}
 	}
+	// The device runs groups in order, so this one began when it was submitted or when the one
+	// before ended, whichever was later. The mean of a kernel is smoothed with weight 1/4.
 	now := time.Now()
 	took := now.Sub(later(oldest.given, p.ended)) / time.Duration(oldest.count)
 	if p.kernel == 0 {
@@ -329,7 +339,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// forget stops looking at what is in flight.
+// forget stops limiting what is in flight, and returns the events.
 func (p *pacer) forget() {
 	for _, g := range p.groups {
 		g.gpu.giveBack(g.event)
@@ -338,22 +348,22 @@ func (p *pacer) forget() {
 	p.noneOpen()
 }
 
-// endClaims gives the claims of a program up that waits for nothing any more: one of its
-// calls is about to be answered, and if other work is under way the loop looks again.
+// endClaims ends the claims of a program before one of its calls is answered, if nothing is in
+// flight. If something is, the loop looks again later (look).
 func (w *worker) endClaims() {
 	if quiet, err := w.quiet(); quiet && err == nil {
 		w.pace.waited()
 	}
 }
 
-// claimed is what a program of class latency had launched when it began to wait.
+// claimed is what a latency-class program had launched when one of its calls began to wait.
 type claimed struct {
 	w     *worker
 	used  uint64
-	alone bool // in one stream, so that all has ended when the wait has
+	alone bool // all of it in one stream, so that all has ended when the wait ends
 }
 
-// claimedSoFar notes what was launched, for a goroutine that waits for it.
+// claimedSoFar returns what was launched so far, for a goroutine that waits for it.
 func (w *worker) claimedSoFar() claimed {
 	if !w.pace.isLatency() {
 		return claimed{}
@@ -365,8 +375,8 @@ func (w *worker) claimedSoFar() claimed {
 	return claimed{w, w.pace.used.Load(), streams == 1}
 }
 
-// end gives claims up if nothing was launched meanwhile. Where other work may be under way
-// the loop looks.
+// end ends the claims if all work was waited for and nothing was launched meanwhile. Otherwise it
+// wakes the loop, which looks.
 func (c claimed) end() {
 	switch {
 	case c.w == nil:

@@ -7,21 +7,24 @@ import (
 	"muster/node/clientcore"
 )
 
-// passing has the time of kernels told while the loop waits for them, as when it makes a
-// base for the journal: whoever watches the node sees that they run, and not only that
-// they ran.
+// passing reports GPU time to the daemon while the loop waits for kernels, for example when it
+// makes a base. So the node's statistics grow while kernels run, and not only when they have ended.
+//
+// While waits is set the loop is blocked and does not touch the core; the timer's goroutine may use
+// it then, under mu. The loop clears waits under mu before it goes on, so the two never use the
+// core at once.
 type passing struct {
 	mu    sync.Mutex
-	waits bool // the loop waits, and the core is the timer's
+	waits bool // the loop is blocked, and the timer may use the core
 	timer *time.Timer
 }
 
-// tellPassing is how often the time is told.
+// tellPassing is the interval of the reports.
 const tellPassing = 250 * time.Millisecond
 
-// blockLong is block for what may wait until kernels have ended.
+// blockLong is block for waits that may last until kernels have ended.
 func (w *worker) blockLong(f func() error) error {
-	if !w.core.Working() || w.replay != nil || w.hosts.outstanding() > 0 { // block looks by itself then
+	if !w.core.Working() || w.replay != nil || w.hosts.outstanding() > 0 { // block itself reports while it reads ahead
 		return w.block(f)
 	}
 	p := &w.passing
@@ -41,7 +44,7 @@ func (w *worker) blockLong(f func() error) error {
 	return err
 }
 
-// passed tells the daemon what has passed, beside the loop.
+// passed reports the GPU time so far. The timer calls it, in a goroutine beside the loop.
 func (w *worker) passed() {
 	p := &w.passing
 	p.mu.Lock()
@@ -53,7 +56,7 @@ func (w *worker) passed() {
 	p.timer.Reset(tellPassing)
 }
 
-// sayAll performs operations that are all words to the daemon.
+// sayAll performs operations that are all messages to the daemon.
 func (w *worker) sayAll(ops []clientcore.Op) {
 	for i := range ops {
 		if ops[i].Kind == clientcore.Say {

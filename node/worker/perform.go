@@ -19,8 +19,9 @@ import (
 
 const success clientcore.Result = 0
 
-// perform does what the core decided, and tells it how that ended, until it wants
-// nothing more. An error ends the client.
+// perform carries out the operations that the core decided on. If one fails, or is a question, it
+// hands the outcome to the core, which may decide on more; it returns when the core wants nothing
+// more. An error ends the client.
 func (w *worker) perform(ops []clientcore.Op, err error) error {
 	for err == nil && len(ops) > 0 {
 		last, outcome := w.doAll(ops)
@@ -35,6 +36,7 @@ func (w *worker) perform(ops []clientcore.Op, err error) error {
 		}
 		ops, err = w.core.Outcome(w.now(), last, outcome)
 	}
+	// The message is finished, unless the core waits and will handle it again.
 	if w.stage != nil && !w.core.Waits() {
 		w.staging.free(w.stage)
 		w.stage = nil
@@ -42,7 +44,8 @@ func (w *worker) perform(ops []clientcore.Op, err error) error {
 	return err
 }
 
-// aside does what is to be done while another operation is under way.
+// aside carries out operations while another one is in progress. The core gets no outcome of them:
+// it waits for that of the operation in progress.
 func (w *worker) aside(ops []clientcore.Op, err error) error {
 	if err != nil {
 		return err
@@ -51,7 +54,7 @@ func (w *worker) aside(ops []clientcore.Op, err error) error {
 	return outcome.Err
 }
 
-// doAll performs operations up to the first that fails or asks, which it returns.
+// doAll carries out operations up to the first that fails or asks, and returns that one.
 func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) {
 	for i := range ops {
 		o := &ops[i]
@@ -72,17 +75,17 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 	return nil, clientcore.Outcome{}
 }
 
-// mayDie is where a test may have this process killed.
+// mayDie is where a test may simulate the death of this process.
 func (w *worker) mayDie() {
 	if w.dies != nil && w.dies() {
 		panic(errKilled)
 	}
 }
 
-// do performs an operation of which only the failure counts.
+// do carries out an operation that has no outcome but failure.
 func (w *worker) do(o *clientcore.Op) error {
 	switch o.Kind {
-	case clientcore.Launch: // first: it is the most frequent
+	case clientcore.Launch: // first, as the most frequent
 		if w.explains > 0 {
 			w.explain()
 		}
@@ -152,8 +155,8 @@ func (w *worker) do(o *clientcore.Op) error {
 	return nil
 }
 
-// reserve makes sure that an allocation has room. The node's log has the first time
-// that it has none: whoever looks after the node must hear of it too.
+// reserve makes sure that an allocation has room in the swap area. The first refusal is logged, so
+// that the administrator hears of it too.
 func (w *worker) reserve(allocation vmm.Range) error {
 	err := w.host.reserve(allocation)
 	if err != nil && !w.host.warned {
@@ -163,7 +166,7 @@ func (w *worker) reserve(allocation vmm.Range) error {
 	return err
 }
 
-// giveBack gives room of the swap file back.
+// giveBack returns room in the swap file.
 func (w *worker) giveBack(o *clientcore.Op) {
 	if o.All {
 		w.host.releaseAll()
@@ -211,7 +214,7 @@ func (w *worker) launch(o *clientcore.Op) error {
 	return w.tracedLaunch(g, f, on, here)
 }
 
-// tracedLaunch launches a kernel, and has the timeline told if there is one.
+// tracedLaunch launches a kernel, and records it in the timeline if there is one.
 func (w *worker) tracedLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.timeline != nil {
 		return w.timeline.submit(g, on, o, func() error { return w.submitLaunch(g, f, on, o) })
@@ -219,7 +222,7 @@ func (w *worker) tracedLaunch(g *gpu, f device.Function, on device.Stream, o *cl
 	return w.submitLaunch(g, f, on, o)
 }
 
-// here is an operation with the addresses that variables have in this context.
+// here returns an operation with the addresses that variables have in this context.
 func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 	if g.shifts == nil {
 		return o
@@ -227,7 +230,7 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 	return g.shifts.shifted(o)
 }
 
-// submitLaunch launches a kernel when others do not go before it.
+// submitLaunch launches a kernel, after giving way to other clients if it must.
 func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.pace == nil {
 		return w.give(g, f, on, o)
@@ -241,7 +244,9 @@ func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *cl
 	return w.afterLaunch(g, on)
 }
 
-// onHost works on the host copies.
+// onHost carries out a copy or fill on the host copies. Before it writes, touch keeps the base's
+// version of the chunks; all says that they are overwritten completely, so that they need not be
+// copied.
 func (w *worker) onHost(o *clientcore.Op) error {
 	if o.Kind != clientcore.HostOut {
 		to, err := o.To.Span()
@@ -250,7 +255,7 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		}
 		all := o.To.Dense()
 		if o.Kind == clientcore.HostCopy && all {
-			// What is copied onto itself must still be there when it is read.
+			// Source and target may overlap: then the old contents are needed.
 			from, err := o.From.Span()
 			if err != nil {
 				return err
@@ -271,7 +276,7 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		})
 	case clientcore.HostFill:
 		return o.To.Rows(func(addr, _, size uint64) error {
-			// Pieces end where chunks do, so that each begins with a whole element.
+			// Pieces end at chunk boundaries, so each begins with a whole element.
 			return w.host.each(vmm.Range{Addr: addr, Size: size}, func(_ uint64, piece []byte) error {
 				fillBytes(piece, o.Value, o.Width)
 				return nil
@@ -292,8 +297,8 @@ func (w *worker) onHost(o *clientcore.Op) error {
 	return err
 }
 
-// hostCopy copies between host copies, row by row. Rows may overlap in memory, as in
-// a copy of the device's: each is read before it is written.
+// hostCopy copies between host copies, row by row. Rows may overlap in memory, as in a copy on the
+// device: each row is read before it is written.
 func (w *worker) hostCopy(o *clientcore.Op) error {
 	if o.To.Height == 0 {
 		return nil
@@ -312,8 +317,8 @@ func (w *worker) hostCopy(o *clientcore.Op) error {
 	return nil
 }
 
-// touch makes host copies ready to be written. If the base cannot be kept, it is
-// given up: the client cannot be rebuilt until the next one.
+// touch prepares host copies to be written. If there is no room to keep the base's version, the
+// base is given up: the client cannot be rebuilt until the next one.
 func (w *worker) touch(r vmm.Range, all bool) {
 	if err := w.host.touch(r, all); err != nil {
 		w.expose(err)
@@ -330,7 +335,7 @@ func fillBytes(b []byte, value uint32, width int) {
 	}
 }
 
-// onDevice submits work, or asks a device.
+// onDevice submits work to a device, or asks it something.
 func (w *worker) onDevice(o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
@@ -375,7 +380,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	return w.onStream(g, on, here)
 }
 
-// onStream gives a stream work.
+// onStream submits work to a stream.
 func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.CopyIn:
@@ -391,8 +396,8 @@ func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 		return w.after(g, on, o.Other)
 	case clientcore.Call:
 		if o.Once {
-			w.exposeByUse("a graph of its has conditions, and is under way") // the journal has what is done for them, and not behind what
-			w.due = true                                                     // it can be again when this is over
+			w.exposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
+			w.due = true                                                     // make a base as soon as it is over
 		}
 		return w.call(on, o.Cookie)
 	case clientcore.WriteWord:
@@ -403,11 +408,11 @@ func (w *worker) onStream(g *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Origin != vmm.Host {
 		return w.waitForEventAcross(g, on, o)
 	}
-	step := *o // what is waited for may be read ahead of
+	step := *o // f may run in another goroutine while the loop reads ahead, so it gets a copy
 	return w.block(func() error { return g.submit(on, &step) })
 }
 
-// submit gives a stream work that needs nothing else.
+// submit submits work that needs nothing but a stream.
 func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.Copy:
@@ -448,8 +453,9 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		}
 	}
 	if o.Staged && w.stage != nil && w.hosts.outstanding() > 0 {
-		// The program may wait for this memory before it says that its function
-		// has returned, which the copy may wait for.
+		// The program may be waiting for this memory before it reports that its host function has
+		// returned, and the copy may be waiting for that function. A copy of the data breaks the
+		// cycle.
 		data = bytes.Clone(data)
 		kept()
 		kept = func() {}
@@ -472,16 +478,16 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		return err
 	}
 	if done, err := on.Done(); done || err != nil {
-		return err // and the memory is free again
+		return err // perform frees the staging memory
 	}
 	lent := w.stage
-	w.stage = nil // freed when the copy is done, or the context has ended
+	w.stage = nil // freed when the copy has ended, or with the context
 	w.staging.lend(lent, g)
 	return w.block(func() error { return notify(on, func() { w.staging.free(lent) }) })
 }
 
-// notify has f called when a stream has done what it was given. Later work need not wait for f,
-// but does where the device has no other way.
+// notify has f called when a stream has done what it was given. Later work need not wait for f, but
+// does on devices that have only Call.
 func notify(on device.Stream, f func()) error {
 	if n, ok := on.(device.Notifier); ok {
 		return n.Notify(f)
@@ -515,7 +521,7 @@ func (w *worker) settle(on device.Stream) error {
 	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
 }
 
-// after lets the later work of one stream wait for what another was given.
+// after makes a stream wait for what another stream of the context was given so far.
 func (w *worker) after(g *gpu, on device.Stream, other uint32) error {
 	first, err := g.stream(other)
 	if err != nil {
@@ -563,7 +569,7 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 	return w.answerQuery(o)
 }
 
-// answerQuery tells the program that what it asked about has ended.
+// answerQuery tells the program that the work it asked about has ended.
 func (w *worker) answerQuery(o *clientcore.Op) error {
 	w.outsFirst()
 	w.sawEnd()
@@ -591,7 +597,7 @@ func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-// askFunction answers what the device knows of a kernel.
+// askFunction answers a question about a kernel.
 func (w *worker) askFunction(g *gpu, o *clientcore.Op) error {
 	f, err := g.function(o)
 	if err != nil {
@@ -618,7 +624,7 @@ func (w *worker) askFunction(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-// askDriver answers what only the device's driver can work out.
+// askDriver answers a question that only the device's driver can answer.
 func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
 	asker, ok := g.context.(device.Asker)
 	if !ok {
@@ -638,7 +644,7 @@ func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-// timed does something and notes how long it took.
+// timed runs f and notes how long it took.
 func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 	began := w.now()
 	err := f()
@@ -646,14 +652,14 @@ func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 	return err
 }
 
-// ask performs an operation on whose outcome the core waits.
+// ask carries out an operation whose outcome the core waits for.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
 	case clientcore.GoOn:
 	case clientcore.Finish:
 		err := w.drainAll()
 		if w.gone(err) == nil {
-			w.outcome(w.sticky.current(), err) // those who wait are told
+			w.outcome(w.sticky.current(), err) // so that calls that wait fail
 		}
 		outcome.Err = err
 	case clientcore.Inspect:
@@ -716,8 +722,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	return outcome
 }
 
-// inspect tells what an image holds, if a device can tell that before the image
-// is loaded.
+// inspect returns what an image contains, if a device can tell before it is loaded.
 func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err error) {
 	for i := range w.devices {
 		d, wrong := w.device(i)
@@ -728,7 +733,7 @@ func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err e
 		if !ok {
 			continue
 		}
-		// Another device may be large enough.
+		// A larger device may have room for the image.
 		if info, err = in.Inspect(image); !errors.Is(err, device.ErrOutOfMemory) {
 			return info, true, err
 		}
@@ -736,9 +741,9 @@ func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err e
 	return info, false, err
 }
 
-// onlyBrings says whether a plan only brings what was not on a device at all. Nothing that
-// runs there uses such memory, so that nobody need wait for it: it may be a stream that waits
-// for what the program does next.
+// onlyBrings says whether a plan only brings memory that is not on the device yet. No running
+// kernel uses such memory, so the move need not wait for them. It must not where a stream waits for
+// what the program does next: it would wait for ever.
 func onlyBrings(plan vmm.Plan) bool {
 	mapped := func(s vmm.Step) bool {
 		return slices.ContainsFunc(plan, func(m vmm.Step) bool {
@@ -753,15 +758,19 @@ func onlyBrings(plan vmm.Plan) bool {
 	return true
 }
 
-// move moves memory as the directory says, when everything on the devices has
-// ended; at once if the client wants it so. What is brought for a guest waits for nobody
-// either: to a guest memory is there from the moment it is mapped, whatever runs.
+// move moves memory as the directory's plan says, once all work on the devices has ended; at once
+// if now is set. A plan that only brings memory does not wait either if the client is a guest, for
+// which memory exists from the moment it is mapped, or if a host function is outstanding.
 func (w *worker) move(plan vmm.Plan, now bool) error {
 	_, err := w.moveTimed(plan, now)
 	return err
 }
 
-// moveTimed is move, and says how long each device took once everything there had ended.
+// moveTimed is move, and returns how long each device took after its work had ended.
+//
+// All copies to the host are submitted before any is waited for, so that devices copy at the same
+// time. A copy from the host may need what another device is copying to it, so at the first one all
+// copies to the host are waited for.
 func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	defer w.timeline.moved(plan)()
 	var drained []*gpu
@@ -786,9 +795,9 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	if brings {
 		w.touchAll(plan)
 	} else if w.readyHost(plan) && !w.pinsHost {
-		// What the first time costs is not told as a part of the move: those that follow do
-		// without, and they are what turns are measured by. A context that is opened again
-		// has to pin again.
+		// Only the first move pays for making and pinning the host's pages. That time is not
+		// reported as part of the move, because turns are measured by it and later moves are
+		// faster. A context that is opened again has to pin again.
 		w.once, w.pinsHost = w.now()-ready, true
 	}
 	legs := legs{since: w.now()}
@@ -797,7 +806,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 			w.log.Debug("memory was moved", "out", out, "in", in, "pages", (began - ready).String(), "took", (w.now() - began).String())
 		}(legs.since)
 	}
-	out := map[*gpu]bool{} // they copy to the host
+	out := map[*gpu]bool{} // contexts with copies to the host in flight
 	for len(plan) > 0 {
 		step, steps := plan[0], sameWay(plan)
 		plan = plan[len(steps):]
@@ -806,7 +815,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 				out[w.gpus[step.Device]] = true
 			}
 		}
-		if step.Op == vmm.CopyIn && len(out) > 0 { // what one device gives another may take
+		if step.Op == vmm.CopyIn && len(out) > 0 { // one device may read what another has just written
 			for g := range out {
 				if err := g.mover.Synchronise(w.ctx); err != nil {
 					return nil, err
@@ -836,8 +845,8 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	return legs.all, nil
 }
 
-// sameWay returns the steps at the beginning of a plan that are done at once: copies in the
-// same direction, or one step of another kind.
+// sameWay returns the first steps of a plan that are done together: copies in one direction, or a
+// single step of another kind.
 func sameWay(plan vmm.Plan) vmm.Plan {
 	n := 1
 	for first := plan[0].Op; (first == vmm.CopyIn || first == vmm.CopyOut) && n < len(plan) && plan[n].Op == first; {
@@ -846,11 +855,11 @@ func sameWay(plan vmm.Plan) vmm.Plan {
 	return plan[:n]
 }
 
-// legs are what devices have copied in a move.
+// legs are what each device copied during a move, and how long it took.
 type legs struct {
 	all   []clientcore.Leg
-	open  map[vmm.Place]bool // they have copied since they were last waited for
-	since clientcore.Time    // from when on what is open counts
+	open  map[vmm.Place]bool // devices with copies that were not waited for
+	since clientcore.Time    // when the open copies began
 }
 
 func (l *legs) copies(step vmm.Step) {
@@ -898,10 +907,10 @@ func (w *worker) moveStep(step vmm.Step) error {
 	return fmt.Errorf("step %v is not known", step.Op)
 }
 
-// slowPages is from when on it is told how long making host memory ready took.
+// slowPages is from how long on preparing host memory is logged.
 const slowPages = 10 * time.Millisecond
 
-// leave moves everything off a device.
+// leave moves everything off a device (Leave), or copies it to the host and keeps it (Backup).
 func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if o.Kind == clientcore.Backup {
 		defer w.timeline.keeps()()
@@ -915,7 +924,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	}
 	began := w.now()
 	if err == nil {
-		// What this costs is not told: it is done once, and moves that follow do without.
+		// This time is not reported: later moves do without.
 		w.readyHost(o.Plan)
 	}
 	if made := w.now() - began; made > slowPages {

@@ -1,17 +1,17 @@
 package worker
 
-// Memory that the program has as pinned is pinned here when copies come that are worth it:
-// a part of the arena at a time, and only where nothing runs, since pinning may wait for
-// kernels, and those for the program.
+// Memory that the program has pinned is pinned here too once it is used for large copies: a granule
+// of the arena at a time, and only while the context is idle. Pinning may wait for kernels to end,
+// and a kernel may wait for the program.
 const (
 	pinGranule = 4 << 20
-	pinWorth   = 128 << 10 // bytes of a copy
+	pinWorth   = 128 << 10 // least size of a copy in bytes
 )
 
-// pinProgram pins the memory of a copy, if that may be done now. The copy is right without.
+// pinProgram pins the memory of a copy, if that can be done now. If not, the copy is only slower.
 func (w *worker) pinProgram(g *gpu, offset, size uint64) error {
 	arena, geometry := w.shared.Arena(), w.shared.Geometry()
-	first := geometry.Staging + geometry.Bounce // which is pinned anyway
+	first := geometry.Staging + geometry.Bounce // pinned when the context was opened
 	if size < pinWorth || offset < first || offset+size > uint64(len(arena)) {
 		return nil
 	}
@@ -27,7 +27,7 @@ func (w *worker) pinProgram(g *gpu, offset, size uint64) error {
 	}
 	for _, r := range runs {
 		for i := r.from; i < r.to; i++ {
-			g.pinned[i] = true // once, however it ends
+			g.pinned[i] = true // tried once, even if it fails
 		}
 		part := arena[first+r.from*pinGranule : min(first+r.to*pinGranule, uint64(len(arena)))]
 		err := w.blockLong(func() error {
@@ -43,10 +43,10 @@ func (w *worker) pinProgram(g *gpu, offset, size uint64) error {
 	return nil
 }
 
-// granules are some that follow each other.
+// granules is a range of consecutive granules.
 type granules struct{ from, to uint64 }
 
-// unpinned returns those of a row of granules that are not pinned.
+// unpinned returns the granules of a range that are not pinned.
 func (g *gpu) unpinned(from, to uint64) (runs []granules) {
 	for i := from; i < to; i++ {
 		switch n := len(runs); {

@@ -8,32 +8,32 @@ import (
 	"muster/wire"
 )
 
-// printed is what kernels have printed and the program has not fetched: what they have
-// printed with printf, and what they have said of assertions that do not hold.
+// printed is the output of kernels that the program has not fetched: from printf, and from failed
+// assertions. Devices add to it, the loop takes from it.
 type printed struct {
 	mu      sync.Mutex
-	pieces  []saying // in the order in which they were printed; the kinds of neighbours differ
-	size    int      // bytes of all
+	pieces  []saying // in the order of printing; neighbours are of different kinds
+	size    int      // total length of pieces
 	dropped bool
-	skip    uint64 // bytes that were printed before, in a worker that has died
+	skip    uint64 // bytes still to be ignored: a replay prints again what the program has read
 }
 
 // saying is text for one of the program's standard files.
 type saying struct {
 	Text     []byte
-	Complain bool // for standard error
+	Complain bool // for standard error, else for standard output
 }
 
-// maxPrinted is what is kept; more is dropped, and said so.
+// maxPrinted bounds the text that is kept. If there is more it is dropped, with a note.
 const maxPrinted = 1 << 20
 
 const droppedNote = "muster: more was printed than is kept between two synchronising calls\n"
 
-// add takes text, as far as there is room; false if it was dropped without a word.
+// add adds text if there is room. It returns false if nothing was added.
 func (p *printed) add(text []byte, complain bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seen := min(p.skip, uint64(len(text))) // the program has read that
+	seen := min(p.skip, uint64(len(text))) // the program has read that already
 	p.skip -= seen
 	if text = text[seen:]; len(text) == 0 {
 		return false
@@ -54,8 +54,7 @@ func (p *printed) add(text []byte, complain bool) bool {
 	return true
 }
 
-// take moves the beginning of what was printed into out: text of one kind. The caller
-// must hold the lock.
+// take moves text of one kind from the beginning into out. The caller must hold the lock.
 func (p *printed) take(out []byte) (n int, complain bool) {
 	if len(p.pieces) == 0 {
 		return 0, false
@@ -83,8 +82,8 @@ func (p *printed) cut(n int) {
 	}
 }
 
-// all returns a copy of what was printed, one kind after the other as it came, and how
-// long each piece is: those with even numbers are for standard output.
+// all returns a copy of the text, and the length of each turn: turns alternate between standard
+// output (even index) and standard error, so some may be 0.
 func (p *printed) all() (text []byte, turns []int, dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +97,7 @@ func (p *printed) all() (text []byte, turns []int, dropped bool) {
 	return text, turns, p.dropped
 }
 
-// resume begins with what all returned elsewhere.
+// resume starts with what all returned in another worker.
 func (p *printed) resume(text []byte, turns []int, dropped bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,21 +117,22 @@ func (p *printed) resume(text []byte, turns []int, dropped bool) error {
 	return nil
 }
 
-// print takes what a kernel prints. It never waits.
+// print takes the output of a kernel's printf. It never blocks: the device calls it.
 func (w *worker) print(text []byte) {
 	if w.printed.add(text, false) {
 		w.shared.SetPrint(true)
 	}
 }
 
-// complain takes what a kernel says whose assertion does not hold. It never waits.
+// complain takes the message of a failed assertion. It never blocks.
 func (w *worker) complain(text []byte) {
 	if w.printed.add(text, true) {
 		w.shared.SetPrint(true)
 	}
 }
 
-// printFetch hands out what was printed, as much as fits.
+// printFetch gives the program as much text of one kind as fits. The journal learns how much before
+// the program does, so that a replay does not deliver it again.
 func (w *worker) printFetch(o *clientcore.Op) error {
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {

@@ -8,14 +8,13 @@ import (
 	"muster/wire/control"
 )
 
-// become makes this process the client's user. Devices are opened before: what
-// a device needs may be closed to the user, and afterwards the system keeps the
-// process from looking at itself.
+// become makes this process run as the client's user. Devices are opened before: the user may lack
+// the permission for their files, and afterwards the kernel restricts the process's access to its
+// own /proc.
 //
-// The effective user is the client's, which decides about files. The real and the
-// saved one are a number that no other process has: they are what the system looks
-// at when a process is to get a signal. So the user cannot stop or kill the worker,
-// nor can the worker of another client.
+// The effective user is the client's, which decides about files. The real and the saved user are a
+// number that no other process has: the kernel checks these when a process is sent a signal. So
+// neither the user nor the worker of another client can stop or kill this worker.
 func (w *worker) become(u *control.User) error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
@@ -24,7 +23,8 @@ func (w *worker) become(u *control.User) error {
 		if d.Gone {
 			continue
 		}
-		// One that cannot be reached now may be later: it keeps nobody from the others.
+		// A borrowed device that cannot be reached now may come back: it must not keep the client
+		// from the others.
 		if _, err := w.device(i); err != nil && d.Lender == (control.Lender{}) {
 			return err
 		}

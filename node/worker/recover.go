@@ -19,37 +19,41 @@ import (
 	"muster/wire/control"
 )
 
-// keeper keeps what is needed to rebuild the client in another worker, should this
-// one die: the journal, into which every message goes before it counts as read, and
-// a base now and then. Without a journal it does nothing.
+// keeper keeps what another worker needs to rebuild the client if this one dies. That is the
+// journal, a memory file that outlives this process. It holds a base, which is the client's whole
+// state at one moment, and a log of all messages since. Each message is in the log before the ring
+// gives its room back, so at any instruction at which this process may be killed, a message is in
+// the ring, in the log or in the base. To rebuild, a worker restores the base and handles the log
+// again. Without a journal the keeper does nothing.
 type keeper struct {
 	journal *journal.Journal // nil: the client ends with its worker
 
-	entry   journal.Entry // of the message that is handled
+	entry   journal.Entry // of the message that is being handled
 	header  wire.Header   // of that message
-	hasData bool          // its data are in the journal
-	backlog []queued      // messages that were taken from the ring to be handled later
-	kept    []retained    // staging memory that is not given back yet
-	keeping uint64        // bytes of that
+	hasData bool          // the log has that message's data
+	backlog []queued      // messages read ahead, to be handled later
+	kept    []retained    // staging memory that the log relies on, not yet given back
+	keeping uint64        // bytes in kept
 	left    bool          // the client has left its device since the last base
-	due     bool          // a base must be made before anything else happens
+	due     bool          // a base must be made before the next message
 
-	spent   time.Duration // what kernels had taken at the last base
-	rate    float64       // bytes per second that a base copies from the device
-	exposed bool          // the log has said so
-	retry   time.Time     // when a base is tried again, after one that did not fit
-	replay  *replay       // what was handled by the worker before; nil when that is over
+	spent   time.Duration // GPU time of the client at the last base
+	rate    float64       // bytes per second at which a base copies from the device, measured
+	exposed bool          // the log file already says that the client cannot be rebuilt
+	retry   time.Time     // after a base that did not fit: when to try again
+	replay  *replay       // what the previous worker had handled; nil once it is replayed
 
-	unproven bool // what was launched again has not ended yet
+	unproven bool // work launched by the replay has not ended yet
 }
 
-// queued is the entry of a message that is handled later.
+// queued is the journal entry of a message that was read ahead.
 type queued struct {
 	entry  journal.Entry
 	header wire.Header
 }
 
-// retained is staging memory that the journal counts on: the data of an entry.
+// retained is staging memory that must stay until the next base, because it holds the only copy of
+// the data of a log entry.
 type retained struct {
 	entry journal.Entry
 	data  []byte
@@ -57,44 +61,45 @@ type retained struct {
 }
 
 const (
-	// A base may cost one part in so many of the time that kernels take: so long
-	// they have run before the next one is made for their sake.
+	// foldShare bounds the cost of bases: kernels must have run for foldShare times what a base
+	// costs before one is made for their sake, so bases take at most 1/25 of the time.
 	foldShare = 25
-	// minSpent is how long kernels run at least between two bases that nothing else
-	// makes necessary.
+	// minSpent is the least GPU time between two bases that nothing else makes necessary.
 	minSpent = 50 * time.Millisecond
-	// firstRate is what copying from a device is expected to take before it was seen.
+	// firstRate is the assumed speed of copying from a device until one was measured.
 	firstRate = 2 << 30
-	// foldCost is what a base costs by itself.
+	// foldCost is the fixed cost of a base.
 	foldCost = 200 * time.Microsecond
-	// retryFold is how long a client stays exposed whose base did not fit.
+	// retryFold is the pause after a base that did not fit, before the next attempt.
 	retryFold = time.Second
-	// maxMoved is how many chunks may be on the host twice where a base costs little.
+	// maxMoved is how many chunks may be on the host twice (once for the base) where a base is
+	// cheap.
 	maxMoved = (64 << 20) / chunk
 	// keepTime is how long staging memory is kept while no message comes.
 	keepTime = 500 * time.Microsecond
-	// tightLog is how much room is left in the log when a base is made for that
-	// reason: what is read ahead needs some.
+	// tightLog is the length of the log at which a base is made to empty it. The rest is left for
+	// messages that are read ahead, during which no base can be made.
 	tightLog = journal.LogLimit / 4 * 3
-	// maxAttached is the most that one message's data may take in the log.
+	// maxAttached is the most that the data of one message may take in the log.
 	maxAttached = journal.LogLimit / 8
-	// aside is how many bytes are worth a goroutine that writes them to the journal
-	// while the device reads them.
+	// aside is the size from which a goroutine writes data to the journal while the device reads
+	// them.
 	aside = 256 << 10
 )
 
-// record writes a message to the journal before the ring gives its room back.
+// record appends a message to the log. The consumer calls it before the ring gives the message's
+// room back.
 func (w *worker) record(position uint64, message []byte) {
 	w.latestEntry = w.journal.Append(position, message)
 }
 
-// expose notes that the client cannot be rebuilt for now, for want of room that the
-// administrator may give it.
+// expose marks the client as one that cannot be rebuilt for now, for lack of room that the
+// administrator can provide.
 func (w *worker) expose(why error) { w.exposeAt(slog.LevelWarn, why) }
 
-// exposeByUse notes that the client cannot be rebuilt because of what its program uses.
-// Nothing is wrong then, so it is no warning: whoever runs a program on a node of its own
-// has the node's warnings on the terminal.
+// exposeByUse marks the client as one that cannot be rebuilt because of what its program uses. This
+// is logged as information, not as a warning: nothing is wrong, and a user who runs a private node
+// sees its warnings on the terminal.
 func (w *worker) exposeByUse(why string) { w.exposeAt(slog.LevelInfo, errors.New(why)) }
 
 func (w *worker) exposeAt(level slog.Level, why error) {
@@ -108,7 +113,8 @@ func (w *worker) exposeAt(level slog.Level, why error) {
 	}
 }
 
-// tellPlaced notes where a module's variables are, before anybody can know.
+// tellPlaced logs where a module's variables are, before the program can learn their addresses. A
+// replay must put them at the same addresses.
 func (w *worker) tellPlaced(p clientcore.Placed) {
 	if w.journal == nil || !w.journal.Valid() {
 		return
@@ -121,14 +127,17 @@ func (w *worker) tellPlaced(p clientcore.Placed) {
 	w.journal.Tell(w.entry, about)
 }
 
-// keep writes the data of a message that brings some to the journal, or makes sure
-// that they stay where they are until the next base.
+// keep makes sure that the data of the current message survive until the next base: it writes them
+// to the log, or keeps the staging memory that holds them.
 func (w *worker) keep(o *clientcore.Op) {
 	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
 		return
 	}
 	if w.stage != nil && o.Kind == clientcore.HostIn && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
-		// A base copies nothing now: it is made for several messages at once.
+		// This operation copies the data to the host copies, which are in memory files and survive;
+		// only a base that says so is missing. With nothing to copy from a device a base is cheap,
+		// cheaper than to log the data, so the staging memory is kept and one base is made for
+		// several messages.
 		w.kept = append(w.kept, retained{w.entry, o.Data, w.stage})
 		w.keeping += uint64(len(o.Data))
 		w.stage = nil
@@ -137,8 +146,8 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
-// keepAside is keep, while the caller has the device read the data; it must call what
-// is returned before the data are given back.
+// keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
+// before it gives the data back.
 func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
 	if len(o.Data) < aside || w.journal == nil || w.hasData || w.replay.has() || len(o.Data) > maxAttached {
 		w.keep(o)
@@ -157,12 +166,13 @@ func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
 	return func() { <-done }
 }
 
-// attachData writes data to the journal.
+// attachData writes data to the log. Data that do not fit make a base due; if their staging memory
+// is given back before a base can be made, the client cannot be rebuilt until the next one.
 func (w *worker) attachData(e journal.Entry, data []byte) {
 	if len(data) <= maxAttached && w.journal.Attach(e, data) {
 		return
 	}
-	if w.stage != nil { // which is about to be given back
+	if w.stage != nil { // given back when this message is done, so a later base is too late
 		w.expose(errLogFull)
 		return
 	}
@@ -171,8 +181,8 @@ func (w *worker) attachData(e journal.Entry, data []byte) {
 
 var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
 
-// attachLater is attachData for memory of the program's, which counts when the stream
-// arrives there.
+// attachLater is attachData for the program's own memory. The program may write to it until the
+// stream reads it, so a function in the stream copies the data to the log at that point.
 func (w *worker) attachLater(on device.Stream, data []byte) error {
 	if w.journal == nil || w.replay.has() {
 		return nil
@@ -195,15 +205,15 @@ func (w *worker) attachLater(on device.Stream, data []byte) error {
 	return w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
-// given notes that bytes are where the program wanted them, for messages that have
-// no answer which says so.
+// given marks that the program has its bytes. Messages with an answer need no mark: the answer says
+// it.
 func (w *worker) given() {
 	if w.journal != nil && w.header.Slot < 0 {
 		w.journal.Mark(w.entry, journal.Done)
 	}
 }
 
-// givenLater is given for when a stream arrives there.
+// givenLater is given, once the stream has done what it was given.
 func (w *worker) givenLater(on device.Stream) error {
 	if w.journal == nil || w.header.Slot >= 0 {
 		return nil
@@ -216,8 +226,8 @@ func (w *worker) givenLater(on device.Stream) error {
 	return w.block(func() error { return notify(on, func() { w.journal.Mark(e, journal.Done) }) })
 }
 
-// refused notes that the message was refused. One that was not when it was handled
-// first must not be now: the program counts on what it did.
+// refused logs that the current message was refused. During a replay, a message that was carried
+// out the first time must not be refused now: the program relies on its effect.
 func (w *worker) refused(r clientcore.Result) error {
 	if w.journal == nil {
 		return nil
@@ -229,17 +239,18 @@ func (w *worker) refused(r clientcore.Result) error {
 	return nil
 }
 
-// errNotSame says that the client could not be made what it was.
+// errNotSame says that the client could not be brought back to its former state.
 var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
 
-// handed notes that a function of the program's is handed out, before it is.
+// handed logs that the program is given a host function to call, before it is given. A later worker
+// must not have it called twice.
 func (w *worker) handed(o *clientcore.Op) {
 	if w.journal != nil && o.Cookie != 0 {
 		w.journal.Note(journal.Note{Cookie: o.Cookie, Slot: o.Slot, Seq: w.shared.Asks(o.Slot)})
 	}
 }
 
-// release gives staging memory back that was kept.
+// release gives kept staging memory back.
 func (w *worker) release() {
 	for _, r := range w.kept {
 		w.staging.free(r.stage)
@@ -247,7 +258,7 @@ func (w *worker) release() {
 	w.kept, w.keeping = w.kept[:0], 0
 }
 
-// maybeFold makes a base if it is time for one.
+// maybeFold makes a base if one is due.
 func (w *worker) maybeFold() error {
 	if w.journal == nil || w.replay != nil {
 		return nil
@@ -262,7 +273,9 @@ func (w *worker) maybeFold() error {
 	return w.fold()
 }
 
-// cannotFold does what can be done when a base cannot be made.
+// cannotFold logs the data that were kept for the next base, since no base can be made now
+// (Core.CanFold: say, a host function is running). If the log has no room either, the client cannot
+// be rebuilt.
 func (w *worker) cannotFold() {
 	due := w.due && len(w.kept) == 0
 	w.due = false
@@ -276,8 +289,9 @@ func (w *worker) cannotFold() {
 	}
 }
 
-// timeToFold says whether it is time for a base: the log is long, host copies are
-// there twice that need not be, or kernels have run for long.
+// timeToFold says whether to make a base: the log is long, or host copies exist twice without need,
+// or kernels have run long enough to pay for it. A client that cannot be rebuilt gets a base as
+// soon as possible.
 func (w *worker) timeToFold() bool {
 	j := w.journal
 	switch used := j.Used(); {
@@ -300,7 +314,8 @@ func (w *worker) timeToFold() bool {
 	return spent > foldShare*cost
 }
 
-// fold makes a base.
+// fold makes a base, and measures the speed of copying from the device. Late launches are settled
+// first: a base must not include a launch that may still be refused.
 func (w *worker) fold() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
@@ -315,8 +330,8 @@ func (w *worker) fold() error {
 	return nil
 }
 
-// firstFold makes the first base, before anything is read from the ring: a worker that
-// finds none knows that nothing was.
+// firstFold makes the first base, before any message is read from the ring. So a worker that finds
+// no base in the journal knows that no message was read.
 func (w *worker) firstFold() error {
 	if err := w.fold(); err != nil {
 		return err
@@ -328,21 +343,21 @@ func (w *worker) firstFold() error {
 	return nil
 }
 
-// surroundings is what a base holds besides the core's value.
+// surroundings is what a base holds besides the core's state.
 type surroundings struct {
-	Position uint64         // of the ring
-	Seq      uint32         // of the next message
-	Asked    map[int]uint32 // messages that wait for their answer
+	Position uint64         // of the ring's consumer
+	Seq      uint32         // the number of the next message
+	Asked    map[int]uint32 // the number of the call that waits in each slot
 	Now      time.Duration  // since the client began
 	At       time.Time
 	World    uint64
-	Turns    []int  // of what was printed
-	Dropped  bool   // some of it
-	Identity string // see Serve
-	Traced   bool   `json:",omitempty"` // the program wants to know where the time goes
+	Turns    []int  // of the printed text
+	Dropped  bool   // some printed text was dropped
+	Identity string // as in Serve
+	Traced   bool   `json:",omitempty"` // the program records a timeline
 }
 
-// Sections of a base.
+// Sections of a base. The blobs come last; there may be any number.
 const (
 	ofSurroundings = iota
 	ofSides
@@ -351,7 +366,12 @@ const (
 	ofBlobs
 )
 
-// commit makes a base count. All calls that were to be answered before it are.
+// commit writes a base to the journal. It first waits until the goroutines that owe an answer have
+// sent it: the log ends with the base, so a later worker would not know of those calls.
+//
+// The host copies have two sides. Only after the journal has the base may the side that the
+// previous base used be given up (host.commit); if the base does not fit, the client cannot be
+// rebuilt and the old side has no use either (host.abandon).
 func (w *worker) commit(b *clientcore.Base) error {
 	w.replies.Wait()
 	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
@@ -373,11 +393,11 @@ func (w *worker) commit(b *clientcore.Base) error {
 	} else {
 		w.host.commit()
 		w.exposed = false
-		if w.left { // and will again
+		if w.left { // and will leave again: prepare pages for that
 			w.readyAhead()
 		}
 	}
-	if w.unproven { // nothing is under way
+	if w.unproven { // a base is made when nothing is in flight
 		w.prove()
 	}
 	w.entry = journal.Entry{}
@@ -387,34 +407,34 @@ func (w *worker) commit(b *clientcore.Base) error {
 	return nil
 }
 
-// replay is what the worker before has handled since its last base, and what is
-// known of how that ended.
+// replay is what the previous worker had handled since its last base, and how far each message had
+// got.
 type replay struct {
 	messages []*journal.Message
-	done     map[uint64]bool                       // functions of the program's that have returned
-	handed   map[uint64]bool                       // that were handed out
-	answered map[uint32]bool                       // messages, by their number
-	placed   map[journal.Entry][]clientcore.Placed // modules, while a message was handled
-	untold   string                                // the last reason that was not told again
-	behind   int                                   // which of the messages is the last that was answered
+	done     map[uint64]bool                       // host functions that have returned, by cookie
+	handed   map[uint64]bool                       // host functions that the program was given
+	answered map[uint32]bool                       // messages that have their answer, by number
+	placed   map[journal.Entry][]clientcore.Placed // where modules were placed, by the message that was being handled
+	untold   string                                // the last explanation that was not repeated to the user
+	behind   int                                   // index of the last answered message
 
-	message *journal.Message // that is handled
-	silent  bool             // it was answered
-	passed  bool             // so was a later one: it was not refused then
+	message *journal.Message // being handled again
+	silent  bool             // it was answered before: do not answer it again
+	passed  bool             // a later message was answered, so this one was handled, and not refused if it has no mark
 	sent    wire.Header
 }
 
-// has says whether the message that is handled brings its data from the journal.
+// has says whether the journal has the data of the message that is being handled.
 func (r *replay) has() bool { return r != nil && r.message != nil && r.message.Data != nil }
 
-// comes tells the core which modules were placed while a message was handled.
+// comes tells the core where modules were placed while a message was handled the first time.
 func (r *replay) comes(c *clientcore.Core, e journal.Entry) {
 	for _, p := range r.placed[e] {
 		c.Due(p)
 	}
 }
 
-// current is the message that is handled; nil if there is no replay.
+// current is the message that is being handled again; nil without a replay.
 func (r *replay) current() *journal.Message {
 	if r == nil {
 		return nil
@@ -422,18 +442,18 @@ func (r *replay) current() *journal.Message {
 	return r.message
 }
 
-// wasHanded says whether the program was given a function to call.
+// wasHanded says whether the program was given a host function to call.
 func (r *replay) wasHanded(cookie uint64) bool { return r != nil && r.handed[cookie] }
 
-// hasReturned says whether the function of a message has returned.
+// hasReturned says whether the host function that a message names has returned.
 func (r *replay) hasReturned(message []byte) bool {
 	var m wire.HostFunction
 	return m.Decode(message) == nil && r.done[m.Cookie]
 }
 
-// noteReturned notes that a function has returned, if a message says so. The program was
-// given it by the worker before: it may say so before this one has come to the message
-// that has it called.
+// noteReturned notes that a host function has returned, if the message says so. The previous worker
+// gave the program that function, so the program may report its return before this worker has
+// replayed the message that calls it.
 func (r *replay) noteReturned(h wire.Header, body []byte) {
 	var m wire.HostDone
 	if r != nil && h.Op == wire.OpHostDone && m.Decode(body) == nil {
@@ -441,15 +461,15 @@ func (r *replay) noteReturned(h wire.Header, body []byte) {
 	}
 }
 
-// drops says whether an operation must not be performed again: the program was told
-// or given what it would tell or give.
+// drops says whether a replay must skip an operation, because the program already has the answer or
+// the data that it would deliver.
 func (w *worker) drops(o *clientcore.Op) bool {
 	r := w.replay
 	if r == nil {
 		return false
 	}
 	switch o.Kind {
-	case clientcore.Tell: // unless this worker is the first that refuses the message
+	case clientcore.Tell: // not if this worker is the first to refuse the message: then the user hears why
 		r.untold = o.Text
 		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
@@ -462,9 +482,9 @@ func (w *worker) drops(o *clientcore.Op) bool {
 	return false
 }
 
-// waitAgain waits for what the program was told had ended, where an operation would
-// tell it: other streams may have been given work that counts on it. It says whether
-// there is nothing else to do.
+// waitAgain replaces an operation that told the program that work had ended. The program does not
+// need to hear it again, but it may then have given other streams work that relies on that end, so
+// the replay waits until the work has ended here too. Over says that nothing else is to be done.
 func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 	r := w.replay
 	if r == nil || !r.silent {
@@ -526,7 +546,7 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 	return true, nil
 }
 
-// waitForMoments waits for events of any context.
+// waitForMoments waits for events in any context.
 func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 	for _, m := range moments {
 		if !m.Pending {
@@ -547,14 +567,14 @@ func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 	return nil
 }
 
-// saw notes that the program is about to be told that work has ended.
+// saw logs that the program is being told that work has ended, before it is told.
 func (w *worker) saw() {
 	if w.journal != nil {
 		w.journal.Mark(w.entry, journal.Done)
 	}
 }
 
-// resume goes on with what a worker before this one has left.
+// resume restores the client from the base in the journal, and reads the log.
 func (w *worker) resume() error {
 	sections, err := w.journal.Base()
 	if err != nil {
@@ -595,7 +615,7 @@ func (w *worker) resume() error {
 	return w.readJournal(s)
 }
 
-// resumeWith is resume with the devices that there are now.
+// resumeWith is resume, with the devices that the node has now.
 func (w *worker) resumeWith(devices []clientcore.Device) error {
 	if w.journal == nil {
 		return errors.New("there is nothing to resume from: the client was not kept")
@@ -607,7 +627,10 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 	return w.core.Equip(devices)
 }
 
-// readJournal finds out what has happened since the base.
+// readJournal reads the log, and finds out for each message how far the previous worker had got.
+// The log does not say which messages were answered; the reply slots in shared memory do. The
+// program reuses a slot only after it took the answer, so every message but the last of a slot was
+// answered, and the slot itself tells about the last.
 func (w *worker) readJournal(s surroundings) error {
 	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}, placed: map[journal.Entry][]clientcore.Placed{}}
 	facts := 0
@@ -638,7 +661,7 @@ func (w *worker) readJournal(s surroundings) error {
 		r.messages = append(r.messages, record.Message)
 		position, seq = record.Message.Position, h.Seq+1
 		if h.Slot >= 0 {
-			if before, ok := latest[h.Slot]; ok { // a slot is used again when its answer was taken
+			if before, ok := latest[h.Slot]; ok { // the program had taken the answer
 				r.answered[before.Seq] = true
 			}
 			latest[h.Slot] = h
@@ -658,11 +681,13 @@ func (w *worker) readJournal(s surroundings) error {
 		_, again := latest[slot]
 		return again || w.shared.Answered(wire.Header{Slot: slot, Seq: s.Asked[slot]})
 	})
+	// A function was handed out as the answer to a call in a slot: that answer was taken if the
+	// slot was used again since, or is there to be taken.
 	for _, n := range notes {
 		last, used := latest[n.Slot]
 		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
 	}
-	var fetched uint64 // of what kernels have printed
+	var fetched uint64 // bytes of printed text that the program has
 	for i, m := range r.messages {
 		h, _, err := wire.DecodeMessage(m.Bytes)
 		if err != nil || !r.answered[h.Seq] {
@@ -671,7 +696,7 @@ func (w *worker) readJournal(s surroundings) error {
 		if h.Op == wire.OpPrintFetch {
 			fetched += uint64(m.Given)
 		}
-		if h.Op != wire.OpHostNext { // which does not wait for others
+		if h.Op != wire.OpHostNext { // the others are answered in order; HostNext may be answered early
 			r.behind = i
 		}
 	}
@@ -685,11 +710,11 @@ func (w *worker) readJournal(s surroundings) error {
 	return nil
 }
 
-// pinned finds memory of the program's.
+// pinned returns the program's memory that a message names.
 func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) }
 
-// replayAll handles what the worker before has handled since its base, as it did, and
-// says nothing that was said before.
+// replayAll handles the messages of the log again, in order, and sends nothing that was sent
+// before.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
@@ -710,7 +735,7 @@ func (w *worker) replayAll() error {
 			}
 		}
 	}
-	w.core.Expect(0) // whatever a damaged journal has announced
+	w.core.Expect(0) // in case a damaged journal has announced more
 	if w.replay = nil; w.stage != nil {
 		w.staging.free(w.stage)
 		w.stage = nil
@@ -724,8 +749,9 @@ func (w *worker) replayAll() error {
 	return nil
 }
 
-// prove tells the daemon that the client has come as far as it was, when what was
-// launched again has ended too: a kernel that ends its worker does so each time.
+// prove tells the daemon that the client is as far as it was, once the work that the replay
+// launched has ended too. It must not say so earlier: a kernel that kills its worker does so each
+// time.
 func (w *worker) prove() {
 	if quiet, err := w.quiet(); quiet || err != nil {
 		w.unproven = false
@@ -733,22 +759,22 @@ func (w *worker) prove() {
 	}
 }
 
-// commitAgain takes the core's word of how much room it needs in the swap area. The
-// daemon knows how much that was in the end. What the client had meanwhile may be
-// another's by now, and is not asked for again: the program was told that it had it,
-// and the rest of the journal gives it back.
+// commitAgain answers the core's request for swap room during a replay. The daemon knows how much
+// room the client had at the end, and grants that without being asked. What the client had for a
+// while in between may belong to another client by now and is not asked for: the program was told
+// that it had it, and the rest of the log gives it back.
 func (w *worker) commitAgain(m control.Commit) {
 	switch {
-	case m.Bytes <= w.core.Committed: // it needs less
+	case m.Bytes <= w.core.Committed: // it gives room back
 	case m.Bytes <= w.serve.Committed || w.replay.silent:
 		w.inbox.put(control.Committed{Bytes: m.Bytes, Granted: true})
-	default: // it had not been answered
+	default: // this request was not answered before, so the daemon is asked
 		w.say(m)
 	}
 }
 
-// waitForFunctions lets the program wait for functions to call where it does: what
-// comes before that in the journal may wait for such a function.
+// waitForFunctions registers the program's threads that wait for host functions, before the replay
+// begins: an earlier message of the log may need such a function to be called.
 func (w *worker) waitForFunctions() error {
 	for _, m := range w.replay.messages {
 		h, body, err := wire.DecodeMessage(m.Bytes)
@@ -766,7 +792,7 @@ func (w *worker) waitForFunctions() error {
 	return nil
 }
 
-// again handles one message of the journal.
+// again handles one message of the log again.
 func (w *worker) again(m *journal.Message) error {
 	h, body, err := wire.DecodeMessage(m.Bytes)
 	if err != nil {
@@ -775,7 +801,7 @@ func (w *worker) again(m *journal.Message) error {
 	r := w.replay
 	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
 	w.entry, w.header, w.hasData = m.Entry, h, false
-	if !r.silent && h.Op != wire.OpHostNext { // whose slot may be used again by now
+	if !r.silent && h.Op != wire.OpHostNext { // HostNext was registered by waitForFunctions, and its slot may be in use again
 		w.shared.Asked(h)
 	}
 	r.comes(w.core, m.Entry)
@@ -783,16 +809,16 @@ func (w *worker) again(m *journal.Message) error {
 		return err
 	}
 	switch {
-	case h.Op == wire.OpHostNext: // it waits already, or was answered
+	case h.Op == wire.OpHostNext: // it waits already (waitForFunctions), or was answered
 		return nil
 	case h.Op == wire.OpTraceRead && r.silent:
 		w.beginTimeline()
 		return nil
 	case h.Op == wire.OpTraceRead:
 		return w.traceRead(h, body)
-	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
+	case h.Op == wire.OpHostFunction && r.hasReturned(body): // no stream waits for it
 		return nil
-	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // of which a part may have been done
+	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // these may have been done in part
 		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))
 	}
 	message := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}
@@ -810,14 +836,15 @@ func (w *worker) again(m *journal.Message) error {
 	return w.perform(w.core.Message(w.now(), message))
 }
 
-// errRebuild says that this worker cannot go on, but another can in its place.
+// errRebuild says that this worker cannot go on, but another one can take its place.
 var errRebuild = errors.New("the client is to be rebuilt")
 
-// errKilled is what a worker panics with in tests, where its process would be killed.
+// errKilled is what a worker panics with in tests, where the process would be killed.
 var errKilled = errors.New("killed")
 
-// gone is the error of a device that is gone, or of a fault that may be another client's, if
-// the client can be rebuilt; nil if it is another error, which the client must hear of.
+// gone returns an error that ends this worker, if err is the loss of a device, or a fault that
+// another client may have caused, and the client can be rebuilt. It returns nil for every other
+// error, which the program must be told.
 func (w *worker) gone(err error) error {
 	var fault *device.Fault
 	switch {
@@ -831,11 +858,11 @@ func (w *worker) gone(err error) error {
 	return nil
 }
 
-// canRebuild says whether another worker can go on for this one.
+// canRebuild says whether another worker can take over the client.
 func (w *worker) canRebuild() bool { return w.journal != nil && w.journal.Valid() }
 
-// lostDevice takes the news that a device is gone. It returns an error if the client
-// has something there.
+// lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
+// if the client has a context there.
 func (w *worker) lostDevice(m control.Lost) error {
 	if w.gpus[vmm.Device(m.Device)] == nil || !w.canRebuild() {
 		return w.perform(w.core.Control(w.now(), m))
@@ -843,15 +870,15 @@ func (w *worker) lostDevice(m control.Lost) error {
 	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
 }
 
-// heldFiles are the descriptors that the daemon keeps too, beside those of the
-// ring and of the data arena.
+// heldFiles is the number of descriptors that the daemon also keeps, besides the ring and the data
+// arena: the two sides of the host memory, and the journal.
 const heldFiles = 3
 
-// CreateJournal makes the file of a journal.
+// CreateJournal creates the memory file of a journal.
 func CreateJournal() (*os.File, error) { return wire.CreateMemory("muster-journal", journal.Size) }
 
-// copyOf is another descriptor of a file; nil if there is none left, which the next
-// daemon will say.
+// copyOf duplicates a file's descriptor; nil if the process has no descriptors left, in which case
+// the next daemon reports what is missing.
 func copyOf(f *os.File) *os.File {
 	fd, err := syscall.Dup(int(f.Fd()))
 	if err != nil {
@@ -861,8 +888,8 @@ func copyOf(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// answerProbe tries a device: whether a context can be opened there, and memory be
-// mapped, written and read.
+// answerProbe tests a device: whether a context can be opened there, and memory mapped, written and
+// read.
 func answerProbe(conn *control.WorkerEnd, config control.DeviceConfig, lock *os.File, open Open) error {
 	if err := probe(config, lock, open); err != nil {
 		return cannotServe(conn, err)
@@ -882,7 +909,7 @@ func probe(config control.DeviceConfig, lock *os.File, open Open) error {
 	}
 	defer c.Close()
 	if err := c.Map(base, chunk); errors.Is(err, device.ErrOutOfMemory) {
-		return nil // others have all of it
+		return nil // other clients use all of its memory: it works
 	} else if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"muster/node/clientcore"
 )
 
-// replay loads and unloads modules as they were in the context before, and puts
-// back what their variables contained. In another process than before (anew) variables may
-// lie elsewhere than the program knows: see shifts.
+// replay loads and unloads modules in the order in which the previous context did, and puts the
+// contents of their variables back. In another process than before (anew) variables may be at other
+// addresses than the program knows: see shifts.
 func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool) error {
 	for _, m := range modules {
 		if m.Unload {
@@ -36,8 +36,7 @@ func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool
 	return g.mover.Synchronise(ctx)
 }
 
-// loadAgain puts a module into the context whose variables the program may have
-// seen the addresses of.
+// loadAgain loads a module whose variables' addresses the program may know.
 func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) error {
 	made, err := g.loader(m.Globals)(m.Image)
 	if err != nil {
@@ -50,7 +49,8 @@ func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) error {
 	return g.shift(m.Module, m.Globals)
 }
 
-// shift notes where the variables of a module are that the program knows elsewhere.
+// shift notes which variables of a module are not at the addresses the program knows. It fails if
+// an old address now belongs to another module's variable: such an address would be ambiguous.
 func (g *gpu) shift(module uint64, known []device.Global) error {
 	m := g.modules[module]
 	moved, err := shiftsOf(known, m.module.Globals())
@@ -69,7 +69,7 @@ func (g *gpu) shift(module uint64, known []device.Global) error {
 	return nil
 }
 
-// addUpShifts works out the shifts of all modules.
+// addUpShifts collects the shifts of all modules.
 func (g *gpu) addUpShifts() {
 	g.shifts = nil
 	for _, m := range g.modules {
@@ -78,9 +78,9 @@ func (g *gpu) addUpShifts() {
 	g.shifts.sort()
 }
 
-// restore puts back what variables contained. The image may have made one point to another.
-// The driver has made it point to where the other one is now, so that such a word is left as
-// it is.
+// restore puts the contents of variables back. A word in them may be a pointer to another variable
+// that the image itself initialised. The driver has set that word to the other variable's present
+// address when it loaded the module; such words keep the driver's value (repoint).
 func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
 	shifts := g.modules[m.Module].shifts
 	for i, contents := range m.Saved {
@@ -102,18 +102,18 @@ func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
 	return nil
 }
 
-// shifts are where variables were when the program could ask for their addresses, and where
-// they are, in the order of the former. NVIDIA's driver chooses where variables lie, and
-// chooses otherwise in another process. The program goes on with the addresses that it knows:
-// they are replaced in what it has copied and filled, and in parameters of kernels. What a
-// kernel has stored of them in memory stays as it is.
+// shifts maps the addresses at which the program knows variables to those where they are now,
+// sorted by the former. NVIDIA's driver chooses where variables lie, and chooses differently in
+// another process. The program keeps using the addresses it knows: they are replaced in the ranges
+// of copies and fills, and in kernel parameters. Addresses that a kernel has stored in memory are
+// not replaced.
 type shifts []shift
 
 type shift struct{ from, size, to uint64 }
 
-const word = 8 // bytes of an address
+const word = 8 // size of an address in bytes
 
-// shiftsOf returns the variables that are not where they were.
+// shiftsOf returns the variables that have moved.
 func shiftsOf(was, now []device.Global) (shifts, error) {
 	places := map[string]device.Global{}
 	for _, v := range now {
@@ -144,6 +144,7 @@ func (s shifts) sort() {
 
 // find returns the variable that was at an address; nil if none was.
 func (s shifts) find(addr uint64) *shift {
+	// The comparison is never 0, so i is the index of the first variable that begins after addr.
 	i, _ := slices.BinarySearchFunc(s, addr, func(x shift, addr uint64) int {
 		if x.from <= addr {
 			return -1
@@ -156,7 +157,7 @@ func (s shifts) find(addr uint64) *shift {
 	return &s[i-1]
 }
 
-// of returns where something is now that the program knows at an address.
+// of translates an address that the program knows to the present one.
 func (s shifts) of(addr uint64) uint64 {
 	if v := s.find(addr); v != nil {
 		return addr - v.from + v.to
@@ -164,8 +165,8 @@ func (s shifts) of(addr uint64) uint64 {
 	return addr
 }
 
-// apart returns an error if variables that are where the program knows them lie where others
-// were: an address would mean either.
+// apart returns an error if a variable that has not moved overlaps the old place of one that has:
+// an address there would mean either.
 func (s shifts) apart(variables []device.Global) error {
 	for _, v := range variables {
 		for _, x := range s {
@@ -177,7 +178,7 @@ func (s shifts) apart(variables []device.Global) error {
 	return nil
 }
 
-// shifted returns an operation with addresses that hold.
+// shifted returns an operation with present addresses.
 func (s shifts) shifted(o *clientcore.Op) *clientcore.Op {
 	made := *o
 	made.To.Addr, made.From.Addr, made.Range.Addr = s.of(o.To.Addr), s.of(o.From.Addr), s.of(o.Range.Addr)
@@ -187,7 +188,7 @@ func (s shifts) shifted(o *clientcore.Op) *clientcore.Op {
 	return &made
 }
 
-// pointedTo says whether any word could be an address that the program knows.
+// pointedTo says whether any aligned word could be an old address of a variable.
 func (s shifts) pointedTo(contents []byte) bool {
 	for at := 0; len(s) > 0 && at+word <= len(contents); at += word {
 		if s.find(binary.LittleEndian.Uint64(contents[at:])) != nil {
@@ -197,8 +198,9 @@ func (s shifts) pointedTo(contents []byte) bool {
 	return false
 }
 
-// repoint returns contents with those addresses as they are in a fresh copy that the
-// driver has put there itself: they are where the variables are now.
+// repoint translates the old addresses in contents, but only words that have the present address in
+// fresh, the contents that the driver has just initialised. Other words may be numbers that happen
+// to look like addresses.
 func (s shifts) repoint(contents, fresh []byte) []byte {
 	return replaced(contents, func(at int, addr uint64) uint64 {
 		if now := s.of(addr); binary.LittleEndian.Uint64(fresh[at:]) == now {
@@ -208,8 +210,8 @@ func (s shifts) repoint(contents, fresh []byte) []byte {
 	})
 }
 
-// known returns contents with the addresses of variables as the program knows them, for
-// another process to put them elsewhere again.
+// known translates addresses of variables back to those the program knows. Saved contents have
+// these, so that another process can translate them again.
 func (s shifts) known(contents []byte) []byte {
 	back := make(shifts, len(s))
 	for i, v := range s {
@@ -219,7 +221,7 @@ func (s shifts) known(contents []byte) []byte {
 	return replaced(contents, func(_ int, addr uint64) uint64 { return back.of(addr) })
 }
 
-// replaced returns a copy with other words.
+// replaced returns a copy of contents in which each aligned word is replaced.
 func replaced(contents []byte, by func(at int, value uint64) uint64) []byte {
 	made := slices.Clone(contents)
 	for at := 0; at+word <= len(made); at += word {

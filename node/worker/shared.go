@@ -11,7 +11,7 @@ import (
 	"muster/vmm"
 )
 
-// common is memory that several clients have at once.
+// common is memory that several clients have at the same time.
 type common struct {
 	file *os.File
 	name clientcore.Name
@@ -20,8 +20,7 @@ type common struct {
 
 var errNotShared = fmt.Errorf("memory that several programs have: %w", device.ErrNotSupported)
 
-// makeShared has a device make memory for several clients, and puts its file where their
-// workers find it.
+// makeShared has a device create memory for several clients, and offers its file to their workers.
 func (w *worker) makeShared(o *clientcore.Op) (clientcore.Name, error) {
 	g, err := w.at(o.Place)
 	if err != nil {
@@ -43,8 +42,12 @@ func (w *worker) makeShared(o *clientcore.Op) (clientcore.Name, error) {
 	return name, err
 }
 
-// share puts shared memory in the place of the client's own, with what that holds. From
-// now on the client cannot be rebuilt: what others have written, nobody could undo.
+// share replaces memory of the client by shared memory with the same contents. From now on the
+// client cannot be rebuilt: a replay could not undo what other clients have written.
+//
+// The plan is done in two parts: first everything but the discards, which brings the contents to
+// the host and frees the addresses; and the discards last, when the contents have been copied to
+// the shared memory.
 func (w *worker) share(o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err == nil {
@@ -81,7 +84,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
 }
 
-// openShared puts memory that another client shares at an address.
+// openShared maps memory that another client shares at an address.
 func (w *worker) openShared(o *clientcore.Op) error {
 	file := w.counter.take(o.Share) // it may be this client's own
 	if file == nil {
@@ -100,8 +103,8 @@ func (w *worker) openShared(o *clientcore.Op) error {
 	return err
 }
 
-// mapCommon makes shared memory the client's, in all contexts that there are; contexts
-// that are opened later get it with the rest.
+// mapCommon maps shared memory in all open contexts; mapCommons does it for contexts that are
+// opened later.
 func (w *worker) mapCommon(c *common) error {
 	if w.commons == nil {
 		w.commons = map[uint64]*common{}
@@ -124,7 +127,7 @@ func (g *gpu) mapCommon(c *common) error {
 	return mapper.MapShared(c.at.Addr, c.at.Size, c.file)
 }
 
-// mapCommons puts all shared memory into a context that was opened.
+// mapCommons maps all shared memory in a new context.
 func (w *worker) mapCommons(g *gpu) error {
 	for i := range w.core.Shared {
 		c := w.commons[w.core.Shared[i].Addr]
@@ -147,7 +150,7 @@ func (w *worker) unmapCommon(c *common) {
 	}
 }
 
-// closeShared takes shared memory away. Nothing runs that uses it.
+// closeShared unmaps shared memory. The caller makes sure that no kernel uses it.
 func (w *worker) closeShared(o *clientcore.Op) {
 	c := w.commons[o.Range.Addr]
 	if c == nil {

@@ -10,24 +10,27 @@ import (
 	"muster/vmm"
 )
 
-// What a client needs whose work is on several devices at once: order between a stream here and
-// a stream or an event there, and word of when kernels ran.
+// A client whose work is on several devices at once needs order between a stream on one device and
+// a stream or an event on another, and reports of when kernels ran. Devices cannot wait for each
+// other's events, so a goroutine waits for the event of one context and then opens a gate at which
+// the stream of the other context waits.
 
-// spread is that of one worker.
+// spread is this state of one worker.
 type spread struct {
-	// crossed says that streams of different devices waited for each other. A fault on one device
-	// lets those on others go on that wait for it, so that they do not wait for ever: what they do
-	// then is wrong, and nobody may be told that it went well.
+	// crossed says that streams of different devices have waited for each other. When one device
+	// faults, streams on other devices that wait for it are released, since they would wait for
+	// ever. What they do then is wrong, so no call may be answered with success from then on
+	// (verdict).
 	crossed atomic.Bool
 	doomed  atomic.Bool // the client is to be rebuilt: no call is answered any more
 
 	mu    sync.Mutex
 	ended []clientcore.KernelEnd
 	seen  []clientcore.Seen
-	some  atomic.Bool // there are any
+	some  atomic.Bool // ended or seen is not empty; read without the lock
 }
 
-// gate is what a stream waits at until it is opened.
+// gate holds a stream back until it is opened.
 type gate struct {
 	once sync.Once
 	open chan struct{}
@@ -37,8 +40,8 @@ func (t *gate) pass() { <-t.open }
 
 func (t *gate) opened() { t.once.Do(func() { close(t.open) }) }
 
-// waitAcross lets what a stream gets next wait for an event of another context. The event is the
-// caller's no more: it is given back when it has happened.
+// waitAcross makes what is submitted to a stream from now on wait for an event of another context.
+// It takes over the event, and returns it to that context's spare events once it has happened.
 func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event) error {
 	if done, err := e.Done(); done || err != nil {
 		from.giveBack(e)
@@ -57,7 +60,7 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 			w.spread.doomed.Store(true)
 			w.notice(notice{world: world, err: err})
 		default:
-			w.outcome(world, err) // before anybody can think that all is well
+			w.outcome(world, err) // before the gate opens, so that no call succeeds because of what runs behind it
 		}
 		g.dropGate(t)
 		t.opened()
@@ -80,8 +83,8 @@ func (g *gpu) dropGate(t *gate) {
 	delete(g.gates, t)
 }
 
-// openGates lets all streams go on that wait for other contexts: this one is about to be closed,
-// and closing waits for them.
+// openGates releases all streams that wait for other contexts. The caller is about to close this
+// context, and Close waits for its streams.
 func (g *gpu) openGates() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +93,7 @@ func (g *gpu) openGates() {
 	}
 }
 
-// afterAcross lets the later work of a stream wait for what a stream of another context was given.
+// afterAcross makes a stream wait for what a stream of another context was given so far.
 func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
 	from, err := w.at(o.Origin)
 	if err != nil {
@@ -103,8 +106,9 @@ func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return w.recordAcross(g, on, from, first)
 }
 
-// waitForEventAcross lets the later work of a stream wait for an event of another context, as that
-// is now: another stream waits for it there, and is then waited for.
+// waitForEventAcross makes a stream wait for the present record of an event in another context. The
+// program may record the event again, so the goroutine must not wait for the event itself: an idle
+// stream of that context waits for it, and waitAcross waits for an event behind that.
 func (w *worker) waitForEventAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
 	from, err := w.at(o.Origin)
 	if err != nil {
@@ -138,7 +142,7 @@ func (w *worker) recordAcross(g *gpu, on device.Stream, from *gpu, first device.
 	return w.waitAcross(g, on, from, e)
 }
 
-// relay returns a stream without work, for order with other contexts.
+// relay returns an idle stream, for order with other contexts.
 func (g *gpu) relay() (device.Stream, error) {
 	for _, on := range g.relays {
 		if done, err := on.Done(); done || err != nil {
@@ -152,8 +156,8 @@ func (g *gpu) relay() (device.Stream, error) {
 	return on, err
 }
 
-// verdict is what a call is told of which nothing went wrong where it waited: something may have
-// gone wrong on another device that it counted on.
+// verdict is the result of a call whose own stream or event succeeded: a fault on another device
+// that it depended on may still make it fail.
 func (w *worker) verdict(r clientcore.Result) clientcore.Result {
 	if w.spread.crossed.Load() {
 		if sticky := w.sticky.of(w.sticky.current()); sticky != success {
@@ -163,7 +167,7 @@ func (w *worker) verdict(r clientcore.Result) clientcore.Result {
 	return r
 }
 
-// placeOf is where the i-th stream or event of an operation is.
+// placeOf returns the context of the i-th stream or event of an operation.
 func (w *worker) placeOf(g *gpu, o *clientcore.Op, i int) (*gpu, error) {
 	if o.At == nil {
 		return g, nil
@@ -171,11 +175,11 @@ func (w *worker) placeOf(g *gpu, o *clientcore.Op, i int) (*gpu, error) {
 	return w.at(o.At[i])
 }
 
-// timedLaunch gives a device a kernel, and has the core told how long it ran.
+// timedLaunch launches a kernel, and reports to the core how long it ran.
 func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
 	ticket, at := o.Ticket, g.place.Index()
 	timer, ok := on.(device.Timer)
-	if !ok || w.timeline != nil { // the timeline has the timer
+	if !ok || w.timeline != nil { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
 			return err
@@ -188,8 +192,8 @@ func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give fu
 	return err
 }
 
-// since is how long a kernel ran that was submitted at a time and ends now, if the context has run
-// one kernel after the other.
+// since is how long a kernel ran that was submitted at begin and ends now, assuming that the
+// context runs kernels one after the other.
 func (g *gpu) since(begin time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,7 +205,7 @@ func (g *gpu) since(begin time.Time) time.Duration {
 	return now.Sub(begin)
 }
 
-// add notes the end of a kernel.
+// add notes the end of a kernel. Any goroutine may call it.
 func (s *spread) add(ticket uint64, device int, took time.Duration) {
 	s.mu.Lock()
 	s.ended = append(s.ended, clientcore.KernelEnd{Ticket: ticket, Device: device, Took: took})
@@ -209,7 +213,7 @@ func (s *spread) add(ticket uint64, device int, took time.Duration) {
 	s.some.Store(true)
 }
 
-// saw notes what a kernel used.
+// saw notes which memory a kernel used. Any goroutine may call it.
 func (s *spread) saw(seen clientcore.Seen) {
 	s.mu.Lock()
 	s.seen = append(s.seen, seen)
@@ -217,7 +221,7 @@ func (s *spread) saw(seen clientcore.Seen) {
 	s.some.Store(true)
 }
 
-// tellEnds tells the core of kernels that have ended.
+// tellEnds tells the core which kernels have ended. Only the loop may call it.
 func (w *worker) tellEnds() {
 	s := &w.spread
 	if !s.some.Load() {
@@ -234,7 +238,7 @@ func (w *worker) tellEnds() {
 	}
 }
 
-// drainAll waits until everything has ended, wherever the client has a context.
+// drainAll waits until all work has ended, in every context of the client.
 func (w *worker) drainAll() error {
 	for _, i := range w.placesInOrder() {
 		if err := w.drain(w.gpus[i]); err != nil {
@@ -244,7 +248,7 @@ func (w *worker) drainAll() error {
 	return nil
 }
 
-// placesInOrder are those where the client has a context.
+// placesInOrder returns the places where the client has a context, by device number.
 func (w *worker) placesInOrder() []vmm.Place {
 	var all []vmm.Place
 	for i := range w.serve.Devices {

@@ -2,8 +2,9 @@ package worker
 
 import "sync"
 
-// staging gives staging memory back in the order in which the client took it,
-// though copies may end in another order.
+// staging gives staging memory back to the client in the order in which the client took it, because
+// release frees everything up to a position. Copies may end in another order: a stage that is done
+// stays in the list until all before it are done.
 type staging struct {
 	release func(position uint64)
 
@@ -14,11 +15,12 @@ type staging struct {
 // stage is the staging memory of one message.
 type stage struct {
 	position uint64
-	lent     *gpu // that reads the bytes; nil if none does
+	lent     *gpu // the context that reads the bytes; nil if none does
 	done     bool
 }
 
-// take notes a message's staging memory; nil if it has none.
+// take registers a message's staging memory; nil if it has none. Messages must be registered in the
+// order in which they were read from the ring.
 func (s *staging) take(position uint64) *stage {
 	if position == 0 {
 		return nil
@@ -30,14 +32,15 @@ func (s *staging) take(position uint64) *stage {
 	return st
 }
 
-// lend notes that a device reads the bytes, and frees them when it has.
+// lend notes that a context reads the bytes. They are freed when its copy has ended (free), or when
+// the context has (returned).
 func (s *staging) lend(st *stage, to *gpu) {
 	s.mu.Lock()
 	st.lent = to
 	s.mu.Unlock()
 }
 
-// free says that the bytes were read. Any goroutine may call it.
+// free says that nobody will read the bytes again. Any goroutine may call it.
 func (s *staging) free(st *stage) {
 	if st == nil {
 		return
@@ -48,8 +51,8 @@ func (s *staging) free(st *stage) {
 	s.advance()
 }
 
-// returned says that a context reads nothing any more: one that ends drops copies
-// without a word.
+// returned frees all that a context was reading: one that is closed drops its copies without
+// calling free.
 func (s *staging) returned(by *gpu) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,27 +9,27 @@ import (
 	"muster/node/clientcore"
 )
 
-// teller gives the program's user reasons: lines that the library prints. A program
-// that fails again and again, with a reset between, must not flood its terminal: a
-// few lines come at once, later ones now and then. Several goroutines may use it.
+// teller tells the program's user reasons, in lines that the library prints. A program that fails
+// again and again must not flood its terminal: the first toldAtOnce lines are shown at once, later
+// ones every toldEach. Any goroutine may use it.
 type teller struct {
-	notify func(text string) bool // false: there is no room
+	notify func(text string) bool // false: no room
 	now    func() clientcore.Time
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	told    int             // since the last pause
-	last    clientcore.Time // when something was told
-	dropped int             // since then
+	told    int             // lines since the last long pause
+	last    clientcore.Time // when the last line was told
+	dropped int             // lines dropped since then
 }
 
 const (
 	toldAtOnce  = 10
-	toldEach    = 10 * time.Second // from then on
-	tellerRests = time.Minute      // after such a pause all is as in the beginning
+	toldEach    = 10 * time.Second // interval after the first toldAtOnce
+	tellerRests = time.Minute      // after a pause this long the count starts again
 )
 
-// tell says something, unless so much was said that nobody reads it. It never waits.
+// tell shows a line, unless there were too many. It never blocks.
 func (t *teller) tell(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

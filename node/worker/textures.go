@@ -8,7 +8,7 @@ import (
 	"muster/node/clientcore"
 )
 
-// makeTextures gives the context textures, and returns the handle of the last.
+// makeTextures creates textures in the context, and returns the handle of the last one.
 func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error) {
 	on, ok := g.context.(device.Texturer)
 	if !ok {
@@ -16,7 +16,7 @@ func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error)
 	}
 	for i, t := range all {
 		if handle, err = on.NewTexture(t.Texture, t.Handle); err != nil {
-			return 0, errors.Join(err, g.dropTextures(all[:i])) // the core counts on all or none
+			return 0, errors.Join(err, g.dropTextures(all[:i])) // the core relies on all or none
 		}
 	}
 	return handle, nil

@@ -15,40 +15,40 @@ import (
 	"muster/wire/timeline"
 )
 
-// recorder notes what is done for a client whose program is traced: when its work ran
-// on devices, when its memory moved, and what it waited for. The program's library reads
-// the records with trace_read, which is also what begins it. A nil recorder notes
-// nothing: the loop looks at one pointer.
+// recorder records what is done for a client whose program is traced: when its work ran on devices,
+// when its memory moved, and what it waited for. The program's library reads the records with
+// trace_read; the first such message creates the recorder. A nil recorder records nothing, and
+// costs the loop the test of one pointer.
 //
-// The loop calls all methods but add, which devices call too.
+// The loop calls all methods; only add and addAt may be called by other goroutines too.
 type recorder struct {
-	block   func(func() error) error // the worker's, for what may wait
+	block   func(func() error) error // the worker's block
 	ctx     context.Context          // the worker's
-	seq     func() uint32            // the number of the message that is handled
-	keeping bool                     // memory is copied for a rebuild, and stays where it is
-	wanted  time.Time                // when a device was asked for; zero: none was
+	seq     func() uint32            // the number of the current message
+	keeping bool                     // a move now only copies memory for a rebuild
+	wanted  time.Time                // when a device was asked for; zero: none is
 	clocks  map[*gpu]*deviceClock
 
 	mu      sync.Mutex
 	records []byte
-	known   map[uint32]bool // names that were told
+	known   map[uint32]bool // names that are in records, or were read
 	lost    uint64
 }
 
-// maxRecorded is how much is kept for the program, which reads it every 10 ms; what more
-// there is is counted.
+// maxRecorded bounds the records that are kept for the program, which reads them every 10 ms.
+// Records beyond that are counted as lost.
 const maxRecorded = 1 << 16 * timeline.Size
 
-// maxNames is how many names are told: more than the program's library keeps.
+// maxNames bounds the names that are recorded; the library keeps fewer.
 const maxNames = 1 << 14
 
-// rebuilt is when a client was rebuilt in this worker, from how many messages.
+// rebuilt is when a client was rebuilt in this worker, and from how many messages.
 type rebuilt struct {
 	begin, end time.Time
 	messages   int
 }
 
-// traceRead answers the library's question what was done since the last one.
+// traceRead answers the library with what was recorded since it last asked.
 func (w *worker) traceRead(h wire.Header, body []byte) error {
 	out, err := w.shared.Data(h.Data, h.Length)
 	if err == nil {
@@ -76,7 +76,7 @@ func (w *worker) traceRead(h wire.Header, body []byte) error {
 	return nil
 }
 
-// beginTimeline begins to record, unless that has begun.
+// beginTimeline starts recording, unless it has started.
 func (w *worker) beginTimeline() {
 	if w.timeline != nil {
 		return
@@ -91,14 +91,14 @@ func (w *worker) beginTimeline() {
 	t.rebuilt(w.rebuilt)
 }
 
-// rebuilt notes that the client was rebuilt in this worker, if so.
+// rebuilt records that the client was rebuilt in this worker, if it was.
 func (t *recorder) rebuilt(r rebuilt) {
 	if t != nil && !r.end.IsZero() {
 		t.add(timeline.Record{Kind: timeline.Rebuild, Last: timeline.NoDevice}, fmt.Sprintf("rebuilt from %d messages", r.messages), r.begin, r.end)
 	}
 }
 
-// add notes a span.
+// add records a span.
 func (t *recorder) add(r timeline.Record, name string, begin, end time.Time) {
 	t.addAt(r, name, timeline.At(begin), timeline.At(end))
 }
@@ -121,7 +121,7 @@ func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
 	t.records = r.Append(t.records)
 }
 
-// submit gives a device work, and has it told when that ran.
+// submit submits work to a device, and has the device report when it ran.
 func (t *recorder) submit(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
 	r := timeline.Record{Row: o.Stream, First: t.seq(), Last: uint32(g.place.Index())}
 	switch o.Kind {
@@ -155,7 +155,7 @@ func (t *recorder) submit(g *gpu, on device.Stream, o *clientcore.Op, give func(
 
 func nothing() {}
 
-// span notes an operation from now until the function that it returns is called.
+// span records an operation that lasts from now until the returned function is called.
 func (t *recorder) span(kind timeline.Kind, at vmm.Place) func() {
 	if t == nil {
 		return nothing
@@ -166,7 +166,7 @@ func (t *recorder) span(kind timeline.Kind, at vmm.Place) func() {
 	}
 }
 
-// onHost is span for what is done in the host's copies of the client's memory.
+// onHost is span for work on the host copies.
 func (t *recorder) onHost(o *clientcore.Op) func() {
 	if t == nil {
 		return nothing
@@ -222,8 +222,8 @@ func (t *recorder) moved(plan vmm.Plan) func() {
 	}
 	begin := time.Now()
 	return func() {
-		// They are made together. Each counts for its part of the time, one after the other, so that
-		// none is counted twice.
+		// The copies of a plan run together. Each one is recorded with its share of the time, by
+		// bytes, one after the other, so that no time is counted twice.
 		took := time.Since(begin)
 		from := begin
 		for _, m := range moves {
@@ -242,8 +242,7 @@ type carried struct {
 	bytes uint64
 }
 
-// keeps has moves be those of a copy that is kept for a rebuild, until the function that it
-// returns is called.
+// keeps marks moves as copies for a rebuild, until the returned function is called.
 func (t *recorder) keeps() func() {
 	if t == nil {
 		return nothing
@@ -252,7 +251,7 @@ func (t *recorder) keeps() func() {
 	return func() { t.keeping = false }
 }
 
-// said notes what the daemon is asked.
+// said records when the daemon is asked for a device.
 func (t *recorder) said(m control.ToDaemon) {
 	if t == nil {
 		return
@@ -262,7 +261,7 @@ func (t *recorder) said(m control.ToDaemon) {
 	}
 }
 
-// told notes what the daemon answers.
+// told records the wait for a device when the daemon grants one.
 func (t *recorder) told(m control.ToWorker) {
 	if t == nil {
 		return
@@ -273,35 +272,34 @@ func (t *recorder) told(m control.ToWorker) {
 	}
 }
 
-// neighbours are the other clients that have devices, while this one's program is traced,
-// and when others had them. The goroutine that hears the daemon notes it.
+// neighbours are the other clients that hold devices, and those that held them, while this client's
+// program is traced. The goroutine of receive writes it, the loop reads it.
 type neighbours struct {
 	mu   sync.Mutex
 	held map[holder]control.Neighbour
 	past []past // bounded: the oldest are dropped
 }
 
-// holder is another client that uses a device.
+// holder is another client that holds a device.
 type holder struct {
 	device int
 	client uint64
 }
 
-// past is when another client had a device.
+// past is a time during which another client held a device.
 type past struct {
 	who   control.Neighbour
 	until int64
 }
 
 const (
-	maxHeld = 4096 // more than a node serves at once
+	maxHeld = 4096 // more clients than a node serves at once
 	maxPast = 4096
-	// otherEvery is how often it is noted of those who keep a device that they have it, in
-	// nanoseconds.
+	// otherEvery is how often a client that keeps holding a device is recorded, in nanoseconds.
 	otherEvery = int64(100 * time.Millisecond)
 )
 
-// note takes what the daemon says.
+// note handles the daemon's report that a client got or left a device.
 func (n *neighbours) note(m control.Neighbour) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -325,7 +323,7 @@ func (n *neighbours) end(who control.Neighbour, until int64) {
 	n.past = append(n.past, past{who, until})
 }
 
-// take returns when others had devices since it was last called.
+// take returns the times during which others held devices since the last call.
 func (n *neighbours) take(now int64) []past {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -341,7 +339,7 @@ func (n *neighbours) take(now int64) []past {
 	return taken
 }
 
-// others notes when other clients had devices.
+// others records when other clients held devices.
 func (t *recorder) others(all []past) {
 	for _, p := range all {
 		name := "another user's program"
@@ -354,16 +352,17 @@ func (t *recorder) others(all []past) {
 
 // --- devices that cannot tell when work ran -------------------------------------------
 
-// deviceClock finds out when the work of a device ran that cannot tell it: by events
-// around each piece, which are looked at when the program next reads the records.
+// deviceClock measures the work of a device that cannot report when work ran. It records an event
+// before and after each piece of work, and reads their times when the program next reads the
+// records.
 type deviceClock struct {
-	origin  device.Event // a moment that is known
-	at      int64        // when that was
+	origin  device.Event // an event whose time on the worker's clock is known
+	at      int64        // that time
 	pending []unseen     // in the order of submission
 	spare   []device.Event
 }
 
-// unseen is work of which it is not known yet when it ran.
+// unseen is work whose time is not known yet.
 type unseen struct {
 	record     timeline.Record
 	name       string
@@ -371,13 +370,13 @@ type unseen struct {
 }
 
 const (
-	maxPieces = 1 << 14 // that wait to be looked at: work beyond that is counted as lost
-	// Drivers tell times between events as single floats, which are exact to 61 ns within
-	// a second: then a later event becomes the origin.
+	maxPieces = 1 << 14 // bounds pending: work beyond that is counted as lost
+	// Drivers report the time between two events as a float32, which is exact to 61 ns up to one
+	// second. Beyond that a later event becomes the origin.
 	rebaseAfter = time.Second
 )
 
-// between puts events around work.
+// between submits work between two events.
 func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name string, give func() error) error {
 	clock := t.clocks[g]
 	if clock == nil {
@@ -414,8 +413,8 @@ func (t *recorder) miss() {
 	t.lost++
 }
 
-// newDeviceClock finds a moment that both clocks know: that of an event on a stream that
-// has nothing to do. Without one nothing is recorded of the device.
+// newDeviceClock records an event on an idle stream and takes the middle between the times before
+// and after as its time. If that fails, nothing is recorded for the device.
 func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
 	c := &deviceClock{}
 	origin, err := g.context.NewEvent()
@@ -433,8 +432,7 @@ func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
 	return c
 }
 
-// mark puts an event behind what a stream was given. Streams that wait for functions of
-// the program's may take no more before those have returned.
+// mark records an event in a stream. It may block while the stream waits for a host function.
 func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Event, err error) {
 	if n := len(c.spare); n > 0 {
 		e, c.spare = c.spare[n-1], c.spare[:n-1]
@@ -444,9 +442,10 @@ func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Even
 	return e, t.block(func() error { return on.Record(e) })
 }
 
-// harvest notes the work that has ended. If the context has, nothing is known of the rest.
+// harvest records the work that has ended. After an error of the context the rest is counted as
+// lost.
 func (c *deviceClock) harvest(t *recorder) {
-	busy := map[uint32]bool{} // streams whose later work has not ended either
+	busy := map[uint32]bool{} // streams with work that has not ended: later work has not either
 	left := c.pending[:0]
 	for _, p := range c.pending {
 		done, err := false, error(nil)
@@ -464,7 +463,7 @@ func (c *deviceClock) harvest(t *recorder) {
 	c.pending = left
 }
 
-// note notes work that has ended; false if the device does not tell when it ran.
+// note records work that has ended; false if the device does not tell when it ran.
 func (c *deviceClock) note(t *recorder, p unseen) bool {
 	begin, err := p.begin.Since(c.origin)
 	if err != nil {
@@ -485,7 +484,7 @@ func (c *deviceClock) note(t *recorder, p unseen) bool {
 	return true
 }
 
-// leaves notes what is known of a context that is about to be closed.
+// leaves records what is known of a context that the caller is about to close.
 func (t *recorder) leaves(g *gpu) {
 	if t == nil || t.clocks[g] == nil {
 		return

@@ -8,23 +8,23 @@ import (
 	"syscall"
 )
 
-// Turns lets the processes that stand for one software device run kernels one
-// at a time. It locks bytes of a file that all of them have; the system takes
-// the locks back from a process that dies. One that is stopped keeps them: the
-// daemon finds out by its pings, and kills it.
+// Turns is a lock between the worker processes that share one software device, so that they run
+// kernels one at a time. It locks bytes of a file that all of them have open. The kernel releases
+// the locks of a process that dies. A process that is stopped keeps its locks; the daemon finds out
+// because its pings are not answered, and kills it.
 //
-// Who wants the turn first locks the queue's byte, then waits for the turn's
-// byte, so that a process which gives the turn back cannot take it again before
-// the one that waits.
+// A process that wants the turn first locks the queue byte, then waits for the turn byte. Otherwise
+// a process that unlocks and locks again at once would win against one that sleeps in the kernel,
+// and could starve it: now it has to queue behind the process that holds the queue byte.
 type Turns struct {
 	file *os.File
 }
 
 var _ sync.Locker = (*Turns)(nil)
 
-// NewTurns takes turns with a lock file. Locks belong to an open file, so this one
-// must be the process's own, as the daemon gives it (wire.OpenLock): those who share
-// one do not exclude each other.
+// NewTurns makes a lock of an open file. The locks are open-file-description locks (F_OFD_SETLKW),
+// so each process needs an open file of its own, as the daemon gives it (wire.OpenLock): two
+// processes that share one by inheritance do not exclude each other.
 func NewTurns(own *os.File) (*Turns, error) {
 	if _, err := own.Stat(); err != nil {
 		return nil, fmt.Errorf("a device's lock: %w", err)
@@ -41,7 +41,7 @@ func (t *Turns) Lock() {
 	t.set(queueByte, syscall.F_UNLCK)
 }
 
-// Unlock gives the turn back.
+// Unlock gives up the turn.
 func (t *Turns) Unlock() { t.set(turnByte, syscall.F_UNLCK) }
 
 func (t *Turns) set(at int64, kind int16) {
@@ -51,7 +51,7 @@ func (t *Turns) set(at int64, kind int16) {
 		err := syscall.FcntlFlock(t.file.Fd(), ofdSetLockWait, &lock)
 		if err != syscall.EINTR {
 			if err != nil {
-				panic(fmt.Sprintf("locking a device: %v", err)) // the file is ours and open: cannot be
+				panic(fmt.Sprintf("locking a device: %v", err)) // the file is ours and open, so this cannot happen
 			}
 			return
 		}

@@ -15,15 +15,19 @@ import (
 	"muster/wire"
 )
 
-// block does what may take long. While functions of the program's wait to be
-// called, its messages are read ahead: one of them may say that such a function
-// has returned.
+// block runs f, which may block on the device. While streams wait for host functions of the
+// program, f may be waiting for one of them, so block reads messages from the ring meanwhile: one
+// of them says that the function has returned.
+//
+// No wake-up is lost between the two goroutines: this one sets asleep before it checks done and
+// sleeps, the other one fills done before it checks asleep. So either this one sees the result, or
+// the other one sees asleep and wakes it; and Wake also ends a call of Next that begins later.
 func (w *worker) block(f func() error) error {
 	if w.hosts.outstanding() == 0 {
 		return f()
 	}
 	done := make(chan error, 1)
-	var asleep atomic.Bool // this goroutine, until there is a message or somebody wakes it
+	var asleep atomic.Bool // whether this goroutine may be in readAhead, and must be woken
 	w.others.Go(func() {
 		done <- f()
 		if asleep.Load() {
@@ -35,32 +39,32 @@ func (w *worker) block(f func() error) error {
 		select {
 		case err := <-done:
 			return err
-		case n := <-w.notices: // whoever tells something wakes the consumer
+		case n := <-w.notices: // the sender wakes the consumer, which ends readAhead
 			err = w.noticedMeanwhile(n)
 		default:
 			asleep.Store(looks >= shortWait)
 			switch {
-			case looks < shortWait: // most often it takes no longer than that
+			case looks < shortWait: // most calls return within that
 				runtime.Gosched()
-			case len(done) == 0: // f saw that somebody sleeps, or has not ended
+			case len(done) == 0: // f has not ended, or will see asleep
 				w.sayAll(w.core.Passing(w.now()))
 				err = w.readAhead(longWait)
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", err, errEnded) // it ends the client, and that ends f
+			return fmt.Errorf("%w: %w", err, errEnded) // the client ends, and with it the context, which ends f
 		}
 	}
 }
 
-// How block waits: so many looks, then for messages, for so long.
+// block polls shortWait times, then waits for messages, longWait at a time.
 const (
 	shortWait = 32
 	longWait  = 100 * time.Millisecond
 )
 
-// readAhead waits for messages and takes them from the ring to be handled later; those about
-// the program's own functions are handled now.
+// readAhead waits for messages and takes them from the ring. Those about host functions are handled
+// at once; all others are queued in the core.
 func (w *worker) readAhead(patience time.Duration) error {
 	for ; ; patience = time.Microsecond {
 		h, body, err := w.consumer.Next(patience)
@@ -84,8 +88,8 @@ func (w *worker) readAhead(patience time.Duration) error {
 	}
 }
 
-// putBack keeps a message for later. Staging memory is given back at once: the
-// program may wait for it before it says that its function has returned.
+// putBack queues a message for later. It copies the data and gives staging memory back at once: the
+// program may be waiting for that memory before it can report that its host function has returned.
 func (w *worker) putBack(h wire.Header, body []byte) error {
 	m := clientcore.Message{Header: h, Body: bytes.Clone(body)}
 	if h.Op.TakesData() || h.Op.GivesData() {
@@ -111,17 +115,17 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 	return w.core.Later(m)
 }
 
-// hosts are the program's functions that streams wait for.
+// hosts are the host functions of the program that streams wait for.
 type hosts struct {
 	mu      sync.Mutex
-	running map[uint64]chan struct{} // closed when the function has returned
-	count   atomic.Int32             // of them
+	running map[uint64]chan struct{} // closed when the function has returned, by cookie
+	count   atomic.Int32             // of running; read without the lock
 }
 
-// outstanding is how many functions have not returned.
+// outstanding is how many host functions have not returned.
 func (t *hosts) outstanding() int { return int(t.count.Load()) }
 
-// begin makes a function known before its stream arrives there.
+// begin registers a function, before its stream can reach it.
 func (t *hosts) begin(cookie uint64) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +138,7 @@ func (t *hosts) begin(cookie uint64) chan struct{} {
 	return done
 }
 
-// returned lets the stream of a function go on.
+// returned lets the stream that waits for a function go on.
 func (t *hosts) returned(cookie uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +149,7 @@ func (t *hosts) returned(cookie uint64) {
 	}
 }
 
-// drop lets go of all that wait: the context has failed.
+// drop lets all waiting streams go on: their context has failed.
 func (t *hosts) drop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,13 +160,15 @@ func (t *hosts) drop() {
 	t.count.Store(0)
 }
 
-// call lets a stream wait until the program has run a function.
+// call makes a stream wait until the program has run a function. When the stream gets there it
+// sends a notice to the loop, which gives the function to the program; returned then lets the
+// stream go on.
 func (w *worker) call(on device.Stream, cookie uint64) error {
 	done := w.hosts.begin(cookie)
 	handed := w.replay.wasHanded(cookie)
 	err := w.block(func() error {
 		return on.Call(func() {
-			if handed { // the program runs it
+			if handed { // the previous worker gave it to the program, which is running it
 				select {
 				case <-done:
 				case <-w.ctx.Done():
@@ -172,7 +178,7 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 			select {
 			case w.notices <- notice{cookie: cookie}:
 				w.consumer.Wake()
-			case <-done: // dropped
+			case <-done: // dropped before the loop could take the notice
 			case <-w.ctx.Done():
 			}
 			select {
@@ -187,8 +193,8 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 	return err
 }
 
-// replyAfter answers a call when streams or an event have done what they were
-// given so far.
+// replyAfter answers a call once a stream, all streams, or an event has completed what was
+// submitted so far.
 func (w *worker) replyAfter(o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
@@ -226,7 +232,7 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 
 func (w *worker) replyAfterAll(o *clientcore.Op) error {
 	var all []done
-	var owners []*gpu // of those
+	var owners []*gpu // the contexts of those
 	for _, g := range w.gpus {
 		if _, err := g.left(); err != nil {
 			return err
@@ -282,9 +288,9 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 // done is a stream or an event.
 type done interface{ Done() (bool, error) }
 
-// soon waits for a moment until streams or events are over, unless there is something else
-// to do. Most calls wait for what is nearly over, and a goroutine that waits for
-// it takes longer.
+// soon waits a moment for streams or events to complete, unless the loop has something else to do.
+// Most calls wait for work that is nearly complete, and starting a goroutine takes longer than the
+// rest of it.
 func (w *worker) soon(all ...done) (bool, error) {
 	var start time.Time
 	moment := aWatch
@@ -314,7 +320,7 @@ func (w *worker) soon(all ...done) (bool, error) {
 		}
 		if !watched {
 			moment = aMoment
-			runtime.Gosched() // the device may be of this process
+			runtime.Gosched() // the device may be in this process, and needs the processor
 		}
 		if start.IsZero() {
 			start = time.Now()
@@ -324,30 +330,31 @@ func (w *worker) soon(all ...done) (bool, error) {
 	}
 }
 
-// How long soon waits: for devices of this process, which need it to be over; for others, whose work it
-// would take longer to come back to; and for how long it looks at these at a time.
+// How long soon waits. A device in this process (aMoment) needs the processor that soon would
+// occupy. Another device (aWatch) works by itself, and waking up later costs more than polling.
+// Each poll of such a device takes aLook.
 const (
 	aMoment = 20 * time.Microsecond
 	aWatch  = 250 * time.Microsecond
 	aLook   = 4 * time.Microsecond
 )
 
-// outs are copies out that are told when they are done. Nobody may hear of the end of
-// work before of the copies out that ended earlier: a program of another machine gets
-// their data with the answer, and takes what comes after it for the sign that they are
-// there.
+// outs are the copies to the program whose end is reported by a goroutine. A program on another
+// machine receives the data together with the answer to its copy, and takes any later answer as the
+// sign that the data have arrived. So no call may be answered with the end of work before the
+// copies that ended earlier have been answered: outsFirst waits for those.
 type outs struct {
 	mu   sync.Mutex
 	list []*out
-	some atomic.Int32 // of them
+	some atomic.Int32 // len(list), to be read without the lock
 }
 
 type out struct {
-	mark device.Event  // is done when the copy is; in use until the out has left the list
-	told chan struct{} // closed when the answer was given
+	mark device.Event  // happens when the copy has ended; in use until this is removed from the list
+	told chan struct{} // closed when the answer has been sent
 }
 
-// laterOut is later for a copy out.
+// laterOut is later for a copy to the program.
 func (w *worker) laterOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	e, err := g.spare()
 	if err != nil {
@@ -368,7 +375,7 @@ func (w *worker) laterOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return err
 }
 
-// outTold notes that a copy out was told.
+// outTold notes that a copy was answered.
 func (w *worker) outTold(g *gpu, one *out) {
 	w.outs.mu.Lock()
 	w.outs.list = slices.DeleteFunc(w.outs.list, func(o *out) bool { return o == one })
@@ -378,7 +385,7 @@ func (w *worker) outTold(g *gpu, one *out) {
 	g.giveBack(one.mark)
 }
 
-// outsFirst waits until all copies out were told that are done.
+// outsFirst waits until all copies that have ended are answered.
 func (w *worker) outsFirst() {
 	if w.outs.some.Load() == 0 {
 		return
@@ -399,7 +406,7 @@ func (w *worker) outsFirst() {
 	}
 }
 
-// answer answers a call that has waited for the device.
+// answer answers a call whose work has ended.
 func (w *worker) answer(o *clientcore.Op) {
 	w.outsFirst()
 	w.sawEnd()
@@ -412,24 +419,24 @@ func (w *worker) answer(o *clientcore.Op) {
 	}
 }
 
-// tellResult answers a call that has waited for the device, or asked it, unless something went wrong
-// on another one, and the client is to be rebuilt.
+// tellResult answers a call that waited for the device or asked it. It says nothing if the client
+// is to be rebuilt because of a fault on another device: the next worker answers then.
 func (w *worker) tellResult(slot int, r clientcore.Result) {
 	if !w.spread.doomed.Load() {
 		w.shared.Reply(slot, w.verdict(r), nil)
 	}
 }
 
-// sawEnd notes that somebody has seen the end of work: what kernels took ends there,
-// and not when the loop next looks.
+// sawEnd notes the time at which the end of work was seen: GPU time is counted up to here, and not
+// up to the moment when the loop next looks.
 func (w *worker) sawEnd() {
 	if w.core.Working() {
 		w.done.Store(int64(w.now()))
 	}
 }
 
-// mark returns a function that waits for what a stream was given so far, and for
-// nothing that comes later.
+// mark returns a function that waits for what a stream was given so far, and for nothing later. It
+// records an event, since Synchronise on the stream would also wait for later work.
 func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
 	e, err := g.spare()
 	if err != nil {
@@ -445,7 +452,7 @@ func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
 	}, nil
 }
 
-// spare returns an event that nobody uses.
+// spare returns an unused event.
 func (g *gpu) spare() (device.Event, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -457,14 +464,14 @@ func (g *gpu) spare() (device.Event, error) {
 	return g.context.NewEvent()
 }
 
-// giveBack lets others use an event again.
+// giveBack makes an event available to spare again.
 func (g *gpu) giveBack(e device.Event) {
 	g.mu.Lock()
 	g.free = append(g.free, e)
 	g.mu.Unlock()
 }
 
-// later answers a call when something has ended. The loop goes on meanwhile.
+// later answers a call when wait returns. A goroutine waits, so the loop goes on.
 func (w *worker) later(o *clientcore.Op, wait func() error) error {
 	return w.laterThen(o, func() error {
 		err := wait()
@@ -473,7 +480,9 @@ func (w *worker) later(o *clientcore.Op, wait func() error) error {
 	}, func() {})
 }
 
-// laterThen does something when the call was answered, or is not to be.
+// laterThen answers a call when wait returns, and calls then once the call was answered or will not
+// be. A client has wire.Slots reply slots, so a program that keeps to the protocol never has more
+// calls waiting.
 func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) error {
 	if w.waiting.Add(1) > wire.Slots {
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
@@ -489,9 +498,9 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		w.waiting.Add(-1)
 		claimed.end()
 		if ended(err) && w.ctx.Err() != nil {
-			return // nobody knows what was done; the client hears of the end instead
+			return // the outcome is unknown; the program is told that the service has ended
 		}
-		if w.gone(err) != nil { // it is answered when the client is rebuilt
+		if w.gone(err) != nil { // the next worker answers it
 			w.notice(notice{world: world, err: err})
 			return
 		}
@@ -510,7 +519,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 	return nil
 }
 
-// reply answers a call. If that is with a fault, the program's user knows why.
+// reply answers a call. Before an error the user is told the reason.
 func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
 	if r != success {
 		w.sticky.explain(w.shared.Status())
@@ -518,17 +527,18 @@ func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
 	w.shared.Reply(slot, r, payload)
 }
 
-// notice tells the loop of a fault.
+// notice tells the loop of a fault. It must not block: the loop may be waiting for the caller.
 func (w *worker) notice(n notice) {
 	select {
 	case w.notices <- n:
-	default: // the loop has much to hear, and comes upon the fault itself
+	default: // the loop will find the fault by itself
 	}
 	w.consumer.Wake()
 }
 
-// outcome is what a call is told that has waited. Every later call must fail
-// after a fault, and so must those that were sent already.
+// outcome is the result of a call that has waited. After a fault it also makes the result sticky,
+// before the call is answered: every later call must fail, and so must those that are already in
+// the ring.
 func (w *worker) outcome(world uint64, err error) clientcore.Result {
 	var fault *device.Fault
 	switch {
@@ -537,27 +547,27 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 			w.notice(notice{world: world, err: err})
 		}
 		return clientcore.ResultOf(err)
-	case ended(err): // with everything on it, or by a fault
+	case ended(err): // with all of its work, or because of a fault
 		return w.sticky.of(world)
 	}
 	return clientcore.ResultOf(err)
 }
 
-// sticky is the result that every call answers with after a fault, until a
-// reset, for the goroutines beside the loop: they may come upon a fault before
-// the core knows of it. The program sees a copy in the memory that it shares with
-// the worker; what it writes there is no concern of ours.
+// sticky is the result of every call after a fault, until the program resets the device. Goroutines
+// beside the loop may find a fault before the core knows of it, so it has a lock of its own. The
+// program sees a copy of the result in shared memory; if it overwrites that copy it harms only
+// itself.
 type sticky struct {
-	tell   func(why string)               // to the program's user
-	status func(result clientcore.Result) // to the program
+	tell   func(why string)               // to tell the program's user
+	status func(result clientcore.Result) // to tell the program
 
 	mu     sync.Mutex
-	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
+	world  uint64 // the number of resets, as the core counts them: a fault of an earlier world is over
 	result clientcore.Result
 	why    string
-	before clientcore.Result // of the world before
+	before clientcore.Result // the result of the world before
 	silent bool              // the client is being rebuilt: the program is told afterwards
-	told   bool              // meanwhile its user was told why
+	told   bool              // the user was told the reason during the rebuild
 }
 
 func (t *sticky) current() uint64 {
@@ -566,7 +576,7 @@ func (t *sticky) current() uint64 {
 	return t.world
 }
 
-// of returns the result of a world, for calls that waited in it.
+// of returns the result of a world, for calls that began to wait in it.
 func (t *sticky) of(world uint64) clientcore.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -576,22 +586,23 @@ func (t *sticky) of(world uint64) clientcore.Result {
 	return t.result
 }
 
-// set makes a result the answer to everything, unless there was a reset since.
+// set makes a result the answer to every call, unless the device was reset since. It says whether
+// it was not. Only the first fault of a world counts.
 func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if world != t.world {
 		return false
 	}
-	if t.result == success { // the first one counts
+	if t.result == success { // the first fault counts
 		t.result, t.why = r, why
 		t.say()
 	}
 	return true
 }
 
-// say tells the program what holds now, and its user why: first, since whoever sees the
-// result looks for the reason.
+// say tells the user the reason and then the program the result, in this order: a program that sees
+// the result looks for the reason. The caller must hold the lock.
 func (t *sticky) say() {
 	if t.silent {
 		return
@@ -603,10 +614,9 @@ func (t *sticky) say() {
 	t.status(t.result)
 }
 
-// explain tells the user why a call is about to be answered with an error, if the client
-// is being rebuilt and the worker before has not told that: the program may end at the
-// answer. The status waits for the end of the rebuild. Known is the one that the program
-// sees.
+// explain tells the user why a call is being answered with an error during a rebuild, unless the
+// previous worker has: the program may exit when it gets the answer. The status in shared memory is
+// set at the end of the rebuild (speak). Known is the status that the program sees now.
 func (t *sticky) explain(known clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -616,14 +626,14 @@ func (t *sticky) explain(known clientcore.Result) {
 	}
 }
 
-// resume begins with what another worker has left, and tells nobody.
+// resume continues with the state of a previous worker, and tells nobody until speak.
 func (t *sticky) resume(world uint64, r clientcore.Result, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world, t.result, t.why, t.silent = world, r, why, true
 }
 
-// speak tells the program what holds now, unless it knows, and from now on.
+// speak ends the silence of a rebuild, and tells the program the result unless it knows.
 func (t *sticky) speak(known clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -632,7 +642,7 @@ func (t *sticky) speak(known clientcore.Result) {
 	}
 }
 
-// clear begins a new world.
+// clear begins a new world, after a reset.
 func (t *sticky) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
-// writeWord has a stream write a word.
+// writeWord makes a stream write a word.
 func (w *worker) writeWord(on device.Stream, o *clientcore.Op) error {
 	words, ok := on.(device.Words)
 	if !ok {
@@ -19,9 +19,9 @@ func (w *worker) writeWord(on device.Stream, o *clientcore.Op) error {
 	return w.block(func() error { return words.WriteWord(step.Range.Addr, int(step.Range.Size), step.Word.Value) })
 }
 
-// awaitWord has a stream wait for a word, and tells the core when it goes on. The word may
-// be written by work that comes later: the loop reads ahead meanwhile, as for functions of
-// the program's.
+// awaitWord makes a stream wait for a word, and tells the core when the wait is over. Later work
+// may be what writes the word, so the wait counts as an outstanding host function, and the loop
+// reads ahead.
 func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
 	words, ok := on.(device.Words)
 	if !ok {
@@ -36,7 +36,7 @@ func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
 			select {
 			case w.notices <- notice{cookie: step.Cookie, word: true}:
 				w.consumer.Wake()
-			case <-done: // dropped
+			case <-done: // dropped before the loop could take the notice
 			case <-w.ctx.Done():
 			}
 		})

@@ -25,107 +25,112 @@ import (
 	"muster/wire/control"
 )
 
-// Open opens a device; lock is what the processes that stand for a software
-// device take turns with.
+// Open opens a device. The worker processes that share a software device use lock to run their
+// kernels one at a time (Turns).
 type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 
 // chunk is the unit of memory that moves between places.
 const chunk = 2 << 20
 
-// worker is the service of one client.
+// worker serves one client. The loop (run) owns its fields, except for atomics, values with a lock
+// of their own, and the fields that the goroutine of receive owns: control, and what the next
+// daemon needs.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd // the present daemon's; only receive uses it
-	line    line               // the same, for what is said
-	inbox   *inbox             // from the daemon
-	notices chan notice        // from goroutines of this process
+	control *control.WorkerEnd // to the current daemon; only receive reads from it and replaces it
+	line    line               // the same connection, for sending
+	inbox   *inbox             // the daemon's messages that the loop has not handled
+	notices chan notice        // from other goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
 	serve    control.Serve
 	locks    []*os.File
-	devices  []device.Device // nil where one could not be opened
-	shifted  bool            // variables are elsewhere than the program knows
-	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
-	caller   *os.File        // the program's connection, if it came with the client
+	devices  []device.Device // nil where a device is not open
+	shifted  bool            // some module variables are not at the addresses the program knows (shifts)
+	files    []*os.File      // the memory shared with the program: the ring and the data arena
+	caller   *os.File        // the program's connection, if the daemon sent it with Serve
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
-	// What the next daemon needs, should this one die (orphan.go).
-	owner      int            // the user whose daemon it is
-	held       []control.Held // descriptors
+	// What the next daemon needs if this one dies (orphan.go).
+	owner      int            // the user that the daemon runs as
+	held       []control.Held // descriptors to hand to the next daemon
 	program    *net.UnixConn  // the program's connection; nil until it is attached
-	dismissed  bool           // the daemon has ended the client
+	dismissed  bool           // the daemon has ended the client, so no next daemon will want it
 	complainTo func(*os.File)
 
 	core *clientcore.Core
 	keeper
-	latestEntry journal.Entry // of the last message that was read
+	latestEntry journal.Entry // of the message that the consumer read last
 
 	began  time.Time
-	stage  *stage   // staging memory of the message that is handled
-	faults []notice // that came while the loop was busy
+	stage  *stage   // staging memory of the current message; nil if it has none or has handed it on
+	faults []notice // faults reported while an operation was being performed; hear handles them
 	orders orders
 
-	between func()      // between two events, for tests; nil: nothing
-	dies    func() bool // the process is to be killed now, for tests; nil: never
+	between func()      // called between two events, in tests only
+	dies    func() bool // in tests only: whether to simulate the death of the process here
 
-	ctx     context.Context // ends with the worker
+	ctx     context.Context // cancelled when the worker ends
 	stop    context.CancelFunc
-	others  sync.WaitGroup // goroutines beside the loop
-	waiting atomic.Int32   // calls that are answered later
-	replies sync.WaitGroup // those of them that are not answered
+	others  sync.WaitGroup // all goroutines beside the loop
+	waiting atomic.Int32   // calls that a goroutine will answer
+	replies sync.WaitGroup // the goroutines that answer them; a base waits for all of them
 
 	host    *hostMemory
-	reached map[uint64]*reached // memory of the program's, by its address
-	commons map[uint64]*common  // memory that several clients have, by its address here
+	reached map[uint64]*reached // the program's memory that kernels reach, by address
+	commons map[uint64]*common  // memory shared with other clients, by its address here
 	counter counter
 	gpus    map[vmm.Place]*gpu
-	latest  *gpu // the one that was used last
+	latest  *gpu // the context that at returned last; a cache
 	late    []lateLaunch
 	hosts   hosts
 	outs    outs
 	spread  spread
-	// explains is of how many launches the program's user is still told why they run where they do.
+	// explains is the number of launches for which the program's user is still to be told the
+	// reason for the choice of device.
 	explains int
 	printed  printed
-	checking bool // some device checks what kernels do to memory
+	checking bool // some open device checks the memory accesses of kernels
 	staging  *staging
 	sticky   sticky
 	teller   teller
 	passing  passing
-	pace     *pacer // nil: others need not be made way for
+	pace     *pacer // nil: this client never makes way for others
 
-	timeline   *recorder // nil: nobody has asked where the time goes
+	timeline   *recorder // nil: no timeline was asked for
 	neighbours neighbours
-	wasTraced  bool // the worker before this one had a recorder
+	wasTraced  bool // the previous worker had a recorder
 	rebuilt    rebuilt
 
-	over    bool // nothing was under way when the last call was answered
+	over    bool // all work had ended when the last call was answered
 	watched atomic.Bool
-	// readying says that pages of host memory are being made beside the loop.
+	// readying is set while a goroutine prepares pages of host memory.
 	readying atomic.Bool
-	pinsHost bool            // host copies were pinned before
-	once     clientcore.Time // what the last move took that others will not
-	done     atomic.Int64    // the Time when somebody last saw work end that it waited for
+	pinsHost bool            // host copies have been pinned at least once
+	once     clientcore.Time // the part of the last move's time that later moves will not need
+	done     atomic.Int64    // the Time at which a goroutine or the loop last saw the end of work
 }
 
-// notice is what a goroutine beside the loop tells it.
+// notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
+// word that arrived, or a fault.
 type notice struct {
-	cookie uint64 // a stream has arrived at this function of the program's; 0: a fault
-	word   bool   // it is no function: the stream has waited for a word, and goes on
+	cookie uint64 // a stream has reached this host function of the program; 0: a fault
+	word   bool   // not a function: the stream's wait for a word (AwaitWord) is over
 	world  uint64
 	err    error
 }
 
-// Main serves the client that the daemon names on the control connection, and
-// returns when the client is gone, or the daemon is and no other comes. The daemon takes the answer to its
-// first ping for the sign that the worker is ready: receive, which gives it, begins
-// when all else has been set up.
+// Main serves the client that the daemon names on the control connection. It returns when the
+// client has ended, or when the daemon has died and no other daemon adopted the worker. The daemon
+// takes the answer to its first ping as the sign that the worker is ready: receive answers pings,
+// and run starts it only after newWorker, anyDevice and become have succeeded.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	volunteer()
-	// The daemon reads what is written to the standard error: without it that is a
-	// broken pipe. And a process whose parent dies while it is stopped gets SIGHUP.
+	// Standard error is a pipe to the daemon. When the daemon dies, writing to it raises SIGPIPE,
+	// and a worker that is stopped at that moment gets SIGHUP. The worker must survive both
+	// (orphan.go).
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
@@ -161,9 +166,9 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	return w.run()
 }
 
-// anyDevice says why no device can be opened, if that is so: without any there is
-// nothing to serve the client with. A client that was served before waits for a device of another
-// node: that node may come back.
+// anyDevice returns an error if no device can be opened: without one the worker cannot serve the
+// client. A client that was served before waits for a device of another node instead: that node may
+// come back.
 func (w *worker) anyDevice() error {
 	var all error
 	waits := false
@@ -181,25 +186,30 @@ func (w *worker) anyDevice() error {
 	return all
 }
 
-// volunteer has the system end workers before the daemon when memory runs out: what
-// a program makes its worker take must not cost the others their node.
+// volunteer asks the kernel to kill workers before the daemon when memory runs out: memory that one
+// program makes its worker use must not cost the other programs their node.
 func volunteer() {
 	const path, more = "/proc/self/oom_score_adj", 500
 	now, err := os.ReadFile(path)
 	if err != nil {
-		return // not every system has it
+		return // not every kernel has this file
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && n < more {
-		_ = os.WriteFile(path, []byte(strconv.Itoa(more)), 0) // it works without
+		_ = os.WriteFile(path, []byte(strconv.Itoa(more)), 0) // best effort
 	}
 }
 
-// cannotServe tells the daemon why there will be no service.
+// cannotServe tells the daemon why this worker will not serve the client.
 func cannotServe(conn *control.WorkerEnd, err error) error {
 	_ = conn.Send(control.CannotServe{Reason: err.Error()})
 	return err
 }
 
+// newWorker makes a worker of what came with Serve. The daemon sends files in this order: ring,
+// data arena, then (when the client can be rebuilt) the descriptors that the daemon holds, then one
+// lock per device, then the page of precedence if there is a Pace, and last the program's
+// connection if there is a Hold. The optional ones are cut off first so that what remains is the
+// ring, the arena and the locks.
 func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
 	var held []*os.File
 	var program *os.File
@@ -261,7 +271,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.hold("journal", held[2])
 		w.consumer.Keep = w.record
 	}
-	if serve.Resume && (w.journal == nil || !w.journal.Fresh()) { // else nothing was read from the ring
+	if serve.Resume && (w.journal == nil || !w.journal.Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
@@ -271,8 +281,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	return w, err
 }
 
-// openDevices opens the node's devices. One that cannot be opened holds nothing,
-// and is asked again if the daemon should grant it.
+// openDevices opens the node's devices. One that cannot be opened is described as holding nothing;
+// the worker tries it again if the daemon grants it.
 func (w *worker) openDevices() []clientcore.Device {
 	known := make([]clientcore.Device, len(w.serve.Devices))
 	for i := range w.serve.Devices {
@@ -281,7 +291,7 @@ func (w *worker) openDevices() []clientcore.Device {
 	return known
 }
 
-// device opens a device of the node, once.
+// device returns a device of the node, opening it at the first call that succeeds.
 func (w *worker) device(i int) (device.Device, error) {
 	if w.serve.Devices[i].Gone {
 		return nil, fmt.Errorf("device %d is not there", i)
@@ -298,15 +308,16 @@ func (w *worker) device(i int) (device.Device, error) {
 
 func (w *worker) now() clientcore.Time { return time.Since(w.began) }
 
-// errEnded says that the service is over, for a reason that the client knows.
+// errEnded says that the service is over, for a reason that the client knows. The client is not
+// rebuilt.
 var errEnded = errors.New("the session has ended")
 
-// errProgram says that the program has itself to blame.
+// errProgram says that the program broke the protocol. The client is not rebuilt.
 var errProgram = errors.New("the program sent what it must not")
 
 var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
 
-// run is the loop.
+// run is the loop: it handles events until an error ends the service.
 func (w *worker) run() error {
 	if w.caller != nil {
 		w.attach(*w.serve.Hold, w.caller)
@@ -324,8 +335,8 @@ func (w *worker) run() error {
 	}))
 }
 
-// prepare makes the client what it was before, or begins to keep what makes that
-// possible.
+// prepare replays the journal of the previous worker, if there is one; otherwise it makes the first
+// base, which begins the journal. It must finish before the first message is read from the ring.
 func (w *worker) prepare() error {
 	switch {
 	case w.replay != nil:
@@ -336,13 +347,14 @@ func (w *worker) prepare() error {
 	return nil
 }
 
-// receive takes the daemon's messages, and those of the next one when it is gone.
-// When none comes there is nothing left to do, and nobody to do it for.
+// receive takes messages from the daemon and puts them into the inbox. When the daemon dies it
+// waits for the next one (outlive); if none comes, the client cannot go on, and the process ends.
+// It runs beside the loop because it must answer pings while the loop waits for a kernel.
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
 		switch said := m.(type) {
-		case control.AddDevice: // with its lock, and with nothing else
+		case control.AddDevice: // its lock comes with it, and no other descriptor
 			m = comingDevice{said, files[0]}
 		case control.Checkpoint, control.Restore:
 			m = order{said, files[0]}
@@ -352,12 +364,12 @@ func (w *worker) receive() {
 		case control.End:
 			w.dismissed = true
 			continue
-		case control.Neighbour: // however many there are, whatever the loop does
+		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
 			w.neighbours.note(said)
 			continue
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
-			return // this worker ends, and has said why
+			return // the worker closed the connection itself, and has said why
 		}
 		if err != nil {
 			w.inbox.put(abandoned{})
@@ -371,7 +383,7 @@ func (w *worker) receive() {
 			w.exit()
 			return
 		}
-		if ping, ok := m.(control.Ping); ok { // at once, whatever the loop does
+		if ping, ok := m.(control.Ping); ok { // answered here, so that a busy loop does not look dead
 			_ = w.control.Send(control.Pong{Number: ping.Number})
 			continue
 		}
@@ -380,8 +392,10 @@ func (w *worker) receive() {
 	}
 }
 
-// close lets go of everything. The daemon sees the connection end first: if the
-// device cannot stop what runs, it ends this process.
+// close releases everything. It closes the connection first: contexts can only close once their
+// kernels stop, and if a device cannot stop them, the daemon, which has seen the connection end,
+// kills this process. Memory is unmapped only after all goroutines have ended, since they still
+// write to it.
 func (w *worker) close() {
 	w.line.close()
 	w.stop()
@@ -404,8 +418,13 @@ func (w *worker) close() {
 	}
 }
 
-// step handles one message of the client's, or what the daemon says, or the
-// passing of time.
+// step handles one event: a message of the client, messages of the daemon, or a timeout.
+//
+// The order matters. The daemon is heard first, so that a revocation does not wait behind the ring.
+// Orders (checkpoint, restore) come next, between two messages, while the client's state is
+// complete. If the core waits for an answer of the daemon, no further message may reach it.
+// Messages that were read ahead come before those in the ring, because the program sent them
+// earlier.
 func (w *worker) step() error {
 	if w.between != nil {
 		w.between()
@@ -438,7 +457,7 @@ func (w *worker) step() error {
 	if w.core.Queued() {
 		return w.next()
 	}
-	if w.over && !w.consumer.Pending() { // now, while the program does something else
+	if w.over && !w.consumer.Pending() { // now, while the program does something else and no call is delayed
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
@@ -453,7 +472,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.latestEntry
-	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts for what the program sent after it was told
+	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -462,16 +481,16 @@ func (w *worker) step() error {
 	return w.take(e, h, body)
 }
 
-// nothingCame looks around when the program has sent nothing.
+// nothingCame does periodic work when the program has sent nothing.
 func (w *worker) nothingCame() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
-	w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
+	w.due = w.due || len(w.kept) > 0 // the program may be waiting for this staging memory
 	return w.observe()
 }
 
-// patience is how long to wait for a message.
+// patience is how long step waits for a message before it does periodic work.
 func (w *worker) patience() time.Duration {
 	if len(w.kept) > 0 {
 		return min(w.core.Patience(), keepTime)
@@ -479,12 +498,13 @@ func (w *worker) patience() time.Duration {
 	return w.core.Patience()
 }
 
-// next hands the first message of the queue to the core.
+// next hands the first of the messages that were read ahead to the core.
 func (w *worker) next() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
 	if w.journal != nil && len(w.backlog) > 0 {
+		// The backlog has the journal entries of the core's queue, in the same order.
 		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
 		w.hasData = w.header.Release != 0
 		w.backlog = w.backlog[1:]
@@ -492,7 +512,7 @@ func (w *worker) next() error {
 	return w.perform(w.core.Next(w.now()))
 }
 
-// take hands a message to the core.
+// take hands a message from the ring to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if h.Op == wire.OpTraceRead {
 		if err := w.traceRead(h, body); err != nil {
@@ -500,6 +520,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		}
 		return w.nothingCame()
 	}
+	// The message has an answer, which must report launches that the device has refused since.
 	if h.Slot >= 0 && len(w.late) > 0 {
 		if err := w.settleLaunches(); err != nil {
 			return err
@@ -523,8 +544,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		return err
 	}
 	w.over = false
-	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
-	w.stage = w.staging.take(h.Release)        // what was performed before this would have given it back
+	w.entry, w.header, w.hasData = e, h, false // noteEnd may have performed an operation of another message
+	w.stage = w.staging.take(h.Release)        // only now: perform would have given it back after noteEnd's operations
 	w.tellEnds()
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
@@ -533,8 +554,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	return w.perform(w.core.Message(now, m))
 }
 
-// noteEnd tells the core that all work has ended, if that is so and it was not told. Quiet says that
-// nothing is under way as far as is known.
+// noteEnd tells the core that all work has ended, if so and if the core does not know. Quiet says
+// that the caller knows that nothing is in flight; otherwise noteEnd asks the devices.
 func (w *worker) noteEnd(quiet bool) error {
 	at := clientcore.Time(w.done.Load())
 	if !w.core.Unnoticed(at) {
@@ -545,12 +566,13 @@ func (w *worker) noteEnd(quiet bool) error {
 		quiet, err = w.quiet()
 	}
 	if !quiet || err != nil {
-		return nil // whoever looks next finds out what is wrong
+		return nil // the next operation on the device will report the error
 	}
 	return w.perform(w.core.Ended(w.now(), at), nil)
 }
 
-// hear takes what the daemon and other goroutines have said.
+// hear handles everything that the daemon and other goroutines have reported, without waiting.
+// Faults that were put aside come first.
 func (w *worker) hear() error {
 	for {
 		if len(w.faults) > 0 {
@@ -578,7 +600,7 @@ func (w *worker) hear() error {
 	}
 }
 
-// await waits for the daemon: the core can go on only with an answer of its.
+// await waits for one event while the core can go on only with an answer of the daemon.
 func (w *worker) await() error {
 	if m, ok := w.inbox.take(); ok {
 		return w.told(m)
@@ -593,7 +615,7 @@ func (w *worker) await() error {
 	}
 }
 
-// noticed takes what a goroutine of this process tells.
+// noticed handles a notice between two operations.
 func (w *worker) noticed(n notice) error {
 	if n.word {
 		return w.perform(w.core.Met(w.now(), n.cookie))
@@ -601,17 +623,18 @@ func (w *worker) noticed(n notice) error {
 	return w.noticedMeanwhile(n)
 }
 
-// noticedMeanwhile is noticed while an operation is performed.
+// noticedMeanwhile handles a notice while an operation is being performed. It cannot report a fault
+// to the core then, whose state is between two events, so it keeps the fault for hear.
 func (w *worker) noticedMeanwhile(n notice) error {
 	if n.cookie != 0 {
-		w.outsFirst() // the function may read what they have brought
+		w.outsFirst() // the function may read data that finished copies have delivered
 		return w.aside(w.core.Reached(n.cookie), nil)
 	}
 	w.faults = append(w.faults, n)
 	return nil
 }
 
-// told takes what the daemon says.
+// told handles one message of the daemon.
 func (w *worker) told(m control.ToWorker) error {
 	w.timeline.told(m)
 	if err := w.settleLaunches(); err != nil {
@@ -656,7 +679,7 @@ func (w *worker) told(m control.ToWorker) error {
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
 
-// observe looks around while no message comes.
+// observe tells the core, while no message comes, whether the devices are idle.
 func (w *worker) observe() error {
 	quiet, err := w.quiet()
 	if err != nil {
@@ -667,7 +690,7 @@ func (w *worker) observe() error {
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
-// found tells the core of a fault that somebody came upon.
+// found tells the core of a fault, or returns an error if the client should be rebuilt instead.
 func (w *worker) found(world uint64, err error) error {
 	if gone := w.gone(err); gone != nil {
 		return gone
@@ -675,14 +698,15 @@ func (w *worker) found(world uint64, err error) error {
 	return w.perform(w.core.Found(w.now(), world, err))
 }
 
-// say tells the daemon something.
+// say sends a message to the daemon.
 func (w *worker) say(m control.ToDaemon) {
 	w.timeline.said(m)
 	w.line.say(w.completed(m))
 }
 
-// end tells the client why, and stops what runs. If another worker can go on, only
-// the daemon is told.
+// end ends the service after an error. If another worker can take over, only the daemon is told and
+// the program notices nothing. Otherwise the program is told the reason, and the daemon gets the
+// last report.
 func (w *worker) end(err error) error {
 	reason := err.Error()
 	if w.mayRebuild(err) {
@@ -694,8 +718,8 @@ func (w *worker) end(err error) error {
 		} else {
 			w.say(m)
 		}
-		// At once: a stream that waits for a function of the program's must not go on
-		// without it, as it would if things were closed one after the other.
+		// Exit without closing contexts one after the other: closing would release a stream that
+		// waits for a host function, and its next kernels would run although the function has not.
 		w.exit()
 		return nil
 	}
@@ -711,14 +735,14 @@ func (w *worker) end(err error) error {
 	return err
 }
 
-// mayRebuild says whether the client can go on in another worker after an error that
-// ended this one: not if it is to end, or has itself to blame.
+// mayRebuild says whether another worker can take over the client after this error. It cannot if
+// the client is meant to end, or if the program caused the error by breaking the protocol.
 func (w *worker) mayRebuild(err error) bool {
 	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
-// lostNumber is the device that is gone, of those that the client has a context on; onDeviceNumber if
-// none of them says so.
+// lostNumber is the device whose loss ended this worker. Where the client has several contexts each
+// one is asked; if none reports a loss, it is onDeviceNumber.
 func (w *worker) lostNumber() int {
 	if len(w.gpus) > 1 {
 		for _, p := range w.placesInOrder() {
@@ -731,8 +755,8 @@ func (w *worker) lostNumber() int {
 	return w.onDeviceNumber()
 }
 
-// onDeviceNumber is the device that the client uses or was about to, or has something
-// on; -1 for none.
+// onDeviceNumber is the device that the client holds a lease on, or else one it has a context on;
+// -1 if neither.
 func (w *worker) onDeviceNumber() int {
 	if w.core.Lease.Held {
 		return w.core.Lease.Device

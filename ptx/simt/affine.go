@@ -2,12 +2,17 @@ package simt
 
 import "math/bits"
 
-// This file computes with linear and compressed registers: what base and
-// stride the result has, where it has them. Every function returns false if it
-// has not; the instruction then runs on all lanes.
+// This file computes with linear, periodic and compressed registers: each
+// function finds base and stride of the result from those of the sources. It
+// returns false if the result has no such form; the instruction then runs on all
+// lanes. The caller has checked that all sources are regular and that the
+// destination may be written as a whole.
 //
-// Values are modulo 2^32 or 2^64, so sums and products need no care. Wherever
-// the result depends on the value as a number, it must not wrap around.
+// Registers are numbers modulo 2^32 or 2^64. Sums and products of regular
+// registers are regular in that arithmetic, so overflow does not matter.
+// Instructions that look at a value as a number (shifts right, comparisons,
+// conversions to 64 bits) are different: there base + lane*stride must not wrap
+// around between the first and the last lane, or the result has two pieces.
 
 // last is the number of a chunk's last lane.
 const last = chunk - 1
@@ -42,7 +47,8 @@ func regularSub[T regval](r *file[T], in *inst) bool {
 	return true
 }
 
-// regularMinus is less - a: the negative with 0, the complement with -1.
+// regularMinus computes less - a: the negative of a if less is 0, its complement
+// if less is -1.
 func regularMinus[T regval](r *file[T], in *inst, less T) bool {
 	a := &r.form[in.a]
 	if a.bits&scalar != 0 {
@@ -58,8 +64,8 @@ func regularMinus[T regval](r *file[T], in *inst, less T) bool {
 	return true
 }
 
-// regularMul knows products of which one factor is uniform, or both are the
-// same along each chunk.
+// regularMul multiplies if one factor is uniform, or if both have stride 0 along
+// each chunk. A product of two strides would grow with the square of the lane.
 func regularMul[T regval](r *file[T], in *inst) bool {
 	a, b := r.form[in.a], r.form[in.b]
 	x, y := in.a, in.b
@@ -89,9 +95,12 @@ func regularMul[T regval](r *file[T], in *inst) bool {
 	return true
 }
 
+// regularMad multiplies into d, then adds c. If c and d are the same register,
+// the product overwrites c: then c must be scalar, so that its copied form is
+// enough to add it.
 func regularMad[T regval](r *file[T], in *inst) bool {
 	c, z := r.form[in.c], in.c
-	if z == in.d { // the product would overwrite it
+	if z == in.d {
 		if c.bits&scalar == 0 {
 			return false
 		}
@@ -123,7 +132,8 @@ func regularMad[T regval](r *file[T], in *inst) bool {
 	return true
 }
 
-// shiftLeft shifts by a uniform count; Go's shifts clamp as those of PTX do.
+// shiftLeft shifts by a uniform count. A shift left is a product, so the form
+// stays. A Go shift by the width or more gives 0, as PTX wants.
 func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
 	b := &g.r32.form[in.b]
 	if !b.uniform() {
@@ -142,8 +152,10 @@ func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
 	return true
 }
 
-// shiftRight covers lane numbers divided by a power of two: within a chunk the
-// quotient is often the same.
+// shiftRight covers lane numbers divided by a power of two: often all lanes of a
+// chunk have one quotient. The stride must be positive and the last lane below
+// 2^31. Then the values ascend without a wrap, signed and unsigned shifts agree,
+// and equal quotients of the first and the last lane are those of all between.
 func shiftRight(g *gang, in *inst) bool {
 	r := &g.r32
 	a, b := r.form[in.a], &r.form[in.b]
@@ -171,7 +183,9 @@ func shiftRight(g *gang, in *inst) bool {
 	return true
 }
 
-// bitAnd covers lane numbers modulo a power of two.
+// bitAnd covers lane numbers modulo a power of two, that is, masks of the form
+// 2^k-1. If the first and the last lane of a chunk agree in all higher bits, the
+// mask takes the same number away from every lane of it, and the stride stays.
 func bitAnd(g *gang, in *inst) bool {
 	r := &g.r32
 	x, m := in.a, in.b
@@ -202,7 +216,9 @@ func bitAnd(g *gang, in *inst) bool {
 	return true
 }
 
-// bitOr covers sums of numbers that have no bit in common.
+// bitOr covers sums of numbers that have no bit in common: x ascends along each
+// chunk, and y is the same along it and has no bit as low as any that x may have
+// there. Then x|y is x+y, and has the stride of x.
 func bitOr(g *gang, in *inst) bool {
 	r := &g.r32
 	x, y := in.a, in.b
@@ -235,8 +251,8 @@ func extend(v uint32, signed bool) uint64 {
 	return uint64(v)
 }
 
-// steady says whether a value that grows by step in so many steps does not
-// wrap around as a signed or unsigned number.
+// steady says whether base + steps*stride, and so all values on the way, does not
+// wrap around as a signed or unsigned number of 32 bits. The stride is signed.
 func steady(base, stride uint32, steps int, signed bool) bool {
 	end := int64(extend(base, signed)) + int64(steps)*int64(int32(stride))
 	if signed {
@@ -245,8 +261,11 @@ func steady(base, stride uint32, steps int, signed bool) bool {
 	return end == int64(uint32(end))
 }
 
-// wide gives a register of 32 bits 64 of them: its base and stride, or its
-// bases in scratch and stride. It fails if a chunk wraps around.
+// wide extends a 32-bit register to 64 bits. It returns the new form, and for a
+// compressed one the bases, which lie in scratch until the next call. It fails if
+// a chunk wraps around. If only the active lanes matter (the group is not full,
+// the destination private), the others may wrap: kernels compute addresses in
+// lanes that a bounds check has excluded.
 func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []uint64, ok bool) {
 	r := &g.r32
 	a := r.form[slot]
@@ -281,8 +300,8 @@ func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []
 	return form[uint64]{compressed, stride, 0}, bases, true
 }
 
-// activeRange returns the first and the last lane of a chunk that is active in
-// any chunk.
+// activeRange returns the first and the last lane number within a chunk that is
+// active in at least one chunk.
 func (g *gang) activeRange() (first, end int) {
 	all := g.mask[0] | g.mask[1] | g.mask[2] | g.mask[3]
 	all |= all >> 32
@@ -291,8 +310,9 @@ func (g *gang) activeRange() (first, end int) {
 	return trailing(all), bits.Len64(all) - 1
 }
 
-// wideActive is wide for a register of which only the active lanes count: the
-// others may wrap around.
+// wideActive is wide for a register of which only the active lanes matter. It
+// extends the value of the first active lane and computes the base of the chunk
+// back from there.
 func (g *gang) wideActive(slot int32, signed bool) (bases []uint64, ok bool) {
 	stride := g.r32.form[slot].stride
 	bases = g.r64.scratch[2][:g.chunks]
@@ -324,7 +344,8 @@ func widenRegular(signed bool) func(g *gang, in *inst) bool {
 	}
 }
 
-// narrowRegular cuts to 32 bits, which is always right modulo 2^32.
+// narrowRegular cuts to 32 bits. Base and stride modulo 2^32 give the right lanes
+// whatever the upper bits are.
 func narrowRegular(g *gang, in *inst) bool {
 	a := &g.r64.form[in.a]
 	if a.bits&scalar != 0 {
@@ -339,8 +360,8 @@ func narrowRegular(g *gang, in *inst) bool {
 	return true
 }
 
-// mulWide multiplies to 64 bits, one factor being uniform, and adds c if it is
-// a register.
+// mulWide multiplies to 64 bits where one factor is uniform, and adds c if adds is
+// set.
 func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 	return func(g *gang, in *inst) bool {
 		x, u := in.a, in.b
@@ -395,7 +416,7 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 	}
 }
 
-// affines are the instructions with a rule of this file, by kernel.
+// affines are the instructions that have a rule in this file, by lane kernel.
 var affines = map[string]func(*gang, *inst) bool{
 	"add.b32":     func(g *gang, in *inst) bool { return regularAdd(&g.r32, in) },
 	"sub.b32":     func(g *gang, in *inst) bool { return regularSub(&g.r32, in) },
@@ -445,8 +466,10 @@ func holds(order uint8, difference int64) bool {
 	return difference >= 0
 }
 
-// number returns a value as one of 64 bits with a sign, and a stride; ok is
-// false if so many steps would wrap around, or come near to it.
+// number returns a value and its stride as signed numbers of 64 bits; ok is false
+// if the value wraps around within the given steps. 64-bit values must also stay
+// below 2^62, so that the difference of two of them fits in an int64; a gang has
+// at most 256 lanes, hence the limit of the stride.
 func number[T regval](base, stride T, steps int, signed bool) (v, step int64, ok bool) {
 	const far = 1 << 61
 	if T(0)-1 == T(1<<32-1) {
@@ -457,8 +480,9 @@ func number[T regval](base, stride T, steps int, signed bool) (v, step int64, ok
 	return v, step, ok
 }
 
-// compareRegular compares by the differences of first and last lanes, of the
-// gang or of each chunk: in between the answer changes at most once.
+// compareRegular compares by order. The difference of two linear registers is
+// linear, so its sign changes at most once: the differences of the first and the
+// last lane, of the gang or of each chunk, say where.
 func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 	signed := in.ordered&orderSigned != 0
 	fa, fb := r.form[in.a], r.form[in.b]
@@ -484,8 +508,8 @@ func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 	return true
 }
 
-// comparePeriodic compares one chunk for all of them; false if the sources are
-// not periodic.
+// comparePeriodic compares the lanes of one chunk and copies the answer to all
+// chunks; false if the sources are not periodic.
 func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64, a, b []T)) bool {
 	fa, fb := &r.form[in.a], &r.form[in.b]
 	if fa.bits&fb.bits&periodic == 0 {
@@ -506,14 +530,14 @@ func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64,
 	return true
 }
 
-// allLanes has a bit for every lane that there can be.
+// allLanes has a bit for every lane of the widest gang.
 var allLanes = mask{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 
-// linearAnswer returns the lanes of a gang for which a comparison of a
-// difference with zero holds.
+// linearAnswer returns the lanes of a gang in which a comparison of the
+// difference first + lane*step with zero holds.
 func linearAnswer(order uint8, first, step int64, width int) mask {
-	// All four are "is it negative?", of the difference or of one less, or
-	// the opposite.
+	// All four comparisons become "is it negative?": d <= 0 is d-1 < 0, and > and
+	// >= are the opposites of <= and <.
 	if kind := order & orderKind; kind == orderLessEqual || kind == orderGreater {
 		first--
 	}
@@ -524,7 +548,7 @@ func linearAnswer(order uint8, first, step int64, width int) mask {
 		}
 		return mask{}
 	}
-	var n int64 // lanes that answer as the first does
+	var n int64 // lanes, from the first on, that have the sign of the first
 	if step > 0 {
 		n = (step - 1 - first) / step
 	} else {
@@ -545,7 +569,7 @@ func linearAnswer(order uint8, first, step int64, width int) mask {
 	return m
 }
 
-// chunkAnswer returns the bits of the lanes for which a comparison holds.
+// chunkAnswer is linearAnswer for one chunk: the bits of its 16 lanes.
 func chunkAnswer(order uint8, first, step int64) uint64 {
 	at0, at15 := holds(order, first), holds(order, first+last*step)
 	switch {

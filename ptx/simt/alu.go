@@ -2,11 +2,13 @@ package simt
 
 import "muster/ptx/simt/vec"
 
-// This file runs the arithmetic instructions, one function a number of sources. All go the same way. Where all sources are linear or compressed, the
-// instruction may know the form of the result; if they have no stride, the
-// kernel runs on one lane or on the bases. Else it runs on the lanes of the
-// window. Sources are expanded before the destination is prepared, since they
-// may be the same register.
+// This file runs the arithmetic instructions, with one function for each number of
+// sources. All try the same three ways. If all sources are regular, the rule of
+// affine.go may give base and stride of the result. If they have no stride, the
+// lane kernel runs on one lane, or on the bases of the chunks. Else it runs on all
+// lanes between the first and the last active one, and commit keeps the active
+// ones. Sources are expanded before the destination is prepared, since a source
+// may be the destination.
 
 // arithmetic returns the function that runs a kernel, by its shape.
 func arithmetic(kernel any) func(*gang, *inst) {
@@ -136,7 +138,8 @@ func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, i
 	rd.commit(g, in)
 }
 
-// runFour is for those with four sources, two by two of one type.
+// runFour runs kernels with four sources, of which the first two have one type and
+// the last two another.
 func runFour[D, A, C regval, K ~func(d []D, a, b []A, c, e []C)](g *gang, in *inst) {
 	k := in.k.(K)
 	rd, ra, rc := fileOf[D](g), fileOf[A](g), fileOf[C](g)
@@ -194,8 +197,9 @@ func runCarry[T regval, K ~func(d, a, b, c []T, in, out []uint64)](g *gang, in *
 	g.cc = out.or(&old)
 }
 
-// outer runs fma.rn.f32 where one factor is the same along each chunk and the
-// other in each chunk, as in products of matrices.
+// outer runs fma.rn.f32 as an outer product: one factor has one value for each
+// chunk, the other the same 16 values in each chunk (tiled). Products of matrices
+// do that. It returns false if the factors do not have these forms.
 func (g *gang) outer(in *inst) bool {
 	r := &g.r32
 	x, y := in.a, in.b
@@ -220,7 +224,7 @@ func (g *gang) setPredicate(slot int32, bits mask) {
 	}
 }
 
-// spread makes each of the low 16 bits a chunk's 16 bits.
+// spread turns each of the low 16 bits into the 16 bits of a chunk.
 func spread(b uint64) mask {
 	var m mask
 	for i := range m {

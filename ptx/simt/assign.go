@@ -4,13 +4,14 @@ import (
 	"slices"
 )
 
-// Assigning slots. Registers that only hold constants become these constants.
-// What nobody uses is dropped. Registers that carry nothing from one basic
-// block to another are private to a block: all lanes may be written without
-// regard to the mask, and their slots are used again.
+// Assigning slots. Registers that only hold a constant are replaced by the
+// constant. Instructions whose results are not read are dropped. A register that
+// carries no value from one basic block to another is private to a block: since
+// groups of lanes change only between blocks, an instruction may write all its
+// lanes whatever the mask, and other private registers may share its slot.
 
-// operands calls f for every register that an instruction reads or writes; f
-// may change it.
+// operands calls f for every register that an instruction reads, then for every
+// one that it writes; f may replace the register.
 func (o *op) operands(f func(c class, id *int32, written bool)) {
 	if o.ca != none {
 		f(o.ca, &o.a, false)
@@ -48,7 +49,8 @@ func (o *op) operands(f func(c class, id *int32, written bool)) {
 	}
 }
 
-// conditional says whether an instruction may leave its destination as it was.
+// conditional says whether an instruction has a guard, so that its destination
+// keeps the old value in some lanes: a write under a guard is a read as well.
 func (o *op) conditional() bool { return o.inst.guard >= 0 }
 
 // table has an entry for each virtual register.
@@ -75,13 +77,15 @@ func (l *lowering) assign() *section {
 
 // copied is what propagate knows of a register within a basic block.
 type copied struct {
-	block int32 // for which the rest is true
-	of    reg
-	to    []reg // what may be copies of it
+	block int32 // the block in which the rest holds; elsewhere nothing is known
+	of    reg   // the register whose value this one has
+	to    []reg // registers that may be copies of this one
 }
 
 // propagate replaces registers that are written once, with a constant, by that
-// constant, and copies within a basic block by their source.
+// constant, and copies within a basic block by their source. When a register is
+// written, what were copies of it are so no longer. The second pass uses constants
+// that the first has found further down, behind a jump back.
 func (l *lowering) propagate() {
 	writes := newTable[int32](l.count)
 	constants := newTable[int32](l.count) // the register of the constant, plus one
@@ -154,12 +158,13 @@ func (l *lowering) propagate() {
 	}
 }
 
-// drop removes instructions whose results nobody uses. They stay in the list,
-// without anything to run, until finish leaves them out.
+// drop removes pure instructions whose result no instruction reads, then those
+// that only they needed, and so on. Dropped ones stay in the list, with nothing to
+// run, until finish leaves them out: places in the code are indices.
 func (l *lowering) drop() {
 	uses := newTable[int32](l.count)
-	writers := newTable[int32](l.count) // the last that writes a register and nothing else, plus one
-	before := make([]int32, len(l.ops)) // the one before it, plus one
+	writers := newTable[int32](l.count) // head of a list: the last pure instruction that writes a register, plus one
+	before := make([]int32, len(l.ops)) // the list's next: the one before it, plus one
 	for i := range l.ops {
 		o := &l.ops[i]
 		o.operands(func(c class, id *int32, written bool) {
@@ -211,7 +216,7 @@ func (l *lowering) blocks() {
 				l.ops[t].head = true
 			}
 		case flowWarp, flowWarpWait:
-			o.head = true // where those that wait come together
+			o.head = true // lanes that wait here are merged with those that come
 		}
 		if o.flow != flowNone && i+1 < len(l.ops) {
 			l.ops[i+1].head = true
@@ -219,9 +224,9 @@ func (l *lowering) blocks() {
 	}
 }
 
-// slots replaces virtual registers by slots of the section: first those that it
-// shares with other functions, then those that carry values between its basic
-// blocks, then the private ones.
+// slots replaces virtual registers by slots of the section: first constants, frame
+// and link, which all sections of an image share, then slots that carry values
+// between basic blocks, then private ones.
 func (l *lowering) slots(s *section) {
 	a := &assignment{slot: newTable[int32](l.count), carried: newTable[bool](l.count), final: newTable[int32](l.count)}
 	for i := range l.constants {
@@ -272,8 +277,8 @@ func (a *assignment) give(r reg) int32 {
 	return s
 }
 
-// exposed finds the registers that some block reads before it writes them in
-// all its lanes: they carry a value between blocks.
+// exposed finds the registers that some block reads before it writes them without
+// a guard: they carry a value between blocks.
 func (l *lowering) exposed(a *assignment) {
 	written := newTable[int32](l.count) // in which block
 	block := int32(1)
@@ -294,7 +299,9 @@ func (l *lowering) exposed(a *assignment) {
 	}
 }
 
-// block gives the private registers of a basic block slots from the pool.
+// block gives the private registers of a basic block slots from the pool. A slot
+// goes back to the pool after the last use of its register. An instruction is
+// private if it writes private registers only, and has no guard.
 func (l *lowering) block(a *assignment, first, end int) {
 	isPrivate := func(r reg) bool { return !*a.carried.at(r) && (*a.slot.at(r) == 0 || *a.final.at(r) > 0) }
 	for i := first; i < end; i++ {
@@ -338,7 +345,8 @@ func (l *lowering) block(a *assignment, first, end int) {
 	}
 }
 
-// finish gives a section its instructions, without what was dropped.
+// finish gives a section its instructions, without the dropped ones, and moves all
+// places in the code accordingly.
 func (l *lowering) finish(s *section) {
 	place := make([]int32, len(l.ops)+1)
 	n := int32(0)
@@ -385,8 +393,9 @@ func (l *lowering) finish(s *section) {
 	}
 }
 
-// liveness returns, for places in a function, the registers that are needed
-// there or behind.
+// liveness returns, for places in a function, the registers that are live there:
+// whose value some instruction from there on reads before it is overwritten. It
+// walks all blocks backwards until nothing changes.
 func liveness(ops []op, places map[int32]bool) map[int32][]reg {
 	f := &liveRegisters{ops: ops, number: map[reg]int{}, blockOf: make([]int32, len(ops))}
 	for i := range ops {
@@ -430,7 +439,7 @@ func liveness(ops []op, places map[int32]bool) map[int32][]reg {
 	return found
 }
 
-// liveRegisters is a function while it is looked at for what it needs where.
+// liveRegisters is the state of the liveness analysis of a function.
 type liveRegisters struct {
 	ops     []op
 	all     []reg
@@ -440,8 +449,8 @@ type liveRegisters struct {
 	needed  [][]uint64 // at the begin of each block, a bit a register
 }
 
-// walk goes through a basic block from its end and returns what is needed at
-// its begin; it calls at with what is needed at each place.
+// walk goes through a basic block from its end and returns what is live at its
+// begin; it calls at with what is live before each instruction.
 func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint64 {
 	end := len(f.ops)
 	if b+1 < len(f.begins) {
@@ -465,7 +474,8 @@ func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint6
 	return live
 }
 
-// behind returns what is needed behind the last instruction of a block.
+// behind returns what is live behind the last instruction of a block: the union
+// over all blocks where it may lead.
 func (f *liveRegisters) behind(i int) []uint64 {
 	live := make([]uint64, (len(f.all)+63)/64)
 	merge := func(target int32) {
@@ -478,7 +488,7 @@ func (f *liveRegisters) behind(i int) []uint64 {
 	o, next := &f.ops[i], int32(i)+1
 	switch o.flow {
 	case flowJump:
-		if o.calls { // it comes back
+		if o.calls { // the callee returns behind the jump and has registers of its own
 			merge(next)
 		} else {
 			merge(o.target)

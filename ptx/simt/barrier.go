@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// barriers is how many a block has; one more is that of its cluster.
+// barriers is how many barriers a block has. One more, clusterBarrier, is that of
+// its cluster.
 const (
 	barriers       = 16
 	clusterBarrier = barriers
@@ -14,8 +15,8 @@ const (
 // barrier is the state of one barrier of a block.
 type barrier struct {
 	arrived  int // threads
-	expected int // threads; 0: all that are alive
-	holds    int // of those that arrived, in how many the predicate of bar.red holds
+	expected int // threads; 0: all that have not exited
+	holds    int // in how many of the arrived threads the predicate of bar.red holds
 }
 
 // The operations of barriers; the operands are a: number, b: threads (or -1),
@@ -30,14 +31,16 @@ const (
 	clusterWait
 )
 
-// barrier makes the running group wait for the threads of its blocks.
+// barrier makes the running group arrive at a barrier and wait for the threads of
+// its blocks. The lanes wait in groups at the barrier's own place; release lets
+// them go on behind it.
 func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
 		if t.check != nil {
 			t.x.check.passes(t)
 		}
-		return at + 1, true // everybody is here
+		return at + 1, true // all live threads of the team are in this group
 	}
 	switch in.mode {
 	case clusterArrive:
@@ -88,8 +91,9 @@ func (g *gang) arriveInCluster(at int32) (int32, bool) {
 	return 0, false
 }
 
-// waitInCluster lets those lanes of the running group wait whose arrival others
-// have not followed yet.
+// waitInCluster makes those lanes of the running group wait that have arrived and
+// whose cluster is not complete. release has taken the others out of arrived;
+// they go on.
 func (g *gang) waitInCluster(at int32) (int32, bool) {
 	waits := g.arrived.and(&g.mask)
 	if waits.empty() {
@@ -107,7 +111,7 @@ func (g *gang) waitInCluster(at int32) (int32, bool) {
 	return 0, false
 }
 
-// atNumber returns the lanes of a mask that name a barrier.
+// atNumber returns the lanes of m that name barrier number.
 func (g *gang) atNumber(in *inst, m mask, number uint32) mask {
 	if g.r32.form[in.a].uniform() {
 		return m
@@ -121,7 +125,7 @@ func (g *gang) atNumber(in *inst, m mask, number uint32) mask {
 	return here
 }
 
-// arrive counts lanes that come to a barrier.
+// arrive adds lanes to the counts of a barrier, of each block that they belong to.
 func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 	t.arrivals = true
 	for b := range t.live {
@@ -136,7 +140,8 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 			if bar.expected%g.warp != 0 || bar.expected == 0 || bar.expected > MaxThreads {
 				g.fault(in, m.first(), IllegalCall, 0, fmt.Sprintf("the threads of a barrier must be a multiple of the warp size, up to %d", MaxThreads))
 			}
-			// A warp that is not full counts as one that is.
+			// Expected threads are counted in whole warps, so the missing threads
+			// of the block's last warp arrive with its last thread.
 			if threads := int(t.x.launch.Block.Count()); int(g.threadOf[m.end()-1]) == threads-1 {
 				absent := round(threads, WarpSize) - threads
 				bar.arrived += absent
@@ -156,7 +161,10 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 	}
 }
 
-// release lets the threads of those blocks pass a barrier that have all arrived.
+// release lets the threads of all complete blocks pass a barrier: it writes the
+// results of bar.red, makes the waiting lanes of all gangs ready behind the
+// barrier, and clears the barrier for its next use. A group with lanes of blocks
+// that are not complete is split.
 func (t *team) release(number int) {
 	done := t.passing[:0] // blocks
 	for b := range t.live {
@@ -233,8 +241,8 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 	g.setMask(saved)
 }
 
-// leave takes exited threads off their blocks' count, which may complete
-// barriers.
+// leave subtracts exited threads from the live threads of their blocks. That may
+// complete barriers at which all other threads wait.
 func (t *team) leave(g *gang, m mask) {
 	if len(t.live) == 1 {
 		t.live[0] -= m.count()
@@ -263,8 +271,8 @@ func (t *team) leaveBlocks(g *gang, m mask) {
 	}
 }
 
-// members returns the lanes that a lane's warp instruction waits for: those
-// that its mask names and that are alive.
+// members returns the lanes that a lane's warp instruction waits for: those of its
+// warp that its mask names and that have not exited.
 func (g *gang) members(in *inst, lane int) mask {
 	base := lane &^ (g.warp - 1)
 	var m mask
@@ -301,7 +309,8 @@ func (g *gang) incomplete(in *inst) mask {
 	return waits
 }
 
-// parkWarps lets the lanes wait whose warps are not complete.
+// parkWarps makes the lanes wait whose warps are not complete, and runs the
+// instruction for the rest.
 func (g *gang) parkWarps(in *inst, at int32, state groupState) (int32, bool) {
 	waits := g.incomplete(in)
 	cur := &g.groups[g.cur]
@@ -321,9 +330,11 @@ func (g *gang) parkWarps(in *inst, at int32, state groupState) (int32, bool) {
 	return 0, false
 }
 
-// wakeWarps lets lanes go on that wait for nobody any more: at bar.warp.sync
-// because all that they wait for are at one too, elsewhere because the missing
-// ones have exited. It returns whether any did.
+// wakeWarps makes waiting lanes ready that no longer miss a lane. Lanes at a
+// bar.warp.sync go on behind it once all their members are at one, at whatever
+// place. Lanes at another warp instruction become ready at it, and run it, once
+// all their members are in the same group or have exited. It returns whether any
+// lane became ready.
 func (g *gang) wakeWarps() bool {
 	var atBars mask
 	any := false
@@ -366,7 +377,7 @@ func (g *gang) wakeWarps() bool {
 		next := grp
 		next.state = ready
 		if grp.state == atWarpBar {
-			next.pc++ // others run the instruction itself
+			next.pc++ // bar.warp.sync has nothing to run; other instructions run when chosen
 		}
 		if free == grp.lanes {
 			g.groups[i] = next

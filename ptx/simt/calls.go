@@ -6,8 +6,8 @@ import (
 	"muster/ptx"
 )
 
-// The functions of a module and who calls whom. Load looks at each function
-// once, however many kernels use it, and keeps what describes the kernels;
+// The functions of a module and the calls between them. Load lowers each function
+// once, however many kernels use it, and keeps the numbers that describe kernels;
 // image.go makes the code of a kernel when it is first launched.
 
 // unit is a function of a module that has a body.
@@ -17,25 +17,25 @@ type unit struct {
 	calls     []*unit // each once, in the order of the text
 	recursive bool    // it may be called again before it has returned
 
-	// What Load found out about its own code:
+	// What Load found in its own code:
 	errs    ptx.Errors
 	frame   int             // bytes
 	shared  []*ptx.Variable // static ones that it names, in the order of the text
-	carried slotCount       // that hand values from one basic block to another
-	private slotCount       // that do not
+	carried slotCount       // registers that carry values between basic blocks
+	private slotCount       // registers that do not
 	block   blockLimit      // of a kernel
 
-	// What is true of it and all that it may call:
-	depth     int  // bytes of frames
-	bounded   bool // depth is all of them: nothing is recursive
+	// Of the function and all that it may call together (sumUp):
+	depth     int  // bytes of frames on the deepest path
+	bounded   bool // depth is the maximum: no function on any path is recursive
 	registers int  // of 32 bits
 	anyErrs   bool
 	anyShared bool
 
 	sharedBytes int // static, of a kernel
 
-	mu      sync.Mutex
-	section *section // its code, once a kernel that calls it was launched
+	mu      sync.Mutex // protects section
+	section *section   // its code, once a kernel that calls it was launched; nil before
 }
 
 // slotCount counts slots by class.
@@ -68,8 +68,8 @@ func (p *Program) findUnits() {
 	p.units = append(p.units, p.anyone)
 }
 
-// callsOf returns whom a function calls. It leaves out the driver's functions,
-// and kernels: lowering refuses a call of one.
+// callsOf returns the functions that f calls. It leaves out functions that the
+// driver provides, such as vprintf, and kernels, whose call lowering refuses.
 func (p *Program) callsOf(f *ptx.Function) []*unit {
 	var calls []*unit
 	var seen map[*unit]bool
@@ -96,9 +96,8 @@ func (p *Program) callsOf(f *ptx.Function) []*unit {
 	return calls
 }
 
-// closure returns a unit and all that it may call: first itself, then what it
-// calls, then what those call. It calls isNew once for each unit on each way
-// to it, and passes over those for which that is false.
+// closure returns a unit and all that it may call, breadth first. It calls isNew
+// each time it comes to a unit, and skips the unit if the answer is false.
 func (p *Program) closure(root *unit, isNew func(*unit) bool) []*unit {
 	var all []*unit
 	visit := func(u *unit) {
@@ -121,13 +120,14 @@ func (p *Program) closure(root *unit, isNew func(*unit) bool) []*unit {
 	return all
 }
 
-// marks is for walks over the units of a program, one after the other.
+// marks remembers which units a walk has seen. The next walk need not clear it.
 type marks struct {
 	walk int
 	last []int // walk in which a unit was last seen, by number
 }
 
-// begin begins a walk; what it returns tells whether a unit is new to it.
+// begin begins a walk. The function that it returns says whether a unit is new to
+// the walk, and marks it.
 func (m *marks) begin() func(*unit) bool {
 	m.walk++
 	return func(u *unit) bool {
@@ -140,11 +140,11 @@ func (m *marks) begin() func(*unit) bool {
 // grouping finds the groups of units that may call each other, by Tarjan's
 // algorithm. Its stack is explicit: a chain of calls may be long.
 type grouping struct {
-	found  []int // when a unit was found, by number; 0 for not yet
-	low    []int // the earliest found that it leads to and that is open
-	open   []*unit
+	found  []int   // the position at which a unit was found, by number; 0: not yet
+	low    []int   // the earliest position among the open units that it leads to
+	open   []*unit // found units whose group is not complete
 	isOpen []bool
-	path   []visit
+	path   []visit // the explicit stack
 	count  int
 }
 
@@ -200,8 +200,8 @@ func (g *grouping) descend() bool {
 	return true
 }
 
-// leave takes the last unit off the path, and returns the group that it was
-// the first of, if so.
+// leave takes the last unit off the path. If it was the first unit of its group to
+// be found, the group is complete, and leave returns it.
 func (g *grouping) leave() []*unit {
 	u := g.path[len(g.path)-1].u
 	g.path = g.path[:len(g.path)-1]
@@ -224,7 +224,7 @@ func (g *grouping) leave() []*unit {
 	return group
 }
 
-// findRecursion says which units may be called again before they return.
+// findRecursion marks the units that may be called again before they return.
 func findRecursion(groups [][]*unit) {
 	for _, group := range groups {
 		for _, u := range group {
@@ -236,13 +236,13 @@ func findRecursion(groups [][]*unit) {
 	}
 }
 
-// sumUp finds, from the units that are called up to those that call, what is
-// true of a unit and all below it.
+// sumUp computes, callees before callers, what holds of a unit and all below it.
+// The units of a group may all call each other, so they share one result.
 func (p *Program) sumUp(groups [][]*unit) {
 	for _, group := range groups {
 		for _, u := range group {
 			if u.recursive && u != p.anyone {
-				u.depth, u.bounded = u.frame, false // Launch.Stack is for the rest
+				u.depth, u.bounded = u.frame, false // Launch.Stack provides for the rest
 			}
 		}
 		carried, rest := 0, 0
@@ -254,7 +254,7 @@ func (p *Program) sumUp(groups [][]*unit) {
 			carried += u.carried.registers()
 			rest = max(rest, u.private.registers())
 			anyErrs, anyShared = anyErrs || len(u.errs) > 0, anyShared || len(u.shared) > 0
-			for _, c := range u.calls { // those of the group count as nothing yet
+			for _, c := range u.calls { // units of this group still have zeros here
 				rest = max(rest, c.registers)
 				anyErrs, anyShared = anyErrs || c.anyErrs, anyShared || c.anyShared
 			}
@@ -265,8 +265,8 @@ func (p *Program) sumUp(groups [][]*unit) {
 	}
 }
 
-// deepest returns the bytes of the frames of a unit and of those below it, of
-// which all is known, and whether that is all that a call may need.
+// deepest returns the bytes of frames on the deepest path from a unit, whose
+// callees are all summed up, and whether a call can never need more.
 func (u *unit) deepest() (depth int, bounded bool) {
 	bounded = true
 	for _, c := range u.calls {

@@ -11,18 +11,28 @@ import (
 	"muster/ptx/simt/native"
 )
 
-// Compiled code. A kernel is compiled for gangs that look alike: those whose
-// special registers have the same forms (see kindOf). What such a gang shares
-// is its machine. A gang enters compiled code at any instruction where there
-// is an entry, once its registers have the forms that the code expects; when
-// the code returns, the registers are in forms that the interpreter knows.
+// This file is the bridge between the interpreter and package native.
+//
+// A kernel is compiled once for all gangs that look alike, that is, whose
+// special registers (%tid, %ctaid and so on) have the same forms; see look.
+// Such gangs share a machine, which owns the code.
+//
+// A gang goes through compiled code in three steps. conform brings the registers
+// that are live at the entry into the forms that the code assumes. enter fills
+// in the Frame and runs. publish records in which forms the code has left the
+// registers that are live where it returned. Between two instructions the state
+// therefore looks the same whichever engine ran, and Save need not know.
+//
+// All decisions stay with the interpreter: the code returns for barriers,
+// faults, instructions that are not compiled and lanes that part too often, and
+// traverse or advance then does what the code could not.
 
 // Engine says what runs a kernel.
 type Engine uint8
 
 // The engines.
 const (
-	Auto      Engine = iota // the interpreter, until a kernel has run for so long that compiling it pays
+	Auto      Engine = iota // the interpreter, until a kernel has run long enough that compiling it pays
 	Interpret               // the interpreter
 	Compile                 // compiled code from the first instruction on, the interpreter for what cannot be compiled
 )
@@ -45,43 +55,53 @@ func ParseEngine(name string) (Engine, bool) {
 	return 0, false
 }
 
-// machines are what compiles an image, by the looks of gangs.
+// machines are the compiled versions of an image, by the look of gangs.
 type machines struct {
 	mu     sync.Mutex
 	byLook map[string]*machine
 }
 
-// maxLooks bounds how often a kernel is compiled for other shapes of blocks.
+// maxLooks bounds for how many shapes of blocks a kernel is compiled. Gangs with
+// a further look are interpreted.
 const maxLooks = 8
 
 // machine compiles a kernel for gangs that look alike.
+//
+// Gangs on all workers read the three atomic fields without a lock. A new build
+// replaces code while gangs may still run the old one; each of them holds the
+// pointer that it loaded, and the pages are unmapped only when the collector
+// finds the old code unreachable.
 type machine struct {
 	code    atomic.Pointer[native.Code]
-	refused atomic.Bool   // it cannot be compiled
+	refused atomic.Bool   // the compiler refused the kernel; not tried again
 	work    atomic.Uint64 // basic blocks that were interpreted before there was code
 
 	program *Program
 	unit    *unit
 
-	mu        sync.Mutex
-	kernel    *native.Kernel // without its instructions, which are as large as the image: they are described when they are compiled
-	surprises int            // since it was compiled
-	attempts  int
+	mu        sync.Mutex     // protects what follows; held during a build, which takes locks of units
+	kernel    *native.Kernel // what is known; its instructions, as large as the image, are filled in for a build only
+	surprises int            // since the latest build
+	attempts  int            // builds so far
 }
 
-// After so many surprises a kernel is compiled anew with what they showed, and
-// after so many attempts it is left to the interpreter where its guesses fail.
+// After maxSurprises wrong guesses a kernel is compiled again without them.
+// After maxAttempts builds the code stays as it is, and the interpreter runs the
+// basic blocks in which a guess fails.
 const (
 	maxSurprises = 4
 	maxAttempts  = 64
 )
 
-// worthCompiling is how many basic blocks gangs must have interpreted before
-// their kernel is compiled in the background: some hundred microseconds of work,
-// which is about what compiling takes.
+// worthCompiling is how many basic blocks gangs must have interpreted before the
+// machine compiles the kernel in the background. That is a few hundred
+// microseconds of work, about as much as compiling costs.
 const worthCompiling = 2500
 
-// look describes what compiled code takes for granted of a gang.
+// look returns a key of everything that compiled code assumes about a gang:
+// forms and strides of its special registers, and whether it holds several
+// blocks, or even several blocks in one chunk. Literals and parameters are left
+// out: they are uniform in every gang.
 func (g *gang) look() string {
 	var b strings.Builder
 	m := g.team.x.image
@@ -106,8 +126,8 @@ func (g *gang) look() string {
 	return b.String()
 }
 
-// kindOf returns the kind of a constant, and makes sure that the gang has it in
-// that form.
+// kindOf returns the kind of a constant, and computes the array (bases or lanes)
+// in which compiled code will look for a constant of that kind.
 func (g *gang) kindOf(c *constant) native.Kind {
 	if c.class == bits64 {
 		return constantKind(&g.r64, c.slot)
@@ -131,7 +151,8 @@ func constantKind[T regval](r *file[T], slot int32) native.Kind {
 	return native.Kind{Form: native.Vector}
 }
 
-// equip finds the machine for a gang that has been given its blocks.
+// equip finds the machine for a gang. The team calls it after the per-block
+// constants are filled in: the look depends on them.
 func (g *gang) equip() {
 	x := g.team.x
 	if x.launch.Engine == Interpret || !native.Supported() {
@@ -151,7 +172,7 @@ func (g *gang) equip() {
 	}
 }
 
-// find returns the machine for a gang; nil if there are too many.
+// find returns the machine for a gang; nil if the image has maxLooks others.
 func (ms *machines) find(g *gang) *machine {
 	key := g.look()
 	ms.mu.Lock()
@@ -167,7 +188,8 @@ func (ms *machines) find(g *gang) *machine {
 	return m
 }
 
-// compile makes the code, unless it is there already.
+// compile makes the code unless there is some already. A caller that finds
+// another one compiling waits for it.
 func (m *machine) compile() {
 	if m.code.Load() != nil || m.refused.Load() {
 		return
@@ -180,7 +202,8 @@ func (m *machine) compile() {
 	m.build()
 }
 
-// build makes the code with all that is known by now; the caller holds the lock.
+// build compiles the kernel with all that is known by now. The caller must hold
+// m.mu.
 func (m *machine) build() {
 	m.attempts++
 	m.surprises = 0
@@ -195,8 +218,10 @@ func (m *machine) build() {
 	m.code.Store(code)
 }
 
-// surprise notes that a guess was wrong: a register is not as regular as it
-// seemed, or lanes part before a basic block.
+// surprise records that a guess of the code was wrong: a register is not as
+// regular as it seemed, or some live lanes are missing in a basic block that
+// needs them all. Every maxSurprises-th call compiles the kernel again, on the
+// goroutine of the worker that calls.
 func (m *machine) surprise(note func(k *native.Kernel)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +243,8 @@ func (p *Program) describe(kernel *unit) []native.Op {
 	return ops
 }
 
-// describe returns the kernel as the compiler takes it, but for its instructions.
+// describe returns the kernel as the compiler takes it, without its
+// instructions.
 func (g *gang) describe() *native.Kernel {
 	x := g.team.x
 	k := &native.Kernel{
@@ -241,8 +267,9 @@ func (g *gang) describe() *native.Kernel {
 
 func refOf(c class, slot int32) native.Ref { return native.Ref{Class: native.Class(c), Slot: slot} }
 
-// describe returns an instruction as the compiler takes it. Its name stays
-// empty if it has to be interpreted.
+// describe returns an instruction as the compiler takes it. The name stays empty
+// if the interpreter must run it: then the compiler only looks at what it reads,
+// writes and where it leads.
 func describe(o *op) native.Op {
 	d := native.Op{Guard: o.inst.guard, GuardNot: o.guardNot, Negated: o.negated, Private: o.private, End: o.end, Target: o.target}
 	o.operands(func(c class, id *int32, written bool) {
@@ -278,7 +305,7 @@ func describe(o *op) native.Op {
 func describeAccess(o *op, d *native.Op) {
 	t := o.text.Type(0)
 	d.Size, d.Imm = t.Size(), o.imm
-	d.Signed = t.Signed() && (d.Size != 2 || o.size != 2) // as loadShort has it
+	d.Signed = t.Signed() && (d.Size != 2 || o.size != 2) // the rule of loadShort
 	switch o.space {
 	case ptx.GlobalSpace, ptx.ConstSpace, ptx.NoSpace:
 		d.Space = native.Global
@@ -294,7 +321,7 @@ func describeAccess(o *op, d *native.Op) {
 }
 
 func describeFlow(o *op, d *native.Op) {
-	next := []int32{o.end + 1} // it ends its basic block
+	next := []int32{o.end + 1} // an instruction with a flow is the last of its block
 	switch o.flow {
 	case flowNone:
 	case flowJump:
@@ -327,24 +354,24 @@ func describeFlow(o *op, d *native.Op) {
 // passage is how a gang went through a basic block, or several.
 type passage struct {
 	how   passed
-	first int32 // where the basic block begins that was run last, or that is next if it stopped
-	end   int32 // its last instruction
-	next  int32
+	first int32 // begin of the basic block that ran last; for passStopped the place to go on
+	end   int32 // last instruction of that block, for passEnd
+	next  int32 // where the group goes on, for passNext and passLoop
 }
 
 type passed uint8
 
 const (
-	passEnd     passed = iota // all but the last instruction of a basic block is done
-	passNext                  // all of it; next is where the group goes on
-	passLoop                  // the same, at the begin of a loop's next round, which is not counted yet
-	passStopped               // the budget is used up before it, or a stop was asked for
+	passEnd     passed = iota // all of a basic block is done but its last instruction
+	passNext                  // all of it is done
+	passLoop                  // all of it is done, and a loop's next round begins, which the caller must count
+	passStopped               // the budget does not suffice for the rest of the block, or a stop was asked for
 )
 
 // isHead says whether a basic block begins at an instruction.
 func (m *image) isHead(pc int32) bool { return pc == 0 || m.code[pc-1].end == pc-1 }
 
-// blockAt returns the first instruction of the basic block around one.
+// blockAt returns the first instruction of the basic block that holds pc.
 func (m *image) blockAt(pc int32) int32 {
 	for !m.isHead(pc) {
 		pc--
@@ -353,11 +380,21 @@ func (m *image) blockAt(pc int32) int32 {
 }
 
 // traverse runs the group from pc to the end of a basic block, in compiled code
-// where there is some.
+// where there is some. Compiled code may run many blocks before it returns; the
+// interpreter runs to the end of one.
+//
+// Every block is charged to the budget once, as a whole, before it runs. paid
+// says that this has happened: by pay, or by compiled code, which charges for
+// each block that it enters at its head. Code has two entries for that reason:
+// at the head of a block (which charges), and at the sections inside (which do
+// not, and are used once paid is set). code is set to nil to interpret the rest
+// of the block.
 func (g *gang) traverse(w *worker, pc int32) passage {
 	m := g.team.x.image
 	code := g.code(w)
 	first, paid := pc, false
+	// The gang was stopped inside a block. Only the entry at the head checks
+	// that all live lanes are there, so it is checked here.
 	if code != nil && !m.isHead(pc) {
 		if first = m.blockAt(pc); code.NeedsFull(first) && !g.allLive() {
 			code = nil
@@ -371,6 +408,7 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 				continue
 			}
 			reason, at := g.enter(w, code, pc, head)
+			// After Interpret the gang stands inside a block that is charged for.
 			pc, paid = at, reason == native.Interpret
 			switch reason {
 			case native.Finish:
@@ -378,16 +416,19 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 			case native.Next:
 				return passage{passNext, 0, 0, at}
 			case native.Loop:
-				return passage{passLoop, at, 0, at} // as far as it matters
+				return passage{passLoop, at, 0, at} // first is not below next: advance counts a round
 			case native.Partial:
 				first = at
-				if g.allLive() { // the others wait where they exit
+				// The code counted lanes as missing that parted in it and have come
+				// to an exit. enter has made a group of them, awaited leaves them
+				// out, and the next entry finds the group full.
+				if g.allLive() {
 					continue
 				}
 				g.machine.surprise(func(k *native.Kernel) { k.Diverged[at] = true })
 				code = nil
 				continue
-			case native.Exhausted:
+			case native.Exhausted: // the slice at least; is it the budget as well?
 				first = at
 				if n := uint64(m.code[at].end-at) + 1; n > w.budget || w.stop.Load() {
 					return passage{passStopped, at, 0, 0}
@@ -402,11 +443,13 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 				return passage{passStopped, pc, 0, 0}
 			}
 			paid = true
-			continue // code may begin here without having to be paid
+			continue // a section of code that does not charge may begin here
 		}
 		if pc == end {
 			return passage{passEnd, first, end, 0}
 		}
+		// One instruction is interpreted, then compiled code may take over again
+		// behind it; without code the rest of the block is.
 		in := &m.code[pc]
 		in.run(g, in)
 		if code != nil {
@@ -435,8 +478,8 @@ func (g *gang) pay(w *worker, pc, end int32) bool {
 	return true
 }
 
-// code returns the compiled code for the gang, or nil. Where a kernel has run
-// for long without, it has it compiled.
+// code returns the compiled code for the gang, or nil. The call that counts the
+// worthCompiling-th interpreted block starts a goroutine that compiles.
 func (g *gang) code(w *worker) *native.Code {
 	m := g.machine
 	if m == nil {
@@ -451,15 +494,18 @@ func (g *gang) code(w *worker) *native.Code {
 	return nil
 }
 
-// slice is how many instructions compiled code runs before it returns, so that
-// the collector and stops need not wait: some ten microseconds, mostly.
+// slice is how many instructions compiled code runs before it returns. The Go
+// runtime cannot preempt it, so the collector and Stop wait for it to return:
+// mostly some ten microseconds.
 const slice = 2048
 
-// enter runs compiled code and counts what it did.
+// enter runs compiled code, charges the worker for what it did, and makes groups
+// of the lanes that parted in it.
 func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Reason, int32) {
 	f := g.frame
-	budget := uint64(0)
+	budget := uint64(0) // after a stop the code returns at the first block that it would charge for
 	if !w.stop.Load() {
+		// At least one whole block: else a block longer than slice would never run.
 		budget = min(w.budget, max(slice, uint64(g.team.x.image.code[pc].end-pc)+1))
 	}
 	f.Budget = int64(budget)
@@ -470,14 +516,18 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	if g.allLive() {
 		f.Full = 1
 	}
+	// The fairness rule of loops(), as limits of the code: one while lanes that
+	// parted in it wait, one while none do.
 	f.SplitLimit, f.WholeLimit = loopBudget, loopBudget
 	if len(g.groups) == 1 {
 		f.WholeLimit = loopAlone
 		if len(g.team.gangs) == 1 {
-			f.Barriers = 1
+			f.Barriers = 1 // no other group or gang can be missing at a barrier
 		}
 	}
 	if g.sync {
+		// The round has synchronised with memory and costs more: the code returns
+		// at its end, and loops() counts it.
 		f.SplitLimit, f.WholeLimit = -1, -1
 	}
 	f.Spin, f.SpinLimit = int64(g.spin), f.WholeLimit
@@ -497,11 +547,13 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	return reason, at
 }
 
-// bound returns the first place at which another group may have its turn, or
-// waits to be joined.
+// bound returns the lowest place at which another group stands: compiled code
+// that comes there or beyond returns, since the other group then runs first, or
+// becomes one with this one. Groups at barriers do not count: they run only after
+// a release, which is the interpreter's.
 func (g *gang) bound() int32 {
 	if g.favour > 0 {
-		return 0 // the caller counts basic blocks
+		return 0 // return after every basic block: advance counts them
 	}
 	bound := int32(math.MaxInt32)
 	for i := range g.groups {
@@ -512,7 +564,8 @@ func (g *gang) bound() int32 {
 	return bound
 }
 
-// separate makes groups of the lanes that compiled code has let wait.
+// separate makes groups of the lanes that parted in compiled code and wait there.
+// Each has its live registers in the forms of the place where it waits.
 func (g *gang) separate(c *native.Code, waits []native.Wait, running mask) {
 	for i := range waits {
 		g.publish(c, waits[i].At)
@@ -526,22 +579,26 @@ func (g *gang) activeChunks() uint64 {
 	const low = 0x7fff7fff7fff7fff // all bits of four chunks but the highest of each
 	var b uint64
 	for i, w := range g.mask {
-		w = (w&low + low | w) &^ low >> 15 // the lowest bit of each chunk that has lanes
+		// Adding 0x7fff carries into a chunk's highest bit if any lower bit is
+		// set, and never beyond it. With the highest bit itself that says
+		// whether the chunk has lanes; the shift moves it to the lowest bit.
+		w = (w&low + low | w) &^ low >> 15
+		// Bits 0, 16, 32 and 48 become bits 0 to 3.
 		b |= (w | w>>15 | w>>30 | w>>45) & 15 << (4 * i)
 	}
 	return b
 }
 
-// allLive says whether the running group has all lanes that somebody may ask
-// about.
+// allLive says whether the running group has all lanes whose registers are read
+// again. Only then may compiled code write a register as a whole.
 func (g *gang) allLive() bool {
 	rest := g.awaited()
 	rest = rest.without(&g.mask)
 	return rest.empty()
 }
 
-// awaited returns the live lanes but those of other groups that are about to
-// exit: nobody will look at their registers.
+// awaited returns the live lanes, without those of other groups that stand at an
+// unguarded exit: no instruction will read their registers.
 func (g *gang) awaited() mask {
 	m := g.live
 	if len(g.groups) == 1 {
@@ -555,13 +612,14 @@ func (g *gang) awaited() mask {
 	return m
 }
 
-// conform gives registers the forms that code expects at an instruction; false
-// if one cannot have it.
+// conform gives registers the forms that code expects at an instruction. It
+// returns false, and records the surprise, if the values of a register do not
+// have that form.
 func (g *gang) conform(c *native.Code, pc int32) bool {
 	alone := g.allLive()
 	for _, v := range c.Live(pc) {
 		if v.Idle && alone {
-			continue // whatever it has, nobody will see it
+			continue // no lane reads its old value
 		}
 		ok := false
 		if v.Class == native.Bits64 {
@@ -601,7 +659,9 @@ func conform[T regval](r *file[T], slot int32, k native.Kind) bool {
 	return true
 }
 
-// publish says in which forms compiled code has left the registers.
+// publish records in which forms compiled code has left the registers that are
+// live at pc. Uniform values lie in the form itself; the code has written the
+// others to their arrays.
 func (g *gang) publish(c *native.Code, pc int32) {
 	for _, v := range c.Live(pc) {
 		if v.Class == native.Bits64 {
@@ -623,7 +683,9 @@ func publish[T regval](r *file[T], slot int32, k native.Kind) {
 	}
 }
 
-// learn shows compiled code the memory that an instruction has just used.
+// learn gives compiled code the stretch of global memory that the interpreter
+// has just found for an instruction. The code checks later accesses of that
+// instruction against it, and returns if they lie outside.
 func (g *gang) learn(w *worker, pc int32) {
 	if g.machine == nil {
 		return

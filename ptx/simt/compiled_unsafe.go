@@ -6,7 +6,8 @@ import (
 	"muster/ptx/simt/native"
 )
 
-// The layout of registers that compiled code knows.
+// Compiled code has the layout of registers built in. Each pair of constants
+// compiles only if the two sides are equal, since a uint cannot be negative.
 const (
 	_ = uint(native.Pitch - maxWidth)
 	_ = uint(maxWidth - native.Pitch)
@@ -16,7 +17,8 @@ const (
 	_ = uint(24 - unsafe.Sizeof(form[uint64]{}))
 )
 
-// newFrame shows compiled code where the registers of a gang are.
+// newFrame makes the frame of a gang: where its registers and the shared memories
+// of its blocks lie. None of them moves while the gang exists.
 func (g *gang) newFrame() *native.Frame {
 	f := &native.Frame{Chunks: uint64(g.chunks+1) &^ 1}
 	f.Values32, f.Bases32, f.Forms32 = arrays(&g.r32)
@@ -37,8 +39,9 @@ func arrays[T regval](r *file[T]) (values, bases, forms unsafe.Pointer) {
 	return unsafe.Pointer(&r.values[0][0]), unsafe.Pointer(&r.bases[0][0]), unsafe.Pointer(&r.form[0])
 }
 
-// viewsOf returns the worker's views for compiled code, which become those of
-// the code that it runs.
+// viewsOf returns the worker's views of memory for some code, and makes that code
+// the one whose views w.seen are. Each worker has views of its own, so learn and
+// the code need no lock.
 func (w *worker) viewsOf(c *native.Code) *native.View {
 	if w.last == c {
 		return &w.seen[0]

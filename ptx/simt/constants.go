@@ -63,8 +63,9 @@ const (
 	warpSize
 )
 
-// constant is a slot with a value that no instruction writes. All special
-// registers but the clocks are such, and so are parameters and addresses.
+// constant is a slot that no instruction writes. Literals, parameters, addresses of
+// variables and all special registers except the clocks are constants: they are
+// filled in before the first instruction.
 type constant struct {
 	class class
 	slot  int32
@@ -75,7 +76,8 @@ type constant struct {
 	of    *ptx.Variable // whose address it is
 }
 
-// perBlock says whether the value differs from block to block.
+// perBlock says whether the value depends on the block. Such constants are filled
+// in each time a team begins; the others once, when the gang is made.
 func (c *constant) perBlock() bool {
 	return c.from >= ctaidX && c.from <= ctaidZ || c.from >= clusterRank && c.from <= clusterIDZ
 }
@@ -108,7 +110,8 @@ func (c *constant) fill(g *gang) {
 	}
 }
 
-// fillBlocks fills what is the same in all lanes of a block.
+// fillBlocks fills a constant that is the same in all lanes of a block: uniform if
+// the gang has one block, compressed if no chunk has lanes of two blocks.
 func (c *constant) fillBlocks(g *gang) {
 	x := g.team.x
 	if x.perGang == 1 {
@@ -154,8 +157,8 @@ func (x *Execution) param(offset, size int, signed bool) uint64 {
 	return v
 }
 
-// special returns a special register of one lane. Lanes without a thread
-// continue the pattern.
+// special returns the value of a special register in one lane. Lanes without a
+// thread continue the pattern, so that the register stays regular.
 func (g *gang) special(s source, lane int) uint32 {
 	x := g.team.x
 	thread := uint64(g.threadOf[lane])

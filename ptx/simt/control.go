@@ -6,22 +6,23 @@ import (
 )
 
 // Divergence: the lanes of a gang stand at one or more places in the code. The
-// lanes at one place form a group. The group at the lowest place runs, until
-// it passes another, and groups at the same place become one again: compilers
-// lay out code such that this is where the paths meet. A group that loops
-// while others wait gives way after some time, so that a lane may wait in a
-// loop for what a lane in another group does.
+// lanes at one place form a group. The scheduler runs the group at the lowest
+// place until it passes another group, and merges groups at the same place:
+// compilers lay out code such that paths meet further down. A group that loops
+// while others wait gives way after some time; otherwise a lane that spins until
+// a lane of another group writes a flag would spin for ever.
 //
-// Groups change only between basic blocks. So a register that no block hands
-// to another may be written in all lanes at once.
+// Groups change only between basic blocks. So a register that carries no value
+// from one block to another (a private one) may be written in all lanes at once,
+// whatever the mask: before another group runs, its value is dead.
 
 type groupState uint8
 
 const (
 	ready     groupState = iota
 	atBar                // waits at a barrier of the block
-	atWarp               // waits for lanes of its warp to come to the same instruction
-	atWarpBar            // waits for lanes of its warp at any bar.warp.sync
+	atWarp               // waits until the lanes of its warp that the mask names reach the same instruction
+	atWarpBar            // waits until those lanes are at a bar.warp.sync, of any place
 )
 
 type group struct {
@@ -29,30 +30,39 @@ type group struct {
 	state groupState
 	bar   uint8 // number of the barrier
 	lanes mask
-	stamp uint64 // when it last gave way
+	stamp uint64 // of gang.stamp when it last gave way; the oldest one runs next
 }
 
 // The fairness rule. A round of a loop costs 1, or loopSync if it has
-// synchronised with memory: such a loop probably waits for somebody.
+// synchronised with memory: such a loop probably waits for another thread. A
+// group whose rounds cost more than the limit gives way.
 const (
-	loopBudget  = 4096
-	loopSync    = 64
-	loopAlone   = 1 << 20 // while no other group of the gang waits
-	favourBlock = 512     // basic blocks that a group may run once it is its turn
+	loopBudget  = 4096    // the limit while other groups of the gang wait
+	loopSync    = 64      // cost of a round that synchronised
+	loopAlone   = 1 << 20 // the limit of a group that is alone and does not synchronise
+	favourBlock = 512     // basic blocks that the next group may run although it is not the lowest
 )
 
 // outcome is why a gang stopped running.
 type outcome uint8
 
 const (
-	finished  outcome = iota // all its threads exited
-	blocked                  // all its threads wait
-	yielded                  // it loops without an end in sight
+	finished  outcome = iota // all its threads have exited
+	blocked                  // all its threads wait at barriers or for their warps
+	yielded                  // its loops have used up their limit; other gangs and teams should run
 	exhausted                // the budget is used up, or a stop was asked for
 )
 
-// advance runs the gang until it finishes, blocks, yields or is stopped. It
-// never runs more than budget instructions, and adds what it ran.
+// advance runs the gang until it finishes, blocks, yields or is stopped. It takes
+// the instructions that it runs from the worker's budget and never runs more.
+//
+// The outer loop chooses a group, the inner one runs basic blocks of it. The
+// inner loop ends when the groups have changed, when the group gives way, and,
+// while there are several groups, after every block, since another group may be
+// the lowest one now; only a favoured group goes on (see giveWay).
+//
+// A gang that was stopped inside a block (partial) goes on with the same group
+// and does not choose: private registers are valid in that group's block only.
 func (g *gang) advance(w *worker) outcome {
 	code := g.team.x.image.code
 	for {
@@ -66,6 +76,7 @@ func (g *gang) advance(w *worker) outcome {
 		for {
 			p := g.traverse(w, pc)
 			if p.how == passStopped {
+				// The budget does not pay for the whole block: run what it pays for.
 				return g.step(w, p.first, code[p.first].end)
 			}
 			next, same := p.next, true
@@ -73,7 +84,8 @@ func (g *gang) advance(w *worker) outcome {
 				in := &code[p.end]
 				next, same = g.finish(in, p.end)
 				g.learn(w, p.end)
-				if !same && in.back && g.loops() && g.yields() { // the groups changed
+				// A branch back that only some lanes take is a round of a loop, too.
+				if !same && in.back && g.loops() && g.yields() {
 					g.partial = false
 					return yielded
 				}
@@ -104,7 +116,8 @@ func (g *gang) advance(w *worker) outcome {
 	}
 }
 
-// loops counts a round of a loop; true if it is time to give way.
+// loops adds the cost of a round of a loop to what the group has spent, and
+// returns whether it must give way.
 func (g *gang) loops() bool {
 	limit := loopBudget
 	g.spin++
@@ -117,8 +130,9 @@ func (g *gang) loops() bool {
 	return g.spin > limit
 }
 
-// yields makes the running group give way; true if the gang should, because no
-// other group can run, or all have had their turns.
+// yields makes the running group give way. It returns true if the whole gang
+// must yield to other gangs and teams: no other group of it can run, or its
+// groups have given way to each other more than eight times.
 func (g *gang) yields() bool {
 	g.rounds++
 	if g.giveWay() && g.rounds <= 8 {
@@ -128,7 +142,8 @@ func (g *gang) yields() bool {
 	return true
 }
 
-// step runs what the budget allows of a basic block and stops.
+// step runs as many instructions of a basic block as the budget allows, never the
+// last one, and leaves the gang inside the block.
 func (g *gang) step(w *worker, pc, end int32) outcome {
 	code := g.team.x.image.code
 	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
@@ -153,8 +168,11 @@ func (g *gang) meets(pc int32) bool {
 	return false
 }
 
-// choose makes the ready group at the lowest place the running one, with all
-// that stand at the same place merged into it.
+// choose makes the ready group at the lowest place the running one, or keeps the
+// running one while it is favoured. All ready groups at the same place are merged
+// into it. At a warp instruction those that wait there are merged as well, since
+// the lanes that they wait for may be in the chosen group. If no group is ready,
+// it returns false and why.
 func (g *gang) choose() (outcome, bool) {
 	for {
 		if len(g.groups) == 0 {
@@ -203,7 +221,9 @@ func (g *gang) remove(i int) {
 	}
 }
 
-// giveWay lets the group run that has waited longest; false if there is none.
+// giveWay makes the ready group that gave way longest ago the running one, and
+// favours it: otherwise the group at the lowest place, which loops, would be
+// chosen again at once. It returns false if no other group is ready.
 func (g *gang) giveWay() bool {
 	g.stamp++
 	g.groups[g.cur].stamp = g.stamp
@@ -222,8 +242,8 @@ func (g *gang) giveWay() bool {
 	return true
 }
 
-// split replaces the running group: lanes m go to place pc, the others stay in
-// the group. It returns false so that callers can say that groups changed.
+// split takes lanes m out of the running group and makes them a group at place
+// pc. It may move the groups in memory: pointers to them become invalid.
 func (g *gang) split(m mask, pc int32) {
 	cur := &g.groups[g.cur]
 	cur.lanes = cur.lanes.without(&m)
@@ -231,8 +251,8 @@ func (g *gang) split(m mask, pc int32) {
 }
 
 // finish runs the last instruction of a basic block, which stands at index at.
-// It returns where the group goes on, or false if the groups changed, with
-// their places set.
+// It returns where the group goes on, and true. If the groups have changed it
+// returns false; the groups then have their new places.
 func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 	if in.guard >= 0 && in.flow > flowBranch {
 		return g.finishGuarded(in, at)
@@ -307,8 +327,8 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 	panic("simt: unknown end of a basic block")
 }
 
-// returnTo checks a return address, which the thread may have overwritten in
-// its frame.
+// returnTo checks a return address: a recursive function saves it in the thread's
+// frame, where the thread can overwrite it.
 func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
 	if code := g.team.x.image.code; uint64(to) >= uint64(len(code)) || !code[to].returns {
 		g.fault(in, lane, IllegalCall, 0, "the return address in the thread's local memory was overwritten")
@@ -316,9 +336,9 @@ func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
 	return int32(to)
 }
 
-// finishGuarded splits off the lanes that a guard keeps out. They go on behind
-// the instruction; the others come back to it alone, through a copy without
-// the guard.
+// finishGuarded runs the last instruction of a block under a guard. It makes the
+// lanes that the guard excludes a group behind the instruction, and runs a copy
+// of the instruction without the guard for the others.
 func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
 	m := g.p[in.guard]
 	if in.guardNot {
@@ -344,7 +364,9 @@ func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
 	return g.finish(&plain, at)
 }
 
-// scatter sends each active lane to a place of its own.
+// scatter sends each active lane to the place that to returns for it. Lanes with
+// the same place stay together. to faults for a lane that has no valid place;
+// the first loop asks for every lane, before the groups change.
 func (g *gang) scatter(to func(lane int) int32) (int32, bool) {
 	first := to(g.mask.first())
 	rest := g.mask
@@ -375,9 +397,10 @@ func (g *gang) scatter(to func(lane int) int32) (int32, bool) {
 	return 0, false
 }
 
-// exit ends the threads of some lanes of the running group.
+// exit ends the threads of some lanes of the running group. That may complete
+// barriers of the block and warp instructions that waited for these lanes.
 func (g *gang) exit(m mask) {
-	if len(g.groups) == 1 && m == g.groups[0].lanes { // the last ones
+	if len(g.groups) == 1 && m == g.groups[0].lanes { // the last threads of the gang
 		g.live, g.groups, g.favour = mask{}, g.groups[:0], 0
 		g.team.leave(g, m)
 		return

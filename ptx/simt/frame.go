@@ -1,10 +1,12 @@
 package simt
 
 // Calls. Each thread has a stack of frames in its local memory. The register
-// `frame` holds the address of the running function's frame; another, the
-// link, where a function returns to: the index of an instruction.
+// frame holds the address of the running function's frame. The register link
+// holds the return address, which is the index of an instruction. Most threads
+// have the same frame and link, so both mostly stay uniform.
 
-// runEnter: d = a + imm, the callee's frame; x: bytes that it needs.
+// runEnter: d = a + imm, the callee's frame; x: bytes that it needs. It faults if
+// the stack is too small.
 func runEnter(g *gang, in *inst) {
 	if !g.r64.regular(in.a) || !g.r64.form[in.a].uniform() || !g.whole(in) {
 		a := g.r64.expand(in.a)
@@ -113,7 +115,7 @@ func runSave(g *gang, in *inst) {
 	}
 }
 
-// runRestore loads them again.
+// runRestore loads the registers that runSave stored.
 func runRestore(g *gang, in *inst) {
 	classes, _ := in.k.([]class)
 	for i, slot := range in.list {

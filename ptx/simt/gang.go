@@ -60,20 +60,25 @@ func (m *mask) end() int {
 	return 0
 }
 
-// Registers have several forms, of which one or more are valid. The expanded
-// one is a value a lane. The compressed one is a base a chunk and one stride:
-// lane l of the chunk is base + l*stride. The linear one is a base and a
-// stride for the whole gang, the periodic one the same for each chunk; what is
-// uniform is both. Addresses, indices and loop counters mostly stay in one of
-// these forms, so that arithmetic on them costs next to nothing, and a load
-// knows without looking that it is a plain copy.
+// A register has several forms, of which one or more are valid at a time; all
+// valid ones describe the same lanes. The expanded form is one value for each
+// lane. The compressed form is one base for each chunk and one stride: lane l of
+// a chunk is base + l*stride. The linear form is a base and a stride for the
+// whole gang; the periodic form is a base and a stride that hold in each chunk.
+// A uniform register is both, with stride 0. Addresses, indices and loop counters
+// mostly stay in one of these forms: arithmetic on them then costs a few
+// operations for the whole gang, and a load knows without looking at the lanes
+// that it is a plain copy.
+//
+// A function that writes one form must make the others invalid (set...); one that
+// derives a form from another adds its bit (expand, chunks, regular).
 const (
 	expanded = 1 << iota
 	compressed
 	linear
 	periodic
 	tiled     // each chunk repeats one tile of values
-	irregular // expanded, and known to have no other form
+	irregular // expanded, and found to have no regular form: regular need not look again
 
 	scalar  = linear | periodic
 	regular = compressed | scalar
@@ -136,7 +141,8 @@ func (r *file[T]) expand(slot int32) []T {
 	return v
 }
 
-// chunks returns a register's bases; it must be linear or compressed.
+// chunks returns a register's bases. The register must be linear, periodic or
+// compressed.
 func (r *file[T]) chunks(slot int32) []T {
 	c := r.bases[slot]
 	if f := &r.form[slot]; f.bits&compressed == 0 {
@@ -153,7 +159,8 @@ func (r *file[T]) chunks(slot int32) []T {
 	return c
 }
 
-// regular tries to give a register its compressed or linear form.
+// regular says whether a register is regular. For one that is only expanded it
+// looks at the lanes, and remembers what it finds.
 func (r *file[T]) regular(slot int32) bool {
 	f := &r.form[slot]
 	if f.bits&(regular|irregular) != 0 {
@@ -210,8 +217,10 @@ func (r *file[T]) setCompressed(slot int32, stride T) {
 
 func (r *file[T]) setExpanded(slot int32) { r.form[slot] = form[T]{bits: expanded} }
 
-// out returns where an instruction writes its expanded result: the register
-// itself, or scratch lanes that commit merges.
+// out returns where an instruction writes its expanded result: to the register
+// itself if it may write all lanes, else to scratch lanes, of which commit merges
+// the active ones. The caller must expand its sources before it calls out, since
+// a source may be the destination.
 func (r *file[T]) out(g *gang, in *inst) []T {
 	if g.whole(in) {
 		r.setExpanded(in.d)
@@ -220,7 +229,8 @@ func (r *file[T]) out(g *gang, in *inst) []T {
 	return r.scratch[0]
 }
 
-// commit ends what out began.
+// commit merges the active lanes of the result into the register, unless out
+// returned the register itself.
 func (r *file[T]) commit(g *gang, in *inst) {
 	if !g.whole(in) {
 		d := r.expand(in.d)
@@ -230,7 +240,9 @@ func (r *file[T]) commit(g *gang, in *inst) {
 	}
 }
 
-// partial prepares a register for writes of single active lanes.
+// partial prepares a register for writes of single active lanes: unless the other
+// lanes are dead, their values are expanded first. The expanded form is then the
+// only valid one.
 func (r *file[T]) partial(g *gang, in *inst, slot int32) []T {
 	if !g.whole(in) {
 		r.expand(slot)
@@ -239,7 +251,8 @@ func (r *file[T]) partial(g *gang, in *inst, slot int32) []T {
 	return r.values[slot]
 }
 
-// copy sets d to what a holds, in the same form.
+// copy sets the destination to what register from holds, in the same form if the
+// whole register may be written.
 func (r *file[T]) copy(g *gang, in *inst, from int32) {
 	if f := r.form[from]; f.bits&regular != 0 && g.whole(in) {
 		if f.bits&scalar != 0 {
@@ -268,29 +281,29 @@ type gang struct {
 	r32  file[uint32]
 	r64  file[uint64]
 	p    []mask
-	cc   mask // the carry flag of add.cc and its like; after sub.cc it says that nothing was borrowed
+	cc   mask // the carry flag of add.cc and similar instructions; after sub.cc a bit says that nothing was borrowed
 	bits mask // scratch of kernels that write bits
 
-	arrived mask // lanes that are at the barrier of their cluster and whose phase is not over
+	arrived mask // lanes that have arrived at the barrier of their cluster, which others have not reached yet
 	live    mask // lanes that have a thread which has not exited
 	groups  []group
 	cur     int // index of the group that runs
 
-	// Of the running group:
+	// What follows from the lanes of the running group; setMask computes it:
 	mask   mask
-	full   bool // no live lane is missing
+	full   bool // the group has all live lanes
 	first  int  // lane of the mask
 	end    int  // behind its last lane
 	count  int  // of its lanes
 	lo, hi int  // first and end, rounded to multiples of chunk
 
-	spin      int // how long the running group has kept others waiting
-	rounds    int // how often a group has given way since the gang did
-	sync      bool
-	favour    int // blocks that a favoured group may still run
-	stamp     uint64
+	spin      int      // cost of the loops of the running group since it last gave way; see loops
+	rounds    int      // how often a group has given way to another since the gang yielded
+	sync      bool     // an instruction of this round of a loop has synchronised with memory
+	favour    int      // basic blocks that the favoured group, which is the running one, may still run
+	stamp     uint64   // counts the times that a group gave way
 	ticks     uint64   // of clock registers
-	partial   bool     // the running group stands inside a basic block
+	partial   bool     // the running group was stopped inside a basic block
 	region    view     // the stretch of global memory that was used last
 	reach     access   // of the memory instruction at hand
 	texels    []texel  // of the texture instruction at hand
@@ -299,10 +312,10 @@ type gang struct {
 	local     []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf   []int32  // lane -> block within the team
 	lanesOf   []mask   // block within the team -> lanes
-	threadOf  []int32  // lane -> thread within its block, -1 for none
+	threadOf  []int32  // lane -> thread within its block; a lane without a thread has a number beyond the last
 	warp      int      // lanes of a warp: a power of two up to 32
 
-	machine *machine      // what compiles the kernel for gangs like this one; nil if nothing does
+	machine *machine      // owns the compiled code for gangs like this one; nil if the gang is only interpreted
 	frame   *native.Frame // of compiled code
 }
 
@@ -317,7 +330,7 @@ func (g *gang) setMask(m mask) {
 // solid says whether no lane between the first and the last is missing.
 func (g *gang) solid() bool { return g.count == g.end-g.first }
 
-// whole says whether an instruction may write its destination without regard
-// to lanes outside the mask: because there are none alive, or because nobody
-// will look at them.
+// whole says whether an instruction may write all lanes of its destination,
+// whatever the mask: either all live lanes are in the mask, or the destination is
+// private to the basic block, so that no other lane's value in it is read again.
 func (g *gang) whole(in *inst) bool { return in.private || g.full }

@@ -9,14 +9,18 @@ import (
 )
 
 // Code is made when a kernel is first launched: modules have thousands of
-// kernels, of which programs launch a few. A section is a function's code by
-// itself. An image is a kernel's section with those of all functions that it
-// may call, put one behind the other. Sections of functions are kept for the
-// kernels to come; images are kept while there is room for them.
+// kernels, of which programs launch a few. A section is the code of one function
+// by itself. An image is a kernel's section followed by those of all functions
+// that it may call. Sections of functions are kept for kernels that are launched
+// later; images are kept while there is room for them.
+//
+// Lowering is deterministic: an image that was dropped and made again has the
+// same code, so a saved state stays valid.
 
-// section is the code of one function. Places in it count from its begin. The
-// slots of each class are, in this order: constants, the frame's or the link's,
-// those that carry values between basic blocks, private ones.
+// section is the code of one function. Places in it count from its begin. It does
+// not depend on the kernel, and is never changed: image.append works on copies.
+// The slots of each class are, in this order: constants, the slot of the frame or
+// the link, slots that carry values between basic blocks, private slots.
 type section struct {
 	unit   *unit
 	ops    []op
@@ -34,13 +38,14 @@ type section struct {
 
 // call is a call in a section.
 type call struct {
-	enter, jump int32 // instructions
+	enter, jump int32 // indices of the instructions that make the frame and that jump
 	callee      *unit // nil: an indirect call
 }
 
-// image is a kernel's code, ready to run. It does not change.
+// image is a kernel's code, ready to run. Apart from machines and checkedCode, which
+// have locks of their own, it does not change.
 type image struct {
-	code      []inst           // it begins with the kernel's own
+	code      []inst           // begins with the kernel's own
 	entries   map[uint64]int32 // address of a function -> its code
 	constants []constant
 	perBlock  []constant
@@ -51,7 +56,7 @@ type image struct {
 	machines machines
 
 	checkedOnce sync.Once
-	checkedCode *checkedImage // with the calls of a checker
+	checkedCode *checkedImage // the same code with calls of a checker, made at the first checked launch
 }
 
 // instBytes is about what an instruction of an image takes.
@@ -59,10 +64,10 @@ const instBytes = 200
 
 func (m *image) size() int { return len(m.code) * instBytes }
 
-// section returns a function's section. Load has lowered it before, so that
-// nothing can be wrong with it.
+// section returns a function's section. Load has lowered the function before, so
+// lowering cannot fail here.
 func (p *Program) section(u *unit) *section {
-	if u.f.Entry { // no other kernel needs it
+	if u.f.Entry { // a kernel cannot be called, so no other image needs its section
 		return p.lowerAgain(u)
 	}
 	u.mu.Lock()
@@ -99,7 +104,8 @@ type assembly struct {
 // assemble makes the image of a kernel.
 func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, false).image }
 
-// assembly is assemble, with a description of the instructions if it is wanted.
+// assembly is assemble, and describes the instructions for the compiler if
+// described is set.
 func (p *Program) assembly(kernel *unit, described bool) *assembly {
 	seen := map[*unit]bool{}
 	units := p.closure(kernel, func(u *unit) bool {
@@ -127,8 +133,8 @@ func (p *Program) assembly(kernel *unit, described bool) *assembly {
 	return a
 }
 
-// layoutShared gives the static shared variables of functions their places, and
-// returns the bytes that all take.
+// layoutShared gives the static shared variables of functions their places in
+// shared memory, and returns how many bytes they take together.
 func layoutShared(units []*unit, places map[*ptx.Variable]int) int {
 	size := 0
 	for _, u := range units {
@@ -142,7 +148,9 @@ func layoutShared(units []*unit, places map[*ptx.Variable]int) int {
 	return size
 }
 
-// place gives all sections their slots and appends their instructions.
+// place gives all sections their slots and appends their instructions. Slots that
+// carry values are the section's own, so a call need not save them. The private
+// slots of all sections overlap: a private value ends with its basic block.
 func (a *assembly) place() {
 	m := a.image
 	maps := make([]slotMap, len(a.sections))
@@ -178,14 +186,14 @@ func (a *assembly) place() {
 	}
 }
 
-// slotMap tells which slot of an image one of a section is.
+// slotMap maps the slots of a section to those of an image.
 type slotMap struct {
 	common           [predicate + 1][]int32
-	carried, private slotCount // to add
+	carried, private slotCount // what to add to the section's number
 }
 
-// constants gives a section's constants their slots in the image, which it
-// shares with other sections that have the same.
+// constants gives a section's constants their slots in the image. Equal constants
+// of several sections share a slot.
 func (a *assembly) constants(s *section) (m slotMap) {
 	for c, n := range s.common {
 		m.common[c] = make([]int32, n)
@@ -216,13 +224,15 @@ func (a *assembly) constants(s *section) (m slotMap) {
 	return m
 }
 
-// frame maps the slots through which functions hand over frame and link. A
-// kernel that calls nobody has none and does not use them.
+// frame maps the slots through which caller and callee hand over frame and link:
+// all sections of an image use the same two. A kernel without calls has none, and
+// no instruction of it uses what is mapped here.
 func (m *slotMap) frame(s *section, frame, link int32) {
 	m.common[bits64][s.frameSlot], m.common[bits32][s.linkSlot] = frame, link
 }
 
-// append puts a section's instructions behind those that are there.
+// append adds a section's instructions to the image, with slots and places of the
+// image.
 func (a *assembly) append(s *section, m *slotMap) {
 	begin := int32(len(a.image.code))
 	relocate := func(c class, id *int32, _ bool) {
@@ -237,7 +247,7 @@ func (a *assembly) append(s *section, m *slotMap) {
 	}
 	var o op
 	for i := range s.ops {
-		o = s.ops[i] // a copy: others use the section, too
+		o = s.ops[i] // a copy: other kernels use the section, too
 		o.list, o.lists, o.targets = slices.Clone(o.list), slices.Clone(o.lists), slices.Clone(o.targets)
 		o.sources = slices.Clone(o.sources)
 		o.operands(relocate)
@@ -261,7 +271,7 @@ func (a *assembly) append(s *section, m *slotMap) {
 			enter.x = int32(a.program.largest)
 			continue
 		}
-		enter.x = int32(c.callee.frame) // what it needs is checked on the way in
+		enter.x = int32(c.callee.frame) // runEnter checks that the stack has room for it
 		jump.target = a.begin[c.callee]
 		jump.back = jump.target <= begin+c.jump
 		if a.described {
@@ -270,8 +280,8 @@ func (a *assembly) append(s *section, m *slotMap) {
 	}
 }
 
-// saveList makes registers of several classes the list of runSave and
-// runRestore.
+// saveList turns the registers of several classes into the list, and the classes,
+// that runSave and runRestore take.
 func (o *op) saveList() {
 	if len(o.lists) == 0 {
 		return
@@ -284,7 +294,9 @@ func (o *op) saveList() {
 	o.k = classes
 }
 
-// prepare returns the kernel's image, which it makes if there is none.
+// prepare returns the kernel's image, and makes it if there is none. A launch that
+// finds another one making it waits. keepImage may drop the image at any time;
+// executions that use it keep it alive.
 func (k *Kernel) prepare() *image {
 	k.used.Store(true)
 	if m := k.image.Load(); m != nil {
@@ -304,9 +316,10 @@ func (k *Kernel) prepare() *image {
 // minImageRoom is how many bytes of images a program keeps at least.
 const minImageRoom = 64 << 20
 
-// keepImage counts a new image. If there is no room for all, kernels that were
-// not launched since this was last looked at lose theirs and get it anew when
-// they are.
+// keepImage counts a new image. If the images take too much room it drops some by
+// the second-chance rule: it goes round the kernels, spares each that was launched
+// since its last visit, and drops the image of each that was not. After two rounds
+// it stops: then only the new image may be left.
 func (p *Program) keepImage(k *Kernel, m *image) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,26 +8,26 @@ import "muster/ptx"
 type inst struct {
 	run   func(*gang, *inst) // nil for those that end a basic block
 	k     any                // lane kernel, of a shape of package vec
-	name  string             // what the compiler knows it by: that of the lane kernel, or as in describe
+	name  string             // by which package native knows it: that of the lane kernel, "ld", "st" and so on
 	d, d2 int32
 	a, b  int32
 	c, e  int32
 	imm   int64
-	x, y  int32   // numbers of the instruction's own
+	x, y  int32   // numbers whose meaning depends on the instruction
 	list  []int32 // the elements of a vector; -1 for one not wanted
 	// sources are registers of one width that are read, beside a, b, c and e
 	sources []int32
 
-	affine  func(*gang, *inst) bool // what to do with strides
+	affine  func(*gang, *inst) bool // computes on regular registers; see affine.go
 	outer   bool                    // fma.rn.f32: it may be an outer product
-	ordered uint8                   // of comparisons of integers: how
+	ordered uint8                   // which order a comparison of integers tests; 0: none
 	space   ptx.Space
-	private bool // nobody looks at the destination's lanes outside the mask
+	private bool // the destination is private to the basic block: its lanes outside the mask are never read
 	size    uint8
 	mode    uint8 // of shuffles, votes, atomics and so on
-	sync    bool  // volatile or ordered: a loop with it probably waits
+	sync    bool  // volatile or ordered: a loop with it probably waits for another thread
 	negated bool  // the predicate that is read counts inverted
-	touch   touch // what a checker has to know of it
+	touch   touch // how it accesses memory, for a checker
 	wide    bool  // the registers of list have 64 bits
 
 	guard    int32 // predicate slot, or -1
@@ -35,11 +35,11 @@ type inst struct {
 	inner    func(*gang, *inst) // what run does under the guard
 
 	flow    flow
-	returns bool  // calls come back here
+	returns bool  // a valid return address: it stands behind a call
 	end     int32 // of the first instruction of a basic block: index of its last
 	target  int32
 	targets []int32
-	back    bool // a target is not behind it
+	back    bool // a target is at or before it: a loop
 
 	text *ptx.Instruction // what it comes from
 }
@@ -48,7 +48,7 @@ type inst struct {
 type flow uint8
 
 const (
-	flowNone     flow = iota // it does not
+	flowNone     flow = iota // it does not end it
 	flowNext                 // go on with the instruction behind
 	flowJump                 // to target
 	flowBranch               // to target where predicate a holds
@@ -59,7 +59,7 @@ const (
 	flowTrap                 // the kernel fails
 	flowBarrier              // wait for the threads of the block
 	flowWarp                 // wait for the threads of the warp that the mask names, then run
-	flowWarpWait             // wait for them, wherever they wait
+	flowWarpWait             // wait until these threads are at any flowWarpWait
 )
 
 // guarded runs an instruction in the lanes in which its guard holds.

@@ -7,11 +7,14 @@ import (
 	"muster/ptx"
 )
 
-// Lowering turns a function into a list of instructions over virtual
-// registers; assign.go then finds slots for these, and image.go puts the
-// functions that a kernel may call behind it. What a function becomes does not
-// depend on the kernel. Each function has registers of its own, so a call saves
-// nothing, unless the function may be called again before it has returned.
+// Lowering turns a function into a list of instructions over virtual registers.
+// assign.go then finds slots for these, and image.go puts the functions that a
+// kernel may call behind it. The result does not depend on the kernel. Each
+// function has registers of its own, so a call saves nothing, unless the function
+// may be called again before it has returned.
+//
+// A function that finds something unsupported calls refuse, which panics;
+// instruction recovers and records the error, so that one pass reports all.
 
 // reg is a virtual register.
 type reg struct {
@@ -29,11 +32,11 @@ type op struct {
 	cs                      class // of the sources
 	lists                   []reg // of saves: registers of all classes
 	listWritten             bool
-	pure                    bool // may be dropped if nobody uses its result
+	pure                    bool // writes d and does nothing else: dropped if no instruction reads d
 	copies                  bool // d = a, nothing else
 	head                    bool // begins a basic block
-	links                   bool // x is the place of an instruction
-	calls                   bool // a jump to another function
+	links                   bool // x is the place of an instruction, which moves with the code
+	calls                   bool // a jump to another function, whose target image.go fills in
 }
 
 // lowFunction is a function while it is lowered.
@@ -47,7 +50,8 @@ type lowFunction struct {
 	callSites []callSite
 }
 
-// callSite remembers where saves and frame sizes must be filled in.
+// callSite has the indices of a call's instructions. finishCalls fills in what
+// depends on the finished function: its frame size and the registers to save.
 type callSite struct {
 	save, enter, leave, restore int32
 	copies                      []int32
@@ -68,16 +72,16 @@ type lowering struct {
 	isShared  map[*ptx.Variable]bool
 	threads   blockLimit // of a kernel's block
 
-	// Of the function and the instruction at hand:
+	// Of the function and the instruction that is being lowered:
 	fn       *lowFunction
 	regs     map[registerKey]reg
 	text     *ptx.Instruction
 	guard    reg
 	guardNot bool
-	widened  map[reg]reg
+	widened  map[reg]reg // 32-bit addresses that this basic block has extended to 64 bits
 
 	frame reg // address of the running function's frame
-	link  reg // where to return to, on the way into a function
+	link  reg // return address, from the call to the callee's first instruction
 }
 
 type registerKey struct {
@@ -92,15 +96,16 @@ func (l *lowering) refuse(format string, args ...any) {
 	panic(unsupported(fmt.Sprintf(format, args...)))
 }
 
-// wants refuses an instruction that has not so many operands.
+// wants refuses an instruction that does not have n operands.
 func (l *lowering) wants(in *ptx.Instruction, n int) {
 	if len(in.Operands) != n {
 		l.refuse("%d operands where %d are wanted", len(in.Operands), n)
 	}
 }
 
-// lowerUnit lowers a function, or says what of it is not supported. It works in
-// room, which the caller may use again.
+// lowerUnit lowers a function, or returns what is not supported in it. It builds
+// the list in room, which grows and may serve for the next function: the section
+// has a copy.
 func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	l := &lowering{
 		program: p, module: p.module, unit: u, ops: (*room)[:0],
@@ -129,7 +134,7 @@ func (l *lowering) fresh(c class) reg {
 	return reg{c, l.count[c] - 1}
 }
 
-// constant returns the register that holds a constant.
+// constant returns the register that holds a constant; equal ones share it.
 func (l *lowering) constant(c constant) reg {
 	c.slot = 0
 	if r, ok := l.known[c]; ok {
@@ -218,7 +223,7 @@ func (l *lowering) fail(pos ptx.Pos, format string, args ...any) {
 	}
 }
 
-// instruction lowers one instruction; what it cannot do it records.
+// instruction lowers one instruction, or records why it is not supported.
 func (l *lowering) instruction(in *ptx.Instruction) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -244,8 +249,8 @@ func (l *lowering) instruction(in *ptx.Instruction) {
 	l.arithmetic(in)
 }
 
-// keepGuard copies the guard if the instruction writes it: what is lowered to
-// several instructions must not change it in between.
+// keepGuard copies the guard if the instruction writes it: if it becomes several
+// instructions, the first must not change the guard of the others.
 func (l *lowering) keepGuard(destinations *ptx.Operand) {
 	for i := range destinations.Elements {
 		if destinations.Elements[i].Register == l.text.Guard.Register {
@@ -258,7 +263,9 @@ func (l *lowering) keepGuard(destinations *ptx.Operand) {
 	}
 }
 
-// emit appends an instruction, under the guard of the one at hand.
+// emit appends an instruction, under the guard of the PTX instruction that is being
+// lowered, and returns its index. It forgets extended addresses that the
+// instruction makes wrong.
 func (l *lowering) emit(o op) int32 {
 	o.text = l.text
 	o.inst.guard = -1
@@ -283,7 +290,7 @@ func (l *lowering) emit(o op) int32 {
 	return int32(len(l.ops) - 1)
 }
 
-// register returns the virtual register for one of the text.
+// register returns the virtual register for a register of the text.
 func (l *lowering) register(r *ptx.Register, component string) reg {
 	if r.Vector > 1 && component == "" {
 		l.refuse("%s is a vector: name one of its elements", r.Name)
@@ -388,8 +395,8 @@ var specials = map[string]source{
 	"%dynamic_smem_size": dynamicShared, "%total_smem_size": totalShared, "WARP_SZ": warpSize,
 }
 
-// zeroSpecials read as 0 of so many bits: there is one multiprocessor, one
-// grid, and no environment.
+// zeroSpecials are special registers that read as 0, with their width: there is one
+// multiprocessor, one grid, and no environment.
 var zeroSpecials = map[string]class{
 	"%tid.w": bits32, "%ctaid.w": bits32, "%smid": bits32, "%gridid": bits64, "%reserved_smem_offset_begin": bits32,
 	"%reserved_smem_offset_end": bits32, "%reserved_smem_offset_cap": bits32,
@@ -406,7 +413,8 @@ var clocks = map[string]class{
 	"%globaltimer": bits64, "%globaltimer_lo": bits32, "%globaltimer_hi": bits32,
 }
 
-// special returns the register for a special register of the text.
+// special returns the register for a special register of the text. Clocks are read
+// by an instruction, without the guard: they never are constants.
 func (l *lowering) special(o *ptx.Operand, want class) reg {
 	name := o.Name
 	if o.Component != "" {
@@ -485,8 +493,8 @@ func (l *lowering) symbol(o *ptx.Operand, want class) reg {
 	return sum
 }
 
-// variable returns where a variable lies: at an offset from a register, or at
-// a fixed address of its state space if that is noReg.
+// variable returns where a variable lies: at an offset from the register base, or
+// at a fixed address of its state space if base is noReg.
 func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 	v = l.definition(v)
 	switch v.Space {
@@ -551,8 +559,8 @@ func (l *lowering) base() reg {
 	return l.frame
 }
 
-// staticShared notes that the function names a variable in static shared
-// memory, and returns its definition. Where it lies is up to the kernel.
+// staticShared records that the function names a variable in static shared memory,
+// and returns its definition. The kernel's image decides where it lies.
 func (l *lowering) staticShared(v *ptx.Variable) *ptx.Variable {
 	v = l.definition(v)
 	if !l.isShared[v] {

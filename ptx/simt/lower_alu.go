@@ -8,7 +8,7 @@ import (
 	"muster/ptx/simt/vec"
 )
 
-// lowerers are the instructions that are more than a lane kernel.
+// lowerers are the instructions that need more than one lane kernel, by opcode.
 var lowerers map[string]func(*lowering, *ptx.Instruction)
 
 func init() {
@@ -36,7 +36,7 @@ func init() {
 	}
 }
 
-// do emits a lane kernel; the shapes of its operands are its own business.
+// do emits a lane kernel; the kernel's type determines the classes of its operands.
 func (l *lowering) do(name string, d reg, sources ...reg) {
 	k := vec.Kernel(name)
 	if k == nil {
@@ -133,8 +133,8 @@ var arithmeticOrder = [][]string{
 	{"lo", "hi", "wide"}, {"rn", "rz", "rm", "rp", "approx", "full"}, {"ftz"}, {"sat"}, {"NaN"}, {"xorsign"}, {"abs"}, {"relu"}, {"cc"},
 }
 
-// allowed says which modifiers an opcode may have besides types; what is not
-// here is refused, so that no modifier is ever ignored.
+// allowed says which modifiers an opcode may have besides types. All others are
+// refused, so that no modifier is ever ignored.
 var allowed = map[string]string{
 	"add": "rn rz rm rp ftz sat cc", "sub": "rn rz rm rp ftz sat cc", "addc": "cc", "subc": "cc",
 	"mul": "lo hi wide rn rz rm rp ftz sat", "mad": "lo hi wide rn rz rm rp ftz sat cc", "madc": "lo hi cc",
@@ -225,7 +225,7 @@ func plainType(in *ptx.Instruction, has map[string]bool, t string) string {
 	return t
 }
 
-// arithmetic lowers what is one lane kernel.
+// arithmetic lowers an instruction that is one lane kernel.
 func (l *lowering) arithmetic(in *ptx.Instruction) {
 	if in.Type(0) == ptx.Pred {
 		l.predicateLogic(in)
@@ -310,8 +310,8 @@ func (l *lowering) pairs(in *ptx.Instruction) {
 	l.do("or.b64", l.dst(&in.Operands[0], ptx.B64), wide[0], upper)
 }
 
-// lop3 may give a predicate besides: whether the result is not zero, combined
-// with another predicate. The result may be left out then.
+// lop3 lowers lop3, which may also return a predicate: whether the result is not
+// zero, combined with another predicate. The destination may be a sink then.
 func (l *lowering) lop3(in *ptx.Instruction) {
 	how := ""
 	for _, m := range in.Modifiers {
@@ -342,8 +342,7 @@ func (l *lowering) lop3(in *ptx.Instruction) {
 	}
 }
 
-// extreme lowers min and max. Those of three f32 are two of two: PTX defines
-// them so.
+// extreme lowers min and max. PTX defines those of three f32 as two of two.
 func (l *lowering) extreme(in *ptx.Instruction) {
 	if in.Type(0) != ptx.F32 || len(in.Operands) != 4 {
 		l.arithmetic(in)
@@ -370,8 +369,8 @@ func (l *lowering) extreme(in *ptx.Instruction) {
 	l.do(name+".f32", l.dst(&in.Operands[0], ptx.F32), two, sources[2])
 }
 
-// setMaxRegisters checks setmaxnreg. It moves registers between the warps of a
-// block, of which there are always enough here.
+// setMaxRegisters checks setmaxnreg. On a GPU it moves registers between the warps
+// of a block; here every warp has enough.
 func (l *lowering) setMaxRegisters(in *ptx.Instruction) {
 	l.only(in, "inc", "dec", "sync", "aligned")
 	l.wants(in, 1)
@@ -517,7 +516,8 @@ func (l *lowering) movVector(in *ptx.Instruction) {
 	}
 }
 
-// pack lowers mov.b64 d, {lo, hi} and its like: the first element is lowest.
+// pack lowers mov.b64 d, {lo, hi} and similar: the first element becomes the lowest
+// bits.
 func (l *lowering) pack(d reg, elements []ptx.Operand, t ptx.Type) {
 	width := t.Bits() / len(elements)
 	part := map[int]ptx.Type{8: ptx.B8, 16: ptx.B16, 32: ptx.B32}[width]
@@ -737,7 +737,7 @@ func (l *lowering) compare(d reg, cmp string, ftz bool, t ptx.Type, a, b reg) {
 
 var comparisons = []string{"eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
 
-// comparison takes the modifiers of setp and set apart.
+// comparison parses the modifiers of setp and set.
 func (l *lowering) comparison(in *ptx.Instruction) (cmp, combine string, ftz bool) {
 	for _, m := range in.Modifiers {
 		switch {
@@ -779,8 +779,8 @@ func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) 
 	l.emit(o)
 }
 
-// setp compares; it may combine the answer with a predicate and give its
-// opposite as well.
+// setp lowers setp: it compares, may combine the answer with a predicate, and may
+// write the opposite to a second predicate.
 func (l *lowering) setp(in *ptx.Instruction) {
 	cmp, how, ftz := l.comparison(in)
 	t := in.Type(0)
@@ -849,7 +849,7 @@ func (l *lowering) half(a reg, i int) reg {
 	return r
 }
 
-// set compares and gives a number.
+// set lowers set: it compares and writes a number.
 func (l *lowering) set(in *ptx.Instruction) {
 	cmp, how, ftz := l.comparison(in)
 	if len(in.Types) != 2 || len(in.Operands) < 3 {
@@ -881,7 +881,7 @@ func (l *lowering) set(in *ptx.Instruction) {
 	l.choose(l.dst(&in.Operands[0], dt), l.literal(bits32, yes), l.literal(bits32, 0), p, false)
 }
 
-// setPairs compares two pairs of halves and gives a pair of numbers.
+// setPairs compares two pairs of halves and writes a pair of numbers.
 func (l *lowering) setPairs(in *ptx.Instruction, cmp, how string, ftz bool) {
 	dt, t := in.Type(0), in.Type(1)
 	half := map[ptx.Type]ptx.Type{ptx.F16X2: ptx.F16, ptx.BF16X2: ptx.BF16}[t]

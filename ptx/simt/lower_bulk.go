@@ -17,7 +17,7 @@ func (l *lowering) place(o *ptx.Operand) reg {
 	return sum
 }
 
-// barrierWords are the modifiers of mbarrier that change nothing here.
+// barrierWords are the modifiers of mbarrier that have no effect here.
 var barrierWords = []string{"shared", "shared::cta", "shared::cluster", "b64", "relaxed", "acquire", "release", "cta", "cluster"}
 
 // mbarrier lowers the instructions on mbarrier objects.
@@ -77,7 +77,7 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	l.emit(o)
 }
 
-// lowerArrival looks at the result and the flags of an arrival; it returns which
+// lowerArrival reads the result and the flags of an arrival; it returns which
 // operand is the address.
 func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
 	o.mode = mbarrierArrive
@@ -105,8 +105,8 @@ func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
 	return at
 }
 
-// lowerWait looks at the result and the phase of a wait. One that may suspend the
-// thread never does so here: it answers at once.
+// lowerWait reads the result and the phase of a wait. try_wait may suspend the
+// thread for a time on a GPU; here it answers at once, as test_wait does.
 func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
 	ops := in.Operands
 	if n := len(ops); n != 3 && !(mayTakeTime && n == 4) {
@@ -126,8 +126,8 @@ func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
 }
 
 // copyArrives lowers cp.async.mbarrier.arrive: the thread arrives when its copies
-// are done, which they are. Without .noinc another arrival is expected before, so
-// that nothing changes.
+// are done. Here they are done already. Without .noinc the instruction first adds
+// one expected arrival, which the thread then makes, so nothing changes.
 func (l *lowering) copyArrives(in *ptx.Instruction) {
 	l.only(in, "async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
 	l.wants(in, 1)

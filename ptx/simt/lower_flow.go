@@ -6,8 +6,9 @@ import (
 	"muster/ptx"
 )
 
-// placeOf returns a label's place as function() will resolve it: the negative
-// of its index, less one.
+// placeOf returns a label's place before the labels are resolved: the index of its
+// PTX instruction as a negative number, less one. function() replaces it by the
+// index of the lowered instruction.
 func placeOf(l *ptx.Label) int32 { return -int32(l.Target) - 1 }
 
 func (l *lowering) bra(in *ptx.Instruction) {
@@ -60,8 +61,9 @@ func (l *lowering) ret() {
 	l.emit(op{inst: inst{flow: flowReturn, a: l.fn.link.id}, ca: bits32})
 }
 
-// call lowers calls. Arguments travel through the frames: the callee's frame
-// begins with its results and parameters, and lies behind the caller's.
+// call lowers calls. Caller and callee exchange arguments through frames: the
+// callee's frame begins with its results and parameters, and lies behind the
+// caller's, where the caller writes and reads them.
 func (l *lowering) call(in *ptx.Instruction) {
 	c, ok := in.Call()
 	if !ok {
@@ -72,7 +74,7 @@ func (l *lowering) call(in *ptx.Instruction) {
 		skip := l.emit(op{inst: inst{flow: flowBranch, a: l.guard.id, negated: !l.guardNot}, ca: predicate})
 		l.guard = noReg
 		defer func() {
-			// The instruction behind begins a block, and is where they go.
+			// They go to the instruction behind the call, which begins a block.
 			l.ops[skip].target = int32(len(l.ops))
 			l.emit(op{inst: inst{run: runNothing}, head: true})
 		}()
@@ -107,7 +109,8 @@ func (l *lowering) call(in *ptx.Instruction) {
 	}
 }
 
-// exchange lays out results and parameters as function() does.
+// exchange lays out results and parameters as function() does for the callee, so
+// that both sides agree.
 func exchange(returns, params []*ptx.Variable) map[*ptx.Variable]int {
 	f := &lowFunction{places: map[*ptx.Variable]int{}}
 	for _, v := range append(slices.Clone(returns), params...) {
@@ -116,8 +119,9 @@ func exchange(returns, params []*ptx.Variable) map[*ptx.Variable]int {
 	return f.places
 }
 
-// invoke emits a call of a function, or of the one whose address is in a
-// register if callee is nil.
+// invoke emits a call of callee, or an indirect call if callee is nil. The order is:
+// copy arguments, save registers, enter the new frame, set the link, jump; behind
+// the jump leave the frame, restore registers, copy results.
 func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*ptx.Variable) {
 	if len(c.Args) != len(params) || len(c.Returns) != len(returns) {
 		l.refuse("%d arguments and %d results where %d and %d are wanted", len(c.Args), len(c.Returns), len(params), len(returns))
@@ -157,8 +161,9 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	l.fn.callSites = append(l.fn.callSites, site)
 }
 
-// argument copies between the caller's variable and the callee's frame. The
-// caller's frame size is not known yet: finishCalls adds it to imm.
+// argument emits a copy between the caller's variable and the callee's frame. The
+// size of the caller's frame is not known before all of it is lowered: finishCalls
+// adds it to imm.
 func (l *lowering) argument(base reg, o *ptx.Operand, formal *ptx.Variable, place int, back bool) int32 {
 	v, ok := o.Symbol.(*ptx.Variable)
 	if !ok || v.Space != ptx.ParamSpace {
@@ -178,9 +183,9 @@ func (l *lowering) argument(base reg, o *ptx.Operand, formal *ptx.Variable, plac
 	return l.emit(op{inst: inst{run: run, a: base.id, imm: int64(place), x: int32(at), y: int32(round(v.Size(), 4))}, ca: bits64})
 }
 
-// finishCalls fills in what is known only when all of the function is lowered:
-// its frame and what must be saved there. What depends on the functions that it
-// calls follows when they are put together.
+// finishCalls fills in what is known only when all of the function is lowered: the
+// size of its frame and the registers to save there. What depends on the callees
+// is filled in by image.append.
 func (l *lowering) finishCalls() {
 	fn := l.fn
 	fn.frame = round(fn.frame, 16)
@@ -196,9 +201,9 @@ func (l *lowering) finishCalls() {
 	}
 }
 
-// saves finds, for each call in a function that may be called again before it
-// returns, the registers that are needed behind the call, and gives them
-// places in the frame.
+// saves finds, for each call in a recursive function, the registers that are live
+// behind the call, and gives them places in the frame: another activation of the
+// function overwrites them.
 func (l *lowering) saves(fn *lowFunction) {
 	places := map[int32]bool{}
 	for _, s := range fn.callSites {
@@ -209,7 +214,7 @@ func (l *lowering) saves(fn *lowFunction) {
 	for _, c := range l.constants {
 		isConstant[reg{c.class, c.slot}] = true
 	}
-	// Only one call of an activation is under way, so all share the places.
+	// An activation is in at most one call at a time, so all calls share the places.
 	first := round(fn.frame, 8)
 	end := first
 	for _, s := range fn.callSites {
@@ -285,8 +290,8 @@ func (l *lowering) bar(in *ptx.Instruction) {
 	l.emit(o)
 }
 
-// warpOp emits an instruction that waits for the lanes that its mask names, or
-// one that takes the lanes as they come if there is no mask.
+// warpOp emits an instruction that waits for the lanes that its mask names. Without
+// a mask (the forms before .sync) it runs with the lanes that are active.
 func (l *lowering) warpOp(o op, mask *ptx.Operand) {
 	o.e = -1
 	if mask != nil {
@@ -308,7 +313,8 @@ func (l *lowering) member(in *ptx.Instruction, at int) *ptx.Operand {
 	return &in.Operands[at]
 }
 
-// one returns the mode for the one modifier of an instruction that names it.
+// one returns the mode that a modifier names. Exactly one modifier of the
+// instruction must name one.
 func (l *lowering) one(in *ptx.Instruction, modes map[string]uint8) uint8 {
 	found, mode := 0, uint8(0)
 	for _, m := range in.Modifiers {
@@ -431,7 +437,7 @@ func (l *lowering) redux(in *ptx.Instruction) {
 	l.warpOp(op{inst: inst{run: run, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, l.member(in, 2))
 }
 
-// wholeWarp emits an instruction for which all lanes of a warp come together.
+// wholeWarp emits an instruction that waits for all lanes of a warp.
 func (l *lowering) wholeWarp(o op) {
 	all := l.literal(bits32, 1<<WarpSize-1)
 	o.e, o.ce, o.flow = all.id, bits32, flowWarp

@@ -141,7 +141,7 @@ func (l *lowering) productTypes(d, a, b, c ptx.Type) {
 	}
 }
 
-// product makes what is known of a product without its fragments.
+// product describes a product without its fragments.
 func (l *lowering) product(in *ptx.Instruction, d, a, b, c ptx.Type, shapes map[ptx.Type]string) tensor.Product {
 	l.productTypes(d, a, b, c)
 	p := tensor.Product{A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[c], D: tensorFormats[d]}
@@ -172,8 +172,8 @@ func (l *lowering) mma(in *ptx.Instruction) {
 	}))
 }
 
-// productKinds are the products that programs have used: a kernel has many of one
-// kind, and there are not many kinds.
+// productKinds cache the products of all programs, with their fragments: a kernel
+// has many instructions of one kind, and there are few kinds.
 var (
 	productKinds sync.Map // of tensor.Product
 	tileKinds    sync.Map // the same of wmma
@@ -188,11 +188,11 @@ func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matri
 	return k.(*matrixProduct)
 }
 
-// The fragments of mma. A group of four lanes has a row of A, C and D, and a
-// column of B; further registers have the row eight below, and then what is
+// The fragments of mma. A group of four lanes holds a row of A, C and D, and a
+// column of B. Further registers hold the row eight below, then the columns to the
 // right of these.
 
-// left is the fragment of A, and of sums of which two share a register.
+// left is the fragment of A, and of sums in f16, of which two share a register.
 func left(f tensor.Format, rows, cols int) *fragment {
 	each := max(1, 32/f.Bits())
 	return newFragment(f, rows, cols, rows*cols/(WarpSize*each), false, func(r, lane, e int) (int, int) {
@@ -236,9 +236,10 @@ func (l *lowering) multiply(in *ptx.Instruction, k *matrixProduct) {
 	l.wholeWarp(o)
 }
 
-// wmma lowers wmma.load, wmma.mma and wmma.store. Which thread holds what is
-// left open by PTX: here the elements lie in the threads one behind the other,
-// row by row, B column by column, and twice where there are twice as many places.
+// wmma lowers wmma.load, wmma.mma and wmma.store. PTX does not say which thread
+// holds which element. Here the elements lie in the threads one behind the other,
+// row by row, those of B column by column; if the registers have twice as many
+// places as there are elements, each element is there twice.
 func (l *lowering) wmma(in *ptx.Instruction) {
 	if len(in.Modifiers) < 2 || !in.Has("sync") || !in.Has("aligned") {
 		l.refuse("this form is not supported")
@@ -307,7 +308,7 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 		l.refuse("this form is not supported")
 	}
 	t := in.Types[0]
-	factors := []ptx.Type{t} // whose sizes are allowed
+	factors := []ptx.Type{t} // the types of A whose sizes are allowed
 	switch sum := which == "c" || which == "d"; {
 	case sum && t == ptx.F32:
 		factors = []ptx.Type{ptx.F16, ptx.TF32}
@@ -369,12 +370,12 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	l.wholeWarp(o)
 }
 
-// groupShapes are the depths of wgmma, by the type of A; it has 64 rows, and up to 256
-// columns.
+// groupShapes are the depths k of wgmma, by the type of A. It always has 64 rows and
+// up to 256 columns.
 var groupShapes = map[ptx.Type]int{ptx.F16: 16, ptx.BF16: 16, ptx.TF32: 8, ptx.E4M3: 32, ptx.E5M2: 32, ptx.S8: 32, ptx.U8: 32}
 
-// wgmma lowers the instructions of warpgroups. Those that order and wait for products
-// have nothing to do.
+// wgmma lowers the instructions of warpgroups. A product is done where it is issued,
+// so fence, commit_group and wait_group have nothing to do.
 func (l *lowering) wgmma(in *ptx.Instruction) {
 	if len(in.Modifiers) < 3 || !in.Has("sync") || !in.Has("aligned") {
 		l.refuse("this form is not supported")
@@ -451,8 +452,8 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	l.wholeWarp(o)
 }
 
-// wideSums is the fragment of the 16 rows of C and D that a warp of wgmma has: those
-// of mma, one right of the other.
+// wideSums is the fragment of the 16 rows of C and D that a warp of wgmma holds:
+// fragments of mma, side by side.
 func wideSums(f tensor.Format, cols int) *fragment {
 	part := sums(f, 16, 8)
 	return newFragment(f, 16, cols, part.registers*cols/8, false, func(r, lane, e int) (int, int) {

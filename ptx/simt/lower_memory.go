@@ -7,14 +7,15 @@ import (
 	"muster/ptx"
 )
 
-// Modifiers of loads and stores that change nothing here: all accesses of a
-// lane happen in order and at once, and caches do not exist.
+// accessHints are the modifiers of loads and stores that have no effect here: the
+// accesses of a lane happen in order and at once, and there are no caches.
 var accessHints = []string{
 	"weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys",
 	"ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "unified", "v2", "v4", "v8",
 }
 
-// ordered are those of them after which a loop probably waits for somebody.
+// orderedHints are those of them that synchronise threads: a loop with one probably
+// waits for another thread (see loops).
 var orderedHints = []string{"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"}
 
 func (l *lowering) checkAccess(in *ptx.Instruction) (fence, sync bool) {
@@ -36,8 +37,8 @@ func (l *lowering) checkAccess(in *ptx.Instruction) (fence, sync bool) {
 	return fence, sync
 }
 
-// address lowers the operand in brackets: a register that holds the address,
-// and what to add to it.
+// address lowers an operand in brackets. It returns a register that holds an
+// address, and the offset to add to it.
 func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
 	if o.Kind != ptx.AddressOperand {
 		l.refuse("operand %s is not an address", o)
@@ -66,14 +67,14 @@ func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
 	return l.literal(bits64, 0), o.Offset
 }
 
-// widen returns a 32-bit address as one of 64 bits, made once a basic block. It
-// keeps the sign, since compilers count on -64 plus 128 being 64.
+// widen extends a 32-bit address to 64 bits, once in each basic block. It extends
+// the sign, since compilers count on -64 plus an offset of 128 being 64.
 func (l *lowering) widen(r reg) reg {
 	if w, ok := l.widened[r]; ok {
 		return w
 	}
 	saved := l.guard
-	l.guard = noReg // what lanes without the guard get does not matter
+	l.guard = noReg // later instructions with other guards may use the result
 	w := l.fresh(bits64)
 	l.do("cvt.s64.s32", w, r)
 	l.guard = saved
@@ -103,7 +104,7 @@ func (l *lowering) elements(o *ptx.Operand) []ptx.Operand {
 		n = o.Register.Vector
 	}
 	if o.Kind == ptx.SpecialOperand {
-		n = 4 // %tid and its like
+		n = 4 // %tid, %ctaid and so on
 	}
 	if n <= 1 || o.Component != "" {
 		return []ptx.Operand{*o}
@@ -455,8 +456,8 @@ func (l *lowering) copiedBytes(o *ptx.Operand, size uint64) reg {
 	return n
 }
 
-// createPolicy lowers createpolicy. A policy tells caches what to keep; here
-// are none, so that all policies are one, and its bits mean nothing.
+// createPolicy lowers createpolicy. A policy tells caches what to keep. There are no
+// caches here, so every policy is 0, and no instruction looks at it.
 func (l *lowering) createPolicy(in *ptx.Instruction) {
 	most := map[string]int{"fractional": 2, "range": 4, "cvt": 2}
 	if len(in.Modifiers) == 0 || most[in.Modifiers[0]] == 0 || in.Type(0) != ptx.B64 {

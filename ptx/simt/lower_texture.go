@@ -12,7 +12,7 @@ type geometry struct {
 	dims    int // coordinates of an element
 	layered bool
 	cube    bool
-	vector  int // elements of the operand with the coordinates; the last may be of no use
+	vector  int // elements of the operand with the coordinates; PTX ignores some of them
 }
 
 var geometries = map[string]geometry{
@@ -21,7 +21,7 @@ var geometries = map[string]geometry{
 	"cube": {dims: 2, cube: true, vector: 4}, "acube": {dims: 2, layered: true, cube: true, vector: 4},
 }
 
-// used is how many elements of the vector count.
+// used is how many elements of the vector are coordinates.
 func (g geometry) used() int {
 	n := g.dims
 	if g.cube {
@@ -191,7 +191,7 @@ func (l *lowering) surface(in *ptx.Instruction) {
 	}
 	register := t
 	if t == ptx.B8 {
-		register = ptx.B16 // the smallest that there are
+		register = ptx.B16 // PTX has no smaller registers
 	}
 	for i := range all {
 		switch {
@@ -254,8 +254,8 @@ func (g *gang) texture(in *inst, lane int, surface bool) *Texture {
 	return t
 }
 
-// eachTexel runs read in all active lanes and puts what it returns into the list's
-// registers. Sources may be destinations, so that nothing is written before all was read.
+// eachTexel calls read for all active lanes and writes what it returns to the list's
+// registers. A source may be a destination, so it writes after all lanes have read.
 func (g *gang) eachTexel(in *inst, read func(lane int) texel) {
 	values := g.texels[:g.width]
 	for lane := g.lo; lane < g.hi; lane++ {

@@ -6,7 +6,10 @@ import (
 	"muster/ptx/simt/tensor"
 )
 
-// Matrices that the lanes of a warp hold together, in their registers.
+// Matrices that the lanes of a warp hold together, in their registers. All
+// instructions of this file are warp instructions: the lanes of a warp come
+// together before they run. Lanes without a thread (in a block whose last warp
+// is not full) hold zeros, and nothing is stored for them.
 
 // transposed is the mode of stmatrix.trans and ldmatrix.trans.
 const transposed = 1
@@ -29,7 +32,7 @@ func runMoveMatrix(g *gang, in *inst) {
 			lane := bits.TrailingZeros32(rest)
 			for half := range 2 {
 				from, shift := matrixLane(lane%rowLanes*2+half, lane/rowLanes)
-				if from < g.warp { // else no such thread, and what it holds is not defined
+				if from < g.warp { // else that lane does not exist, and PTX leaves the result undefined
 					d[base+lane] |= g.r32.lane(in.a, base+from) >> shift & 0xffff << (16 * half)
 				}
 			}
@@ -38,9 +41,9 @@ func runMoveMatrix(g *gang, in *inst) {
 	g.writeLanes32(in, in.d, &d)
 }
 
-// runStoreMatrix: list: a matrix a register; lane 8k+r has in a + imm the
+// runStoreMatrix: list: one register for each matrix; lane 8k+r has in a + imm the
 // address of row r of matrix k. Transposed, the matrix's columns are stored as
-// rows. Of threads that are missing nothing is stored.
+// rows. Elements of missing threads are not stored.
 func runStoreMatrix(g *gang, in *inst) {
 	g.eachWarp(func(base int, active uint32) {
 		for k, slot := range in.list {
@@ -72,8 +75,10 @@ func (g *gang) storeRow(in *inst, base int, active uint32, slot int32, row, lane
 	}
 }
 
-// runLoadMatrix: list: a matrix a register; lane 8k+r has in a + imm the address
-// of row r of matrix k. Transposed, what lies in rows are the matrix's columns.
+// runLoadMatrix: list: one register for each matrix; lane 8k+r has in a + imm the
+// address of row r of matrix k. Transposed, the rows in memory are the matrix's
+// columns. All rows of a warp are read before a register is written, since the
+// register with the addresses may be among the destinations.
 func runLoadMatrix(g *gang, in *inst) {
 	var rows [4][matrixSide][matrixSide]uint16
 	for _, slot := range in.list {
@@ -93,7 +98,7 @@ func runLoadMatrix(g *gang, in *inst) {
 						rows[k][row][column] = loadLane[uint16](g, in, base+at, addr+uint64(2*column))
 					}
 				} else {
-					rows[k][row] = [matrixSide]uint16{} // no such thread: what is there is not defined
+					rows[k][row] = [matrixSide]uint16{} // no thread gives the address: undefined in PTX
 				}
 			}
 		}
@@ -115,8 +120,9 @@ func runLoadMatrix(g *gang, in *inst) {
 }
 
 // fragment says how the lanes of a warp hold a matrix: place has, for each
-// register, each lane and each element in the register, the first in the lowest
-// bits, which element of the matrix it is. Several places may be one element.
+// register, each lane and each element in the register (the lowest bits first),
+// the number of that element in the matrix. Several places may hold the same
+// element.
 type fragment struct {
 	format     tensor.Format
 	rows, cols int
@@ -131,8 +137,8 @@ func (f *fragment) register(r, lane int) []int16 {
 	return f.place[(r*WarpSize+lane)*f.each:][:f.each]
 }
 
-// newFragment makes a fragment; at says where in the matrix an element of a
-// register is.
+// newFragment makes a fragment; at returns row and column of element e in register
+// r of a lane.
 func newFragment(format tensor.Format, rows, cols, registers int, byColumns bool, at func(r, lane, e int) (row, col int)) *fragment {
 	f := &fragment{format: format, rows: rows, cols: cols, byColumns: byColumns, registers: registers, each: max(1, 32/format.Bits())}
 	for r := range registers {
@@ -156,7 +162,8 @@ type matrixProduct struct {
 	a, b, c, d *fragment
 }
 
-// matrices is room for the elements of the matrices at hand.
+// matrices is scratch of a gang: the elements of the matrices of the instruction
+// that runs, and the unit that multiplies.
 type matrices struct {
 	unit tensor.Unit
 	room [4][]uint64
@@ -195,14 +202,14 @@ func runProduct[T regval](g *gang, in *inst) {
 	})
 }
 
-// gather reads a matrix from the registers of a warp. What threads that are
-// missing hold is 0.
+// gather reads a matrix from the registers of a warp. The elements of missing
+// threads are 0.
 func gather[T regval](r *file[T], f *fragment, slots []int32, base int, active uint32, to []uint64) {
 	if active != 1<<WarpSize-1 {
 		clear(to)
 	}
 	width := f.format.Bits()
-	low := uint64(1)<<width - 1 // all ones for 64
+	low := uint64(1)<<width - 1 // for 64 bits the shift gives 0, and 0 - 1 is all ones
 	for i, slot := range slots {
 		v := r.values[slot]
 		for rest := active; rest != 0; rest &= rest - 1 {
@@ -235,14 +242,14 @@ func scatter[T regval](r *file[T], f *fragment, slots []int32, base int, active 
 	}
 }
 
-// fragmentAccess is what wmma.load and wmma.store do.
+// fragmentAccess is how wmma.load and wmma.store move a fragment.
 type fragmentAccess struct {
 	*fragment
 	byColumns bool // in memory
 }
 
-// offset returns where an element lies, in elements, with so many from one row,
-// or column, to the next.
+// offset returns where element n lies in memory, counted in elements; stride is
+// the distance from one row, or column, to the next.
 func (f *fragmentAccess) offset(n int, stride uint64) uint64 {
 	row, col := n/f.cols, n%f.cols
 	if f.fragment.byColumns {
@@ -254,8 +261,8 @@ func (f *fragmentAccess) offset(n int, stride uint64) uint64 {
 	return uint64(row)*stride + uint64(col)
 }
 
-// runLoadFragment: list: registers; a + imm: address, b: elements from one row to
-// the next (or -1: x).
+// runLoadFragment: list: registers; a + imm: address; b: register with the distance
+// of rows in elements, or -1 if the distance is x.
 func runLoadFragment[T regval](g *gang, in *inst) {
 	f := in.k.(*fragmentAccess)
 	r := fileOf[T](g)
@@ -301,7 +308,8 @@ func runStoreFragment[T regval](g *gang, in *inst) {
 	}
 }
 
-// fragmentAddresses notes addresses and strides, which a load may overwrite.
+// fragmentAddresses copies the addresses and strides of all lanes, since the load
+// may overwrite the registers that hold them.
 func (g *gang) fragmentAddresses(in *inst, addr, stride *[maxWidth]uint64) {
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
@@ -313,7 +321,7 @@ func (g *gang) fragmentAddresses(in *inst, addr, stride *[maxWidth]uint64) {
 	}
 }
 
-// loadElement reads an element of so many bits, by its number.
+// loadElement reads element n of an array of elements of width bits at addr.
 func (g *gang) loadElement(in *inst, lane int, addr, n uint64, width int) uint64 {
 	switch width {
 	case 64:
@@ -327,7 +335,8 @@ func (g *gang) loadElement(in *inst, lane int, addr, n uint64, width int) uint64
 	return uint64(loadLane[uint8](g, in, lane, addr+bit/8)) >> (bit % 8) & (1<<width - 1)
 }
 
-// storeElement writes an element of at least 16 bits, by its number.
+// storeElement writes element n of an array of elements of width bits at addr;
+// width is 16, 32 or 64.
 func (g *gang) storeElement(in *inst, lane int, addr, n uint64, width int, x uint64) {
 	switch width {
 	case 64:

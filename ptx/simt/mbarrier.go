@@ -1,10 +1,16 @@
 package simt
 
 // mbarrier is the object that PTX's mbarrier instructions keep in eight bytes of
-// shared memory. It is a value in memory like any other, so that it needs no
-// place of its own in a kernel's state. From the lowest bit on: the phase (1 bit),
-// how many arrivals a phase has (20), how many are missing (20), and the bytes
-// that are expected and have not come (23, signed).
+// shared memory. It has no other state, so a saved kernel contains its mbarriers
+// with its shared memory. A phase is over when all its arrivals and all its
+// expected bytes have come; the next phase then begins at once.
+//
+// From the lowest bit on: the parity of the current phase (1 bit), how many
+// arrivals each phase has (20), how many the current one still misses (20), and
+// the bytes that are expected and have not come (23, signed).
+//
+// No lock protects it: the blocks that share it are in one team, and one worker
+// runs a team, one lane after the other.
 type mbarrier uint64
 
 const (
@@ -23,7 +29,7 @@ func (b mbarrier) count() uint64   { return uint64(b) >> 1 & maxCount }
 func (b mbarrier) missing() uint64 { return uint64(b) >> (1 + countBits) & maxCount }
 func (b mbarrier) tx() int64       { return int64(b) >> txShift }
 
-// settle begins the next phase if nothing is missing.
+// settle begins the next phase if no arrival and no byte is missing.
 func (b mbarrier) settle() mbarrier {
 	if b.missing() == 0 && b.tx() == 0 {
 		return newMbarrier(b.phase()^1, b.count(), b.count(), 0)
@@ -31,13 +37,16 @@ func (b mbarrier) settle() mbarrier {
 	return b
 }
 
-// expect adds bytes that are to come; they may have come already.
+// expect adds to the bytes that must come before the phase can end; a negative
+// number is bytes that have come. The sum may be negative for a while, since a
+// copy may be done before a thread says that it expects it. It returns false if
+// the sum does not fit.
 func (b mbarrier) expect(bytes int64) (mbarrier, bool) {
 	tx := b.tx() + bytes
 	return newMbarrier(b.phase(), b.count(), b.missing(), tx), tx <= maxTx && tx >= -maxTx
 }
 
-// arrive takes arrivals off; false if so many are not missing.
+// arrive subtracts n arrivals from the missing ones; false if fewer are missing.
 func (b mbarrier) arrive(n uint64) (mbarrier, bool) {
 	if n > b.missing() {
 		return b, false
@@ -45,7 +54,8 @@ func (b mbarrier) arrive(n uint64) (mbarrier, bool) {
 	return newMbarrier(b.phase(), b.count(), b.missing()-n, b.tx()), true
 }
 
-// drop makes later phases have fewer arrivals; false if they have not so many.
+// drop lowers the number of arrivals of later phases by n; false if that number
+// is smaller than n.
 func (b mbarrier) drop(n uint64) (mbarrier, bool) {
 	if n > b.count() {
 		return b, false
@@ -53,7 +63,7 @@ func (b mbarrier) drop(n uint64) (mbarrier, bool) {
 	return newMbarrier(b.phase(), b.count()-n, b.missing(), b.tx()), true
 }
 
-// The operations of mbarrier. Those that arrive are any of the flags besides.
+// The operations of mbarrier. mbarrierArrive may be combined with the two flags.
 const (
 	mbarrierInit uint8 = iota
 	mbarrierInvalidate
@@ -70,7 +80,7 @@ const (
 // runMbarrier: a + imm: address; b: number (or -1); c: state (or -1); d: state, answer or number (or -1).
 func runMbarrier(g *gang, in *inst) {
 	if in.mode == mbarrierTest || in.mode == mbarrierParity {
-		g.sync = true // a loop with it waits
+		g.sync = true // a loop that tests waits for other threads: its rounds cost more
 	}
 	var states [maxWidth]uint64
 	var over mask
@@ -111,8 +121,8 @@ func runMbarrier(g *gang, in *inst) {
 	}
 }
 
-// changeMbarrier returns what an instruction makes of an mbarrier, or stops the
-// kernel if it cannot be.
+// changeMbarrier returns the mbarrier after an instruction, or stops the kernel
+// with a fault if the instruction is not valid in its state.
 func (g *gang) changeMbarrier(in *inst, lane int, addr uint64, b mbarrier, number uint64) mbarrier {
 	wrong := func(what string) { g.fault(in, lane, IllegalCall, addr, what) }
 	ok := true
@@ -148,7 +158,8 @@ func (g *gang) changeMbarrier(in *inst, lane int, addr uint64, b mbarrier, numbe
 	return b.settle()
 }
 
-// expectBytes returns an mbarrier that expects more bytes, or fewer.
+// expectBytes returns the mbarrier after it expects more bytes, or fewer, and
+// stops the kernel with a fault if their number does not fit.
 func (g *gang) expectBytes(in *inst, lane int, addr uint64, b mbarrier, bytes int64) mbarrier {
 	b, ok := b.expect(bytes)
 	if !ok {
@@ -157,7 +168,8 @@ func (g *gang) expectBytes(in *inst, lane int, addr uint64, b mbarrier, bytes in
 	return b.settle()
 }
 
-// bytesCame tells an mbarrier in shared memory that a copy is done.
+// bytesCame subtracts the bytes of a copy that is done from those that an
+// mbarrier in shared memory expects.
 func (g *gang) bytesCame(in *inst, lane int, addr, bytes uint64) {
 	to := *in
 	to.space = sharedOr(addr)

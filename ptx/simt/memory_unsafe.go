@@ -7,10 +7,18 @@ import (
 	"muster/ptx"
 )
 
-// All of the engine's unsafe code is in files named like this one. Memory of
-// kernels is reached through views, whose bounds every access checks: with one
-// comparison where it is one access, with two where a chunk of lanes walks
-// through memory in equal steps.
+// All of the engine's unsafe code is in files named *_unsafe.go. Kernels reach
+// memory through views, and every access checks the bounds of its view: one
+// comparison for a lane, or two for a chunk of lanes that walks through memory in
+// equal steps (its first and its last lane).
+//
+// Each instruction tries fast paths for whole gangs and chunks first. None of them
+// faults: an access that one cannot prove to be in bounds and aligned falls back to
+// loadLane or storeLane, which resolve the address of one lane from the beginning
+// and report the fault of the right lane.
+//
+// Offsets are computed modulo 2^64: addr - base is larger than any size if addr
+// lies below base, so one unsigned comparison checks both ends.
 
 // view is a stretch of memory as a state space addresses it.
 type view struct {
@@ -37,8 +45,9 @@ func aligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*16)[:n]
 }
 
-// globalView returns the view around an address of global memory; ok is false
-// if nothing is mapped there.
+// globalView returns the view around an address of global memory; ok is false if
+// nothing is mapped there. It remembers the last view, since most accesses of a
+// gang are to the same stretch.
 func (g *gang) globalView(addr uint64) (view, bool) {
 	if addr-g.region.base < g.region.size {
 		return g.region, true
@@ -54,8 +63,10 @@ func (g *gang) globalView(addr uint64) (view, bool) {
 // sharedView returns the shared memory of a lane's block.
 func (g *gang) sharedView(lane int) view { return g.team.shared[g.blockOf[lane]] }
 
-// place resolves an address of a state space, for one lane: a view and an
-// address in it. Local memory has no view; local says that it is meant.
+// place resolves an address of a state space, for one lane: a view and an address
+// in it. If nothing is there the view is empty, so that any access to it faults.
+// Local memory is interleaved and has no view; local says that the address is one
+// of it.
 func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local bool) {
 	space := in.space
 	if space == ptx.NoSpace {
@@ -77,8 +88,8 @@ func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local 
 	return view{}, addr, false
 }
 
-// stretch returns n bytes of memory at a multiple of 16 for a lane, or stops the
-// kernel with a fault. They are not in local memory.
+// stretch returns n bytes of memory for a lane of a bulk copy. It stops the kernel
+// with a fault if the address is not a multiple of 16 or in local memory.
 func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {
 	at := *in
 	at.space = space
@@ -95,8 +106,8 @@ func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []by
 	return nil
 }
 
-// window tells which state space a generic address is in, and its address
-// there; NoSpace if in none.
+// window returns the state space of a generic address, and the address in that
+// space; NoSpace if it is in none.
 func window(addr uint64) (ptx.Space, uint64) {
 	if addr < GlobalEnd {
 		return ptx.GlobalSpace, addr
@@ -112,8 +123,8 @@ func window(addr uint64) (ptx.Space, uint64) {
 	return ptx.NoSpace, addr
 }
 
-// pointer returns where a lane's n bytes lie, or stops the kernel with a
-// fault. It does not reach local memory.
+// pointer returns where a lane's n bytes lie in a view, or stops the kernel with a
+// fault. n is a power of two, and the address must be a multiple of it.
 func (g *gang) pointer(in *inst, lane int, v view, addr, n uint64) unsafe.Pointer {
 	p := v.span(addr, n)
 	if p == nil {
@@ -169,7 +180,7 @@ type memval interface {
 // regval is the type of a register.
 type regval interface{ uint32 | uint64 }
 
-// loadLane reads one value for one lane, from anywhere.
+// loadLane reads one value for one lane, from any state space.
 func loadLane[T memval](g *gang, in *inst, lane int, addr uint64) T {
 	n := uint64(unsafe.Sizeof(T(0)))
 	v, at, local := g.place(in, lane, addr)
@@ -206,8 +217,8 @@ func fileOf[D regval](g *gang) *file[D] {
 	return (*file[D])(unsafe.Pointer(&g.r64))
 }
 
-// access is how one gang-instruction reaches memory: addresses a lane as
-// base + stride*l in each chunk, or one by one.
+// access is how one instruction of a gang reaches memory: with addresses in equal
+// steps, or with an address for each lane.
 type access struct {
 	g        *gang
 	in       *inst
@@ -217,13 +228,13 @@ type access struct {
 	base     uint64   // of lane 0, if linear or periodic
 	bases    []uint64 // of each chunk's lane 0, if regular; see chunks
 	step     uint64
-	lanes    []uint64
-	imm      uint64
-	space    ptx.Space // after looking at generic addresses
-	shift    uint64    // what to take from a generic address
+	lanes    []uint64  // of each lane, if not regular
+	imm      uint64    // to add to each address
+	space    ptx.Space // for a generic address that of the first active lane
+	shift    uint64    // what to subtract from a generic address to get one of its space
 	memory   view      // that all lanes most likely use; no ptr if there is none
-	block    int32     // whose shared memory was looked up last
-	even     bool      // the step is such that two lanes in bounds have all between them in bounds
+	block    int32     // the block whose shared memory was looked up last
+	even     bool      // the step is so small that a chunk cannot wrap around: two lanes in bounds have all between them in bounds
 }
 
 func (g *gang) access(in *inst) *access {
@@ -246,8 +257,8 @@ func (g *gang) access(in *inst) *access {
 	}
 	addr := a.at(g.first)
 	if a.space == ptx.NoSpace {
-		// Most generic accesses of a gang are to one space; those that are not
-		// fail the bounds of the view and go lane by lane.
+		// Most generic accesses of a gang are to one space. Lanes with another space
+		// are out of the bounds of the view, and fall back to loadLane or storeLane.
 		var within uint64
 		a.space, within = window(addr)
 		a.shift = addr - within
@@ -268,7 +279,7 @@ func (g *gang) access(in *inst) *access {
 	return a
 }
 
-// keep copies the addresses if a load may overwrite them.
+// keep copies the addresses if the load may overwrite the register that holds them.
 func (a *access) keep() {
 	for _, slot := range a.in.list {
 		if slot != a.in.a {
@@ -297,7 +308,7 @@ func (a *access) at(lane int) uint64 {
 	return a.lanes[lane] + a.imm
 }
 
-// chunks makes sure that the bases are there.
+// chunks computes the bases of a regular access if they are missing.
 func (a *access) chunks() {
 	if a.regular && a.bases == nil {
 		a.bases = a.g.r64.chunks(a.in.a)
@@ -307,8 +318,9 @@ func (a *access) chunks() {
 // complete says whether all lanes of the gang take part.
 func (g *gang) complete() bool { return g.count == g.width }
 
-// oneSpace says whether the lanes of a chunk that have one address have one
-// memory: a generic address may be in each lane's own.
+// oneSpace says whether an address means the same place for all lanes of a chunk.
+// Generic addresses of local memory do not: each lane has its own. Linear and
+// periodic accesses have one address, whose space is known.
 func (a *access) oneSpace() bool {
 	if a.in.space != ptx.NoSpace || a.linear || a.periodic {
 		return true
@@ -321,8 +333,8 @@ func (a *access) oneSpace() bool {
 	return true
 }
 
-// line returns the memory of the active lanes if they lie one behind the
-// other, n bytes each; else nil.
+// line returns the memory of the active lanes if these use n bytes each, one behind
+// the other, without gaps; else nil.
 func (a *access) line(n uint64) unsafe.Pointer {
 	if !a.linear || a.step != n || a.memory.ptr == nil || !a.g.solid() || (a.base+a.imm)&(n-1) != 0 {
 		return nil
@@ -330,8 +342,8 @@ func (a *access) line(n uint64) unsafe.Pointer {
 	return a.memory.span(a.base+a.imm+uint64(a.g.first)*n, n*uint64(a.g.count))
 }
 
-// rows says whether each chunk's lanes lie one behind the other, n bytes each,
-// all in one memory, and returns what to take from a base for its offset.
+// rows says whether the lanes of each chunk use n bytes each, one behind the other,
+// all in one memory. It returns what to subtract from a base to get its offset.
 func (a *access) rows(n uint64) (shift uint64, ok bool) {
 	if !a.regular || a.step != n || a.memory.ptr == nil || a.memory.size < chunk*n {
 		return 0, false
@@ -359,9 +371,9 @@ func move[D regval](to, from unsafe.Pointer) {
 	d[4], d[5], d[6], d[7] = s[4], s[5], s[6], s[7]
 }
 
-// next makes v the memory that chunk c most likely uses, when the chunks are
-// gone through in order; its ptr is nil if there is none, or if the chunk's
-// lanes have no memory in common.
+// next makes v the memory that chunk c most likely uses; callers go through the
+// chunks in order, so it looks up a block's shared memory once. v.ptr is nil if the
+// lanes of a chunk may have different memories.
 func (a *access) next(v *view, c int) {
 	if a.memory.ptr != nil || a.space != ptx.SharedSpace {
 		*v = a.memory
@@ -374,9 +386,9 @@ func (a *access) next(v *view, c int) {
 	}
 }
 
-// inBlocks says whether an access is to the same places in the shared memory
-// of several blocks, all of them in bounds. It returns the offset of the first
-// lane of a chunk that is active anywhere, and these lanes.
+// inBlocks says whether an access is to the same places in the shared memories of
+// several blocks, all of them in bounds. It returns the first and the last lane
+// within a chunk that are active in any chunk, and the offset of the first one.
 func (a *access) inBlocks(n uint64) (off uint64, first, end int, ok bool) {
 	if !a.periodic || !a.even || a.space != ptx.SharedSpace || a.memory.ptr != nil || a.g.team.x.stride < chunk {
 		return 0, 0, 0, false
@@ -390,9 +402,9 @@ func (a *access) inBlocks(n uint64) (off uint64, first, end int, ok bool) {
 	return off, first, end, true
 }
 
-// walk returns the memory of the first active lane of a chunk whose lanes use n
-// bytes each in equal steps, if all of them up to the last active one are in
-// bounds and aligned; else nil.
+// walk returns the memory of the first active lane of chunk c, whose lanes use n
+// bytes each in equal steps, if that lane and the last active one, and so all
+// between, are in bounds and aligned; else nil.
 func (a *access) walk(v *view, c int, active, n uint64) unsafe.Pointer {
 	if !a.even || v.size < n {
 		return nil
@@ -408,7 +420,7 @@ func (a *access) walk(v *view, c int, active, n uint64) unsafe.Pointer {
 
 func runLoad[T memval, D regval](g *gang, in *inst) {
 	a := g.access(in)
-	if unsafe.Sizeof(D(0)) == 8 { // as an address has
+	if unsafe.Sizeof(D(0)) == 8 { // only a 64-bit register can hold the address
 		a.keep()
 	}
 	if a.space == ptx.LocalSpace {
@@ -458,7 +470,8 @@ func (g *gang) checkAligned(in *inst, a *access, align uint64) {
 	}
 }
 
-// loadBroadcast reads one value a chunk, or one in all.
+// loadBroadcast reads one value for each chunk, or one for the whole gang: all lanes
+// of a chunk have the same address.
 func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	size := uint64(unsafe.Sizeof(T(0)))
 	if len(in.list) > 1 {
@@ -490,7 +503,7 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	}
 }
 
-// loadBases reads one value a chunk.
+// loadBases reads one value for each chunk with active lanes.
 func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
 	a.chunks()
 	v := a.memory
@@ -526,8 +539,8 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 	}
 }
 
-// loadTile reads what is the same in every chunk, for all lanes; false if it
-// is not all in bounds.
+// loadTile reads 16 values that are the same for every chunk, and makes the register
+// tiled; false if not all of them are in bounds.
 func loadTile[T memval, D regval](a *access, slot int32) bool {
 	size := uint64(unsafe.Sizeof(T(0)))
 	if a.memory.size < size || !a.even {
@@ -550,7 +563,9 @@ func loadTile[T memval, D regval](a *access, slot int32) bool {
 	return true
 }
 
-// loadElement reads one value a lane into d.
+// loadElement reads one value for each active lane into d. It tries, in this order:
+// one copy for all lanes, one copy for each chunk, the same places in several shared
+// memories, equal steps chunk by chunk, and lane by lane.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
 	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
 		if p := a.line(size); p != nil {
@@ -601,7 +616,7 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 				}
 			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
 				move[D](unsafe.Pointer(out), p)
-			case whole || active == 1<<chunk-1: // nobody looks at lanes between that are not active
+			case whole || active == 1<<chunk-1: // inactive lanes between may be overwritten
 				off := uint64(0)
 				for l := range out[first:behind] {
 					out[first+l] = D(*(*T)(unsafe.Add(p, off)))
@@ -800,8 +815,8 @@ func storeLocal[T memval, D regval](g *gang, in *inst, a *access, s []D, size ui
 	}
 }
 
-// loadShort is runLoad of s16: a 16-bit register keeps no sign beyond its
-// bits, a 32-bit one does; size says which.
+// loadShort is runLoad of s16. A 32-bit register gets the sign extended; a 16-bit
+// one has zeros above its bits. in.size is 2 for the latter.
 func loadShort(g *gang, in *inst) {
 	if in.size == 2 {
 		runLoad[uint16, uint32](g, in)

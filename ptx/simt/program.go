@@ -15,9 +15,10 @@ import (
 	"muster/ptx"
 )
 
-// Program is a module, ready to run, with its variables at fixed addresses.
-// What it does never changes, and it may be used by many executions at a time;
-// it reads the module for as long as it is used.
+// Program is a module, ready to run, with its variables at fixed addresses. Many
+// executions may use it at the same time: only caches in it change, under locks.
+// It reads the module's tree as long as it is used, since code is made at the
+// first launch of a kernel.
 type Program struct {
 	file      string
 	module    *ptx.Module
@@ -30,23 +31,25 @@ type Program struct {
 
 	units   []*unit
 	unitOf  map[*ptx.Function]*unit
-	anyone  *unit // stands for all functions; see findUnits
-	largest int   // frame of a function, in bytes
+	anyone  *unit // the callee of indirect calls, which stands for all functions; see findUnits
+	largest int   // bytes of the largest frame of a function
 
 	digest func() [sha256.Size]byte // of the module
 
-	mu         sync.Mutex // the last to be taken: those of a kernel and a unit may be held
-	prepared   []*Kernel  // that have images; those not looked at for longest first
-	imageBytes int
-	imageRoom  int     // for so many bytes of images
-	teams      []*team // of launches that have ended, the oldest first
-	teamBytes  int
+	// mu protects what follows. It is the innermost lock: a goroutine may hold
+	// the locks of a kernel and of a unit when it takes mu, never the reverse.
+	mu         sync.Mutex
+	prepared   []*Kernel // kernels that have images, in the order in which keepImage examines them
+	imageBytes int       // of all images
+	imageRoom  int       // the limit of imageBytes
+	teams      []*team   // of launches that have ended, the oldest first; see keep
+	teamBytes  int       // of all these
 }
 
 // Kernel is a kernel of a program.
 type Kernel struct {
 	Name      string
-	Params    []Param // but hidden ones, which are zeros unless a launch gives all ParamSize bytes itself
+	Params    []Param // without hidden ones, which are zeros unless the caller gives all ParamSize bytes itself
 	ParamSize int
 	Shared    int  // static bytes a block
 	Local     int  // bytes a thread, frames of called functions included where their depth is known
@@ -59,12 +62,13 @@ type Kernel struct {
 	program *Program
 	unit    *unit
 
-	preparing sync.Mutex            // held while an image is made
-	image     atomic.Pointer[image] // nil before the first launch, and where there was no room for it
-	used      atomic.Bool           // since keepImage last looked
+	preparing sync.Mutex            // held while a launch makes the image, so that only one does
+	image     atomic.Pointer[image] // nil before the first launch, and after keepImage has dropped it
+	used      atomic.Bool           // launched since keepImage last examined it
 }
 
-// Finding says what of a kernel is not supported; nothing if Errors is empty.
+// Finding says what a kernel uses that is not supported; Errors is empty if it
+// uses nothing of the kind.
 type Finding struct {
 	Kernel string
 	Errors ptx.Errors
@@ -79,11 +83,12 @@ func (p *Program) Kernel(name string) *Kernel { return p.byName[name] }
 // Globals returns the variables that must be in memory before a kernel runs.
 func (p *Program) Globals() []Global { return p.globals }
 
-// Load prepares a module to run. Place says where each variable in global or
-// constant memory lies; it is asked once for each, in the order of the module.
-// All that is not supported is an error here, never later; the code of a kernel
-// is made when it is first launched, so the module must not be changed any more.
-// The error is a ptx.Errors if the text is to blame, at most maxErrors of them.
+// Load prepares a module to run. It calls place once for each variable in global
+// or constant memory, in the order of the module, to learn where it lies. Load
+// refuses everything that is not supported; a launch never does. The code of a
+// kernel is made when it is first launched, so the caller must not change the
+// module any more. If the text is to blame, the error is a ptx.Errors with at
+// most maxErrors errors.
 func Load(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error)) (*Program, error) {
 	p, err := link(name, m, place)
 	if err != nil {
@@ -102,11 +107,13 @@ func Load(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 	return p, nil
 }
 
-// maxErrors is how many errors of a kernel or a module are told.
+// maxErrors is how many errors of a kernel or a module are reported.
 const maxErrors = 100
 
-// examine lowers each function that a kernel reaches, to find out what of it is
-// not supported and what it needs.
+// examine lowers each function that a kernel reaches, to find what is not
+// supported in it and what it needs. It keeps these facts and drops the code:
+// most kernels of a module are never launched. Recursion must be known before,
+// since a recursive function saves registers at its calls.
 func (p *Program) examine() {
 	p.findUnits()
 	groups := p.groups()
@@ -124,7 +131,7 @@ func (p *Program) examine() {
 			p.largest = max(p.largest, u.frame)
 		}
 	}
-	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // all fit if kernels share nothing
+	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // enough for all images if kernels share no functions
 	p.sumUp(groups)
 	p.checkSizes()
 }
@@ -142,8 +149,9 @@ func (p *Program) makeKernels() {
 	}
 }
 
-// newKernel describes a kernel. It copies the name: who remembers that after the
-// program must not keep all of the text.
+// newKernel describes a kernel. It copies the name, which is a slice of the
+// module's text: a caller that remembers the name must not keep all of the text
+// in memory.
 func (p *Program) newKernel(u *unit) *Kernel {
 	f := u.f
 	k := &Kernel{
@@ -163,13 +171,14 @@ func (p *Program) newKernel(u *unit) *Kernel {
 	return k
 }
 
-// sum tells the kernel from all others, of other modules, too.
+// sum identifies the kernel among the kernels of all modules: a saved state
+// resumes only on the kernel with the same sum.
 func (k *Kernel) sum() [sha256.Size]byte {
 	module := k.program.digest()
 	return sha256.Sum256(append(module[:], k.Name...))
 }
 
-// Check says, kernel by kernel, what of a module is not supported.
+// Check says, kernel by kernel, what a module uses that is not supported.
 func Check(name string, m *ptx.Module) ([]Finding, error) {
 	next := uint64(1 << 32)
 	p, err := link(name, m, func(v *ptx.Variable) (uint64, error) {
@@ -200,7 +209,10 @@ func Check(name string, m *ptx.Module) ([]Finding, error) {
 	return findings, nil
 }
 
-// link gives variables and functions their addresses.
+// link gives variables and functions their addresses, then computes the initial
+// bytes of the variables: these may hold addresses of any other variable, so all
+// must be placed first. Addresses of functions lie in a window of their own,
+// where no memory is.
 func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error)) (*Program, error) {
 	fail := func(pos ptx.Pos, format string, args ...any) error {
 		return ptx.Errors{{File: name, Pos: pos, Msg: fmt.Sprintf(format, args...)}}
@@ -220,11 +232,11 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 			continue
 		}
 		if def, _ := m.Lookup(v.Name).(*ptx.Variable); def != v {
-			continue // a declaration of what is defined elsewhere
+			continue // a declaration of a variable that is defined elsewhere in the module
 		}
 		if v.Linkage == ptx.Extern {
-			// Unoptimised code takes the address of what it never touches, such
-			// as threadIdx. The null address faults if anything is read there.
+			// Unoptimised code takes addresses of variables that it never reads,
+			// such as threadIdx. Their address is null: an access faults.
 			p.addresses[v] = 0
 			continue
 		}

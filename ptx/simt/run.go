@@ -28,24 +28,26 @@ type Execution struct {
 	blocks  uint64 // of the grid
 	teams   uint64 // of the grid
 
-	next    counter // team
-	stop    atomic.Bool
-	print   sync.Mutex
+	next    counter     // number of the next team that a worker claims
+	stop    atomic.Bool // asks all workers to return; set by Stop and by a fault
+	print   sync.Mutex  // serialises Launch.Print and Launch.Complain
 	workers []*worker
-	check   *launchCheck // nil if nobody looks
-	fault   error
+	check   *launchCheck // nil if the launch has no checker
+	fault   error        // after it the execution never runs again
 }
 
-// counter is a number that all workers write, in a cache line of its own: what
-// lies around it is read all the time.
+// counter is a number that all workers write. It has a cache line of its own:
+// the fields around it are read all the time, and would move between the caches
+// of the cores with every write.
 type counter struct {
 	_ [64]byte
 	atomic.Uint64
 	_ [64]byte
 }
 
-// worker runs teams, one at a time. A team that waits for others in a loop
-// makes room for the next.
+// worker runs teams, one at a time, on one goroutine. A team whose threads wait in
+// a loop yields, and the worker runs the next; so blocks may wait for blocks. A
+// team never changes its worker, so nothing in a team or gang needs a lock.
 type worker struct {
 	x      *Execution
 	stop   *atomic.Bool
@@ -54,24 +56,26 @@ type worker struct {
 	teams  []*team // that have begun; the first runs
 	idle   []*team
 	views  map[*native.Code][]native.View
-	last   *native.Code  // that was run
-	seen   []native.View // its views
+	last   *native.Code  // the code whose views seen are
+	seen   []native.View // views[last]
 	_      [64]byte      // what workers count must not share a cache line
 }
 
-// team is what runs together: the blocks of a gang, or the gangs of a block or of
-// the blocks of a cluster.
+// team is what runs together, since its threads may meet at barriers or share
+// memory: the small blocks of one gang, the gangs of one large block, or the
+// gangs of the blocks of a cluster.
 type team struct {
 	x      *Execution
 	number uint64
 	gangs  []*gang
 	at     int      // gang that runs
-	idle   int      // gangs in a row that could do nothing
-	yields int      // of gangs, since the team did
+	idle   int      // gangs in a row that ran no instruction; when all did, the team is finished or blocked
+	yields int      // how many gangs have yielded since the team did
 	blocks []uint64 // numbers in the grid
 	live   []int    // threads that have not exited, a block
 	bars   [][barriers + 1]barrier
-	// arrivals says whether bars may hold anything.
+	// arrivals says that a thread has arrived at one of bars, so that begin must
+	// clear them and leave must look at them.
 	arrivals bool
 	passing  []int // scratch of release
 	shared   []view
@@ -79,8 +83,9 @@ type team struct {
 	check    []*blockCheck // of its blocks, if a checker looks
 }
 
-// maxResident is how many teams a worker keeps that wait in loops. It bounds
-// memory; blocks of a cooperative launch must all be there.
+// maxResident is how many teams that have yielded a worker keeps before it stops
+// to begin further ones. It bounds memory. It does not hold for a cooperative
+// launch, whose blocks must all be there.
 const maxResident = 64
 
 // Start checks a launch and prepares it to Run.
@@ -158,7 +163,10 @@ func (k *Kernel) check(l *Launch) error {
 	return nil
 }
 
-// layout decides how blocks become gangs.
+// layout decides how blocks become gangs. Small blocks share a gang, one every
+// stride lanes; stride is a power of two up to a chunk, or a multiple of the warp
+// size, so that no warp spans two blocks. A block with more threads than a gang
+// has lanes gets several gangs.
 func (x *Execution) layout() {
 	threads := int(x.launch.Block.Count())
 	x.blocks = x.launch.Grid.Count()
@@ -171,11 +179,12 @@ func (x *Execution) layout() {
 	}
 	x.width = x.launch.Width
 	x.perGang = max(1, x.width/x.stride)
-	// Few small blocks are better spread over the workers.
+	// A gang takes no more than a worker's share of the blocks: if there are few
+	// small ones, all workers should get some.
 	share := (x.blocks + uint64(x.launch.Workers) - 1) / uint64(x.launch.Workers)
 	x.perGang = int(min(uint64(x.perGang), share))
 	x.cluster = max(1, int(x.launch.Cluster.Count()))
-	if x.cluster > 1 { // whole clusters; one of large blocks has several gangs
+	if x.cluster > 1 { // only whole clusters; a cluster of large blocks has several gangs
 		x.perGang = max(1, x.perGang/x.cluster) * x.cluster
 	}
 	x.teams = (x.blocks + uint64(x.perGang) - 1) / uint64(x.perGang)
@@ -184,8 +193,9 @@ func (x *Execution) layout() {
 // Run runs the kernel until it ends, faults or is stopped.
 func (x *Execution) Run() error { return x.RunFor(^uint64(0)) }
 
-// RunFor runs the kernel until it ends or each worker has run n instructions
-// of gangs; then it returns ErrStopped and may be called again.
+// RunFor runs the kernel until it ends or each worker has run n instructions of
+// gangs. If the kernel has not ended it returns ErrStopped and may be called
+// again. The caller must not call it concurrently.
 func (x *Execution) RunFor(n uint64) error {
 	if x.fault != nil {
 		return x.fault
@@ -229,7 +239,9 @@ func (x *Execution) RunFor(n uint64) error {
 	return nil
 }
 
-// Stop makes Run return as soon as every gang has ended its instruction.
+// Stop makes Run return after the instruction that each worker is at; compiled
+// code goes on to the end of its slice. A Stop while no Run is under way ends the
+// next one at once.
 func (x *Execution) Stop() { x.stop.Store(true) }
 
 // Stats returns what has been done so far. It must not be called during Run.
@@ -242,7 +254,9 @@ func (x *Execution) Stats() Stats {
 	return s
 }
 
-// run works until nothing is left, or until the budget or a stop ends it.
+// run runs teams until none is left, or until the budget or a stop ends it. A
+// fault arrives here as a panic: it may come from any depth of an instruction,
+// and the execution never runs again after it.
 func (w *worker) run() (done bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -253,7 +267,7 @@ func (w *worker) run() (done bool, err error) {
 			err = f
 		}
 	}()
-	w.views, w.last, w.seen = nil, nil, nil // what was mapped may be no more
+	w.views, w.last, w.seen = nil, nil, nil // since the last Run, memory may have been unmapped
 	for _, t := range w.teams {
 		t.resume()
 	}
@@ -264,7 +278,7 @@ func (w *worker) run() (done bool, err error) {
 		t := w.teams[0]
 		switch t.advance(w) {
 		case finished:
-			if len(w.teams) == 1 { // mostly the next one takes its place
+			if len(w.teams) == 1 { // the usual case: the team's memory serves for the next blocks at once
 				if n, ok := w.claim(); ok {
 					t.begin(n)
 					continue
@@ -275,6 +289,7 @@ func (w *worker) run() (done bool, err error) {
 		case blocked:
 			t.deadlock()
 		case yielded:
+			// The team may wait for a block that has not begun yet: begin one more.
 			w.teams = append(slices.Delete(w.teams, 0, 1), t)
 			if len(w.teams) < maxResident || w.x.launch.Cooperative {
 				w.admit()
@@ -285,11 +300,12 @@ func (w *worker) run() (done bool, err error) {
 	}
 }
 
-// claim returns the number of the next team; false if there is none.
+// claim takes the number of the next team from the counter of all workers; false
+// if there is none left.
 func (w *worker) claim() (uint64, bool) {
 	n := w.x.next.Add(1) - 1
 	if n >= w.x.teams {
-		w.x.next.Store(w.x.teams) // so that it never overflows
+		w.x.next.Store(w.x.teams) // Add would overflow after very many further claims
 		return 0, false
 	}
 	return n, true
@@ -316,7 +332,9 @@ func (w *worker) admit() bool {
 	return true
 }
 
-// advance runs the gangs of a team in turn, each until it can do no more.
+// advance runs the gangs of a team in turn, each until it finishes, blocks or
+// yields. A gang that blocks may be released by the next one. When every gang in
+// a row has run nothing, the team is finished, or blocked for good.
 func (t *team) advance(w *worker) outcome {
 	for {
 		g := t.gangs[t.at]
@@ -357,7 +375,8 @@ func (t *team) turn() {
 	}
 }
 
-// deadlock stops the kernel: no thread of the team can go on.
+// deadlock stops the kernel with a fault, at the first thread that waits: no
+// thread of the team can go on.
 func (t *team) deadlock() {
 	for _, g := range t.gangs {
 		if len(g.groups) == 0 {
@@ -373,7 +392,7 @@ func (t *team) deadlock() {
 	}
 }
 
-// fault stops the kernel.
+// fault stops the kernel: it panics with the fault, and worker.run recovers.
 func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail string) {
 	t := g.team
 	f := &Fault{Kind: kind, Kernel: t.x.kernel.Name, Address: addr, Detail: detail}
@@ -412,7 +431,8 @@ func (x *Execution) sharedBytes() int {
 
 func round(n, to int) int { return (n + to - 1) / to * to }
 
-// mould is all that the gangs of a team depend on, but constants.
+// mould is everything that the gangs of a team depend on, apart from constants: a
+// team serves another launch of the same image if the moulds are equal.
 type mould struct {
 	block, cluster          Dim
 	width, stride, perGang  int
@@ -430,8 +450,9 @@ const (
 	maxKeptBytes = 64 << 20
 )
 
-// keep saves teams for the next launch of their kernel: many programs launch
-// small grids often.
+// keep saves teams for later launches of their kernel: many programs launch small
+// grids often, and would spend most of the time allocating registers. Teams with
+// large local memories are dropped.
 func (p *Program) keep(teams []*team) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -457,7 +478,8 @@ func (t *team) size() int {
 	return n
 }
 
-// reuse returns a team of an earlier launch that fits, or nil.
+// reuse returns a kept team that fits, or nil. It fills in again what differs
+// between launches with the same mould: parameters and the size of the grid.
 func (p *Program) reuse(x *Execution) *team {
 	t := p.take(x)
 	if t == nil {
@@ -487,8 +509,8 @@ func (p *Program) take(x *Execution) *team {
 	return nil
 }
 
-// dropTeams forgets the teams of an image that is no longer kept; the caller
-// holds the program's lock.
+// dropTeams drops the kept teams of an image that is no longer kept. The caller
+// must hold p.mu.
 func (p *Program) dropTeams(m *image) {
 	p.teams = slices.DeleteFunc(p.teams, func(t *team) bool {
 		if t.x.image != m {
@@ -555,7 +577,8 @@ func (t *team) newGang(width, b, first int) *gang {
 	return g
 }
 
-// slab makes n slices of a width, one every pitch elements.
+// slab makes n slices of a width, one every pitch elements of one allocation:
+// compiled code computes where a register lies from its number.
 func slab[T any](n, width, pitch int) [][]T {
 	all := make([]T, n*pitch)
 	s := make([][]T, n)
@@ -565,7 +588,9 @@ func slab[T any](n, width, pitch int) [][]T {
 	return s
 }
 
-// begin gives a team its blocks.
+// begin gives a team its blocks and makes it as a new one: memory and barriers
+// are cleared, registers that a block may read before it writes them are zero,
+// and all threads stand at the first instruction.
 func (t *team) begin(number uint64) {
 	t.number, t.at, t.idle, t.yields = number, 0, 0, 0
 	threads := int(t.x.launch.Block.Count())
@@ -607,8 +632,8 @@ func (t *team) begin(number uint64) {
 	}
 }
 
-// blockAt returns which block is the n-th to run: those of a cluster come one after
-// the other.
+// blockAt returns which block is the n-th to run. The blocks of a cluster have
+// numbers in a row, so that they are in one team.
 func (x *Execution) blockAt(n uint64) uint64 {
 	l := &x.launch
 	if x.cluster > 1 {
@@ -633,8 +658,8 @@ func (x *Execution) clusters() Dim {
 	return Dim{g.X / c.X, g.Y / c.Y, g.Z / c.Z}
 }
 
-// forget makes registers zero again that a block may read before it writes
-// them, so that no block sees what another left.
+// forget sets registers to zero that a block may read before it writes them, so
+// that no block sees values of another.
 func (g *gang) forget() {
 	m := g.team.x.image
 	for i := m.carried[bits32][0]; i < m.carried[bits32][1]; i++ {
@@ -647,7 +672,9 @@ func (g *gang) forget() {
 	g.cc = mask{}
 }
 
-// resume prepares a team to go on after Run returned.
+// resume prepares a team to go on after Run has returned: memory may have been
+// unmapped since, and a gang that stands inside a basic block needs its mask,
+// which advance will not set.
 func (t *team) resume() {
 	if t.x.check != nil && t.check == nil {
 		t.x.check.teamResumes(t)

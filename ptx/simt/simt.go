@@ -2,9 +2,10 @@
 // lock-step, as the lanes of a gang.
 //
 // It knows instructions, lanes, warps, blocks and state spaces. It does not
-// know devices, streams or who owns memory: whoever starts a kernel hands in
-// the memory it may reach and decides where a module's variables lie. It reads
-// no clock, opens no file and prints nothing by itself.
+// know devices, streams or memory owners: the caller that starts a kernel hands
+// in the memory that the kernel may reach, and the caller that loads a module
+// decides where its variables lie. The package reads no clock, opens no file
+// and prints nothing by itself.
 package simt
 
 import (
@@ -14,7 +15,7 @@ import (
 	"muster/ptx"
 )
 
-// WarpSize is the number of threads whose votes, shuffles and matches meet.
+// WarpSize is the number of threads that vote, shuffle and match together.
 const WarpSize = 32
 
 // The limits of a launch, those of current GPUs.
@@ -51,12 +52,12 @@ func (d Dim) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
 // String returns (x,y,z).
 func (d Dim) String() string { return fmt.Sprintf("(%d,%d,%d)", d.X, d.Y, d.Z) }
 
-// Memory is the global memory that a kernel may reach. What is mapped may grow
-// while a kernel runs; before something is unmapped, Run must have returned.
+// Memory is the global memory that a kernel may reach. The owner may map more
+// while a kernel runs. It must not unmap anything before Run has returned: gangs
+// and compiled code keep pointers into the regions that Find gave them.
 type Memory interface {
-	// Find returns the mapped stretch around an address, as long as it goes;
-	// ok is false if the address is not mapped. It is called by several
-	// goroutines at a time.
+	// Find returns the whole mapped stretch around an address; ok is false if
+	// the address is not mapped. Several workers call it concurrently.
 	Find(addr uint64) (r Region, ok bool)
 }
 
@@ -76,11 +77,11 @@ type Launch struct {
 	Memory      Memory
 	Textures    Textures // nil if there are none
 
-	// Print receives what device printf writes, one call a call, never two at
-	// a time; nil drops it.
+	// Print receives what device printf writes, one call of Print for each call
+	// of printf. Calls are serialised. If Print is nil, the text is dropped.
 	Print func(text []byte)
-	// Complain receives what failed assertions say, a line for each thread; it is
-	// called like Print, and never at the same time.
+	// Complain receives the messages of failed assertions, one line for each
+	// thread. The lock that serialises Print serialises Complain, too.
 	Complain func(text []byte)
 
 	Workers     int  // goroutines that run blocks; 1 if 0
@@ -94,11 +95,11 @@ type Launch struct {
 	Stack int
 	// Engine says what runs the kernel. Results do not depend on it.
 	Engine Engine
-	// Check, if set, looks at every access to memory. The kernel is then run by
-	// one worker, in the interpreter.
+	// Check, if set, examines every memory access. One worker then runs the
+	// kernel, in the interpreter.
 	Check *Checker
-	// Order, if set, says which block runs n-th; the blocks run in order if
-	// not. Results of a right kernel do not depend on it.
+	// Order, if set, returns which block runs n-th; without it the blocks run in
+	// order. The results of a correct kernel do not depend on it.
 	Order func(n uint64) uint64
 }
 
@@ -114,7 +115,8 @@ type Global struct {
 	Constant bool
 }
 
-// ErrStopped is what Run returns when Stop ended it.
+// ErrStopped is what Run returns when Stop ended it, or RunFor when a worker's
+// budget was used up.
 var ErrStopped = errors.New("kernel stopped before its end")
 
 // FaultKind says what went wrong in a kernel.
@@ -127,7 +129,7 @@ const (
 	Trapped // by trap
 	StackOverflow
 	IllegalCall // an indirect call to what is no function
-	Deadlock    // threads wait for each other and nobody can go on
+	Deadlock    // all threads of a team wait, and none can go on
 	WriteToReadOnly
 	Asserted // an assertion failed
 )

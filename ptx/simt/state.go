@@ -8,8 +8,11 @@ import (
 )
 
 // The state of a stopped execution as bytes: what was launched, then every
-// team that has begun, with all registers, masks and memories of its lanes.
-// Global memory is not part of it. A checksum is at the end.
+// team that has begun, with all registers, masks and memories of its lanes, and
+// a checksum at the end. Global memory is not part of it: the caller saves that.
+//
+// Resume must accept a state from an untrusted file. The checksum finds damage,
+// not malice, so the decoder checks every number that is used as an index.
 
 const (
 	stateMagic   = "muster.simt"
@@ -56,9 +59,9 @@ func (x *Execution) Save() ([]byte, error) {
 	return append(e.bytes, sum[:]...), nil
 }
 
-// Resume makes an execution of a saved state, on the same kernel; of the
-// launch it takes Memory, Textures, Print, Complain, Workers and Order, and refuses a state that
-// it does not understand.
+// Resume makes an execution of a saved state of the same kernel. Of the launch it
+// takes Memory, Textures, Print, Complain, Workers and Order; the rest is in the
+// state. It refuses a state that it does not understand.
 func (k *Kernel) Resume(l Launch, state []byte) (*Execution, error) {
 	x, err := k.resume(l, state)
 	if err != nil {
@@ -192,7 +195,7 @@ func (e *encoder) gang(g *gang) {
 	fixed := g.team.x.image.fixed()
 	encodeFile(e, &g.r32, bits32, fixed)
 	encodeFile(e, &g.r64, bits64, fixed)
-	used := len(g.local) // the rest was never written, or is zero again
+	used := len(g.local) // without the zeros at the end, which a new gang has as well
 	for used > 0 && g.local[used-1] == 0 {
 		used--
 	}
@@ -202,7 +205,8 @@ func (e *encoder) gang(g *gang) {
 	}
 }
 
-// encodeFile writes the registers of a width, but constants, each in one form.
+// encodeFile writes the registers of a width, each in one of its valid forms.
+// Constants are left out: the launch fills them in again.
 func encodeFile[T regval](e *encoder, r *file[T], c class, fixed map[reg]bool) {
 	for i, f := range r.form {
 		if fixed[reg{c, int32(i)}] {
@@ -221,7 +225,8 @@ func encodeFile[T regval](e *encoder, r *file[T], c class, fixed map[reg]bool) {
 	}
 }
 
-// stored returns the values that a register has in a state, by its form.
+// stored returns the array of a register that is part of a state, by its form; nil
+// if base and stride say it all.
 func (r *file[T]) stored(slot int32, bits uint8) []T {
 	switch {
 	case bits&scalar != 0:
@@ -251,7 +256,8 @@ func (m *image) fixed() map[reg]bool {
 	return fixed
 }
 
-// decoder reads what encoder wrote. After an error all it returns is zero.
+// decoder reads what encoder wrote. After an error it returns zeros, so that
+// callers need to look at err only once.
 type decoder struct {
 	bytes []byte
 	err   error
@@ -279,7 +285,7 @@ func (d *decoder) u64() uint64 { return binary.LittleEndian.Uint64(d.take(8)) }
 
 func (d *decoder) bool() bool { return d.u32() != 0 }
 
-// number reads one that must be below a limit.
+// number reads a number that must be below a limit; else it fails.
 func (d *decoder) number(limit int) int {
 	n := d.u32()
 	if d.err == nil && uint64(n) >= uint64(limit) {

@@ -24,7 +24,7 @@ const (
 	reduxXor
 )
 
-// The modes of redux of floats are one of the first two and any of the others.
+// The modes of redux of floats: reduxMin or reduxMax, with any of the flags.
 const (
 	reduxMin = iota
 	reduxMax
@@ -32,7 +32,7 @@ const (
 	reduxNaN
 )
 
-// warpBits returns the bits of the warp that starts at a lane.
+// warpBits returns the bits of m for the warp that begins at lane base.
 func (g *gang) warpBits(m *mask, base int) uint32 {
 	return uint32(m[base>>6] >> (base & 63) & (1<<g.warp - 1))
 }
@@ -61,7 +61,7 @@ func runShuffle(g *gang, in *inst) {
 				valid.set(base + lane)
 			}
 			if j >= g.warp {
-				j = lane // no such thread: what a lane reads there is not defined
+				j = lane // that lane does not exist, and PTX leaves the result undefined
 			}
 			d[base+lane] = src[base+j]
 		}
@@ -71,7 +71,10 @@ func runShuffle(g *gang, in *inst) {
 	}
 }
 
-// shuffleSource returns the lane that a lane reads, and whether it is in range.
+// shuffleSource returns the lane that a lane reads, and whether it is in range; if
+// not, the lane reads itself. c is the operand as PTX packs it: the segment mask
+// in bits 8 to 12, the clamp in bits 0 to 4. Lanes that agree in the bits of the
+// segment mask are a segment, and a shuffle does not leave its segment.
 func shuffleSource(mode uint8, lane int, b, c uint32) (int, bool) {
 	by, clamp, segment := int(b&31), int(c&31), int(c>>8&31)
 	low := lane & segment
@@ -294,7 +297,7 @@ func runReduxFloat(g *gang, in *inst) {
 const (
 	signBit  = 1 << 31
 	infinity = 0x7f800000
-	quietNaN = 0x7fffffff // the one that arithmetic gives
+	quietNaN = 0x7fffffff // the NaN that f32 arithmetic returns
 )
 
 // before says whether an f32 is smaller than another; -0 is smaller than +0.

@@ -4,35 +4,37 @@ package native
 
 import "slices"
 
-// step is an instruction with what was found out about it.
+// step is an instruction with what the analysis knows about it.
 type step struct {
 	*Op
 	index   int32
 	sources []Kind // of Sources
 	kind    Kind   // of D, or of all Elements of a load
-	old     Kind   // of D before, if it has a guard
-	anyNaN  bool   // nobody looks at the bits of its result if that is a NaN
+	old     Kind   // of D before the instruction; lanes without the guard keep that value
+	anyNaN  bool   // if the result is a NaN, no instruction depends on its bits
 }
 
-// analysis is what is known of a kernel's registers.
+// analysis is what is known of a kernel's registers. A carried register has one
+// kind everywhere, so that all blocks agree on it. A private one has a kind of its
+// own after each write in a block.
 type analysis struct {
 	*Kernel
 	carried  map[Ref]Kind
-	private  map[Ref]Kind // of the basic block at hand
-	replaced map[Ref]Kind // what private had before the instruction at hand
-	changed  bool
+	private  map[Ref]Kind // at the current instruction of the walk
+	replaced map[Ref]Kind // of private before the current instruction
+	changed  bool         // carried has changed during the walk
 
-	number map[Ref]int
-	refs   []Ref
-	fixed  []bool     // of refs: constants and predicates
-	needed [][]uint64 // a bit a register, by instruction, at its begin
+	number map[Ref]int // index into refs
+	refs   []Ref       // all registers
+	fixed  []bool      // by refs: constants and predicates, whose kind never changes
+	needed [][]uint64  // live registers before each instruction, one bit each
 }
 
 func (a *analysis) isCarried(r Ref) bool {
 	return r.Slot >= a.Carried[r.Class][0] && r.Slot < a.Carried[r.Class][1]
 }
 
-// kindOf returns the kind of a register at the instruction at hand.
+// kindOf returns the kind of a register at the current instruction of the walk.
 func (a *analysis) kindOf(r Ref) Kind {
 	if r.Class == Predicate {
 		return Kind{Form: Vector}
@@ -46,7 +48,8 @@ func (a *analysis) kindOf(r Ref) Kind {
 	return a.private[r]
 }
 
-// join is what holds of a register that may have either kind.
+// join returns the best kind that covers both: kinds form a lattice from unknown
+// over uniform, chunked with stride 0 or another stride, to vector.
 func join(x, y Kind) Kind {
 	switch {
 	case x.Form == unknown || x == y:
@@ -59,8 +62,9 @@ func join(x, y Kind) Kind {
 	return Kind{Form: Vector}
 }
 
-// findKinds guesses a kind for each register that carries values between basic
-// blocks, the best that all instructions which write it agree to.
+// findKinds guesses a kind for each carried register: the best one that all
+// instructions which write it can produce. Kinds only ever get worse (join), so the
+// walks come to a fixed point.
 func (a *analysis) findKinds() {
 	a.carried = map[Ref]Kind{}
 	for a.changed = true; a.changed; {
@@ -68,7 +72,8 @@ func (a *analysis) findKinds() {
 			a.changed = false
 			a.walk(func(*step) {})
 		}
-		// What only depends on itself is not regular.
+		// A register that is still unknown depends on itself only, or is never
+		// written: it gets the safe kind.
 		for i := range a.Ops {
 			for _, r := range a.Ops[i].Reads {
 				if r.Class != Predicate && a.isCarried(r) && a.carried[r].Form == unknown {
@@ -80,7 +85,8 @@ func (a *analysis) findKinds() {
 	}
 }
 
-// walk goes through all instructions and tells what is known of each.
+// walk goes through all instructions in order, updates the kinds of the registers
+// that they write, and calls f with what is known of each.
 func (a *analysis) walk(f func(*step)) {
 	first := int32(0)
 	for i := range a.Ops {
@@ -95,7 +101,7 @@ func (a *analysis) walk(f func(*step)) {
 		}
 		s.old = a.kindOf(o.D)
 		natural := a.result(s)
-		if len(o.Writes) > 1 && natural.Form != unknown { // all the same way
+		if len(o.Writes) > 1 && natural.Form != unknown { // all destinations of an instruction get one kind
 			for _, r := range o.Writes {
 				if a.isCarried(r) && (a.carried[r].Form == Vector || a.Diverged[first]) || a.Irregular[r] {
 					natural = Kind{Form: Vector}
@@ -124,7 +130,8 @@ func (a *analysis) walk(f func(*step)) {
 	}
 }
 
-// result returns the best kind that an instruction can give its destination.
+// result returns the best kind that an instruction can give its destination;
+// unknown while a source is.
 func (a *analysis) result(s *step) Kind {
 	vector := Kind{Form: Vector}
 	if s.Name == "" || s.Guard >= 0 {
@@ -175,8 +182,10 @@ func (a *analysis) literal(s *step, i int) (int64, bool) {
 	return v, c.Known
 }
 
-// chunked returns the kind of a result whose sources are the same along each
-// chunk but for a constant stride, if the instruction keeps that.
+// chunked returns the kind of a result whose sources are all uniform or chunked, if
+// the instruction keeps that and the new stride is known when the code is made.
+// Strides stay below 2^20, so that 15 of them cannot wrap around twice: the checks
+// for a wrap compare the first and the last lane of a chunk only.
 func (a *analysis) chunked(s *step) (Kind, bool) {
 	for _, k := range s.sources {
 		if k.Form == Vector {
@@ -184,7 +193,8 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 	}
 	stride := func(i int) int64 { return s.sources[i].Stride }
-	// product is the stride of a product of two sources.
+	// product is the stride of a product of two sources; one must be a literal,
+	// unless neither has a stride.
 	product := func(x, y int) (int64, bool) {
 		if stride(x) == 0 && stride(y) == 0 {
 			return 0, true
@@ -230,7 +240,8 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 	return Kind{Chunked, d}, true
 }
 
-// findNeeded finds out which registers are needed at each instruction.
+// findNeeded finds the registers that are live before each instruction, backwards
+// to a fixed point.
 func (a *analysis) findNeeded() {
 	a.number = map[Ref]int{}
 	add := func(r Ref) {
@@ -284,7 +295,7 @@ func (a *analysis) findNeeded() {
 	}
 }
 
-// behind sets now to what is needed behind an instruction.
+// behind sets now to what is live behind an instruction.
 func (a *analysis) behind(i int32, now []uint64) {
 	clear(now)
 	merge := func(to int32) {
@@ -319,11 +330,11 @@ func (a *analysis) isNeeded(r Ref, pc int32) bool {
 	return ok && a.needed[pc][n>>6]>>(n&63)&1 != 0
 }
 
-// values returns the registers that are needed at an instruction, with their
-// kinds; constants and predicates always are as they should be. Vectors that
-// carry values between basic blocks are always among them: code that writes
-// some of their lanes must find the others in place. The instruction is the
-// one at hand, or the one behind it.
+// values returns the registers that are live at an instruction, with their kinds;
+// constants and predicates always have theirs. Carried vectors are among them even
+// if they are dead (Idle): code that writes some of their lanes must find the other
+// lanes, which other groups may need, in place. The instruction is the current one
+// of the walk, whose writes do not count yet (atHand), or the one behind it.
 func (a *analysis) values(pc int32, atHand bool) []Value {
 	var list []Value
 	for n, r := range a.refs {

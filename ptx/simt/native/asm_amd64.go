@@ -4,9 +4,9 @@ package native
 
 import "encoding/binary"
 
-// This file is the assembler: it knows how instructions are encoded, and
-// nothing of what they are used for. Every displacement has 32 bits, so that
-// the length of an instruction never depends on where something lies.
+// This file is the assembler: it knows how instructions are encoded, not what they
+// are used for. Every displacement has 32 bits, so that the length of an
+// instruction never depends on a distance, and one pass suffices.
 
 // Registers by number. General ones, vectors (zmm) and masks (k) count from 0
 // each.
@@ -51,8 +51,8 @@ func indexed(base, index int, scale uint8, disp int) place {
 	return place{memory: true, base: uint8(base), index: int8(index), scale: scale, disp: int32(disp)}
 }
 
-// label is a place in the code; what jumps to it before it is bound is filled
-// in later.
+// label is a place in the code. bind fills in the distances of jumps that were
+// emitted before it.
 type label struct {
 	bound bool
 	at    int
@@ -62,7 +62,7 @@ type label struct {
 type assembler struct {
 	code   []byte
 	consts []byte
-	known  map[string]int32 // constants that are there, by their bytes
+	known  map[string]int32 // offsets of the constants in consts, by their bytes
 	pooled []poolFix
 }
 
@@ -155,8 +155,8 @@ func (a *assembler) legacy(wide bool, opcode []byte, reg int, p place, imm ...by
 	a.bytes(imm...)
 }
 
-// The two-operand instructions on general registers: the register is the
-// destination, or what is compared.
+// The two-operand instructions on general registers. The register is the
+// destination, or the left side of a comparison.
 var (
 	opMov   = []byte{0x8b}
 	opStore = []byte{0x89} // the operand is the destination
@@ -249,8 +249,8 @@ func (a *assembler) bind(l *label) {
 // F3, 3: F2), map of opcodes (1: 0F, 2: 0F38, 3: 0F3A), W and opcode.
 type coding struct{ pp, mm, w, op uint8 }
 
-// masked says which mask register decides about lanes; none if 0. Others keep
-// what they were, or become zero.
+// masked says which mask register selects the lanes that an instruction writes; all
+// if 0. The other lanes keep their values, or become zero if zero is set.
 type masked struct {
 	k    uint8
 	zero bool

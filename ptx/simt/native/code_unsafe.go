@@ -12,8 +12,9 @@ import (
 // text is machine code in pages of its own.
 type text struct{ pages []byte }
 
-// newText maps pages, writes the code and takes the right to write away before
-// it gives the right to run: they are never both there.
+// newText maps pages, writes the code, and then makes them executable and read-only
+// in one step: they are never writable and executable at the same time. The pages
+// are unmapped when the text becomes unreachable.
 func newText(code []byte) (*text, error) {
 	pages, err := syscall.Mmap(-1, 0, len(code), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -29,9 +30,9 @@ func newText(code []byte) (*text, error) {
 	return t, nil
 }
 
-// Run runs compiled code from an instruction at which it Enters, and returns
-// why and where it ended. The frame's arrays must be those of a gang that this
-// code was compiled for.
+// Run runs compiled code from an instruction at which it Enters, and returns why
+// and where it ended. The frame must be that of a gang with the look for which the
+// code was compiled, and the live registers must have the kinds that Live returns.
 func (c *Code) Run(f *Frame, pc int32, head bool) (Reason, int32) {
 	offset := c.sections[pc]
 	if head {
@@ -39,6 +40,6 @@ func (c *Code) Run(f *Frame, pc int32, head bool) (Reason, int32) {
 	}
 	f.pc = uintptr(unsafe.Pointer(&c.text.pages[offset]))
 	enter(f)
-	runtime.KeepAlive(c)
+	runtime.KeepAlive(c) // else the cleanup might unmap the code while it runs
 	return f.Reason, int32(f.At)
 }

@@ -7,11 +7,12 @@ import (
 	"errors"
 )
 
-// The general registers while compiled code runs. The others are free.
+// The general registers while compiled code runs. rax, rdx and rdi are scratch; rsp
+// and rbp are never touched.
 const (
 	regFrame    = rbx
-	regLane     = rcx // of the round, times 4
-	regChunk    = rsi // lane divided by 16
+	regLane     = rcx // the round's first lane, times 4
+	regChunk    = rsi // the round's first chunk
 	regValues32 = r8
 	regValues64 = r9
 	regBases32  = r10
@@ -22,8 +23,8 @@ const (
 	regWait     = r15 // the last of the frame's Waits
 )
 
-// Of the vector registers, the first may hold the kernel's values; nan has the
-// canonical NaN of f32 while a section loops, the rest are scratch.
+// The first 27 vector registers hold the kernel's values. zmmNaN has the canonical
+// NaN of f32 while a section loops; the rest are scratch.
 const (
 	valueRegs = 27
 	zmmNaN    = 27
@@ -47,11 +48,11 @@ type compiler struct {
 	code          *Code
 	heads         map[int32]*label
 	exits         map[exit]*label
-	order         []exit // in which they were asked for
-	entries       []entry
-	arrivals      map[int32]*label
-	merge, remask label
-	first         int32 // of the basic block at hand
+	order         []exit           // the keys of exits, in the order in which the code asked for them
+	entries       []entry          // where the caller may enter
+	arrivals      map[int32]*label // where jumps from other basic blocks come to a block
+	merge, remask label            // routines
+	first         int32            // begin of the current basic block
 	section
 	registers
 }
@@ -60,7 +61,7 @@ type compiler struct {
 type exit struct {
 	reason Reason
 	at     int32
-	undo   int32 // instructions to take back from the budget
+	undo   int32 // instructions that were charged and will not run: given back to the budget
 }
 
 // entry is where code may be entered.
@@ -70,13 +71,14 @@ type entry struct {
 	to   *label
 }
 
-// maxOps is how many instructions a kernel may have that is compiled.
+// maxOps is how many instructions a compiled kernel may have.
 const maxOps = 20000
 
-// tooMany is thrown where the compiler cannot go on.
+// tooMany is the panic of a compiler that has too few registers; Compile recovers.
 type tooMany string
 
-// Compile makes code of a kernel.
+// Compile makes code of a kernel: first the kinds of all registers, then the code
+// of all instructions in order, then the ways out and in, which need labels of all.
 func Compile(k *Kernel) (code *Code, err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -127,7 +129,8 @@ func fill(n int, v int32) []int32 {
 	return s
 }
 
-// exit returns the label of code that returns.
+// exit returns the label of the code that returns with a reason; leave emits that
+// code, once for all jumps to it.
 func (c *compiler) exit(e exit) *label {
 	if l := c.exits[e]; l != nil {
 		return l
@@ -161,8 +164,8 @@ func (c *compiler) head(pc int32) *label {
 	return c.heads[pc]
 }
 
-// enter is where the caller comes in: it loads the registers and goes to a
-// label.
+// enter emits an entry: it loads the fixed registers from the frame and jumps to a
+// label. No lanes wait at first.
 func (c *compiler) enter(l *label) int32 {
 	offset := int32(len(c.assembler.code))
 	for _, r := range [...][2]int{
@@ -176,7 +179,9 @@ func (c *compiler) enter(l *label) int32 {
 	return offset
 }
 
-// instruction compiles an instruction in its turn.
+// instruction compiles an instruction. An ordinary one joins the open section. One
+// that cannot be compiled, or that ends the block, first flushes the section: all
+// results are then in memory, where the interpreter expects them.
 func (c *compiler) instruction(s *step) {
 	if s.Head {
 		c.beginBlock(s.index)
@@ -204,9 +209,9 @@ func (c *compiler) instruction(s *step) {
 	}
 }
 
-// beginBlock emits what a basic block begins with: it pays for its
-// instructions, and makes sure that all live lanes are there if it writes
-// registers that have no lanes.
+// beginBlock emits what a basic block begins with. It returns if live lanes are
+// missing and the block writes a uniform or chunked register, which has no lanes of
+// its own for those that are missing. Then it charges the budget for the block.
 func (c *compiler) beginBlock(pc int32) {
 	c.first = pc
 	c.arrive(pc)
@@ -225,8 +230,8 @@ func (c *compiler) beginBlock(pc int32) {
 	c.open(pc, true)
 }
 
-// needsFull says whether a basic block writes a register as a whole that
-// carries a value to others.
+// needsFull says whether a basic block writes a carried register as a whole, that
+// is, a uniform or chunked one: the value would change for lanes that are not there.
 func (c *compiler) needsFull(pc int32) bool {
 	for i := pc; i <= c.Ops[pc].End; i++ {
 		for _, r := range c.Ops[i].Writes {
@@ -247,7 +252,7 @@ func (c *compiler) terminator(s *step) {
 	case FlowBranch:
 		c.branch(s, finish)
 	case FlowBarrier:
-		// If all are here, nobody waits.
+		// If all live threads of the team are in Mask, no thread has to wait.
 		c.immediate(true, 7, at(regFrame, offBarriers), 0)
 		c.jumpIf(ccEqual, finish)
 		c.immediate(true, 7, at(regFrame, offFull), 0)
@@ -270,12 +275,14 @@ var (
 	vptest       = coding{1, 2, 0, 0x17}
 )
 
-// branch emits a branch. If lanes part, those that are further in the code wait
-// for the others there, as the interpreter has it; a barrier they may wait at
-// wherever it is.
+// branch emits a branch. If lanes part, those that go further down in the code wait
+// there for the others, as the interpreter would have it. If the target is a
+// barrier, the lanes that go there wait wherever it lies: they cannot pass it before
+// the others come.
 func (c *compiler) branch(s *step, finish *label) {
 	c.vex(vmovdqu, true, 0, 0, at(regPreds, int(s.Op.Sources[0].Slot)*32))
-	c.vex(vptest, true, 0, 0, at(regFrame, offMask)) // the mask's lanes without, and with, the predicate
+	// Carry is set if the predicate holds in all lanes of the mask, zero if in none.
+	c.vex(vptest, true, 0, 0, at(regFrame, offMask))
 	taken, passed := uint8(ccBelow), uint8(ccEqual)
 	if s.Negated {
 		taken, passed = passed, taken
@@ -297,8 +304,10 @@ func (c *compiler) branch(s *step, finish *label) {
 	c.goTo(s.index + 1)
 }
 
-// part lets the lanes in which the predicate in ymm0 holds, or does not, wait
-// at a basic block.
+// part makes the lanes in which the predicate in ymm0 holds, or does not hold, wait
+// at a basic block: it pushes a Wait, or adds the lanes to the last one if that is
+// at the same place. It goes to finish, before anything has changed, if the stack
+// is full or if the place lies beyond the bound; the caller then splits the group.
 func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
 	var same, done label
 	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
@@ -334,7 +343,7 @@ func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
 	c.call(&c.remask)
 }
 
-// call emits a jump to a routine that comes back by rdx.
+// call emits a jump to a routine that returns by rdx: compiled code has no stack.
 func (c *compiler) call(routine *label) {
 	var back label
 	c.bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
@@ -343,8 +352,9 @@ func (c *compiler) call(routine *label) {
 	c.bind(&back)
 }
 
-// routines emits what compiled code calls: remask, after the mask has changed,
-// and merge, which lets the lanes that wait go on with those that run.
+// routines emits what compiled code calls. merge takes the last Wait off the stack
+// and adds its lanes to the running ones. remask, into which merge falls, computes
+// from Mask what depends on it: ActiveChunks, Full and Lanes.
 func (c *compiler) routines() {
 	c.bind(&c.merge)
 	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
@@ -374,7 +384,8 @@ func (c *compiler) routines() {
 	c.bytes(0xff, 0xe2) // jmp rdx
 }
 
-// goTo emits the way to another basic block.
+// goTo emits the way to another basic block. A jump back counts a round of a loop,
+// and returns if the limit is reached.
 func (c *compiler) goTo(next int32) {
 	if int(next) >= len(c.Ops) {
 		c.jump(c.exit(exit{reason: Next, at: next}))
@@ -390,7 +401,7 @@ func (c *compiler) goTo(next int32) {
 	c.jump(c.arrival(next))
 }
 
-// arrival returns the label of code that comes to a basic block from another.
+// arrival returns the label to which other basic blocks jump to come to this one.
 func (c *compiler) arrival(pc int32) *label {
 	if c.arrivals[pc] == nil {
 		c.arrivals[pc] = &label{}
@@ -398,8 +409,8 @@ func (c *compiler) arrival(pc int32) *label {
 	return c.arrivals[pc]
 }
 
-// arrive emits what happens before a basic block that is come to from another:
-// lanes that wait there join in.
+// arrive emits what happens between two basic blocks: lanes that wait at the second
+// one join, and the code returns if another group has its turn (Bound).
 func (c *compiler) arrive(pc int32) {
 	var joined label
 	c.bind(c.arrival(pc))
@@ -412,18 +423,22 @@ func (c *compiler) arrive(pc int32) {
 	c.jumpIf(ccLessEqual, c.exit(exit{reason: Next, at: pc}))
 }
 
-// section is the instructions of a basic block that are emitted together.
+// section is the instructions of a basic block that are emitted together. First
+// come the scalar ones and all checks, in order, then a loop over warps with the
+// vector ones. So an instruction before the loop runs before every one in it,
+// whatever their order in the kernel; add opens a new section where that would
+// change the result.
 type section struct {
 	start   int32
-	before  []Value // registers at its start
-	scalar  []*step
-	vector  []*step
-	read    map[Ref]bool // before anything in the section wrote it
+	before  []Value      // live registers at its start
+	scalar  []*step      // done before the loop; vector ones that check are here as well
+	vector  []*step      // done in the loop
+	read    map[Ref]bool // before any instruction of the section wrote it
 	written map[Ref]bool
-	looked  map[Ref]bool // by the loop
-	touched map[Ref]bool // by the loop
-	spoilt  bool         // what comes before the loop has overwritten what the section has read
-	stores  bool
+	looked  map[Ref]bool // read by the loop
+	touched map[Ref]bool // written by the loop
+	spoilt  bool         // a scalar instruction has overwritten a register that the section has read
+	stores  bool         // the loop stores to memory
 }
 
 // open begins a section.
@@ -432,8 +447,13 @@ func (c *compiler) open(pc int32, atHand bool) {
 	c.section.before = c.values(pc, atHand)
 }
 
-// add puts an instruction into the section, or into a new one where it would
-// see what later instructions do, or not see what earlier ones did.
+// add puts an instruction into the section. It opens a new one first if
+//   - a scalar instruction writes what the loop of this section reads or writes,
+//   - a scalar load would come before a store of the loop,
+//   - the address of an access is computed in the loop, so that the check before
+//     the loop would see an old one,
+//   - a check would come after a scalar instruction that has overwritten a source
+//     of the section: after a failed check the interpreter could not run it again.
 func (c *compiler) add(s *step) {
 	scalar := s.scalar()
 	fresh := false
@@ -443,7 +463,7 @@ func (c *compiler) add(s *step) {
 		}
 		fresh = fresh || s.Name == "ld" && c.stores
 	} else {
-		// What the loop writes in its own form is elsewhere, but predicates are not.
+		// Checks read addresses from memory, before the loop has written them.
 		fresh = s.isMemory() && s.sources[0].Form == Vector && c.touched[s.Op.Sources[0]]
 	}
 	fresh = fresh || s.checks() && c.spoilt
@@ -487,11 +507,11 @@ func (s *step) scalar() bool {
 
 func (s *step) isMemory() bool { return s.Name == "ld" || s.Name == "st" }
 
-// checks says whether an instruction may fail.
+// checks says whether an instruction has a check, which may fail.
 func (s *step) checks() bool { return s.isMemory() || s.widens() }
 
-// widens says whether an instruction takes a register with a stride for a
-// number, which must not wrap around along a chunk.
+// widens says whether an instruction extends a register with a stride to 64 bits:
+// then the register must not wrap around along a chunk.
 func (s *step) widens() bool {
 	if s.kind.Form != Chunked {
 		return false
@@ -507,7 +527,8 @@ func (s *step) widens() bool {
 	return false
 }
 
-// flush emits the section; pc is the instruction behind it.
+// flush emits the section; pc is the instruction behind it. Only then is the place
+// bound at which the caller may enter.
 func (c *compiler) flush(pc int32) {
 	sec := &c.section
 	if sec.start < 0 {

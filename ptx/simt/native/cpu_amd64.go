@@ -9,8 +9,8 @@ import (
 
 // Supported says whether this processor can run compiled code: it must have
 // AVX-512 with its common extensions (F, BW, DQ, VL), and the system must keep
-// its registers. GODEBUG=cpu.avx512f=off makes it look like one without, as it
-// does for Go's own code.
+// its registers. With GODEBUG=cpu.avx512f=off the answer is no, as for Go's own
+// code.
 func Supported() bool { return supported }
 
 var supported = findSupport()

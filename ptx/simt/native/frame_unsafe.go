@@ -8,25 +8,28 @@ type View struct {
 	Ptr        unsafe.Pointer
 }
 
-// Wait is lanes that wait, at a basic block, for those that run; the first of a
-// frame's has no lanes. Where the lanes that run come to the same place, they
-// become one again; where they come to Bound or behind, the code returns.
+// Wait is a set of lanes that parted from the running ones and wait at basic block
+// At. When the running lanes come there, the two sets become one again. When the
+// running lanes come to Bound or beyond, the code returns: another group stands
+// there. The first Wait of a frame is a sentinel without lanes, whose Bound is that
+// of the groups outside the code. The others are a stack: later ones wait nearer.
 type Wait struct {
 	At, Bound int32
 	_         [24]byte
 	Mask      [4]uint64
 }
 
-// maxWaits is how often lanes may part before the caller must look after them.
+// maxWaits is how many sets of lanes may wait at a time. If lanes part once more,
+// the code returns and the caller makes groups of them.
 const maxWaits = 4
 
-// Waiting returns the lanes that wait after compiled code has returned.
+// Waiting returns the sets of lanes that wait, after compiled code has returned.
 func (f *Frame) Waiting() []Wait {
 	return f.Waits[1 : 1+(f.Top-uint64(offWaits))/uint64(waitBytes)]
 }
 
-// Frame is what compiled code works on. The offsets of its fields are part of
-// the code.
+// Frame is what compiled code works on. The caller fills it in before each Run. The
+// offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
 	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
 	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
@@ -39,15 +42,15 @@ type Frame struct {
 	Mask               [4]uint64          // lanes that run
 	ActiveChunks       uint64             // chunks with such lanes, a bit each
 	Chunks             uint64             // of the gang, rounded up to an even number
-	Budget             int64
-	Spin, SpinLimit    int64
-	WholeLimit         int64     // SpinLimit while no lanes wait
-	SplitLimit         int64     // while some do
-	Live               [4]uint64 // lanes without which a basic block that needs all cannot run
-	Full               uint64    // not zero if Mask has all of them
-	Barriers           uint64    // not zero if nobody else is to come to a barrier when the group is full and no lanes wait
-	Lanes, LaneOps     uint64    // lanes of Mask; instructions times lanes so far
-	Top                uint64    // where the last of Waits lies, from the begin of the frame
+	Budget             int64              // instructions that may still run
+	Spin, SpinLimit    int64              // rounds of loops so far; the code returns when they exceed the limit
+	WholeLimit         int64              // SpinLimit while no lanes wait
+	SplitLimit         int64              // while some do
+	Live               [4]uint64          // lanes that a basic block which needs all lanes needs
+	Full               uint64             // not zero if Mask has all of them
+	Barriers           uint64             // not zero if no other group or gang of the team can be missing at a barrier
+	Lanes, LaneOps     uint64             // lanes of Mask; instructions times lanes so far
+	Top                uint64             // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
 	At                 uint32
 	Reason             Reason

@@ -4,12 +4,14 @@ package native
 
 import "encoding/binary"
 
-// Loads and stores. What is checked before the loop is the address as a state
-// space counts it; the loop then reaches memory without looking.
+// Loads and stores. The code before the loop checks bounds and alignment of all
+// active lanes; the loop then accesses memory without a check. The check of global
+// memory is against the view of the instruction, which simt's learn has filled in;
+// an empty view fails every check.
 
-// bounds emits, for an access, the address of its view in rdx, what to add to
-// an address to get the offset in it in rdi, and one more than the largest
-// offset allowed in rax. It fails if there is none.
+// bounds prepares the check of an access: rdx gets the address of its view, rdi what
+// to add to an address to get its offset in the view, and rax the largest offset at
+// which span bytes fit. It fails if the view is shorter than span.
 func (c *compiler) bounds(s *step, more int64, span int64) {
 	c.set(rdi, uint64(s.Imm+more))
 	if s.Space == Global {
@@ -37,7 +39,7 @@ func (c *compiler) view(s *step) {
 	}
 }
 
-// bytesOf is how many bytes a lane reaches.
+// bytesOf is how many bytes a lane accesses.
 func (s *step) bytesOf() int64 { return int64(s.Size * len(s.Elements)) }
 
 // checkMemory emits the check of an access.
@@ -100,9 +102,9 @@ func (c *compiler) checkLanes(s *step, r Ref, n int64) {
 	c.jumpIf(ccNotEqual, c.failed())
 }
 
-// loadUniform loads what all lanes read from one place.
+// loadUniform loads, once, the values that all lanes read from one place.
 func (c *compiler) loadUniform(s *step) {
-	// rdi has the offset.
+	// rdi has the offset and rdx the view, from checkMemory.
 	if s.Space == Global {
 		c.legacy(true, opAdd, rdi, at(rdx, 16))
 	} else {
@@ -130,8 +132,8 @@ func (c *compiler) loadUniform(s *step) {
 	}
 }
 
-// supportedAccess says whether a load or store can be compiled: as many bytes
-// as the register has, or fewer one behind the other.
+// supportedAccess says whether a load or store can be compiled: elements as wide as
+// the register, or bytes and halves that lie one behind the other.
 func (c *compiler) supportedAccess(s *step) bool {
 	k := s.sources[0]
 	if s.Space != Global && (s.Space != Shared || c.NoShared) || len(s.Elements) == 0 {
@@ -146,7 +148,7 @@ func (c *compiler) supportedAccess(s *step) bool {
 			return false
 		}
 		if s.Name == "ld" && r == s.Op.Sources[0] && len(s.Elements) > 1 {
-			return false // the address would be lost on the way
+			return false // the first element would overwrite the address
 		}
 		class = r.Class
 	}
@@ -163,8 +165,9 @@ func (c *compiler) supportedAccess(s *step) bool {
 	return len(s.Elements) == 1 && (k.Form == Uniform && s.scalar() || k.Form == Chunked && k.Stride == int64(s.Size))
 }
 
-// pointers emits the addresses that the two chunks of a round add their bases
-// to, in rax and rdi, with the bases if there are such.
+// pointers computes, in rax and rdi, the addresses to which the lanes of the round's
+// two chunks add their offsets; the base of the chunk, or the uniform address, is
+// included.
 func (c *compiler) pointers(s *step) {
 	r, k := s.Op.Sources[0], s.sources[0]
 	if s.Space == Global {
@@ -197,7 +200,7 @@ func (c *compiler) strides(stride int64) place {
 	return c.constant(b)
 }
 
-// chunkBase is the register with the address of a part's chunk.
+// chunkBase is the register in which pointers has put the address of a part's chunk.
 func chunkBase(part, parts int) int {
 	if part < parts/2 {
 		return rax
@@ -329,7 +332,7 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, offset in
 			c.evex(op, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
 		case k.Form == Chunked && k.Stride == 4:
 			c.evex(vstore32, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
-		default: // also to one place, where the last lane wins
+		default: // also if all lanes store to one place: a scatter writes in order, so the last lane wins
 			stride := k.Stride
 			c.evex(vload32, zmm, zmmT0, 0, c.strides(stride), masked{})
 			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))

@@ -2,33 +2,35 @@
 // for amd64 processors with AVX-512, and runs it.
 //
 // It knows registers, lanes and stretches of memory, but no thread, no group
-// and no fault: package simt does all that is not plain computation. Where
+// and no fault: package simt does everything that is not plain computation. Where
 // there is something to decide, the machine code returns and says at which
-// instruction; the registers are then exactly as the interpreter of package
-// simt has them there, so that it can go on, and hand back later.
+// instruction. The registers that are live there are then exactly as the
+// interpreter of package simt would have them, so that it can go on, and enter
+// the code again later.
 //
 // # How a gang is computed
 //
-// A basic block is compiled as one or more sections. A section computes first
-// what is the same for many lanes, once, then loops over the gang, 32 lanes a
-// round: a warp, so that its lanes go in lock-step. All checks of a section
-// come before anything that it changes for good. So whatever fails in it, the
-// interpreter can do the section over from its begin, and reports the fault.
+// A basic block is compiled as one or more sections. A section first computes,
+// once, what is the same for many lanes, then loops over the gang, 32 lanes a
+// round: a warp, so that its lanes go in lock-step. All checks of a section come
+// before anything that it overwrites and that the interpreter would need to run
+// the section again. So if a check fails, the interpreter runs the section from
+// its begin, and reports the fault if there is one.
 //
-// Every register has a kind while compiled code runs (see Kind): the same value
-// in all lanes, a base a chunk of 16 lanes with a constant stride, or a value a
-// lane. These are the interpreter's own forms. The kinds are guessed from those
-// of the constants; where control flow proves a guess wrong, package simt has
-// the kernel compiled again without it.
+// Every register has a kind while compiled code runs (see Kind): one value for all
+// lanes, one base for each chunk of 16 lanes with a constant stride, or one value
+// for each lane. These are the interpreter's own forms. The compiler guesses the
+// kinds from those of the constants; where control flow proves a guess wrong,
+// package simt compiles the kernel again without it.
 //
 // # What holds of the machine code
 //
-// It never writes where it is, calls nothing and uses no stack: pages are
-// written, then made executable and read-only (see code_unsafe.go). It returns
-// after Frame.Budget instructions at the latest, so that neither the collector
-// nor a preemption waits for it. All memory that it reaches is behind pointers
-// of Frame, which the caller keeps alive; what the kernel computes is compared
-// with the bounds of Frame before it is used as an address.
+// It never modifies itself, calls nothing and uses no stack: its pages are written,
+// then made executable and read-only (see code_unsafe.go). It returns after
+// Frame.Budget instructions at the latest, so that neither the collector nor a
+// preemption waits long for it. All memory that it reaches is behind pointers of
+// Frame, which the caller keeps alive; an address that the kernel computes is
+// compared with the bounds in Frame before it is used.
 package native
 
 // Class is the class of a register.
@@ -51,7 +53,7 @@ type Ref struct {
 // Form is how the lanes of a register relate.
 type Form uint8
 
-// The forms; unknown is for a register that nobody has written.
+// The forms; unknown is that of a register before the analysis has seen a write.
 const (
 	unknown Form = iota
 	Uniform      // one value: the base of its form
@@ -59,7 +61,7 @@ const (
 	Vector       // a value a lane
 )
 
-// Kind is what compiled code takes for granted of a register.
+// Kind is what compiled code assumes about a register.
 type Kind struct {
 	Form   Form
 	Stride int64
@@ -85,10 +87,10 @@ const (
 // Flow says how an instruction ends its basic block.
 type Flow uint8
 
-// The flows. Those that may change which lanes run together are left to the
-// caller.
+// The flows. The caller runs those that may change which lanes run together, apart
+// from branches.
 const (
-	FlowNone    Flow = iota // it does not
+	FlowNone    Flow = iota // it does not end it
 	FlowJump                // to Target
 	FlowBranch              // to Target where the first source, a predicate, holds
 	FlowBarrier             // wait for all threads of the block
@@ -108,7 +110,7 @@ type Op struct {
 	Negated    bool // the predicate among the sources counts inverted
 	InvertA    bool
 	InvertB    bool
-	Private    bool // nobody looks at the destination's lanes outside the mask
+	Private    bool // the destination is private to the basic block: its lanes outside the mask are never read
 	Space      Space
 	Imm        int64
 	Size       int // bytes of an element
@@ -116,7 +118,7 @@ type Op struct {
 	Flow       Flow
 	Target     int32
 	Successors []int32
-	Anywhere   bool  // it may lead to where all registers are needed
+	Anywhere   bool  // it may lead to any place: all carried registers count as live behind it
 	End        int32 // index of the last instruction of its basic block
 	Head       bool  // it is the first one
 }
@@ -129,8 +131,8 @@ type Kernel struct {
 	Several   bool                    // a gang has the threads of several blocks
 	NoShared  bool                    // the lanes of a chunk may have different shared memories
 
-	// What is known not to hold: registers that are not uniform or chunked, and
-	// basic blocks, by their first instruction, that run without all live lanes.
+	// Guesses that proved wrong: registers that are not uniform or chunked, and
+	// basic blocks, by their first instruction, that ran without all live lanes.
 	Irregular map[Ref]bool
 	Diverged  map[int32]bool
 }
@@ -139,7 +141,7 @@ type Kernel struct {
 type Value struct {
 	Ref
 	Kind Kind
-	Idle bool // no lane that comes this way reads it before it writes it
+	Idle bool // dead for the lanes that come this way; other lanes may need their values in it
 }
 
 // Code is a compiled kernel.
@@ -154,8 +156,8 @@ type Code struct {
 	compiled int       // instructions that run in compiled code
 }
 
-// Live returns the registers that are needed at an instruction where code
-// begins or ends, with the kinds that they have there.
+// Live returns the registers that are live at an instruction where code begins or
+// ends, with the kinds that they have there.
 func (c *Code) Live(pc int32) []Value { return c.live[pc] }
 
 // Enters says whether code begins at an instruction: with the accounting of its
@@ -167,8 +169,9 @@ func (c *Code) Enters(pc int32, head bool) bool {
 	return c.sections[pc] >= 0
 }
 
-// NeedsFull says whether a basic block needs all live lanes, given its first
-// instruction. The caller must look where it enters the block behind its begin.
+// NeedsFull says whether a basic block, given by its first instruction, needs all
+// live lanes. The code checks that where it begins a block; a caller that enters a
+// block behind its begin must check it.
 func (c *Code) NeedsFull(first int32) bool { return c.full[first] }
 
 // View returns which of Frame.Views an instruction uses, or -1.

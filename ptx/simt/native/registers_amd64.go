@@ -4,15 +4,15 @@ package native
 
 import "slices"
 
-// The vector registers within a section's loop. A value of 32 bits takes two of
-// them, one of 64 bits four: 32 lanes. Whatever does not fit goes to its place
-// in the gang's arrays, and is loaded again from there.
+// The vector registers within a section's loop. The 32 lanes of a round take two of
+// them for a 32-bit value, four for a 64-bit one. A value for which there is no room
+// is stored at its place in the gang's arrays, and loaded again from there.
 
 // held is a register of the kernel that is in vector registers.
 type held struct {
 	ref   Ref
 	regs  []int
-	dirty bool // its place in memory has another value
+	dirty bool // the value in memory is older
 	last  int  // the instruction of the loop that used it last
 }
 
@@ -25,10 +25,10 @@ type event struct {
 type registers struct {
 	inUse  map[Ref]*held
 	taken  [valueRegs]bool
-	events map[Ref][]event
-	at     int // position in the loop
-	ending int32
-	lastly map[Ref]int // where the loop writes a register last
+	events map[Ref][]event // uses in order; nextUse drops those that are past
+	at     int             // position of the current instruction in the loop
+	ending int32           // the instruction behind the section
+	lastly map[Ref]int     // position at which the loop writes a register last
 }
 
 // loop emits the instructions that are done for the lanes of each warp.
@@ -62,8 +62,8 @@ func (c *compiler) loop(steps []*step, behind int32) {
 	})
 }
 
-// rounds emits a loop over the warps of a gang that have lanes to run. Its body
-// finds the mask of the 32 lanes in k1, and of the upper 16 in k2.
+// rounds emits a loop over the warps of a gang that have active lanes. The body finds
+// the mask of the 32 lanes in k1, and that of the upper 16 in k2.
 func (c *compiler) rounds(body func()) {
 	var top, next label
 	c.legacy(false, opXor, regLane, inReg(regLane))
@@ -153,8 +153,8 @@ func unbroadcast(p place) place {
 	return p
 }
 
-// nextUse returns where the loop reads a register next, behind the position at
-// hand; -1 if it does not before it writes it.
+// nextUse returns where the loop reads a register next, behind the current position;
+// -1 if it writes it first, or never uses it again.
 func (c *compiler) nextUse(r Ref) int {
 	list := c.events[r]
 	for len(list) > 0 && list[0].at <= c.at {
@@ -167,7 +167,7 @@ func (c *compiler) nextUse(r Ref) int {
 	return list[0].at
 }
 
-// allocate finds vector registers, at the cost of what is needed last.
+// allocate finds n vector registers. If too few are free it evicts values.
 func (c *compiler) allocate(n int) []int {
 	var regs []int
 	for r := 0; r < valueRegs && len(regs) < n; r++ {
@@ -183,7 +183,8 @@ func (c *compiler) allocate(n int) []int {
 	return regs
 }
 
-// evict frees the registers of the value whose next use is farthest.
+// evict frees the registers of the value whose next use is farthest (Belady's rule),
+// but never one that the current instruction uses.
 func (c *compiler) evict() {
 	var worst *held
 	far := -1
@@ -204,7 +205,8 @@ func (c *compiler) evict() {
 	c.drop(worst)
 }
 
-// sorted returns what is held, always in the same order.
+// sorted returns what is held in a fixed order, so that a kernel always becomes the
+// same code.
 func (c *compiler) sorted() []*held {
 	list := make([]*held, 0, len(c.inUse))
 	for _, h := range c.inUse {
@@ -233,7 +235,8 @@ func (c *compiler) spill(h *held) {
 	h.dirty = false
 }
 
-// release frees those of an instruction's registers that are not used any more.
+// release frees those of an instruction's registers that the loop does not read
+// again. settle has stored what is live behind the loop.
 func (c *compiler) release(refs []Ref) {
 	for _, r := range refs {
 		if h := c.inUse[r]; h != nil && c.nextUse(r) < 0 {
@@ -287,8 +290,8 @@ func (c *compiler) expand(r Ref, k Kind, part, reg int) {
 	}
 }
 
-// operand returns a part of a source as the last operand of an instruction: in
-// a register, or in memory if it is not needed again.
+// operand returns a part of a source as the last operand of an instruction: in a
+// register, or in memory if loading it into a register would not pay.
 func (c *compiler) operand(r Ref, k Kind, part int) place {
 	if h := c.inUse[r]; h == nil {
 		switch {
@@ -306,8 +309,9 @@ func (c *compiler) operand(r Ref, k Kind, part int) place {
 // fresh returns vector registers for a destination.
 func (c *compiler) fresh(r Ref) []int { return c.allocate(parts(r.Class)) }
 
-// settle ends an instruction that has computed a register: lanes without its
-// guard keep what they had, and what is needed behind the loop is stored.
+// settle ends an instruction whose result for register r is in d: lanes without the
+// guard keep the old value, and the last write of a register that is live behind the
+// loop is stored, in the active lanes.
 func (c *compiler) settle(s *step, r Ref, d []int) {
 	if s.Guard >= 0 {
 		old := c.get(r, s.old)

@@ -4,11 +4,12 @@ package native
 
 import "strings"
 
-// What comes before a section's loop: instructions on values that are the same
-// in all lanes, on general registers, and on bases of chunks, all of a gang in
-// one or two vectors; and the checks of everything that may fail.
+// What comes before a section's loop: instructions on uniform values, in general
+// registers; instructions on the bases of chunks, all 16 of a gang in one or two
+// vectors; and all checks of the section.
 
-// home returns where a uniform register lies.
+// home returns where the value of a uniform register lies: the base field of its
+// form, the last of 12 or 24 bytes (compiled_unsafe.go of package simt checks that).
 func home(r Ref) place {
 	if r.Class == Bits64 {
 		return at(regForms64, int(r.Slot)*24+16)
@@ -25,8 +26,8 @@ func bases(r Ref, part int) place {
 	return at(regBases32, int(r.Slot)*ChunkPitch*4)
 }
 
-// failed is where a section goes whose checks fail: the interpreter does it
-// over.
+// failed is the label to which a failed check jumps: the interpreter runs the
+// section again from its first instruction.
 func (c *compiler) failed() *label { return c.exit(exit{reason: Interpret, at: c.section.start}) }
 
 // prepare emits what an instruction needs before the loop.
@@ -57,7 +58,8 @@ func (c *compiler) uniformSources(s *step) bool {
 	return true
 }
 
-// setUniform gives a register the value in rax: as a whole, or in all chunks.
+// setUniform gives a register the value in rax: as its base if it is uniform, else
+// as the base of all chunks.
 func (c *compiler) setUniform(r Ref, k Kind) {
 	switch {
 	case k.Form == Uniform:
@@ -110,7 +112,8 @@ func uniformMad(c *compiler, s *step) {
 	c.setUniform(s.D, s.kind)
 }
 
-// uniformShift shifts by a literal; PTX clamps counts, the processor does not.
+// uniformShift shifts by a literal. PTX clamps the count at the width, the processor
+// takes it modulo the width; so larger counts are handled here.
 func uniformShift(which int) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		width := uint64(32)
@@ -157,8 +160,7 @@ func uniformWide(opcode []byte) func(*compiler, *step) {
 	}
 }
 
-// condition takes the name of a comparison of integers apart; ok is false for
-// others.
+// condition parses the name of a comparison of integers; ok is false for others.
 func condition(name string) (cmp string, signed bool, bits string, ok bool) {
 	rest, found := strings.CutPrefix(name, "setp.")
 	cmp, t, found2 := strings.Cut(rest, ".")
@@ -186,7 +188,7 @@ func comparesRegular(s *step) bool {
 	return true
 }
 
-// compareUniform gives all lanes of a predicate one answer.
+// compareUniform compares uniform values: all lanes get one answer.
 func (c *compiler) compareUniform(s *step) {
 	cmp, signed, bits, _ := condition(s.Name)
 	wide := bits == "64"
@@ -210,7 +212,7 @@ func (c *compiler) setAll(s *step) {
 	p := at(regPreds, int(s.D.Slot)*32)
 	if !s.Private {
 		c.evex(coding{2, 1, 1, 0x6f}, ymm, zmmT1, 0, at(regFrame, offMask), masked{})
-		// The mask chooses between the answer and what is there.
+		// Lanes outside the mask keep their bits.
 		c.evex(coding{1, 3, 1, 0x25}, ymm, zmmT1, zmmT0, p, masked{}, 0xca) // vpternlogq: mask ? answer : old
 		c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT1, 0, p, masked{})
 		return
@@ -218,9 +220,11 @@ func (c *compiler) setAll(s *step) {
 	c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT0, 0, p, masked{})
 }
 
-// compareChunked compares by the first and the last lane of each chunk: in
-// between the answer changes at most once, if nothing wraps around. Mostly it is
-// the same everywhere; else all lanes are compared.
+// compareChunked compares chunked registers. For an order of 32-bit numbers it first
+// compares the first and the last lane of each chunk: if no source wraps around
+// along a chunk, the answer changes at most once in between. If all active chunks
+// have the same answer at both ends, all lanes have it, which is the usual case of a
+// bounds check. Else all lanes are compared.
 func (c *compiler) compareChunked(s *step) {
 	cmp, _, bits, _ := condition(s.Name)
 	op, how, _ := comparison(s.Name)
@@ -269,7 +273,8 @@ func (c *compiler) compareChunked(s *step) {
 	c.bind(&done)
 }
 
-// compareLanes compares the lanes of a round without keeping any.
+// compareLanes compares the lanes of a round, in scratch registers only: it runs
+// outside the section's loop, where no value is held in registers.
 func (c *compiler) compareLanes(s *step, op coding, how byte) {
 	class := s.Op.Sources[0].Class
 	for part := range parts(class) {
@@ -423,8 +428,9 @@ func (c *compiler) chunkWiden(reg int, r Ref, k Kind, part int, signed bool) {
 	c.evex(op, zmm, reg, 0, p, masked{})
 }
 
-// checkSteady makes sure that no active chunk of a source wraps around, as a
-// number with or without a sign.
+// checkSteady emits the check that no active chunk of a source wraps around, as a
+// signed or unsigned number. Strides are small enough that a wrap shows in the order
+// of the first and the last lane.
 func (c *compiler) checkSteady(s *step) {
 	compare := vpcmpud
 	if strings.HasSuffix(s.Name, "s32") {

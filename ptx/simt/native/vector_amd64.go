@@ -131,8 +131,9 @@ var arithmetic32 = map[string]bool{
 	"sqrt.rn.f32": true, "sqrt.approx.f32": true, "rcp.rn.f32": true, "rcp.approx.f32": true, "rsqrt.approx.f32": true,
 }
 
-// hidesNaN says whether the bits of a NaN that an instruction computes are seen
-// by nobody: all that read it are arithmetic, and it ends with the loop.
+// hidesNaN says whether no result depends on the bits of a NaN that an instruction
+// computes: all instructions that read it are arithmetic, and it is dead behind the
+// loop. Then it need not be made canonical.
 func (c *compiler) hidesNaN(steps []*step, i int) bool {
 	d := steps[i].D
 	if !arithmetic32[steps[i].Name] || steps[i].Guard >= 0 {
@@ -178,8 +179,9 @@ func fma32(c *compiler, s *step) {
 	c.settle(s, s.D, d)
 }
 
-// fma64 gives the first NaN among its sources. The processor looks at its second
-// operand first, then at the one that it overwrites.
+// fma64 returns the first NaN among its sources, as the lane kernel does. The
+// processor looks at its second operand first, then at the one that it overwrites;
+// so a is the second operand and b the overwritten one.
 func fma64(c *compiler, s *step) {
 	src := s.Op.Sources
 	a, b := c.get(src[0], s.sources[0]), c.get(src[1], s.sources[1])
@@ -464,7 +466,7 @@ func (c *compiler) compareVector(s *step) {
 	c.setPredicate(s)
 }
 
-// compareHalves compares the lower 16 bits, which it makes the upper ones.
+// compareHalves compares the lower 16 bits: it shifts them up, which keeps the order.
 func (c *compiler) compareHalves(s *step, op coding, how byte) {
 	for part := range 2 {
 		for i, r := range s.Op.Sources {

@@ -208,7 +208,7 @@ var causes = map[string]string{
 	"nbody_load": alike, "dmm_load": alike, "nw_load": alike,
 	"small_dmm": serial, "small_nw": serial,
 	"small_nbody":       "The small input is a sixteenth of the work, about a second here, which creating 49 elements takes too: it is not scaled",
-	"creation":          "An element is there sooner here, with its context on a GPU and its kernels loaded; that was the aim. Without a GPU it takes about a millisecond (docs/ivm.md)",
+	"creation":          "An element is there sooner here, with its context on a GPU and its kernels loaded. Without a GPU it takes about a millisecond (docs/ivm.md)",
 	"dmm_traffic":       "With few tiles every node needs nearly all rows and columns, and the nine elements that begin together need more than theirs; with many, the order of tiles decides",
 	"himeno_gain":       growth,
 	"himeno_gain_grows": growth,

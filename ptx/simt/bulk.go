@@ -54,7 +54,7 @@ func runBulkCopy(g *gang, in *inst) {
 	}
 }
 
-// runBulkZero: a + imm: where, c: bytes.
+// runBulkZero zeroes memory: a + imm is where it begins, b its size in bytes.
 func runBulkZero(g *gang, in *inst) {
 	for lane := g.first; lane < g.end; lane++ {
 		if g.mask.has(lane) {

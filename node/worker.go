@@ -325,7 +325,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		switch {
 		case !errors.Is(err, errEndedEarly):
 			return nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
-		case try == maxTries:
+		case try >= maxTries: // tries that MPS refused count, too
 			return nil, refuse(resultSystemNotReady, "no worker can serve the program: of %d that were tried each ended before it was ready, the last so: %s", try, w.ending())
 		}
 		d.log.Warn("a worker ended before it was ready: another is started", "client", c.id, "ending", w.ending())

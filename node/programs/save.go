@@ -173,23 +173,27 @@ func (p *saving) hold(ctx context.Context, running []status.Client) error {
 			outcomes <- outcome{c, held, err}
 		}()
 	}
+	missing := len(p.clients)
+	defer func() {
+		go func() { // whatever hold returned for, clients that are held later are let go
+			for range missing {
+				if o := <-outcomes; o.held != nil {
+					o.held.Close()
+				}
+			}
+		}()
+	}()
 	late := time.After(p.Holding)
-	for i := range p.clients {
+	for range p.clients {
 		select {
 		case o := <-outcomes:
+			missing--
 			if o.err != nil {
 				return o.err
 			}
 			o.client.held = o.held
 		case <-late:
-			go func() { // clients that are held later are let go
-				for range len(p.clients) - i {
-					if o := <-outcomes; o.held != nil {
-						o.held.Close()
-					}
-				}
-			}()
-			return fmt.Errorf("%d of the program's %d clients could not be held within %v: functions of the program's that streams call do not return; try again", len(p.clients)-i, len(p.clients), p.Holding)
+			return fmt.Errorf("%d of the program's %d clients could not be held within %v: functions of the program's that streams call do not return; try again", missing, len(p.clients), p.Holding)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -160,7 +160,13 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 	defer closeFiles(locks)
 	files := append(filesOf(kept), locks...)
 	if serve.Pace != nil {
-		files = append(files, d.precedence)
+		// A copy, since the daemon closes its own when it ends, which may be now.
+		shared, err := copyHeld([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence}})
+		if err != nil {
+			return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
+		}
+		defer closeHeld(shared)
+		files = append(files, shared[0].File)
 	}
 	w, err := d.employ(c, serve, files, left)
 	return w, stock, err

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -15,7 +16,12 @@ func CreateMemory(name string, size uint64) (*os.File, error) { return memfd(nam
 // OpenLock opens a lock again, for one process. A lock belongs to the open file description: if two
 // processes shared one, each would hold what the other has locked.
 func OpenLock(lock *os.File) (*os.File, error) {
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", lock.Fd()), os.O_RDWR, 0)
+	var f *os.File
+	raw, err := lock.SyscallConn()
+	if err == nil { // the descriptor stays this file's while its number is used
+		failed := raw.Control(func(fd uintptr) { f, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDWR, 0) })
+		err = errors.Join(failed, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening a device's lock: %w", err)
 	}

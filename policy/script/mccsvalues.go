@@ -146,10 +146,10 @@ func (q *queueValue) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable t
 func (q *queueValue) Len() int { return q.queue.Len() }
 
 // Iterate walks through the jobs that are in the queue now.
-func (q *queueValue) Iterate() starlark.Iterator { return &queueIterator{q.library, q.queue.Walk()} }
+func (q *queueValue) Iterate() starlark.Iterator { return &queueIterator{q, q.queue.Walk()} }
 
 type queueIterator struct {
-	*library
+	*queueValue
 	next func() *mccs.Job
 }
 
@@ -162,4 +162,4 @@ func (i *queueIterator) Next(p *starlark.Value) bool {
 	return true
 }
 
-func (i *queueIterator) Done() {}
+func (*queueIterator) Done() {}

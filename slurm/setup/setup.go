@@ -148,7 +148,7 @@ func newPlan(o Options, remove bool) (*Plan, error) {
 	if p.admin, err = p.slurmUser(); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{p.library, p.plugStack, p.script, p.jobSubmit, p.key, p.slurmConf, p.gres, p.units} {
+	for _, step := range []func() error{p.plugIn, p.plugStack, p.script, p.jobSubmit, p.key, p.slurmConf, p.gres, p.units} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -253,7 +253,7 @@ func (p *planner) whole(c Change, mark string) error {
 	return p.want(c)
 }
 
-func (p *planner) library() error {
+func (p *planner) plugIn() error {
 	path := p.Library
 	text, err := read(path)
 	if err != nil {

@@ -4,7 +4,7 @@
 //
 // One lock protects all captures, the graphs that they add to, and the fields captured of streams and
 // in_capture of events. While there is no capture (captures is 0), calls do not take it. Graphs of
-// cancelled captures are released under it, with destructors of the program's user objects.
+// cancelled captures are released without it: destructors of the program's user objects may call us.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -86,7 +86,9 @@ static struct captured *add_stream(struct capture *c, CUstream stream, const str
 	return s;
 }
 
-static void end_capture(struct capture *c, bool keep_graph) {
+// Ends a capture. Returns its graph if nobody keeps it: the caller, who holds the lock, releases it
+// after the lock.
+static CUgraph end_capture(struct capture *c, bool keep_graph) {
 	for (struct captured *s = c->streams, *next; s != NULL; s = next) {
 		next = s->next;
 		if (s->stream != NULL)
@@ -101,10 +103,10 @@ static void end_capture(struct capture *c, bool keep_graph) {
 		at = &(*at)->next;
 	*at = c->next;
 	c->graph->captured = false;
-	if (!keep_graph && !c->given)
-		graph_release(c->graph);
+	CUgraph unwanted = keep_graph || c->given ? NULL : c->graph;
 	free(c);
 	atomic_fetch_sub(&captures, 1);
+	return unwanted;
 }
 
 static struct capture *find_capture(uint64_t id) {
@@ -214,9 +216,9 @@ static CUresult check_joined(const struct capture *c) {
 }
 
 // Ends a capture. It ends even if the call fails, for example in the wrong thread; only a call on a
-// stream that is not the origin leaves it, invalid. The caller holds the lock.
-static CUresult end_locked(CUstream stream, CUgraph *graph, bool keep) {
-	*graph = NULL;
+// stream that is not the origin leaves it, invalid. The caller holds the lock, and after it releases
+// the unwanted graph.
+static CUresult end_locked(CUstream stream, CUgraph *graph, CUgraph *unwanted) {
 	if (stream == NULL || stream->captured == NULL)
 		return CUDA_ERROR_ILLEGAL_STATE;
 	struct capture *c = stream->captured->capture;
@@ -231,8 +233,10 @@ static CUresult end_locked(CUstream stream, CUgraph *graph, bool keep) {
 		result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	else
 		result = check_joined(c);
-	*graph = result == CUDA_SUCCESS ? c->graph : NULL;
-	end_capture(c, keep && result == CUDA_SUCCESS);
+	bool keep = graph != NULL && result == CUDA_SUCCESS;
+	if (keep)
+		*graph = c->graph;
+	*unwanted = end_capture(c, keep);
 	return result;
 }
 
@@ -241,24 +245,31 @@ CUresult do_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	CUgraph unwanted; // a program may end a capture without taking the graph
+	CUgraph unwanted = NULL, captured = NULL;
 	pthread_mutex_lock(&lock);
-	result = end_locked(t.handle, graph != NULL ? graph : &unwanted, graph != NULL);
+	result = end_locked(t.handle, graph != NULL ? &captured : NULL, &unwanted); // a program may leave the graph
 	pthread_mutex_unlock(&lock);
+	if (unwanted != NULL)
+		graph_release(unwanted);
+	if (graph != NULL)
+		*graph = captured;
 	return result;
 }
 
 // Called when a stream is destroyed. If it is the origin, its capture is cancelled. Otherwise its
 // front stays, since the origin must still join it.
 void capture_forget_stream(CUstream stream) {
+	CUgraph unwanted = NULL;
 	pthread_mutex_lock(&lock);
 	struct captured *s = stream->captured;
 	if (s != NULL && s->capture->origin == stream)
-		end_capture(s->capture, false);
+		unwanted = end_capture(s->capture, false);
 	else if (s != NULL)
 		s->stream = NULL;
 	stream->captured = NULL;
 	pthread_mutex_unlock(&lock);
+	if (unwanted != NULL)
+		graph_release(unwanted);
 }
 
 // --- what is not permitted meanwhile --------------------------------------------------------
@@ -432,10 +443,13 @@ CUresult capture_host(const struct target *t, CUhostFn function, void *data) {
 
 CUresult capture_alloc(const struct target *t, size_t size, CUdeviceptr *address) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n);
+	struct target owner; // attached before begin_node takes the lock, which stands below attach_locks
+	CUresult result = graph_memory_target(t->context->device, &owner);
+	if (result == CUDA_SUCCESS)
+		result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = graph_allocate(n->graph, t->context->device, size, &n->memory);
+	result = graph_allocate(n->graph, &owner, size, &n->memory);
 	if (result == CUDA_SUCCESS) {
 		n->graph->memory_nodes++;
 		*address = n->memory->address;

@@ -150,7 +150,10 @@ struct graph_memory {
 	uint64_t graph; // id of the one that allocates it
 };
 
-CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_memory **out);
+// Where memory of graphs on a device is allocated: the current context if it is of that device, else
+// the primary one. Attaches a client, so the caller may hold no lock below attach_locks.
+CUresult graph_memory_target(int device, struct target *t);
+CUresult graph_allocate(CUgraph graph, struct target *t, size_t size, struct graph_memory **out);
 struct graph_memory *graph_memory_at(CUdeviceptr address); // and retains it
 void graph_memory_retain(struct graph_memory *m);
 void graph_memory_release(struct graph_memory *m);

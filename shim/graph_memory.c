@@ -19,28 +19,28 @@ static void count_reserved(struct graph_memory *m, bool more) { count(m, &totals
 // Whether the context still exists in which the memory was allocated: the memory ends with it.
 static bool lives(const struct graph_memory *m) { return object_is(m->context, KIND_CONTEXT) && m->context->id == m->context_id; }
 
-CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_memory **out) {
+CUresult graph_memory_target(int device, struct target *t) {
 	if (device < 0 || device >= device_count)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct target t = {.context = context_current()};
-	if (!object_is(t.context, KIND_CONTEXT) || t.context->device != device)
-		t.context = devices[device].primary;
-	CUresult result = context_usable(t.context);
-	if (result == CUDA_SUCCESS)
-		result = context_client(t.context, &t.client);
-	if (result != CUDA_SUCCESS)
-		return result;
+	*t = (struct target){.context = context_current()};
+	if (!object_is(t->context, KIND_CONTEXT) || t->context->device != device)
+		t->context = devices[device].primary;
+	CUresult result = context_usable(t->context);
+	return result == CUDA_SUCCESS ? context_client(t->context, &t->client) : result;
+}
+
+CUresult graph_allocate(CUgraph graph, struct target *t, size_t size, struct graph_memory **out) {
 	struct graph_memory *m = calloc(1, sizeof *m);
 	if (m == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = memory_allocate(&t, size, &m->address);
+	CUresult result = memory_allocate(t, size, &m->address);
 	if (result != CUDA_SUCCESS) {
 		free(m);
 		return result;
 	}
-	m->client = t.client;
-	m->context = t.context;
-	m->context_id = t.context->id;
+	m->client = t->client;
+	m->context = t->context;
+	m->context_id = t->context->id;
 	m->size = size;
 	m->nodes = 1;
 	m->graph = graph->id;

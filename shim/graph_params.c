@@ -497,7 +497,10 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
 	CUresult result = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, dependencies, edges, count, &n);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = graph_allocate(graph, p->poolProps.location.id, p->bytesize, &n->memory);
+	struct target t;
+	result = graph_memory_target(p->poolProps.location.id, &t);
+	if (result == CUDA_SUCCESS)
+		result = graph_allocate(graph, &t, p->bytesize, &n->memory);
 	if (result == CUDA_SUCCESS) {
 		graph->memory_nodes++;
 		p->dptr = n->memory->address;

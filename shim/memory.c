@@ -788,11 +788,12 @@ CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribu
 	struct client *c = memory_owner(current_client(), address, 1);
 	if (c == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	bool synchronous = *(const unsigned *)value != 0; // read without the lock: it may be managed memory
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, address, 1);
 	if (range == NULL)
 		range = ranges_find(&c->variables, address, 1);
-	if (range != NULL && *(const unsigned *)value != 0)
+	if (range != NULL && synchronous)
 		range->flags |= RANGE_SYNC;
 	else if (range != NULL)
 		range->flags &= ~RANGE_SYNC;

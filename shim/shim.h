@@ -34,9 +34,8 @@
 //       ipc_event.c and graph_condition.c, poll_lock (timeline.c), owner then lock (wide.c)
 //   12  client.notice_lock: a thread that waits for the worker prints its notices
 //
-// One path breaks the order: capture_alloc, copy_set and fill_set run under the lock of
-// capture.c (5) and call context_client, which takes attach_locks (3) if that context has no
-// client yet.
+// copy_set and fill_set run under the lock of capture.c (5) and call context_client, which takes
+// attach_locks (3) only if the context has no client: a context that is being captured has one.
 //
 // Signals. A thread that touches managed memory, or pages that mapped.c is replacing, enters
 // the handler in managed.c, which takes the lock of mapped.c or of managed.c (6) and those

@@ -1,6 +1,7 @@
 // Graphs, and what comes of them: see main.
 #include "kernels.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -699,6 +700,54 @@ static void functions(unsigned launches) {
 	printf("%ld\n", ((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec) / calls);
 }
 
+static CUstream cancelled, other_capture;
+static bool destroyed;
+
+static void *ask(void *unused) {
+	CUstreamCaptureStatus state;
+	(void)unused;
+	CHECK(cuStreamIsCapturing(other_capture, &state));
+	NEED(state == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+	return NULL;
+}
+
+// A program's destructor may wait for what another thread does with CUDA.
+static void on_destroy(void *unused) {
+	pthread_t thread;
+	(void)unused;
+	NEED(pthread_create(&thread, NULL, ask, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	destroyed = true;
+}
+
+// A capture whose stream is destroyed, or that fails, releases its graph and what the graph retains.
+static void cancelling(void) {
+	CUgraph g;
+	CUuserObject o;
+	CHECK(cuStreamCreate(&other_capture, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamBeginCapture(other_capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int fail = 0; fail < 2; fail++) {
+		CUstreamCaptureStatus state;
+		cuuint64_t id;
+		const CUgraphNode *front;
+		size_t count;
+		destroyed = false;
+		CHECK(cuStreamCreate(&cancelled, CU_STREAM_NON_BLOCKING));
+		CHECK(cuStreamBeginCapture(cancelled, CU_STREAM_CAPTURE_MODE_RELAXED));
+		CHECK(cuStreamGetCaptureInfo_v2(cancelled, &state, &id, &g, &front, &count));
+		CHECK(cuUserObjectCreate(&o, NULL, on_destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+		CHECK(cuGraphRetainUserObject(g, o, 1, CU_GRAPH_USER_OBJECT_MOVE));
+		if (fail == 1) {
+			NEED(cuStreamSynchronize(cancelled) != CUDA_SUCCESS); // invalidates the capture
+			NEED(cuStreamEndCapture(cancelled, &g) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED && g == NULL);
+		}
+		CHECK(cuStreamDestroy(cancelled));
+		NEED(destroyed);
+	}
+	CHECK(cuStreamEndCapture(other_capture, &g));
+	CHECK(cuGraphDestroy(g));
+	CHECK(cuStreamDestroy(other_capture));
+}
+
 // A graph outlives the context that it was made in, and says so.
 static void contexts(void) {
 	CUgraphExec x = forks();
@@ -734,6 +783,7 @@ int main(int argc, char **argv) {
 		managed();
 		differences();
 		drawing();
+		cancelling();
 		contexts();
 	} else if (strcmp(what, "managed") == 0) {
 		managed();

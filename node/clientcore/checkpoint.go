@@ -132,8 +132,8 @@ type replacement struct {
 	err   error // why there is none
 }
 
-// Replace replaces this client by another one, from Rehomed: its memory, modules, streams and
-// events, and a fault is forgotten. If whole, also the messages that wait, which go on when Unpark
+// Replace replaces this client by another one, from Rehomed: its memory, modules, streams,
+// events, graphs, textures and limits, and a fault is forgotten. If whole, also the messages that wait, which go on when Unpark
 // is called. No message may be waiting (Waits). It takes a while: Replaced says when it has ended,
 // and how.
 func (c *Core) Replace(now Time, by *Core, whole bool) ([]Op, error) {
@@ -224,6 +224,7 @@ func (c *Core) become(r *replacement) {
 		return
 	}
 	c.Modules, c.Streams, c.Events = r.by.Modules, r.by.Streams, r.by.Events
+	c.Graphs, c.Textures, c.Limits = r.by.Graphs, r.by.Textures, r.by.Limits // of those modules and that memory
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
 	c.World++
 	c.emit(Op{Kind: SetStatus})

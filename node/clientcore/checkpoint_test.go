@@ -108,6 +108,27 @@ func TestPointUndoesHalfAMessage(t *testing.T) {
 	}
 }
 
+// A client that is put back to an earlier point has the graphs of that point: later ones may launch
+// functions of modules that it has no more.
+func TestReplacedHasItsGraphs(t *testing.T) {
+	s := &script{t: t}
+	s.play("client 1", "load 1", "done", "function 1", "define 7 launch 1 -", "point",
+		"load 2", "done", "function 2", "define 8 launch 2 -", "replace", "done")
+	if done, err := s.core.Replaced(); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if s.core.Graphs[7] == nil || s.core.Graphs[8] != nil {
+		t.Errorf("graphs %v", s.core.Graphs)
+	}
+	data, err := s.core.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(data, noMemory); err != nil {
+		t.Error(err)
+	}
+}
+
 // Whatever bytes are taken for a client can take the place of another, and be worked
 // with.
 func FuzzReplace(f *testing.F) {

@@ -65,11 +65,6 @@ func (s *tree) separate(w *tableau, cuts bool) bool {
 	return any
 }
 
-// minPart is the least share of a bid in a solution that separation considers.
-// It equals the simplex's tolerance for a wrong value (tableau.leaving), so
-// smaller shares are noise.
-const minPart = 1e-7
-
 // stand lists, for each node, the bids with a share in the solution: head[n] is
 // the first position in part.spot, link[e] the next one. It also adds up the
 // cores and GPUs that the shares use. Slack bids are left out, since the nodes
@@ -81,7 +76,7 @@ func (s *tree) stand() {
 	}
 	clear(s.used)
 	for b, x := range s.x {
-		if x < minPart || t.kind[b] == slack {
+		if x < feasible || t.kind[b] == slack {
 			continue
 		}
 		g := float64(t.ngpu[b])
@@ -94,17 +89,15 @@ func (s *tree) stand() {
 	}
 }
 
-// nodeRows finds nodes that give more than they have. The threshold of 1e-6 is
-// above the simplex's own tolerance of 1e-7, so that a row that the program
-// already satisfies to its tolerance is not reported again.
+// nodeRows finds nodes that give more than they have.
 func (s *tree) nodeRows() {
 	t := s.t
 	for n := range t.nodes() {
-		if by := s.used[n] - float64(t.cores[n]); by > 1e-6 {
+		if by := s.used[n] - float64(t.cores[n]); by > violated {
 			s.broken(s.nodeRowFor(n, 1, 0, 1, n), by/float64(max(t.cores[n], 1)))
 		}
 		k := t.nodes() + n
-		if by := s.used[k] - float64(t.gpus[n]); by > 1e-6 {
+		if by := s.used[k] - float64(t.gpus[n]); by > violated {
 			s.broken(s.nodeRowFor(n, 0, 1, 1, k), by/float64(max(t.gpus[n], 1)))
 		}
 	}
@@ -184,10 +177,10 @@ func (s *tree) roundedRows() {
 		}
 		// Shares that add up to one bid or less violate no rounded row: each
 		// bid alone satisfies it.
-		if share < 1+1e-3 {
+		if share < 1+overOne {
 			continue
 		}
-		worst, by := 0.02, int32(0)
+		worst, by := worthACut, int32(0)
 		var pair [2]int32
 		for _, p := range weights {
 			have := p[0]*t.cores[n] + p[1]*t.gpus[n]
@@ -225,13 +218,12 @@ func (s *tree) roundedRows() {
 // cliques finds sets of bids of which no two can win together (cliques of the
 // conflict graph s.against) but whose shares in the solution add up to more
 // than one. It grows a clique greedily from each fractional bid, bids with
-// larger shares first. Bids within 1e-4 of 0 or 1 are taken for decided, and
-// violations below 0.02 are not worth a row.
+// larger shares first.
 func (s *tree) cliques() {
 	t := s.t
 	s.winners = s.winners[:0]
 	for b, x := range s.x {
-		if x > 1e-4 && x < 1-1e-4 {
+		if x > decidedShare && x < 1-decidedShare {
 			s.winners = append(s.winners, int32(b))
 		}
 	}
@@ -292,8 +284,8 @@ const fewFound = 60
 // of the shares of the bids with odd coefficients; so it looks for sets of
 // binding rows with an odd right side and a weight below 1. Finding the best
 // set is hard. From each row it goes on greedily: it adds the row that lowers
-// the weight most, until the sum qualifies (weight below 0.97, so that the
-// violation exceeds the 0.01 that halve asks for) or no row lowers the weight.
+// the weight most, until the sum qualifies (weight below halfWeight) or no row
+// lowers the weight.
 func (s *tree) halfRows(w *tableau) {
 	t := s.t
 	// winners are the bids with a share. Each binding row becomes a bit set
@@ -301,7 +293,7 @@ func (s *tree) halfRows(w *tableau) {
 	// as only parity matters.
 	s.winners = s.winners[:0]
 	for b, x := range s.x {
-		if x > 1e-6 {
+		if x > someShare {
 			s.winners = append(s.winners, int32(b))
 		}
 	}
@@ -354,7 +346,7 @@ func (s *tree) halfRows(w *tableau) {
 		chosen := append(s.chosen[:0], int32(start))
 		weight := weigh(sum, none)
 		for len(chosen) < mostHalved {
-			if isOdd && weight < 0.97 {
+			if isOdd && weight < halfWeight {
 				s.halve(chosen)
 				break
 			}
@@ -365,7 +357,7 @@ func (s *tree) halfRows(w *tableau) {
 				if s.oddRhs[q] == isOdd && len(chosen) == mostHalved-1 || slices.Contains(chosen, int32(q)) {
 					continue
 				}
-				if v := weigh(sum, s.odd[q*words:(q+1)*words]); v < least-1e-6 {
+				if v := weigh(sum, s.odd[q*words:(q+1)*words]); v < least-someShare {
 					next, least = q, v
 				}
 			}
@@ -382,6 +374,10 @@ func (s *tree) halfRows(w *tableau) {
 		s.chosen = chosen
 	}
 }
+
+// halfWeight is the weight below which the violation, (1 - weight) / 2, exceeds
+// what halve asks for, with some room: bids that halfRows takes for 0 add to it.
+const halfWeight = 0.97
 
 // mostHalved bounds the rows that are added up. The loop tests a set before it
 // adds the next row, so that sets of up to mostHalved-1 rows become cuts.
@@ -412,7 +408,7 @@ func (s *tree) halve(chosen []int32) {
 			left += float64(float64(c) * s.x[b])
 		}
 	}
-	if by := left - float64(rhs); by > 0.01 {
+	if by := left - float64(rhs); by > worthAHalfCut {
 		s.broken(s.rows.add(rhs, s.cut.bids, s.cut.coef), by/float64(max(rhs, 1)))
 	}
 }
@@ -497,7 +493,7 @@ func (s *tree) setRows() {
 			sum += float64(float64(coef[k]) * s.x[b])
 		}
 		rhs := float64(s.rows.rhs[r])
-		if by := sum - rhs; by > 1e-6*max(rhs, 1) {
+		if by := sum - rhs; by > violated*max(rhs, 1) {
 			s.broken(r, by/max(rhs, 1))
 		}
 	}

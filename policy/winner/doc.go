@@ -33,8 +33,8 @@
 // Floating point finds prices; it proves nothing. Every bound is computed anew
 // from prices rounded to integers, in integer arithmetic, and is valid for any
 // prices: weak duality needs them to be nonnegative, not to be optimal. So a
-// rounding error can make a bound weaker, never wrong. The tolerances in the
-// code (such as 1e-7) decide only what is tried next.
+// rounding error can make a bound weaker, never wrong. The tolerances
+// (tolerance.go) decide only what is tried next.
 //
 // Every limit is a number of steps, never a time: the same problem and limits
 // give the same answer on any machine, however slow. For the same reason

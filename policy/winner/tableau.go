@@ -21,9 +21,7 @@ import (
 // The matrix is dense. Only rows that have mattered are in it, so it stays
 // small. It proves nothing: it finds prices for rows, with which tree.prove
 // computes a bound in integers. So its tolerances need not be safe, only
-// consistent: entries below 1e-12 are noise of cancelled terms and become 0; a
-// variable may be wrong by 1e-7 (leaving); a pivot element must be at least
-// 1e-6 (entering), as dividing by a smaller one would magnify the noise.
+// consistent (tolerance.go).
 type tableau struct {
 	rows, cols int
 	a          []float64 // row-major, rows times cols
@@ -48,7 +46,7 @@ func (w *tableau) pivot(r, c int) int64 {
 	inv := 1 / pr[c]
 	w.some = w.some[:0]
 	for j, v := range pr {
-		if v < 1e-12 && v > -1e-12 {
+		if v < pivotNoise && v > -pivotNoise {
 			pr[j] = 0
 			continue
 		}
@@ -74,7 +72,7 @@ func (w *tableau) pivot(r, c int) int64 {
 			continue
 		}
 		ri[c] = 0
-		if f < 1e-11 && f > -1e-11 {
+		if f < factorNoise && f > -factorNoise {
 			continue
 		}
 		w.beta[i] -= float64(f * br)
@@ -118,10 +116,9 @@ func subtract(x, y []float64, f float64) {
 // although the branch forces it to 0 (zero). It is -1 if no row is: then the
 // solution is optimal.
 func (w *tableau) leaving(zero []bool) int {
-	const wrong = 1e-7
 	found, most := -1, 0.0
 	for i, v := range w.beta[:w.rows] {
-		if v < -wrong || v > wrong && isZero(zero, w.basic[i]) {
+		if v < -feasible || v > feasible && isZero(zero, w.basic[i]) {
 			if far := v * v; far > most*w.weight[i] {
 				found, most = i, far/w.weight[i]
 			}
@@ -146,18 +143,17 @@ func (w *tableau) entering(r int, zero []bool, little float64) int {
 	if w.beta[r] < 0 {
 		sign = -1
 	}
-	const least = 1e-6
 	limit := math.Inf(1)
 	for j, v := range row {
 		v *= sign
-		if v > least && (max(w.d[j], 0)+little) < limit*v && !isZero(zero, w.free[j]) {
+		if v > leastPivot && (max(w.d[j], 0)+little) < limit*v && !isZero(zero, w.free[j]) {
 			limit = (max(w.d[j], 0) + little) / v
 		}
 	}
 	found, size := -1, 0.0
 	for j, v := range row {
 		v *= sign
-		if v > least && v > size && max(w.d[j], 0) <= limit*v && !isZero(zero, w.free[j]) {
+		if v > leastPivot && v > size && max(w.d[j], 0) <= limit*v && !isZero(zero, w.free[j]) {
 			found, size = j, v
 		}
 	}
@@ -221,7 +217,7 @@ func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 	w.z, w.cols, w.rows = v.z, len(w.keep), 0
 	w.beta, w.basic, w.a, w.weight = w.beta[:0], w.basic[:0], w.a[:0], w.weight[:0]
 	for i := range rows {
-		if basic[i] >= rowVars && beta[i] > 1e-7 {
+		if basic[i] >= rowVars && beta[i] > feasible {
 			continue
 		}
 		w.rows++

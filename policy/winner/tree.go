@@ -25,36 +25,42 @@ type tree struct {
 	// smaller.
 	improve func()
 
-	against  [][]uint64 // by bid: the set of bids that cannot win beside it
-	x        []float64  // by bid: its share in the last solution
-	used     []float64  // by node: the cores used in the last solution, then by node the GPUs
-	head     []int32    // by node: its first position with a share; see stand
-	link     []int32    // by position: the next one on the same node
-	rowOf    []int32    // by bid: its row in the tableau; see locate
-	colOf    []int32    // by bid: its column in the tableau
-	cost     []int64    // by bid: its price in the last prove, in fixed point
-	scale    uint       // fractional bits of fixed point; see scaleBits
-	little   float64    // how far below 0 coefficients of the objective may go; see entering
-	nodeRow  []int32    // by node: its row of cores, then by node its row of GPUs; -1 if not made yet
-	levels   []*level   // by depth, reused by all nodes of that depth
-	trial    level      // scratch, for trying decisions; see lost
-	options  []option
-	seen     []seen      // by decision: what "no" has cost, then what "yes" has cost
-	found    []violation // scratch of separate
-	winners  []int32     // scratch: a list of bids
-	setRow   []int32     // the rows of makeSetRows
-	here     []standing  // scratch of roundedRows
-	binding  []int32     // scratch of halfRows: the rows that bind
-	odd      []uint64    // for each, the set of bids with odd coefficients
-	oddRhs   []bool
-	chosen   []int32
-	sums     []int64
-	cut      builder
+	against [][]uint64 // by bid: the set of bids that cannot win beside it
+	x       []float64  // by bid: its share in the last solution
+	used    []float64  // by node: the cores used in the last solution, then by node the GPUs
+	head    []int32    // by node: its first position with a share; see stand
+	link    []int32    // by position: the next one on the same node
+	rowOf   []int32    // by bid: its row in the tableau; see locate
+	colOf   []int32    // by bid: its column in the tableau
+	cost    []int64    // by bid: its price in the last prove, in fixed point
+	scale   uint       // fractional bits of fixed point; see scaleBits
+	little  float64    // how far below 0 coefficients of the objective may go; see entering
+	nodeRow []int32    // by node: its row of cores, then by node its row of GPUs; -1 if not made yet
+	levels  []*level   // by depth, reused by all nodes of that depth
+	trial   level      // scratch, for trying decisions; see lost
+	options []option
+	seen    []seen  // by decision: what "no" has cost, then what "yes" has cost
+	winners []int32 // scratch: a list of bids
+	cutting
 	nodes    int64 // tree nodes seen
 	maxNodes int64
 	work     int64 // cells of tableaux changed, and other work in the same unit
 	maxWork  int64
 	left     int64 // the largest bound of a tree node that was abandoned
+}
+
+// cutting is what the search for violated rows keeps between its calls
+// (cuts.go): memory to be used again, but for setRow.
+type cutting struct {
+	setRow  []int32     // the rows of makeSetRows
+	found   []violation // by separate
+	here    []standing  // of roundedRows
+	binding []int32     // of halfRows: the rows that bind
+	odd     []uint64    // for each, the set of bids with odd coefficients
+	oddRhs  []bool      // for each, whether its right side is odd
+	chosen  []int32     // places in binding
+	sums    []int64     // of halve, by bid
+	cut     builder
 }
 
 // level is one depth of the tree: its program, and the variables that are
@@ -333,19 +339,18 @@ func (s *tree) start(w *tableau) {
 }
 
 // ruined says that rounding has spoilt the solution: a job wins more than once,
-// or a share is negative. 1e-4 is well above the errors that the simplex
-// tolerates (1e-7).
+// or a share is negative.
 func (s *tree) ruined() bool {
 	t := s.t
 	for j := range t.jobs() {
 		var sum float64
 		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
 			sum += s.x[b]
-			if s.x[b] < -1e-4 {
+			if s.x[b] < -ruinedBy {
 				return true
 			}
 		}
-		if sum > 1+1e-4 {
+		if sum > 1+ruinedBy {
 			return true
 		}
 	}
@@ -484,9 +489,9 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 			// Rows that no longer bind only cost time: drop them.
 			w.copyFrom(w, v.zero, int32(s.t.bids()+s.t.jobs()))
 		}
-		// At the root, stop cutting once a round lowers the value by less than
-		// 1e-4 of it, but not before the fourth round.
-		cuts := round < rounds && (depth > 0 || last-w.z > 1e-4*math.Abs(w.z) || round < 4)
+		// At the root, stop cutting once a round lowers the value too little, but
+		// not before the fourth round.
+		cuts := round < rounds && (depth > 0 || last-w.z > slowCuts*math.Abs(w.z) || round < 4)
 		last = w.z
 		if !s.separate(w, cuts) {
 			if s.integral() {
@@ -525,9 +530,9 @@ const pivotsAtOnce = 4000
 func (s *tree) simplex(v *level, pivots int) int {
 	w := &v.w
 	// Better winners are worth at least best+1, as values are integers, and the
-	// program's value only falls: below best+1 the level can be ruled out. 1e-3
-	// leaves room for rounding; prove decides.
-	enough := float64(s.best.value) + 1 - 1e-3
+	// program's value only falls: below best+1 the level can be ruled out;
+	// prove decides.
+	enough := float64(s.best.value) + 1 - roomToRound
 	for range pivots {
 		r := w.leaving(v.zero)
 		if r < 0 {
@@ -671,13 +676,13 @@ func (s *tree) fix(zero []bool, bound int64) bool {
 }
 
 // rowOfBid says that the bid had a share in the last solution.
-func (s *tree) rowOfBid(b int32) bool { return s.x[b] > 1e-6 }
+func (s *tree) rowOfBid(b int32) bool { return s.x[b] > someShare }
 
-// integral says whether each bid wins or loses wholly, within 1e-5. That is
-// above the simplex's error; tryWinners checks the winners exactly.
+// integral says whether each bid wins or loses wholly. tryWinners checks the
+// winners exactly.
 func (s *tree) integral() bool {
 	for _, x := range s.x {
-		if x > 1e-5 && x < 1-1e-5 {
+		if x > almostWhole && x < 1-almostWhole {
 			return false
 		}
 	}
@@ -732,9 +737,9 @@ func (s *tree) round() {
 	}
 	slices.SortFunc(s.winners, func(a, b int32) int {
 		switch x, y := s.x[a], s.x[b]; {
-		case x > y+1e-9:
+		case x > y+sameShare:
 			return -1
-		case x < y-1e-9:
+		case x < y-sameShare:
 			return 1
 		case t.value[a] > t.value[b]:
 			return -1
@@ -821,7 +826,7 @@ func (s *tree) candidates(v *level) {
 			x += s.x[b]
 			value += float64(s.x[b] * float64(t.value[b]))
 		}
-		if !s.forced(v.zero, j) && x > 0.02 && x < 0.98 {
+		if !s.forced(v.zero, j) && x > fractional && x < 1-fractional {
 			s.options = append(s.options, option{int32(t.bids() + j), x, min(x, 1-x) * value / x})
 		}
 	}
@@ -838,7 +843,7 @@ func (s *tree) candidates(v *level) {
 	s.options = s.options[:min(len(s.options), jobOptions)]
 	n := len(s.options)
 	for b, x := range s.x {
-		if x > 1e-5 && x < 1-1e-5 && !v.zero[b] {
+		if x > almostWhole && x < 1-almostWhole && !v.zero[b] {
 			s.options = append(s.options, option{int32(b), x, min(x, 1-x) * float64(t.value[b])})
 		}
 	}
@@ -880,7 +885,7 @@ func (s *tree) lost(v *level, o option, yes bool) (lost float64, ruledOut bool) 
 	}
 	lost = max(lost, 0)
 	seen.times++
-	seen.sum += lost / max(move, 1e-3)
+	seen.sum += lost / max(move, leastMove)
 	return lost, ruledOut
 }
 

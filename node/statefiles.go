@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -147,7 +148,16 @@ type nodeStateFile struct {
 	Waits     status.Waits           `json:"waits"`
 	Preempted map[vgpu.Reason]uint64 `json:"preempted"`
 	Refused   uint64                 `json:"refused"`
-	Ended     []status.Client        `json:"ended"`
+	Ended     endedClients           `json:"ended"`
+}
+
+// endedClients are for people alone, under the names that muster ps has for them. Names that an
+// earlier daemon had are skipped: they must not be why programs end at an upgrade.
+type endedClients []status.Client
+
+// UnmarshalJSON takes what it knows.
+func (e *endedClients) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*[]status.Client)(e))
 }
 
 // deviceFile is a device, by its number.

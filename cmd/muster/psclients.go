@@ -51,11 +51,11 @@ With -l there are also:
   WAITS, WAITED   how often it got a device, and how long it waited for that; LONGEST the longest wait
   TURN            how long it has been on its device, and how long it may stay there while others
                   wait that do not fit; TURNS how many of its turns ended because others waited
-  PREEMPTED       how often it had to make room for others
+  PREEMPTIONS     how often it had to make room for others
   SWAPS, MOVING   how often its memory was moved off a device, and how long moving it took
   MOVES           how often it went on on another device, because a faster one had fallen idle,
                   of muster move, or because its device was drained
-  SINCE           how long it has been there
+  AGE             how long it has been there
   WEIGHT, PRIORITY  its part of the time where programs take turns, and what goes before that
   HELD            how long its kernels were held back for programs of class latency
   MPS             whether it shares its GPU under MPS (shared), runs by itself what it had in flight
@@ -156,7 +156,7 @@ func clientTable(s *status.Node, long, ended bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
 	if long {
 		t.Columns = append(t.Columns, columns(">PID", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
-			">PREEMPTED", ">SWAPS", ">MOVING", ">MOVES", ">SINCE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
+			">PREEMPTIONS", ">SWAPS", ">MOVING", ">MOVES", ">AGE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
 	}
 	clients := s.Clients
 	if ended {

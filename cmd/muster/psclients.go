@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,7 +46,9 @@ while its worker has not come to a node that was started again.
 clients that have ended, and what they used.
 
 With -l there are also:
-  PID, CLASS      the program's process; latency or batch (docs/sharing.md)
+  PID, ADDRESS    the program's process, and from where it came over the gateway, if it is on
+                  another machine
+  CLASS           latency or batch (docs/sharing.md)
   RESIDENT        what it has on the device; SWAPPED what is only on the host; LIMIT the most
   KERNELS, GPU    how many ran, and for how long; counted as they run, each quarter of a second
   WAITS, WAITED   how often it got a device, and how long it waited for that; LONGEST the longest wait
@@ -135,7 +138,7 @@ func withArguments(s *status.Node) {
 	for i := range s.Clients {
 		c := &s.Clients[i]
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Pid))
-		if err != nil || c.Guest {
+		if err != nil || c.Guest || isElsewhere(c.Address) {
 			continue
 		}
 		words := strings.Split(string(bytes.TrimRight(text, "\x00")), "\x00")
@@ -143,6 +146,12 @@ func withArguments(s *status.Node) {
 			c.Arguments = words[1:]
 		}
 	}
+}
+
+// isElsewhere says whether a program that came from an address is on another machine.
+func isElsewhere(address string) bool {
+	from, err := netip.ParseAddrPort(address)
+	return err == nil && !from.Addr().IsLoopback()
 }
 
 // programOf is a client's program in a table.
@@ -155,7 +164,7 @@ func programOf(c status.Client) string {
 func clientTable(s *status.Node, long, ended bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
 	if long {
-		t.Columns = append(t.Columns, columns(">PID", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
+		t.Columns = append(t.Columns, columns(">PID", "<ADDRESS", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
 			">PREEMPTIONS", ">SWAPS", ">MOVING", ">MOVES", ">AGE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
 	}
 	clients := s.Clients
@@ -169,7 +178,7 @@ func clientTable(s *status.Node, long, ended bool) *report.Table {
 			if c.Worker != 0 {
 				worker = fmt.Sprint(c.Worker)
 			}
-			row = append(row, fmt.Sprint(c.Pid), orDash(c.Class), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit), fmt.Sprint(c.Kernels), briefTime(c.BusyTime),
+			row = append(row, fmt.Sprint(c.Pid), orDash(c.Address), orDash(c.Class), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit), fmt.Sprint(c.Kernels), briefTime(c.BusyTime),
 				fmt.Sprint(c.Waits), briefTime(c.WaitTime), briefTime(c.LongestWait), turnOf(c), fmt.Sprint(c.Turns), fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), briefTime(c.MoveTime),
 				fmt.Sprint(c.Moves.Total()), briefTime(c.Since), fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds), orDash(ranOn(c)))
 		}

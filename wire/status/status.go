@@ -255,6 +255,9 @@ type Client struct {
 	Worker  int    `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
 	User    string `json:"user"`
 	Program string `json:"program"`
+	// Address is from where the program came over the gateway, HOST:PORT; "" if it is on the node's
+	// machine. It may be that of a relay or of the node that borrowed the device.
+	Address string `json:"address,omitempty"`
 	// Arguments are the program's, where muster ps could see them: on the machine that it is on.
 	Arguments []string `json:"arguments,omitempty"`
 	Grant     string   `json:"grant,omitempty"` // under which it runs

@@ -162,9 +162,9 @@ func programOf(c status.Client) string {
 // clientTable lists clients, those that are there or those that have ended; the long form has all
 // that is known of them.
 func clientTable(s *status.Node, long, ended bool) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
+	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
 	if long {
-		t.Columns = append(t.Columns, columns(">PID", "<ADDRESS", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
+		t.Columns = append(t.Columns, report.Columns(">PID", "<ADDRESS", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
 			">PREEMPTIONS", ">SWAPS", ">MOVING", ">MOVES", ">AGE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
 	}
 	clients := s.Clients
@@ -189,7 +189,7 @@ func clientTable(s *status.Node, long, ended bool) *report.Table {
 
 // busyClientTable lists the clients of muster top.
 func busyClientTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY", ">GPU", ">TURN")}
+	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY", ">GPU", ">TURN")}
 	for _, c := range s.Clients {
 		t.Rows = append(t.Rows, []string{fmt.Sprint(c.ID), c.User, programOf(c), deviceOf(s, c), clientState(c),
 			briefSize(c.Allocated), briefTime(c.BusyTime), turnOf(c)})

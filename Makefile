@@ -54,23 +54,23 @@ bin/lib/libmuster-ivm.so: $(wildcard ivm/c/*.c ivm/c/*.h)
 # Where make install puts things: below PREFIX, all of it below DESTDIR if that is set. The units of
 # systemd say /usr, and are changed if PREFIX is another.
 PREFIX ?= /usr/local
-UNITS ?= $(if $(filter /usr,$(PREFIX)),/lib/systemd/system,/etc/systemd/system)
+UNITS ?= $(if $(filter /usr,$(PREFIX)),/usr/lib/systemd/system,/etc/systemd/system)
 INTO = $(DESTDIR)$(PREFIX)
 
 install: build ## muster with its libraries, manual pages, completion and units, below PREFIX (/usr/local)
 	@echo "  install into $(INTO)"
 	$(Q)install -d $(INTO)/bin $(INTO)/include $(INTO)/lib/muster $(INTO)/share/man/man1 $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions $(INTO)/share/zsh/site-functions $(DESTDIR)$(UNITS)
 	$(Q)install bin/muster $(INTO)/bin/ && ln -sf muster $(INTO)/bin/muster-rsh
-	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/ && install -m 644 bin/include/ivm.h $(INTO)/include/
+	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/ && chmod 644 $(INTO)/lib/muster/*.so* && install -m 644 bin/include/ivm.h $(INTO)/include/
 	$(Q)bin/muster man $(INTO)/share/man/man1 && gzip -nf $(INTO)/share/man/man1/muster*.1
 	$(Q)bin/muster completion bash > $(INTO)/share/bash-completion/completions/muster
 	$(Q)bin/muster completion zsh > $(INTO)/share/zsh/site-functions/_muster
-	$(Q)cp README.md LICENSE dist/*.yaml dist/*.json $(INTO)/share/doc/muster/
+	$(Q)install -m 644 README.md LICENSE dist/*.yaml dist/*.json dist/*.env $(INTO)/share/doc/muster/
 	$(Q)for unit in dist/*.service; do sed 's,/usr/bin/muster,$(PREFIX)/bin/muster,' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/}; done
 
 uninstall: ## take away what make install put below PREFIX
 	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/include/ivm.h $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
-	rm -f $(INTO)/share/man/man1/muster.1.gz $(INTO)/share/man/man1/muster-*.1.gz $(DESTDIR)$(UNITS)/muster.service $(DESTDIR)$(UNITS)/muster-head.service
+	rm -f $(INTO)/share/man/man1/muster.1.gz $(INTO)/share/man/man1/muster-*.1.gz $(patsubst dist/%,$(DESTDIR)$(UNITS)/%,$(wildcard dist/*.service))
 
 deb: build ## bin/muster_VERSION_ARCH.deb, a package for Debian and Ubuntu
 	@scripts/package deb

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"muster/report"
 )
 
 // Trials are scenarios of an experiment, each of which is run once for every seed,
@@ -78,6 +80,9 @@ func Ratios(values, over []float64) []float64 {
 	}
 	return out
 }
+
+// Mean is the sum over the number.
+func Mean(values []float64) float64 { return report.IntervalOf(values).Mean }
 
 // Median is the value in the middle. That of a few times is not moved by one that was disturbed.
 func Median(values []float64) float64 {

@@ -191,7 +191,7 @@ func (d *daemon) adoptAll(left *inheritance) {
 func (d *daemon) adopt(h *heir) {
 	who := account{uid: h.UID, name: h.User}
 	c := &client{
-		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		id: h.Client, peer: peer{user: who, pid: h.Pid, address: h.Address}, limits: d.live().Limits.of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
 		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"muster/device"
@@ -133,8 +132,11 @@ func (u under) number() int {
 // identify finds out whose program a greeting comes from, and under which grant it is.
 // Processes of the node's own user (the gateway) may speak for users of other machines.
 func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
-	name, speaks := strings.CutPrefix(hello.Token, wire.SpeaksFor)
+	name, address, speaks := wire.SpokenFor(hello.Token)
 	speaks = speaks && who.user.uid == d.own.uid
+	if speaks {
+		who.address = printable(address)
+	}
 	if speaks && name != "" {
 		who.user = d.stranger(name)
 	}

@@ -151,8 +151,9 @@ func giveAccess(s Socket, mode os.FileMode) error {
 
 // peer is who is at the other end of a connection, as the kernel says.
 type peer struct {
-	user account
-	pid  int32
+	user    account
+	pid     int32
+	address string // on another machine, as the gateway saw it; "" on this one
 }
 
 // account is a user of the machine.

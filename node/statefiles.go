@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,6 +33,7 @@ type clientFile struct {
 	UID       uint32      `json:"uid"`
 	User      string      `json:"user"`
 	Pid       int32       `json:"pid"`
+	Address   string      `json:"address,omitempty"` // of a program on another machine
 	Program   string      `json:"program"`
 	Grant     string      `json:"grant,omitempty"`
 	Share     int         `json:"share,omitempty"` // which of the grant's devices it uses
@@ -147,7 +149,16 @@ type nodeStateFile struct {
 	Waits     status.Waits           `json:"waits"`
 	Preempted map[vgpu.Reason]uint64 `json:"preempted"`
 	Refused   uint64                 `json:"refused"`
-	Ended     []status.Client        `json:"ended"`
+	Ended     endedClients           `json:"ended"`
+}
+
+// endedClients are for people alone, under the names that muster ps has for them. Names that an
+// earlier daemon had are skipped: they must not be why programs end at an upgrade.
+type endedClients []status.Client
+
+// UnmarshalJSON takes what it knows.
+func (e *endedClients) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, (*[]status.Client)(e))
 }
 
 // deviceFile is a device, by its number.
@@ -363,7 +374,7 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
-		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal, Guest: c.guest.file(),
+		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Address: c.peer.address, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal, Guest: c.guest.file(),
 		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: d.fates.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}

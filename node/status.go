@@ -83,7 +83,7 @@ func (d *daemon) clientNow(c *client) status.Client {
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
-		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
+		ID: uint64(c.id), Pid: c.peer.pid, Address: c.peer.address, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -220,4 +221,18 @@ func Short(s string, width int) string {
 		return string(r[:width-1]) + "…"
 	}
 	return s
+}
+
+// BriefTime writes seconds in a few characters: 12.5 ms, 3.2 s, 5m3s.
+func BriefTime(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d == 0:
+		return "0"
+	case d < 100*time.Millisecond:
+		return strconv.FormatFloat(seconds*1e3, 'f', 1, 64) + "ms"
+	case d < 100*time.Second:
+		return strconv.FormatFloat(seconds, 'f', 1, 64) + "s"
+	}
+	return d.Round(time.Second).String()
 }

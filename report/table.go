@@ -170,3 +170,13 @@ func Pad(s string, width int, right bool) string {
 	}
 	return s + strings.Repeat(" ", width-n)
 }
+
+// Columns makes columns of names; the sign before a name says on which side of its column text is, as
+// in "<NAME" and ">MEMORY".
+func Columns(names ...string) []Column {
+	list := make([]Column, len(names))
+	for i, name := range names {
+		list[i] = Column{Name: name[1:], Right: name[0] == '>'}
+	}
+	return list
+}

@@ -40,7 +40,7 @@ type JobStatus struct {
 	// Priority of a waiting job is what Slurm's would be if it were not held; 0 where Slurm does not
 	// rank jobs.
 	Priority int64   `json:"priority,omitempty"`
-	Since    float64 `json:"since"` // seconds from 1970
+	Since    float64 `json:"since_at"`
 }
 
 // Status describes the driver's state. It lists at most the given number of jobs, with the reasons

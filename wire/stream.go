@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Between machines there is no shared memory: both sides have a ring and an
@@ -72,6 +73,21 @@ type LaneKey [32]byte
 // SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on
 // whose behalf the gateway connects. A daemon accepts it only from its own user.
 const SpeaksFor = "gateway:"
+
+// SpeakFor is the token of a hello on behalf of a user of another machine, at an address. Without a
+// name the grant says who the user is.
+func SpeakFor(user, address string) string { return SpeaksFor + user + "\n" + address }
+
+// SpokenFor reads what SpeakFor writes: a token that has no address is a token all the same. No name
+// of a user has a line's end in it (wire/identity).
+func SpokenFor(token string) (user, address string, ok bool) {
+	rest, ok := strings.CutPrefix(token, SpeaksFor)
+	if !ok {
+		return "", "", false
+	}
+	user, address, _ = strings.Cut(rest, "\n")
+	return user, address, true
+}
 
 const (
 	streamHead = 8

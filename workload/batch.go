@@ -222,47 +222,9 @@ func ceilDiv(a, b int64) int64 { return a/b + min(1, a%b) }
 // atMost says whether a number fits an int field of a request.
 func atMost(n int64) bool { return 0 <= n && n <= math.MaxInt32 }
 
-// nearest finds the name that text was most likely meant to be, "" if none is
-// close: one that starts it or that it starts, or the one with the fewest typos.
-func nearest(text string, names []string) string {
-	text = text[:min(len(text), 32)]
-	best, least := "", len(text)/3+2
-	for _, name := range names {
-		d := distance(text, name)
-		if len(text) >= 3 && (strings.HasPrefix(name, text) || strings.HasPrefix(text, name)) {
-			d = 1
-		}
-		if d < least {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, delete or change to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // didYouMean is the end of an error about a name that is not known.
 func didYouMean(text string, names []string) string {
-	if near := nearest(text, names); near != "" {
+	if near := model.Nearest(text, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "use one of " + strings.Join(names, ", ")

@@ -17,18 +17,18 @@ import (
 // Generator makes synthetic workloads. The same parameters and seed give the
 // same bytes on every machine.
 type Generator struct {
-	Name       string      `json:"name"`
-	Summary    string      `json:"summary"`
-	Parameters []Parameter `json:"parameters"`
+	Name       string
+	Summary    string
+	Parameters []Parameter
 
 	generate func(p *params, rng *rand.Rand) *Workload
 }
 
 // Parameter is one thing about a generator that can be set.
 type Parameter struct {
-	Name    string `json:"name"`
-	Default string `json:"default"`
-	Help    string `json:"help"`
+	Name    string
+	Default string
+	Help    string
 }
 
 // Generators lists the generators.

@@ -322,7 +322,7 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 		return err
 	}
 	if !f.detach {
-		if err := adoptOrphans(); err != nil {
+		if err := programs.AdoptOrphans(); err != nil {
 			return err
 		}
 	}
@@ -352,16 +352,6 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 		return exitStatus(128 + int(status.Signal()))
 	}
 	return exitStatus(status.ExitStatus())
-}
-
-// adoptOrphans has the system give this process the children of those that end below
-// it: CRIU starts the program, and ends; a demonstration leaves no process behind.
-func adoptOrphans() error {
-	const setChildSubreaper = 36
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
-		return fmt.Errorf("asking the system for the children of processes that end: %w", errno)
-	}
-	return nil
 }
 
 // waitForAdopted waits for a process, passes signals on to it, and sees to other orphans

@@ -7,6 +7,8 @@ import (
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/report"
+	"muster/workload"
+	"muster/workload/phased"
 )
 
 // choosable is something that is chosen by name, with settings.
@@ -33,15 +35,43 @@ func mappers() []choosable {
 	return list
 }
 
-// printChoosable prints a catalogue.
-func printChoosable(c *cobra.Command, heading string, list []choosable, asJSON bool) error {
-	if asJSON {
-		var out jsonPolicies
-		for _, e := range list {
-			out.Policies = append(out.Policies, jsonPolicy{Name: e.name, Summary: e.summary, Settings: settingsJSON(e.options)})
+// generators are what makes synthetic logs.
+func generators() []choosable {
+	var list []choosable
+	for _, g := range workload.Generators() {
+		one := choosable{name: g.Name, summary: g.Summary}
+		for _, p := range g.Parameters {
+			one.options = append(one.options, model.Option{Name: p.Name, Default: p.Default, Summary: p.Help})
 		}
-		return printJSON(c, out)
+		list = append(list, one)
 	}
+	return list
+}
+
+// phasedWorkloads are those of the kernel simulator.
+func phasedWorkloads() []choosable {
+	var list []choosable
+	for _, e := range phased.List() {
+		list = append(list, choosable{e.Name, e.Summary, e.Options})
+	}
+	return list
+}
+
+// printChoosableJSON prints a catalogue for programs, as a list of that name.
+func printChoosableJSON(c *cobra.Command, name string, list []choosable) error {
+	out := []jsonChoosable{}
+	for _, e := range list {
+		one := jsonChoosable{Name: e.name, Summary: e.summary, Settings: []jsonSetting{}}
+		for _, o := range e.options {
+			one.Settings = append(one.Settings, jsonSetting{o.Name, o.Default, o.Summary})
+		}
+		out = append(out, one)
+	}
+	return printJSON(c, map[string]any{name: out})
+}
+
+// printChoosable prints a catalogue: below each name its settings, as they are written behind it.
+func printChoosable(c *cobra.Command, heading string, list []choosable) error {
 	t := &report.Table{Columns: []report.Column{{Name: heading}, {Name: "What it does"}}}
 	for _, e := range list {
 		t.Rows = append(t.Rows, []string{e.name, e.summary})
@@ -53,10 +83,7 @@ func printChoosable(c *cobra.Command, heading string, list []choosable, asJSON b
 }
 
 type (
-	jsonPolicies struct {
-		Policies []jsonPolicy `json:"policies"`
-	}
-	jsonPolicy struct {
+	jsonChoosable struct {
 		Name     string        `json:"name"`
 		Summary  string        `json:"summary"`
 		Settings []jsonSetting `json:"settings"`
@@ -67,11 +94,3 @@ type (
 		Summary string `json:"summary"`
 	}
 )
-
-func settingsJSON(options []model.Option) []jsonSetting {
-	list := []jsonSetting{}
-	for _, o := range options {
-		list = append(list, jsonSetting{o.Name, o.Default, o.Summary})
-	}
-	return list
-}

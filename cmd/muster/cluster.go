@@ -59,7 +59,7 @@ func newClusterList() *cobra.Command {
 			if asJSON {
 				return printJSON(c, map[string]any{"presets": clusterfile.Presets()})
 			}
-			t := &report.Table{Columns: columns("<Cluster", "<What it is")}
+			t := &report.Table{Columns: report.Columns("<Cluster", "<What it is")}
 			for _, p := range clusterfile.Presets() {
 				t.Rows = append(t.Rows, []string{p.Name, p.Summary})
 			}

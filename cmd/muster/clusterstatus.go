@@ -159,7 +159,7 @@ func (s *clusterStatus) sayMissing(w io.Writer) {
 // line of its own, with nothing but where it should be.
 func (s *clusterStatus) table(of func(i int, n *status.Node) *report.Table) *report.Table {
 	all := of(-1, &status.Node{})
-	all.Columns = append(columns("<NODE"), all.Columns...)
+	all.Columns = append(report.Columns("<NODE"), all.Columns...)
 	all.Rows = nil
 	for i, n := range s.Nodes {
 		if n.Status == nil {

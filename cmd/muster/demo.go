@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"muster/demo"
+	"muster/wire/status"
 )
 
 type demoFlags struct {
@@ -32,12 +36,7 @@ The programs are those of make examples. MPI's job needs MPICH and is left out w
 Nothing is left when it ends, however it ends. The exit status is 1 if a result is wrong,
 or if a process or a file had been left.`,
 		Example: "  muster demo\n  muster demo --stay\n  muster demo node",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if f.inside != "" {
-				return f.play(c)
-			}
-			return f.guard(c)
-		},
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	c.Flags().StringVar(&f.programs, "programs", "", "the `folder` of the programs (default: examples/ beside this program)")
 	c.Flags().BoolVar(&f.plain, "plain", false, "no live view, even on a terminal")
@@ -48,22 +47,79 @@ or if a process or a file had been left.`,
 	return c
 }
 
-// demoFolder is where the programs of the demonstrations are: what the flag says, or
-// the folder beside this program.
-func demoFolder(flag string) (string, error) {
-	if flag == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("finding this program: %w", err)
-		}
-		flag = filepath.Join(filepath.Dir(self), "examples")
-	}
-	folder, err := filepath.Abs(flag)
+// run plays the demonstration in a process of its own, or is that process.
+func (f *demoFlags) run(c *cobra.Command) error {
+	programs, err := demo.Folder(f.programs)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if _, err := os.Stat(filepath.Join(folder, "mm")); err != nil {
-		return "", fmt.Errorf("the programs are not in %s: make examples builds them", folder)
+	o := &demo.Options{Programs: programs, Stay: f.stay, Out: c.OutOrStdout(), Errors: c.ErrOrStderr(), Live: liveView(c, f.plain), Interrupted: exitInterrupted}
+	if f.inside != "" {
+		err = demo.Play(o, f.inside)
+	} else {
+		err = demo.Guard(o, func(dir string) []string {
+			return []string{"demo", "--inside", dir, "--programs", programs, fmt.Sprintf("--plain=%t", f.plain), fmt.Sprintf("--stay=%t", f.stay)}
+		})
 	}
-	return folder, nil
+	var ended demo.Status
+	if errors.As(err, &ended) {
+		return exitStatus(ended)
+	}
+	return err
+}
+
+// liveView is the terminal, unless there is none or a plain report is wanted.
+func liveView(c *cobra.Command, plain bool) demo.Live {
+	if out, ok := c.OutOrStdout().(*os.File); ok && !plain && isTerminal(out) {
+		return demo.Live{Screen: out, Fit: fit}
+	}
+	return demo.Live{}
+}
+
+func newDemoNode() *cobra.Command {
+	var programs string
+	var plain bool
+	c := &cobra.Command{
+		Use:   "node [--programs FOLDER] [--plain]",
+		Short: "Watch programs share two software GPUs",
+		Long: `Start a node with two unequal software GPUs, run real CUDA programs there that need
+more memory together than the devices have, watch them, check their results, and say
+what sharing saved: before that, the same programs run with one on a device at a time.
+
+The programs are those of make examples.`,
+		Example: "  muster demo node",
+		RunE:    func(c *cobra.Command, _ []string) error { return runDemoNode(c, programs, plain) },
+	}
+	c.Flags().StringVar(&programs, "programs", "", "the folder of the programs (default: examples/ beside this program)")
+	c.Flags().BoolVar(&plain, "plain", false, "no live view, even on a terminal")
+	return c
+}
+
+func runDemoNode(c *cobra.Command, programs string, plain bool) error {
+	folder, err := demo.Folder(programs)
+	if err != nil {
+		return err
+	}
+	library, err := libraryFolder()
+	if err != nil {
+		return err
+	}
+	live := liveView(c, plain)
+	var drawn picture
+	table, summary, err := demo.Node(&demo.NodeOptions{
+		Programs: folder, Library: library, Errors: c.ErrOrStderr(), Live: live,
+		Start: func(args ...string) (func(), error) { return startChildNode(c.ErrOrStderr(), args...) },
+		Write: func(w io.Writer, s, before *status.Node) error {
+			drawn.bars.columns, _, _ = terminalSize(live.Screen)
+			return drawn.writeNode(w, s, before)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := writeTable(c.OutOrStdout(), table); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "\n%s", summary)
+	return err
 }

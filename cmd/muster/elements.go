@@ -184,7 +184,7 @@ func elementTable(s *status.Node) *report.Table {
 	if s.IVM == nil || len(s.IVM.Programs) == 0 {
 		return nil
 	}
-	t := &report.Table{Columns: columns("<ELEMENTS OF", "<USER", "<NODE", "<ELEMENTS", ">MASTERS", ">MIRRORS", ">PUT", ">GOT")}
+	t := &report.Table{Columns: report.Columns("<ELEMENTS OF", "<USER", "<NODE", "<ELEMENTS", ">MASTERS", ">MIRRORS", ">PUT", ">GOT")}
 	for _, p := range s.IVM.Programs {
 		t.Rows = append(t.Rows, []string{
 			filepath.Base(p.Program), p.User, fmt.Sprintf("%d of %d", p.Number, p.Nodes), elementWords(p.Elements),

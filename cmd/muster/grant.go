@@ -295,7 +295,7 @@ func (f *grantFlags) print(c *cobra.Command, answer *status.Grants, err error) e
 	if f.json {
 		return printJSON(c, answer)
 	}
-	t := &report.Table{Columns: columns("<GRANT", "<USER", ">DEVICE", "<NAME", ">MEMORY", ">ALLOCATED", ">PROGRAMS", ">LIMIT", "<EXPIRES")}
+	t := &report.Table{Columns: report.Columns("<GRANT", "<USER", ">DEVICE", "<NAME", ">MEMORY", ">ALLOCATED", ">PROGRAMS", ">LIMIT", "<EXPIRES")}
 	for _, g := range answer.Grants {
 		limit, expires := "all", "never"
 		if g.Limit >= 0 {

@@ -90,7 +90,7 @@ type replayJSON struct {
 	Devices    int             `json:"devices"`
 	Events     int             `json:"events"`
 	Effects    int             `json:"effects"`
-	Time       float64         `json:"time"` // from the node's start to the last event
+	Time       float64         `json:"time_s"` // from the node's start to the last event
 	Same       bool            `json:"same"`
 	End        string          `json:"end"` // "" if the recording has none
 	Cut        bool            `json:"cut"` // in the middle of a line, which was left out
@@ -99,7 +99,7 @@ type replayJSON struct {
 
 type differenceJSON struct {
 	Line     int             `json:"line"`
-	Time     float64         `json:"time"`
+	Time     float64         `json:"time_s"`
 	Event    json.RawMessage `json:"event"`
 	Recorded json.RawMessage `json:"recorded"`
 	Decided  json.RawMessage `json:"decided"`

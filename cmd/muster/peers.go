@@ -72,7 +72,7 @@ func writePeers(w io.Writer, s *status.Node) error {
 
 // peerTable lists those from which a node borrows.
 func peerTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: columns("<PEER", "<NODE", ">HEARD", ">VGPUS", ">FREE", ">WAITING", ">BORROWED", ">PROGRAMS")}
+	t := &report.Table{Columns: report.Columns("<PEER", "<NODE", ">HEARD", ">VGPUS", ">FREE", ">WAITING", ">BORROWED", ">PROGRAMS")}
 	for _, p := range s.Peers {
 		heard, name := "never", orDash(p.Node)
 		if p.Heard >= 0 {
@@ -88,7 +88,7 @@ func peerTable(s *status.Node) *report.Table {
 
 // lentTable lists what a node has lent.
 func lentTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: columns("<LENT TO", ">DEVICE", ">VGPUS", "<STATE", ">PROGRAMS", ">KERNELS", ">IN", ">OUT")}
+	t := &report.Table{Columns: report.Columns("<LENT TO", ">DEVICE", ">VGPUS", "<STATE", ">PROGRAMS", ">KERNELS", ">IN", ">OUT")}
 	for _, l := range s.Lent {
 		state := "lent"
 		if l.Recalled {

@@ -71,13 +71,13 @@ func newPolicyList() *cobra.Command {
 		Args:    noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {
-				return printChoosable(c, "", append(policies(), bundledScripts()...), true)
+				return printChoosableJSON(c, "policies", append(policies(), bundledScripts()...))
 			}
-			if err := printChoosable(c, "Policy", policies(), false); err != nil {
+			if err := printChoosable(c, "Policy", policies()); err != nil {
 				return err
 			}
 			fmt.Fprintln(c.OutOrStdout())
-			return printChoosable(c, "Script", bundledScripts(), false)
+			return printChoosable(c, "Script", bundledScripts())
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
@@ -95,7 +95,7 @@ func newPolicyShow() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, p := range policies() {
 				if p.name == args[0] {
-					return printChoosable(c, "Policy", []choosable{p}, false)
+					return printChoosable(c, "Policy", []choosable{p})
 				}
 			}
 			b, err := script.FindBundled(args[0])

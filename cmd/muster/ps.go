@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -153,7 +151,7 @@ func turnOf(c status.Client) string {
 // deviceTable lists devices, those that were removed if all are wanted; with an earlier
 // status it says how busy they were since.
 func deviceTable(s, before *status.Node, all bool) *report.Table {
-	t := &report.Table{Columns: columns(">DEVICE", "<NAME", "<KIND", "<STATE", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
+	t := &report.Table{Columns: report.Columns(">DEVICE", "<NAME", "<KIND", "<STATE", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
 	if before != nil {
 		t.Columns[len(t.Columns)-1].Name = "GPU NOW"
 	}
@@ -184,28 +182,8 @@ func stateOf(d status.Device) string {
 	return d.State
 }
 
-// columns makes columns of names: > is on the right.
-func columns(names ...string) []report.Column {
-	list := make([]report.Column, len(names))
-	for i, name := range names {
-		list[i] = report.Column{Name: name[1:], Right: name[0] == '>'}
-	}
-	return list
-}
-
 // briefSize writes bytes in at most four digits: 1.5 GiB.
 func briefSize(n uint64) string { return model.BriefSize(n) }
 
 // briefTime writes seconds in a few characters: 12.5 ms, 3.2 s, 5m3s.
-func briefTime(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	switch {
-	case d == 0:
-		return "0"
-	case d < 100*time.Millisecond:
-		return strconv.FormatFloat(seconds*1e3, 'f', 1, 64) + "ms"
-	case d < 100*time.Second:
-		return strconv.FormatFloat(seconds, 'f', 1, 64) + "s"
-	}
-	return d.Round(time.Second).String()
-}
+func briefTime(seconds float64) string { return report.BriefTime(seconds) }

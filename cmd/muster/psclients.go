@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,17 +46,19 @@ while its worker has not come to a node that was started again.
 clients that have ended, and what they used.
 
 With -l there are also:
-  PID, CLASS      the program's process; latency or batch (docs/sharing.md)
+  PID, ADDRESS    the program's process, and from where it came over the gateway, if it is on
+                  another machine
+  CLASS           latency or batch (docs/sharing.md)
   RESIDENT        what it has on the device; SWAPPED what is only on the host; LIMIT the most
   KERNELS, GPU    how many ran, and for how long; counted as they run, each quarter of a second
   WAITS, WAITED   how often it got a device, and how long it waited for that; LONGEST the longest wait
   TURN            how long it has been on its device, and how long it may stay there while others
                   wait that do not fit; TURNS how many of its turns ended because others waited
-  PREEMPTED       how often it had to make room for others
+  PREEMPTIONS     how often it had to make room for others
   SWAPS, MOVING   how often its memory was moved off a device, and how long moving it took
   MOVES           how often it went on on another device, because a faster one had fallen idle,
                   of muster move, or because its device was drained
-  SINCE           how long it has been there
+  AGE             how long it has been there
   WEIGHT, PRIORITY  its part of the time where programs take turns, and what goes before that
   HELD            how long its kernels were held back for programs of class latency
   MPS             whether it shares its GPU under MPS (shared), runs by itself what it had in flight
@@ -135,7 +138,7 @@ func withArguments(s *status.Node) {
 	for i := range s.Clients {
 		c := &s.Clients[i]
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Pid))
-		if err != nil || c.Guest {
+		if err != nil || c.Guest || isElsewhere(c.Address) {
 			continue
 		}
 		words := strings.Split(string(bytes.TrimRight(text, "\x00")), "\x00")
@@ -143,6 +146,12 @@ func withArguments(s *status.Node) {
 			c.Arguments = words[1:]
 		}
 	}
+}
+
+// isElsewhere says whether a program that came from an address is on another machine.
+func isElsewhere(address string) bool {
+	from, err := netip.ParseAddrPort(address)
+	return err == nil && !from.Addr().IsLoopback()
 }
 
 // programOf is a client's program in a table.
@@ -153,10 +162,10 @@ func programOf(c status.Client) string {
 // clientTable lists clients, those that are there or those that have ended; the long form has all
 // that is known of them.
 func clientTable(s *status.Node, long, ended bool) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
+	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
 	if long {
-		t.Columns = append(t.Columns, columns(">PID", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
-			">PREEMPTED", ">SWAPS", ">MOVING", ">MOVES", ">SINCE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
+		t.Columns = append(t.Columns, report.Columns(">PID", "<ADDRESS", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
+			">PREEMPTIONS", ">SWAPS", ">MOVING", ">MOVES", ">AGE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
 	}
 	clients := s.Clients
 	if ended {
@@ -169,7 +178,7 @@ func clientTable(s *status.Node, long, ended bool) *report.Table {
 			if c.Worker != 0 {
 				worker = fmt.Sprint(c.Worker)
 			}
-			row = append(row, fmt.Sprint(c.Pid), orDash(c.Class), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit), fmt.Sprint(c.Kernels), briefTime(c.BusyTime),
+			row = append(row, fmt.Sprint(c.Pid), orDash(c.Address), orDash(c.Class), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit), fmt.Sprint(c.Kernels), briefTime(c.BusyTime),
 				fmt.Sprint(c.Waits), briefTime(c.WaitTime), briefTime(c.LongestWait), turnOf(c), fmt.Sprint(c.Turns), fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), briefTime(c.MoveTime),
 				fmt.Sprint(c.Moves.Total()), briefTime(c.Since), fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds), orDash(ranOn(c)))
 		}
@@ -180,7 +189,7 @@ func clientTable(s *status.Node, long, ended bool) *report.Table {
 
 // busyClientTable lists the clients of muster top.
 func busyClientTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY", ">GPU", ">TURN")}
+	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY", ">GPU", ">TURN")}
 	for _, c := range s.Clients {
 		t.Rows = append(t.Rows, []string{fmt.Sprint(c.ID), c.User, programOf(c), deviceOf(s, c), clientState(c),
 			briefSize(c.Allocated), briefTime(c.BusyTime), turnOf(c)})

@@ -80,7 +80,7 @@ type ptxDefectJSON struct {
 	Message string       `json:"message"`
 	Space   string       `json:"space"`
 	Address uint64       `json:"address"`
-	Size    int          `json:"size"`
+	Size    int          `json:"size_bytes"`
 	Memory  string       `json:"memory"`
 	Access  ptxDeedJSON  `json:"access"`
 	Earlier *ptxDeedJSON `json:"earlier"` // of a race

@@ -485,11 +485,11 @@ type ptxRunJSON struct {
 	Kernel       string          `json:"kernel"`
 	Grid         [3]uint32       `json:"grid"`
 	Block        [3]uint32       `json:"block"`
-	Shared       int             `json:"shared"`
+	Shared       int             `json:"shared_bytes"`
 	Workers      int             `json:"workers"`
 	Instructions uint64          `json:"instructions"`
 	LaneOps      uint64          `json:"lane_ops"`
-	Seconds      float64         `json:"seconds"`
+	Seconds      float64         `json:"time_s"`
 	Printed      string          `json:"printed"`
 	Fault        *ptxFaultJSON   `json:"fault"`
 	Buffers      []ptxBufferJSON `json:"buffers"`

@@ -196,7 +196,7 @@ func listExperiments(c *cobra.Command, asJSON bool) error {
 		}
 		return printJSON(c, map[string]any{"experiments": list})
 	}
-	t := &report.Table{Columns: columns("<Experiment", "<What it reproduces")}
+	t := &report.Table{Columns: report.Columns("<Experiment", "<What it reproduces")}
 	for _, e := range all.Experiments {
 		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
 	}

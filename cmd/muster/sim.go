@@ -109,8 +109,11 @@ func newSim() *cobra.Command {
   muster sim --cluster mine.yaml --workload sacct.txt.gz --policy easy,conservative --why 123456
   muster sim --cluster tsubame --workload tsubame:days=30 --policy g-queue,r-queue --nodes 450..480:10 --seeds 1..7 --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.list && f.asJSON {
+				return printChoosableJSON(c, "policies", policies())
+			}
 			if f.list {
-				return printChoosable(c, "Policy", policies(), f.asJSON)
+				return printChoosable(c, "Policy", policies())
 			}
 			return f.run(c)
 		},

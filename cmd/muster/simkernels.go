@@ -99,8 +99,10 @@ func newSimKernels() *cobra.Command {
   muster sim kernels --nodes 24,48,96 --policy st,ag,probe --span 1000s --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
+			case f.listPolicies && f.asJSON:
+				return printChoosableJSON(c, "policies", mappers())
 			case f.listPolicies:
-				return printChoosable(c, "Mapper", mappers(), f.asJSON)
+				return printChoosable(c, "Mapper", mappers())
 			case f.listWorkloads:
 				return listPhased(c, f.asJSON)
 			}

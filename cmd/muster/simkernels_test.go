@@ -38,7 +38,7 @@ func checkTrace(t *testing.T, send string) {
 			Policy  string
 			Kernels int64
 			Remote  float64 `json:"remote_share"`
-			Moved   int64   `json:"bytes_moved"`
+			Moved   int64   `json:"moved_bytes"`
 			Queue   float64 `json:"mean_queue_s"`
 		}
 	}

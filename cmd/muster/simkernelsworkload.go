@@ -28,11 +28,7 @@ func completePhased(_ *cobra.Command, _ []string, word string) ([]string, cobra.
 func listPhased(c *cobra.Command, asJSON bool) error {
 	list := phased.List()
 	if asJSON {
-		var out []jsonPolicy
-		for _, e := range list {
-			out = append(out, jsonPolicy{Name: e.Name, Summary: e.Summary, Settings: settingsJSON(e.Options)})
-		}
-		return printJSON(c, map[string]any{"workloads": out})
+		return printChoosableJSON(c, "workloads", phasedWorkloads())
 	}
 	names := &report.Table{Columns: []report.Column{{Name: "Workload"}, {Name: "What it is"}}}
 	for _, e := range list {

@@ -30,9 +30,9 @@ type slurmJob struct {
 	// Muster says that the job is Muster's; Why is the driver's sentence.
 	Muster bool   `json:"muster"`
 	Why    string `json:"why,omitempty"`
-	// GPUs is how many it asks for anywhere, MemoryMB what it needs of each, Borrowed those that it has.
+	// GPUs is how many it asks for anywhere, Memory what it needs of each, Borrowed those that it has.
 	GPUs     int      `json:"gpus,omitempty"`
-	MemoryMB int64    `json:"memory_mb,omitempty"`
+	Memory   int64    `json:"memory_bytes,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	Borrowed []string `json:"borrowed,omitempty"`
 	// Alternatives are those of --muster-or, and Chosen the number of the one that it got, from 1.
@@ -130,7 +130,7 @@ func askSqueue(ctx context.Context, id string) (slurmJob, error) {
 		return j, err
 	}
 	j.Muster, j.Why, j.Held = true, said.Why, said.Request.Held
-	j.GPUs, j.MemoryMB, j.Mode = said.Request.GPUs, said.Request.MemoryMB, string(said.Request.Mode)
+	j.GPUs, j.Memory, j.Mode = said.Request.GPUs, said.Request.MemoryMB<<20, string(said.Request.Mode)
 	j.Alternatives, j.Chosen = said.Request.Or, said.Request.As
 	if said.Answer != nil {
 		j.Why = said.Answer.Why
@@ -161,8 +161,8 @@ func writeSlurmJob(w io.Writer, j *slurmJob) error {
 	}
 	if j.GPUs > 0 {
 		asks := model.Plural(j.GPUs, "GPU") + " anywhere"
-		if j.MemoryMB > 0 {
-			asks += fmt.Sprintf(", %d MB of each", j.MemoryMB)
+		if j.Memory > 0 {
+			asks += fmt.Sprintf(", %d MB of each", j.Memory>>20)
 		}
 		line("asks", "%s", asks)
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -63,9 +62,9 @@ func newWorkloadList() *cobra.Command {
 
 func listGenerators(c *cobra.Command, asJSON bool) error {
 	if asJSON {
-		return printJSON(c, map[string]any{"generators": workload.Generators()})
+		return printChoosableJSON(c, "generators", generators())
 	}
-	return writeGenerators(c.OutOrStdout())
+	return printChoosable(c, "Generator", generators())
 }
 
 func newWorkloadGen() *cobra.Command {
@@ -298,23 +297,6 @@ func writeReadReport(w io.Writer, name string, r *workload.ReadReport) {
 	if more := r.Bad - len(r.FirstBad); more > 0 {
 		fmt.Fprintf(w, "    and %d more\n", more)
 	}
-}
-
-func writeGenerators(w io.Writer) error {
-	for i, g := range workload.Generators() {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(w, "%s: %s\n", g.Name, g.Summary)
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, p := range g.Parameters {
-			fmt.Fprintf(table, "  %s\t%s\t%s\n", p.Name, p.Default, p.Help)
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // completeGenerators completes the names of generators.

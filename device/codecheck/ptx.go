@@ -44,8 +44,8 @@ type PTXKernel struct {
 	Params    []Parameter `json:"params"`
 	// What the kernel takes is known of supported ones only.
 	Registers  int        `json:"registers"`
-	Shared     int        `json:"shared"`
-	Local      int        `json:"local"`
+	Shared     int        `json:"shared_bytes"`
+	Local      int        `json:"local_bytes"`
 	MaxThreads int        `json:"max_threads"`
 	Block      *[3]uint32 `json:"block"` // that every launch must have; null if there are others
 	Stack      bool       `json:"stack"`
@@ -61,7 +61,7 @@ type Problem struct {
 // Parameter is one that a kernel takes.
 type Parameter struct {
 	Type   string `json:"type"`
-	Size   int    `json:"size"`
+	Size   int    `json:"size_bytes"`
 	Hidden bool   `json:"hidden"` // a launch does not give it
 }
 

@@ -153,15 +153,13 @@ func (l *liveLab) errorTable() *report.Table {
 			}
 			cells := []string{v, m.title}
 			for _, c := range columns {
-				cells = append(cells, fmt.Sprintf("%+.1f (%+.1f)", mean(errorsOf(&c, reals(found), chargeds(found))), mean(errorsOf(&c, reals(found), plains(found)))))
+				cells = append(cells, fmt.Sprintf("%+.1f (%+.1f)", exp.Mean(errorsOf(&c, reals(found), chargeds(found))), exp.Mean(errorsOf(&c, reals(found), plains(found)))))
 			}
 			t.Rows = append(t.Rows, cells)
 		}
 	}
 	return t
 }
-
-func mean(list []float64) float64 { return report.IntervalOf(list).Mean }
 
 // loadRows are on what scheduling cost the machine, and how exactly it was done.
 func (l *liveLab) loadRows() []exp.Row {
@@ -246,7 +244,7 @@ func (l *liveLab) judge(s *liveStatement, version string) (exp.Verdict, string) 
 	if len(auction) == 0 || len(slurm) == 0 || len(mosaic) == 0 {
 		return exp.Unknown, ""
 	}
-	a, b, m := mean(auction), mean(slurm), mean(mosaic)
+	a, b, m := exp.Mean(auction), exp.Mean(slurm), exp.Mean(mosaic)
 	holds := m > max(a, b)
 	if s.less == "mosaic" {
 		holds = m < min(a, b) || s.orLevel && m <= 1.005*min(a, b)
@@ -265,7 +263,7 @@ func judgePair(s *liveStatement, version string, c *column, more, less []float64
 	for k := range ratios {
 		ratios[k] = more[k] / less[k]
 	}
-	because := fmt.Sprintf("%s %.4g, %s %.4g", s.more, mean(more), s.less, mean(less))
+	because := fmt.Sprintf("%s %.4g, %s %.4g", s.more, exp.Mean(more), s.less, exp.Mean(less))
 	a, foundA := inPaper("5", version, aucschedMethod)
 	b, foundB := inPaper("5", version, slurmMethod)
 	if !foundA || !foundB {
@@ -275,9 +273,9 @@ func judgePair(s *liveStatement, version string, c *column, more, less []float64
 	if s.more == "slurm" {
 		paper = 1 / paper
 	}
-	because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, mean(ratios))
+	because += fmt.Sprintf("; the paper's ratio is %.2f, ours %.2f", paper, exp.Mean(ratios))
 	if paper <= 1 { // the statement is not true of this row of the paper itself
 		return exp.AboveOne(ratios), because + "; this row of the paper does not say so itself"
 	}
-	return exp.Amount(mean(ratios), paper), because
+	return exp.Amount(exp.Mean(ratios), paper), because
 }

@@ -172,7 +172,7 @@ func mixClaims() []claim {
 						return exp.Unknown, ""
 					}
 					all := m.throughputs(c, s)
-					return exp.Amount(report.IntervalOf(all).Mean, s.paper[c.key]), plusMinus(all) + " times"
+					return exp.Amount(exp.Mean(all), s.paper[c.key]), plusMinus(all) + " times"
 				}})
 		}
 	}
@@ -185,7 +185,7 @@ func mixClaims() []claim {
 // serviceClaims are on quality of service.
 func serviceClaims(c *cluster) []claim {
 	of := func(m *measured, s *scheme, long bool) float64 {
-		return report.IntervalOf(m.qualities(c, s, long)).Mean
+		return exp.Mean(m.qualities(c, s, long))
 	}
 	gap := func(m *measured, s *scheme) float64 { return math.Abs(of(m, s, false) - of(m, s, true)) }
 	both := func(m *measured, s *scheme) string {
@@ -249,8 +249,8 @@ func errorRows(m *measured, chosen []figure) []exp.Row {
 			rows = append(rows, exp.Over(partErrors, "error_"+w.key, "%", []float64{e}).Noting("measured %.2f s, predicted %.2f s%s", measured, predicted, samePlaces(m, w.key)))
 		}
 		sums = append(sums,
-			exp.Over(partErrors, "error_"+figureKey(f)+"_mean", "%", []float64{report.IntervalOf(all).Mean}).Noting("mean of %d workloads, from %.0f %% to %.0f %%", len(all), slices.Min(all), slices.Max(all)),
-			exp.Over(partErrors, "error_"+figureKey(f)+"_mean_size", "%", []float64{report.IntervalOf(fewer).Mean}).Noting("mean of the sizes, whatever the sign"))
+			exp.Over(partErrors, "error_"+figureKey(f)+"_mean", "%", []float64{exp.Mean(all)}).Noting("mean of %d workloads, from %.0f %% to %.0f %%", len(all), slices.Min(all), slices.Max(all)),
+			exp.Over(partErrors, "error_"+figureKey(f)+"_mean_size", "%", []float64{exp.Mean(fewer)}).Noting("mean of the sizes, whatever the sign"))
 	}
 	return append(sums, rows...)
 }

@@ -268,7 +268,7 @@ func (m *measured) timeRow(part, key string) exp.Row {
 func series(label string, points [][]float64) report.BarSeries {
 	s := report.BarSeries{Name: label}
 	for _, values := range points {
-		s.Values = append(s.Values, report.IntervalOf(values).Mean)
+		s.Values = append(s.Values, exp.Mean(values))
 		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
 	}
 	return s

@@ -6,7 +6,6 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
-	"muster/report"
 )
 
 // measured is all that was measured. It can be kept in a file.
@@ -107,5 +106,5 @@ func (m *measured) ratios(key, over string) []float64 {
 
 // ratio is the mean of them.
 func (m *measured) ratio(key, over string) float64 {
-	return report.IntervalOf(m.ratios(key, over)).Mean
+	return exp.Mean(m.ratios(key, over))
 }

@@ -139,9 +139,9 @@ func claims(t *testing.T, wanted func(*lab) []scenario) *lab {
 }
 
 // more is a mean difference, over the same seeds.
-func (l *lab) more(a, b scenario, m measured) float64 { return mean(l.gains(a, b, m)) }
+func (l *lab) more(a, b scenario, m measured) float64 { return exp.Mean(l.gains(a, b, m)) }
 
-func (l *lab) mean(s scenario, m measured) float64 { return mean(exp.Values(l.Found[s], m.of)) }
+func (l *lab) mean(s scenario, m measured) float64 { return exp.Mean(exp.Values(l.Found[s], m.of)) }
 
 // Section 5.4, Figs. 2 and 3: where use is most uneven (W3, W4) the adaptive policies improve it on GbE, and the wait of processes; GR does
 // not. On W1, where all GPUs are overloaded, all of them lose.
@@ -237,7 +237,7 @@ func TestDataSentAhead(t *testing.T) {
 	for _, w := range unequal {
 		for _, p := range adaptive {
 			ahead, turn := l.sent(w, p.mapper, true), l.sent(w, p.mapper, false)
-			if got := mean(l.relative(ahead, turn, waiting)); got >= 0 {
+			if got := exp.Mean(l.relative(ahead, turn, waiting)); got >= 0 {
 				t.Errorf("%s on %s: the wait changes by %.1f %%", p.name, w, got)
 			}
 			if got := l.more(ahead, turn, utilisation); got <= 0 {
@@ -249,7 +249,7 @@ func TestDataSentAhead(t *testing.T) {
 		}
 	}
 	for _, p := range adaptive {
-		if got := mean(l.relative(l.sent("W3", p.mapper, true), l.sent("W3", static.mapper, true), waiting)); got < 5 {
+		if got := exp.Mean(l.relative(l.sent("W3", p.mapper, true), l.sent("W3", static.mapper, true), waiting)); got < 5 {
 			t.Errorf("%s on W3: the wait is %.1f %% above that of ST", p.name, got)
 		}
 	}
@@ -268,10 +268,10 @@ func TestIntensity(t *testing.T) {
 	l.agrees(t, tellIntensity)
 	most, _ := l.mostGained(lighter)
 	less, _ := l.mostGained(heavier)
-	if got := mean(most); got < 20 || got > 32 {
+	if got := exp.Mean(most); got < 20 || got > 32 {
 		t.Errorf("lighter: up to %.1f points", got)
 	}
-	if got := mean(less); got > 5 {
+	if got := exp.Mean(less); got > 5 {
 		t.Errorf("heavier: up to %.1f points", got)
 	}
 }

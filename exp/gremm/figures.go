@@ -306,7 +306,7 @@ func (l *lab) deviceChart(title string, list []policy) report.Section {
 		one := report.Series{Name: p.name, Step: true}
 		for d := range found[0].devices {
 			one.X = append(one.X, float64(d))
-			one.Y = append(one.Y, mean(exp.Values(found, func(o *outcome) float64 { return o.devices[d] })))
+			one.Y = append(one.Y, exp.Mean(exp.Values(found, func(o *outcome) float64 { return o.devices[d] })))
 		}
 		c.Series = append(c.Series, one)
 	}
@@ -314,14 +314,6 @@ func (l *lab) deviceChart(title string, list []policy) report.Section {
 		return nil
 	}
 	return c
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
 }
 
 // Fig. 5: how much the light client uses its GPUs.

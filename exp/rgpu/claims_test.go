@@ -23,7 +23,7 @@ func claims(t *testing.T, wanted ...scenario) *lab {
 	return l
 }
 
-func (l *lab) meanSeconds(s scenario) float64 { return mean(exp.Values(l.Found[s], seconds)) }
+func (l *lab) meanSeconds(s scenario) float64 { return exp.Mean(exp.Values(l.Found[s], seconds)) }
 
 // Section IV.E: twelve MCUDA-MEME at once take about as long as one after the other.
 func TestTwelveAtOnce(t *testing.T) {

@@ -104,7 +104,7 @@ func showSelect(l *lab) shown {
 					continue
 				}
 				bars.Groups = append(bars.Groups, fmt.Sprintf("%d GPUs, %d h", set.gpus, h))
-				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(mean(exp.Values(base, seconds))))}
+				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(exp.Mean(exp.Values(base, seconds))))}
 				for i, how := range selections {
 					found := l.Found[selecting(how, cluster, set, h)]
 					if found == nil {
@@ -118,7 +118,7 @@ func showSelect(l *lab) shown {
 					addBar(&bars.Series[i], time)
 					s.rows = append(s.rows, time)
 					if i > 0 {
-						cells = append(cells, fmt.Sprintf("%+.1f", mean(gains(base, found, seconds))))
+						cells = append(cells, fmt.Sprintf("%+.1f", exp.Mean(gains(base, found, seconds))))
 						s.rows = append(s.rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
 							Noting("less execution time than with memory alone, on %s", clusterTitle(cluster)),
 							exp.Over(selectTitle, key+"_run_gain_pct", "%", gains(base, found, func(o *outcome) float64 { return o.run })).
@@ -145,8 +145,8 @@ func (l *lab) waitingCosts() string {
 			if base == nil || all == nil {
 				continue
 			}
-			worst = min(worst, mean(gains(base, all, seconds)))
-			sooner := mean(gains(base, all, func(o *outcome) float64 { return o.wait + o.run }))
+			worst = min(worst, exp.Mean(gains(base, all, seconds)))
+			sooner := exp.Mean(gains(base, all, func(o *outcome) float64 { return o.wait + o.run }))
 			least, most = min(least, sooner), max(most, sooner)
 		}
 	}

@@ -61,7 +61,7 @@ func TestLive(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", trial, err)
 		}
-		if found.real.seconds <= 0 || mean(found.real.allocated) <= 0 || found.predicted.seconds <= 0 || found.out.Counts.Wrong != 0 {
+		if found.real.seconds <= 0 || exp.Mean(found.real.allocated) <= 0 || found.predicted.seconds <= 0 || found.out.Counts.Wrong != 0 {
 			t.Errorf("%v: %+v, %+v", trial, found.real, found.out.Counts)
 		}
 		l.found[trial] = append(l.found[trial], found)

@@ -32,7 +32,7 @@ var liveColumns = []liveColumn{
 	{"jobs_per_min", "jobs/min", "jobs/min", 2, func(n *liveNumbers) float64 { return n.perMinute }},
 	{"wait_s", "wait, s", "s", 0, func(n *liveNumbers) float64 { return n.wait }},
 	{"slowdown", "slowdown", "", 2, func(n *liveNumbers) float64 { return n.slowdown }},
-	{"gpu_allocated_pct", "GPUs allocated, %", "%", 1, func(n *liveNumbers) float64 { return mean(n.allocated) }},
+	{"gpu_allocated_pct", "GPUs allocated, %", "%", 1, func(n *liveNumbers) float64 { return exp.Mean(n.allocated) }},
 	{"cores_pct", "cores used, %", "%", 1, func(n *liveNumbers) float64 { return n.cores }},
 	{"fragmentation", "fragm.", "blocks", 2, func(n *liveNumbers) float64 { return n.fragmentation }},
 	{"spread", "spread", "", 2, func(n *liveNumbers) float64 { return n.spread }},
@@ -91,7 +91,7 @@ func (l *liveLab) columnRows() ([]exp.Row, *report.Table) {
 	l.each(func(trial liveTrial, m liveMode, found []liveFound) {
 		cells := []string{fmt.Sprintf("%d hours", trial.hours), fmt.Sprint(trial.gpus), m.title, fmt.Sprint(len(found[0].out.Jobs))}
 		if gains := l.speedups(trial); gains != nil {
-			cells = append(cells, fmt.Sprintf("%.2f", mean(gains)))
+			cells = append(cells, fmt.Sprintf("%.2f", exp.Mean(gains)))
 			if m.key != cuda {
 				rows = append(rows, exp.Over(livePart, "live_"+trial.key()+"_speedup", "x", gains).Noting("the original's time over this one"))
 			}
@@ -100,12 +100,12 @@ func (l *liveLab) columnRows() ([]exp.Row, *report.Table) {
 		}
 		for _, c := range liveColumns {
 			real, predicted := exp.Values(found, realOf(c.of)), exp.Values(found, predictedOf(c.of))
-			row := exp.Over(livePart, "live_"+trial.key()+"_"+c.metric, c.unit, real).Noting("the simulator: %.*f", c.digits, mean(predicted))
+			row := exp.Over(livePart, "live_"+trial.key()+"_"+c.metric, c.unit, real).Noting("the simulator: %.*f", c.digits, exp.Mean(predicted))
 			if theirs := l.paperShares(trial); c.metric == "gpu_allocated_pct" && theirs != nil {
-				row = row.Against(mean(theirs))
+				row = row.Against(exp.Mean(theirs))
 			}
 			rows = append(rows, row)
-			cells = append(cells, fmt.Sprintf("%.*f {%.*f}", c.digits, mean(real), c.digits, mean(predicted)))
+			cells = append(cells, fmt.Sprintf("%.*f {%.*f}", c.digits, exp.Mean(real), c.digits, exp.Mean(predicted)))
 		}
 		t.Rows = append(t.Rows, cells)
 	})
@@ -138,8 +138,8 @@ func (l *liveLab) bars() *report.Bars {
 		Series: []report.BarSeries{{Name: "measured"}, {Name: "predicted"}}}
 	l.each(func(t liveTrial, _ liveMode, found []liveFound) {
 		b.Groups = append(b.Groups, fmt.Sprintf("%d h, %d GPUs, %s", t.hours, t.gpus, t.mode))
-		b.Series[0].Values = append(b.Series[0].Values, mean(exp.Values(found, func(f *liveFound) float64 { return f.real.seconds })))
-		b.Series[1].Values = append(b.Series[1].Values, mean(exp.Values(found, func(f *liveFound) float64 { return f.predicted.seconds })))
+		b.Series[0].Values = append(b.Series[0].Values, exp.Mean(exp.Values(found, func(f *liveFound) float64 { return f.real.seconds })))
+		b.Series[1].Values = append(b.Series[1].Values, exp.Mean(exp.Values(found, func(f *liveFound) float64 { return f.predicted.seconds })))
 	})
 	return b
 }
@@ -173,29 +173,29 @@ func (l *liveLab) claimRows() []exp.Row {
 		key := func(id string) string { return fmt.Sprintf("%s_%dh", id, h) }
 		if gains := l.speedups(liveTrial{h, rcuda, 4}); gains != nil {
 			v := exp.AboveOne(gains)
-			if v == exp.Confirmed && mean(gains) <= 2 {
+			if v == exp.Confirmed && exp.Mean(gains) <= 2 {
 				v = exp.Direction
 			}
-			add(key("twice_on_four"), v, "on 4 GPUs shared ones are more than 2 times as fast as the original", fmt.Sprintf("%.2f times", mean(gains)))
+			add(key("twice_on_four"), v, "on 4 GPUs shared ones are more than 2 times as fast as the original", fmt.Sprintf("%.2f times", exp.Mean(gains)))
 		}
 		kept, keptNative := l.kept(h, rcuda), l.kept(h, cuda)
 		if kept != nil {
-			v, because := exp.Refuted, fmt.Sprintf("%.0f %% of it", mean(kept))
+			v, because := exp.Refuted, fmt.Sprintf("%.0f %% of it", exp.Mean(kept))
 			switch {
-			case mean(kept) >= 90:
+			case exp.Mean(kept) >= 90:
 				v = exp.Confirmed
-			case keptNative != nil && mean(kept) > mean(keptNative):
+			case keptNative != nil && exp.Mean(kept) > exp.Mean(keptNative):
 				v = exp.Direction
 			}
 			if keptNative != nil {
-				because += fmt.Sprintf("; the original keeps %.0f %%", mean(keptNative))
+				because += fmt.Sprintf("; the original keeps %.0f %%", exp.Mean(keptNative))
 			}
 			add(key("kept"), v, "shared GPUs keep their throughput from 8 to 4", because)
 		}
 		few, many := l.found[liveTrial{h, rcuda, 4}], l.found[liveTrial{h, rcuda, 8}]
 		if few != nil && many != nil {
-			share := func(f *liveFound) float64 { return mean(f.real.allocated) }
-			a, b := mean(exp.Values(few, share)), mean(exp.Values(many, share))
+			share := func(f *liveFound) float64 { return exp.Mean(f.real.allocated) }
+			a, b := exp.Mean(exp.Values(few, share)), exp.Mean(exp.Values(many, share))
 			v := exp.Holds(a > b)
 			if v == exp.Confirmed && a < 95 {
 				v = exp.Direction

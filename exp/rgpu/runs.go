@@ -258,5 +258,3 @@ func ratios(a, b []outcome, of func(*outcome) float64) []float64 {
 
 func seconds(o *outcome) float64   { return o.seconds }
 func perMinute(o *outcome) float64 { return o.perMinute }
-
-func mean(values []float64) float64 { return exp.Over("", "", "", values).Ours }

@@ -92,13 +92,13 @@ type Job struct {
 	Options   string  `json:"options"`
 	Priority  int64   `json:"priority"`
 	Held      bool    `json:"held,omitempty"`
-	Submit    float64 `json:"submit"`
-	Eligible  float64 `json:"eligible,omitempty"`
-	Start     float64 `json:"start,omitempty"`
-	End       float64 `json:"end,omitempty"`
-	TimeLimit float64 `json:"time_limit,omitempty"`
+	Submit    float64 `json:"submit_at"`
+	Eligible  float64 `json:"eligible_at,omitempty"`
+	Start     float64 `json:"start_at,omitempty"`
+	End       float64 `json:"end_at,omitempty"`
+	TimeLimit float64 `json:"time_limit_s,omitempty"`
 	// Elapsed is how long it has run, or ran, without times of suspension.
-	Elapsed float64 `json:"elapsed"`
+	Elapsed float64 `json:"elapsed_s"`
 	// Attempt counts how often it was started.
 	Attempt  uint32 `json:"attempt,omitempty"`
 	Requeues uint32 `json:"requeues,omitempty"`
@@ -111,14 +111,14 @@ type Job struct {
 	// What it asks for in all, or has.
 	NumNodes int     `json:"num_nodes"`
 	Cores    int     `json:"cores"`
-	Memory   int64   `json:"memory"`
+	Memory   int64   `json:"memory_bytes"`
 	GPUs     int     `json:"gpus"`
 	GPUShare float64 `json:"gpu_share,omitempty"` // of whole devices, in sum
 
 	ExitCode int     `json:"exit_code"`
 	Signal   int     `json:"signal,omitempty"`
-	CPUTime  float64 `json:"cpu_time,omitempty"`
-	Peak     int64   `json:"memory_peak,omitempty"`
+	CPUTime  float64 `json:"cpu_s,omitempty"`
+	Peak     int64   `json:"memory_peak_bytes,omitempty"`
 
 	Directory string   `json:"directory"`
 	Output    string   `json:"output,omitempty"`
@@ -133,7 +133,7 @@ type Job struct {
 type Part struct {
 	Node   string `json:"node"`
 	Cores  int    `json:"cores"`
-	Memory int64  `json:"memory"`
+	Memory int64  `json:"memory_bytes"`
 	State  string `json:"state,omitempty"`
 }
 
@@ -144,7 +144,7 @@ type Device struct {
 	Node   string `json:"node"`
 	Device int    `json:"device"`
 	// Memory is the share; 0 is the whole device.
-	Memory   int64 `json:"memory,omitempty"`
+	Memory   int64 `json:"memory_bytes,omitempty"`
 	Borrowed bool  `json:"borrowed,omitempty"`
 }
 
@@ -189,11 +189,11 @@ type Node struct {
 	// Reason is why it is drained or down.
 	Reason      string       `json:"reason,omitempty"`
 	Connected   bool         `json:"connected"`
-	Since       float64      `json:"since"` // when that began
+	Since       float64      `json:"since_at"` // when that began
 	Cores       int          `json:"cores"`
 	CoresUsed   int          `json:"cores_used"`
-	Memory      int64        `json:"memory"`
-	MemoryUsed  int64        `json:"memory_used"`
+	Memory      int64        `json:"memory_bytes"`
+	MemoryUsed  int64        `json:"memory_used_bytes"`
 	Devices     []NodeDevice `json:"devices,omitempty"`
 	Gateway     string       `json:"gateway,omitempty"`
 	User        string       `json:"user,omitempty"`
@@ -205,11 +205,11 @@ type Node struct {
 // NodeDevice is a GPU of a node.
 type NodeDevice struct {
 	Name   string  `json:"name"`
-	Memory int64   `json:"memory"`
+	Memory int64   `json:"memory_bytes"`
 	Speed  float64 `json:"speed"`
 	Up     bool    `json:"up"`
 	// Used is the memory that jobs have of it; all of it for a whole device.
-	Used int64    `json:"used"`
+	Used int64    `json:"memory_used_bytes"`
 	Jobs []uint64 `json:"jobs,omitempty"`
 }
 
@@ -234,7 +234,7 @@ type UsageLine struct {
 	Factor float64 `json:"factor"`
 	// Raw is seconds of billing units (cores, unless the file of priorities weighs them), of
 	// which older ones count less.
-	Raw float64 `json:"raw"`
+	Raw float64 `json:"raw_usage_s"`
 }
 
 // Priorities says why the queue stands as it does.
@@ -256,8 +256,8 @@ type Cluster struct {
 	Name    string  `json:"cluster"`
 	Version string  `json:"version"`
 	Policy  string  `json:"policy"`
-	Now     float64 `json:"now"`
-	Up      float64 `json:"up"`
+	Now     float64 `json:"now_at"`
+	Up      float64 `json:"up_s"`
 	// User is who asks, and Admin whether he administers the cluster.
 	User  string `json:"user"`
 	Admin bool   `json:"admin"`
@@ -284,7 +284,7 @@ type Page struct {
 	// Local says that it can be opened on the head's machine alone, or through a tunnel.
 	Local bool `json:"local"`
 	// Expires is in how many seconds it can no longer be opened.
-	Expires int `json:"expires"`
+	Expires int `json:"expires_s"`
 }
 
 // Error is why a request was refused.
@@ -305,15 +305,15 @@ type Exec struct {
 type WhatIf struct {
 	Periods []WhatIfPeriod `json:"periods"`
 	// Next is when the head looks again by itself; 0 if it does not.
-	Next float64 `json:"next,omitempty"`
+	Next float64 `json:"next_at,omitempty"`
 }
 
 // WhatIfPeriod is the last day or week. Measured is what happened; all figures of Policies
 // are simulated.
 type WhatIfPeriod struct {
 	Name string  `json:"name"` // day or week
-	From float64 `json:"from,omitempty"`
-	To   float64 `json:"to,omitempty"`
+	From float64 `json:"from_at,omitempty"`
+	To   float64 `json:"to_at,omitempty"`
 	// Jobs is how many are counted: those that waited, or began, in the period.
 	Jobs int `json:"jobs"`
 	// MadeAt is when the simulations ended; 0 if there are none yet.
@@ -335,15 +335,15 @@ type WhatIfPeriod struct {
 // WhatIfFigures are what a policy means for wait, use and users. A wait is from the
 // submission to the start, or to the end of the period for jobs that had not started.
 type WhatIfFigures struct {
-	MeanWait     float64 `json:"mean_wait"`
-	MedianWait   float64 `json:"median_wait"`
-	P95Wait      float64 `json:"p95_wait"`
+	MeanWait     float64 `json:"mean_wait_s"`
+	MedianWait   float64 `json:"median_wait_s"`
+	P95Wait      float64 `json:"p95_wait_s"`
 	MeanSlowdown float64 `json:"mean_slowdown"` // bounded: runs count as 10 s at least
 	// Use and CoreUse are the parts of all GPUs and cores that jobs held, from 0 to 1.
 	Use     float64 `json:"use"`
 	CoreUse float64 `json:"core_use"`
 	// Makespan is from the beginning of the period to the last end of a job in it.
-	Makespan float64 `json:"makespan"`
+	Makespan float64 `json:"makespan_s"`
 	// Unfinished jobs wait or run at the end of the period; Impossible ones could not even
 	// run on the idle cluster, and count nowhere else.
 	Unfinished int `json:"unfinished"`
@@ -360,23 +360,23 @@ type WhatIfPolicy struct {
 	// UsersLeftOut counts users with few jobs who are not listed.
 	UsersLeftOut int     `json:"users_left_out,omitempty"`
 	Error        string  `json:"error,omitempty"`
-	Took         float64 `json:"took_seconds"` // of the processor
+	Took         float64 `json:"took_s"` // of the processor
 }
 
 // WhatIfUser is what a policy means for one user.
 type WhatIfUser struct {
 	User             string  `json:"user"`
 	Jobs             int     `json:"jobs"`
-	MeanWait         float64 `json:"mean_wait"` // simulated
-	MeanWaitMeasured float64 `json:"mean_wait_measured"`
+	MeanWait         float64 `json:"mean_wait_s"` // simulated
+	MeanWaitMeasured float64 `json:"mean_wait_measured_s"`
 }
 
 // WhatIfAccuracy is how far the simulation of the policy in force is from what it did:
 // simulated minus measured.
 type WhatIfAccuracy struct {
-	MeanWait     float64 `json:"mean_wait"`
-	MedianWait   float64 `json:"median_wait"`
-	P95Wait      float64 `json:"p95_wait"`
+	MeanWait     float64 `json:"mean_wait_s"`
+	MedianWait   float64 `json:"median_wait_s"`
+	P95Wait      float64 `json:"p95_wait_s"`
 	MeanSlowdown float64 `json:"mean_slowdown"`
 	Use          float64 `json:"use"`
 	CoreUse      float64 `json:"core_use"`

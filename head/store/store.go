@@ -24,8 +24,9 @@ import (
 // FileName is the name of the file in the head's folder.
 const FileName = "head.db"
 
-// Version is that of the format. A head refuses a file of a later one.
-const Version = 1
+// Version is that of the format. A head refuses a file of a later one, and brings one of an earlier
+// one up to date (upgrade.go).
+const Version = 2
 
 // The buckets that only the store knows.
 var (
@@ -69,10 +70,13 @@ func Open(dir string) (*Store, error) {
 		return nil, trouble(path, err)
 	}
 	s := &Store{db, path}
-	missing := false
-	err = s.checkVersion(&missing)
+	missing, version := false, uint64(0)
+	err = s.checkVersion(&missing, &version)
 	if err == nil && missing {
 		err = trouble(path, guarded(func() error { return db.Update(addBuckets) }))
+	}
+	if err == nil && version < Version {
+		err = trouble(path, guarded(s.upgrade))
 	}
 	if err != nil {
 		_ = db.Close()
@@ -144,9 +148,9 @@ func open(path string) (db *bolt.DB, err error) {
 	return db, err
 }
 
-// checkVersion refuses what this program does not know. Buckets may be missing that an
-// earlier program had no use for.
-func (s *Store) checkVersion(missing *bool) error {
+// checkVersion finds out which version a file has, and refuses one that this program does not know.
+// Buckets may be missing that an earlier program had no use for.
+func (s *Store) checkVersion(missing *bool, found *uint64) error {
 	file, err := os.Stat(s.path)
 	if err != nil {
 		return err
@@ -162,8 +166,9 @@ func (s *Store) checkVersion(missing *bool) error {
 		if len(version) != 8 {
 			return errors.New("it is no file of a head: give another folder (--state)")
 		}
-		if v := binary.BigEndian.Uint64(version); v != Version {
-			return fmt.Errorf("it has format %d, and this program knows format %d: use the program that wrote it, or restore a backup from before", v, Version)
+		*found = binary.BigEndian.Uint64(version)
+		if *found == 0 || *found > Version {
+			return fmt.Errorf("it has format %d, and this program knows format %d: use the program that wrote it, or restore a backup from before", *found, Version)
 		}
 		for _, b := range append([][]byte{atBucket}, names()...) {
 			*missing = *missing || tx.Bucket(b) == nil
@@ -293,7 +298,7 @@ func atKey(key, value []byte) (at []byte, user string, err error) {
 		return nil, "", fmt.Errorf("an ended job's key of %d bytes", len(key))
 	}
 	var job struct {
-		End  float64 `json:"end"`
+		End  float64 `json:"end_at"`
 		User string  `json:"user"`
 	}
 	if err := json.Unmarshal(value, &job); err != nil {

@@ -147,7 +147,7 @@ func TestLaterFormat(t *testing.T) {
 	if err := errors.Join(tx.Bucket(ownBucket).Put(versionKey, Key(Version+1)), tx.Commit(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Dir(s.Path())); err == nil || !strings.Contains(err.Error(), "it has format 2, and this program knows format 1") {
+	if _, err := Open(filepath.Dir(s.Path())); err == nil || !strings.Contains(err.Error(), "it has format 3, and this program knows format 2") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -167,6 +167,7 @@ wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
+head/client, node, node/gateway, node/programs, report, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
 head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process

@@ -347,7 +347,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 			return nil, err
 		}
 	}
-	hello.Token = wire.SpeaksFor + user
+	hello.Token = wire.SpeakFor(user, v.conn.RemoteAddr().String())
 	seen, err := client.Dial(v.Socket, *hello)
 	if err != nil {
 		return nil, notReady(err)

@@ -100,7 +100,7 @@ func TestPlainIsLikeTheRing(t *testing.T) {
 	w.daemon.mu.Lock()
 	defer w.daemon.mu.Unlock()
 	for _, token := range w.daemon.tokens {
-		if user := strings.TrimPrefix(token, wire.SpeaksFor); user != "ada" && user != tokenUser && token != "" {
+		if user, _, _ := wire.SpokenFor(token); user != "ada" && user != tokenUser && token != "" {
 			t.Errorf("the daemon was told of %q", token)
 		}
 	}

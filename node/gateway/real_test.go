@@ -92,7 +92,7 @@ func TestUsersHaveNames(t *testing.T) {
 	}
 	defer s.Close()
 	status, err := node.Ask(socket)
-	if err != nil || len(status.Clients) != 1 || status.Clients[0].User != "ada" {
+	if err != nil || len(status.Clients) != 1 || status.Clients[0].User != "ada" || !strings.HasPrefix(status.Clients[0].Address, "127.0.0.1:") {
 		t.Errorf("%+v, %v", status, err)
 	}
 	_, err = client.Attach(w.socket, client.Hello("test", 0), 0)
@@ -104,7 +104,10 @@ func TestUsersHaveNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local.Close()
+	defer local.Close()
+	if status, err = node.Ask(socket); err != nil || len(status.Clients) != 2 || status.Clients[1].Address != "" {
+		t.Errorf("%+v, %v", status, err)
+	}
 }
 
 // The same as with the test's worker, with the real one.

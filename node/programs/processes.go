@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"muster/node"
 	"muster/wire/status"
@@ -133,4 +134,14 @@ func variableOf(pid int, name string) string {
 		}
 	}
 	return ""
+}
+
+// AdoptOrphans has the system give this process the children of those that end below it: CRIU starts
+// the program, and ends.
+func AdoptOrphans() error {
+	const setChildSubreaper = 36
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+		return fmt.Errorf("asking the system for the children of processes that end: %w", errno)
+	}
+	return nil
 }

@@ -51,7 +51,7 @@ type (
 		End            float64 `json:"end_s"`
 		GPUUtilization float64 `json:"gpu_utilization"`
 		GPUHeldForData float64 `json:"gpu_held_for_data"`
-		BytesMoved     int64   `json:"bytes_moved"`
+		BytesMoved     int64   `json:"moved_bytes"`
 		jsonCalls
 		Apps []jsonApp `json:"apps"`
 	}
@@ -83,7 +83,7 @@ type (
 		Seeds          int          `json:"seeds"`
 		GPUUtilization jsonInterval `json:"gpu_utilization"`
 		GPUHeldForData jsonInterval `json:"gpu_held_for_data"`
-		BytesMoved     jsonInterval `json:"bytes_moved"`
+		BytesMoved     jsonInterval `json:"moved_bytes"`
 		jsonCallsSummary
 		// Comparison with the first mapper, seed by seed; null for the first.
 		Comparison *jsonComparison  `json:"comparison"`

@@ -74,7 +74,7 @@ type (
 		MeanWait  float64  `json:"mean_wait_s"`
 		Raw       int64    `json:"raw_shares"`
 		Norm      float64  `json:"norm_shares"`
-		Usage     float64  `json:"raw_usage"`
+		Usage     float64  `json:"raw_usage_s"`
 		NormUsage float64  `json:"norm_usage"`
 		Effective float64  `json:"effective_usage"`
 		Level     *float64 `json:"level_fs"` // null where nothing was used

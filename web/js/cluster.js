@@ -13,10 +13,10 @@ export const nodeLink = name => el("a", { href: `#/node/${encodeURIComponent(nam
 export function usage(node) {
   const u = { cores: 0, memory: 0, devices: (node.devices || []).map(() => []), jobs: [...(store.onNode.get(node.node)?.values() || [])] };
   for (const j of u.jobs) {
-    for (const p of j.parts) if (p.node === node.node) { u.cores += p.cores; u.memory += p.memory; }
+    for (const p of j.parts) if (p.node === node.node) { u.cores += p.cores; u.memory += p.memory_bytes; }
     for (const d of j.devices) {
       const device = node.devices?.[d.device];
-      if (d.node === node.node && device) u.devices[d.device].push({ job: j, for: d.for, borrowed: Boolean(d.borrowed), share: d.memory ? d.memory / device.memory : 1, memory: d.memory || device.memory });
+      if (d.node === node.node && device) u.devices[d.device].push({ job: j, for: d.for, borrowed: Boolean(d.borrowed), share: d.memory_bytes ? d.memory_bytes / device.memory_bytes : 1, memory: d.memory_bytes || device.memory_bytes });
     }
   }
   return u;
@@ -39,8 +39,8 @@ async function measure(name, signal) {
   const at = performance.now() / 1000, old = busy.get(name);
   busy.set(name, { at, status: s, devices: s.devices.map((d, i) => {
     const was = old?.devices[i];
-    const part = was && at > old.at ? Math.max(0, Math.min(1, (d.busy_time - was.time) / (at - old.at))) : null;
-    return { time: d.busy_time, part, used: d.memory - d.free, memory: d.memory };
+    const part = was && at > old.at ? Math.max(0, Math.min(1, (d.gpu_s - was.time) / (at - old.at))) : null;
+    return { time: d.gpu_s, part, used: d.memory_bytes - d.free_bytes, memory: d.memory_bytes };
   }) });
   if (busy.size > 200) busy.delete(busy.keys().next().value);
   return s;
@@ -78,7 +78,7 @@ function deviceLine(node, i, device, users) {
   const who = !device.up ? "down" : !first ? "free" : users.length > 1 ? `${users.length} jobs` : `${jobName(first.job)} ${first.job.user}`;
   const use = measured && measured.part !== null ? ` · ${percent(measured.part)}` : "";
   line.append(el("span", { class: "no" }, i), stack, el("span", { class: "who" }, (first?.borrowed && users.every(u => u.for === first.for) ? `→ ${first.for} · ` : "") + who + use));
-  line.title = `${device.name}, ${bytes(device.memory)}` + users.map(u => `\n${jobName(u.job)} ${u.job.name} of ${u.job.user}: ${bytes(u.memory)}${u.borrowed ? `, lent to ${u.for}` : ""}`).join("");
+  line.title = `${device.name}, ${bytes(device.memory_bytes)}` + users.map(u => `\n${jobName(u.job)} ${u.job.name} of ${u.job.user}: ${bytes(u.memory)}${u.borrowed ? `, lent to ${u.for}` : ""}`).join("");
   return line;
 }
 
@@ -94,7 +94,7 @@ function tile(e, node) {
   attribute(inner, "data-state", state);
   fill(inner, el("div", { class: "title" }, el("b", {}, node.node), pill(state)),
     el("div", { class: "meter" }, el("span", {}, "cores"), bar(u.cores / node.cores, "plain", `${u.cores} of ${node.cores} cores`), el("span", {}, `${u.cores}/${node.cores}`)),
-    el("div", { class: "meter" }, el("span", {}, "memory"), bar(u.memory / node.memory, "plain", `${bytes(u.memory)} of ${bytes(node.memory)}`), el("span", {}, bytes(node.memory))),
+    el("div", { class: "meter" }, el("span", {}, "memory"), bar(u.memory / node.memory_bytes, "plain", `${bytes(u.memory)} of ${bytes(node.memory_bytes)}`), el("span", {}, bytes(node.memory_bytes))),
     ...devices.slice(0, shown).map((d, i) => deviceLine(node, i, d, u.devices[i])),
     devices.length > shown ? el("div", { class: "muted" }, `and ${devices.length - shown} more`) : null,
     node.reason ? el("div", { class: "muted reason" }, node.reason) : null);
@@ -233,12 +233,12 @@ export function showNode(main, route) {
     if (facts.stamp === stamp) return;
     facts.stamp = stamp;
     const keep = document.activeElement?.getAttribute("aria-label");
-    fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since)}`),
-      el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory)} of memory promised to ${count(u.jobs.length, "job")}.`),
+    fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`),
+      el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory_bytes)} of memory promised to ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
       node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">In use", ">Busy", "Jobs"], node.devices.map((d, i) => {
         const m = busy.get(name)?.devices[i];
-        return [String(i), d.name + (d.up ? "" : " (down)"), bytes(d.memory), bytes(u.devices[i].reduce((s, x) => s + x.memory, 0)), m && m.part !== null ? percent(m.part) : "–",
+        return [String(i), d.name + (d.up ? "" : " (down)"), bytes(d.memory_bytes), bytes(u.devices[i].reduce((s, x) => s + x.memory, 0)), m && m.part !== null ? percent(m.part) : "–",
           el("span", {}, ...u.devices[i].flatMap((x, k) => [k ? ", " : "", jobLink(x.job), ` ${x.job.user}, ${bytes(x.memory)}${x.borrowed ? `, lent to ${x.for}` : ""}`]))];
       })) : el("p", {}, "It has none."),
       el("h2", {}, "Programs on its GPUs"),
@@ -246,7 +246,7 @@ export function showNode(main, route) {
         : el("p", { class: "muted" }, said ? "None at the moment." : "…"),
       loansOf(said),
       el("h2", {}, "Jobs"),
-      u.jobs.length ? table("Jobs here", ["Job", "Name", "User", "State", ">Runs for"], u.jobs.map(j => [jobLink(j), j.name, j.user, stateWord(j.state), duration(now() - j.start)])) : el("p", {}, "None."));
+      u.jobs.length ? table("Jobs here", ["Job", "Name", "User", "State", ">Runs for"], u.jobs.map(j => [jobLink(j), j.name, j.user, stateWord(j.state), duration(now() - j.start_at)])) : el("p", {}, "None."));
     if (keep) facts.querySelector(`.scroll[aria-label="${CSS.escape(keep)}"]`)?.focus();
   }
 

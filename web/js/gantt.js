@@ -46,7 +46,7 @@ export function show(main, route) {
     }
     const all = [];
     const add = j => {
-      if (!j.start) return;
+      if (!j.start_at) return;
       const places = new Set();
       if (byNode) { for (const p of j.parts) places.add(p.node); for (const d of j.devices) places.add(d.node); }
       else if (j.devices.length) for (const d of j.devices) places.add(`${d.node}\n${d.device}`);
@@ -54,7 +54,7 @@ export function show(main, route) {
       for (const key of places) {
         const r = row(key.replace("\n", " : "), key);
         if (!hit(r.name, j.user, j.name, jobName(j))) continue;
-        all.push({ r, job: j, from: j.start, to: isOver(j) ? j.end : Infinity, borrowed: j.devices.some(d => d.borrowed && (key === d.node || key === `${d.node}\n${d.device}`)) });
+        all.push({ r, job: j, from: j.start_at, to: isOver(j) ? j.end_at : Infinity, borrowed: j.devices.some(d => d.borrowed && (key === d.node || key === `${d.node}\n${d.device}`)) });
       }
     };
     for (const j of past.values()) if (!store.jobs.has(j.job)) add(j);
@@ -93,7 +93,7 @@ export function show(main, route) {
       let after = "";
       for (let pages = 0; pages < 10 && !closed; pages++) {
         const answer = await ask(`/v1/history?since=${Math.max(0, Math.floor(since))}&limit=1000${after}`);
-        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, name: j.name, user: j.user, state: j.state, start: j.start || 0, end: j.end || 0, submit: j.submit, parts: j.parts || [], devices: j.devices || [] });
+        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, name: j.name, user: j.user, state: j.state, start_at: j.start_at || 0, end_at: j.end_at || 0, submit_at: j.submit_at, parts: j.parts || [], devices: j.devices || [] });
         if (!answer.next) { reached = since; break; }
         after = `&after=${answer.next}`;
       }

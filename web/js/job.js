@@ -69,34 +69,34 @@ export function show(main, route) {
 
   // timeline is what is known of when the job was how; what this page saw itself is added.
   function timeline() {
-    const steps = [[job.submit, "submitted"]];
-    if (job.eligible && job.eligible - job.submit > 1) steps.push([job.eligible, "could be started"]);
-    if (job.start) steps.push([job.start, job.attempt > 1 ? `started for the ${ordinal(job.attempt)} time` : "started"]);
+    const steps = [[job.submit_at, "submitted"]];
+    if (job.eligible_at && job.eligible_at - job.submit_at > 1) steps.push([job.eligible_at, "could be started"]);
+    if (job.start_at) steps.push([job.start_at, job.attempt > 1 ? `started for the ${ordinal(job.attempt)} time` : "started"]);
     for (const h of history) if (!steps.some(s => Math.abs(s[0] - h.at) < 1.5)) steps.push([h.at, `seen ${stateWord(h.state)}`]);
-    if (job.end) steps.push([job.end, `ended: ${stateWord(job.state)}`]);
+    if (job.end_at) steps.push([job.end_at, `ended: ${stateWord(job.state)}`]);
     else steps.push([now(), `now: ${stateWord(job.state)}`]);
     steps.sort((a, b) => a[0] - b[0]);
     const from = steps[0][0], to = Math.max(from + 1, steps.at(-1)[0]);
-    const waited = (job.start || job.end || now()) - job.submit;
-    const bar = el("div", { class: "timeline", role: "img", "aria-label": `waited ${duration(waited)}` + (job.start ? `, ran ${duration((job.end || now()) - job.start)}` : "") });
+    const waited = (job.start_at || job.end_at || now()) - job.submit_at;
+    const bar = el("div", { class: "timeline", role: "img", "aria-label": `waited ${duration(waited)}` + (job.start_at ? `, ran ${duration((job.end_at || now()) - job.start_at)}` : "") });
     const part = (className, a, b) => {
       const i = el("i", { class: className });
       i.style.left = `${(a - from) / (to - from) * 100}%`;
       i.style.width = `${Math.max(0, b - a) / (to - from) * 100}%`;
       bar.append(i);
     };
-    part("waits", job.submit, job.start || job.end || now());
-    if (job.start) part("runs", job.start, job.end || now());
+    part("waits", job.submit_at, job.start_at || job.end_at || now());
+    if (job.start_at) part("runs", job.start_at, job.end_at || now());
     return el("div", {}, bar, el("ol", { class: "steps" }, ...steps.map(([at, what], i) => el("li", {}, el("time", {}, clock(at)), ` ${what}`, i ? el("span", { class: "muted" }, ` after ${duration(at - steps[i - 1][0])}`) : ""))));
   }
 
   function facts() {
     const rows = [
       ["User", job.user + (job.account ? `, account ${job.account}` : "")], ["Asks for", job.options || "–"],
-      [isOver(job) ? "Had" : "Has", job.start ? `${count(job.num_nodes, "node")}, ${count(job.cores, "core")}, ${memory(job.memory)}, ${count(job.gpus, "GPU")}` : ""],
-      ["Priority", job.priority || ""], ["Time limit", job.time_limit ? duration(job.time_limit) : "none"], ["Waits for", job.dependency || ""],
+      [isOver(job) ? "Had" : "Has", job.start_at ? `${count(job.num_nodes, "node")}, ${count(job.cores, "core")}, ${memory(job.memory_bytes)}, ${count(job.gpus, "GPU")}` : ""],
+      ["Priority", job.priority || ""], ["Time limit", job.time_limit_s ? duration(job.time_limit_s) : "none"], ["Waits for", job.dependency || ""],
       ["Directory", job.directory], ["Output", job.output || ""], ["Command", job.command ? job.command.join(" ") : ""], ["Comment", job.comment || ""],
-      ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_time ? span(job.cpu_time) : ""], ["Peak memory", job.memory_peak ? bytes(job.memory_peak) : ""],
+      ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_s ? span(job.cpu_s) : ""], ["Peak memory", job.memory_peak_bytes ? bytes(job.memory_peak_bytes) : ""],
     ];
     return el("dl", { class: "facts" }, ...rows.filter(r => r[1] !== "").flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
   }
@@ -113,8 +113,8 @@ export function show(main, route) {
       if (had) buttons.querySelector("button")?.focus();
     }
     fill(body, timeline(), facts(),
-      job.devices?.length ? table("GPUs", ["On node", "GPU of", ">No.", ">Memory", ""], job.devices.map(d => [nodeLink(d.for), nodeLink(d.node), String(d.device), d.memory ? bytes(d.memory) : "all", d.borrowed ? "borrowed" : ""])) : null,
-      job.parts?.length ? table("Nodes", ["Node", ">Cores", ">Memory", "Processes"], job.parts.map(p => [nodeLink(p.node), String(p.cores), p.memory ? bytes(p.memory) : "any", p.state || ""])) : null);
+      job.devices?.length ? table("GPUs", ["On node", "GPU of", ">No.", ">Memory", ""], job.devices.map(d => [nodeLink(d.for), nodeLink(d.node), String(d.device), d.memory_bytes ? bytes(d.memory_bytes) : "all", d.borrowed ? "borrowed" : ""])) : null,
+      job.parts?.length ? table("Nodes", ["Node", ">Cores", ">Memory", "Processes"], job.parts.map(p => [nodeLink(p.node), String(p.cores), p.memory_bytes ? bytes(p.memory_bytes) : "any", p.state || ""])) : null);
     if (!output && job.parts?.length && may()) {
       output = new Output(outputPlace, job, job.parts.length);
     }
@@ -123,7 +123,7 @@ export function show(main, route) {
   load();
   const leave = subscribe(() => {
     const known = job && store.jobs.get(job.job);
-    const stamp = known ? `${known.state} ${known.reason} ${known.start} ${known.priority} ${known.node_list}` : "";
+    const stamp = known ? `${known.state} ${known.reason} ${known.start_at} ${known.priority} ${known.node_list}` : "";
     if (known && stamp !== seen) { seen = stamp; load(); }
   });
   const clockTimer = setInterval(() => { if (job && !isOver(job)) job.state === "PENDING" ? load() : draw(); }, 5000);

@@ -21,14 +21,14 @@ const stateOrder = ["PENDING", "SUSPENDED", "COMPLETING", "RUNNING", "FAILED", "
 
 // timeOf is how long a job has waited, has run, or ran.
 export function timeOf(j) {
-  if (isOver(j)) return j.start ? j.end - j.start : 0;
-  return now() - (isActive(j) && j.start ? j.start : j.submit);
+  if (isOver(j)) return j.start_at ? j.end_at - j.start_at : 0;
+  return now() - (isActive(j) && j.start_at ? j.start_at : j.submit_at);
 }
 
 function whereOf(j) {
   if (isActive(j)) return j.node_list;
   if (!isOver(j)) return j.why || j.reason || "";
-  return [j.node_list, j.end ? `ended ${clock(j.end)}` : "", j.why].filter(Boolean).join(", ");
+  return [j.node_list, j.end_at ? `ended ${clock(j.end_at)}` : "", j.why].filter(Boolean).join(", ");
 }
 
 // standing is the order of a queue: who waits first, by priority; then who runs.

@@ -47,8 +47,8 @@ function changed() {
 function slim(j) {
   return {
     job: j.job, array_job: j.array_job, array_task: j.array_task, name: j.name, user: j.user, account: j.account || "", partition: j.partition || "", qos: j.qos || "", state: j.state,
-    reason: j.reason || "", why: j.why || "", asked: 0, priority: j.priority, submit: j.submit, start: j.start || 0, end: j.end || 0, limit: j.time_limit || 0,
-    cores: j.cores, memory: j.memory, gpus: j.gpus, num_nodes: j.num_nodes, node_list: j.node_list || "", parts: j.parts || none, devices: j.devices || none, seen: "",
+    reason: j.reason || "", why: j.why || "", asked: 0, priority: j.priority, submit_at: j.submit_at, start_at: j.start_at || 0, end_at: j.end_at || 0,
+    cores: j.cores, memory_bytes: j.memory_bytes, gpus: j.gpus, num_nodes: j.num_nodes, node_list: j.node_list || "", parts: j.parts || none, devices: j.devices || none, seen: "",
   };
 }
 
@@ -116,7 +116,7 @@ function apply(change) {
 
 function replace(cluster, nodes, jobs) {
   store.cluster = cluster;
-  store.skew = cluster.now - Date.now() / 1000;
+  store.skew = cluster.now_at - Date.now() / 1000;
   store.nodes = new Map(nodes.map(n => [n.node, n]));
   store.jobs = new Map();
   store.onNode = new Map();
@@ -227,7 +227,7 @@ async function once(stop) {
       await restUnless(60000, stop.signal);
       const [c, n] = await Promise.all([ask("/v1/cluster", { signal: stop.signal }), ask("/v1/nodes", { signal: stop.signal })]);
       store.cluster = c;
-      store.skew = c.now - Date.now() / 1000;
+      store.skew = c.now_at - Date.now() / 1000;
       store.nodes = new Map(n.nodes.map(x => [x.node, x]));
       changed();
     }

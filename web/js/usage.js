@@ -38,7 +38,7 @@ export function show(main) {
       if (stamp !== last) {
         last = stamp;
         fill(account, usage?.length ? table("Shares and use", ["Account", "User", ">Share", ">Used", "", ">Hours", ">Factor"], usage.slice(0, 2000).map(l => [
-          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), hours(l.raw), l.factor.toFixed(2)]))
+          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), hours(l.raw_usage_s), l.factor.toFixed(2)]))
           : el("p", {}, "The head keeps no account: it does with a file of priorities (muster head --priority)."));
       }
     } catch (e) { if (!closed && last === "") fill(account, el("p", {}, e.message)); }

@@ -6,8 +6,8 @@ import { ask } from "./api.js";
 import { store, subscribe } from "./store.js";
 
 const measures = [
-  ["mean_wait", "Mean wait", span], ["median_wait", "Median wait", span], ["p95_wait", "95 % wait less than", span], ["mean_slowdown", "Mean slowdown", x => x.toFixed(2)],
-  ["use", "GPU use", percent], ["core_use", "Core use", percent], ["makespan", "All done in", span], ["unfinished", "Unfinished", String],
+  ["mean_wait_s", "Mean wait", span], ["median_wait_s", "Median wait", span], ["p95_wait_s", "95 % wait less than", span], ["mean_slowdown", "Mean slowdown", x => x.toFixed(2)],
+  ["use", "GPU use", percent], ["core_use", "Core use", percent], ["makespan_s", "All done in", span], ["unfinished", "Unfinished", String],
 ];
 const impossible = ["impossible", "Impossible", String];
 const better = { use: -1, core_use: -1 }; // more of these is better
@@ -42,7 +42,7 @@ export function show(main, route) {
       if (stamp !== last) {
         last = stamp;
         const open = new Set([...body.querySelectorAll("details[open]")].map(d => d.dataset.key));
-        fill(body, ...periods.map(p => period(p, open, answer.next)));
+        fill(body, ...periods.map(p => period(p, open, answer.next_at)));
       }
     } catch (e) {
       if (closed) return;
@@ -55,14 +55,14 @@ export function show(main, route) {
     const title = { day: "The last day", week: "The last week" }[p.name] || p.name;
     const section = el("section", {}, el("h2", {}, title));
     const going = p.running ? `being simulated, ${percent(p.progress || 0)} done` : "";
-    if (p.made_at) section.append(el("p", { class: "muted" }, [`${count(p.jobs || 0, "job")}, ${clock(p.from)} to ${clock(p.to)}`, `simulated at ${clock(p.made_at)}`, going].filter(Boolean).join("; ")));
+    if (p.made_at) section.append(el("p", { class: "muted" }, [`${count(p.jobs || 0, "job")}, ${clock(p.from_at)} to ${clock(p.to_at)}`, `simulated at ${clock(p.made_at)}`, going].filter(Boolean).join("; ")));
     else section.append(el("p", { class: "muted" }, going ? `Now ${going}.` : `Not simulated yet. ${next ? `The head does it at ${clock(next)}, and each night.` : "The head does it when an administrator asks for it."}`));
     if (p.error) section.append(el("p", { class: "wrong" }, p.error));
     if (!p.made_at || !p.measured) return section;
     const simulated = (p.policies || []).filter(x => !x.error && x.figures), inForce = simulated.find(x => x.in_force);
     // A policy that cannot run some jobs is not the better for their waits being left out: it
     // stands behind the others.
-    const others = simulated.filter(x => x !== inForce).sort((a, b) => Math.sign(a.figures.impossible || 0) - Math.sign(b.figures.impossible || 0) || a.figures.mean_wait - b.figures.mean_wait);
+    const others = simulated.filter(x => x !== inForce).sort((a, b) => Math.sign(a.figures.impossible || 0) - Math.sign(b.figures.impossible || 0) || a.figures.mean_wait_s - b.figures.mean_wait_s);
     const rows = [{ policy: "measured", figures: p.measured }, ...(inForce ? [inForce] : []), ...others];
     const shown = simulated.some(x => x.figures.impossible) ? [...measures, impossible] : measures;
     const top = Object.fromEntries(shown.map(([id]) => [id, Math.max(...rows.map(x => x.figures[id] || 0))]));
@@ -80,7 +80,7 @@ export function show(main, route) {
 
   // accuracy says how far the simulation is from what happened.
   function accuracy(policy, e) {
-    const off = e.mean_wait, wait = Math.abs(off) < 0.0005 ? "as measured" : `${span(Math.abs(off))} ${off > 0 ? "longer" : "shorter"} than measured`;
+    const off = e.mean_wait_s, wait = Math.abs(off) < 0.0005 ? "as measured" : `${span(Math.abs(off))} ${off > 0 ? "longer" : "shorter"} than measured`;
     return el("p", {}, `How far to believe it: in the simulation of ${policy} the mean wait is ${wait}, and ${percent(e.started_together)} of the jobs start within a second of when they did. Smaller differences mean nothing; larger ones are marked as better or worse than ${policy}, simulated.`);
   }
 
@@ -100,10 +100,10 @@ export function show(main, route) {
   }
 
   function users(p, x, open) {
-    const key = `${p.name} ${x.policy}`, sorted = [...x.users].sort((a, b) => (a.mean_wait - a.mean_wait_measured) - (b.mean_wait - b.mean_wait_measured));
+    const key = `${p.name} ${x.policy}`, sorted = [...x.users].sort((a, b) => (a.mean_wait_s - a.mean_wait_measured_s) - (b.mean_wait_s - b.mean_wait_measured_s));
     return el("details", { "data-key": key, open: open.has(key) }, el("summary", {}, `Users under ${x.policy}`), table(`Users under ${x.policy}`, ["User", ">Jobs", ">Mean wait", ">Measured", "Change"], sorted.slice(0, 500).map(u => {
-      const change = u.mean_wait - u.mean_wait_measured;
-      return [u.user, String(u.jobs), span(u.mean_wait), span(u.mean_wait_measured), Math.abs(change) < 1 ? "none" : `${duration(Math.abs(change))} ${change < 0 ? "less" : "more"}`];
+      const change = u.mean_wait_s - u.mean_wait_measured_s;
+      return [u.user, String(u.jobs), span(u.mean_wait_s), span(u.mean_wait_measured_s), Math.abs(change) < 1 ? "none" : `${duration(Math.abs(change))} ${change < 0 ? "less" : "more"}`];
     })), x.users_left_out ? el("p", { class: "muted" }, `and ${count(x.users_left_out, "user")} with few jobs`) : null);
   }
 

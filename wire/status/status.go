@@ -10,10 +10,10 @@ import (
 type Node struct {
 	Node      string   `json:"node"`
 	Pid       int      `json:"pid"`
-	Up        float64  `json:"up"`
+	Up        float64  `json:"up_s"`
 	Policy    string   `json:"policy"`
-	SwapSize  uint64   `json:"swap_size"`
-	Committed uint64   `json:"swap_committed"`
+	SwapSize  uint64   `json:"swap_size_bytes"`
+	Committed uint64   `json:"swap_committed_bytes"`
 	Devices   []Device `json:"devices"`
 	Clients   []Client `json:"clients"`
 	Ended     []Client `json:"ended"` // the last that ended, the latest last
@@ -36,7 +36,7 @@ type Node struct {
 // IVM is what a node does for programs with elements (docs/ivm.md).
 type IVM struct {
 	Programs []IVMProgram `json:"programs"`
-	Memory   uint64       `json:"memory"` // of objects here
+	Memory   uint64       `json:"memory_bytes"` // of objects here
 	// Since the node began: elements that were started, puts and gets of mirrors here, and the
 	// bytes that they moved to other nodes and from them.
 	Started  uint64 `json:"started"`
@@ -75,14 +75,14 @@ type Peer struct {
 	Node    string `json:"node,omitempty"` // as it calls itself
 	Self    bool   `json:"self,omitempty"` // it is this node
 	// Heard is how many seconds ago it said what follows; below 0: never.
-	Heard   float64 `json:"heard"`
+	Heard   float64 `json:"heard_s"`
 	Slots   int     `json:"vgpus"`
-	Free    int     `json:"free"` // virtual GPUs that it would lend
+	Free    int     `json:"vgpus_free"` // virtual GPUs that it would lend
 	Waiting int     `json:"waiting"`
 	// Borrowed is how many of its virtual GPUs this node has, and Clients how many programs are
 	// there.
 	Borrowed int `json:"borrowed"`
-	Clients  int `json:"clients"`
+	Clients  int `json:"programs"`
 }
 
 // Lent is what another node has of this one.
@@ -91,7 +91,7 @@ type Lent struct {
 	Device   int    `json:"device"`
 	Slots    int    `json:"vgpus"`
 	Recalled bool   `json:"recalled,omitempty"` // it is wanted back
-	Clients  int    `json:"clients"`            // programs of it that are there now
+	Clients  int    `json:"programs"`           // programs of it that are there now
 }
 
 // Served is what a device did for another node since this one began: how many kernels ran, and what
@@ -100,8 +100,8 @@ type Served struct {
 	Node      string `json:"node"`
 	Device    int    `json:"device"`
 	Kernels   uint64 `json:"kernels"`
-	CopiedIn  uint64 `json:"copied_in"`
-	CopiedOut uint64 `json:"copied_out"`
+	CopiedIn  uint64 `json:"copied_in_bytes"`
+	CopiedOut uint64 `json:"copied_out_bytes"`
 }
 
 // ServedOf is what was done for a node on a device.
@@ -148,9 +148,9 @@ func (n *Node) Borrows() (all []Borrowed) {
 type Borrowed struct {
 	Node     string `json:"node"`
 	Slots    int    `json:"vgpus"`
-	Clients  int    `json:"clients"`
-	Sent     uint64 `json:"sent"`
-	Received uint64 `json:"received"`
+	Clients  int    `json:"programs"`
+	Sent     uint64 `json:"sent_bytes"`
+	Received uint64 `json:"received_bytes"`
 }
 
 // MPS is NVIDIA's Multi-Process Service, as the node's workers use it.
@@ -200,19 +200,19 @@ type Device struct {
 	// Removing says that it is removed when no client needs it any longer.
 	Removing bool    `json:"removing,omitempty"`
 	Speed    float64 `json:"speed"`
-	Memory   uint64  `json:"memory"`
-	Free     uint64  `json:"free"`
+	Memory   uint64  `json:"memory_bytes"`
+	Free     uint64  `json:"free_bytes"`
 	Slots    int     `json:"vgpus"`
 	Assigned int     `json:"assigned"`
-	Busy     int     `json:"busy"`      // clients with work under way
-	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
+	Busy     int     `json:"busy"`  // clients with work under way
+	BusyTime float64 `json:"gpu_s"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
 	Lender   string  `json:"lender,omitempty"`   // the node that lends it; "" if it is the node's own
 	Borrowed bool    `json:"borrowed,omitempty"` // for a while, from a peer: the configuration does not know it
 	// MappedKernels ran here for programs that are at home on another device, and MappedIn is
 	// how many bytes were copied here for them, since the daemon began.
 	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
-	MappedIn      uint64 `json:"mapped_in,omitempty"`
+	MappedIn      uint64 `json:"mapped_in_bytes,omitempty"`
 }
 
 // Changed answers a request that changed something: how the device is now, with its
@@ -255,6 +255,9 @@ type Client struct {
 	Worker  int    `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
 	User    string `json:"user"`
 	Program string `json:"program"`
+	// Address is from where the program came over the gateway, HOST:PORT; "" if it is on the node's
+	// machine. It may be that of a relay or of the node that borrowed the device.
+	Address string `json:"address,omitempty"`
 	// Arguments are the program's, where muster ps could see them: on the machine that it is on.
 	Arguments []string `json:"arguments,omitempty"`
 	Grant     string   `json:"grant,omitempty"` // under which it runs
@@ -263,15 +266,15 @@ type Client struct {
 	Device    *int     `json:"device"` // null where it has none
 	State     string   `json:"state"`
 	Busy      bool     `json:"busy"`
-	Limit     uint64   `json:"memory_limit"`
-	Allocated uint64   `json:"memory_allocated"`
-	Peak      uint64   `json:"memory_peak"` // the most that it had allocated, as far as was seen
-	Resident  uint64   `json:"memory_resident"`
-	Swapped   uint64   `json:"memory_swapped"`
+	Limit     uint64   `json:"memory_limit_bytes"`
+	Allocated uint64   `json:"memory_allocated_bytes"`
+	Peak      uint64   `json:"memory_peak_bytes"` // the most that it had allocated, as far as was seen
+	Resident  uint64   `json:"memory_resident_bytes"`
+	Swapped   uint64   `json:"memory_swapped_bytes"`
 	Kernels   uint64   `json:"kernels"`
-	BusyTime  float64  `json:"busy_time"`
+	BusyTime  float64  `json:"gpu_s"`
 	Waits     uint64   `json:"waits"`
-	WaitTime  float64  `json:"wait_time"`
+	WaitTime  float64  `json:"waited_s"`
 	// Class is latency or batch; Weight its part of the time where programs take turns, and
 	// Priority goes before that. Turns counts those of its turns on a device that ended
 	// because others waited. Turn is how long the present one may last while others wait (0
@@ -280,17 +283,17 @@ type Client struct {
 	Weight      int     `json:"weight,omitempty"`
 	Priority    int     `json:"priority,omitempty"`
 	Turns       uint64  `json:"turns,omitempty"`
-	Turn        float64 `json:"turn,omitempty"`
-	TurnUsed    float64 `json:"turn_used,omitempty"`
-	LongestWait float64 `json:"longest_wait,omitempty"` // for a device
-	MoveTime    float64 `json:"move_time,omitempty"`    // that moving its memory to devices and from them took
-	HeldTime    float64 `json:"held_time,omitempty"`    // that its launches were held back for programs of class latency
+	Turn        float64 `json:"turn_s,omitempty"`
+	TurnUsed    float64 `json:"turn_used_s,omitempty"`
+	LongestWait float64 `json:"longest_wait_s,omitempty"` // for a device
+	MoveTime    float64 `json:"moving_s,omitempty"`       // that moving its memory to devices and from them took
+	HeldTime    float64 `json:"held_s,omitempty"`         // that its launches were held back for programs of class latency
 	// MPS is shared while the client shares its device under MPS, suspect while it runs by
 	// itself what it had in flight at a fault, cleared until it goes back, and apart if it does
 	// not share. Share is its part of the multiprocessors in percent; 0 for all, or where it is
 	// not in force.
 	MPS         string `json:"mps,omitempty"`
-	Share       int    `json:"share,omitempty"`
+	Share       int    `json:"share_pct,omitempty"`
 	Preemptions uint64 `json:"preemptions"`
 	// Rebuilds is how often its worker was replaced, by one that made it what it was.
 	Rebuilds uint64 `json:"rebuilds"`
@@ -300,11 +303,11 @@ type Client struct {
 	// Away says that its worker, of an earlier daemon, has not come back yet.
 	Away      bool    `json:"away,omitempty"`
 	Swaps     uint64  `json:"swaps"`
-	SwapIn    uint64  `json:"swap_in"`
-	SwapOut   uint64  `json:"swap_out"`
-	CopiedIn  uint64  `json:"copied_in"`
-	CopiedOut uint64  `json:"copied_out"`
-	Since     float64 `json:"since"` // how long it is there
+	SwapIn    uint64  `json:"swap_in_bytes"`
+	SwapOut   uint64  `json:"swap_out_bytes"`
+	CopiedIn  uint64  `json:"copied_in_bytes"`
+	CopiedOut uint64  `json:"copied_out_bytes"`
+	Since     float64 `json:"age_s"` // how long it is there
 	// Mapping is the mapper that decides for each of its launches which device runs it; "" for
 	// none. Further has what ran on other devices than that of its lease, which Kernels and
 	// BusyTime count too.
@@ -320,7 +323,7 @@ type Client struct {
 type RanOn struct {
 	Device   int     `json:"device"`
 	Kernels  uint64  `json:"kernels"`
-	BusyTime float64 `json:"busy_time"`
+	BusyTime float64 `json:"gpu_s"`
 }
 
 // End is one end of a link: a device of a node by its number there, or the node's host.
@@ -356,8 +359,8 @@ type Further struct {
 	Device   int     `json:"device"`
 	Lent     bool    `json:"lent"` // it has it now
 	Kernels  uint64  `json:"kernels"`
-	BusyTime float64 `json:"busy_time"`
-	Moved    uint64  `json:"moved"` // bytes that were copied there for its kernels
+	BusyTime float64 `json:"gpu_s"`
+	Moved    uint64  `json:"moved_bytes"` // bytes that were copied there for its kernels
 }
 
 // Grants is what a node knows of grants.
@@ -371,17 +374,17 @@ type Grant struct {
 	ID      string          `json:"id"`
 	User    string          `json:"user"`
 	Devices []GrantedDevice `json:"devices"`
-	Limit   int             `json:"limit"`             // devices that may be used at a time; -1: all
-	Expires int64           `json:"expires,omitempty"` // in seconds since 1970; 0: never
+	Limit   int             `json:"limit"`                // devices that may be used at a time; -1: all
+	Expires int64           `json:"expires_at,omitempty"` // in seconds since 1970; 0: never
 }
 
 // GrantedDevice is what a grant has of one device, and who uses it.
 type GrantedDevice struct {
 	Device    int    `json:"device"`
 	Name      string `json:"name"`
-	Memory    uint64 `json:"memory"` // 0: all of it
-	Clients   int    `json:"clients"`
-	Allocated uint64 `json:"memory_allocated"` // by all of them
+	Memory    uint64 `json:"memory_bytes"` // 0: all of it
+	Clients   int    `json:"programs"`
+	Allocated uint64 `json:"memory_allocated_bytes"` // by all of them
 }
 
 // Stopping is a node's answer to the request to end.

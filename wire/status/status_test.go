@@ -35,7 +35,7 @@ func golden(t *testing.T, path, got string) {
 func full() Node {
 	device := 1
 	client := Client{
-		ID: 1, Pid: 2, User: "ann", Program: "/bin/<a>", Virtual: 3, Device: &device, State: "assigned", Busy: true, Limit: 4, Allocated: 5, Peak: 6,
+		ID: 1, Pid: 2, User: "ann", Program: "/bin/<a>", Address: "10.0.0.7:40112", Virtual: 3, Device: &device, State: "assigned", Busy: true, Limit: 4, Allocated: 5, Peak: 6,
 		Resident: 7, Swapped: 8, Kernels: 9, BusyTime: 1.5, Waits: 10, WaitTime: 2.5, Preemptions: 11, Rebuilds: 26, Moves: Moves{Auto: 23, ByHand: 24, Drain: 25}, Swaps: 12, SwapIn: 13, SwapOut: 14,
 		CopiedIn: 15, CopiedOut: 16, Since: 3.5,
 		Ran:   []RanOn{{Device: 0, Kernels: 4, BusyTime: 0.5}, {Device: 1, Kernels: 5, BusyTime: 1}},

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -9,16 +9,17 @@ import (
 	"strings"
 
 	"muster/head/api"
+	"muster/model"
 	"muster/report"
 )
 
 // conclude reports how the jobs ended and how busy the GPUs were. It returns an
 // error if a result is wrong, or if anything of the jobs is still on the nodes.
-func (d *demo) conclude() error {
+func (d *tour) conclude() error {
 	d.look()
 	table, wrong := d.table()
-	fmt.Fprintln(d.out)
-	if err := table.WriteText(d.out); err != nil {
+	fmt.Fprintln(d.Out)
+	if err := table.WriteText(d.Out); err != nil {
 		return err
 	}
 	if err := errors.Join(wrong, d.told(), d.kept()); err != nil {
@@ -29,8 +30,8 @@ func (d *demo) conclude() error {
 }
 
 // table shows how each job ended, and returns what is wrong with any.
-func (d *demo) table() (*report.Table, error) {
-	table := &report.Table{Columns: columns("<JOB", "<NAME", "<RAN ON", "<GPUS", "<HOW", ">WAITED", ">RAN", "<RESULT")}
+func (d *tour) table() (*report.Table, error) {
+	table := &report.Table{Columns: report.Columns("<JOB", "<NAME", "<RAN ON", "<GPUS", "<HOW", ">WAITED", ">RAN", "<RESULT")}
 	var wrong []error
 	for _, job := range d.jobs {
 		for _, j := range d.seen.named(job.name) {
@@ -48,14 +49,14 @@ func (d *demo) table() (*report.Table, error) {
 }
 
 // judge says what is wrong with what a job did.
-func (d *demo) judge(job *demoJob, j *seenJob) error {
+func (d *tour) judge(job *submission, j *seenJob) error {
 	if j.State != api.Completed {
 		return fmt.Errorf("it ended as %s: %s\n%s", j.State, j.Why, indent(d.output(j)))
 	}
 	return job.check(d.output(j))
 }
 
-func (d *demo) output(j *seenJob) string {
+func (d *tour) output(j *seenJob) string {
 	path := j.Output
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(d.dir, path)
@@ -67,7 +68,7 @@ func (d *demo) output(j *seenJob) string {
 	return string(text)
 }
 
-func (d *demo) row(j *seenJob, wrong error) []string {
+func (d *tour) row(j *seenJob, wrong error) []string {
 	result := "right"
 	if wrong != nil {
 		result = "WRONG"
@@ -101,7 +102,7 @@ func placesOf(j *seenJob) string {
 }
 
 // how says in words what is special about how a job ran.
-func (d *demo) how(j *seenJob) (words []string) {
+func (d *tour) how(j *seenJob) (words []string) {
 	borrowed := 0
 	for _, device := range j.Devices {
 		if device.Borrowed {
@@ -117,7 +118,7 @@ func (d *demo) how(j *seenJob) (words []string) {
 		words = append(words, fmt.Sprintf("shared by %d programs", programs))
 	}
 	if n := d.seen.swapped(j); n > 0 {
-		words = append(words, "swapped "+briefSize(n))
+		words = append(words, "swapped "+model.BriefSize(n))
 	}
 	if j.suspended {
 		words = append(words, "suspended")
@@ -140,7 +141,7 @@ func numbersOf(jobs []*seenJob) string {
 }
 
 // kept says what nodes still have of jobs, all of which have ended.
-func (d *demo) kept() error {
+func (d *tour) kept() error {
 	var what []string
 	err := d.until("the nodes still have something of jobs that have ended", func() bool {
 		what = nil
@@ -149,7 +150,7 @@ func (d *demo) kept() error {
 				what = append(what, fmt.Sprintf("%s has client %d of grant %s", name, c.ID, c.Grant))
 			}
 			if s.Committed > 0 {
-				what = append(what, fmt.Sprintf("%s has %s of its swap area promised", name, briefSize(s.Committed)))
+				what = append(what, fmt.Sprintf("%s has %s of its swap area promised", name, model.BriefSize(s.Committed)))
 			}
 		}
 		return len(what) == 0
@@ -161,8 +162,8 @@ func (d *demo) kept() error {
 }
 
 // told checks that the story was played: what is to be shown did happen.
-func (d *demo) told() error {
-	has := func(job *demoJob, what string, is func(*seenJob) bool) error {
+func (d *tour) told() error {
+	has := func(job *submission, what string, is func(*seenJob) bool) error {
 		for _, j := range d.seen.named(job.name) {
 			if is(j) {
 				return nil
@@ -175,23 +176,23 @@ func (d *demo) told() error {
 	}
 	swapped := func(j *seenJob) bool { return d.seen.swapped(j) > 0 }
 	return errors.Join(
-		has(demoBorrows, "given borrowed GPUs", borrowed),
-		has(demoShares, "sharing a GPU with others", func(j *seenJob) bool { return len(d.seen.others(j)) > 0 }),
-		has(demoPatient, "suspended for the urgent one", func(j *seenJob) bool { return j.suspended }),
-		has(demoPatient, "swapped", swapped),
-		has(demoSurvives, "run again elsewhere", func(j *seenJob) bool { return len(j.on) > 1 && j.on[0] != j.on[len(j.on)-1] }),
+		has(jobBorrows, "given borrowed GPUs", borrowed),
+		has(jobShares, "sharing a GPU with others", func(j *seenJob) bool { return len(d.seen.others(j)) > 0 }),
+		has(jobPatient, "suspended for the urgent one", func(j *seenJob) bool { return j.suspended }),
+		has(jobPatient, "swapped", swapped),
+		has(jobSurvives, "run again elsewhere", func(j *seenJob) bool { return len(j.on) > 1 && j.on[0] != j.on[len(j.on)-1] }),
 	)
 }
 
 // close is the end of the story, in figures.
-func (d *demo) close(jobs int) {
+func (d *tour) close(jobs int) {
 	begin, end := d.seen.span()
 	var gpus []string
 	for _, m := range d.machines {
 		for i, device := range d.seen.devices(m.name) {
 			// Programs that share a device have their kernels counted side by side.
 			busy := min(end-begin, d.seen.busy[place(m.name, i)]+device.BusyTime)
-			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, briefSize(device.Memory), report.Percent(busy/(end-begin))))
+			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, model.BriefSize(device.Memory), report.Percent(busy/(end-begin))))
 		}
 	}
 	var swapped uint64
@@ -200,7 +201,7 @@ func (d *demo) close(jobs int) {
 		swapped += d.seen.swapped(j)
 		programs += len(d.seen.programs(j))
 	}
-	fmt.Fprintf(d.out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
-	fmt.Fprintf(d.out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))
-	fmt.Fprintf(d.out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, briefSize(swapped))
+	fmt.Fprintf(d.Out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
+	fmt.Fprintf(d.Out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))
+	fmt.Fprintf(d.Out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, model.BriefSize(swapped))
 }

@@ -1,11 +1,10 @@
-package main
+package demo
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,55 +12,54 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"muster/node/programs"
 )
 
-// demoTime is how long any step of the demonstration may take.
-const demoTime = time.Minute
+// stepTime is how long any step of the demonstration may take.
+const stepTime = time.Minute
 
-// demo is the demonstration of a cluster while it is played.
-type demo struct {
-	demoCluster
-	ctx      context.Context
-	out      io.Writer
-	programs string
-	screen   *demoScreen  // nil without a live view
-	story    bytes.Buffer // what was told while there is one
-	seen     *demoSeen
-	jobs     []*demoJob // that were submitted
-	skipped  map[*demoJob]string
-	last     uint64 // the number of the last job
-	shown    string // the address of the head's page, if it has one
+// tour is the demonstration of a cluster while it is played.
+type tour struct {
+	cluster
+	Options
+	ctx     context.Context
+	screen  *screen      // nil without a live view
+	story   bytes.Buffer // what was told while there is one
+	seen    *seen
+	jobs    []*submission // that were submitted
+	skipped map[*submission]string
+	last    uint64 // the number of the last job
+	shown   string // the address of the head's page, if it has one
 }
 
-// play is the demonstration, inside of its guard.
-func (f *demoFlags) play(c *cobra.Command) error {
-	ctx, stop := signal.NotifyContext(context.Background(), demoSignals...)
+// Play plays the demonstration in a folder, inside of its guard.
+func Play(o *Options, dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals...)
 	defer stop()
 	runtime.LockOSThread() // the system ties the daemons to the thread that starts them
-	if err := adoptOrphans(); err != nil {
+	if err := programs.AdoptOrphans(); err != nil {
 		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	d := &demo{
-		demoCluster: demoCluster{self: self, dir: f.inside, machines: newDemoMachines()},
-		ctx:         ctx, out: c.OutOrStdout(), programs: f.programs, seen: newDemoSeen(), skipped: map[*demoJob]string{},
+	d := &tour{
+		cluster: cluster{self: self, dir: dir, machines: newMachines()},
+		Options: *o, ctx: ctx, seen: newSeen(), skipped: map[*submission]string{},
 	}
-	if out, ok := d.out.(*os.File); ok && !f.plain && isTerminal(out) {
-		d.screen = openDemoScreen(out)
+	if d.Live.Screen != nil {
+		d.screen = openScreen(&d.Live)
 	}
 	err = d.tell()
 	d.closeScreen()
 	if err == nil {
 		err = d.conclude()
 	}
-	if err == nil && !f.stay && d.shown != "" {
-		fmt.Fprintln(d.out, "To look at its page: muster demo --stay leaves it up.")
+	if err == nil && !d.Stay && d.shown != "" {
+		fmt.Fprintln(d.Out, "To look at its page: muster demo --stay leaves it up.")
 	}
-	if err == nil && f.stay {
+	if err == nil && d.Stay {
 		d.stay()
 		sweep(d.dir) // jobs that users started may still run
 		return nil
@@ -70,24 +68,24 @@ func (f *demoFlags) play(c *cobra.Command) error {
 }
 
 // closeScreen leaves the live view, and prints what was told meanwhile.
-func (d *demo) closeScreen() {
+func (d *tour) closeScreen() {
 	if d.screen == nil {
 		return
 	}
-	d.screen.close()
+	d.screen.live.close()
 	d.screen = nil
 	if d.ctx.Err() != nil {
 		return // a user who interrupts it has seen enough
 	}
-	_, _ = d.story.WriteTo(d.out)
+	_, _ = d.story.WriteTo(d.Out)
 }
 
 // end stops the cluster. After an interrupt it does not wait for an orderly
 // end.
-func (d *demo) end(err error) error {
+func (d *tour) end(err error) error {
 	if d.ctx.Err() != nil {
 		sweep(d.dir)
-		return exitStatus(exitInterrupted)
+		return Status(d.Interrupted)
 	}
 	err = errors.Join(err, d.stop())
 	// The folder is this process's own, and still to be removed; nothing else may be there.
@@ -104,8 +102,8 @@ func (d *demo) end(err error) error {
 }
 
 // printf tells something, at once or when the live view has ended.
-func (d *demo) printf(format string, args ...any) {
-	w := d.out
+func (d *tour) printf(format string, args ...any) {
+	w := d.Out
 	if d.screen != nil {
 		w = &d.story
 	}
@@ -113,7 +111,7 @@ func (d *demo) printf(format string, args ...any) {
 }
 
 // tell is the story.
-func (d *demo) tell() error {
+func (d *tour) tell() error {
 	for _, step := range []func() error{d.begin, d.together, d.failure, d.again} {
 		if err := step(); err != nil {
 			return err
@@ -123,8 +121,8 @@ func (d *demo) tell() error {
 }
 
 // begin starts the cluster.
-func (d *demo) begin() error {
-	if err := d.prepare(d.programs); err != nil {
+func (d *tour) begin() error {
+	if err := d.prepare(d.Programs); err != nil {
 		return err
 	}
 	d.printf("# A head and three nodes, all on this machine. To type along, elsewhere, while this runs:\n")
@@ -140,19 +138,19 @@ func (d *demo) begin() error {
 			return err
 		}
 	}
-	if d.shown = d.page(); d.shown != "" {
+	if d.shown = d.page(d.ctx); d.shown != "" {
 		d.printf("# Its page, for one browser within a minute (muster page gives another address): %s\n", d.shown)
 	}
 	return d.show("nodes")
 }
 
 // together has jobs borrow, share and swap.
-func (d *demo) together() error {
-	jobs := []*demoJob{demoLocal, demoBorrows, demoShares}
+func (d *tour) together() error {
+	jobs := []*submission{jobLocal, jobBorrows, jobShares}
 	if why := d.noMPI(); why == "" {
-		jobs = append(jobs, demoMPI)
+		jobs = append(jobs, jobMPI)
 	} else {
-		d.skipped[demoMPI] = why
+		d.skipped[jobMPI] = why
 		d.printf("\n# the job with MPI is left out: %s\n", why)
 	}
 	if err := d.submit(jobs...); err != nil {
@@ -166,25 +164,25 @@ func (d *demo) together() error {
 }
 
 // failure kills a node in the middle of a job.
-func (d *demo) failure() error {
+func (d *tour) failure() error {
 	victim := d.machines[2]
-	if err := d.submit(demoBusy); err != nil {
+	if err := d.submit(jobBusy); err != nil {
 		return err
 	}
-	if err := d.until("the GPUs of gpu1 were not taken", func() bool { return d.seen.kernels(demoBusy.name, "gpu1") > 0 }); err != nil {
+	if err := d.until("the GPUs of gpu1 were not taken", func() bool { return d.seen.kernels(jobBusy.name, "gpu1") > 0 }); err != nil {
 		return err
 	}
-	if err := d.submit(demoSurvives); err != nil {
+	if err := d.submit(jobSurvives); err != nil {
 		return err
 	}
 	const enough = 40 // kernels: it is in the middle
-	if err := d.until("the job did not run on "+victim.name, func() bool { return d.seen.kernels(demoSurvives.name, victim.name) >= enough }); err != nil {
+	if err := d.until("the job did not run on "+victim.name, func() bool { return d.seen.kernels(jobSurvives.name, victim.name) >= enough }); err != nil {
 		return err
 	}
 	d.printf("\n# %s loses power: its daemon, its agent and all that it runs are killed (SIGKILL)\n", victim.name)
 	d.killMachine(victim)
 	d.seen.lose(victim.name)
-	if err := d.until("the head did not requeue the job of the node that was killed", func() bool { return d.seen.requeued(demoSurvives.name) }); err != nil {
+	if err := d.until("the head did not requeue the job of the node that was killed", func() bool { return d.seen.requeued(jobSurvives.name) }); err != nil {
 		return err
 	}
 	if err := d.show("nodes"); err != nil {
@@ -193,11 +191,11 @@ func (d *demo) failure() error {
 	if err := d.show("queue"); err != nil {
 		return err
 	}
-	return d.untilOver(demoBusy, demoSurvives)
+	return d.untilOver(jobBusy, jobSurvives)
 }
 
 // again has the node come back, and all three GPUs used.
-func (d *demo) again() error {
+func (d *tour) again() error {
 	d.printf("\n# %s is started again, and takes jobs\n", d.machines[2].name)
 	if err := d.startMachine(d.machines[2]); err != nil {
 		return err
@@ -205,36 +203,36 @@ func (d *demo) again() error {
 	if err := d.until("the node did not come back", func() bool { return d.seen.nodesUp() == len(d.machines) }); err != nil {
 		return err
 	}
-	if err := d.submit(demoPatient); err != nil {
+	if err := d.submit(jobPatient); err != nil {
 		return err
 	}
 	err := d.until("the patient jobs did not start", func() bool {
-		return d.seen.kernels(demoPatient.name, "gpu1") >= 2 && d.seen.kernels(demoPatient.name, "gpu2") > 0
+		return d.seen.kernels(jobPatient.name, "gpu1") >= 2 && d.seen.kernels(jobPatient.name, "gpu2") > 0
 	})
 	if err != nil {
 		return err
 	}
-	if err := d.submit(demoUrgent, demoAfter); err != nil {
+	if err := d.submit(jobUrgent, jobAfter); err != nil {
 		return err
 	}
-	if err := d.until("the urgent job did not start", func() bool { return d.seen.kernels(demoUrgent.name, "gpu2") > 0 }); err != nil {
+	if err := d.until("the urgent job did not start", func() bool { return d.seen.kernels(jobUrgent.name, "gpu2") > 0 }); err != nil {
 		return err
 	}
 	d.printf("\n")
 	if err := d.show("queue"); err != nil {
 		return err
 	}
-	return d.untilOver(demoPatient, demoUrgent, demoAfter)
+	return d.untilOver(jobPatient, jobUrgent, jobAfter)
 }
 
 // submit submits jobs as a user does, in sight.
-func (d *demo) submit(jobs ...*demoJob) error {
+func (d *tour) submit(jobs ...*submission) error {
 	for _, j := range jobs {
 		d.printf("\n# %s\n", j.why)
 		words := j.words()
 		for i := range words {
 			words[i] = strings.ReplaceAll(words[i], "LAST", fmt.Sprint(d.last))
-			words[i] = strings.ReplaceAll(words[i], "PATIENT", fmt.Sprint(d.seen.array(demoPatient.name)))
+			words[i] = strings.ReplaceAll(words[i], "PATIENT", fmt.Sprint(d.seen.array(jobPatient.name)))
 		}
 		answer, err := d.run(words...)
 		if err != nil {
@@ -250,12 +248,12 @@ func (d *demo) submit(jobs ...*demoJob) error {
 }
 
 // show runs a command as a user would, in sight.
-func (d *demo) show(words ...string) error {
+func (d *tour) show(words ...string) error {
 	_, err := d.run(words...)
 	return err
 }
 
-func (d *demo) run(words ...string) (string, error) {
+func (d *tour) run(words ...string) (string, error) {
 	line := "$ muster"
 	for _, w := range words {
 		if strings.ContainsAny(w, " *$") {
@@ -275,7 +273,7 @@ func (d *demo) run(words ...string) (string, error) {
 }
 
 // untilOver waits until jobs have ended.
-func (d *demo) untilOver(jobs ...*demoJob) error {
+func (d *tour) untilOver(jobs ...*submission) error {
 	var list []string
 	for _, j := range jobs {
 		list = append(list, j.name)
@@ -291,8 +289,8 @@ func (d *demo) untilOver(jobs ...*demoJob) error {
 }
 
 // until looks at the cluster again and again.
-func (d *demo) until(otherwise string, done func() bool) error {
-	late := time.After(demoTime)
+func (d *tour) until(otherwise string, done func() bool) error {
+	late := time.After(stepTime)
 	for {
 		d.look()
 		if done() {
@@ -303,7 +301,7 @@ func (d *demo) until(otherwise string, done func() bool) error {
 		}
 		select {
 		case <-late:
-			return fmt.Errorf("%s within %v: the logs end with %s", otherwise, demoTime, d.logs())
+			return fmt.Errorf("%s within %v: the logs end with %s", otherwise, stepTime, d.logs())
 		case <-d.ctx.Done():
 			return d.ctx.Err()
 		case <-time.After(50 * time.Millisecond):
@@ -312,11 +310,11 @@ func (d *demo) until(otherwise string, done func() bool) error {
 }
 
 // stay leaves the cluster up until the user interrupts it.
-func (d *demo) stay() {
-	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster whatif --now; muster page\n",
+func (d *tour) stay() {
+	fmt.Fprintf(d.Out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster whatif --now; muster page\n",
 		d.dir, d.address, filepath.Dir(d.self))
-	if page := d.page(); page != "" {
-		fmt.Fprintf(d.out, "Its page, for one browser within a minute (muster page gives another address):\n  %s\n", page)
+	if page := d.page(d.ctx); page != "" {
+		fmt.Fprintf(d.Out, "Its page, for one browser within a minute (muster page gives another address):\n  %s\n", page)
 	}
 	<-d.ctx.Done()
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -13,33 +13,30 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
+	"muster/node/programs"
 )
 
-// guard plays the demonstration in a child process, and cleans up behind it. Either of
-// the two may be killed at any moment: the guard adopts whatever its child leaves, and
-// the child is told by the system when its guard is gone.
-func (f *demoFlags) guard(c *cobra.Command) error {
-	programs, err := demoFolder(f.programs)
-	if err != nil {
-		return err
-	}
+// Guard plays the demonstration in a child process, and cleans up behind it: inside has the
+// arguments with which this program plays it in a folder (Play). Either of the two may be killed at
+// any moment: the guard adopts whatever its child leaves, and the child is told by the system when
+// its guard is gone.
+func Guard(o *Options, inside func(dir string) []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	if err := adoptOrphans(); err != nil {
+	if err := programs.AdoptOrphans(); err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, demoSignals...)
+	signal.Notify(signals, endSignals...)
 	defer signal.Stop(signals)
 	dir, err := os.MkdirTemp("", "muster-demo-")
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, "demo", "--inside", dir, "--programs", programs, fmt.Sprintf("--plain=%t", f.plain), fmt.Sprintf("--stay=%t", f.stay))
-	cmd.Stdout, cmd.Stderr = c.OutOrStdout(), c.ErrOrStderr()
+	cmd := exec.Command(self, inside(dir)...)
+	cmd.Stdout, cmd.Stderr = o.Out, o.Errors
 	// A Ctrl-C is passed on once. The system ties the child to the thread that started it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
@@ -55,29 +52,29 @@ func (f *demoFlags) guard(c *cobra.Command) error {
 		case s := <-signals:
 			_ = cmd.Process.Signal(s)
 		case err := <-ended:
-			return guarded(c, err, sweep(dir))
+			return o.guarded(err, sweep(dir))
 		}
 	}
 }
 
-// demoSignals are those that end the demonstration early.
-var demoSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+// endSignals are those that end the demonstration early.
+var endSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
 // guarded is how the demonstration ended: err is of the child, left what it had left.
-func guarded(c *cobra.Command, err error, left []string) error {
+func (o *Options) guarded(err error, left []string) error {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.Exited():
-		if exit.ExitCode() == exitInterrupted {
-			fmt.Fprintln(c.ErrOrStderr(), "interrupted: everything is stopped, no process and no file is left")
+		if exit.ExitCode() == o.Interrupted {
+			fmt.Fprintln(o.Errors, "interrupted: everything is stopped, no process and no file is left")
 		}
-		return exitStatus(exit.ExitCode())
+		return Status(exit.ExitCode())
 	case err != nil:
 		return fmt.Errorf("the demonstration ended early (%w); what it had left is removed", err)
 	case len(left) > 0:
 		return errors.New(leftText(left))
 	}
-	fmt.Fprintln(c.OutOrStdout(), "Everything is stopped: no process and no file is left.")
+	fmt.Fprintln(o.Out, "Everything is stopped: no process and no file is left.")
 	return nil
 }
 

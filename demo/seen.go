@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"muster/wire/status"
 )
 
-// demoSeen is what was seen of the cluster, also of what is over.
-type demoSeen struct {
+// seen is what was seen of the cluster, also of what is over.
+type seen struct {
 	nodes   []api.Node
 	jobs    []*seenJob
 	clients map[string]status.Client // by node and number
@@ -28,13 +28,13 @@ type seenJob struct {
 	suspended bool     // at any time
 }
 
-func newDemoSeen() *demoSeen {
-	return &demoSeen{clients: map[string]status.Client{}, status: map[string]*status.Node{}, busy: map[string]float64{}}
+func newSeen() *seen {
+	return &seen{clients: map[string]status.Client{}, status: map[string]*status.Node{}, busy: map[string]float64{}}
 }
 
 // look asks the head and the nodes for their status. One that does not answer
 // is asked again the next time.
-func (d *demo) look() {
+func (d *tour) look() {
 	if nodes, err := d.head.Nodes(d.ctx); err == nil {
 		d.seen.nodes = nodes
 	}
@@ -56,7 +56,7 @@ func (d *demo) look() {
 	}
 }
 
-func (s *demoSeen) note(j api.Job) {
+func (s *seen) note(j api.Job) {
 	at := slices.IndexFunc(s.jobs, func(k *seenJob) bool { return k.ID == j.ID })
 	if at < 0 {
 		at = len(s.jobs)
@@ -73,7 +73,7 @@ func (s *demoSeen) note(j api.Job) {
 	}
 }
 
-func (s *demoSeen) noteNode(name string, now *status.Node) {
+func (s *seen) noteNode(name string, now *status.Node) {
 	s.status[name] = now
 	for _, c := range slices.Concat(now.Clients, now.Ended) {
 		s.clients[fmt.Sprint(name, " ", c.ID)] = c
@@ -81,7 +81,7 @@ func (s *demoSeen) noteNode(name string, now *status.Node) {
 }
 
 // lose keeps what a node had counted whose daemon was killed.
-func (s *demoSeen) lose(name string) {
+func (s *seen) lose(name string) {
 	if now := s.status[name]; now != nil {
 		for i, device := range now.Devices {
 			s.busy[place(name, i)] += device.BusyTime
@@ -94,7 +94,7 @@ func (s *demoSeen) lose(name string) {
 func place(node string, device int) string { return fmt.Sprintf("%s:%d", node, device) }
 
 // nodesUp counts the nodes that take jobs.
-func (s *demoSeen) nodesUp() (n int) {
+func (s *seen) nodesUp() (n int) {
 	for _, node := range s.nodes {
 		if node.Connected && node.State != api.NodeDown {
 			n++
@@ -103,7 +103,7 @@ func (s *demoSeen) nodesUp() (n int) {
 	return n
 }
 
-func (s *demoSeen) named(name string) (list []*seenJob) {
+func (s *seen) named(name string) (list []*seenJob) {
 	for _, j := range s.jobs {
 		if j.Name == name {
 			list = append(list, j)
@@ -113,7 +113,7 @@ func (s *demoSeen) named(name string) (list []*seenJob) {
 }
 
 // array is the number of the array of a name.
-func (s *demoSeen) array(name string) uint64 {
+func (s *seen) array(name string) uint64 {
 	for _, j := range s.named(name) {
 		return j.ArrayJob
 	}
@@ -121,7 +121,7 @@ func (s *demoSeen) array(name string) uint64 {
 }
 
 // over counts the jobs of a name that have ended.
-func (s *demoSeen) over(name string) (n int) {
+func (s *seen) over(name string) (n int) {
 	for _, j := range s.named(name) {
 		if j.State.Over() {
 			n++
@@ -131,12 +131,12 @@ func (s *demoSeen) over(name string) (n int) {
 }
 
 // requeued says whether a job was started, and then put back.
-func (s *demoSeen) requeued(name string) bool {
+func (s *seen) requeued(name string) bool {
 	return slices.ContainsFunc(s.named(name), func(j *seenJob) bool { return j.Requeues > 0 })
 }
 
 // programs are the clients of a job, of all its attempts.
-func (s *demoSeen) programs(j *seenJob) (list []status.Client) {
+func (s *seen) programs(j *seenJob) (list []status.Client) {
 	grant := fmt.Sprintf("%d.", j.ID)
 	for _, c := range s.clients {
 		if strings.HasPrefix(c.Grant, grant) {
@@ -147,7 +147,7 @@ func (s *demoSeen) programs(j *seenJob) (list []status.Client) {
 }
 
 // kernels counts those of a job's programs on the GPUs of a node that run now.
-func (s *demoSeen) kernels(name, on string) (n uint64) {
+func (s *seen) kernels(name, on string) (n uint64) {
 	now := s.status[on]
 	if now == nil {
 		return 0
@@ -163,7 +163,7 @@ func (s *demoSeen) kernels(name, on string) (n uint64) {
 }
 
 // swapped is how many bytes of a job's programs were moved off a GPU for others.
-func (s *demoSeen) swapped(j *seenJob) (n uint64) {
+func (s *seen) swapped(j *seenJob) (n uint64) {
 	for _, c := range s.programs(j) {
 		n += c.SwapOut
 	}
@@ -171,7 +171,7 @@ func (s *demoSeen) swapped(j *seenJob) (n uint64) {
 }
 
 // others are the jobs that had a GPU of this one at the same time.
-func (s *demoSeen) others(j *seenJob) (list []*seenJob) {
+func (s *seen) others(j *seenJob) (list []*seenJob) {
 	for _, k := range s.jobs {
 		if k != j && k.Start < j.End && j.Start < k.End && slices.ContainsFunc(k.Devices, func(d api.Device) bool { return hasDevice(j, d) }) {
 			list = append(list, k)
@@ -185,7 +185,7 @@ func hasDevice(j *seenJob, d api.Device) bool {
 }
 
 // span is from the first submission to the last end, in the head's time.
-func (s *demoSeen) span() (begin, end float64) {
+func (s *seen) span() (begin, end float64) {
 	for i, j := range s.jobs {
 		if i == 0 || j.Submit < begin {
 			begin = j.Submit
@@ -196,7 +196,7 @@ func (s *demoSeen) span() (begin, end float64) {
 }
 
 // devices are those of a node, as it was last seen.
-func (s *demoSeen) devices(name string) []status.Device {
+func (s *seen) devices(name string) []status.Device {
 	if now := s.status[name]; now != nil {
 		return now.Devices
 	}

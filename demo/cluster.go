@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -17,20 +17,20 @@ import (
 	"muster/node/gateway"
 )
 
-// demoMachine is one node of the demonstration: its description, and its daemon.
-type demoMachine struct {
+// machine is one node of the demonstration: its description, and its daemon.
+type machine struct {
 	name    string
 	cores   int
 	memory  string
 	devices []string // the settings of its software GPUs
 	socket  string
-	daemon  *demoDaemon // nil while it is not running
+	daemon  *process // nil while it is not running
 }
 
-// newDemoMachines are the nodes: one has no GPU, the others differ in number, memory and
+// newMachines are the nodes: one has no GPU, the others differ in number, memory and
 // speed of theirs. One worker each, so that two cores can stand for all of them.
-func newDemoMachines() []*demoMachine {
-	return []*demoMachine{
+func newMachines() []*machine {
+	return []*machine{
 		{name: "login", cores: 4, memory: "4GiB"},
 		{name: "gpu1", cores: 8, memory: "16GiB", devices: []string{
 			"name: Big, memory: 96MiB, speed: 0.8, workers: 1",
@@ -41,7 +41,7 @@ func newDemoMachines() []*demoMachine {
 }
 
 // file is the node's configuration.
-func (m *demoMachine) file(dir, head, listen, certificates string) string {
+func (m *machine) file(dir, head, listen, certificates string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\nsocket: %q\nstate: %s/%s/state\n", m.name, m.socket, dir, m.name)
 	if len(m.devices) > 0 {
@@ -57,25 +57,25 @@ func (m *demoMachine) file(dir, head, listen, certificates string) string {
 	return b.String()
 }
 
-// demoClasses are the classes of jobs: urgent ones stop others for as long as they run.
-const demoClasses = `PriorityWeightQOS: 1000
+// classes are the classes of jobs: urgent ones stop others for as long as they run.
+const classes = `PriorityWeightQOS: 1000
 qos:
   low: {Priority: 0, PreemptMode: suspend}
   urgent: {Priority: 100, Preempt: [low]}
 `
 
-// demoCluster is a head and its nodes, as processes.
-type demoCluster struct {
+// cluster is a head and its nodes, as processes.
+type cluster struct {
 	self     string // this program
 	dir      string
 	address  string // of the head, for users
 	head     *headclient.Head
-	daemons  []*demoDaemon
-	machines []*demoMachine
+	daemons  []*process
+	machines []*machine
 }
 
-// demoDaemon is the process of a head or a node.
-type demoDaemon struct {
+// process is the process of a head or a node.
+type process struct {
 	name   string
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -84,7 +84,7 @@ type demoDaemon struct {
 
 // prepare writes the files of the cluster: certificates, configurations, and a link to
 // the programs.
-func (d *demoCluster) prepare(programs string) error {
+func (d *cluster) prepare(programs string) error {
 	if err := os.Symlink(programs, filepath.Join(d.dir, "examples")); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (d *demoCluster) prepare(programs string) error {
 	// A node that is away for 3 seconds counts as lost: the usual 5 minutes are too long for a
 	// demonstration.
 	err = errors.Join(
-		d.write("classes.yaml", demoClasses),
+		d.write("classes.yaml", classes),
 		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 3s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
 			d.dir, port, socket, d.dir, certificates)))
 	for _, m := range d.machines {
@@ -121,7 +121,7 @@ func (d *demoCluster) prepare(programs string) error {
 	return err
 }
 
-func (d *demoCluster) write(name, text string) error {
+func (d *cluster) write(name, text string) error {
 	return os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600)
 }
 
@@ -136,16 +136,26 @@ func freePort() (string, error) {
 }
 
 // startHead starts the head; the nodes wait for it if need be.
-func (d *demoCluster) startHead() error {
-	flags, err := pageFlags()
+func (d *cluster) startHead() error {
+	port, err := freePort() // others may run a head on this machine
 	if err != nil {
 		return err
 	}
-	_, err = d.launch("head", append([]string{"head", "--config", "head.yaml"}, flags...)...)
+	_, err = d.launch("head", "head", "--config", "head.yaml", "--page", port)
 	return err
 }
 
-func (d *demoCluster) startMachine(m *demoMachine) (err error) {
+// page asks the head for an address of its page, which signs one browser in as this
+// user; "" if it has none.
+func (d *cluster) page(ctx context.Context) string {
+	text, err := d.command(ctx, "page").Output()
+	if address := strings.TrimSpace(string(text)); err == nil && strings.HasPrefix(address, "http") {
+		return address
+	}
+	return ""
+}
+
+func (d *cluster) startMachine(m *machine) (err error) {
 	args := []string{"node", "--config", m.name + ".yaml"}
 	if len(m.devices) == 0 {
 		args = append(args, "--devices", "none")
@@ -155,7 +165,7 @@ func (d *demoCluster) startMachine(m *demoMachine) (err error) {
 }
 
 // launch starts a daemon, whose log goes to a file.
-func (d *demoCluster) launch(name string, args ...string) (*demoDaemon, error) {
+func (d *cluster) launch(name string, args ...string) (*process, error) {
 	log, err := os.OpenFile(filepath.Join(d.dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -167,7 +177,7 @@ func (d *demoCluster) launch(name string, args ...string) (*demoDaemon, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	daemon := &demoDaemon{name: name, cmd: cmd, exited: make(chan struct{}), wanted: true}
+	daemon := &process{name: name, cmd: cmd, exited: make(chan struct{}), wanted: true}
 	d.daemons = append(d.daemons, daemon)
 	go func() {
 		_ = cmd.Wait()
@@ -177,7 +187,7 @@ func (d *demoCluster) launch(name string, args ...string) (*demoDaemon, error) {
 }
 
 // command is one of Muster's, for this cluster, as a user in its folder would type it.
-func (d *demoCluster) command(ctx context.Context, args ...string) *exec.Cmd {
+func (d *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.self, args...)
 	cmd.Args[0] = "muster"
 	cmd.Dir = d.dir
@@ -186,12 +196,13 @@ func (d *demoCluster) command(ctx context.Context, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = prepend(set(set(cmd.Env, "MUSTER_HEAD", d.address), "PWD", d.dir), "PATH", filepath.Dir(d.self))
+	path := filepath.Dir(d.self) + string(os.PathListSeparator) + os.Getenv("PATH")
+	cmd.Env = append(cmd.Env, "MUSTER_HEAD="+d.address, "PWD="+d.dir, "PATH="+path) // of two values the last one counts
 	return cmd
 }
 
 // killMachine ends a node as a power failure does: daemon, agent, jobs and all.
-func (d *demoCluster) killMachine(m *demoMachine) {
+func (d *cluster) killMachine(m *machine) {
 	m.daemon.wanted = false
 	killTree(m.daemon.cmd.Process.Pid)
 	<-m.daemon.exited
@@ -199,7 +210,7 @@ func (d *demoCluster) killMachine(m *demoMachine) {
 }
 
 // failed says which daemon has ended by itself.
-func (d *demoCluster) failed() error {
+func (d *cluster) failed() error {
 	for _, daemon := range d.daemons {
 		select {
 		case <-daemon.exited:
@@ -213,14 +224,14 @@ func (d *demoCluster) failed() error {
 	return nil
 }
 
-func (d *demoCluster) log(name string) string {
+func (d *cluster) log(name string) string {
 	text, _ := os.ReadFile(filepath.Join(d.dir, name+".log"))
 	const most = 8 << 10
 	return string(text[max(0, len(text)-most):])
 }
 
 // logs is the end of what each daemon said.
-func (d *demoCluster) logs() string {
+func (d *cluster) logs() string {
 	var all strings.Builder
 	for _, name := range append([]string{"head"}, names(d.machines)...) {
 		fmt.Fprintf(&all, "\n%s:\n%s", name, d.log(name))
@@ -228,7 +239,7 @@ func (d *demoCluster) logs() string {
 	return all.String()
 }
 
-func names(machines []*demoMachine) (list []string) {
+func names(machines []*machine) (list []string) {
 	for _, m := range machines {
 		list = append(list, m.name)
 	}
@@ -236,7 +247,7 @@ func names(machines []*demoMachine) (list []string) {
 }
 
 // stop ends all daemons as an administrator does, the nodes before the head.
-func (d *demoCluster) stop() error {
+func (d *cluster) stop() error {
 	var errs []error
 	for i := len(d.daemons) - 1; i >= 0; i-- {
 		daemon := d.daemons[i]
@@ -250,8 +261,8 @@ func (d *demoCluster) stop() error {
 			if code := daemon.cmd.ProcessState.ExitCode(); code != 0 {
 				errs = append(errs, fmt.Errorf("%s did not end well (%v); its log:\n%s", daemon.name, daemon.cmd.ProcessState, d.log(daemon.name)))
 			}
-		case <-time.After(demoTime):
-			errs = append(errs, fmt.Errorf("%s does not end within %v; its log:\n%s", daemon.name, demoTime, d.log(daemon.name)))
+		case <-time.After(stepTime):
+			errs = append(errs, fmt.Errorf("%s does not end within %v; its log:\n%s", daemon.name, stepTime, d.log(daemon.name)))
 		}
 	}
 	return errors.Join(errs...)

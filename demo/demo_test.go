@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 )
 
 // A job is right only if it printed exactly what is known.
-func TestDemoChecksResults(t *testing.T) {
+func TestChecksResults(t *testing.T) {
 	const times = ", 0.43 s (GPU 0.40 s, CPU 0.03 s)\n"
-	right := demoSurvives.want[0] + times
+	right := jobSurvives.want[0] + times
 	for _, c := range []struct {
 		name, output string
 		right        bool
@@ -28,17 +28,17 @@ func TestDemoChecksResults(t *testing.T) {
 		{"another checksum", strings.Replace(right, "2eed8c22", "2eed8c23", 1), false},
 		{"a complaint as well", right + "weave: word 3 is wrong\n", false},
 	} {
-		if err := demoSurvives.check(c.output); (err == nil) != c.right {
+		if err := jobSurvives.check(c.output); (err == nil) != c.right {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
 
-// toldDemo has two jobs of a made-up demonstration share a GPU; the second was requeued.
-func toldDemo(t *testing.T, output string) *demo {
+// told has two jobs of a made-up demonstration share a GPU; the second was requeued.
+func told(t *testing.T, output string) *tour {
 	t.Helper()
-	d := &demo{demoCluster: demoCluster{dir: t.TempDir()}, jobs: []*demoJob{demoLocal, demoSurvives}, seen: newDemoSeen(), skipped: map[*demoJob]string{demoMPI: "there is no mpiexec"}}
-	if err := errors.Join(os.WriteFile(filepath.Join(d.dir, "1.out"), []byte(demoLocal.want[0]+", 1.00 s\n"), 0o600), os.WriteFile(filepath.Join(d.dir, "2.out"), []byte(output), 0o600)); err != nil {
+	d := &tour{cluster: cluster{dir: t.TempDir()}, jobs: []*submission{jobLocal, jobSurvives}, seen: newSeen(), skipped: map[*submission]string{jobMPI: "there is no mpiexec"}}
+	if err := errors.Join(os.WriteFile(filepath.Join(d.dir, "1.out"), []byte(jobLocal.want[0]+", 1.00 s\n"), 0o600), os.WriteFile(filepath.Join(d.dir, "2.out"), []byte(output), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	local := api.Job{ID: 1, Name: "local", State: api.Completed, Attempt: 1, NodeList: "gpu1", Submit: 100, Start: 100.5, End: 110, Elapsed: 9.5, Output: "1.out",
@@ -53,14 +53,14 @@ func toldDemo(t *testing.T, output string) *demo {
 	return d
 }
 
-func TestDemoTable(t *testing.T) {
+func TestTable(t *testing.T) {
 	const want = `JOB  NAME      RAN ON           GPUS    HOW                                  WAITED    RAN  RESULT
 ---  --------  ---------------  ------  -----------------------------------  ------  -----  ----------------------------
 1    local     gpu1             gpu1:0  shared with 2, swapped 3 MiB          0.5 s  9.5 s  right
 2    survives  gpu2, then gpu1  gpu1:0  shared with 1, requeued, 3.0 s lost   1.0 s  2.0 s  right
 -    mpi       -                -       -                                         -      -  skipped: there is no mpiexec
 `
-	table, err := toldDemo(t, demoSurvives.want[0]+", 1.00 s\n").table()
+	table, err := told(t, jobSurvives.want[0]+", 1.00 s\n").table()
 	var b bytes.Buffer
 	if err := errors.Join(err, table.WriteText(&b)); err != nil {
 		t.Fatal(err)
@@ -71,15 +71,15 @@ func TestDemoTable(t *testing.T) {
 }
 
 // A wrong result is in the table, and its job is named in the error.
-func TestDemoTableSaysWhatIsWrong(t *testing.T) {
-	table, err := toldDemo(t, "weave: 1500 rounds of 3 x 4096 words, checksum 00000000 right, 1.00 s\n").table()
+func TestTableSaysWhatIsWrong(t *testing.T) {
+	table, err := told(t, "weave: 1500 rounds of 3 x 4096 words, checksum 00000000 right, 1.00 s\n").table()
 	if err == nil || !strings.HasPrefix(err.Error(), "job 2 (survives): it printed\n    weave: 1500 rounds") {
 		t.Errorf("the error is %v", err)
 	}
 	if got := table.Rows[1][7]; got != "WRONG" {
 		t.Errorf("the table has %q", got)
 	}
-	d := toldDemo(t, "")
+	d := told(t, "")
 	d.seen.jobs[1].State, d.seen.jobs[1].Why = api.NodeFail, "its node is gone"
 	if _, err := d.table(); err == nil || !strings.Contains(err.Error(), "job 2 (survives): it ended as NODE_FAIL: its node is gone") {
 		t.Errorf("the error is %v", err)
@@ -87,10 +87,10 @@ func TestDemoTableSaysWhatIsWrong(t *testing.T) {
 }
 
 // Without MPICH the job with MPI is left out, and what to install is said.
-func TestDemoWithoutMPI(t *testing.T) {
+func TestWithoutMPI(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	d := &demo{demoCluster: demoCluster{self: filepath.Join(bin, "muster")}, ctx: context.Background(), programs: bin}
+	d := &tour{cluster: cluster{self: filepath.Join(bin, "muster")}, Options: Options{Programs: bin}, ctx: context.Background()}
 	said := func(want string) {
 		t.Helper()
 		if got := d.noMPI(); !strings.HasPrefix(got, want) {

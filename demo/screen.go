@@ -1,36 +1,33 @@
-package main
+package demo
 
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	"muster/head/api"
+	"muster/model"
 	"muster/report"
 )
 
-// demoScreen is the live view on a terminal.
-type demoScreen struct {
-	out    *os.File
+// screen is the live view on a terminal.
+type screen struct {
+	live   *Live
 	began  time.Time
 	before map[string]float64 // how long each device had been busy when it was drawn
 	at     time.Time          // and when that was
 	share  map[string]float64 // how busy it was since
 }
 
-func openDemoScreen(out *os.File) *demoScreen {
-	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
-	return &demoScreen{out: out, began: time.Now(), share: map[string]float64{}}
+func openScreen(live *Live) *screen {
+	live.open()
+	return &screen{live: live, began: time.Now(), share: map[string]float64{}}
 }
-
-func (s *demoScreen) close() { fmt.Fprint(s.out, "\x1b[?25h\x1b[?1049l") }
 
 // draw shows the last lines of the story, the nodes with their GPUs, and the jobs that
 // have not ended.
-func (s *demoScreen) draw(d *demo) {
+func (s *screen) draw(d *tour) {
 	s.measure(d)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "muster demo: a head and three nodes on this machine, %s. Ctrl-C ends it.\n", seconds(time.Since(s.began).Seconds()))
@@ -48,11 +45,11 @@ func (s *demoScreen) draw(d *demo) {
 	jobs, over := jobsNow(d.seen)
 	_ = jobs.WriteText(&b)
 	fmt.Fprintf(&b, "\n%d jobs have ended\n", over)
-	_, _ = io.WriteString(s.out, fit(b.String(), s.out))
+	s.live.draw(b.String())
 }
 
 // measure finds out how busy devices were in the last half second.
-func (s *demoScreen) measure(d *demo) {
+func (s *screen) measure(d *tour) {
 	now := time.Now()
 	if s.before != nil && now.Sub(s.at) < 500*time.Millisecond {
 		return
@@ -70,12 +67,12 @@ func (s *demoScreen) measure(d *demo) {
 	s.before, s.at = busy, now
 }
 
-func (s *demoScreen) nodes(d *demo) *report.Table {
-	t := &report.Table{Columns: columns("<NODE", "<STATE", "<GPU", ">MEMORY", ">SPEED", "<BUSY", "<JOBS")}
+func (s *screen) nodes(d *tour) *report.Table {
+	t := &report.Table{Columns: report.Columns("<NODE", "<STATE", "<GPU", ">MEMORY", ">SPEED", "<BUSY", "<JOBS")}
 	for _, node := range d.seen.nodes {
 		rows := [][]string{}
 		for i, device := range node.Devices {
-			rows = append(rows, []string{"", "", device.Name, briefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), list(device.Jobs)})
+			rows = append(rows, []string{"", "", device.Name, model.BriefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), list(device.Jobs)})
 		}
 		if len(rows) == 0 {
 			rows = [][]string{{"", "", "none", "", "", "", list(node.Jobs)}}
@@ -95,8 +92,8 @@ func busyBar(share float64) string {
 	return strings.Repeat("#", n) + strings.Repeat(".", width-n)
 }
 
-func jobsNow(s *demoSeen) (t *report.Table, over int) {
-	t = &report.Table{Columns: columns("<JOB", "<NAME", "<STATE", "<ON", ">RAN", "<WAITS FOR")}
+func jobsNow(s *seen) (t *report.Table, over int) {
+	t = &report.Table{Columns: report.Columns("<JOB", "<NAME", "<STATE", "<ON", ">RAN", "<WAITS FOR")}
 	for _, j := range s.jobs {
 		if j.State.Over() {
 			over++

@@ -37,6 +37,10 @@ type mappings struct {
 	home    vgpu.DeviceID           // the device of the last lease
 	homes   map[vgpu.DeviceID]vgpu.Usage
 
+	uses       uses          // what it has used lately
+	besideAt   time.Duration // when it was last told what others do on its devices; 0: never
+	besideSome bool          // it was told that they do something
+
 	shownMany bool          // its program was shown several devices
 	kernels   uint64        // how many it had launched when wishes last looked
 	launched  time.Duration // when it was last seen to launch some
@@ -145,6 +149,8 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	case vgpu.Grant:
 		l.granted = true
 		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)})
+		l.client.besideAt = 0 // it must know what others do there before it sends its first kernel
+		d.tellBeside(l.client)
 	case vgpu.Revoke:
 		w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
@@ -207,6 +213,8 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 		l.ran = l.ran || m.Kernels > 0
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
+	c.used(id, d.now(), m.Kernels, m.Queued, m.Busy)
+	d.tellBeside(c)
 }
 
 // furtherStatus is what is told of a client's further devices, in order.

@@ -290,6 +290,8 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		c.deniedFurther(m)
 	case control.RevokeFurther:
 		c.revokeFurther(m)
+	case control.Beside:
+		c.mapping.beside(c, m)
 	default:
 		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
 	}

@@ -30,11 +30,13 @@ type mapped struct {
 	flights [][]flight
 	ticket  uint64
 
-	kernels map[Kernel]int32
-	rates   map[string]float64 // bytes per second of recent moves, by link
-	refused map[refusedAt]bool
-	aged    Time                // when far devices were last checked for outdated run times
-	watched map[Kernel]*watched // kernels that follow pointers
+	kernels  map[Kernel]int32
+	rates    map[string]float64 // bytes per second of recent moves, by link
+	refused  map[refusedAt]bool
+	aged     Time                // when far devices were last checked for outdated run times
+	watched  map[Kernel]*watched // kernels that follow pointers
+	others   []others            // what other programs do on the client's devices
+	othersAt Time                // when the table was last told of it
 
 	choice chosen
 	last   Decision
@@ -157,6 +159,7 @@ func (m *mapped) renew(c *Core) error {
 	table.Estimate = mapping.EstimateOf(mapper)
 	m.view = mapping.View{Table: table, Local: table, Rand: m.chance}
 	m.flights, m.idle = make([][]flight, n), make([]Time, n)
+	m.tellOthers(c.Now)
 	return nil
 }
 
@@ -384,6 +387,7 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 	if len(m.devices) > 1 {
 		m.view.Now = c.Now
 		m.age(c)
+		m.ageOthers(c.Now)
 		if c.config.Explain {
 			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
 			row = m.last.Account.Device
@@ -403,8 +407,9 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 }
 
 // free is the device that takes a call from the queue that all devices share: the one that has been
-// idle longest or, if none is idle, the one with the fewest calls. If there are more than 64
-// devices it looks at 64 of them.
+// idle longest or, if none is idle, the one with the fewest calls, home first among equals: so two
+// programs that see each other everywhere keep apart. If there are more than 64 devices it looks at 64
+// of them.
 func (m *mapped) free() int32 {
 	const most = 64
 	if idle := m.view.Table.Idle(); len(idle) > 0 {
@@ -421,7 +426,7 @@ func (m *mapped) free() int32 {
 	if n > most {
 		first = m.chance.Int32N(n)
 	}
-	best := first
+	best := m.call.Home
 	for i := range min(n, most) {
 		if row := (first + i) % n; m.view.Table.Queued(row) < m.view.Table.Queued(best) {
 			best = row

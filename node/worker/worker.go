@@ -651,7 +651,7 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)
-	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther:
+	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)

@@ -54,6 +54,9 @@ type Device struct {
 	// Link names the connection to the device, which other devices of that name share; "" for
 	// devices of this machine.
 	Link string `json:",omitempty"`
+	// Peers is a word that devices share between which memory is copied without the host; "" for
+	// others.
+	Peers string `json:",omitempty"`
 }
 
 // Core is one client. Only its methods change it, and only one goroutine may use it at a time.
@@ -130,6 +133,7 @@ func (c *Core) begin() error {
 		return err
 	}
 	c.space = space
+	c.linkPeers()
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
 	c.Contexts, c.Textures, c.Graphs, c.due = nil, nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil

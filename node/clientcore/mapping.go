@@ -462,7 +462,7 @@ func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, erro
 		return true, err
 	}
 	if f := c.further(p.Index()); f != nil {
-		f.Moved += plan.Bytes(vmm.CopyIn)
+		f.Moved += plan.Arrives()
 	}
 	c.move(plan)
 	return false, nil

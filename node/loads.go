@@ -9,6 +9,7 @@ import (
 
 	"muster/node/offload"
 	"muster/node/vgpu"
+	"muster/wire"
 	"muster/wire/borrow"
 	"muster/wire/control"
 )
@@ -17,7 +18,8 @@ import (
 // daemon keeps how much of the last second each client had work on each device. Clients whose
 // launches are mapped are told what others do on the devices that they have (control.Beside), and
 // nodes that borrow a device what others do there (borrow.Load). Only this much is told: how many
-// programs have work on a device, and how long their kernels take.
+// programs have work on a device, and how long their kernels take. Mapped clients of one node know
+// each other's queues without the daemon (wire.Queue), because those change with every kernel.
 
 // recent is how much one client has used a device lately. Both sums fade by 1/e in a second.
 type recent struct {
@@ -111,7 +113,7 @@ func (d *daemon) tellBeside(c *client) {
 	}
 	said := control.Beside{}
 	for _, id := range c.devicesNow() {
-		calls, each := d.loadOf(id, func(other *client) bool { return other != c })
+		calls, each := d.loadOf(id, func(other *client) bool { return other != c && !d.tellsQueue(other, id) })
 		if calls > 0 {
 			said.Devices = append(said.Devices, control.Busyness{Device: int(id), Calls: calls, Each: each})
 		}
@@ -124,6 +126,12 @@ func (d *daemon) tellBeside(c *client) {
 	}
 	c.besideAt, c.besideSome = max(now, 1), len(said.Devices) > 0
 	c.worker.post(said)
+}
+
+// tellsQueue says whether a client's worker itself tells the workers of other mapped clients what it
+// has on a device (wire.Queue).
+func (d *daemon) tellsQueue(c *client, id vgpu.DeviceID) bool {
+	return c.mapping != "" && d.precedence != nil && id < wire.MaxPrecedence
 }
 
 // merge adds what a lender said of a device to what the node itself knows of it. The older of the two

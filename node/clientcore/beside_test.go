@@ -75,3 +75,49 @@ func TestNewsOfOthersFade(t *testing.T) {
 		}
 	}
 }
+
+// What other mapped programs have queued counts at once, beside what the daemon says of others; a new
+// table knows it too.
+func TestQueuesOfOtherPrograms(t *testing.T) {
+	c := spread(t, "ag", 3, 1)
+	post(t, c, launchOf(0, 0))
+	table := func(device int) int32 { return c.mapping.view.Table.Others(c.mapping.rows[device]) }
+	c.Queues(1, 3)
+	c.Queues(9, 3) // no such device
+	if _, err := c.Control(c.Now+1, control.Beside{Devices: []control.Busyness{{Device: 1, Calls: 2000}, {Device: 2, Calls: 1000}}}); err != nil {
+		t.Fatal(err)
+	}
+	if table(0) != 0 || table(1) != 5 || table(2) != 1 {
+		t.Errorf("%d, %d and %d calls of others", table(0), table(1), table(2))
+	}
+	c.mapping.stale()
+	post(t, c, launchOf(0, 0))
+	c.Queues(1, 1)
+	if _, err := c.Control(c.Now+1, control.Beside{}); err != nil {
+		t.Fatal(err)
+	}
+	if table(1) != 1 || table(2) != 0 {
+		t.Errorf("%d and %d calls of others are left", table(1), table(2))
+	}
+	c.Queues(1, 0)
+	if table(1) != 0 {
+		t.Errorf("%d calls of others are left", table(1))
+	}
+}
+
+// Where every device is busy, ar draws among all of them.
+func TestAdaptiveRandomWhereAllAreBusy(t *testing.T) {
+	c := spread(t, "ar", 4, 4)
+	at := map[int]bool{}
+	for i := range uint64(200) {
+		for device := range c.config.Devices {
+			c.Queues(device, 2)
+		}
+		_, p := post(t, c, launchOf(i%4, i%4))
+		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: p.Index(), Took: 50e6}})
+		at[p.Index()] = true
+	}
+	if len(at) != 4 {
+		t.Errorf("kernels run on %v alone", at)
+	}
+}

@@ -31,6 +31,8 @@ type Config struct {
 	Mapping string `json:",omitempty"`
 	// Explain makes the mapper account for each decision (Decided).
 	Explain bool `json:",omitempty"`
+	// Cores are those of the machine, which some mappers ask for; 0 stands for 1.
+	Cores int `json:",omitempty"`
 }
 
 // Device is what the core must know about a device.

@@ -37,6 +37,7 @@ type mapped struct {
 	watched  map[Kernel]*watched // kernels that follow pointers
 	others   []others            // what other programs do on the client's devices
 	othersAt Time                // when the table was last told of it
+	queues   []int32             // what other mapped programs have queued now, by device
 
 	choice chosen
 	last   Decision
@@ -150,6 +151,7 @@ func (m *mapped) renew(c *Core) error {
 		m.layout.Links[row] = m.bandwidth(c.config.Devices[device].Link)
 	}
 	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
+	m.layout.Cores[n] = int32(max(1, c.config.Cores/n)) // the program's node has no device to the mapper: this is cores by device
 	mapper, err := mapping.New(m.spec, &m.layout)
 	if err != nil {
 		return err

@@ -54,6 +54,31 @@ type Taker interface {
 	CopyTaken(dst uint64, src []byte) error
 }
 
+// PeerCopier is what a stream offers that can copy from another context of this process, on a device
+// with the same Info.Peers, without the host's memory between them.
+type PeerCopier interface {
+	// CopyFrom is CopyIn, but what is copied is memory of another context: ErrNotSupported if that
+	// context is none that the device knows. The caller makes sure that nothing of the other
+	// context changes, unmaps or closes that memory until the copy is done.
+	CopyFrom(dst uint64, from Context, src, size uint64) error
+}
+
+// Wrapper is a context around another one, on which work is done.
+type Wrapper interface {
+	Inner() Context
+}
+
+// Innermost returns the context inside all wrappers.
+func Innermost(c Context) Context {
+	for {
+		w, ok := c.(Wrapper)
+		if !ok {
+			return c
+		}
+		c = w.Inner()
+	}
+}
+
 // Watcher is what streams and events offer of a device that works by itself, outside this process:
 // whoever waits for a moment need not let goroutines run meanwhile.
 type Watcher interface {

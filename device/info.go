@@ -5,8 +5,11 @@ import "fmt"
 // Info describes a device. It does not change.
 type Info struct {
 	Guards bool // launches can be guarded (Launch.Guard)
-	Name   string
-	UUID   [16]byte
+	// Peers is a word that other devices share whose contexts copy to and from this one's directly, if
+	// one process has both (PeerCopier); "" if there are none.
+	Peers string
+	Name  string
+	UUID  [16]byte
 
 	// Driver is the version of CUDA that the driver offers, as 13000 for 13.0;
 	// 0 where there is no driver.

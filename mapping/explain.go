@@ -27,6 +27,8 @@ type Choice struct {
 	Device int32
 	// Queued is how many calls it seemed to have.
 	Queued int32
+	// Others is how many of them are other programs' (Table.Beside).
+	Others int32
 	// Held is how much of the input it has already, where that counts.
 	Held int64
 	// Wait is for the calls before this one; Run is the kernel itself, where devices differ in speed;
@@ -133,7 +135,7 @@ func (m *greedy) Explain(c *Call, v *View, _ int32) Account {
 	spans := m.candidates.spans
 	var looks []Choice // a device may have been looked at twice: as one that holds data, and with all others
 	look := func(t *Table, d, queued int32, held int64, w wire) {
-		one := Choice{Device: d, Queued: queued, Held: held, Care: w.care}
+		one := Choice{Device: d, Queued: queued, Others: min(queued, t.Others(d)), Held: held, Care: w.care}
 		one.Transfer = time.Duration(max(w.outbound, t.loads[d].inbound))*w.each + w.always - w.care
 		if t.Estimate == ByWindow {
 			one.Wait = multiple(queued, max(1, t.Mean(d)))
@@ -191,7 +193,7 @@ func (m *random) Explain(c *Call, v *View, device int32) Account {
 		if queued > 0 {
 			weight = float64(weight * w.penalty(t.loads[d].mean))
 		}
-		a.Choices = append(a.Choices, Choice{Device: d, Queued: queued, Weight: weight})
+		a.Choices = append(a.Choices, Choice{Device: d, Queued: queued, Others: min(queued, t.Others(d)), Weight: weight})
 		return &a.Choices[len(a.Choices)-1]
 	}
 	w.ofAll = v.Local.meanOfAll()

@@ -70,6 +70,10 @@ type device struct {
 	expected time.Duration
 	begun    time.Duration
 	overdue  time.Duration
+	// others is how many of the queued calls Beside has told of, and othersTake how much of
+	// expected is theirs.
+	others     int32
+	othersTake time.Duration
 }
 
 // traffic is the calls of a node that are served elsewhere, and those of others
@@ -196,6 +200,34 @@ func (t *Table) Forget(d int32) {
 	t.loads[d].mean = unknown
 	t.touch(d)
 }
+
+// Beside says how many calls of others wait or run on a device now, and how long one of them is
+// expected to take. They are calls that nobody tells the table of one by one: those of programs that
+// map their launches by tables of their own, or not at all. What was said before is forgotten.
+func (t *Table) Beside(d, calls int32, each time.Duration) {
+	dev, load := &t.devices[d], &t.loads[d]
+	before := load.queued
+	load.queued += calls - dev.others
+	t.calls += int64(calls - dev.others)
+	dev.others = calls
+	dev.expected -= dev.othersTake
+	dev.othersTake = 0
+	if t.Estimate != ByWindow && calls > 0 {
+		dev.othersTake = min(multiple(calls, max(each, leastExpected)), forever-dev.expected)
+		dev.expected += dev.othersTake
+	}
+	switch {
+	case before == 0 && load.queued > 0:
+		t.leaveIdle(d)
+	case before > 0 && load.queued == 0:
+		t.enterIdle(d)
+	}
+	load.bound()
+	t.touch(d)
+}
+
+// Others is how many calls of others are on a device, as Beside has said.
+func (t *Table) Others(d int32) int32 { return t.devices[d].others }
 
 // place is where the next run time of a device goes. Many devices with long windows
 // have more places than 32 bits count.

@@ -25,7 +25,8 @@ type borrowing struct {
 	links map[offload.PeerID]*peerLink
 	names map[offload.PeerID]string // as the peers call themselves
 	loans map[offload.TicketID]*ticketed
-	local offload.Local // as lookAround last told the core
+	said  map[offload.PeerID]lenderLoad // how busy the devices are that they lend
+	local offload.Local                 // as lookAround last told the core
 
 	dirty   bool          // something may have changed since looked
 	looked  time.Duration // when lookAround last ran
@@ -56,7 +57,7 @@ func newBorrowing(cfg *Config) (*borrowing, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &borrowing{core: core, links: map[offload.PeerID]*peerLink{}, names: map[offload.PeerID]string{}, loans: map[offload.TicketID]*ticketed{}, arrived: make(chan struct{})}
+	b := &borrowing{core: core, links: map[offload.PeerID]*peerLink{}, names: map[offload.PeerID]string{}, loans: map[offload.TicketID]*ticketed{}, said: map[offload.PeerID]lenderLoad{}, arrived: make(chan struct{})}
 	if !cfg.Offload.borrows() {
 		return b, nil
 	}

@@ -76,8 +76,12 @@ func (d *daemon) paceOf(c *client) *control.Pace {
 func (d *daemon) openPrecedence(left *inheritance) {
 	for i := range left.heirs {
 		if f := findFile(left.heirs[i].Worker.Pid, left.node.Precedence); f != nil {
-			d.precedence = f
-			return
+			if wire.HoldsPrecedence(f) {
+				d.precedence = f
+				return
+			}
+			f.Close() // of an earlier version: its programs and the new ones do not make way for each other
+			break
 		}
 	}
 	f, err := wire.CreatePrecedence()

@@ -56,13 +56,20 @@ func (c *client) announce(number int, e *stocked, why string) {
 	c.worker.postDevice(control.AddDevice{Device: number, Config: c.configOf(number, e)}, e.lock)
 }
 
-// configOf is what a client's worker is told of a device. Devices outside the client's grant,
-// or other than a guest's one device, are shown as gone: the worker need not open them.
+// configOf is what a client's worker is told of a device. Devices that the client cannot have, as those
+// outside its grant, or other than a guest's one device, are shown as gone: the worker need not open
+// them.
 func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
 	config := e.config()
 	only, confined := c.confined()
-	config.Gone = config.Gone || confined && only != number
+	config.Gone = config.Gone || confined && only != number && !c.maySpread(number)
 	return config
+}
+
+// maySpread says whether a device is one of the client's grant, and the client's launches are mapped:
+// then it may be lent that beside its own.
+func (c *client) maySpread(number int) bool {
+	return c.mapping != "" && c.under.granted != nil && slices.ContainsFunc(c.under.Devices, func(s grantedDevice) bool { return s.Device == number })
 }
 
 // configs are what a client's worker is told of all devices.

@@ -37,6 +37,10 @@ type mappings struct {
 	home    vgpu.DeviceID           // the device of the last lease
 	homes   map[vgpu.DeviceID]vgpu.Usage
 
+	uses       uses          // what it has used lately
+	besideAt   time.Duration // when it was last told what others do on its devices; 0: never
+	besideSome bool          // it was told that they do something
+
 	shownMany bool          // its program was shown several devices
 	kernels   uint64        // how many it had launched when wishes last looked
 	launched  time.Duration // when it was last seen to launch some
@@ -110,7 +114,8 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		d.step(d.now(), vgpu.Grow{Client: l.id, Need: m.Memory})
 		return
 	}
-	if !d.canLend(c, id, m.Memory) {
+	share, may := d.canLend(c, id, m.Memory)
+	if !may {
 		c.worker.post(control.DenyFurther{Device: m.Device})
 		return
 	}
@@ -120,19 +125,28 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
 	c.loans[id], d.loans[l.id] = l, l
-	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight, Further: true})
+	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight, Grant: vgpu.GrantID(c.under.id()), Share: share, Further: true})
 	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
-// canLend says whether a client may have a further device now: it has room, and no client waits.
-// Devices granted to jobs are not lent, and clients under a grant get none.
-func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) bool {
+// canLend says whether a client may have a further device now: it has room, and no client waits. A
+// client under a grant may have the grant's other devices, within what the job was granted of them,
+// and share is the place of that device in the grant; others may have what is not granted.
+func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, may bool) {
 	v, ok := d.core.Device(id)
-	if !ok || c.under.granted != nil || c.device == id || v.State != vgpu.DeviceUp || v.Reserved || v.Granted > 0 {
-		return false
+	if !ok || c.device == id || v.State != vgpu.DeviceUp {
+		return 0, false
+	}
+	if g := c.under.granted; g != nil {
+		share = slices.IndexFunc(g.Devices, func(s grantedDevice) bool { return s.Device == int(id) })
+		able := cannotDo(d.stock.Load().entries[id].info, c.shown) == ""
+		return share, share >= 0 && able && d.grantEnded(c.under) == "" && d.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+	}
+	if v.Reserved || v.Granted > 0 {
+		return 0, false
 	}
 	cost := d.stock.Load().entries[id].info.ContextCost
-	return d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+	return 0, d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
 // performLoan carries out what the dispatcher decided about a loan.
@@ -145,6 +159,8 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	case vgpu.Grant:
 		l.granted = true
 		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)})
+		l.client.besideAt = 0 // it must know what others do there before it sends its first kernel
+		d.tellBeside(l.client)
 	case vgpu.Revoke:
 		w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
@@ -207,6 +223,8 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 		l.ran = l.ran || m.Kernels > 0
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
+	c.used(id, d.now(), m.Kernels, m.Queued, m.Busy)
+	d.tellBeside(c)
 }
 
 // furtherStatus is what is told of a client's further devices, in order.

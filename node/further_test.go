@@ -1,9 +1,12 @@
 package node
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
+	"muster/wire/grant"
 	"muster/wire/status"
 )
 
@@ -99,4 +102,70 @@ func TestProgramsSeeAsManyDevicesAsTheyAskFor(t *testing.T) {
 		t.Errorf("it sees %d", len(p.devices))
 	}
 	p.synchronise(t)
+}
+
+// A mapped program under a grant is lent the job's other devices, within its share of them and within
+// the limit of the grant, and nothing else; other programs are lent nothing of the job's. When the job
+// is suspended, the device goes back.
+func TestFurtherDevicesUnderGrants(t *testing.T) {
+	cfg := testConfig()
+	cfg.Devices = append(cfg.Devices, cfg.Devices[1])
+	cfg.Devices[2].Name, cfg.Devices[2].Index = "Third", 2
+	f := run(t, cfg)
+	g := testGrant("job", grant.Device{Device: 0}, grant.Device{Device: 1, Memory: 64 << 20})
+	mustAdmit(t, f, g)
+	h := hello()
+	h.Grant, h.Mapping = string(g.Secret), "gr"
+	a, err := connect(f.socket, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.leave)
+	a.synchronise(t)
+	want := func(p *program, device, memory int) {
+		p.says(t, fmt.Sprintf(`{"kind":"want_further","message":{"device":%d,"memory":%d}}`, device, memory))
+	}
+	lent := func(i int) (devices []int) {
+		for _, one := range statusOf(t, f).Clients[i].Further {
+			if one.Lent {
+				devices = append(devices, one.Device)
+			}
+		}
+		return devices
+	}
+	done := func(p *program, i int) { // with all that it said
+		p.says(t, `{"kind":"ran","message":{"kernels":100,"busy":1}}`)
+		eventually(t, "it was heard", func() bool { return statusOf(t, f).Clients[i].Kernels >= 100 })
+	}
+	want(a, 2, 1<<20)   // which is not the job's
+	want(a, 1, 100<<20) // more than its share
+	want(a, 1, 1<<20)
+	eventually(t, "device 1 is lent", func() bool { return slices.Equal(lent(0), []int{1}) })
+
+	h = hello()
+	h.Mapping = "gr"
+	b, err := connect(f.socket, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.leave)
+	b.synchronise(t) // it has device 1 or 2
+	want(b, 0, 1<<20)
+	want(b, 1, 1<<20)
+	want(b, 2, 1<<20)
+	done(b, 1)
+	if all := lent(1); slices.Contains(all, 0) || slices.Contains(all, 1) {
+		t.Errorf("a program without the grant is lent %v", all)
+	}
+
+	if _, err := LimitGrant(f.socket, "job", 1); err != nil {
+		t.Fatal(err)
+	}
+	a.says(t, `{"kind":"released_further","message":{"device":1,"loan":2}}`) // as it was asked to
+	eventually(t, "device 1 is given back", func() bool { return len(lent(0)) == 0 })
+	want(a, 1, 1<<20) // beyond the limit
+	done(a, 0)
+	if all := lent(0); len(all) > 0 {
+		t.Errorf("the limit is 1, and %v is lent beside the job's device", all)
+	}
 }

@@ -414,7 +414,9 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Ran:
 		c.told = plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
+		c.used(c.home, now, m.Kernels, m.Queued, m.Busy)
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
+		d.tellBeside(c)
 	case control.Failed:
 		if m.Lease < c.lease {
 			return

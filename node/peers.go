@@ -134,6 +134,7 @@ func (d *daemon) peersAre(gateways []string) {
 			close(l.stop)
 			delete(b.links, id)
 			delete(b.names, id)
+			delete(b.said, id)
 		}
 	}
 	d.offloads(effects)
@@ -257,6 +258,7 @@ func (d *daemon) answeredBy(id offload.PeerID, a borrow.Answer, err error) time.
 		return askSeldom
 	}
 	b.names[id] = a.Node
+	b.said[id] = lenderLoad{a.Loads, d.now()}
 	if a.Node == d.cfg.Name {
 		b.core.IsSelf(id)
 		return askLongest
@@ -316,6 +318,7 @@ func (d *daemon) lendTo(q borrow.Question) borrow.Answer {
 		reply.Ticket = &borrow.Ticket{ID: string(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 		d.log.Info("virtual GPUs are lent", "to", q.Node, "device", t.Device, "slots", t.Slots)
 	}
+	reply.Loads = d.loadsFor(q.Node)
 	for _, id := range answer.Recalls {
 		reply.Recalls = append(reply.Recalls, string(id))
 	}

@@ -160,9 +160,28 @@ func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
 		s.set(c, c.held|dev.bit(), 0)
 		return
 	}
+	if near := c.valid & s.direct[dev]; near != 0 && c.valid&hostSlot.bit() == 0 {
+		moves.addFrom(CopyAcross, near.first(), dev, i)
+		s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+		return
+	}
 	s.fetch(moves, i, c)
 	moves.add(CopyIn, dev, i)
 	s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+}
+
+// Direct says which devices copy to each other without the host: those with the same word, which is
+// not empty. What only such a device has then goes straight to another of them, and the host gets no
+// copy. It is no part of the state, and may be said anew at any time.
+func (s *Space) Direct(word func(Place) string) {
+	for i, p := range s.config.Devices {
+		s.direct[i+1] = 0
+		for j, q := range s.config.Devices {
+			if i != j && word(p) != "" && word(p) == word(q) {
+				s.direct[i+1] |= slot(j + 1).bit()
+			}
+		}
+	}
 }
 
 // fetch makes a chunk that was written valid on the host.
@@ -409,12 +428,7 @@ func (s *Space) Held() []Range {
 }
 
 // Dirty is how many bytes have no valid copy on the host.
-func (s *Space) Dirty() (bytes uint64) {
-	for _, t := range s.tallies[1:] {
-		bytes += s.bytes(t.only)
-	}
-	return bytes
-}
+func (s *Space) Dirty() (bytes uint64) { return s.bytes(s.dirty) }
 
 // HostWrite makes the host the only valid place of r's chunks; the caller is
 // about to write all of r there. Chunks that hold more of the client's memory

@@ -19,7 +19,8 @@
 //	toCopy2Swap   valid on the device only
 //
 // Several devices add nothing but more marks, and one that comes later adds its own
-// (AddDevice). Data goes from one device to another through the host.
+// (AddDevice). Data goes from one device to another through the host, or straight where
+// the caller has said that the two can (Direct).
 //
 // # Plans
 //

@@ -13,7 +13,7 @@ type Link struct {
 
 // Links returns how many bytes a plan copies between which places, each pair once, in the order of
 // the plan. Bytes that the plan copies out of one device and into another count as going between
-// the two devices, although they pass through the host.
+// the two devices, also if they pass through the host.
 func (p Plan) Links() []Link {
 	var outs []Step // each chunk is copied out once
 	for _, step := range p {
@@ -28,6 +28,9 @@ func (p Plan) Links() []Link {
 	}
 	var links []Link
 	for _, step := range p {
+		if step.Op == CopyAcross {
+			links = addLink(links, Link{step.From, step.Device, step.Range.Size})
+		}
 		if step.Op != CopyIn {
 			continue
 		}

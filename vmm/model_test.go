@@ -40,7 +40,8 @@ type machine struct {
 	number  int
 	written []bool // by chunk: since it was first allocated
 
-	devices  int // that the space knows
+	devices  int      // that the space knows
+	words    []string // of all devices, as Direct is told
 	last     launch
 	launches int
 	partial  []int // by chunk: the launch that last needed some of it
@@ -88,6 +89,7 @@ func newMachine(t *rapid.T) *machine {
 		devices: devices,
 		last:    launch{dev: modelPlaces[0], need: []Range{}},
 		flat:    make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
+		words:  make([]string, modelDevices),
 		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
 	}
 	for range modelDevices + 1 {
@@ -131,7 +133,7 @@ func (m *machine) count(dev Place) (n int) {
 func (m *machine) perform(plan Plan, capacity uint64) {
 	for i, step := range plan {
 		if i > 0 {
-			if last := plan[i-1]; last.Op == step.Op && last.Device == step.Device && last.Range.end() == step.Range.Addr {
+			if last := plan[i-1]; last.Op == step.Op && last.Device == step.Device && last.From == step.From && last.Range.end() == step.Range.Addr {
 				m.t.Fatalf("neighbours are not one step:\n%v", plan)
 			}
 		}
@@ -170,9 +172,23 @@ func (m *machine) stepChunk(plan Plan, step Step, c int) {
 			src, dst = dst, src
 		}
 		copy(m.memory[m.at(dst)][from:to], m.memory[m.at(src)][from:to])
+	case CopyAcross:
+		if !m.written[c] || !m.mapped[m.at(step.From)][c] || m.word(step.From) == "" || m.word(step.From) != m.word(step.Device) {
+			m.t.Fatalf("%v: chunk %d cannot be copied so in\n%v", step, c, plan)
+		}
+		copy(m.memory[m.at(step.Device)][from:to], m.memory[m.at(step.From)][from:to])
 	case Discard:
 		m.scramble(Host, from, to)
 	}
+}
+
+// word is the same for devices that copy to each other.
+func (m *machine) word(p Place) string { return m.words[m.at(p)-1] }
+
+// link changes which devices copy to each other.
+func (m *machine) link() {
+	m.words = rapid.SliceOfN(rapid.SampledFrom([]string{"", "a", "a", "b"}), modelDevices, modelDevices).Draw(m.t, "words")
+	m.space.Direct(m.word)
 }
 
 // agrees fails where a place does not have what the client believes.
@@ -620,6 +636,15 @@ func (m *machine) check(t *rapid.T) {
 			add(&tallies[p].ready, c.ready(slot(p)))
 		}
 	}
+	dirty := 0
+	for _, c := range s.all() {
+		if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
+			dirty++
+		}
+	}
+	if s.Dirty() != uint64(dirty)*m.chunk {
+		t.Fatalf("%d bytes are dirty, not %d", s.Dirty(), uint64(dirty)*m.chunk)
+	}
 	if s.Chunked() != uint64(chunks)*m.chunk || !slices.Equal(s.tallies, tallies) {
 		t.Fatalf("counts %d %v, want %d %v", s.Chunked()/m.chunk, s.tallies, chunks, tallies)
 	}
@@ -649,6 +674,7 @@ func (m *machine) add() {
 		m.t.Fatal(err)
 	}
 	m.devices++
+	m.space.Direct(m.word)
 }
 
 // replace lets another space go on from a snapshot.
@@ -666,6 +692,7 @@ func (m *machine) replace() {
 		m.t.Fatalf("%x became %x, %v", data, again, err)
 	}
 	m.space = next
+	m.space.Direct(m.word)
 }
 
 // Whatever happens, the client sees flat memory.
@@ -695,6 +722,7 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"trim":         with(func() { m.perform(m.space.Trim(), 0) }),
 			"replace":      with(m.replace),
 			"out of reach": with(m.outOfReach),
+			"link":         with(m.link),
 		})
 	})
 }

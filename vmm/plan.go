@@ -12,17 +12,18 @@ type Op uint8
 
 // The operations, in the order in which they stand in a plan.
 const (
-	CopyOut Op = iota // from the device to the host
-	Unmap             // unmap the chunks and free the device's memory
-	Map               // map memory of the device there
-	CopyIn            // from the host to the device
-	Discard           // free the host's pages, whose contents are out of date
+	CopyOut    Op = iota // from the device to the host
+	Unmap                // unmap the chunks and free the device's memory
+	Map                  // map memory of the device there
+	CopyIn               // from the host to the device
+	CopyAcross           // from one device to another
+	Discard              // free the host's pages, whose contents are out of date
 	ops
 )
 
 func (o Op) String() string {
 	if o < ops {
-		return [...]string{"copy-out", "unmap", "map", "copy-in", "discard"}[o]
+		return [...]string{"copy-out", "unmap", "map", "copy-in", "copy-across", "discard"}[o]
 	}
 	return fmt.Sprintf("op%d", uint8(o))
 }
@@ -32,9 +33,15 @@ type Step struct {
 	Op     Op
 	Device Place // Host for Discard
 	Range  Range
+	From   Place // the other device, of CopyAcross
 }
 
-func (s Step) String() string { return fmt.Sprintf("%v %v %v", s.Op, s.Device, s.Range) }
+func (s Step) String() string {
+	if s.Op == CopyAcross {
+		return fmt.Sprintf("%v %v %v %v", s.Op, s.From, s.Device, s.Range)
+	}
+	return fmt.Sprintf("%v %v %v", s.Op, s.Device, s.Range)
+}
 
 // Plan is what to do, in order.
 type Plan []Step
@@ -49,6 +56,9 @@ func (p Plan) Bytes(op Op) uint64 {
 	}
 	return sum
 }
+
+// Arrives adds up what the plan copies to devices, from wherever.
+func (p Plan) Arrives() uint64 { return p.Bytes(CopyIn) + p.Bytes(CopyAcross) }
 
 func (p Plan) String() string {
 	lines := make([]string, len(p))
@@ -68,32 +78,35 @@ type move struct {
 	op    Op
 	place slot
 	span
+	from slot
 }
 
-func (m *mover) add(op Op, place slot, chunk int) {
+func (m *mover) add(op Op, place slot, chunk int) { m.addFrom(op, hostSlot, place, chunk) }
+
+func (m *mover) addFrom(op Op, from, place slot, chunk int) {
 	if n := m.last[op]; n > 0 {
-		if v := &m.moves[n-1]; v.place == place && v.first+v.count == chunk {
+		if v := &m.moves[n-1]; v.place == place && v.from == from && v.first+v.count == chunk {
 			v.count++
 			return
 		}
 	}
-	m.moves = append(m.moves, move{op, place, span{chunk, 1}})
+	m.moves = append(m.moves, move{op, place, span{chunk, 1}, from})
 	m.last[op] = len(m.moves)
 }
 
 // plan puts the moves in order and joins neighbours.
 func (m *mover) plan(s *Space) Plan {
 	slices.SortFunc(m.moves, func(a, b move) int {
-		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.place, b.place), cmp.Compare(a.first, b.first))
+		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.place, b.place), cmp.Compare(a.from, b.from), cmp.Compare(a.first, b.first))
 	})
 	var plan Plan
 	for _, v := range m.moves {
 		r := s.rangeOf(v.span)
-		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == s.place(v.place) && plan[n].Range.end() == r.Addr {
+		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == s.place(v.place) && plan[n].From == s.place(v.from) && plan[n].Range.end() == r.Addr {
 			plan[n].Range.Size += r.Size
 			continue
 		}
-		plan = append(plan, Step{v.op, s.place(v.place), r})
+		plan = append(plan, Step{v.op, s.place(v.place), r, s.place(v.from)})
 	}
 	return plan
 }

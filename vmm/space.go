@@ -134,8 +134,10 @@ type Space struct {
 	search      uint64 // of Reachable, to know what it has seen
 
 	table   []*page
-	chunks  int     // number of chunks that allocations touch
-	tallies []tally // by slot
+	chunks  int                    // number of chunks that allocations touch
+	tallies []tally                // by slot
+	dirty   int                    // chunks that were written, and have no valid copy on the host
+	direct  [maxDevices + 1]places // by slot: whence it gets copies without the host
 
 	// version changes with every change of the state, and serves as the time
 	// of a need.
@@ -316,6 +318,9 @@ func (s *Space) set(c *chunk, held, valid places) {
 }
 
 func (s *Space) count(c *chunk, by int) {
+	if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
+		s.dirty += by
+	}
 	for rest := c.held; rest != 0; rest &= rest - 1 {
 		p := rest.first()
 		t := &s.tallies[p]

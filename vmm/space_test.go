@@ -108,8 +108,8 @@ func TestFind(t *testing.T) {
 }
 
 func TestPlanBytes(t *testing.T) {
-	p := Plan{{CopyOut, Device(0), Range{0, 0x10}}, {Unmap, Device(0), Range{0, 0x30}}, {CopyOut, Device(1), Range{0x20, 0x10}}}
-	for op, want := range map[Op]uint64{CopyOut: 0x20, Unmap: 0x30, Map: 0} {
+	p := Plan{{Op: CopyOut, Device: Device(0), Range: Range{0, 0x10}}, {Op: Unmap, Device: Device(0), Range: Range{0, 0x30}}, {Op: CopyOut, Device: Device(1), Range: Range{0x20, 0x10}}, {Op: CopyAcross, From: Device(1), Device: Device(0), Range: Range{0x20, 8}}}
+	for op, want := range map[Op]uint64{CopyOut: 0x20, Unmap: 0x30, Map: 0, CopyAcross: 8} {
 		if got := p.Bytes(op); got != want {
 			t.Errorf("%v: got %d, want %d", op, got, want)
 		}

@@ -37,7 +37,7 @@ const (
 
 	// MaxPrecedence is how many devices there are sections for.
 	MaxPrecedence = 16
-	precedence    = sectionSize * MaxPrecedence
+	precedence    = sectionSize*MaxPrecedence + queues
 )
 
 // ClaimLease is how long a claim holds that is not renewed.
@@ -50,6 +50,12 @@ const aboutLease = time.Second
 // CreatePrecedence makes the memory. Its size is sealed, so that no worker can take its pages from
 // the others by truncating it.
 func CreatePrecedence() (*os.File, error) { return memfd("muster-precedence", precedence) }
+
+// HoldsPrecedence says whether a file has all that workers of this version look for there.
+func HoldsPrecedence(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Size() >= precedence
+}
 
 // MapPrecedence maps it. The file may be closed afterwards.
 func MapPrecedence(f *os.File) (*Precedence, error) {

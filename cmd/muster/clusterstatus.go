@@ -129,17 +129,17 @@ func oneOfMany(ctx context.Context, h *headclient.Head, n *api.Node) nodeStatus 
 	return out
 }
 
-// printAll prints tables of all nodes.
-func (f *whereFlags) printAll(c *cobra.Command, asJSON bool, of func(i int, n *status.Node) *report.Table) error {
-	s, err := f.all(c.Context())
-	if err != nil {
-		return err
+// loans says in a line each what nodes have borrowed and lent, with whose line it is.
+func (s *clusterStatus) loans() (lines []string) {
+	for _, n := range s.Nodes {
+		if n.Status == nil {
+			continue
+		}
+		for _, line := range loans(n.Status) {
+			lines = append(lines, fmt.Sprintf("%s: %s", report.Printable(n.Node), line))
+		}
 	}
-	if asJSON {
-		return printJSON(c, s)
-	}
-	s.sayMissing(c.ErrOrStderr())
-	return writeTable(c.OutOrStdout(), s.table(of))
+	return lines
 }
 
 // sayMissing says which nodes have no status, a line each.
@@ -228,7 +228,10 @@ func writeClusterAtWork(w io.Writer, now, before *clusterStatus) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return writeTable(w, now.answering().table(func(_ int, s *status.Node) *report.Table { return busyClientTable(s) }))
+	if err := writeTable(w, now.answering().table(func(_ int, s *status.Node) *report.Table { return busyClientTable(s) })); err != nil {
+		return err
+	}
+	return writeLoans(w, now.loans())
 }
 
 // answering are the nodes that have a status.

@@ -107,13 +107,11 @@ func ranOn(c status.Client) string {
 	return strings.Join(all, ", ")
 }
 
-// writeLoans says in a line each what a node has of others and others of it; nothing if that is
-// nothing.
-func writeLoans(w io.Writer, s *status.Node) error {
-	var b strings.Builder
+// loans says in a line each what a node has of others and others of it; nothing if that is nothing.
+func loans(s *status.Node) (lines []string) {
 	for _, l := range s.Borrows() {
-		fmt.Fprintf(&b, "borrowed of %s: %s, %s there, %s sent, %s received\n",
-			report.Printable(l.Node), model.Plural(l.Slots, "virtual GPU"), model.Plural(l.Clients, "program"), briefSize(l.Sent), briefSize(l.Received))
+		lines = append(lines, fmt.Sprintf("borrowed of %s: %s, %s there, %s sent, %s received",
+			report.Printable(l.Node), model.Plural(l.Slots, "virtual GPU"), model.Plural(l.Clients, "program"), briefSize(l.Sent), briefSize(l.Received)))
 	}
 	for _, l := range s.Lent {
 		slots := ""
@@ -121,13 +119,18 @@ func writeLoans(w io.Writer, s *status.Node) error {
 			slots = model.Plural(l.Slots, "virtual GPU") + " of it, "
 		}
 		did := s.ServedOf(l)
-		fmt.Fprintf(&b, "lent to %s: device %d, %s%s there, %s, %s received, %s sent\n",
-			report.Printable(l.Node), l.Device, slots, model.Plural(l.Clients, "program"), model.Plural(int(min(did.Kernels, 1<<62)), "kernel"), briefSize(did.CopiedIn), briefSize(did.CopiedOut))
+		lines = append(lines, fmt.Sprintf("lent to %s: device %d, %s%s there, %s, %s received, %s sent",
+			report.Printable(l.Node), l.Device, slots, model.Plural(l.Clients, "program"), model.Plural(int(min(did.Kernels, 1<<62)), "kernel"), briefSize(did.CopiedIn), briefSize(did.CopiedOut)))
 	}
-	if b.Len() == 0 {
+	return lines
+}
+
+// writeLoans writes such lines below a table.
+func writeLoans(w io.Writer, lines []string) error {
+	if len(lines) == 0 {
 		return nil
 	}
-	_, err := io.WriteString(w, "\n"+b.String())
+	_, err := io.WriteString(w, "\n"+strings.Join(lines, "\n")+"\n")
 	return err
 }
 

@@ -90,9 +90,7 @@ func (f *psFlags) run(c *cobra.Command) error {
 		return err
 	}
 	if f.where.cluster {
-		return f.where.printAll(c, f.asJSON, func(_ int, s *status.Node) *report.Table {
-			return clientTable(f.chosen.of(s), f.long, f.chosen.ended)
-		})
+		return f.printAll(c)
 	}
 	s, err := f.where.one(c.Context())
 	if err != nil {
@@ -110,10 +108,28 @@ func (f *psFlags) run(c *cobra.Command) error {
 	if err := writeTable(out, clientTable(s, f.long, f.chosen.ended)); err != nil || f.chosen.ended {
 		return err
 	}
-	if err := writeLoans(out, s); err != nil {
+	if err := writeLoans(out, loans(s)); err != nil {
 		return err
 	}
 	return writeElementTable(out, s)
+}
+
+// printAll lists the clients of all nodes, and what nodes have borrowed of each other.
+func (f *psFlags) printAll(c *cobra.Command) error {
+	s, err := f.where.all(c.Context())
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(c, s)
+	}
+	s.sayMissing(c.ErrOrStderr())
+	out := c.OutOrStdout()
+	table := s.table(func(_ int, s *status.Node) *report.Table { return clientTable(f.chosen.of(s), f.long, f.chosen.ended) })
+	if err := writeTable(out, table); err != nil || f.chosen.ended {
+		return err
+	}
+	return writeLoans(out, s.loans())
 }
 
 // of is the node with the chosen clients alone.

@@ -234,7 +234,7 @@ func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
 	if err := writeTable(w, busyClientTable(s)); err != nil {
 		return err
 	}
-	if err := writeLoans(w, s); err != nil {
+	if err := writeLoans(w, loans(s)); err != nil {
 		return err
 	}
 	return writeElementTable(w, s)

@@ -406,6 +406,18 @@ func (s *stream) Copy(dst, src, size uint64) error {
 	return s.submit("copy", func(verdict) error { return s.Stream.Copy(dst, src, size) })
 }
 
+// CopyFrom makes stream a PeerCopier if the stream inside is one. A rule for copyin is one for this.
+func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
+	inner, ok := s.Stream.(device.PeerCopier)
+	if !ok {
+		return device.ErrNotSupported
+	}
+	return s.submit("copyin", func(verdict) error { return inner.CopyFrom(dst, from, src, size) })
+}
+
+// Inner makes faultyContext a device.Wrapper.
+func (c *faultyContext) Inner() device.Context { return c.Context }
+
 func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 	return s.submit("fill", func(verdict) error { return s.Stream.Fill(dst, value, width, count) })
 }

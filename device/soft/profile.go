@@ -97,6 +97,7 @@ var limits = device.Limits{
 func (p Profile) info(uuid [16]byte) device.Info {
 	return device.Info{
 		Guards:          true,
+		Peers:           "soft",
 		Name:            p.Name,
 		UUID:            uuid,
 		Memory:          p.Memory,

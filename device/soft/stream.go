@@ -403,6 +403,28 @@ func (s *stream) Copy(dst, src, size uint64) error {
 		}})
 }
 
+// CopyFrom copies from a context of another software GPU, at the speed of a copy from the host.
+func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
+	other, ok := device.Innermost(from).(*Context)
+	if !ok {
+		return fmt.Errorf("copying from a context of another kind: %w", device.ErrNotSupported)
+	}
+	if _, ok := other.mem.bytes(src, size); !ok {
+		return fmt.Errorf("copy of %d bytes at %#x of another device: not all of it is mapped there: %w", size, src, device.ErrInvalidValue)
+	}
+	s.c.written(dst, size)
+	return s.submitTransfer(&transfer{name: "copy from another device", size: size, linked: true, addrs: []uint64{dst},
+		piece: func(m *memory, from, to uint64) error {
+			d, err := reach(m, dst+from, to-from)
+			if err != nil {
+				return err
+			}
+			b, err := reach(other.mem, src+from, to-from)
+			copy(d, b)
+			return err
+		}})
+}
+
 // Fill writes the same element many times.
 func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 	w := uint64(width)

@@ -153,3 +153,66 @@ func TestPeersOfTheHead(t *testing.T) {
 	}
 	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 })
 }
+
+// ranOn is how many kernels a program ran on each device of a node.
+func (n *theNode) ranOn(p *program) map[int]uint64 {
+	ran := map[int]uint64{}
+	c, _ := n.client(p)
+	for _, r := range c.Ran {
+		ran[r.Device] += r.Kernels
+	}
+	return ran
+}
+
+// keepsOff waits until a program runs kernels, and none of them on a device.
+func (n *theNode) keepsOff(p *program, device int) {
+	n.Helper()
+	n.eventually(fmt.Sprintf("%s keeps off device %d", p.name, device), func() bool {
+		before := n.ranOn(p)
+		n.eventually("it runs 30 kernels", func() bool { return n.all(p) >= sum(before)+30 })
+		return n.ranOn(p)[device] == before[device]
+	})
+}
+
+func sum(ran map[int]uint64) (all uint64) {
+	for _, n := range ran {
+		all += n
+	}
+	return all
+}
+
+func (n *theNode) all(p *program) uint64 { return sum(n.ranOn(p)) }
+
+// Programs whose launches are mapped know what others do on their devices. One that meets a program
+// on a device, whose launches are not mapped, uses the idle one alone; when it has gone, both. Two
+// that are mapped spread themselves. By what they do themselves they would use both devices alike
+// (gr), or only the first (ag).
+func TestMappedProgramsKeepApart(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M,workers=1,rate=2e7,name=a;soft:memory=64M,workers=1,rate=2e7,name=b", "--vgpus", "4")
+	plain := n.launch(made("small"), "until", "30000", "1")
+	n.isOn(plain, 0)
+	n.eventually("it computes", func() bool { return n.all(plain) > 5 })
+	mapped := map[string]*program{}
+	for _, mapper := range []string{"gr", "ag"} {
+		mapped[mapper] = n.launchWith([]string{"--socket", n.socket, "--mapping", mapper}, made("small"), "until", "30000", "1")
+		n.isOn(mapped[mapper], 1)
+		n.keepsOff(mapped[mapper], 0)
+		if mapper == "gr" {
+			plain.right()
+			n.eventually("it uses both devices", func() bool { return n.ranOn(mapped["gr"])[0] > 10 })
+			mapped["gr"].right()
+			plain = n.launch(made("small"), "until", "30000", "1")
+			n.isOn(plain, 0)
+			n.eventually("it computes", func() bool { return n.all(plain) > 5 })
+		}
+	}
+	plain.right()
+	other := n.launchWith([]string{"--socket", n.socket, "--mapping", "ag"}, made("small"), "until", "30000", "1")
+	on := func(device int) uint64 { return n.ranOn(other)[device] + n.ranOn(mapped["ag"])[device] }
+	n.eventually("both compute", func() bool { return n.all(other) > 5 })
+	first, second := on(0), on(1)
+	n.eventually("they use both devices", func() bool { return on(0) > first+20 && on(1) > second+20 })
+	other.right()
+	mapped["ag"].right()
+	n.idle()
+}

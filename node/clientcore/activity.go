@@ -101,7 +101,7 @@ func (a *Activity) over(at Time) {
 
 // tell reports the GPU time to the daemon.
 func (a *Activity) tell(c *Core) {
-	c.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran})
+	c.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: c.mapping.queuedAt(c.Lease.Device)})
 	a.Kernels, a.Ran, a.Told = 0, 0, c.Now
 	for i := range c.Further {
 		c.tellFurther(&c.Further[i])

@@ -88,6 +88,7 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 		c.Modules.Home, c.Modules.Pinned = 0, -1 // to be found out again
 	}
 	c.config, c.puts, c.space, c.mapping = to, fresh.puts, space, fresh.mapping
+	c.linkPeers()
 	c.rest()
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
@@ -214,6 +215,7 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 func (c *Core) become(r *replacement) {
 	own := c.State
 	c.space = r.by.space
+	c.linkPeers()
 	if r.whole {
 		c.State, c.stats = r.by.State, r.by.stats
 		c.Parked, c.Head = c.Head, nil

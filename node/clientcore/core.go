@@ -31,6 +31,8 @@ type Config struct {
 	Mapping string `json:",omitempty"`
 	// Explain makes the mapper account for each decision (Decided).
 	Explain bool `json:",omitempty"`
+	// Cores are those of the machine, which some mappers ask for; 0 stands for 1.
+	Cores int `json:",omitempty"`
 }
 
 // Device is what the core must know about a device.
@@ -54,6 +56,9 @@ type Device struct {
 	// Link names the connection to the device, which other devices of that name share; "" for
 	// devices of this machine.
 	Link string `json:",omitempty"`
+	// Peers is a word that devices share between which memory is copied without the host; "" for
+	// others.
+	Peers string `json:",omitempty"`
 }
 
 // Core is one client. Only its methods change it, and only one goroutine may use it at a time.
@@ -130,6 +135,7 @@ func (c *Core) begin() error {
 		return err
 	}
 	c.space = space
+	c.linkPeers()
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
 	c.Contexts, c.Textures, c.Graphs, c.due = nil, nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
@@ -290,6 +296,8 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		c.deniedFurther(m)
 	case control.RevokeFurther:
 		c.revokeFurther(m)
+	case control.Beside:
+		c.mapping.beside(c, m)
 	default:
 		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
 	}

@@ -64,4 +64,17 @@ func (c *Core) know(devices []Device) {
 	for _, d := range devices {
 		c.puts = c.puts && d.Puts
 	}
+	if c.space != nil {
+		c.linkPeers()
+	}
+}
+
+// linkPeers tells the directory which devices copy to each other without the host.
+func (c *Core) linkPeers() {
+	c.space.Direct(func(p vmm.Place) string {
+		if p.Index() >= len(c.config.Devices) {
+			return ""
+		}
+		return c.config.Devices[p.Index()].Peers
+	})
 }

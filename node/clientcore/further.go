@@ -158,8 +158,9 @@ func (c *Core) giveUpAll() {
 
 // tellFurther tells the daemon which kernels ran on a further device.
 func (c *Core) tellFurther(f *Further) {
-	if f.Number > 0 && (f.Kernels > 0 || f.Ran > 0 || f.Moved > 0) {
-		c.say(control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved})
+	queued := c.mapping.queuedAt(f.Device)
+	if f.Number > 0 && (f.Kernels > 0 || f.Ran > 0 || f.Moved > 0 || queued > 0) {
+		c.say(control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved, Queued: queued})
 	}
 	f.Kernels, f.Ran, f.Moved = 0, 0, 0
 }

@@ -30,11 +30,14 @@ type mapped struct {
 	flights [][]flight
 	ticket  uint64
 
-	kernels map[Kernel]int32
-	rates   map[string]float64 // bytes per second of recent moves, by link
-	refused map[refusedAt]bool
-	aged    Time                // when far devices were last checked for outdated run times
-	watched map[Kernel]*watched // kernels that follow pointers
+	kernels  map[Kernel]int32
+	rates    map[string]float64 // bytes per second of recent moves, by link
+	refused  map[refusedAt]bool
+	aged     Time                // when far devices were last checked for outdated run times
+	watched  map[Kernel]*watched // kernels that follow pointers
+	others   []others            // what other programs do on the client's devices
+	othersAt Time                // when the table was last told of it
+	queues   []int32             // what other mapped programs have queued now, by device
 
 	choice chosen
 	last   Decision
@@ -148,6 +151,7 @@ func (m *mapped) renew(c *Core) error {
 		m.layout.Links[row] = m.bandwidth(c.config.Devices[device].Link)
 	}
 	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
+	m.layout.Cores[n] = int32(max(1, c.config.Cores/n)) // the program's node has no device to the mapper: this is cores by device
 	mapper, err := mapping.New(m.spec, &m.layout)
 	if err != nil {
 		return err
@@ -157,6 +161,7 @@ func (m *mapped) renew(c *Core) error {
 	table.Estimate = mapping.EstimateOf(mapper)
 	m.view = mapping.View{Table: table, Local: table, Rand: m.chance}
 	m.flights, m.idle = make([][]flight, n), make([]Time, n)
+	m.tellOthers(c.Now)
 	return nil
 }
 
@@ -384,6 +389,7 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 	if len(m.devices) > 1 {
 		m.view.Now = c.Now
 		m.age(c)
+		m.ageOthers(c.Now)
 		if c.config.Explain {
 			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
 			row = m.last.Account.Device
@@ -403,8 +409,9 @@ func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
 }
 
 // free is the device that takes a call from the queue that all devices share: the one that has been
-// idle longest or, if none is idle, the one with the fewest calls. If there are more than 64
-// devices it looks at 64 of them.
+// idle longest or, if none is idle, the one with the fewest calls, home first among equals: so two
+// programs that see each other everywhere keep apart. If there are more than 64 devices it looks at 64
+// of them.
 func (m *mapped) free() int32 {
 	const most = 64
 	if idle := m.view.Table.Idle(); len(idle) > 0 {
@@ -421,7 +428,7 @@ func (m *mapped) free() int32 {
 	if n > most {
 		first = m.chance.Int32N(n)
 	}
-	best := first
+	best := m.call.Home
 	for i := range min(n, most) {
 		if row := (first + i) % n; m.view.Table.Queued(row) < m.view.Table.Queued(best) {
 			best = row
@@ -457,7 +464,7 @@ func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, erro
 		return true, err
 	}
 	if f := c.further(p.Index()); f != nil {
-		f.Moved += plan.Bytes(vmm.CopyIn)
+		f.Moved += plan.Arrives()
 	}
 	c.move(plan)
 	return false, nil

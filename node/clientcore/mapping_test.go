@@ -86,74 +86,91 @@ func launchOf(in, out uint64) *wire.Launch {
 }
 
 // What is copied for a launch is what the device lacks of what the kernel uses, and nothing else: a
-// model of who has which chunk says the same.
+// model of who has which chunk says the same. Where devices copy to each other, what one of them has
+// and the host has not goes straight to another.
 func TestMappedLaunchesMoveWhatTheyNeed(t *testing.T) {
+	for _, spec := range []string{"ar:alpha=1:beta=1", "gr", "ag", "probe"} {
+		moveWhatTheyNeed(t, spec, false)
+		moveWhatTheyNeed(t, spec, true)
+	}
+}
+
+func moveWhatTheyNeed(t *testing.T, spec string, direct bool) {
 	seed, _ := seeds.First(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	const allocations = 12
-	for _, spec := range []string{"ar:alpha=1:beta=1", "gr", "ag", "probe"} {
-		c := spread(t, spec, 4, allocations)
-		var valid [allocations]map[vmm.Place]bool // nil: never written
-		devices := map[vmm.Place]int{}
-		links := map[[2]int]uint64{}
-		for n := range 2000 {
-			in, out := r.Uint64N(allocations), r.Uint64N(allocations)
-			moves, at := post(t, c, launchOf(in, out))
-			devices[at]++
-			needed := uint64(0)
-			for _, a := range []uint64{in, out} {
-				if valid[a] != nil && !valid[a][at] {
-					needed += mappedChunk
-					from := vmm.Host
-					for place := range valid[a] {
-						if !valid[a][vmm.Host] {
-							from = place // the only one
-						}
+	c := spread(t, spec, 4, allocations)
+	if direct {
+		for i := range c.config.Devices {
+			c.config.Devices[i].Peers = "direct"
+		}
+		c.linkPeers()
+	}
+	var valid [allocations]map[vmm.Place]bool // nil: never written
+	devices := map[vmm.Place]int{}
+	links := map[[2]int]uint64{}
+	for n := range 2000 {
+		in, out := r.Uint64N(allocations), r.Uint64N(allocations)
+		moves, at := post(t, c, launchOf(in, out))
+		devices[at]++
+		needed := uint64(0)
+		for _, a := range []uint64{in, out} {
+			if valid[a] != nil && !valid[a][at] {
+				needed += mappedChunk
+				from := vmm.Host
+				for place := range valid[a] {
+					if !valid[a][vmm.Host] && (from == vmm.Host || place.Index() < from.Index()) {
+						from = place // the first
 					}
-					links[[2]int{from.Index(), at.Index()}] += mappedChunk
-					valid[a][at], valid[a][vmm.Host] = true, true
 				}
-			}
-			moved := uint64(0)
-			for _, plan := range moves {
-				moved += plan.Bytes(vmm.CopyIn)
-			}
-			d, _ := c.Decided()
-			if moved != needed || d.Moves != needed {
-				t.Fatalf("%s, launch %d: %d bytes were moved, %d announced and %d needed", spec, n, moved, d.Moves, needed)
-			}
-			valid[out] = map[vmm.Place]bool{at: true}
-			if f := c.mapping.flights[c.mapping.rows[at.Index()]]; len(f) > 3 { // some end
-				c.Ran(c.Now, []KernelEnd{{Ticket: f[0].ticket, Device: at.Index(), Took: 1000}})
-			}
-			if r.IntN(40) == 0 { // a device is taken back, and lent anew
-				back := 1 + r.IntN(3)
-				saved, alone := takeBack(t, c, back), uint64(0)
-				for a := range valid {
-					if valid[a][vmm.Device(back)] && len(valid[a]) == 1 {
-						alone += mappedChunk
-						links[[2]int{back, vmm.Host.Index()}] += mappedChunk
-						valid[a][vmm.Host] = true
-					}
-					delete(valid[a], vmm.Device(back))
-				}
-				if saved != alone {
-					t.Fatalf("%s, launch %d: %d bytes were saved from a device that alone had %d", spec, n, saved, alone)
+				links[[2]int{from.Index(), at.Index()}] += mappedChunk
+				if valid[a][at] = true; !direct {
+					valid[a][vmm.Host] = true
 				}
 			}
 		}
-		for _, l := range c.Stats().Links {
-			if links[[2]int{l.From, l.To}] != l.Bytes {
-				t.Errorf("%s: %d bytes are counted from %d to %d, and %d went there", spec, l.Bytes, l.From, l.To, links[[2]int{l.From, l.To}])
+		moved := uint64(0)
+		for _, plan := range moves {
+			moved += plan.Arrives()
+			if direct && plan.Bytes(vmm.CopyOut) > 0 {
+				t.Fatalf("%s, launch %d passes through the host:\n%v", spec, n, plan)
 			}
-			delete(links, [2]int{l.From, l.To})
 		}
-		if len(links) > 0 {
-			t.Errorf("%s: %v are not counted", spec, links)
+		d, _ := c.Decided()
+		if moved != needed || d.Moves != needed {
+			t.Fatalf("%s, launch %d: %d bytes were moved, %d announced and %d needed", spec, n, moved, d.Moves, needed)
 		}
-		if len(devices) != 4 {
-			t.Errorf("%s: kernels ran on %v", spec, devices)
+		valid[out] = map[vmm.Place]bool{at: true}
+		if f := c.mapping.flights[c.mapping.rows[at.Index()]]; len(f) > 3 { // some end
+			c.Ran(c.Now, []KernelEnd{{Ticket: f[0].ticket, Device: at.Index(), Took: 1000}})
 		}
+		if r.IntN(40) == 0 { // a device is taken back, and lent anew
+			back := 1 + r.IntN(3)
+			saved, alone := takeBack(t, c, back), uint64(0)
+			for a := range valid {
+				if valid[a][vmm.Device(back)] && len(valid[a]) == 1 {
+					alone += mappedChunk
+					links[[2]int{back, vmm.Host.Index()}] += mappedChunk
+					valid[a][vmm.Host] = true
+				}
+				delete(valid[a], vmm.Device(back))
+			}
+			if saved != alone {
+				t.Fatalf("%s, launch %d: %d bytes were saved from a device that alone had %d", spec, n, saved, alone)
+			}
+		}
+	}
+	for _, l := range c.Stats().Links {
+		if links[[2]int{l.From, l.To}] != l.Bytes {
+			t.Errorf("%s: %d bytes are counted from %d to %d, and %d went there", spec, l.Bytes, l.From, l.To, links[[2]int{l.From, l.To}])
+		}
+		delete(links, [2]int{l.From, l.To})
+	}
+	if len(links) > 0 {
+		t.Errorf("%s: %v are not counted", spec, links)
+	}
+	if len(devices) != 4 {
+		t.Errorf("%s: kernels ran on %v", spec, devices)
 	}
 }
 

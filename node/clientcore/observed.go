@@ -161,7 +161,7 @@ func (c *Core) Trapped(at vmm.Place, k Kernel, addr uint64) (vmm.Plan, vmm.Range
 	c.space.Launched(at, []vmm.Range{r})
 	c.count(plan)
 	if f := c.further(at.Index()); f != nil {
-		f.Moved += plan.Bytes(vmm.CopyIn)
+		f.Moved += plan.Arrives()
 	}
 	c.mapping.watches(k).allocations[r.Addr] = true
 	return plan, c.wholeChunks([]vmm.Range{r})[0], true

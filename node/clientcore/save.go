@@ -138,6 +138,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 		return nil, fmt.Errorf("%w: its memory is another client's", ErrSaved)
 	}
 	c.State, c.space, c.stats = s.State, &space, s.Stats
+	c.linkPeers()
 	err = c.pin(find)
 	if err == nil {
 		err = c.check()

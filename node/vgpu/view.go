@@ -113,6 +113,20 @@ func (c *Core) Device(id DeviceID) (DeviceView, bool) {
 	return d.view(), true
 }
 
+// RoomInGrant says whether a client under a grant that needs so many bytes could be put on the device
+// of a share at once: nobody would have to leave, nobody waits for it, and the grant's limit allows it.
+func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {
+	g := c.findGrant(id)
+	if g == nil || share < 0 || share >= len(g.parts) {
+		return false
+	}
+	p := g.parts[share]
+	if slices.ContainsFunc(c.ready, func(x *client) bool { return x.part == p }) {
+		return false
+	}
+	return p.up() && !p.base().removed && p.mayOpen() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
+}
+
 func (d *device) view() DeviceView {
 	v := DeviceView{ID: d.id, Name: d.Name, State: d.state(), Memory: d.Memory, Granted: uint64(int64(d.Memory) - d.quota()), Usage: d.ran}
 	free := int64(d.Memory)

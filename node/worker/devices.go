@@ -53,7 +53,7 @@ func (w *worker) openDevice(i int) clientcore.Device {
 	}
 	_, known.Puts = d.(device.Placer)
 	_, known.Graphs = d.(device.Grapher)
-	known.Guards = info.Guards
+	known.Guards, known.Peers = info.Guards, info.Peers
 	known.Speed = w.serve.Devices[i].Speed
 	return known
 }

@@ -48,6 +48,9 @@ func explained(d *clientcore.Decision) []string {
 func choice(d *clientcore.Decision, c *mapping.Choice) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "device %d: %d in its queue", d.Devices[c.Device], c.Queued)
+	if c.Others > 0 {
+		fmt.Fprintf(&b, " (%d of other programs)", c.Others)
+	}
 	if c.Held > 0 {
 		fmt.Fprintf(&b, ", has %s of the data", model.BriefSize(uint64(c.Held)))
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/vmm"
+	"muster/wire"
 )
 
 // gpu is an open context on a device, with what the client has there under the core's numbers. The
@@ -37,10 +38,13 @@ type gpu struct {
 
 	relays []device.Stream // idle streams that only wait, for order with other contexts
 
-	mu      sync.Mutex
-	free    []device.Event // unused events, for marks
-	gates   map[*gate]bool // gates that streams of this context wait at
-	lastEnd time.Time      // of the last kernel that since measured
+	mu    sync.Mutex
+	free  []device.Event // unused events, for marks
+	gates map[*gate]bool // gates that streams of this context wait at
+	queue *wire.Queue    // where mapped launches in flight are counted for other programs; nil: none yet, or queueless
+
+	queueless bool      // there is no place left, or the context is closed
+	lastEnd   time.Time // of the last kernel that since measured
 }
 
 // event is an event of the client. Goroutines may wait for it while the program destroys it, so the
@@ -265,6 +269,7 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	w.timeline.leaves(g)
 	if g != nil {
 		g.openGates()
+		g.leaveQueue()
 	}
 	delete(w.gpus, p)
 	w.latest = nil

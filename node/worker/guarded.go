@@ -92,10 +92,15 @@ func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, err
 		return vmm.Range{}, nil
 	}
 	for _, step := range plan {
-		if step.Op != vmm.CopyOut {
+		source := step.Device
+		switch step.Op {
+		case vmm.CopyOut:
+		case vmm.CopyAcross:
+			source = step.From
+		default:
 			continue
 		}
-		from, err := w.at(step.Device)
+		from, err := w.at(source)
 		if err == nil {
 			err = w.drain(from)
 		}

@@ -466,6 +466,8 @@ func (c *checkedContext) Map(addr, size uint64) error {
 	return err
 }
 
+func (c *checkedContext) Inner() device.Context { return c.Context }
+
 func (c *checkedContext) NewShared(size uint64) (*os.File, error) {
 	return c.Context.(device.Sharer).NewShared(size)
 }

@@ -773,22 +773,13 @@ func (w *worker) move(plan vmm.Plan, now bool) error {
 // copies to the host are waited for.
 func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	defer w.timeline.moved(plan)()
-	var drained []*gpu
 	brings := now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan)
-	for _, step := range plan {
-		if step.Op == vmm.Discard || slices.ContainsFunc(drained, func(g *gpu) bool { return g.place == step.Device }) {
-			continue
-		}
-		g, err := w.at(step.Device)
-		if err != nil {
-			return nil, err
-		}
-		if !brings {
-			if err := w.drain(g); err != nil {
-				return nil, err
-			}
-		}
-		drained = append(drained, g)
+	drained, err := w.movers(plan)
+	for i := 0; i < len(drained) && err == nil && !brings; i++ {
+		err = w.drain(drained[i])
+	}
+	if err != nil {
+		return nil, err
 	}
 	ready := w.now()
 	w.once = 0
@@ -825,7 +816,12 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 			legs.since = w.now()
 			clear(out)
 		}
-		if step.Op == vmm.CopyIn || step.Op == vmm.CopyOut {
+		if step.Op == vmm.CopyAcross {
+			if err := w.copyAcross(step); err != nil {
+				return nil, fmt.Errorf("%v: %w", step, err)
+			}
+			legs.copies(step)
+		} else if step.Op == vmm.CopyIn || step.Op == vmm.CopyOut {
 			if step, err := w.copyHost(steps); err != nil {
 				return nil, fmt.Errorf("%v: %w", step, err)
 			}
@@ -844,6 +840,71 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 	}
 	return legs.all, nil
 }
+
+// movers returns the contexts that take part in a plan, each once.
+func (w *worker) movers(plan vmm.Plan) (all []*gpu, err error) {
+	for _, step := range plan {
+		places := []vmm.Place{step.Device, step.From}
+		switch step.Op {
+		case vmm.Discard:
+			places = nil
+		case vmm.CopyAcross:
+		default:
+			places = places[:1]
+		}
+		for _, p := range places {
+			if slices.ContainsFunc(all, func(g *gpu) bool { return g.place == p }) {
+				continue
+			}
+			g, err := w.at(p)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, g)
+		}
+	}
+	return all, nil
+}
+
+// copyAcross copies memory from one context to another, all work of which has ended. Where the
+// devices turn out not to copy to each other, the bytes pass through a buffer; the directory does not
+// know of it.
+func (w *worker) copyAcross(step vmm.Step) error {
+	g, err := w.at(step.Device)
+	if err != nil {
+		return err
+	}
+	from, err := w.at(step.From)
+	if err != nil {
+		return err
+	}
+	r := step.Range
+	if peer, ok := g.mover.(device.PeerCopier); ok {
+		if err := peer.CopyFrom(r.Addr, from.context, r.Addr, r.Size); !errors.Is(err, device.ErrNotSupported) {
+			return err
+		}
+	}
+	buffer := make([]byte, min(r.Size, acrossBuffer))
+	for at := uint64(0); at < r.Size; at += uint64(len(buffer)) {
+		part := buffer[:min(r.Size-at, uint64(len(buffer)))]
+		if err := from.mover.CopyOut(part, r.Addr+at); err != nil {
+			return err
+		}
+		if err := from.mover.Synchronise(w.ctx); err != nil {
+			return err
+		}
+		if err := g.mover.CopyIn(r.Addr+at, part); err != nil {
+			return err
+		}
+		if err := g.mover.Synchronise(w.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acrossBuffer is the size of the buffer between devices that do not copy to each other.
+const acrossBuffer = 8 << 20
 
 // sameWay returns the first steps of a plan that are done together: copies in one direction, or a
 // single step of another kind.

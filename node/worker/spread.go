@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/vmm"
+	"muster/wire"
 )
 
 // A client whose work is on several devices at once needs order between a stream on one device and
@@ -178,18 +180,75 @@ func (w *worker) placeOf(g *gpu, o *clientcore.Op, i int) (*gpu, error) {
 // timedLaunch launches a kernel, and reports to the core how long it ran.
 func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
 	ticket, at := o.Ticket, g.place.Index()
+	w.enqueue(g)
+	ended := func(took time.Duration) {
+		g.dequeue()
+		w.spread.add(ticket, at, took)
+	}
 	timer, ok := on.(device.Timer)
 	if !ok || w.timeline != nil { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
+			g.dequeue()
 			return err
 		}
-		return w.block(func() error { return on.Call(func() { w.spread.add(ticket, at, g.since(begin)) }) })
+		return w.block(func() error { return on.Call(func() { ended(g.since(begin)) }) })
 	}
-	timer.Time(func(begin, end time.Time, _ uint64) { w.spread.add(ticket, at, end.Sub(begin)) })
+	timer.Time(func(begin, end time.Time, _ uint64) { ended(end.Sub(begin)) })
 	err := give()
 	timer.Time(nil)
+	if err != nil {
+		g.dequeue()
+	}
 	return err
+}
+
+// enqueue lets the mappers of other programs know that there is one launch more on a device.
+func (w *worker) enqueue(g *gpu) {
+	if w.pace == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.queue == nil && !g.queueless {
+		g.queue = w.pace.page.Queue(g.place.Index(), os.Getpid())
+		g.queueless = g.queue == nil
+	}
+	g.queue.Add(1)
+}
+
+// dequeue says that one has ended. Any goroutine may call it.
+func (g *gpu) dequeue() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queue.Add(-1)
+}
+
+// leaveQueue says that no launch is there any more, whatever ends later: the context is closed.
+func (g *gpu) leaveQueue() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queue.Leave()
+	g.queue, g.queueless = nil, true
+}
+
+// buryEvery is how often a worker looks for queues of workers that were killed.
+const buryEvery = time.Second
+
+// tellQueues tells the core what other mapped programs have on its devices now.
+func (w *worker) tellQueues() {
+	if w.pace == nil {
+		return
+	}
+	if now := w.pace.page.Now(); now-w.buried > int64(buryEvery) {
+		w.buried = now
+		w.pace.page.BuryQueues()
+	}
+	for _, device := range w.core.MappedTo() {
+		if device < wire.MaxPrecedence {
+			w.core.Queues(device, w.pace.page.QueuedBy(device, os.Getpid()))
+		}
+	}
 }
 
 // since is how long a kernel ran that was submitted at begin and ends now, assuming that the

@@ -339,3 +339,27 @@ func BenchmarkTwoDevices(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkMoveBetweenDevices is what it costs to run one kernel after the other on two devices in turn,
+// each of which uses 64 MiB that the other has just written.
+func BenchmarkMoveBetweenDevices(b *testing.B) {
+	const size = 64 * mib
+	o := options{mapping: "gr"}
+	for i := range 2 {
+		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: 256 * mib, Speed: 1, Workers: 1})
+	}
+	c := newClient(b, o)
+	function := c.load(1, []byte(busyPTX), "busy")
+	at := c.alloc(size)
+	c.in(at, make([]byte, size))
+	c.post(&wire.StreamCreate{Stream: 1, Flags: nonBlocking})
+	for said[control.RanFurther](c) == 0 { // until the second device has come
+		c.busy(function, 1, at, 1)
+		c.must(&wire.Synchronise{}, nil)
+	}
+	b.SetBytes(size)
+	for b.Loop() {
+		c.busy(function, 1, at, 1)
+		c.must(&wire.Synchronise{}, nil)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,7 @@ type worker struct {
 	hosts   hosts
 	outs    outs
 	spread  spread
+	buried  int64 // page time at which queues of dead workers were last looked for
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.
 	explains int
@@ -275,7 +277,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
-		Mapping: serve.Mapping, Explain: serve.Explain > 0,
+		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: runtime.NumCPU(),
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(), Guest: serve.Guest,
 	})
 	return w, err
@@ -547,6 +549,9 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	w.entry, w.header, w.hasData = e, h, false // noteEnd may have performed an operation of another message
 	w.stage = w.staging.take(h.Release)        // only now: perform would have given it back after noteEnd's operations
 	w.tellEnds()
+	if w.serve.Mapping != "" && h.Op == wire.OpLaunch {
+		w.tellQueues()
+	}
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -651,7 +656,7 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)
-	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther:
+	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"muster/internal/strictjson"
 )
@@ -18,16 +19,18 @@ import (
 const Protocol = "muster-borrow/1"
 
 // Version changes with every change that an older side would misread.
-const Version = 2
+const Version = 3
 
 // Bounds of what may be said.
 const (
 	MaxLine  = 8 << 10 // bytes, the end of the line included
 	MaxHolds = 64      // tickets that a node holds of another
+	MaxLoads = 16      // devices of which a lender says how busy they are
 	maxSlots = 1 << 20
 	maxName  = 253 // a host's
 	maxID    = 100
 	maxWhy   = 500
+	maxEach  = 24 * time.Hour
 )
 
 // Question is what a borrower says.
@@ -49,6 +52,7 @@ type Answer struct {
 	Idle    int      `json:"idle"` // devices without any client, which it would lend
 	Ticket  *Ticket  `json:"ticket,omitempty"`
 	Recalls []string `json:"recalls,omitempty"` // tickets
+	Loads   []Load   `json:"loads,omitempty"`   // of devices that the borrower has tickets for
 	Error   string   `json:"error,omitempty"`   // why there is no answer; then nothing else counts
 }
 
@@ -58,6 +62,13 @@ type Ticket struct {
 	Device int     `json:"device"`
 	Slots  int     `json:"slots"`
 	Speed  float64 `json:"speed"`
+}
+
+// Load is how busy a device is with the work of others than the borrower's programs.
+type Load struct {
+	Device int           `json:"device"`
+	Calls  int           `json:"calls"` // programs that had work there lately, in thousandths
+	Each   time.Duration `json:"each"`  // that one of their kernels takes
 }
 
 // Encode writes a question or an answer, with the end of its line.
@@ -91,7 +102,7 @@ func ReadAnswer(line []byte) (a Answer, err error) {
 	if a.Error != "" {
 		return Answer{}, fmt.Errorf("it refuses: %s", printable(a.Error))
 	}
-	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkCount("idle", a.Idle), checkIDs("recalls", a.Recalls), a.Ticket.check())
+	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkCount("idle", a.Idle), checkIDs("recalls", a.Recalls), checkLoads(a.Loads), a.Ticket.check())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -132,6 +143,21 @@ func (t *Ticket) check() error {
 		return fmt.Errorf("a ticket for a device of speed %g", t.Speed)
 	}
 	return firstOf(checkIDs("ticket", []string{t.ID}), checkCount("device", t.Device), checkCount("slots of a ticket", t.Slots))
+}
+
+func checkLoads(all []Load) error {
+	if len(all) > MaxLoads {
+		return fmt.Errorf("%d devices are said to be busy: it can be up to %d", len(all), MaxLoads)
+	}
+	for _, l := range all {
+		if l.Each < 0 || l.Each > maxEach {
+			return fmt.Errorf("kernels of %v on device %d", l.Each, l.Device)
+		}
+		if err := firstOf(checkCount("device", l.Device), checkCount("calls", l.Calls)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func checkCount(what string, n int) error {

@@ -13,11 +13,11 @@ func TestBytes(t *testing.T) {
 		say  any
 		want string
 	}{
-		{Question{Version: 2, Node: "n1"}, `{"version":2,"node":"n1","slots":0}`},
-		{Question{Version: 2, Node: "n1", Slots: 4, Holds: []string{"a", "b"}}, `{"version":2,"node":"n1","slots":4,"holds":["a","b"]}`},
-		{Answer{Version: 2, Node: "n2", Slots: 8, Free: 3, Waiting: 1, Idle: 2}, `{"version":2,"node":"n2","slots":8,"free":3,"waiting":1,"idle":2}`},
-		{Answer{Version: 2, Node: "n2", Ticket: &Ticket{ID: "a", Device: 1, Slots: 2, Speed: 0.5}, Recalls: []string{"b"}},
-			`{"version":2,"node":"n2","slots":0,"free":0,"waiting":0,"idle":0,"ticket":{"id":"a","device":1,"slots":2,"speed":0.5},"recalls":["b"]}`},
+		{Question{Version: 3, Node: "n1"}, `{"version":3,"node":"n1","slots":0}`},
+		{Question{Version: 3, Node: "n1", Slots: 4, Holds: []string{"a", "b"}}, `{"version":3,"node":"n1","slots":4,"holds":["a","b"]}`},
+		{Answer{Version: 3, Node: "n2", Slots: 8, Free: 3, Waiting: 1, Idle: 2}, `{"version":3,"node":"n2","slots":8,"free":3,"waiting":1,"idle":2}`},
+		{Answer{Version: 3, Node: "n2", Ticket: &Ticket{ID: "a", Device: 1, Slots: 2, Speed: 0.5}, Recalls: []string{"b"}, Loads: []Load{{Device: 1, Calls: 990, Each: 5}}},
+			`{"version":3,"node":"n2","slots":0,"free":0,"waiting":0,"idle":0,"ticket":{"id":"a","device":1,"slots":2,"speed":0.5},"recalls":["b"],"loads":[{"device":1,"calls":990,"each":5}]}`},
 	} {
 		got, err := Encode(c.say)
 		if err != nil || string(got) != c.want+"\n" {
@@ -41,29 +41,31 @@ func TestRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		``:                                                        "not what nodes say",
 		`null`:                                                    "version 0",
-		`{"version":3,"node":"n"}`:                                "speaks version 3",
-		`{"version":2,"node":"n","more":1}`:                       "unknown field",
-		`{"version":2,"node":"n"} {}`:                             "not what nodes say",
-		`{"version":2,"node":""}`:                                 "no name",
-		`{"version":2,"node":"a\u001b[2J"}`:                       "no name",
-		`{"version":2,"node":"n","slots":-1}`:                     "slots is -1",
-		`{"version":2,"node":"n","slots":1e9}`:                    "slots",
-		`{"version":2,"node":"n","holds":[""]}`:                   "no ticket",
-		`{"version":2,"node":"n","holds":[` + ids + `]}`:          "at most 64",
-		`{"version":2,"node":"n","holds":[1]}`:                    "cannot unmarshal",
-		`{"version":2,"node":"` + strings.Repeat("n", MaxLine):    "bytes",
-		`{"version":2,"node":"` + strings.Repeat("n", 254) + `"}`: "no name",
+		`{"version":4,"node":"n"}`:                                "speaks version 4",
+		`{"version":3,"node":"n","more":1}`:                       "unknown field",
+		`{"version":3,"node":"n"} {}`:                             "not what nodes say",
+		`{"version":3,"node":""}`:                                 "no name",
+		`{"version":3,"node":"a\u001b[2J"}`:                       "no name",
+		`{"version":3,"node":"n","slots":-1}`:                     "slots is -1",
+		`{"version":3,"node":"n","slots":1e9}`:                    "slots",
+		`{"version":3,"node":"n","holds":[""]}`:                   "no ticket",
+		`{"version":3,"node":"n","holds":[` + ids + `]}`:          "at most 64",
+		`{"version":3,"node":"n","holds":[1]}`:                    "cannot unmarshal",
+		`{"version":3,"node":"` + strings.Repeat("n", MaxLine):    "bytes",
+		`{"version":3,"node":"` + strings.Repeat("n", 254) + `"}`: "no name",
 	} {
 		if _, err := ReadQuestion([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want %q", line, err, want)
 		}
 	}
 	for line, want := range map[string]string{
-		`{"version":2,"node":"n","ticket":{"id":"a","device":0,"slots":1,"speed":0}}`:  "speed 0",
-		`{"version":2,"node":"n","ticket":{"id":"a","device":-1,"slots":1,"speed":1}}`: "device is -1",
-		`{"version":2,"node":"n","ticket":{"id":"","device":0,"slots":1,"speed":1}}`:   "no ticket",
-		`{"version":2,"node":"n","free":-3}`:                                           "free is -3",
-		`{"version":2,"error":"no\n room"}`:                                            "it refuses: no? room",
+		`{"version":3,"node":"n","ticket":{"id":"a","device":0,"slots":1,"speed":0}}`:  "speed 0",
+		`{"version":3,"node":"n","ticket":{"id":"a","device":-1,"slots":1,"speed":1}}`: "device is -1",
+		`{"version":3,"node":"n","ticket":{"id":"","device":0,"slots":1,"speed":1}}`:   "no ticket",
+		`{"version":3,"node":"n","free":-3}`:                                           "free is -3",
+		`{"version":3,"node":"n","loads":[{"device":-1,"calls":1,"each":1}]}`:          "device is -1",
+		`{"version":3,"node":"n","loads":[{"device":0,"calls":1,"each":-1}]}`:          "kernels of -1ns",
+		`{"version":3,"error":"no\n room"}`:                                            "it refuses: no? room",
 	} {
 		if _, err := ReadAnswer([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want %q", line, err, want)
@@ -72,9 +74,9 @@ func TestRefused(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"version":2,"node":"n1","slots":4,"holds":["a","b"]}`))
-	f.Add([]byte(`{"version":2,"node":"n2","slots":8,"free":3,"waiting":1,"ticket":{"id":"a","device":1,"slots":2,"speed":0.5},"recalls":["b"]}`))
-	f.Add([]byte(`{"version":2,"error":"no"}`))
+	f.Add([]byte(`{"version":3,"node":"n1","slots":4,"holds":["a","b"]}`))
+	f.Add([]byte(`{"version":3,"node":"n2","slots":8,"free":3,"waiting":1,"ticket":{"id":"a","device":1,"slots":2,"speed":0.5},"recalls":["b"]}`))
+	f.Add([]byte(`{"version":3,"error":"no"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if q, err := ReadQuestion(line); err == nil {
 			again(t, q, func(b []byte) (any, error) { return ReadQuestion(b) })

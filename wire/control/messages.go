@@ -357,6 +357,26 @@ type RevokeFurther struct {
 	Reason string `json:"reason"`
 }
 
+// Beside tells a worker whose launches are mapped how busy devices are with the work of other
+// programs. It is sent when the worker reports what ran, so that it follows what it is needed for. A
+// device that is not named has none. No answer is expected.
+type Beside struct {
+	Devices []Busyness `json:"devices,omitempty"`
+}
+
+// Busyness is how busy a device is with the work of other programs.
+type Busyness struct {
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// Calls is how many programs had work there lately, in thousandths: one that has work there
+	// half of the time counts 500.
+	Calls int `json:"calls"`
+	// Each is how long a kernel of theirs takes.
+	Each time.Duration `json:"each"`
+	// Age is how old this is: what another node said of its device may have been a while ago.
+	Age time.Duration `json:"age,omitempty"`
+}
+
 // --- from a worker to the daemon ---------------------------------------------
 
 // Want asks for a device.
@@ -416,6 +436,8 @@ type Ran struct {
 	Kernels int `json:"kernels"`
 	// Busy is how long the device was used.
 	Busy time.Duration `json:"busy"`
+	// Queued is how many launches there have not ended, of a client whose launches are mapped.
+	Queued int `json:"queued,omitempty"`
 }
 
 // RanFurther says what ran on a further device since the last RanFurther of it.
@@ -428,6 +450,8 @@ type RanFurther struct {
 	Busy    time.Duration `json:"busy"`
 	// Moved is how many bytes were copied there for them.
 	Moved uint64 `json:"moved"`
+	// Queued is how many launches there have not ended.
+	Queued int `json:"queued,omitempty"`
 }
 
 // WantFurther asks for a device beside the one that the worker has, if no other client needs it, or
@@ -615,6 +639,7 @@ func (Neighbour) Kind() string  { return "neighbour" }
 
 func (GrantFurther) Kind() string  { return "grant_further" }
 func (DenyFurther) Kind() string   { return "deny_further" }
+func (Beside) Kind() string        { return "beside" }
 func (RevokeFurther) Kind() string { return "revoke_further" }
 
 func (Want) Kind() string        { return "want" }
@@ -665,6 +690,7 @@ func (Neighbour) toWorker()  {}
 
 func (GrantFurther) toWorker()  {}
 func (DenyFurther) toWorker()   {}
+func (Beside) toWorker()        {}
 func (RevokeFurther) toWorker() {}
 
 func (Want) toDaemon()        {}
@@ -768,9 +794,21 @@ func (m Renew) check() error {
 }
 func (m Neighbour) check() error { return notNegative("device", m.Device) }
 
-func (m GrantFurther) check() error    { return notNegative("device", m.Device) }
-func (m DenyFurther) check() error     { return notNegative("device", m.Device) }
-func (m RevokeFurther) check() error   { return notNegative("device", m.Device) }
+func (m GrantFurther) check() error  { return notNegative("device", m.Device) }
+func (m DenyFurther) check() error   { return notNegative("device", m.Device) }
+func (m RevokeFurther) check() error { return notNegative("device", m.Device) }
+
+func (m Beside) check() error {
+	for _, b := range m.Devices {
+		for _, err := range []error{notNegative("device", b.Device), notNegative("calls of others", b.Calls), notNegative("time of a kernel", b.Each), notNegative("age", b.Age)} {
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (m WantFurther) check() error     { return notNegative("device", m.Device) }
 func (m ReleasedFurther) check() error { return notNegative("device", m.Device) }
 
@@ -778,7 +816,7 @@ func (m RanFurther) check() error {
 	if err := notNegative("device", m.Device); err != nil {
 		return err
 	}
-	return Ran{Kernels: m.Kernels, Busy: m.Busy}.check()
+	return Ran{Kernels: m.Kernels, Busy: m.Busy, Queued: m.Queued}.check()
 }
 
 func (m Want) check() error {
@@ -797,6 +835,9 @@ func (SyncPoint) check() error  { return nil }
 
 func (m Ran) check() error {
 	if err := notNegative("number of kernels", m.Kernels); err != nil {
+		return err
+	}
+	if err := notNegative("number of launches in the queue", m.Queued); err != nil {
 		return err
 	}
 	return notNegative("busy time", m.Busy)

@@ -102,9 +102,47 @@ func init() {
 }
 
 // BenchmarkExchange measures puts and gets of a whole object, of which every byte has changed, and
-// what a connection of the same kind carries.
+// what a connection of the same kind carries: one that is as fast as this machine's cores, which have
+// both ends to serve, and links of 1, 2.5 and 10 Gb/s.
 func BenchmarkExchange(b *testing.B) {
-	over := secure(b)
+	for _, link := range []struct {
+		name string
+		rate float64 // bytes a second; 0 for no limit
+	}{{"loopback", 0}, {"1Gb", 1e9 / 8}, {"2.5Gb", 2.5e9 / 8}, {"10Gb", 10e9 / 8}} {
+		b.Run(link.name, func(b *testing.B) {
+			encrypt := secure(b)
+			exchange(b, func(c net.Conn, server bool) net.Conn { return encrypt(shaped(c, link.rate), server) })
+		})
+	}
+}
+
+// shaped is a connection that carries that many bytes a second in each direction.
+func shaped(c net.Conn, rate float64) net.Conn {
+	if rate == 0 {
+		return c
+	}
+	return &shapedConn{Conn: c, rate: rate}
+}
+
+type shapedConn struct {
+	net.Conn
+	rate float64
+	free time.Time // when what was written so far has left
+}
+
+func (c *shapedConn) Write(b []byte) (int, error) {
+	const queue = time.Millisecond // that a network interface holds
+	if ahead := time.Until(c.free); ahead > queue {
+		time.Sleep(ahead - queue)
+	}
+	if now := time.Now(); c.free.Before(now) {
+		c.free = now
+	}
+	c.free = c.free.Add(time.Duration(float64(len(b)) / c.rate * float64(time.Second)))
+	return c.Conn.Write(b)
+}
+
+func exchange(b *testing.B, over func(net.Conn, bool) net.Conn) {
 	nodes := clusterOver(b, 2, over)
 	ctx, e := begin(b, nodes, "bench")
 	orders := must[*ivm.Slice[int64]](b)(ivm.Malloc[int64](ctx, e, "orders", 2))

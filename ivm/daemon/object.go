@@ -25,9 +25,11 @@ type object struct {
 	life sync.RWMutex  // held for reading while the memory is used, for writing while it is unmapped
 	gone *core.Failure // why the object is gone; nil before
 
+	master *core.Master
+	pages  [16]sync.Mutex // of a master: the locks that its pages share (lockPages)
+	mirror *core.Mirror
+
 	mu      sync.Mutex
-	master  *core.Master
-	mirror  *core.Mirror
 	mirrors map[core.NodeID]bool // of a master: the nodes that have a mirror
 	busy    spans                // of a mirror: the pages of exchanges under way
 }

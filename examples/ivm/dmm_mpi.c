@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     PATIENT(patient, Gatherv, columns, parts.counts[rank], MPI_BYTE, c, parts.counts, parts.starts, MPI_BYTE, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         mpi_finished();
-        dmm_check(a, b, c, 1, ranks);
+        dmm_check(a, b, c, 1, ranks, 1);
     }
     gpu.quiet = gpu.quiet || rank > 0;
     int status = gpu_close("a product of %ld x %ld", gpu.size, gpu.size);

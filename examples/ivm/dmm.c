@@ -97,7 +97,8 @@ int main(int argc, char **argv) {
     ivm_device devices[256];
     int id;
     tiles = 24;
-    dmm_options(argc, argv, own);
+    gpu.repeat = 1;
+    dmm_options(argc, argv, "times that the product is computed", own);
     if (division.way[0] == 's') {
         long count = division.portions ? division.portions : divide_devices(devices, 256);
         tiles = lround(sqrt((double)count));
@@ -111,6 +112,7 @@ int main(int argc, char **argv) {
     if (tiles < 1 || tiles > gpu.size)
         gpu_misuse("--tiles must be from 1 to --size");
     division.items = tiles * tiles;
+    division.iterations = gpu.repeat;
     bytes = (size_t)(gpu.size * gpu.size) * sizeof(float);
     MUST(ivmEnter());
     MUST(ivmGetMyId(&id));

@@ -6,9 +6,9 @@
 
 GPU_IMAGE("dmm.ptx");
 
-static inline void dmm_options(int argc, char **argv, const struct gpu_option *own) {
+static inline void dmm_options(int argc, char **argv, const char *repeat, const struct gpu_option *own) {
     gpu.size = 256;
-    gpu_options(argc, argv, "multiplies two square matrices", "rows of a matrix", NULL, own);
+    gpu_options(argc, argv, "multiplies two square matrices", "rows of a matrix", repeat, own);
     if (gpu.size > 1 << 14)
         gpu_misuse("--size is at most %d", 1 << 14);
 }

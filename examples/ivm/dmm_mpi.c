@@ -7,7 +7,7 @@
 int main(int argc, char **argv) {
     static const struct gpu_option own[] = {MPI_OPTIONS, {0}};
     mpi_begin(&argc, &argv);
-    dmm_options(argc, argv, own);
+    dmm_options(argc, argv, NULL, own);
     size_t line = (size_t)gpu.size * sizeof(float), bytes = (size_t)gpu.size * line;
     struct tile mine = dmm_tile(0, 1, rank, ranks);
     struct parts parts = mpi_parts(gpu.size, line);

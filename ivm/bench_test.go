@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -105,40 +106,56 @@ func init() {
 // what a connection of the same kind carries: one that is as fast as this machine's cores, which have
 // both ends to serve, and links of 1, 2.5 and 10 Gb/s.
 func BenchmarkExchange(b *testing.B) {
-	for _, link := range []struct {
+	for _, is := range []struct {
 		name string
 		rate float64 // bytes a second; 0 for no limit
 	}{{"loopback", 0}, {"1Gb", 1e9 / 8}, {"2.5Gb", 2.5e9 / 8}, {"10Gb", 10e9 / 8}} {
-		b.Run(link.name, func(b *testing.B) {
+		b.Run(is.name, func(b *testing.B) {
 			encrypt := secure(b)
-			exchange(b, func(c net.Conn, server bool) net.Conn { return encrypt(shaped(c, link.rate), server) })
+			there, back := &link{rate: is.rate}, &link{rate: is.rate}
+			exchange(b, func(c net.Conn, server bool) net.Conn {
+				if server {
+					return encrypt(back.shaped(c), server)
+				}
+				return encrypt(there.shaped(c), server)
+			})
 		})
 	}
 }
 
-// shaped is a connection that carries that many bytes a second in each direction.
-func shaped(c net.Conn, rate float64) net.Conn {
-	if rate == 0 {
+// link is one direction of a network interface: all connections share what it carries.
+type link struct {
+	rate float64 // bytes a second; 0 for no limit
+	mu   sync.Mutex
+	free time.Time // when what was written so far has left
+}
+
+// shaped is a connection over the link.
+func (l *link) shaped(c net.Conn) net.Conn {
+	if l.rate == 0 {
 		return c
 	}
-	return &shapedConn{Conn: c, rate: rate}
+	return shapedConn{c, l}
 }
 
 type shapedConn struct {
 	net.Conn
-	rate float64
-	free time.Time // when what was written so far has left
+	link *link
 }
 
-func (c *shapedConn) Write(b []byte) (int, error) {
+func (c shapedConn) Write(b []byte) (int, error) {
 	const queue = time.Millisecond // that a network interface holds
-	if ahead := time.Until(c.free); ahead > queue {
-		time.Sleep(ahead - queue)
+	l := c.link
+	l.mu.Lock()
+	if now := time.Now(); l.free.Before(now) {
+		l.free = now
 	}
-	if now := time.Now(); c.free.Before(now) {
-		c.free = now
+	l.free = l.free.Add(time.Duration(float64(len(b)) / l.rate * float64(time.Second)))
+	wait := time.Until(l.free) - queue
+	l.mu.Unlock()
+	if wait > 0 {
+		time.Sleep(wait)
 	}
-	c.free = c.free.Add(time.Duration(float64(len(b)) / c.rate * float64(time.Second)))
 	return c.Conn.Write(b)
 }
 

@@ -399,6 +399,8 @@ static void told(int id, divide_step *compute, divide_step *put, void (*give)(vo
         compute(p.iteration, p.from, p.to);
         mine->seconds = now() - began;
         put(p.iteration, p.from, p.to);
+        if (way_is("guided") && !division.keeps) // the next piece comes after the put
+            mine->seconds = now() - began;
         mine->items += p.to - p.from;
         say(id);
     }

@@ -31,11 +31,12 @@ type Guide struct {
 
 // guided is what is known of a worker.
 type guided struct {
-	items   int     // that it has done
-	seconds float64 // that it took for them
-	most    int     // items of its largest piece
-	has     int     // items that it does now
-	dead    bool
+	// items that it has done, and the seconds that it took for them. Earlier pieces count less and
+	// less: the first ones contain what a device does once, such as loading its kernels.
+	items, seconds float64
+	most           int // items of its largest piece
+	has            int // items that it does now
+	dead           bool
 }
 
 // speed is in items a second; 0 if it is not known.
@@ -43,7 +44,7 @@ func (w *guided) speed() float64 {
 	if w.items == 0 || w.seconds <= 0 {
 		return 0
 	}
-	return float64(w.items) / w.seconds
+	return w.items / w.seconds
 }
 
 // Sizes of pieces. The first pieces are small, since no speed is known: a core may take a thousand
@@ -56,6 +57,7 @@ const (
 	growth    = 8    // a piece is at most this many times as large as the worker's largest before
 	restPart  = 2
 	leastPart = 64
+	keeps     = 0.5 // how much of what was known before a piece counts after it
 )
 
 // NewGuide makes a guide for a number of items and workers.
@@ -68,8 +70,8 @@ func NewGuide(items, workers int) *Guide {
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {
-		w.items += w.has
-		w.seconds += seconds
+		w.items = keeps*w.items + float64(w.has)
+		w.seconds = keeps*w.seconds + seconds
 		w.has = 0
 	}
 	left := g.items - g.given

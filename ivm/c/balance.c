@@ -23,8 +23,7 @@ EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
 EXPORT int ivmGrows(double time, double least, double threshold) { return time < threshold * least || time == least; }
 
 struct worker {
-	long items;     /* that it has done */
-	double seconds; /* that it took for them */
+	double items, seconds; /* that it has done, and took for them; earlier pieces count less and less */
 	long most;      /* items of its largest piece */
 	long has;       /* items that it does now */
 	bool dead;
@@ -40,7 +39,7 @@ static long least_of(long a, long b) { return a < b ? a : b; }
 static long most_of(long a, long b) { return a > b ? a : b; }
 
 /* speed is in items a second; 0 if it is not known. */
-static double speed(const struct worker *w) { return w->items == 0 || w->seconds <= 0 ? 0 : (double)w->items / w->seconds; }
+static double speed(const struct worker *w) { return w->items == 0 || w->seconds <= 0 ? 0 : w->items / w->seconds; }
 
 /* size is how many items a worker's next piece has; 0 if the others end sooner without it. */
 static long size(const struct ivm_guide *g, int worker, long left)
@@ -69,8 +68,9 @@ static long size(const struct ivm_guide *g, int worker, long left)
 EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, long *to)
 {
 	struct worker *w = &g->workers[worker];
+	const double keeps = 0.5; /* how much of what was known before a piece counts after it */
 	if (w->has > 0)
-		w->items += w->has, w->seconds += seconds, w->has = 0;
+		w->items = keeps * w->items + (double)w->has, w->seconds = keeps * w->seconds + seconds, w->has = 0;
 	long left = g->items - g->given, n = left == 0 ? 0 : size(g, worker, left);
 	*from = *to = g->items;
 	if (n == 0)

@@ -594,6 +594,18 @@ static int to_device(struct mapping *m, uint64_t from, uint64_t n)
 	return result == 0 ? IVM_OK : cuda_failed(result, "copying to the device");
 }
 
+/* merge stores the bytes that have changed in twin and host, and no others: other elements may write
+ * those. Processors with masked stores do many at a time. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
+__attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "default")))
+#endif
+static void merge(const char *restrict now, char *restrict twin, char *restrict host, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (now[i] != twin[i])
+			host[i] = twin[i] = now[i];
+}
+
 /* from_device writes the bytes of the device buffer that have changed to the node's copy. */
 static int from_device(struct mapping *m, uint64_t from, uint64_t n)
 {
@@ -606,14 +618,10 @@ static int from_device(struct mapping *m, uint64_t from, uint64_t n)
 	for (uint64_t end = from + n; result == 0 && from < end;) {
 		uint64_t part = end - from < piece ? end - from : piece;
 		result = cuda.out(now, (uint64_t)(uintptr_t)m->memory + from, part);
-		for (uint64_t i = 0; result == 0 && i < part;) {
-			if (part - i >= 64 && memcmp(now + i, m->twin + from + i, 64) == 0) {
-				i += 64;
-				continue;
-			}
-			if (now[i] != m->twin[from + i])
-				host[from + i] = m->twin[from + i] = now[i];
-			i++;
+		for (uint64_t i = 0; result == 0 && i < part; i += 4096) {
+			size_t some = part - i < 4096 ? part - i : 4096;
+			if (memcmp(now + i, m->twin + from + i, some) != 0)
+				merge(now + i, m->twin + from + i, host + from + i, some);
 		}
 		from += part;
 	}

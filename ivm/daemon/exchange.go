@@ -134,21 +134,21 @@ func inLanes(r core.Range, exchange func(core.Range) (uint64, error)) (moved uin
 }
 
 // fill fetches the pages of a range that were never fetched.
-func (m *member) fill(o *object, r core.Range) error {
+func (m *member) fill(o *object, r core.Range) (moved uint64, err error) {
 	done, err := o.use()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer done()
 	defer o.lock(r)()
 	missing, some := o.mirror.Missing(r)
 	if !some {
-		return nil
+		return 0, nil
 	}
 	take := func(_ core.Range, page int, version uint32, data []byte) { o.mirror.Fill(page, version, data) }
-	moved, err := inLanes(missing, func(r core.Range) (uint64, error) { return m.get(o, r, take, false) })
+	moved, err = inLanes(missing, func(r core.Range) (uint64, error) { return m.get(o, r, take, false) })
 	m.note(get, moved)
-	return err
+	return moved, err
 }
 
 // get asks the master for the pages of a range that have other versions there, and passes them to

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -102,9 +103,63 @@ func init() {
 }
 
 // BenchmarkExchange measures puts and gets of a whole object, of which every byte has changed, and
-// what a connection of the same kind carries.
+// what a connection of the same kind carries: one that is as fast as this machine's cores, which have
+// both ends to serve, and links of 1, 2.5 and 10 Gb/s.
 func BenchmarkExchange(b *testing.B) {
-	over := secure(b)
+	for _, is := range []struct {
+		name string
+		rate float64 // bytes a second; 0 for no limit
+	}{{"loopback", 0}, {"1Gb", 1e9 / 8}, {"2.5Gb", 2.5e9 / 8}, {"10Gb", 10e9 / 8}} {
+		b.Run(is.name, func(b *testing.B) {
+			encrypt := secure(b)
+			there, back := &link{rate: is.rate}, &link{rate: is.rate}
+			exchange(b, func(c net.Conn, server bool) net.Conn {
+				if server {
+					return encrypt(back.shaped(c), server)
+				}
+				return encrypt(there.shaped(c), server)
+			})
+		})
+	}
+}
+
+// link is one direction of a network interface: all connections share what it carries.
+type link struct {
+	rate float64 // bytes a second; 0 for no limit
+	mu   sync.Mutex
+	free time.Time // when what was written so far has left
+}
+
+// shaped is a connection over the link.
+func (l *link) shaped(c net.Conn) net.Conn {
+	if l.rate == 0 {
+		return c
+	}
+	return shapedConn{c, l}
+}
+
+type shapedConn struct {
+	net.Conn
+	link *link
+}
+
+func (c shapedConn) Write(b []byte) (int, error) {
+	const queue = time.Millisecond // that a network interface holds
+	l := c.link
+	l.mu.Lock()
+	if now := time.Now(); l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(float64(len(b)) / l.rate * float64(time.Second)))
+	wait := time.Until(l.free) - queue
+	l.mu.Unlock()
+	if wait > 0 {
+		time.Sleep(wait)
+	}
+	return c.Conn.Write(b)
+}
+
+func exchange(b *testing.B, over func(net.Conn, bool) net.Conn) {
 	nodes := clusterOver(b, 2, over)
 	ctx, e := begin(b, nodes, "bench")
 	orders := must[*ivm.Slice[int64]](b)(ivm.Malloc[int64](ctx, e, "orders", 2))

@@ -9,13 +9,16 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"muster/ivm/core"
 	"muster/ivm/proto"
 	"muster/wire"
+	"muster/wire/timeline"
 )
 
 // ID is an element's number.
@@ -90,6 +93,7 @@ type Element struct {
 	writing sync.Mutex
 
 	mu      sync.Mutex
+	noted   *timeline.Elements // what the element did, for a timeline; nil if there is none
 	tags    uint64
 	waiting map[uint64]chan *answer
 	files   []*os.File
@@ -201,8 +205,30 @@ func (e *Element) greet(ctx context.Context, hello *proto.Frame, files []*os.Fil
 	}
 	e.id, e.group = ID(f.Args[1]), f.Args[2]
 	e.device = core.Device{Kind: core.Kind(f.Args[3]), Number: int(f.Args[4]), Node: core.NodeID(f.Args[5])}
+	is := timeline.Element{Pid: os.Getpid(), Number: int(e.id), Node: int(e.device.Node), GPU: -1, Opened: timeline.Now(), OpenedAt: time.Now().UnixNano(), Program: filepath.Base(os.Args[0])}
+	if e.device.Kind == core.GPU {
+		is.GPU = e.device.Number
+	}
+	e.noted = timeline.CreateElements(is)
 	go e.listen()
 	return nil
+}
+
+// note adds a call to the timeline.
+func (e *Element) note(f *proto.Frame, begun time.Time, a *answer) {
+	if e.noted == nil || a == nil {
+		return
+	}
+	c := timeline.ElementCall{
+		Op: uint32(f.Op), Thread: os.Getpid(), Begin: timeline.At(begun), End: timeline.Now(), Result: int(a.Args[0]),
+		Args: [3]uint64(f.Args[:3]), Answer: [2]uint64{a.Args[1], a.Args[3]},
+	}
+	if f.Op == proto.Malloc || f.Op == proto.Map || f.Op == proto.Free {
+		c.Name = string(f.Tail)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.noted.Add(c)
 }
 
 func failed(call string, f *proto.Frame) error {
@@ -262,6 +288,7 @@ func (e *Element) fail(why error) {
 
 // call asks the daemon and waits for the answer.
 func (e *Element) call(ctx context.Context, name string, f proto.Frame) (*answer, error) {
+	begun := time.Now()
 	c := make(chan *answer, 1)
 	e.mu.Lock()
 	if e.broken != nil {
@@ -285,6 +312,7 @@ func (e *Element) call(ctx context.Context, name string, f proto.Frame) (*answer
 			defer e.mu.Unlock()
 			return nil, &callError{name, &core.Failure{Code: core.Over, Text: e.broken.Error()}}
 		}
+		e.note(&f, begun, a)
 		return a, failed(name, a.Frame)
 	case <-ctx.Done():
 		e.mu.Lock()

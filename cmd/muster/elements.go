@@ -152,16 +152,43 @@ func parseNodes(ctx context.Context, text string, getenv func(string) string) (s
 	return strings.Join(nodes, ","), nil
 }
 
+// gatewaysVariable says where the nodes of a job are reached that are not by their names, at the
+// default port: NAME=HOST:PORT,...
+const gatewaysVariable = "MUSTER_GATEWAYS"
+
+// namedGateways reads gatewaysVariable.
+func namedGateways(text string) (map[string]string, error) {
+	at := map[string]string{}
+	for _, one := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		name, address, ok := strings.Cut(one, "=")
+		if _, _, err := net.SplitHostPort(address); !ok || name == "" || err != nil {
+			return nil, usageErrorf("$%s has %q: write NAME=HOST:PORT with commas between them", gatewaysVariable, one)
+		}
+		at[name] = address
+	}
+	return at, nil
+}
+
 // jobNodes is the nodes of the job. The head knows where they are reached; those of Slurm are reached
-// by their names.
+// where gatewaysVariable says, or by their names.
 func jobNodes(ctx context.Context, getenv func(string) string) (string, error) {
 	list := cmp.Or(getenv("MUSTER_JOB_NODELIST"), getenv("SLURM_JOB_NODELIST"))
 	if list == "" {
 		return "", usageErrorf("--nodes %s: this is no job, whose nodes were in $MUSTER_JOB_NODELIST or $SLURM_JOB_NODELIST: name the nodes, as gpu1,gpu2", jobWord)
 	}
 	names, err := nodeNames([]string{list})
-	if err != nil || len(names) == 1 || getenv("MUSTER_JOB_ID") == "" {
-		return strings.Join(names, ","), err
+	if err != nil {
+		return "", err
+	}
+	if len(names) == 1 || getenv("MUSTER_JOB_ID") == "" {
+		gateways, err := namedGateways(getenv(gatewaysVariable))
+		if err != nil {
+			return "", err
+		}
+		for i, name := range names {
+			names[i] = cmp.Or(gateways[name], name)
+		}
+		return strings.Join(names, ","), nil
 	}
 	h, err := new(askFlags).open()
 	if err != nil {

@@ -114,41 +114,54 @@ func (f *traceFlags) runArguments(c *cobra.Command) []string {
 // show writes the timeline, and says what it shows. A program that failed before it called
 // CUDA, or was never started, has said why itself.
 func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string, success bool) error {
-	files, skipped, err := readTimelines(folder)
+	files, elements, skipped, err := readTimelines(folder)
 	if err != nil {
 		return err
 	}
 	t := trace.New(files, skipped)
+	t.AddElements(elements)
 	w := bufio.NewWriter(out)
 	if err := errors.Join(t.WritePerfetto(w), w.Flush(), out.Sync()); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("the timeline cannot be written: %w", err) // and a pipe cannot be synced
 	}
-	if len(t.Processes) > 0 || success {
+	if len(t.Processes) > 0 || len(t.Elements) > 0 || success {
 		writeCosts(c, t, f.output)
 	}
 	return nil
 }
 
 // readTimelines reads what the program's processes have recorded.
-func readTimelines(folder string) (files []*timeline.File, skipped int, err error) {
+func readTimelines(folder string) (files []*timeline.File, elements []*timeline.Element, skipped int, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	for _, entry := range entries {
-		file, err := timeline.ReadFile(filepath.Join(folder, entry.Name()))
+		path := filepath.Join(folder, entry.Name())
+		if timeline.IsElement(entry.Name()) {
+			element, err := timeline.ReadElementFile(path)
+			switch {
+			case errors.Is(err, timeline.ErrEmpty): // it was killed as it began
+			case err != nil:
+				return nil, nil, 0, err
+			default:
+				elements = append(elements, element)
+			}
+			continue
+		}
+		file, err := timeline.ReadFile(path)
 		if errors.Is(err, timeline.ErrEmpty) {
 			skipped++
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		if file.CallsMade > 0 {
 			files = append(files, file)
 		}
 	}
-	return files, skipped, nil
+	return files, elements, skipped, nil
 }
 
 // mostCosts is how many of the costliest things are told.
@@ -156,6 +169,13 @@ const mostCosts = 5
 
 func writeCosts(c *cobra.Command, t *trace.Trace, output string) {
 	w := c.ErrOrStderr()
+	if words := t.ElementWords(); words != "" {
+		fmt.Fprintf(w, "muster: %s\n", words)
+	}
+	if len(t.Processes) == 0 && len(t.Elements) > 0 {
+		fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", output)
+		return
+	}
 	if len(t.Processes) == 0 {
 		fmt.Fprintf(w, "muster: the program called no function of CUDA; the timeline in %s is empty\n", output)
 		return

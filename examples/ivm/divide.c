@@ -7,14 +7,14 @@
 #include <string.h>
 #include <time.h>
 
-struct division division = {.way = "spawn", .gpus = "1", .threshold = 2, .items = 1, .iterations = 1};
+struct division division = {.way = "spawn", .gpus = "1", .cpus = "", .threshold = 2, .items = 1, .iterations = 1};
 
 enum { MAX_DEVICES = 256, MAX_NODES = 64 };
 
 // What is known of an element, in an object: it writes its own, but for when it was asked for.
 struct report {
     double asked, ready, seconds; // ready is when it was about to compute for the first time
-    int64_t items, node;          // items that it has done, in all
+    int64_t items, node, core;    // items that it has done, in all; core is 1 on a CPU
 };
 
 // What the first element tells another, in an object, too. A signal for one wakes all, so that an element may look while
@@ -30,6 +30,7 @@ static ivm_device devices[MAX_DEVICES];
 static int device_count;
 static long elements;       // created so far, by the first element and by others
 static double *deviations; // of the times of an iteration's elements, over their mean
+static double *begins;     // of the iterations, and when the last ended
 
 void divide_must(int result, const char *call, const char *file, int line) {
     if (result != IVM_OK)
@@ -43,19 +44,26 @@ static double clock_time(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int divide_devices(ivm_device *list, int most) {
-    int count = 0, node = 0;
-    for (const char *at = division.gpus; *at; node++) {
+// Appends devices to a list: the GPUs of the nodes, or the CPUs once for each element there.
+static int list_devices(const char *option, const char *numbers, int kind, ivm_device *list, int count, int most) {
+    int node = 0;
+    for (const char *at = numbers; *at; node++) {
         char *end;
         long n = strtol(at, &end, 10);
         if (end == at || n < 0 || (*end && *end != ',') || n > most - count || node >= MAX_NODES)
-            gpu_misuse("--gpus is %s: give a number for each node, as 3,4,2", division.gpus);
-        for (long g = 0; g < n; g++)
-            MUST(ivmCreateDev(node, IVM_GPU_N((int)g), &list[count++]));
+            gpu_misuse("--%s is %s: give a number for each node, as 3,4,2", option, numbers);
+        for (long i = 0; i < n; i++)
+            MUST(ivmCreateDev(node, kind == IVM_CPU ? IVM_CPU : IVM_GPU_N((int)i), &list[count++]));
         at = *end ? end + 1 : end;
     }
+    return count;
+}
+
+int divide_devices(ivm_device *list, int most) {
+    int count = list_devices("gpus", division.gpus, IVM_GPU, list, 0, most);
+    count = list_devices("cpus", division.cpus, IVM_CPU, list, count, most);
     if (count == 0)
-        gpu_misuse("--gpus is %s: there must be one at least", division.gpus);
+        gpu_misuse("--gpus is %s: there must be one at least, or --cpus", division.gpus);
     return count;
 }
 
@@ -109,7 +117,14 @@ static ivm_pe next_signal(void) {
     return pe;
 }
 
-static void nothing(long iteration) { (void)iteration; }
+// What the program does before each iteration; NULL for nothing.
+static void (*programs_before)(long iteration);
+
+static void note_begin(long iteration) {
+    if (programs_before)
+        programs_before(iteration);
+    begins[iteration] = clock_time();
+}
 
 static void spawn(void (*before)(long)) {
     bool *done = host_alloc((size_t)division.portions);
@@ -171,6 +186,12 @@ static void iterate(long iteration, const long *first) {
     deviations[iteration] = mean > 0 ? sqrt(squares) / mean : 0;
 }
 
+// Gives all elements as many items.
+static void evenly(long *first) {
+    for (long e = 0; e < elements; e++)
+        ivmShare(division.items, (int)e, (int)elements, &first[e], &first[e + 1]);
+}
+
 static void monitor(void (*before)(long)) {
     ivm_device *on = host_alloc((size_t)division.most * sizeof *on);
     long *first = host_alloc((size_t)(division.most + 1) * sizeof *first);
@@ -181,14 +202,13 @@ static void monitor(void (*before)(long)) {
         for (long e = 0; e < had; e++)
             least = reports[e].seconds < least ? reports[e].seconds : least;
         for (long j = 0; j < (i == 0 ? device_count : had) && had + more < division.most; j++)
-            if (i == 0 || reports[j].seconds < division.threshold * least || reports[j].seconds == least)
+            if (i == 0 || ivmGrows(reports[j].seconds, least, division.threshold))
                 on[had + more++] = i == 0 ? devices[j] : on[j];
         if (more > 0) {
             gather();
             for (; elements < had + more; elements++)
                 create(on[elements]);
-            for (long e = 0; e <= elements; e++)
-                first[e] = part_begin(division.items, e, elements);
+            evenly(first);
         }
         iterate(i, first);
     }
@@ -196,56 +216,34 @@ static void monitor(void (*before)(long)) {
     free(on);
 }
 
-// Sizes of guided pieces: see muster/ivm/balance.
-enum { FIRST_PART = 256, REST_PART = 2, LEAST_PART = 64 };
-
-struct worker {
-    double items, seconds; // that it has done in so long
-    long has;              // items that it does now
-};
-
-// How many items a worker's next piece has.
-static long piece(const struct worker *all, const struct worker *w, long left) {
-    if (w->items == 0 || w->seconds <= 0)
-        return division.items / device_count / FIRST_PART;
-    double own = w->items / w->seconds, sum = 0;
-    for (int i = 0; i < device_count; i++)
-        sum += all[i].items > 0 && all[i].seconds > 0 ? all[i].items / all[i].seconds : own;
-    long half = (long)((double)left * own / sum / REST_PART), least = (long)((double)division.items * own / sum / LEAST_PART);
-    return half > least ? half : least;
-}
-
 static void guided(void (*before)(long)) {
-    struct worker *workers = calloc((size_t)device_count, sizeof *workers);
+    ivm_guide *guide = ivmGuideNew(division.items, device_count);
+    bool *works = calloc((size_t)device_count, sizeof *works);
+    if (!guide || !works)
+        gpu_wrong("there is no memory to divide the work with");
     for (; elements < device_count; elements++)
         create(devices[elements]);
     int64_t number = 0;
     for (long i = 0; i < division.iterations; i++) {
         before(i);
-        long given = 0, busy = 0;
+        ivmGuideAgain(guide);
+        int busy = 0;
         for (ivm_pe next = 1; next <= (ivm_pe)device_count || busy > 0; next++) {
             // First every element gets a piece, then those that are done with theirs.
             ivm_pe pe = next <= (ivm_pe)device_count ? next : next_signal();
-            struct worker *w = &workers[pe - 1];
-            if (w->has > 0) {
-                w->items += (double)w->has;
-                w->seconds += reports[pe - 1].seconds;
-                w->has = 0;
-                busy--;
+            bool *has = &works[pe - 1];
+            long from, to;
+            busy -= *has;
+            *has = ivmGuideNext(guide, (int)pe - 1, reports[pe - 1].seconds, &from, &to);
+            busy += *has;
+            if (*has) {
+                tell(pe, ++number, i, from, to);
+                MUST(ivmSignal());
             }
-            long left = division.items - given, n = piece(workers, w, left);
-            n = n < 1 ? 1 : n;
-            n = n > left ? left : n;
-            if (n == 0)
-                continue;
-            tell(pe, ++number, i, given, given + n);
-            MUST(ivmSignal());
-            given += n;
-            w->has = n;
-            busy++;
         }
     }
-    free(workers);
+    free(works);
+    ivmGuideFree(guide);
 }
 
 // Ours for programs that keep their items on the GPU: one element a GPU has as many as its measured speed
@@ -255,8 +253,7 @@ static void weighted(void (*before)(long)) {
     double *speed = host_alloc((size_t)device_count * sizeof *speed);
     for (; elements < device_count; elements++)
         create(devices[elements]);
-    for (long e = 0; e <= elements; e++)
-        first[e] = part_begin(division.items, e, elements);
+    evenly(first);
     for (long i = 0; i < division.iterations; i++) {
         before(i);
         double sum = 0, longest = 0;
@@ -282,7 +279,9 @@ static void weighted(void (*before)(long)) {
 
 void divide_root(void (*before)(long iteration)) {
     prepare();
-    before = before ? before : nothing;
+    programs_before = before;
+    before = note_begin;
+    begins = host_alloc((size_t)(division.iterations + 1) * sizeof *begins);
     MUST(ivmMalloc("division.reports", &reports, slots() * sizeof *reports));
     deviations = host_alloc((size_t)division.iterations * sizeof *deviations);
     if (way_is("spawn")) {
@@ -300,12 +299,13 @@ void divide_root(void (*before)(long iteration)) {
 
 void divide_report(void) {
     printf("finished %.6f\n", clock_time());
-    int64_t items[MAX_NODES] = {0};
+    int64_t items[MAX_NODES] = {0}, on_cores = 0;
     int nodes = 0, on[MAX_NODES] = {0};
     double created = 0;
     for (long e = 0; e < elements; e++) {
         struct report *r = &reports[e];
         items[r->node] += r->items;
+        on_cores += r->core ? r->items : 0;
         on[r->node]++;
         nodes = r->node >= nodes ? (int)r->node + 1 : nodes;
         created += (r->ready - r->asked) / (double)elements;
@@ -313,6 +313,11 @@ void divide_report(void) {
     printf("work");
     for (int n = 0; n < nodes; n++)
         printf(" %lld", (long long)items[n]);
+    printf("\niterations");
+    for (long i = 0; i < division.iterations; i++)
+        printf(" %.6f", begins[i + 1] - begins[i]);
+    if (*division.cpus)
+        printf("\ncores %lld", (long long)on_cores);
     printf("\nhosts");
     for (int n = 0; n < nodes; n++)
         printf(" %d", on[n]);
@@ -325,20 +330,27 @@ void divide_report(void) {
     }
 }
 
-void divide_open(const char *image) {
+bool divide_open(const char *image) {
     CUdevice device; // ivmEnter has made its context current
+    int kind;
+    MUST(ivmGetMyDevType(&kind));
+    if (kind == IVM_CPU)
+        return false;
     CHECK(cuCtxGetDevice(&device));
     gpu.device = device;
     gpu_open(image);
+    return true;
 }
 
 // Notes when the element is about to compute.
 static struct report *arrive(int id) {
-    int node;
+    int node, kind;
     MUST(ivmMap("division.reports", &reports, slots() * sizeof *reports));
     MUST(ivmGetMyNode(&node));
+    MUST(ivmGetMyDevType(&kind));
     struct report *mine = report_of((ivm_pe)id);
     mine->node = node;
+    mine->core = kind == IVM_CPU;
     mine->ready = clock_time();
     return mine;
 }
@@ -352,9 +364,10 @@ static void say(int id) {
 static void spawned(int id, divide_step *compute, divide_step *put) {
     struct report *mine = arrive(id);
     ivm_device here;
-    MUST(ivmCreateDev((int)mine->node, IVM_GPU_N((int)gpu.device), &here));
+    MUST(ivmGetMyDev(&here));
     long iteration = (id - 1) / division.portions, portion = (id - 1) % division.portions;
-    long from = part_begin(division.items, portion, division.portions), to = part_begin(division.items, portion + 1, division.portions);
+    long from, to;
+    ivmShare(division.items, (int)portion, (int)division.portions, &from, &to);
     compute(iteration, from, to);
     create(here);
     put(iteration, from, to);
@@ -386,6 +399,8 @@ static void told(int id, divide_step *compute, divide_step *put, void (*give)(vo
         compute(p.iteration, p.from, p.to);
         mine->seconds = now() - began;
         put(p.iteration, p.from, p.to);
+        if (way_is("guided") && !division.keeps) // the next piece comes after the put
+            mine->seconds = now() - began;
         mine->items += p.to - p.from;
         say(id);
     }

@@ -6,9 +6,9 @@
 
 GPU_IMAGE("dmm.ptx");
 
-static inline void dmm_options(int argc, char **argv, const struct gpu_option *own) {
+static inline void dmm_options(int argc, char **argv, const char *repeat, const struct gpu_option *own) {
     gpu.size = 256;
-    gpu_options(argc, argv, "multiplies two square matrices", "rows of a matrix", NULL, own);
+    gpu_options(argc, argv, "multiplies two square matrices", "rows of a matrix", repeat, own);
     if (gpu.size > 1 << 14)
         gpu_misuse("--size is at most %d", 1 << 14);
 }
@@ -43,13 +43,40 @@ static inline void dmm_launch(CUfunction kernel, CUdeviceptr a, CUdeviceptr b, C
     LAUNCH(kernel, groups(columns, 8), groups(rows, 8), 8, 8, &a, &b, &c, &n, &rows, &columns);
 }
 
-static inline void dmm_check(const float *a, const float *b, const float *c, long strips, long in_a_strip) {
+// The product of a row and a column. Sums of several parts are the same, as all of them are exact.
+__attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+static float dmm_product(const float *restrict left, const float *restrict right, long n) {
+    enum { LANES = 64 };
+    float lanes[LANES] = {0}, sum = 0;
+    long k = 0;
+    for (; k + LANES <= n; k += LANES)
+        for (long l = 0; l < LANES; l++)
+            lanes[l] += left[k + l] * right[k + l];
+    for (; k < n; k++)
+        sum += left[k] * right[k];
+    for (long l = 0; l < LANES; l++)
+        sum += lanes[l];
+    return sum;
+}
+
+// One tile on a core: from rows of a and columns of b.
+static inline void dmm_multiply(const float *a, const float *b, float *c, struct tile t) {
+    for (long r = 0; r < t.rows; r++)
+        for (long k = 0; k < t.columns; k++)
+            c[r * t.columns + k] = dmm_product(a + r * gpu.size, b + k * gpu.size, gpu.size);
+}
+
+// Checks every so many results: all of them if every is 1.
+static inline void dmm_check(const float *a, const float *b, const float *c, long strips, long in_a_strip, long every) {
+    uint64_t seen = 0;
     for (long i = 0; i < strips; i++)
         for (long j = 0; j < in_a_strip; j++) {
             struct tile t = dmm_tile(i, strips, j, in_a_strip);
             const float *part = c + dmm_offset(t) / sizeof(float);
             for (long r = 0; r < t.rows; r++)
                 for (long k = 0; k < t.columns; k++) {
+                    if (seen++ % (uint64_t)every != 0)
+                        continue;
                     const float *left = a + (t.row + r) * gpu.size, *right = b + (t.column + k) * gpu.size;
                     float want = 0;
                     for (long l = 0; l < gpu.size; l++)

@@ -7,7 +7,7 @@
 int main(int argc, char **argv) {
     static const struct gpu_option own[] = {MPI_OPTIONS, {0}};
     mpi_begin(&argc, &argv);
-    dmm_options(argc, argv, own);
+    dmm_options(argc, argv, NULL, own);
     size_t line = (size_t)gpu.size * sizeof(float), bytes = (size_t)gpu.size * line;
     struct tile mine = dmm_tile(0, 1, rank, ranks);
     struct parts parts = mpi_parts(gpu.size, line);
@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     PATIENT(patient, Gatherv, columns, parts.counts[rank], MPI_BYTE, c, parts.counts, parts.starts, MPI_BYTE, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         mpi_finished();
-        dmm_check(a, b, c, 1, ranks);
+        dmm_check(a, b, c, 1, ranks, 1);
     }
     gpu.quiet = gpu.quiet || rank > 0;
     int status = gpu_close("a product of %ld x %ld", gpu.size, gpu.size);

@@ -90,7 +90,8 @@ int main(int argc, char **argv) {
     if (id == 0) {
         root();
     } else {
-        divide_open(gpu_image);
+        if (!divide_open(gpu_image))
+            gpu_misuse("--cpus: this program has elements on GPUs only");
         MUST(ivmMap("edges", &edges, edge_bytes()));
         divide_child(compute, put, give);
     }

@@ -2,6 +2,7 @@
 // element moves some of them.
 //
 //     muster run --nodes b,c -- ./ivm-nbody --gpus 3,4,2 --portions 49
+//     muster run -- ./ivm-nbody --gpus 1 --cpus 16 --way guided
 //
 // Positions are two objects, of this step and of the next, which change places. Only bodies that an
 // element moved go to the master, and what a node has is fetched once for all its elements.
@@ -9,24 +10,38 @@
 #include "nbody.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const names[] = {"positions 0", "positions 1"};
 static float4 *position, *moved, *velocity;
 static size_t bytes;
 
+static float4 *both[2], *velocities, *last_velocities;
+static long some; // bodies that are checked; 0: all
+
+// Keeps what the last step begins with.
+static void remember(long iteration) {
+    if (some > 0 && iteration == gpu.repeat - 1)
+        memcpy(last_velocities, velocities, bytes);
+}
+
 static void root(void) {
-    float4 *both[2];
     for (int i = 0; i < 2; i++)
         MUST(ivmMalloc(names[i], &both[i], bytes));
-    MUST(ivmMalloc("velocities", &velocity, bytes));
-    nbody_fill(both[0], velocity);
-    divide_root(NULL);
+    MUST(ivmMalloc("velocities", &velocities, bytes));
+    last_velocities = host_alloc(bytes);
+    nbody_fill(both[0], velocities);
+    divide_root(remember);
     divide_report();
-    nbody_check(both[gpu.repeat % 2]);
+    if (some > 0)
+        nbody_check_some(both[(gpu.repeat + 1) % 2], last_velocities, both[gpu.repeat % 2], some);
+    else
+        nbody_check(both[gpu.repeat % 2]);
     printf("nbody: %ld steps of %ld bodies right\n", gpu.repeat, gpu.size);
 }
 
-static void compute(long iteration, long from, long to) {
+// Maps what an element needs of a step.
+static void map(long iteration, long from, long to) {
     size_t offset = (size_t)from * sizeof(float4), some = (size_t)(to - from) * sizeof(float4);
     static long has = -1; // the step whose positions this element has
     MUST(ivmMap(names[iteration % 2], &position, bytes));
@@ -36,8 +51,17 @@ static void compute(long iteration, long from, long to) {
     MUST(ivmMapSubset(names[(iteration + 1) % 2], &moved, offset, some));
     MUST(ivmMapSubset("velocities", &velocity, offset, some));
     MUST(ivmSyncGet(velocity, some));
+}
+
+static void compute(long iteration, long from, long to) {
+    map(iteration, from, to);
     nbody_launch(gpu_kernel("step"), (CUdeviceptr)position, (CUdeviceptr)moved, (CUdeviceptr)velocity, from, to);
     CHECK(cuCtxSynchronize());
+}
+
+static void compute_on_core(long iteration, long from, long to) {
+    map(iteration, from, to);
+    nbody_move(position, moved, velocity, from, to);
 }
 
 static void put(long iteration, long from, long to) {
@@ -50,7 +74,7 @@ static void put(long iteration, long from, long to) {
 }
 
 int main(int argc, char **argv) {
-    static const struct gpu_option own[] = {DIVISION_OPTIONS, {0}};
+    static const struct gpu_option own[] = {{"check", "bodies that are checked; 0 for all", GPU_NUMBER, &some, false}, DIVISION_OPTIONS, {0}};
     int id;
     nbody_options(argc, argv, own);
     division.items = gpu.size;
@@ -61,8 +85,7 @@ int main(int argc, char **argv) {
     if (id == 0) {
         root();
     } else {
-        divide_open(gpu_image);
-        divide_child(compute, put, NULL);
+        divide_child(divide_open(gpu_image) ? compute : compute_on_core, put, NULL);
     }
     MUST(ivmExit());
     return 0;

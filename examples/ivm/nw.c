@@ -44,7 +44,8 @@ int main(int argc, char **argv) {
     if (id == 0) {
         root();
     } else {
-        divide_open(gpu_image);
+        if (!divide_open(gpu_image))
+            gpu_misuse("--cpus: this program has elements on GPUs only");
         divide_child(compute, put, NULL);
     }
     MUST(ivmExit());

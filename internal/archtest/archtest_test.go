@@ -151,7 +151,7 @@ wire, internal/door < client < ivm
 NOTHING < ivm/core
 ivm/core, internal/strictjson < ivm/proto
 ivm/core, ivm/proto, wire, wire/status < ivm/daemon
-ivm/core, ivm/proto < ivm
+ivm/core, ivm/proto, wire/timeline < ivm
 ivm < ivm/balance
 ivm, ivm/balance < examples/ivm/dmm # programs, as users write them
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere

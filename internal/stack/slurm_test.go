@@ -281,6 +281,7 @@ func TestSlurmJobsBorrowGPUs(t *testing.T) {
 			}
 			c.runsBySalloc()
 			c.runsOnLender()
+			c.runsElements()
 			c.shares()
 			c.refuses()
 			c.endsFreely("scancel", func(id string) { c.must("scancel", id) }, "CANCELLED")
@@ -317,6 +318,37 @@ func (c *slurmCluster) runsExamples() {
 		if !strings.Contains(text, line) {
 			c.Errorf("the tasks wrote %q, which lacks %q", text, line)
 		}
+	}
+}
+
+// runsElements runs programs whose elements are on all nodes of an allocation, in Go and in C, from a
+// batch script and from salloc: each node of Slurm has a node of Muster that starts elements.
+func (c *slurmCluster) runsElements() {
+	c.Helper()
+	if err := buildElements(); err != nil {
+		c.Fatal(err)
+	}
+	authority, _, err := gateway.OpenAuthority(c.dir, time.Now())
+	if err == nil {
+		_, err = authority.Node([]string{"127.0.0.1"}, 1)
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	var gateways []string
+	for _, name := range []string{"n1", "n2", "n3"} {
+		n := c.start("--socket", c.nodeSocket("elements-"+name), "--name", name, "--devices", "soft:memory=64M",
+			"--listen", "127.0.0.1:0", "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1"), "--ivm", "--ivm-root")
+		defer n.kill()
+		gateways = append(gateways, name+"="+n.gateway)
+	}
+	run := fmt.Sprintf("MUSTER_GATEWAYS=%s exec %s run --socket %s$SLURMD_NODENAME --nodes job -- ", strings.Join(gateways, ","), made("muster"), c.nodeSocket("elements-"))
+	id, out := c.sbatch(run+made("balanced")+" guided", "-N3", "-n3", "-w", "n[1-3]")
+	if text := c.ends(id, out, "COMPLETED"); text != "on 6 devices\nPASS\n" {
+		c.Errorf("the job wrote %q", text)
+	}
+	if text := c.must("salloc", "-N3", "-n3", "-w", "n[1-3]", "srun", "-N1", "-n1", "sh", "-c", run+made("dmm")+" 128 4"); !strings.Contains(text, "PASS 128 x 128 in 16 tiles on 3 nodes") {
+		c.Errorf("salloc wrote %q", text)
 	}
 }
 

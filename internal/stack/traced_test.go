@@ -172,3 +172,35 @@ func TestTimelineShowsOthers(t *testing.T) {
 		n.idle()
 	}
 }
+
+// The timeline of a program with elements shows what each asked for, which node had which object,
+// and what moved: of elements in C and in Go alike.
+func TestTimelineOfElements(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
+	near, far := elementCluster(t)
+	way := []string{"--socket", near.socket, "--nodes", far.gateway}
+	for _, c := range []struct {
+		program     string
+		args, calls []string
+	}{
+		{"vectoradd", []string{"1"}, []string{"allocate VECA", "master of VECA", "mirror of VECA, whose master is on node 0", "map VECA", "put VECC", "wait for element 1", "signal"}},
+		{"dmm", []string{"128", "4"}, []string{"create elements"}},
+	} {
+		s := near.traces(0, way, made(c.program), c.args...)
+		names := s.of("ivm")
+		for _, want := range c.calls {
+			if count(names, want) == 0 {
+				t.Errorf("%s: no %q is in %q", c.program, want, names)
+			}
+		}
+		moved := false
+		for _, e := range s.events {
+			moved = moved || e.Cat == "ivm" && strings.HasPrefix(*e.Name, "map ") && !strings.Contains(string(e.Args), `"fetched":0`)
+		}
+		if !moved || !strings.Contains(s.said, " elements on 2 nodes: ") {
+			t.Errorf("%s: no map fetched anything in %q, and it said %s", c.program, names, s.said)
+		}
+	}
+}

@@ -31,20 +31,33 @@ type Guide struct {
 
 // guided is what is known of a worker.
 type guided struct {
-	items   int     // that it has done
-	seconds float64 // that it took for them
-	has     int     // items that it does now
-	dead    bool
+	// items that it has done, and the seconds that it took for them. Earlier pieces count less and
+	// less: the first ones contain what a device does once, such as loading its kernels.
+	items, seconds float64
+	most           int // items of its largest piece
+	has            int // items that it does now
+	dead           bool
 }
 
-// Sizes of pieces. The first pieces are small, since no speed is known. Then each worker gets half
-// of its share of the rest, where shares are chosen so that all workers end together: the other
-// half corrects errors of the estimate. The least piece is a small part of all that a worker does,
-// since handing out a piece has a cost.
+// speed is in items a second; 0 if it is not known.
+func (w *guided) speed() float64 {
+	if w.items == 0 || w.seconds <= 0 {
+		return 0
+	}
+	return w.items / w.seconds
+}
+
+// Sizes of pieces. The first pieces are small, since no speed is known: a core may take a thousand
+// times as long as a GPU. Then each worker gets half of its share of the rest, where shares are
+// chosen so that all workers end together: the other half corrects errors of the estimate. Pieces
+// grow step by step, since a small piece says little about the speed of a GPU. The least piece is a
+// small part of all that a worker does, since handing out a piece has a cost.
 const (
-	firstPart = 256 // a worker's first piece is this part of an even share
+	firstPart = 4096 // a worker's first piece is this part of an even share
+	growth    = 8    // a piece is at most this many times as large as the worker's largest before
 	restPart  = 2
 	leastPart = 64
+	keeps     = 0.5 // how much of what was known before a piece counts after it
 )
 
 // NewGuide makes a guide for a number of items and workers.
@@ -53,45 +66,57 @@ func NewGuide(items, workers int) *Guide {
 }
 
 // Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
-// is false if nothing is left. For a worker's first piece seconds is ignored.
+// is false if there is none for it. For a worker's first piece seconds is ignored.
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {
-		w.items += w.has
-		w.seconds += seconds
+		w.items = keeps*w.items + float64(w.has)
+		w.seconds = keeps*w.seconds + seconds
 		w.has = 0
 	}
 	left := g.items - g.given
 	if left == 0 {
 		return g.items, g.items, false
 	}
-	n := min(left, max(1, g.size(worker, left)))
+	n := g.size(worker, left)
+	if n == 0 {
+		return g.items, g.items, false
+	}
 	from, to = g.given, g.given+n
-	g.given, w.has = to, n
+	g.given, w.has, w.most = to, n, max(w.most, n)
 	return from, to, true
 }
 
-// size is how many items a worker's next piece has.
+// size is how many items a worker's next piece has; 0 if the others end sooner without it.
 func (g *Guide) size(worker, left int) int {
-	even := g.items / len(g.workers)
-	w := g.workers[worker]
-	if w.items == 0 || w.seconds <= 0 {
-		return even / firstPart
+	w := &g.workers[worker]
+	own := w.speed()
+	if own == 0 {
+		return min(left, max(1, g.items/len(g.workers)/firstPart))
 	}
-	own := float64(w.items) / w.seconds
-	all := 0.0
-	for _, x := range g.workers {
-		switch {
-		case x.dead:
-		case x.items > 0 && x.seconds > 0:
-			all += float64(x.items) / x.seconds
-		default:
-			all += own // unknown: as fast as the one that asks
+	all, busy := 0.0, false
+	for i := range g.workers {
+		x := &g.workers[i]
+		if x.dead {
+			continue
 		}
+		speed := x.speed()
+		if speed == 0 {
+			speed = own // unknown: as fast as the one that asks
+		}
+		all += speed
+		busy = busy || x.has > 0
+	}
+	if busy && 1/own > float64(left)/all { // one item takes it longer than the rest takes all
+		return 0
 	}
 	share := own / all
-	return max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
+	n := max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
+	return min(left, max(1, min(n, growth*w.most)))
 }
+
+// Again makes the guide hand out the same number of items once more. It still knows the speeds.
+func (g *Guide) Again() { g.given = 0 }
 
 // Lose forgets a worker that has died. The caller gives its piece to another worker.
 func (g *Guide) Lose(worker int) { g.workers[worker] = guided{dead: true} }

@@ -123,6 +123,25 @@ func TestGuidedNeedsNoKnowledgeOfSpeeds(t *testing.T) {
 	}
 }
 
+// Cores beside a GPU must never make it slower, however slow they are, and however coarse the items.
+func TestGuidedWithCoresBesideAGPU(t *testing.T) {
+	const seed = 7
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for _, ratio := range []float64{10, 100, 1000} {
+		speeds := []float64{ratio}
+		for range 16 {
+			speeds = append(speeds, 1)
+		}
+		for _, items := range []int{16_384, 1_000_000} {
+			alone, bound := float64(items)/ratio, float64(items)/sum(speeds)
+			end, pieces := guide(items, speeds, alone/5000, 0.1, rng)
+			if bound/end < 0.9 || end > alone*1.05 {
+				t.Errorf("seed %d: GPU %g times a core, %d items: %.3f of what the speeds allow, %.3f of the GPU's time alone, in %d pieces", seed, ratio, items, bound/end, end/alone, pieces)
+			}
+		}
+	}
+}
+
 // The paper's balancers do what it says: more portions balance better, until creating costs more.
 func TestTheListingsInVirtualTime(t *testing.T) {
 	const work = 1000

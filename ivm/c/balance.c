@@ -20,55 +20,88 @@ EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
 	*to = (long)((__int128)items * (part + 1) / parts);
 }
 
-/* grows says whether the device of an element gets one more. */
-static bool grows(double time, double least, double threshold) { return time < threshold * least || time == least; }
+EXPORT int ivmGrows(double time, double least, double threshold) { return time < threshold * least || time == least; }
 
 struct worker {
-	long items;     /* that it has done */
-	double seconds; /* that it took for them */
+	double items, seconds; /* that it has done, and took for them; earlier pieces count less and less */
+	long most;      /* items of its largest piece */
 	long has;       /* items that it does now */
 	bool dead;
 };
 
-struct guide {
+struct ivm_guide {
 	long items, given;
 	int count;
 	struct worker *workers;
 };
 
-/* size is how many items a worker's next piece has. */
-static long size(const struct guide *g, int worker, long left)
+static long least_of(long a, long b) { return a < b ? a : b; }
+static long most_of(long a, long b) { return a > b ? a : b; }
+
+/* speed is in items a second; 0 if it is not known. */
+static double speed(const struct worker *w) { return w->items == 0 || w->seconds <= 0 ? 0 : w->items / w->seconds; }
+
+/* size is how many items a worker's next piece has; 0 if the others end sooner without it. */
+static long size(const struct ivm_guide *g, int worker, long left)
 {
-	enum { first_part = 256, rest_part = 2, least_part = 64 };
+	enum { first_part = 4096, growth = 8, rest_part = 2, least_part = 64 };
 	const struct worker *w = &g->workers[worker];
-	if (w->items == 0 || w->seconds <= 0)
-		return g->items / g->count / first_part;
-	double own = (double)w->items / w->seconds, all = 0;
+	double own = speed(w), all = 0;
+	bool busy = false;
+	if (own == 0)
+		return least_of(left, most_of(1, g->items / g->count / first_part));
 	for (int i = 0; i < g->count; i++) {
 		const struct worker *x = &g->workers[i];
-		if (!x->dead) /* a worker of unknown speed counts as fast as the one that asks */
-			all += x->items > 0 && x->seconds > 0 ? (double)x->items / x->seconds : own;
+		if (x->dead)
+			continue;
+		double is = speed(x);
+		all += is == 0 ? own : is; /* a worker of unknown speed counts as fast as the one that asks */
+		busy = busy || x->has > 0;
 	}
+	if (busy && 1 / own > (double)left / all) /* one item takes it longer than the rest takes all */
+		return 0;
 	double share = own / all;
-	long rest = (long)((double)left * share / rest_part), least = (long)((double)g->items * share / least_part);
-	return rest > least ? rest : least;
+	long n = most_of((long)((double)left * share / rest_part), (long)((double)g->items * share / least_part));
+	return least_of(left, most_of(1, least_of(n, growth * w->most)));
 }
 
-/* next notes that a worker has done its piece, and gives it the next. */
-static bool next(struct guide *g, int worker, double seconds, long *from, long *to)
+EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, long *to)
 {
 	struct worker *w = &g->workers[worker];
+	const double keeps = 0.5; /* how much of what was known before a piece counts after it */
 	if (w->has > 0)
-		w->items += w->has, w->seconds += seconds, w->has = 0;
-	long left = g->items - g->given;
-	if (left == 0)
-		return false;
-	long n = size(g, worker, left);
-	n = n < 1 ? 1 : n > left ? left : n;
+		w->items = keeps * w->items + (double)w->has, w->seconds = keeps * w->seconds + seconds, w->has = 0;
+	long left = g->items - g->given, n = left == 0 ? 0 : size(g, worker, left);
+	*from = *to = g->items;
+	if (n == 0)
+		return 0;
 	*from = g->given;
 	*to = g->given += n;
 	w->has = n;
-	return true;
+	w->most = most_of(w->most, n);
+	return 1;
+}
+
+EXPORT void ivmGuideLose(ivm_guide *g, int worker) { g->workers[worker] = (struct worker){.dead = true}; }
+EXPORT void ivmGuideAgain(ivm_guide *g) { g->given = 0; }
+
+EXPORT ivm_guide *ivmGuideNew(long items, int workers)
+{
+	ivm_guide *g = calloc(1, sizeof *g);
+	if (g)
+		*g = (ivm_guide){.items = items, .count = workers, .workers = calloc((size_t)workers, sizeof *g->workers)};
+	if (g && !g->workers) {
+		free(g);
+		return NULL;
+	}
+	return g;
+}
+
+EXPORT void ivmGuideFree(ivm_guide *g)
+{
+	if (g)
+		free(g->workers);
+	free(g);
 }
 
 static int no_memory(void) { return ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory to divide the work with"); }
@@ -255,7 +288,7 @@ static int grow(const ivm_device *devices, int count, int most, double threshold
 		if (i == 0 || times[i + 1] < least)
 			least = times[i + 1];
 	for (int i = 0; i < (there == 0 ? count : there) && *have < most; i++) {
-		if (there > 0 && !grows(times[i + 1], least, threshold))
+		if (there > 0 && !ivmGrows(times[i + 1], least, threshold))
 			continue;
 		of[*have] = there == 0 ? devices[i] : of[i];
 		int code = ivmCreatePEs(of[*have], 1, &ids[*have]);
@@ -316,7 +349,7 @@ EXPORT int ivmMonitoringChild(int (*step)(int, int, int, void *), void *context)
 /* leader is Guided's root. A worker is a device's place in the list, whose element has a piece, or
  * none if from is to. */
 struct leader {
-	struct guide guide;
+	ivm_guide *guide;
 	struct boards boards;
 	struct piece {
 		ivm_pe id;
@@ -327,14 +360,14 @@ struct leader {
 	int64_t number;
 };
 
-static int slot_of(const struct leader *l, ivm_pe id) { return (int)(id % (ivm_pe)(l->guide.count + 1)); }
+static int slot_of(const struct leader *l, ivm_pe id) { return (int)(id % (ivm_pe)(l->guide->count + 1)); }
 
 /* give gives an element its next piece, or none if there is none. */
 static int give(struct leader *l, int worker, double seconds)
 {
 	struct piece *w = &l->workers[worker];
-	w->from = w->to = 0;
-	if (!next(&l->guide, worker, seconds, &w->from, &w->to)) {
+	if (!ivmGuideNext(l->guide, worker, seconds, &w->from, &w->to)) {
+		w->from = w->to = 0;
 		if (l->left == 0)
 			return IVM_OK;
 		l->left--;
@@ -350,11 +383,11 @@ static int lose(struct leader *l, int worker)
 	struct piece *w = &l->workers[worker];
 	if (w->from < w->to)
 		l->again[l->left++] = *w;
-	l->guide.workers[worker] = (struct worker){.dead = true};
+	ivmGuideLose(l->guide, worker);
 	w->from = w->to = 0;
 	int code = IVM_OK;
-	for (int i = 0; code == IVM_OK && i < l->guide.count; i++)
-		if (!l->guide.workers[i].dead && l->workers[i].from == l->workers[i].to)
+	for (int i = 0; code == IVM_OK && i < l->guide->count; i++)
+		if (!l->guide->workers[i].dead && l->workers[i].from == l->workers[i].to)
 			code = give(l, i, 0);
 	return code;
 }
@@ -363,28 +396,28 @@ static int lose(struct leader *l, int worker)
 static int lead(struct leader *l)
 {
 	int code = IVM_OK;
-	for (int i = 0; code == IVM_OK && i < l->guide.count; i++)
-		if (!l->guide.workers[i].dead)
+	for (int i = 0; code == IVM_OK && i < l->guide->count; i++)
+		if (!l->guide->workers[i].dead)
 			code = give(l, i, 0);
 	for (;;) {
 		bool busy = false;
-		for (int i = 0; i < l->guide.count; i++)
+		for (int i = 0; i < l->guide->count; i++)
 			busy = busy || l->workers[i].from < l->workers[i].to;
 		if (code != IVM_OK || !busy)
 			break;
 		ivm_pe id;
 		code = ivmWaitAny(&id);
 		int worker = 0;
-		while (worker < l->guide.count && l->workers[worker].id != id)
+		while (worker < l->guide->count && l->workers[worker].id != id)
 			worker++;
 		if (code != IVM_OK && code != IVM_ERROR_DEAD)
 			break;
-		if (worker < l->guide.count && !l->guide.workers[worker].dead)
+		if (worker < l->guide->count && !l->guide->workers[worker].dead)
 			code = code == IVM_OK ? give(l, worker, l->boards.times[slot_of(l, id)]) : lose(l, worker);
 		else
 			code = IVM_OK; /* not an element of this balancer */
 	}
-	if (code == IVM_OK && (l->left > 0 || l->guide.given < l->guide.items))
+	if (code == IVM_OK && (l->left > 0 || l->guide->given < l->guide->items))
 		return ivm_fail(IVM_ERROR_DEAD, "all elements have died, and not all items are done");
 	return code;
 }
@@ -392,11 +425,11 @@ static int lead(struct leader *l)
 /* dismiss ends the children. One that has died meanwhile has done its work. */
 static int dismiss(struct leader *l)
 {
-	for (int i = 0; i <= l->guide.count; i++)
+	for (int i = 0; i <= l->guide->count; i++)
 		write_plan(&l->boards.plans[i], -1, 0, 0);
-	int code = announce(l->boards.plans, (size_t)l->guide.count + 1);
-	for (int i = 0; code == IVM_OK && i < l->guide.count; i++) {
-		if (!l->guide.workers[i].dead && (code = ivmWait(l->workers[i].id)) == IVM_ERROR_DEAD)
+	int code = announce(l->boards.plans, (size_t)l->guide->count + 1);
+	for (int i = 0; code == IVM_OK && i < l->guide->count; i++) {
+		if (!l->guide->workers[i].dead && (code = ivmWait(l->workers[i].id)) == IVM_ERROR_DEAD)
 			code = IVM_OK;
 	}
 	return code == IVM_OK ? free_boards(&l->boards) : code;
@@ -406,20 +439,20 @@ EXPORT int ivmGuidedRoot(const ivm_device *devices, int count, long items)
 {
 	if (count < 1 || items < 0 || !devices)
 		return ivm_fail(IVM_ERROR_INVALID, "%ld items on %d devices make no sense", items, count);
-	struct leader l = {.guide = {.items = items, .count = count}};
-	l.guide.workers = calloc((size_t)count, sizeof *l.guide.workers);
+	struct leader l = {.guide = ivmGuideNew(items, count)};
 	l.workers = calloc((size_t)count, sizeof *l.workers);
 	l.again = calloc((size_t)count, sizeof *l.again);
-	int code = l.guide.workers && l.workers && l.again ? make_boards(&l.boards, (size_t)count + 1, (size_t)count + 1) : no_memory();
+	int code = l.guide && l.workers && l.again ? make_boards(&l.boards, (size_t)count + 1, (size_t)count + 1) : no_memory();
 	for (int i = 0; code == IVM_OK && i < count; i++) {
 		code = ivmCreatePEs(devices[i], 1, &l.workers[i].id);
-		l.guide.workers[i].dead = ivmCreated() == 0; /* beyond the greatest number, or its node is lost */
+		if (ivmCreated() == 0) /* beyond the greatest number, or its node is lost */
+			ivmGuideLose(l.guide, i);
 		if (code == IVM_ERROR_LOST)
 			code = IVM_OK;
 	}
 	if (code == IVM_OK && (code = lead(&l)) == IVM_OK)
 		code = dismiss(&l);
-	free(l.guide.workers);
+	ivmGuideFree(l.guide);
 	free(l.workers);
 	free(l.again);
 	return code;

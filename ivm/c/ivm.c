@@ -28,7 +28,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { page = 4096, max_tail = 2 << 20, version = 1, with_file = 1 };
@@ -87,6 +89,66 @@ int ivm_fail(int code, const char *format, ...)
 
 EXPORT const char *ivmLastError(void) { return last_error; }
 
+/* --- the timeline --------------------------------------------------------------- */
+
+/* What the element asks for, for muster trace: wire/timeline/elements.go has the format. NULL if there
+ * is no timeline, or its folder is on another machine. */
+static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
+static FILE *noted;
+static long may_note;
+
+static int64_t clock_of(clockid_t which)
+{
+	struct timespec t;
+	clock_gettime(which, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void open_notes(void)
+{
+	const char *folder = getenv("MUSTER_TIMELINE"), *limit = getenv("MUSTER_TIMELINE_RECORDS");
+	char path[PATH_MAX], boot[64] = "";
+	if (!folder || !*folder || !limit || (may_note = atol(limit)) < 1 || noted)
+		return;
+	int n = snprintf(path, sizeof path, "%s/elements-%d-%llu", folder, (int)getpid(), (unsigned long long)my_id);
+	int file = n < 0 || (size_t)n >= sizeof path ? -1 : open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	if (file < 0 || !(noted = fdopen(file, "w"))) {
+		if (file >= 0)
+			close(file);
+		return;
+	}
+	int known = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t length = known < 0 ? 0 : read(known, boot, sizeof boot - 1);
+	if (known >= 0)
+		close(known);
+	boot[length < 0 ? 0 : length] = 0;
+	boot[strcspn(boot, "\n")] = 0;
+	setvbuf(noted, NULL, _IOLBF, 4096);
+	fprintf(noted, "muster-elements\t1\t%d\t%llu\t%llu\t%lld\t%lld\t%lld\t%s\t%s\n", (int)getpid(), (unsigned long long)my_id, (unsigned long long)my_node,
+		my_kind == IVM_GPU ? (long long)my_gpu : -1LL, (long long)clock_of(CLOCK_MONOTONIC), (long long)clock_of(CLOCK_REALTIME), boot, program_invocation_short_name);
+}
+
+/* note writes a call: what was asked and, with a name, of what; what was answered; when it began. */
+static void note(const struct frame *asked, const char *name, const struct frame *answer, int64_t begun)
+{
+	if (!noted)
+		return;
+	bool named = asked->op == op_malloc || asked->op == op_map || asked->op == op_free;
+	char text[256];
+	size_t n = !named || !name ? 0 : asked->length < sizeof text ? asked->length : sizeof text - 1;
+	for (size_t i = 0; i < n; i++)
+		text[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
+	text[n] = 0;
+	pthread_mutex_lock(&noting);
+	if (may_note > 0) {
+		may_note--;
+		fprintf(noted, "%u\t%d\t%lld\t%lld\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%s\n", asked->op, (int)syscall(SYS_gettid), (long long)begun, (long long)clock_of(CLOCK_MONOTONIC),
+			(unsigned long long)answer->args[0], (unsigned long long)asked->args[0], (unsigned long long)asked->args[1], (unsigned long long)asked->args[2],
+			(unsigned long long)answer->args[1], (unsigned long long)answer->args[3], text);
+	}
+	pthread_mutex_unlock(&noting);
+}
+
 /* --- the connection ------------------------------------------------------------- */
 
 static bool write_all(const void *bytes, size_t n)
@@ -141,6 +203,8 @@ struct request {
 	int file;              /* that came with it, or -1 */
 	void *memory;          /* of an asynchronous get of an element on a GPU: what goes to the device then */
 	size_t size;
+	struct frame asked;    /* asynchronous ones, for the timeline */
+	int64_t begun;
 };
 
 /* Asynchronous requests without a reply, at most: as many as the daemon serves at a time. */
@@ -247,6 +311,8 @@ static int submit(struct request *r, struct frame *f, const void *tail)
 static int call(struct frame *f, const void *tail, int *file, char **answer)
 {
 	struct request r = {0};
+	const struct frame asked = *f;
+	int64_t begun = noted ? clock_of(CLOCK_MONOTONIC) : 0;
 	int code = submit(&r, f, tail);
 	if (code != IVM_OK)
 		return code;
@@ -257,6 +323,7 @@ static int call(struct frame *f, const void *tail, int *file, char **answer)
 	if (r.lost)
 		return is_over();
 	*f = r.reply;
+	note(&asked, tail, f, begun);
 	if ((code = f->args[0]) != 0)
 		ivm_fail(code, "%s", r.text);
 	if (answer && code == 0)
@@ -434,6 +501,7 @@ static int enter(void)
 	}
 	over = false;
 	my_id = f.args[1], my_group = f.args[2], my_kind = f.args[3], my_gpu = f.args[4], my_node = f.args[5];
+	open_notes();
 	return my_kind == IVM_GPU ? open_gpu() : IVM_OK;
 }
 
@@ -594,6 +662,18 @@ static int to_device(struct mapping *m, uint64_t from, uint64_t n)
 	return result == 0 ? IVM_OK : cuda_failed(result, "copying to the device");
 }
 
+/* merge stores the bytes that have changed in twin and host, and no others: other elements may write
+ * those. Processors with masked stores do many at a time. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
+__attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "default")))
+#endif
+static void merge(const char *restrict now, char *restrict twin, char *restrict host, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (now[i] != twin[i])
+			host[i] = twin[i] = now[i];
+}
+
 /* from_device writes the bytes of the device buffer that have changed to the node's copy. */
 static int from_device(struct mapping *m, uint64_t from, uint64_t n)
 {
@@ -606,14 +686,10 @@ static int from_device(struct mapping *m, uint64_t from, uint64_t n)
 	for (uint64_t end = from + n; result == 0 && from < end;) {
 		uint64_t part = end - from < piece ? end - from : piece;
 		result = cuda.out(now, (uint64_t)(uintptr_t)m->memory + from, part);
-		for (uint64_t i = 0; result == 0 && i < part;) {
-			if (part - i >= 64 && memcmp(now + i, m->twin + from + i, 64) == 0) {
-				i += 64;
-				continue;
-			}
-			if (now[i] != m->twin[from + i])
-				host[from + i] = m->twin[from + i] = now[i];
-			i++;
+		for (uint64_t i = 0; result == 0 && i < part; i += 4096) {
+			size_t some = part - i < 4096 ? part - i : 4096;
+			if (memcmp(now + i, m->twin + from + i, some) != 0)
+				merge(now + i, m->twin + from + i, host + from + i, some);
 		}
 		from += part;
 	}
@@ -869,6 +945,8 @@ static int start(enum op op, void *memory, size_t size, ivm_request *request)
 	while (code == IVM_OK && !over && unanswered() >= max_unanswered)
 		read_or_wait();
 	pthread_mutex_unlock(&talk);
+	r->asked = f;
+	r->begun = clock_of(CLOCK_MONOTONIC);
 	if (code == IVM_OK)
 		code = submit(r, &f, NULL);
 	if (code != IVM_OK) {
@@ -920,6 +998,8 @@ EXPORT int ivmAsyncWait(ivm_request request)
 	if (!r)
 		return ivm_fail(IVM_ERROR_INVALID, "there is no request %llu, or it was waited for", (unsigned long long)request);
 	int code = r->lost ? is_over() : (int)r->reply.args[0];
+	if (!r->lost)
+		note(&r->asked, NULL, &r->reply, r->begun); /* until it was waited for: when it was answered is not known */
 	if (!r->lost && code != IVM_OK)
 		ivm_fail(code, "%s", r->text);
 	if (code == IVM_OK && r->memory)

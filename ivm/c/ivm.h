@@ -115,8 +115,19 @@ int ivmMonitoringChild(int (*step)(int iteration, int part, int parts, void *con
 int ivmGuidedRoot(const ivm_device *devices, int count, long items);
 int ivmGuidedChild(int (*work)(long from, long to, void *context), void *context);
 
-/* The items of one of several equal parts. */
+/* What the balancers decide, for programs that tell their elements themselves: the items of one of
+ * several equal parts; whether Monitoring gives a device one more element, by its element's time and
+ * the least of all; and Guided's pieces. GuideNext notes that a worker, from 0 on, has done its piece
+ * in so many seconds, and returns 1 and the next piece, or 0 if there is none for it. GuideAgain hands
+ * out the same items once more, and still knows the speeds. GuideNew returns NULL without memory. */
 void ivmShare(long items, int part, int parts, long *from, long *to);
+int ivmGrows(double time, double least, double threshold);
+typedef struct ivm_guide ivm_guide;
+ivm_guide *ivmGuideNew(long items, int workers);
+int ivmGuideNext(ivm_guide *guide, int worker, double seconds, long *from, long *to);
+void ivmGuideLose(ivm_guide *guide, int worker);
+void ivmGuideAgain(ivm_guide *guide);
+void ivmGuideFree(ivm_guide *guide);
 
 #ifdef __cplusplus
 }

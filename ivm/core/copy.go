@@ -77,7 +77,8 @@ func next(v uint32) uint32 {
 
 // Since calls send for each page whose version at the master differs from the mirror's; have has the
 // mirror's versions, beginning with page first. Data is nil for a page of zeros that the mirror never
-// had. It aliases the shadow, so elements cannot change it, and is valid until the next call.
+// had. It aliases the shadow, so elements cannot change it, and is valid until the next call for the
+// page.
 func (m *Master) Since(first int, have []uint32, send func(page int, version uint32, data []byte) error) error {
 	for i, has := range have {
 		page := first + i

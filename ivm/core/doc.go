@@ -19,7 +19,8 @@
 // are many writers that do not, so marks of validity are not enough (docs/ivm.md).
 //
 // The driver must serialise: operations on the same page of one mirror must not overlap, from the
-// request to the last byte of the answer, and operations on one master must be called one at a time.
+// request to the last byte of the answer, and those on the same page of one master must be called
+// one at a time.
 //
 // # The program
 //

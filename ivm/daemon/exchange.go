@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 
 	"muster/ivm/core"
@@ -29,6 +30,29 @@ func (o *object) lock(r core.Range) (unlock func()) {
 		o.mu.Lock()
 		o.busy.unlock(held)
 		o.mu.Unlock()
+	}
+}
+
+// mapped is the parts of a range that elements of this node have mapped.
+func (o *object) mapped(r core.Range) []core.Range {
+	defer o.lock(r)()
+	return o.mirror.Mapped(r)
+}
+
+// lockPages reserves neighbouring pages of a master, as package core requires: the pages of a block
+// at most. Pages share locks, so that a master may serve several connections at a time.
+func (o *object) lockPages(first, count int) (unlock func()) {
+	a, b := first/proto.BlockPages%len(o.pages), (first+count-1)/proto.BlockPages%len(o.pages)
+	if a == b {
+		o.pages[a].Lock()
+		return o.pages[a].Unlock
+	}
+	a, b = min(a, b), max(a, b) // everybody takes them in this order
+	o.pages[a].Lock()
+	o.pages[b].Lock()
+	return func() {
+		o.pages[b].Unlock()
+		o.pages[a].Unlock()
 	}
 }
 
@@ -55,38 +79,76 @@ func (m *member) exchange(o *object, r core.Range, how way) (moved uint64, err e
 	defer o.lock(r)()
 	defer func() { m.note(how, moved) }()
 	if how == get {
-		return m.get(o, r, o.mirror.Update, true)
+		return inLanes(r, func(r core.Range) (uint64, error) { return m.get(o, r, o.mirror.Update, true) })
 	}
-	o.mu.Lock()
-	missing, some := o.mirror.Missing(r)
-	o.mu.Unlock()
-	if some {
+	if missing, some := o.mirror.Missing(r); some {
 		return 0, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("bytes %d to %d of the object are not mapped: map what is put", missing.Offset, missing.End())}
 	}
+	patches := o.mirror.Changes
 	if how == overwrite {
-		return m.put(o, r, o.mirror.All)
+		patches = o.mirror.All
 	}
-	return m.put(o, r, o.mirror.Changes)
+	return inLanes(r, func(r core.Range) (uint64, error) { return m.put(o, r, patches) })
+}
+
+// A connection keeps one core busy at each end, with encryption, and does not fill a fast link. So a
+// long range is divided over several connections where a node has cores for them.
+const (
+	laneBytes = 4 << 20 // of a range, for each connection
+	laneCores = 4       // of this node, for each connection: to compare, copy and encrypt, and for others
+	mostLanes = 4
+)
+
+// inLanes calls exchange for parts of a range at the same time. Each part begins with a page. The
+// error is that of the first part that failed.
+func inLanes(r core.Range, exchange func(core.Range) (uint64, error)) (moved uint64, err error) {
+	lanes := max(1, min(runtime.GOMAXPROCS(0)/laneCores, mostLanes, int(r.Length/laneBytes)))
+	first, count := r.Pages()
+	type result struct {
+		moved uint64
+		err   error
+	}
+	results := make([]result, lanes)
+	var all sync.WaitGroup
+	for lane := range lanes {
+		from := max(r.Offset, uint64(first+count*lane/lanes)*core.Page)
+		to := min(r.End(), uint64(first+count*(lane+1)/lanes)*core.Page)
+		part := func() {
+			n, err := exchange(core.Range{Offset: from, Length: to - from})
+			results[lane] = result{n, err}
+		}
+		if lane == lanes-1 {
+			part()
+		} else {
+			all.Go(part)
+		}
+	}
+	all.Wait()
+	for _, is := range results {
+		moved += is.moved
+		if err == nil {
+			err = is.err
+		}
+	}
+	return moved, err
 }
 
 // fill fetches the pages of a range that were never fetched.
-func (m *member) fill(o *object, r core.Range) error {
+func (m *member) fill(o *object, r core.Range) (moved uint64, err error) {
 	done, err := o.use()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer done()
 	defer o.lock(r)()
-	o.mu.Lock()
 	missing, some := o.mirror.Missing(r)
-	o.mu.Unlock()
 	if !some {
-		return nil
+		return 0, nil
 	}
 	take := func(_ core.Range, page int, version uint32, data []byte) { o.mirror.Fill(page, version, data) }
-	moved, err := m.get(o, missing, take, false)
+	moved, err = inLanes(missing, func(r core.Range) (uint64, error) { return m.get(o, r, take, false) })
 	m.note(get, moved)
-	return err
+	return moved, err
 }
 
 // get asks the master for the pages of a range that have other versions there, and passes them to
@@ -98,9 +160,7 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 	}
 	defer func() { c.leave(err == nil) }()
 	first, count := r.Pages()
-	o.mu.Lock()
 	have := o.mirror.Have(r)
-	o.mu.Unlock()
 	asked := make(chan error, 1)
 	go func() { asked <- c.askFor(o.Number, first, have) }()
 	next := first
@@ -112,8 +172,6 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 	arrived := 0 // pages of requests that were answered in full
 	err = c.readAhead(count, func(tail []byte, last bool) error {
 		moved += uint64(len(tail))
-		o.mu.Lock()
-		defer o.mu.Unlock()
 		err := proto.ReadBlocks(tail, func(page int, version uint32, data []byte) error {
 			if page < next || page >= first+count || version == 0 {
 				return errors.New("the master sent a page that was not asked for")
@@ -141,12 +199,12 @@ func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32,
 func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error) error {
 	requests := (pages + segmentPages - 1) / segmentPages
 	replies := requests * (segmentPages/proto.BlockPages + 1) // at most: the master may lie
-	return ahead(func(buffer []byte) ([]byte, error) {
+	return ahead(func(buffer []byte) ([]byte, bool, error) {
 		if requests == 0 {
-			return nil, nil
+			return nil, false, nil
 		}
 		if replies--; replies < 0 {
-			return nil, errors.New("the master does not stop sending pages")
+			return nil, false, errors.New("the master does not stop sending pages")
 		}
 		buffer = roomFor(buffer, pages)
 		f, err := proto.ReadInto(c.in, buffer[1:cap(buffer)])
@@ -154,16 +212,16 @@ func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error)
 			err = f.Err()
 		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if len(f.Tail) >= cap(buffer) {
-			return nil, errors.New("a block of pages is too long")
+			return nil, false, errors.New("a block of pages is too long")
 		}
 		last := truth(f.Args[1] == 1)
 		requests -= int(last)
 		buffer = buffer[:1+len(f.Tail)] // what was read is there already
 		buffer[0] = byte(last)
-		return buffer, nil
+		return buffer, true, nil
 	}, func(block []byte) error {
 		err := take(block[1:], block[0] == 1)
 		if err != nil {
@@ -221,18 +279,17 @@ func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err err
 			<-sent
 			return moved, m.broken(o.Master, err)
 		}
-		o.mu.Lock()
-		for t := f.Tail; len(t) >= 8; t = t[8:] {
-			if page := int(binary.LittleEndian.Uint32(t)); page < core.Pages(o.Size) {
+		first, count := r.Pages()
+		for t := f.Tail; len(t) >= 8; t = t[8:] { // other pages may be those of another exchange
+			if page := int(binary.LittleEndian.Uint32(t)); page >= first && page < first+count {
 				o.mirror.Confirm(page, binary.LittleEndian.Uint32(t[4:]))
 			}
 		}
-		o.mu.Unlock()
 	}
 	return moved, m.broken(o.Master, <-sent)
 }
 
-// patches makes the patch of a page of a range, if there is one. The caller holds the object's mu.
+// patches makes the patch of a page of a range, if there is one. The caller has reserved the page.
 type patches func(r core.Range, page int, p *core.Patch) bool
 
 // sendPatches sends the patches of a range. It sends to frames before each frame: that limits the
@@ -241,21 +298,19 @@ func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<
 	next, count := r.Pages()
 	end := next + count
 	var p core.Patch
-	err = ahead(func(buffer []byte) ([]byte, error) {
+	err = ahead(func(buffer []byte) ([]byte, bool, error) {
 		buffer = proto.Room(roomFor(buffer, end-next))
 		empty := len(buffer)
 		for ; next < end && len(buffer) < blockBytes; next++ {
-			o.mu.Lock()
 			if of(r, next, &p) {
 				buffer = p.Append(buffer)
 			}
-			o.mu.Unlock()
 		}
 		if len(buffer) == empty {
-			return nil, nil
+			return nil, false, nil
 		}
 		moved += uint64(len(buffer) - empty)
-		return proto.Seal(buffer, proto.Frame{Op: proto.PutPages, Args: [6]uint64{o.Number}}), nil
+		return proto.Seal(buffer, proto.Frame{Op: proto.PutPages, Args: [6]uint64{o.Number}}), true, nil
 	}, func(buffer []byte) error {
 		frames <- struct{}{}
 		_, err := c.Write(buffer)
@@ -264,24 +319,24 @@ func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<
 	return moved, err
 }
 
-// ahead runs produce in a goroutine while this one uses earlier blocks, until produce returns nil
-// or either fails. The buffers circulate between the two. ahead returns only when the goroutine has
-// ended, so neither function runs afterwards.
-func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) error {
+// ahead runs produce in a goroutine while this one uses earlier blocks, until produce says that there
+// are no more, or either fails. The blocks circulate between the two, so that their buffers are used
+// again. ahead returns only when the goroutine has ended, so neither function runs afterwards.
+func ahead[T any](produce func(block T) (next T, more bool, err error), use func(T) error) error {
 	type made struct {
-		block []byte
+		block T
 		err   error
 	}
-	blocks, free := make(chan made), make(chan []byte, buffers)
+	blocks, free := make(chan made), make(chan T, buffers)
 	for range buffers {
-		free <- nil
+		free <- *new(T)
 	}
 	stop := make(chan struct{})
 	go func() {
 		defer close(blocks)
-		for buffer := range free {
-			block, err := produce(buffer)
-			if block == nil && err == nil {
+		for block := range free {
+			block, more, err := produce(block)
+			if !more && err == nil {
 				return
 			}
 			select {
@@ -302,7 +357,7 @@ func ahead(produce func(buffer []byte) ([]byte, error), use func([]byte) error) 
 		if failed != nil {
 			break
 		}
-		free <- m.block[:0]
+		free <- m.block
 	}
 	close(stop)
 	close(free)
@@ -384,10 +439,7 @@ func (m *member) syncMirror(f *proto.Frame) (moved uint64, err error) {
 		how = put
 	}
 	for _, r := range ranges {
-		o.mu.Lock()
-		parts := o.mirror.Mapped(r)
-		o.mu.Unlock()
-		for _, part := range parts {
+		for _, part := range o.mapped(r) {
 			n, err := m.exchange(o, part, how)
 			if moved += n; err != nil {
 				return moved, err
@@ -551,16 +603,25 @@ func (m *member) serveData(conn net.Conn, from core.NodeID) {
 		}
 	}()
 	in := bufio.NewReaderSize(conn, 64<<10)
-	tail := make([]byte, proto.MaxTail)
-	for {
-		f, err := proto.ReadInto(in, tail)
-		if err != nil {
-			return
-		}
-		if err := m.serveOne(conn, f, from); err != nil {
-			return
-		}
+	type request struct {
+		frame  *proto.Frame
+		buffer []byte
 	}
+	// The next request is read, and decrypted, while this one is done.
+	_ = ahead(func(r request) (request, bool, error) {
+		if r.buffer == nil {
+			r.buffer = make([]byte, (proto.BlockPages+2)*core.MaxPatch)
+		}
+		var err error
+		r.frame, err = proto.ReadInto(in, r.buffer)
+		return r, true, err
+	}, func(r request) error {
+		err := m.serveOne(conn, r.frame, from)
+		if err != nil {
+			conn.Close() // ends the goroutine that reads
+		}
+		return err
+	})
 }
 
 // serveOne does one request. It fails if the connection does.
@@ -612,14 +673,15 @@ func (m *member) takePages(f *proto.Frame) (*proto.Frame, error) {
 	defer done()
 	reply := proto.Done(f.Tag)
 	var p core.Patch
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	for rest := f.Tail; len(rest) > 0; {
 		if rest, err = p.Parse(rest, core.Pages(o.Size)); err != nil {
 			return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
 		}
+		unlock := o.lockPages(p.Page, 1)
+		version := o.master.Apply(&p)
+		unlock()
 		le := binary.LittleEndian
-		reply.Tail = le.AppendUint32(le.AppendUint32(reply.Tail, uint32(p.Page)), o.master.Apply(&p))
+		reply.Tail = le.AppendUint32(le.AppendUint32(reply.Tail, uint32(p.Page)), version)
 	}
 	return reply, nil
 }
@@ -643,18 +705,18 @@ func (m *member) sendPages(conn net.Conn, f *proto.Frame, from core.NodeID) erro
 	o.mu.Lock()
 	o.mirrors[from] = true
 	o.mu.Unlock()
-	return ahead(func(buffer []byte) ([]byte, error) {
+	return ahead(func(buffer []byte) ([]byte, bool, error) {
 		if len(have) == 0 {
-			return nil, nil
+			return nil, false, nil
 		}
 		n := min(proto.BlockPages, len(have))
 		b := &block{out: proto.Room(roomFor(buffer, len(have)))}
-		o.mu.Lock()
+		unlock := o.lockPages(first, n)
 		_ = o.master.Since(first, have[:n], b.add)
 		b.flush()
-		o.mu.Unlock()
+		unlock()
 		first, have = first+n, have[n:]
-		return proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, truth(len(have) == 0)}}), nil
+		return proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, truth(len(have) == 0)}}), true, nil
 	}, func(buffer []byte) error {
 		_, err := conn.Write(buffer)
 		return err

@@ -25,9 +25,11 @@ type object struct {
 	life sync.RWMutex  // held for reading while the memory is used, for writing while it is unmapped
 	gone *core.Failure // why the object is gone; nil before
 
+	master *core.Master
+	pages  [16]sync.Mutex // of a master: the locks that its pages share (lockPages)
+	mirror *core.Mirror
+
 	mu      sync.Mutex
-	master  *core.Master
-	mirror  *core.Mirror
 	mirrors map[core.NodeID]bool // of a master: the nodes that have a mirror
 	busy    spans                // of a mirror: the pages of exchanges under way
 }
@@ -233,11 +235,11 @@ func (e *element) malloc(name string, size uint64) (*proto.Frame, *os.File, erro
 		m.drop(is, failure(err))
 		return nil, nil, err
 	}
-	return withFile(o)
+	return withFile(o, 0)
 }
 
-// withFile is the reply that gives an element an object's memory.
-func withFile(o *object) (*proto.Frame, *os.File, error) {
+// withFile is the reply that gives an element an object's memory, of which bytes were fetched.
+func withFile(o *object, fetched uint64) (*proto.Frame, *os.File, error) {
 	done, err := o.use()
 	if err != nil {
 		return nil, nil, err
@@ -249,7 +251,7 @@ func withFile(o *object) (*proto.Frame, *os.File, error) {
 	}
 	syscall.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), "object")
-	return proto.Done(0, o.Number, o.Size, 0, 0, proto.WithFile), file, nil
+	return proto.Done(0, o.Number, o.Size, fetched, 0, proto.WithFile), file, nil
 }
 
 func (e *element) mapObject(name string, offset, length uint64) (*proto.Frame, *os.File, error) {
@@ -269,13 +271,14 @@ func (e *element) mapObject(name string, offset, length uint64) (*proto.Frame, *
 	if err != nil {
 		return nil, nil, err
 	}
+	fetched := uint64(0)
 	if o.mirror != nil {
-		if err := m.fill(o, r); err != nil {
+		if fetched, err = m.fill(o, r); err != nil {
 			return nil, nil, err
 		}
 	}
 	m.remember(name, is)
-	return withFile(o)
+	return withFile(o, fetched)
 }
 
 // lookup finds an object by its name: here, or at the root.

@@ -7,8 +7,9 @@
 // order. Copies of objects are memory files that the elements map, too. Members compare them and
 // send the differences directly to each other, with one connection for each exchange under way.
 //
-// Locks are taken in this order: root.mu, member.mu, object.life, object.mu. None is held while a
-// connection is read or written, but for object.life, which keeps an object's memory in place.
+// Locks are taken in this order: root.mu, member.mu, object.life, object.mu or object.pages. None is
+// held while a connection is read or written, but for object.life, which keeps an object's memory in
+// place.
 //
 // The package knows neither devices nor the rest of the node.
 package daemon

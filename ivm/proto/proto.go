@@ -50,7 +50,7 @@ const (
 	Barrier
 	Malloc   // size; tail: name. Reply: object, size, with a descriptor
 	Free     // tail: name
-	Map      // offset, length (0: all); tail: name. Reply: object, size, with a descriptor
+	Map      // offset, length (0: all); tail: name. Reply: object, size, bytes that were fetched, with a descriptor
 	Put      // object, offset, length, 1: also what has not changed. Reply: bytes that moved
 	Get      // object, offset, length. Reply: bytes that moved
 	PutGroup // object; tail: u64 offset, u64 length of each range

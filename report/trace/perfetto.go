@@ -24,6 +24,7 @@ func (t *Trace) WritePerfetto(w io.Writer) error {
 	for i, p := range t.Processes {
 		out.process(p, i)
 	}
+	out.elements(t)
 	out.text("\n]}\n")
 	if out.err != nil {
 		return out.err

@@ -15,7 +15,8 @@ import (
 type Trace struct {
 	Begin, End int64
 	Processes  []*Process
-	Skipped    int // processes of which nothing is known: there were too many
+	Elements   []*timeline.Element // of programs with shared memory
+	Skipped    int                 // processes of which nothing is known: there were too many
 }
 
 // Process is one of the program's.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -135,4 +137,47 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestElementsAreReadAsTheyWereWritten(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("MUSTER_TIMELINE", folder)
+	t.Setenv("MUSTER_TIMELINE_RECORDS", "2")
+	want := Element{Pid: 7, Number: 3, Node: 1, GPU: -1, Opened: 5, OpenedAt: 6, Program: "prog"}
+	w := CreateElements(want)
+	calls := []ElementCall{
+		{Op: 12, Thread: 7, Begin: 10, End: 20, Args: [3]uint64{1, 1<<64 - 1, 3}, Answer: [2]uint64{1 << 40, 5}, Name: "a\tb\nc"},
+		{Op: 13, Thread: 8, Begin: 20, End: 20, Result: 4},
+		{Op: 14, Begin: 30, End: 40}, // one more than may be written
+	}
+	for _, c := range calls {
+		w.Add(c)
+	}
+	path := filepath.Join(folder, "elements-7-3")
+	if !IsElement(filepath.Base(path)) || IsElement("7") {
+		t.Error("the file of an element is not known by its name")
+	}
+	got, err := ReadElementFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls[0].Name = "a?b?c"
+	want.Boot, want.Calls = got.Boot, calls[:2]
+	if !reflect.DeepEqual(*got, want) {
+		t.Errorf("read %+v, written %+v", *got, want)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut, err := ReadElement(bytes.NewReader(text[:len(text)-9])) // the process was killed while it wrote
+	if err != nil || len(cut.Calls) != 1 {
+		t.Errorf("of a file that was cut off %+v was read, %v", cut, err)
+	}
+	if _, err := ReadElement(strings.NewReader("nonsense\n")); !errors.Is(err, ErrEmpty) {
+		t.Errorf("nonsense is read with %v", err)
+	}
+	if w := CreateElements(want); w != nil {
+		t.Error("a file that is there was written again")
+	}
 }

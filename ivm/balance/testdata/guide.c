@@ -6,19 +6,20 @@
 
 int main(void)
 {
-	struct guide g = {0};
-	int worker;
+	long items;
+	int workers, worker;
 	double seconds;
-	if (scanf("%ld %d", &g.items, &g.count) != 2 || !(g.workers = calloc((size_t)g.count, sizeof *g.workers)))
+	ivm_guide *g = scanf("%ld %d", &items, &workers) == 2 ? ivmGuideNew(items, workers) : NULL;
+	if (!g)
 		return 1;
 	while (scanf("%d %lf", &worker, &seconds) == 2) {
-		long from = g.items, to = g.items;
+		long from = items, to = items;
 		if (seconds < 0)
-			g.workers[worker] = (struct worker){.dead = true};
+			ivmGuideLose(g, worker);
 		else
-			next(&g, worker, seconds, &from, &to);
+			ivmGuideNext(g, worker, seconds, &from, &to);
 		printf("%ld %ld\n", from, to);
 	}
-	free(g.workers);
+	ivmGuideFree(g);
 	return 0;
 }

@@ -85,6 +85,10 @@ func Check(t testing.TB, document []byte) []Event {
 			}
 			rows[at] = append(rows[at], [2]int64{begin, begin + took})
 			complete = append(complete, e)
+		case "C":
+			if nanoseconds(t, e.Ts) < 0 || len(e.Args) == 0 {
+				t.Errorf("%+v counts nothing", e)
+			}
 		case "s":
 			if _, twice := begun[e.ID]; twice || e.ID == 0 {
 				t.Errorf("flow %d begins twice", e.ID)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define INLINE ((size_t)16 << 10)
-#define IN_FLIGHT 4
+#define IN_FLIGHT 8
 
 // --- in and out of a client's memory -------------------------------------------------
 
@@ -50,7 +50,7 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
 		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
 	}
-	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
+	for (size_t done = 0, limit = stage_piece(c, size); done < size && result == CUDA_SUCCESS;) {
 		size_t piece = size - done < limit ? size - done : limit;
 		result = stage_begin(c, (const uint8_t *)from + done, piece, &head);
 		if (result != CUDA_SUCCESS)

@@ -358,6 +358,14 @@ CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answe
 // writes the next.
 size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_PIECE ? c->staging_size / 4 : STAGE_PIECE; }
 
+// An eighth of the copy, so that the device is at work early, but no less than it takes to keep it
+// busy meanwhile, and at most a quarter of the staging memory: several threads write a piece, and
+// wait for each other at its end.
+size_t stage_piece(const struct client *c, size_t size) {
+	size_t least = stage_limit(c), most = c->staging_size / 4, piece = (size / 8 + 4095) & ~(size_t)4095;
+	return piece < least ? least : piece > most ? most : piece;
+}
+
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
 	pthread_mutex_lock(&c->staging_lock);
 	// Staging memory is only released by a message that was sent. After a fault messages are

@@ -305,13 +305,14 @@ CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answe
 CUresult client_status(struct client *c); // the error that ended the client, or the fault that it has not cleared
 CUresult client_deferred(struct client *c, CUresult result); // the result of a call that waits, or else the deferred error
 
-// Copies a piece of at most stage_limit bytes into staging memory, and fills in the header of the
+// Copies a piece of at most stage_limit bytes, or stage_piece of a larger copy, into staging memory, and fills in the header of the
 // message that tells of it. On success the staging_lock is held until stage_end, which the
 // caller calls when it has sent the message.
 CUresult stage_begin(struct client *c, const void *data, size_t size, struct wire_header *head);
 void stage_end(struct client *c);
 #define STAGE_PIECE ((size_t)1 << 20)
 size_t stage_limit(const struct client *c);
+size_t stage_piece(const struct client *c, size_t size);
 // The same for data that the caller writes to *at itself.
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at);
 

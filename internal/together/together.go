@@ -12,6 +12,10 @@ import (
 const (
 	share = 128 << 10 // bytes of a copy that are worth a thread
 	most  = 8         // threads of a copy
+	// piece is what a thread takes at a time of a copy that has several for each: a thread that is
+	// held up then holds up no other. Go copies as much past the caches, which a large copy would
+	// only fill with what nobody reads soon.
+	piece = 1 << 20
 )
 
 // Copy copies src to dst, which is no shorter and does not overlap it.
@@ -22,7 +26,28 @@ func Copy(dst, src []byte) {
 		return
 	}
 	n := (len(src) + shares - 1) / shares
+	if n >= 2*piece {
+		n = piece
+	}
 	Do((len(src)+n-1)/n, func(i int) { copy(dst[i*n:], src[i*n:min((i+1)*n, len(src))]) })
+}
+
+// Aside calls f in a goroutine. The caller must call the function that it returns, which waits for
+// f, and panics with what f has panicked with.
+func Aside(f func()) (wait func()) {
+	done := make(chan struct{})
+	var wrong any
+	go func() {
+		debug.SetPanicOnFault(true)
+		defer close(done)
+		defer func() { wrong = recover() }()
+		f()
+	}()
+	return func() {
+		if <-done; wrong != nil {
+			panic(wrong)
+		}
+	}
 }
 
 // Do calls f for 0 to n-1, with up to half as many threads as there are processors, and returns

@@ -39,12 +39,12 @@ const (
 // Limits of a journal.
 const (
 	// Area is the size of an area. The file is sparse, so what is not used takes no memory.
-	Area = 1 << 30
-	// LogLimit is the most bytes that a log may take.
-	LogLimit = 64 << 20
-	// spareArea is how much memory an area that is not in use keeps: the next base but one and its
-	// log are written there, and most need no more.
-	spareArea = LogLimit
+	Area = 2 << 30
+	// leastLog and mostLog are the bytes that a log may take, on a small machine and on a large
+	// one: 1/logShare of its memory, between these.
+	leastLog = 64 << 20
+	mostLog  = 512 << 20
+	logShare = 256
 )
 
 // Size is the size of the file.
@@ -78,11 +78,20 @@ func Map(f *os.File) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping a journal of %d bytes (is there a limit, ulimit -v?): %w", info.Size(), err)
 	}
-	j, err := open(mem, LogLimit)
+	j, err := open(mem, logLimit())
 	if err != nil {
 		_ = syscall.Munmap(mem)
 	}
 	return j, err
+}
+
+// logLimit is the most bytes that a log may take on this machine.
+func logLimit() uint64 {
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil {
+		return leastLog
+	}
+	return min(max(uint64(machine.Totalram)*uint64(machine.Unit)/logShare, leastLog), mostLog)
 }
 
 // open reads the head of a journal, and checks what a damaged one would make it rely on.
@@ -148,6 +157,9 @@ func (j *Journal) Invalidate() {
 // Used is the length of the log in bytes.
 func (j *Journal) Used() uint64 { return j.used }
 
+// Limit is the most bytes that the log may take; a large base leaves less (Room).
+func (j *Journal) Limit() uint64 { return j.limit }
+
 // Room is how many more bytes the log may take.
 func (j *Journal) Room() uint64 {
 	most := min(j.limit, j.area-j.log)
@@ -188,16 +200,17 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
-	giveBack(before, end)
+	giveBack(before, end, j.limit)
 	return nil
 }
 
-// giveBack returns the memory of an area of which used bytes were used, except for the first
-// spareArea bytes, which the next base but one needs again. A base holds the program's images,
-// which would otherwise take memory twice.
-func giveBack(area []byte, used uint64) {
+// giveBack returns the memory of an area of which used bytes were used, except for as many bytes as
+// a log may take: the next base but one and its log are written there, and making pages again would
+// cost more than writing to them. A base holds the program's images, which would otherwise take
+// memory twice.
+func giveBack(area []byte, used, spare uint64) {
 	page := uint64(os.Getpagesize())
-	from, to := uint64(spareArea), (used+page-1)&^(page-1)
+	from, to := spare&^(page-1), (used+page-1)&^(page-1)
 	if to > from && to <= uint64(len(area)) {
 		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
 		_ = syscall.Madvise(area[from:to], remove) // best effort

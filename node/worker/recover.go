@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/vmm"
@@ -77,11 +78,11 @@ const (
 	maxMoved = (64 << 20) / chunk
 	// keepTime is how long staging memory is kept while no message comes.
 	keepTime = 500 * time.Microsecond
-	// tightLog is the length of the log at which a base is made to empty it. The rest is left for
-	// messages that are read ahead, during which no base can be made.
-	tightLog = journal.LogLimit / 4 * 3
-	// maxAttached is the most that the data of one message may take in the log.
-	maxAttached = journal.LogLimit / 8
+	// shortLog is the length of the log, in bytes, that is never worth a base.
+	shortLog = 48 << 20
+	// logWorth bounds the cost of bases that empty the log: it may grow to logWorth times what a
+	// base would copy from devices.
+	logWorth = 8
 	// aside is the size from which a goroutine writes data to the journal while the device reads
 	// them.
 	aside = 256 << 10
@@ -146,30 +147,39 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
+// tightLog is the length of the log at which a base is made to empty it. The rest of the log is left
+// for messages that are read ahead, during which no base can be made.
+func (w *worker) tightLog() uint64 {
+	return min(max(shortLog, logWorth*w.core.Dirty()), w.journal.Limit()/4*3)
+}
+
+// maxAttached is the most that the data of one message may take in the log.
+func (w *worker) maxAttached() int { return int(w.journal.Limit() / 4) }
+
 // keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
 // before it gives the data back.
 func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
-	if len(o.Data) < aside || w.journal == nil || w.hasData || w.replay.has() || len(o.Data) > maxAttached {
-		w.keep(o)
+	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
 		return func() {}
 	}
-	fill := w.journal.Reserve(w.entry, uint64(len(o.Data)))
-	if fill == nil {
-		w.keep(o)
-		return func() {}
+	return w.attachAside(o.Data)
+}
+
+// attachAside is attachData for the current message, in a goroutine if that is worth it.
+func (w *worker) attachAside(data []byte) (kept func()) {
+	if len(data) >= aside && len(data) <= w.maxAttached() {
+		if fill := w.journal.Reserve(w.entry, uint64(len(data))); fill != nil {
+			return together.Aside(func() { fill(data) })
+		}
 	}
-	done, data := make(chan struct{}), o.Data
-	go func() {
-		fill(data)
-		close(done)
-	}()
-	return func() { <-done }
+	w.attachData(w.entry, data)
+	return func() {}
 }
 
 // attachData writes data to the log. Data that do not fit make a base due; if their staging memory
 // is given back before a base can be made, the client cannot be rebuilt until the next one.
 func (w *worker) attachData(e journal.Entry, data []byte) {
-	if len(data) <= maxAttached && w.journal.Attach(e, data) {
+	if len(data) <= w.maxAttached() && w.journal.Attach(e, data) {
 		return
 	}
 	if w.stage != nil { // given back when this message is done, so a later base is too late
@@ -181,28 +191,30 @@ func (w *worker) attachData(e journal.Entry, data []byte) {
 
 var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
 
-// attachLater is attachData for the program's own memory. The program may write to it until the
-// stream reads it, so a function in the stream copies the data to the log at that point.
-func (w *worker) attachLater(on device.Stream, data []byte) error {
+// attachLater is attachAside for the program's own memory. The program may write to it until the
+// stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
+// the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
+// stream copies the data to the log at that point.
+func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err error) {
+	kept = func() {}
 	if w.journal == nil || w.replay.has() {
-		return nil
+		return kept, nil
 	}
 	if done, err := on.Done(); err != nil {
-		return err
+		return kept, err
 	} else if done {
-		w.attachData(w.entry, data)
-		return nil
+		return w.attachAside(data), nil
 	}
-	if len(data) > maxAttached {
+	if len(data) > w.maxAttached() {
 		w.due = true
-		return nil
+		return kept, nil
 	}
 	fill := w.journal.Reserve(w.entry, uint64(len(data)))
 	if fill == nil {
 		w.due = true
-		return nil
+		return kept, nil
 	}
-	return w.block(func() error { return on.Call(func() { fill(data) }) })
+	return kept, w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
 // given marks that the program has its bytes. Messages with an answer need no mark: the answer says
@@ -297,7 +309,7 @@ func (w *worker) timeToFold() bool {
 	switch used := j.Used(); {
 	case j.Valid() && used == 0:
 		return false
-	case used > tightLog:
+	case used > w.tightLog():
 		return true
 	}
 	spent := w.core.Spent() - w.spent

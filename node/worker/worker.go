@@ -87,6 +87,7 @@ type worker struct {
 	late    []lateLaunch
 	hosts   hosts
 	outs    outs
+	copying copying
 	spread  spread
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.

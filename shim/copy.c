@@ -41,7 +41,10 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		head.length = size;
 		struct wire_copy_in message = {to, stream};
 		result = POST(c, COPY_IN, copy_in, &message, &head);
-		return result == CUDA_SUCCESS && wait ? wait_stream(c, stream) : result;
+		if (result != CUDA_SUCCESS || !wait)
+			return result;
+		slot_expect(size);
+		return wait_stream(c, stream);
 	}
 	result = let_writes_end(c, stream, from, size);
 	if (result != CUDA_SUCCESS)
@@ -139,6 +142,7 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 		struct wire_copy_out message = {from, stream};
 		if (!wait)
 			return POST(c, COPY_OUT, copy_out, &message, &head);
+		slot_expect(size);
 		result = CALL(c, COPY_OUT, copy_out, &message, &head, NULL);
 	} else {
 		result = bounce_out(c, stream, to, from, size);

@@ -306,6 +306,25 @@ static void look_often(struct wire_slot *s) {
 		pause_briefly(i);
 }
 
+// How many bytes the answer that this thread waits for next tells of; 0: no copy.
+static _Thread_local size_t expected;
+
+// A large copy takes as long as its bytes need on the bus, and waking up late would add a tenth to
+// that: the thread looks for as long as a slow bus takes, and LONG_COPY nanoseconds at most.
+enum { SLOW_BUS = 20, LONG_COPY = 10 * 1000 * 1000 }; // SLOW_BUS: bytes in a nanosecond
+
+void slot_expect(size_t bytes) { expected = patience() > 1 ? bytes : 0; }
+
+static void look_for_copy(struct wire_slot *s) {
+	size_t long_copy = LONG_COPY, takes = expected / SLOW_BUS;
+	expected = 0;
+	if (takes == 0)
+		return;
+	for (int64_t end = nanoseconds() + (int64_t)(takes < long_copy ? takes : long_copy); !is_done(s) && nanoseconds() < end;)
+		for (int i = LEAST_SPINS - 1; i > 0 && !is_done(s); i--)
+			pause_briefly(i);
+}
+
 // Sleeps until the answer is there, for 100 ms at most. The exchange fails if the worker has
 // answered in between; then word is WIRE_DONE and the thread does not sleep.
 static void doze(struct wire_slot *s) {
@@ -334,6 +353,7 @@ CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
 	int64_t watched = watch_wait();
 	look_often(s);
+	look_for_copy(s);
 	// If the client is gone the slot stays taken: the worker might still write to it.
 	bool answered = is_done(s) || sleep_for_answer(c, s);
 	watch_ended(watched, WAIT_ANSWER);

@@ -41,7 +41,7 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 		t.Skip("it writes hundreds of megabytes")
 	}
 	j, taken := memory(t)
-	spare := int64(j.Limit())
+	const spare = int64(leastLog)
 	image := bytes.Repeat([]byte("image"), 20<<20)
 	small := []byte("small")
 	for range 3 {

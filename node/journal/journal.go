@@ -40,11 +40,12 @@ const (
 const (
 	// Area is the size of an area. The file is sparse, so what is not used takes no memory.
 	Area = 2 << 30
-	// leastLog and mostLog are the bytes that a log may take, on a small machine and on a large
-	// one: 1/logShare of its memory, between these.
+	// LogLimit is the most bytes that a log may take.
+	LogLimit = 512 << 20
+	// leastLog is what a log may take however little memory the machine has free, and logShare the
+	// share of the free memory that a longer one may take.
 	leastLog = 64 << 20
-	mostLog  = 512 << 20
-	logShare = 256
+	logShare = 8
 )
 
 // Size is the size of the file.
@@ -78,20 +79,11 @@ func Map(f *os.File) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mapping a journal of %d bytes (is there a limit, ulimit -v?): %w", info.Size(), err)
 	}
-	j, err := open(mem, logLimit())
+	j, err := open(mem, LogLimit)
 	if err != nil {
 		_ = syscall.Munmap(mem)
 	}
 	return j, err
-}
-
-// logLimit is the most bytes that a log may take on this machine.
-func logLimit() uint64 {
-	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil {
-		return leastLog
-	}
-	return min(max(uint64(machine.Totalram)*uint64(machine.Unit)/logShare, leastLog), mostLog)
 }
 
 // open reads the head of a journal, and checks what a damaged one would make it rely on.
@@ -157,8 +149,14 @@ func (j *Journal) Invalidate() {
 // Used is the length of the log in bytes.
 func (j *Journal) Used() uint64 { return j.used }
 
-// Limit is the most bytes that the log may take; a large base leaves less (Room).
-func (j *Journal) Limit() uint64 { return j.limit }
+// Affordable is how many bytes the log may take while the machine has as much memory free as now.
+func (j *Journal) Affordable() uint64 {
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil {
+		return min(leastLog, j.limit)
+	}
+	return min(max(leastLog, uint64(machine.Freeram)*uint64(machine.Unit)/logShare), j.limit)
+}
 
 // Room is how many more bytes the log may take.
 func (j *Journal) Room() uint64 {
@@ -194,20 +192,24 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	before, end := j.current(), j.log+j.used
+	before, keep := j.current(), uint64(leastLog)
+	if j.used > leastLog/2 {
+		keep = max(keep, j.log+j.Affordable())
+	}
+	end := j.log + j.used
 	j.epoch++
 	j.log, j.used = align(areaHead+size), 0
 	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
-	giveBack(before, end, j.limit)
+	giveBack(before, end, keep)
 	return nil
 }
 
-// giveBack returns the memory of an area of which used bytes were used, except for as many bytes as
-// a log may take: the next base but one and its log are written there, and making pages again would
-// cost more than writing to them. A base holds the program's images, which would otherwise take
-// memory twice.
+// giveBack returns the memory of an area of which used bytes were used, except for the first spare
+// bytes. The next base but one and its log are written there, and making pages again costs more than
+// writing to them: so an area whose log was long keeps what the log may take. Otherwise little is
+// kept, since a base holds the program's images, which would take memory twice.
 func giveBack(area []byte, used, spare uint64) {
 	page := uint64(os.Getpagesize())
 	from, to := spare&^(page-1), (used+page-1)&^(page-1)

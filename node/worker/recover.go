@@ -37,6 +37,7 @@ type keeper struct {
 	keeping uint64        // bytes in kept
 	left    bool          // the client has left its device since the last base
 	due     bool          // a base must be made before the next message
+	affords uint64        // length of the log that the machine has memory for; 0: not asked since the last base
 
 	spent   time.Duration // GPU time of the client at the last base
 	rate    float64       // bytes per second at which a base copies from the device, measured
@@ -78,10 +79,12 @@ const (
 	maxMoved = (64 << 20) / chunk
 	// keepTime is how long staging memory is kept while no message comes.
 	keepTime = 500 * time.Microsecond
+	// maxAttached is the most that the data of one message may take in the log.
+	maxAttached = journal.LogLimit / 4
 	// shortLog is the length of the log, in bytes, that is never worth a base.
 	shortLog = 48 << 20
-	// logWorth bounds the cost of bases that empty the log: it may grow to logWorth times what a
-	// base would copy from devices.
+	// logWorth bounds the cost of bases that empty the log: it may grow, while the machine has
+	// memory, to logWorth times what a base would copy from devices.
 	logWorth = 8
 	// aside is the size from which a goroutine writes data to the journal while the device reads
 	// them.
@@ -147,14 +150,17 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
-// tightLog is the length of the log at which a base is made to empty it. The rest of the log is left
-// for messages that are read ahead, during which no base can be made.
-func (w *worker) tightLog() uint64 {
-	return min(max(shortLog, logWorth*w.core.Dirty()), w.journal.Limit()/4*3)
+// isTight says whether the log is so long that a base is made to empty it. The rest of the log is
+// left for messages that are read ahead, during which no base can be made.
+func (w *worker) isTight(used uint64) bool {
+	if used <= shortLog {
+		return false
+	}
+	if w.affords == 0 {
+		w.affords = w.journal.Affordable() / 4 * 3
+	}
+	return used > logWorth*w.core.Dirty() || used > w.affords
 }
-
-// maxAttached is the most that the data of one message may take in the log.
-func (w *worker) maxAttached() int { return int(w.journal.Limit() / 4) }
 
 // keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
 // before it gives the data back.
@@ -167,7 +173,7 @@ func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
 
 // attachAside is attachData for the current message, in a goroutine if that is worth it.
 func (w *worker) attachAside(data []byte) (kept func()) {
-	if len(data) >= aside && len(data) <= w.maxAttached() {
+	if len(data) >= aside && len(data) <= maxAttached {
 		if fill := w.journal.Reserve(w.entry, uint64(len(data))); fill != nil {
 			return together.Aside(func() { fill(data) })
 		}
@@ -179,7 +185,7 @@ func (w *worker) attachAside(data []byte) (kept func()) {
 // attachData writes data to the log. Data that do not fit make a base due; if their staging memory
 // is given back before a base can be made, the client cannot be rebuilt until the next one.
 func (w *worker) attachData(e journal.Entry, data []byte) {
-	if len(data) <= w.maxAttached() && w.journal.Attach(e, data) {
+	if len(data) <= maxAttached && w.journal.Attach(e, data) {
 		return
 	}
 	if w.stage != nil { // given back when this message is done, so a later base is too late
@@ -205,7 +211,7 @@ func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err er
 	} else if done {
 		return w.attachAside(data), nil
 	}
-	if len(data) > w.maxAttached() {
+	if len(data) > maxAttached {
 		w.due = true
 		return kept, nil
 	}
@@ -309,7 +315,7 @@ func (w *worker) timeToFold() bool {
 	switch used := j.Used(); {
 	case j.Valid() && used == 0:
 		return false
-	case used > w.tightLog():
+	case w.isTight(used):
 		return true
 	}
 	spent := w.core.Spent() - w.spent
@@ -413,7 +419,7 @@ func (w *worker) commit(b *clientcore.Base) error {
 		w.prove()
 	}
 	w.entry = journal.Entry{}
-	w.due, w.left = false, false
+	w.due, w.left, w.affords = false, false, 0
 	w.spent = w.core.Spent()
 	w.release()
 	return nil

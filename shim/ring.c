@@ -423,24 +423,49 @@ CUresult stage_begin(struct client *c, const void *data, size_t size, struct wir
 // release frees all staging memory before it.
 void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging_lock); }
 
-CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {
+// The longest row of free bounce buffers, up to wanted of them; 0 if none is free. The caller holds
+// the bounce_lock.
+static unsigned free_bounces(struct client *c, unsigned wanted, unsigned *first) {
+	unsigned best = 0, row = 0, all = (unsigned)(c->bounce_size / WIRE_BOUNCE);
+	for (unsigned i = 0; i < all && best < wanted; i++) {
+		row = c->bounce_taken[i] ? 0 : row + 1;
+		if (row > best) {
+			best = row;
+			*first = i + 1 - row;
+		}
+	}
+	return best;
+}
+
+CUresult bounces_take(struct client *c, bool wait, unsigned *count, uint64_t *offset) {
 	CUresult result = CUDA_SUCCESS;
+	unsigned first = 0, found;
 	pthread_mutex_lock(&c->bounce_lock);
-	while (c->free_bounce_count == 0 && result == CUDA_SUCCESS) {
+	while ((found = free_bounces(c, *count, &first)) == 0 && result == CUDA_SUCCESS) {
 		if (!wait)
 			result = CUDA_ERROR_NOT_READY;
 		else if (!wait_for_other(c, &c->bounce_freed, &c->bounce_lock))
 			result = (CUresult)atomic_load(&c->lost);
 	}
-	if (result == CUDA_SUCCESS)
-		*offset = c->free_bounces[--c->free_bounce_count];
+	if (result == CUDA_SUCCESS) {
+		*count = found;
+		*offset = c->staging_size + (uint64_t)first * WIRE_BOUNCE;
+		memset(c->bounce_taken + first, true, found);
+	}
 	pthread_mutex_unlock(&c->bounce_lock);
 	return result;
 }
 
-void bounce_give(struct client *c, uint64_t offset) {
+void bounces_give(struct client *c, uint64_t offset, unsigned count) {
 	pthread_mutex_lock(&c->bounce_lock);
-	c->free_bounces[c->free_bounce_count++] = offset;
-	pthread_cond_signal(&c->bounce_freed);
+	memset(c->bounce_taken + (offset - c->staging_size) / WIRE_BOUNCE, false, count);
+	pthread_cond_broadcast(&c->bounce_freed);
 	pthread_mutex_unlock(&c->bounce_lock);
 }
+
+CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {
+	unsigned one = 1;
+	return bounces_take(c, wait, &one, offset);
+}
+
+void bounce_give(struct client *c, uint64_t offset) { bounces_give(c, offset, 1); }

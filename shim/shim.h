@@ -225,8 +225,7 @@ struct client {
 	unsigned free_slot_count;
 	pthread_mutex_t bounce_lock; // protects the free bounce buffers
 	pthread_cond_t bounce_freed;
-	uint64_t *free_bounces; // offsets in the arena
-	unsigned free_bounce_count;
+	bool *bounce_taken; // of each bounce buffer
 
 	// memory.c
 	pthread_mutex_t memory_lock; // protects the four trees and allocated
@@ -325,7 +324,9 @@ CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer,
 
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
-
+// The same for buffers that lie side by side: as many as *count if they are free, but at least one.
+CUresult bounces_take(struct client *c, bool wait, unsigned *count, uint64_t *offset);
+void bounces_give(struct client *c, uint64_t offset, unsigned count);
 
 // --- answers.c: answers that are always the same ---------------------------------
 

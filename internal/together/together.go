@@ -12,10 +12,9 @@ import (
 const (
 	share = 128 << 10 // bytes of a copy that are worth a thread
 	most  = 8         // threads of a copy
-	// piece is what a thread takes at a time of a copy that has several for each: a thread that is
-	// held up then holds up no other. Go copies as much past the caches, which a large copy would
-	// only fill with what nobody reads soon.
-	piece = 1 << 20
+	// piece is the most that a thread takes at a time: one that is held up holds up no other for
+	// long.
+	piece = 512 << 10
 )
 
 // Copy copies src to dst, which is no shorter and does not overlap it.
@@ -25,10 +24,7 @@ func Copy(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	n := (len(src) + shares - 1) / shares
-	if n >= 2*piece {
-		n = piece
-	}
+	n := min((len(src)+shares-1)/shares, piece)
 	Do((len(src)+n-1)/n, func(i int) { copy(dst[i*n:], src[i*n:min((i+1)*n, len(src))]) })
 }
 
@@ -54,30 +50,58 @@ func Aside(f func()) (wait func()) {
 // when all calls have. What one of them panics with, also because memory has no page, its caller
 // panics with.
 func Do(n int, f func(i int)) {
-	var next atomic.Int64
-	some := func() {
-		for i := int(next.Add(1) - 1); i < n; i = int(next.Add(1) - 1) {
-			f(i)
-		}
+	t := &task{n: int64(n), f: f}
+	if helpers := min(n, max(runtime.GOMAXPROCS(0)/2, 1)) - 1; helpers < 1 {
+		t.some()
+	} else if !theCrew.do(t) {
+		t.alone(helpers)
 	}
+}
+
+// task is a call of Do.
+type task struct {
+	n     int64
+	f     func(i int)
+	next  atomic.Int64
+	wrong atomic.Pointer[any]
+}
+
+// some makes calls as long as there are any.
+func (t *task) some() {
+	for i := t.next.Add(1) - 1; i < t.n; i = t.next.Add(1) - 1 {
+		t.f(int(i))
+	}
+}
+
+// help is some, and keeps what f panics with for the caller of Do.
+func (t *task) help() {
+	defer func() {
+		if r := recover(); r != nil {
+			t.wrong.CompareAndSwap(nil, &r)
+		}
+	}()
+	t.some()
+}
+
+// end panics with what a helper has panicked with.
+func (t *task) end() {
+	if r := t.wrong.Load(); r != nil {
+		panic(*r)
+	}
+}
+
+// alone does a task with goroutines of its own: the crew has another.
+func (t *task) alone(helpers int) {
 	var others sync.WaitGroup
-	var wrong atomic.Pointer[any]
-	for range min(n, max(runtime.GOMAXPROCS(0)/2, 1)) - 1 {
+	for range helpers {
 		others.Go(func() {
 			debug.SetPanicOnFault(true)
-			defer func() {
-				if r := recover(); r != nil {
-					wrong.CompareAndSwap(nil, &r)
-				}
-			}()
-			some()
+			t.help()
 		})
 	}
 	defer func() {
 		others.Wait()
-		if r := wrong.Load(); r != nil {
-			panic(*r)
-		}
+		t.end()
 	}()
-	some()
+	t.some()
 }

@@ -425,12 +425,10 @@ static CUresult prepare(struct client *c) {
 	for (unsigned i = 0; i < WIRE_SLOTS; i++)
 		c->free_slots[c->free_slot_count++] = (uint16_t)(WIRE_SLOTS - i);
 	size_t buffers = c->bounce_size / WIRE_BOUNCE;
-	c->free_bounces = calloc(buffers, sizeof *c->free_bounces);
+	c->bounce_taken = calloc(buffers, sizeof *c->bounce_taken);
 	c->known = calloc(KNOWN_ANSWERS, sizeof *c->known);
-	if (c->free_bounces == NULL || c->known == NULL)
+	if (c->bounce_taken == NULL || c->known == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; i < buffers; i++)
-		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;
 	c->reserved = reserve(c->base, c->size);
 	return CUDA_SUCCESS;
 }

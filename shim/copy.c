@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define INLINE ((size_t)16 << 10)
-#define IN_FLIGHT 4
+#define IN_FLIGHT 8
 
 // --- in and out of a client's memory -------------------------------------------------
 
@@ -41,7 +41,10 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		head.length = size;
 		struct wire_copy_in message = {to, stream};
 		result = POST(c, COPY_IN, copy_in, &message, &head);
-		return result == CUDA_SUCCESS && wait ? wait_stream(c, stream) : result;
+		if (result != CUDA_SUCCESS || !wait)
+			return result;
+		slot_expect(size);
+		return wait_stream(c, stream);
 	}
 	result = let_writes_end(c, stream, from, size);
 	if (result != CUDA_SUCCESS)
@@ -50,7 +53,7 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
 		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
 	}
-	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
+	for (size_t done = 0, limit = stage_piece(c, size); done < size && result == CUDA_SUCCESS;) {
 		size_t piece = size - done < limit ? size - done : limit;
 		result = stage_begin(c, (const uint8_t *)from + done, piece, &head);
 		if (result != CUDA_SUCCESS)
@@ -66,15 +69,20 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 struct pending {
 	uint16_t slot;
 	uint64_t offset;
+	unsigned buffers;
 	size_t done, size;
 };
 
-// Asks for some bytes. The caller sets wait only if it holds no bounce buffer: threads that wait for
-// one while they hold others could deadlock.
+// Asks for at most p->size bytes, and sets that to as many as there is room for. The caller sets
+// wait only if it holds no bounce buffer: threads that wait for one while they hold others could
+// deadlock.
 static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, struct pending *p, bool wait) {
-	CUresult result = bounce_take(c, wait, &p->offset);
+	p->buffers = (unsigned)((p->size + WIRE_BOUNCE - 1) / WIRE_BOUNCE);
+	CUresult result = bounces_take(c, wait, &p->buffers, &p->offset);
 	if (result != CUDA_SUCCESS)
 		return result;
+	size_t room = (size_t)p->buffers * WIRE_BOUNCE;
+	p->size = p->size < room ? p->size : room;
 	result = slot_take(c, &p->slot);
 	if (result == CUDA_SUCCESS) {
 		struct wire_header head = {.slot = p->slot, .data = p->offset, .length = p->size};
@@ -84,8 +92,16 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 			return CUDA_SUCCESS;
 		slot_give(c, p->slot);
 	}
-	bounce_give(c, p->offset);
+	bounces_give(c, p->offset, p->buffers);
 	return result;
+}
+
+// How many bytes to ask for at once: an eighth of all, so that the program's threads copy while the
+// device does, and a quarter of the bounce buffers at most.
+static size_t out_piece(struct client *c, size_t size) {
+	size_t most = c->bounce_size / 4, piece = (size / 8 + WIRE_BOUNCE - 1) / WIRE_BOUNCE * WIRE_BOUNCE;
+	piece = piece > most ? most : piece;
+	return piece < WIRE_BOUNCE ? WIRE_BOUNCE : piece;
 }
 
 // Copies from the device with up to IN_FLIGHT requests on their way, in a ring of pending ones.
@@ -93,6 +109,7 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 // their buffers.
 static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
 	struct pending queue[IN_FLIGHT];
+	size_t limit = out_piece(c, size);
 	unsigned first = 0, count = 0;
 	uint64_t end = 0;
 	CUresult result = CUDA_SUCCESS;
@@ -100,7 +117,7 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (asked < size && count < IN_FLIGHT && result == CUDA_SUCCESS) {
 			struct pending *p = &queue[(first + count) % IN_FLIGHT];
 			p->done = asked;
-			p->size = size - asked < WIRE_BOUNCE ? size - asked : WIRE_BOUNCE;
+			p->size = size - asked < limit ? size - asked : limit;
 			CUresult r = ask_out(c, stream, from, p, count == 0);
 			if (r == CUDA_SUCCESS) {
 				asked += p->size;
@@ -119,7 +136,7 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 			wide_copy(to + p->done, c->arena + p->offset, p->size);
 		else if (result == CUDA_SUCCESS)
 			result = r;
-		bounce_give(c, p->offset);
+		bounces_give(c, p->offset, p->buffers);
 		first = (first + 1) % IN_FLIGHT;
 		count--;
 		if (result != CUDA_SUCCESS)
@@ -139,6 +156,7 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 		struct wire_copy_out message = {from, stream};
 		if (!wait)
 			return POST(c, COPY_OUT, copy_out, &message, &head);
+		slot_expect(size);
 		result = CALL(c, COPY_OUT, copy_out, &message, &head, NULL);
 	} else {
 		result = bounce_out(c, stream, to, from, size);

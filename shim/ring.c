@@ -306,6 +306,25 @@ static void look_often(struct wire_slot *s) {
 		pause_briefly(i);
 }
 
+// How many bytes the answer that this thread waits for next tells of; 0: no copy.
+static _Thread_local size_t expected;
+
+// A large copy takes as long as its bytes need on the bus, and waking up late would add a tenth to
+// that: the thread looks for as long as a slow bus takes, and LONG_COPY nanoseconds at most.
+enum { SLOW_BUS = 20, LONG_COPY = 10 * 1000 * 1000 }; // SLOW_BUS: bytes in a nanosecond
+
+void slot_expect(size_t bytes) { expected = patience() > 1 ? bytes : 0; }
+
+static void look_for_copy(struct wire_slot *s) {
+	size_t long_copy = LONG_COPY, takes = expected / SLOW_BUS;
+	expected = 0;
+	if (takes == 0)
+		return;
+	for (int64_t end = nanoseconds() + (int64_t)(takes < long_copy ? takes : long_copy); !is_done(s) && nanoseconds() < end;)
+		for (int i = LEAST_SPINS - 1; i > 0 && !is_done(s); i--)
+			pause_briefly(i);
+}
+
 // Sleeps until the answer is there, for 100 ms at most. The exchange fails if the worker has
 // answered in between; then word is WIRE_DONE and the thread does not sleep.
 static void doze(struct wire_slot *s) {
@@ -334,6 +353,7 @@ CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
 	int64_t watched = watch_wait();
 	look_often(s);
+	look_for_copy(s);
 	// If the client is gone the slot stays taken: the worker might still write to it.
 	bool answered = is_done(s) || sleep_for_answer(c, s);
 	watch_ended(watched, WAIT_ANSWER);
@@ -357,6 +377,14 @@ CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answe
 // A quarter of the staging memory at most, so that the worker reads one piece while the library
 // writes the next.
 size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_PIECE ? c->staging_size / 4 : STAGE_PIECE; }
+
+// An eighth of the copy, so that the device is at work early, but no less than it takes to keep it
+// busy meanwhile, and at most a quarter of the staging memory: several threads write a piece, and
+// wait for each other at its end.
+size_t stage_piece(const struct client *c, size_t size) {
+	size_t least = stage_limit(c), most = c->staging_size / 4, piece = (size / 8 + 4095) & ~(size_t)4095;
+	return piece < least ? least : piece > most ? most : piece;
+}
 
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
 	pthread_mutex_lock(&c->staging_lock);
@@ -395,24 +423,49 @@ CUresult stage_begin(struct client *c, const void *data, size_t size, struct wir
 // release frees all staging memory before it.
 void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging_lock); }
 
-CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {
+// The longest row of free bounce buffers, up to wanted of them; 0 if none is free. The caller holds
+// the bounce_lock.
+static unsigned free_bounces(struct client *c, unsigned wanted, unsigned *first) {
+	unsigned best = 0, row = 0, all = (unsigned)(c->bounce_size / WIRE_BOUNCE);
+	for (unsigned i = 0; i < all && best < wanted; i++) {
+		row = c->bounce_taken[i] ? 0 : row + 1;
+		if (row > best) {
+			best = row;
+			*first = i + 1 - row;
+		}
+	}
+	return best;
+}
+
+CUresult bounces_take(struct client *c, bool wait, unsigned *count, uint64_t *offset) {
 	CUresult result = CUDA_SUCCESS;
+	unsigned first = 0, found;
 	pthread_mutex_lock(&c->bounce_lock);
-	while (c->free_bounce_count == 0 && result == CUDA_SUCCESS) {
+	while ((found = free_bounces(c, *count, &first)) == 0 && result == CUDA_SUCCESS) {
 		if (!wait)
 			result = CUDA_ERROR_NOT_READY;
 		else if (!wait_for_other(c, &c->bounce_freed, &c->bounce_lock))
 			result = (CUresult)atomic_load(&c->lost);
 	}
-	if (result == CUDA_SUCCESS)
-		*offset = c->free_bounces[--c->free_bounce_count];
+	if (result == CUDA_SUCCESS) {
+		*count = found;
+		*offset = c->staging_size + (uint64_t)first * WIRE_BOUNCE;
+		memset(c->bounce_taken + first, true, found);
+	}
 	pthread_mutex_unlock(&c->bounce_lock);
 	return result;
 }
 
-void bounce_give(struct client *c, uint64_t offset) {
+void bounces_give(struct client *c, uint64_t offset, unsigned count) {
 	pthread_mutex_lock(&c->bounce_lock);
-	c->free_bounces[c->free_bounce_count++] = offset;
-	pthread_cond_signal(&c->bounce_freed);
+	memset(c->bounce_taken + (offset - c->staging_size) / WIRE_BOUNCE, false, count);
+	pthread_cond_broadcast(&c->bounce_freed);
 	pthread_mutex_unlock(&c->bounce_lock);
 }
+
+CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {
+	unsigned one = 1;
+	return bounces_take(c, wait, &one, offset);
+}
+
+void bounce_give(struct client *c, uint64_t offset) { bounces_give(c, offset, 1); }

@@ -224,8 +224,7 @@ struct client {
 	unsigned free_slot_count;
 	pthread_mutex_t bounce_lock; // protects the free bounce buffers
 	pthread_cond_t bounce_freed;
-	uint64_t *free_bounces; // offsets in the arena
-	unsigned free_bounce_count;
+	bool *bounce_taken; // of each bounce buffer
 
 	// memory.c
 	pthread_mutex_t memory_lock; // protects the four trees and allocated
@@ -299,18 +298,21 @@ struct answer {
 
 CUresult slot_take(struct client *c, uint16_t *slot);
 void slot_give(struct client *c, uint16_t slot);
+// Says before a wait of this thread that what it waits for ends with a copy of so many bytes.
+void slot_expect(size_t bytes);
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
 CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer); // CUDA_ERROR_NOT_READY after 100 ms, and the caller keeps the slot
 CUresult client_status(struct client *c); // the error that ended the client, or the fault that it has not cleared
 CUresult client_deferred(struct client *c, CUresult result); // the result of a call that waits, or else the deferred error
 
-// Copies a piece of at most stage_limit bytes into staging memory, and fills in the header of the
+// Copies a piece of at most stage_limit bytes, or stage_piece of a larger copy, into staging memory, and fills in the header of the
 // message that tells of it. On success the staging_lock is held until stage_end, which the
 // caller calls when it has sent the message.
 CUresult stage_begin(struct client *c, const void *data, size_t size, struct wire_header *head);
 void stage_end(struct client *c);
 #define STAGE_PIECE ((size_t)1 << 20)
 size_t stage_limit(const struct client *c);
+size_t stage_piece(const struct client *c, size_t size);
 // The same for data that the caller writes to *at itself.
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at);
 
@@ -321,7 +323,9 @@ CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer,
 
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
-
+// The same for buffers that lie side by side: as many as *count if they are free, but at least one.
+CUresult bounces_take(struct client *c, bool wait, unsigned *count, uint64_t *offset);
+void bounces_give(struct client *c, uint64_t offset, unsigned count);
 
 // --- answers.c: answers that are always the same ---------------------------------
 

@@ -15,7 +15,8 @@
 #define LEAST ((size_t)512 << 10) // bytes of a copy that is worth waking others
 #define PIECE ((size_t)128 << 10)
 #define MOST 7
-#define SPINS 20000 // looks for the next copy before a thread sleeps: some tens of microseconds
+#define SPIN_TIME 150000 // nanoseconds that a thread looks for the next copy before it sleeps: waking it takes nearly as long
+#define SPINS 64         // looks between two of the clock
 
 static struct {
 	uint8_t *to;
@@ -41,6 +42,12 @@ static inline void breathe(void) {
 #endif
 }
 
+static uint64_t nanoseconds(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static void work(void) {
 	for (;;) {
 		size_t at = atomic_fetch_add(&job.next, PIECE);
@@ -50,17 +57,29 @@ static void work(void) {
 	}
 }
 
+// Looks for another copy than the one that was seen last. Helpers that find one take no lock: they
+// would wait for each other.
+static bool comes(unsigned seen) {
+	for (uint64_t end = nanoseconds() + SPIN_TIME; nanoseconds() < end;)
+		for (int i = 0; i < SPINS; i++) {
+			if (atomic_load_explicit(&jobs, memory_order_relaxed) != seen)
+				return true;
+			breathe();
+		}
+	return false;
+}
+
 static void *help(void *unused) {
 	(void)unused;
 	for (unsigned seen = 0;;) {
-		for (int i = 0; atomic_load(&jobs) == seen && i < SPINS; i++)
-			breathe();
-		pthread_mutex_lock(&lock);
-		sleepers++;
-		while (atomic_load(&jobs) == seen)
-			pthread_cond_wait(&woken, &lock);
-		sleepers--;
-		pthread_mutex_unlock(&lock);
+		if (!comes(seen)) {
+			pthread_mutex_lock(&lock);
+			sleepers++;
+			while (atomic_load(&jobs) == seen)
+				pthread_cond_wait(&woken, &lock);
+			sleepers--;
+			pthread_mutex_unlock(&lock);
+		}
 		seen = atomic_load(&jobs);
 		atomic_fetch_add(&inside, 1);
 		if (atomic_load(&open_job))

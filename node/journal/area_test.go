@@ -41,6 +41,7 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 		t.Skip("it writes hundreds of megabytes")
 	}
 	j, taken := memory(t)
+	const spare = int64(leastLog)
 	image := bytes.Repeat([]byte("image"), 20<<20)
 	small := []byte("small")
 	for range 3 {
@@ -51,7 +52,7 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 		if err != nil || len(sections) != 1 || !bytes.Equal(sections[0], image) {
 			t.Fatalf("another base: %v", err)
 		}
-		if n, most := taken(), int64(len(image)+spareArea+1<<20); n > most {
+		if n, most := taken(), int64(len(image)+1<<20)+spare; n > most {
 			t.Fatalf("a base of %d bytes takes %d, more than %d", len(image), n, most)
 		}
 	}
@@ -60,7 +61,7 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, most := taken(), int64(2*spareArea+1<<20); n > most {
+	if n, most := taken(), 2*spare+1<<20; n > most {
 		t.Errorf("small bases take %d bytes, more than %d", n, most)
 	}
 }

@@ -39,12 +39,13 @@ const (
 // Limits of a journal.
 const (
 	// Area is the size of an area. The file is sparse, so what is not used takes no memory.
-	Area = 1 << 30
+	Area = 2 << 30
 	// LogLimit is the most bytes that a log may take.
-	LogLimit = 64 << 20
-	// spareArea is how much memory an area that is not in use keeps: the next base but one and its
-	// log are written there, and most need no more.
-	spareArea = LogLimit
+	LogLimit = 512 << 20
+	// leastLog is what a log may take however little memory the machine has free, and logShare the
+	// share of the free memory that a longer one may take.
+	leastLog = 64 << 20
+	logShare = 8
 )
 
 // Size is the size of the file.
@@ -148,6 +149,15 @@ func (j *Journal) Invalidate() {
 // Used is the length of the log in bytes.
 func (j *Journal) Used() uint64 { return j.used }
 
+// Affordable is how many bytes the log may take while the machine has as much memory free as now.
+func (j *Journal) Affordable() uint64 {
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil {
+		return min(leastLog, j.limit)
+	}
+	return min(max(leastLog, uint64(machine.Freeram)*uint64(machine.Unit)/logShare), j.limit)
+}
+
 // Room is how many more bytes the log may take.
 func (j *Journal) Room() uint64 {
 	most := min(j.limit, j.area-j.log)
@@ -182,22 +192,27 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	before, end := j.current(), j.log+j.used
+	before, keep := j.current(), uint64(leastLog)
+	if j.used > leastLog/2 {
+		keep = max(keep, j.log+j.Affordable())
+	}
+	end := j.log + j.used
 	j.epoch++
 	j.log, j.used = align(areaHead+size), 0
 	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
-	giveBack(before, end)
+	giveBack(before, end, keep)
 	return nil
 }
 
-// giveBack returns the memory of an area of which used bytes were used, except for the first
-// spareArea bytes, which the next base but one needs again. A base holds the program's images,
-// which would otherwise take memory twice.
-func giveBack(area []byte, used uint64) {
+// giveBack returns the memory of an area of which used bytes were used, except for the first spare
+// bytes. The next base but one and its log are written there, and making pages again costs more than
+// writing to them: so an area whose log was long keeps what the log may take. Otherwise little is
+// kept, since a base holds the program's images, which would take memory twice.
+func giveBack(area []byte, used, spare uint64) {
 	page := uint64(os.Getpagesize())
-	from, to := uint64(spareArea), (used+page-1)&^(page-1)
+	from, to := spare&^(page-1), (used+page-1)&^(page-1)
 	if to > from && to <= uint64(len(area)) {
 		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
 		_ = syscall.Madvise(area[from:to], remove) // best effort

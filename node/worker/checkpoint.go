@@ -65,12 +65,13 @@ func (t *orders) endDraft() {
 // abandoned tells the loop that the daemon has died, and with it whoever gave orders.
 type abandoned struct{ control.Proceed }
 
-// disown forgets the orders of a daemon that has died. A held client goes on.
+// disown forgets the orders of a daemon that has died, and that it wanted the device back. A held
+// client goes on.
 func (w *worker) disown() error {
 	for _, o := range w.orders.next {
 		o.file.Close()
 	}
-	w.orders.next = nil
+	w.orders.next, w.revoked = nil, nil
 	if in := w.orders.incoming; in != nil {
 		in.disowned = true
 	}

@@ -6,6 +6,7 @@ import (
 
 	"muster/internal/together"
 	"muster/vmm"
+	"muster/wire/control"
 )
 
 // Host copies that are moved in bulk are pinned, and stay pinned as long as they have their pages:
@@ -199,27 +200,58 @@ func touchTogether(pieces [][]byte) {
 }
 
 // readyAhead makes the host pages that the client will need when it leaves its device, in the
-// background. It is called while another client waits for the device, or after the client had to
-// leave once. It changes no contents, so the loop may use the memory meanwhile. Before Linux 5.14
-// there is no MADV_POPULATE_WRITE; pages are then made when they are needed.
-func (w *worker) readyAhead() {
+// background, and says whether that is under way. It is called while another client waits for the
+// device, or after the client had to leave once. It changes no contents, so the loop may use the
+// memory meanwhile. Before Linux 5.14 there is no MADV_POPULATE_WRITE; pages are then made when they
+// are needed.
+func (w *worker) readyAhead() bool {
 	const populate = 23 // MADV_POPULATE_WRITE
-	if w.host.dir != "" || !w.readying.CompareAndSwap(false, true) {
-		return
+	if w.host.dir != "" {
+		return false
+	}
+	if !w.readying.CompareAndSwap(false, true) {
+		return true
 	}
 	pieces, bytes := w.host.lacking(w.core.Allocations())
 	var machine syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&machine); err != nil || bytes < hostPinWorth || bytes > uint64(machine.Freeram)*uint64(machine.Unit)/roomShare {
 		w.readying.Store(false)
-		return
+		return false
 	}
 	w.others.Go(func() {
-		defer w.readying.Store(false)
 		var refused atomic.Bool
 		together.Do(len(pieces), func(i int) {
 			if w.ctx.Err() == nil && !refused.Load() && syscall.Madvise(pieces[i], populate) != nil {
 				refused.Store(true)
 			}
 		})
+		w.readying.Store(false)
+		w.inbox.put(readied{})
+		w.consumer.Wake()
 	})
+	return true
+}
+
+// readied tells the loop that readyAhead has ended.
+type readied struct{ control.Revoke }
+
+// postpones says whether the worker leaves its device only later, because pages of the host are
+// being made for that: kernels of the client run meanwhile, which would otherwise have to wait as
+// long as the client that comes.
+func (w *worker) postpones(m control.Revoke) bool {
+	if w.revoked != nil || w.replay != nil || w.serve.Guest || !w.core.Lease.Held || !w.readyAhead() {
+		return false
+	}
+	w.revoked = &m
+	return true
+}
+
+// leaveNow hands the core a revocation that was postponed.
+func (w *worker) leaveNow() error {
+	if w.revoked == nil {
+		return nil
+	}
+	m := *w.revoked
+	w.revoked = nil
+	return w.perform(w.core.Control(w.now(), m))
 }

@@ -448,7 +448,8 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	if w.header.Release != 0 {
 		kept = w.keepAside(o)
 	} else if w.header.Op.TakesData() {
-		if err := w.attachLater(on, data); err != nil {
+		var err error
+		if kept, err = w.attachLater(on, data); err != nil {
 			return err
 		}
 	}
@@ -465,6 +466,7 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	submit := on.CopyIn
 	if w.header.Op.TakesData() {
 		if err := w.pinProgram(g, w.header.Data, uint64(len(data))); err != nil {
+			kept()
 			return err
 		}
 	} else if taker, ok := on.(device.Taker); ok {
@@ -474,6 +476,7 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
+	w.copying += copying(len(data))
 	if err != nil || w.stage == nil {
 		return err
 	}
@@ -507,6 +510,7 @@ func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 	err = w.blockLong(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
+	w.copying += copying(o.Out.Length)
 	if err == nil {
 		err = w.givenLater(on)
 	}

@@ -20,7 +20,7 @@ func (k *trigger) pull() bool { return k.CompareAndSwap(true, false) }
 // fold has the worker make a base: it is sent more than its journal holds.
 func (c *client) fold() {
 	c.t.Helper()
-	for range tightLog/mib + 1 {
+	for range shortLog/mib + 1 {
 		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: 99}).Append(nil), make([]byte, mib)); err != nil {
 			c.t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/vmm"
@@ -36,6 +37,7 @@ type keeper struct {
 	keeping uint64        // bytes in kept
 	left    bool          // the client has left its device since the last base
 	due     bool          // a base must be made before the next message
+	affords uint64        // length of the log that the machine has memory for; 0: not asked since the last base
 
 	spent   time.Duration // GPU time of the client at the last base
 	rate    float64       // bytes per second at which a base copies from the device, measured
@@ -77,11 +79,13 @@ const (
 	maxMoved = (64 << 20) / chunk
 	// keepTime is how long staging memory is kept while no message comes.
 	keepTime = 500 * time.Microsecond
-	// tightLog is the length of the log at which a base is made to empty it. The rest is left for
-	// messages that are read ahead, during which no base can be made.
-	tightLog = journal.LogLimit / 4 * 3
 	// maxAttached is the most that the data of one message may take in the log.
-	maxAttached = journal.LogLimit / 8
+	maxAttached = journal.LogLimit / 4
+	// shortLog is the length of the log, in bytes, that is never worth a base.
+	shortLog = 48 << 20
+	// logWorth bounds the cost of bases that empty the log: it may grow, while the machine has
+	// memory, to logWorth times what a base would copy from devices.
+	logWorth = 8
 	// aside is the size from which a goroutine writes data to the journal while the device reads
 	// them.
 	aside = 256 << 10
@@ -146,24 +150,36 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
+// isTight says whether the log is so long that a base is made to empty it. The rest of the log is
+// left for messages that are read ahead, during which no base can be made.
+func (w *worker) isTight(used uint64) bool {
+	if used <= shortLog {
+		return false
+	}
+	if w.affords == 0 {
+		w.affords = w.journal.Affordable() / 4 * 3
+	}
+	return used > logWorth*w.core.Dirty() || used > w.affords
+}
+
 // keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
 // before it gives the data back.
 func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
-	if len(o.Data) < aside || w.journal == nil || w.hasData || w.replay.has() || len(o.Data) > maxAttached {
-		w.keep(o)
+	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
 		return func() {}
 	}
-	fill := w.journal.Reserve(w.entry, uint64(len(o.Data)))
-	if fill == nil {
-		w.keep(o)
-		return func() {}
+	return w.attachAside(o.Data)
+}
+
+// attachAside is attachData for the current message, in a goroutine if that is worth it.
+func (w *worker) attachAside(data []byte) (kept func()) {
+	if len(data) >= aside && len(data) <= maxAttached {
+		if fill := w.journal.Reserve(w.entry, uint64(len(data))); fill != nil {
+			return together.Aside(func() { fill(data) })
+		}
 	}
-	done, data := make(chan struct{}), o.Data
-	go func() {
-		fill(data)
-		close(done)
-	}()
-	return func() { <-done }
+	w.attachData(w.entry, data)
+	return func() {}
 }
 
 // attachData writes data to the log. Data that do not fit make a base due; if their staging memory
@@ -181,28 +197,30 @@ func (w *worker) attachData(e journal.Entry, data []byte) {
 
 var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
 
-// attachLater is attachData for the program's own memory. The program may write to it until the
-// stream reads it, so a function in the stream copies the data to the log at that point.
-func (w *worker) attachLater(on device.Stream, data []byte) error {
+// attachLater is attachAside for the program's own memory. The program may write to it until the
+// stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
+// the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
+// stream copies the data to the log at that point.
+func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err error) {
+	kept = func() {}
 	if w.journal == nil || w.replay.has() {
-		return nil
+		return kept, nil
 	}
 	if done, err := on.Done(); err != nil {
-		return err
+		return kept, err
 	} else if done {
-		w.attachData(w.entry, data)
-		return nil
+		return w.attachAside(data), nil
 	}
 	if len(data) > maxAttached {
 		w.due = true
-		return nil
+		return kept, nil
 	}
 	fill := w.journal.Reserve(w.entry, uint64(len(data)))
 	if fill == nil {
 		w.due = true
-		return nil
+		return kept, nil
 	}
-	return w.block(func() error { return on.Call(func() { fill(data) }) })
+	return kept, w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
 // given marks that the program has its bytes. Messages with an answer need no mark: the answer says
@@ -297,7 +315,7 @@ func (w *worker) timeToFold() bool {
 	switch used := j.Used(); {
 	case j.Valid() && used == 0:
 		return false
-	case used > tightLog:
+	case w.isTight(used):
 		return true
 	}
 	spent := w.core.Spent() - w.spent
@@ -401,7 +419,7 @@ func (w *worker) commit(b *clientcore.Base) error {
 		w.prove()
 	}
 	w.entry = journal.Entry{}
-	w.due, w.left = false, false
+	w.due, w.left, w.affords = false, false, 0
 	w.spent = w.core.Spent()
 	w.release()
 	return nil

@@ -293,7 +293,8 @@ type done interface{ Done() (bool, error) }
 // rest of it.
 func (w *worker) soon(all ...done) (bool, error) {
 	var start time.Time
-	moment := aWatch
+	moment := aWatch + w.copying.takes()
+	w.copying = 0
 	for first := 0; ; {
 		watched := true
 		for ; first < len(all); first++ {
@@ -338,6 +339,22 @@ const (
 	aWatch  = 250 * time.Microsecond
 	aLook   = 4 * time.Microsecond
 )
+
+// copying is how many bytes the loop has submitted to be copied between device and host since it
+// last waited. How long that takes is known, and short: soon looks for as long.
+type copying uint64
+
+const (
+	// slowBus is the least speed of a bus, in bytes per microsecond, for which soon looks until a
+	// copy has ended.
+	slowBus = 20e3
+	// longCopy is the longest time that soon looks for the end of copies.
+	longCopy = 10 * time.Millisecond
+)
+
+func (n copying) takes() time.Duration {
+	return min(time.Duration(float64(n)/slowBus)*time.Microsecond, longCopy)
+}
 
 // outs are the copies to the program whose end is reported by a goroutine. A program on another
 // machine receives the data together with the answer to its copy, and takes any later answer as the

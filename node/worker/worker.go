@@ -88,6 +88,7 @@ type worker struct {
 	late    []lateLaunch
 	hosts   hosts
 	outs    outs
+	copying copying
 	spread  spread
 	buried  int64 // page time at which queues of dead workers were last looked for
 	// explains is the number of launches for which the program's user is still to be told the
@@ -110,6 +111,7 @@ type worker struct {
 	watched atomic.Bool
 	// readying is set while a goroutine prepares pages of host memory.
 	readying atomic.Bool
+	revoked  *control.Revoke // postponed until that has ended
 	pinsHost bool            // host copies have been pinned at least once
 	once     clientcore.Time // the part of the last move's time that later moves will not need
 	done     atomic.Int64    // the Time at which a goroutine or the loop last saw the end of work
@@ -656,7 +658,14 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)
-	case control.Grant, control.Deny, control.Revoke, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
+	case readied:
+		return w.leaveNow()
+	case control.Revoke:
+		if w.postpones(m) {
+			return nil
+		}
+		return w.perform(w.core.Control(w.now(), m))
+	case control.Grant, control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)

@@ -49,6 +49,9 @@ buffers count as that: make them inout to read their zeros), and for addresses o
 every buffer. What is found is told on standard error, and the exit status is that of
 --error-exitcode. The kernel runs on one processor then, about ten times slower.
 
+--profile tells on standard error which lines of the PTX took the time, and how often
+each ran; --disasm which machine code the kernel was compiled to.
+
 --json prints one document instead: what ran, the counts, what was printed and
 the buffers with all their elements. Numbers that JSON has no form for are the
 strings "nan", "inf" and "-inf"; elements of b types are strings, too.`
@@ -64,6 +67,7 @@ type ptxRunFlags struct {
 	check               string
 	errorStatus         int
 	all, asJSON         bool
+	disasm, profile     bool
 }
 
 func newPtxRun() *cobra.Command {
@@ -92,6 +96,8 @@ func newPtxRun() *cobra.Command {
 	c.Flags().BoolVar(&f.cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.stack, "stack", simt.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")
 	c.Flags().StringVar(&f.engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
+	c.Flags().BoolVar(&f.profile, "profile", false, "say which lines of the PTX took the time (docs/debugging.md)")
+	c.Flags().BoolVar(&f.disasm, "disasm", false, "print the machine code of the kernel beside the lines of the PTX (docs/debugging.md)")
 	c.Flags().StringVar(&f.check, "check", "", "look for these `defects`: race, init and memory with commas between, or all (docs/debugging.md)")
 	c.Flags().IntVar(&f.errorStatus, "error-exitcode", 1, "exit with this `status` if --check finds a defect; 0: as without --check")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "processors to use; results of a kernel without races do not depend on it")
@@ -148,7 +154,16 @@ func (f *ptxRunFlags) launch() (simt.Launch, error) {
 	if !ok {
 		return l, fmt.Errorf("there is no engine %q: --engine is one of interpret, compile and auto", f.engine)
 	}
-	l.Engine = engine
+	l.Engine, l.List = engine, f.disasm
+	if f.disasm {
+		if engine == simt.Interpret {
+			return l, usageErrorf("--disasm: the interpreter has no machine code; leave --engine out")
+		}
+		l.Engine = simt.Compile
+	}
+	if f.profile {
+		l.Profile = &simt.Profile{}
+	}
 	var err error
 	if l.Grid, err = parseDim("--grid", "blocks", f.grid); err != nil {
 		return l, err
@@ -348,12 +363,17 @@ func (f *ptxRunFlags) execute(c *cobra.Command, r *kernelRun) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
+	unsample := func() {}
+	if r.launch.Profile != nil {
+		unsample = sample(r.launch.Profile)
+	}
 	began := time.Now()
 	err = runToEnd(c.Context(), x, func() error {
 		bar.Set(int64(x.Stats().LaneOps))
 		return out.Flush()
 	})
 	seconds := time.Since(began).Seconds()
+	unsample()
 	bar.Done()
 	if flush := out.Flush(); err == nil {
 		err = flush
@@ -371,7 +391,19 @@ func (f *ptxRunFlags) execute(c *cobra.Command, r *kernelRun) error {
 	if f.asJSON {
 		doc := r.document(x.Stats(), seconds, printed.String(), fault)
 		doc.Defects = defectsJSON(*defects)
+		if f.profile {
+			doc.Profile = profileJSON(r.launch.Profile.Lines())
+		}
+		if f.disasm {
+			doc.Code = codeJSON(x.Listings())
+		}
 		return errors.Join(printJSON(c, doc), err, f.status(checker))
+	}
+	if f.disasm {
+		writeListings(c.ErrOrStderr(), r.function.Name, x.Listings())
+	}
+	if f.profile {
+		writeProfile(c.ErrOrStderr(), r.function.Name, r.launch.Profile.Lines(), f.all)
 	}
 	if err != nil {
 		return err
@@ -494,6 +526,9 @@ type ptxRunJSON struct {
 	Fault        *ptxFaultJSON   `json:"fault"`
 	Buffers      []ptxBufferJSON `json:"buffers"`
 	Defects      []ptxDefectJSON `json:"defects,omitempty"` // of --check
+
+	Profile []ptxProfileJSON `json:"profile,omitempty"` // of --profile
+	Code    [][]ptxCodeJSON  `json:"code,omitempty"`    // of --disasm: one list for each shape of blocks
 }
 
 type ptxFaultJSON struct {

@@ -56,10 +56,8 @@ func (k *Kernel) checked(m *image) *checkedImage {
 }
 
 func (k *Kernel) insertChecks(m *image) *checkedImage {
-	c := &checkedImage{sites: make([]site, 1), image: &image{
-		code: slices.Clone(m.code), entries: m.entries, constants: m.constants, perBlock: m.perBlock,
-		n32: m.n32, n64: m.n64, np: m.np, carried: m.carried,
-	}}
+	c := &checkedImage{sites: make([]site, 1), image: m.apart()}
+	c.image.code = slices.Clone(m.code)
 	for i := range c.image.code {
 		in := &c.image.code[i]
 		s := siteOf(in)

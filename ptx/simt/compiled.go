@@ -251,6 +251,7 @@ func (g *gang) describe() *native.Kernel {
 		Constants: map[native.Ref]native.Constant{},
 		Several:   x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
 		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
+		Listed: x.launch.List, Counted: x.launch.Profile != nil,
 	}
 	m := x.image
 	for c, r := range m.carried {
@@ -451,11 +452,17 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 		// One instruction is interpreted, then compiled code may take over again
 		// behind it; without code the rest of the block is.
 		in := &m.code[pc]
+		if w.spot != nil {
+			w.spot.at(pc)
+		}
 		in.run(g, in)
 		if code != nil {
 			g.learn(w, pc)
 		} else {
 			for pc++; pc < end; pc++ {
+				if w.spot != nil {
+					w.spot.at(pc)
+				}
 				in := &m.code[pc]
 				in.run(g, in)
 			}
@@ -475,6 +482,9 @@ func (g *gang) pay(w *worker, pc, end int32) bool {
 	w.budget -= n
 	w.stats.Instructions += n
 	w.stats.LaneOps += n * uint64(g.count)
+	if w.spot != nil {
+		w.spot.count(pc, g.count)
+	}
 	return true
 }
 
@@ -534,6 +544,9 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Lanes, f.LaneOps = uint64(g.count), 0
 	f.Waits[0] = native.Wait{At: -1, Bound: g.bound()}
 	f.Views = w.viewsOf(c)
+	if w.spot != nil {
+		f.Counts, f.Place = &w.spot.counts[0], &w.spot.place
+	}
 	reason, at := c.Run(f, pc, head)
 	g.spin = int(f.Spin)
 	used := budget - uint64(f.Budget)

@@ -82,6 +82,9 @@ func (g *gang) advance(w *worker) outcome {
 			next, same := p.next, true
 			if p.how == passEnd {
 				in := &code[p.end]
+				if w.spot != nil {
+					w.spot.at(p.end)
+				}
 				next, same = g.finish(in, p.end)
 				g.learn(w, p.end)
 				// A branch back that only some lanes take is a round of a loop, too.
@@ -151,6 +154,9 @@ func (g *gang) step(w *worker, pc, end int32) outcome {
 		w.stats.Instructions++
 		w.stats.LaneOps += uint64(g.count)
 		in := &code[pc]
+		if w.spot != nil {
+			w.spot.single(pc, g.count)
+		}
 		in.run(g, in)
 	}
 	g.groups[g.cur].pc = pc

@@ -39,6 +39,16 @@ func TestGPUForms(t *testing.T) {
 	}
 }
 
+// Products of matrices come out as the tensor cores of a GPU made them, for numbers of
+// all kinds.
+func TestGPUTensor(t *testing.T) {
+	for _, p := range gpuPrograms(t, "tensor.json.gz") {
+		t.Run(p.Name, func(t *testing.T) {
+			p.check(t, "interpreted", simt.Launch{Engine: simt.Interpret}, runToEnd)
+		})
+	}
+}
+
 // gpuFile is a file in testdata/gpu.
 type gpuFile struct {
 	Inputs   map[string][]byte `json:"inputs"`

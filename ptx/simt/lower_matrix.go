@@ -161,6 +161,10 @@ func (l *lowering) product(in *ptx.Instruction, d, a, b, c ptx.Type, shapes map[
 
 // mma lowers mma: a product of matrices that a warp holds.
 func (l *lowering) mma(in *ptx.Instruction) {
+	if in.Has("sp") || in.Has("sp::ordered_metadata") {
+		l.sparse(in)
+		return
+	}
 	l.only(in, append([]string{"sync", "aligned", "row", "col", "satfinite", "xor", "and", "popc", "rn"}, strings.Fields(productShapes[in.Type(1)])...)...)
 	if len(in.Types) != 4 || !in.Has("sync") || !in.Has("aligned") || !in.Has("row") || !in.Has("col") || in.Has("rn") && in.Type(1) != ptx.F64 {
 		l.refuse("this form is not supported")
@@ -172,12 +176,44 @@ func (l *lowering) mma(in *ptx.Instruction) {
 	}))
 }
 
+// sparseShapes are the sizes of mma.sp, by the type of A.
+var sparseShapes = map[ptx.Type]string{
+	ptx.F16: "m16n8k16 m16n8k32", ptx.BF16: "m16n8k16 m16n8k32", ptx.TF32: "m16n8k8 m16n8k16", ptx.S8: "m16n8k32 m16n8k64", ptx.U8: "m16n8k32 m16n8k64", ptx.E4M3: "m16n8k64", ptx.E5M2: "m16n8k64",
+}
+
+// sparse lowers mma.sp: a product with a matrix of which half the elements of every
+// row are left out.
+func (l *lowering) sparse(in *ptx.Instruction) {
+	l.only(in, append([]string{"sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "satfinite"}, strings.Fields(sparseShapes[in.Type(1)])...)...)
+	if len(in.Types) != 4 || !in.Has("sync") || !in.Has("aligned") || !in.Has("row") || !in.Has("col") || sparseShapes[in.Types[1]] == "" {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 6)
+	p := l.product(in, in.Types[0], in.Types[1], in.Types[2], in.Types[3], sparseShapes)
+	k := &sparseProduct{matrixProduct: kept(&sparseKinds, p, func() *matrixProduct {
+		return &matrixProduct{p, left(p.A, p.M, p.K/2), right(p.B, p.K, p.N), sums(p.C, p.M, p.N), sums(p.D, p.M, p.N)}
+	})}
+	selector, ok := in.Operands[5].Literal.Int()
+	if in.Operands[5].Kind != ptx.ImmediateOperand || !ok || selector < 0 || int(selector) >= k.selectors() {
+		l.refuse("operand %s is not supported here", &in.Operands[5])
+	}
+	k.selector = int(selector)
+	o := op{inst: inst{run: runSparseProduct, k: k}}
+	for i, f := range []*fragment{k.a, k.b, k.c} {
+		l.read(&o, &in.Operands[i+1], f.registers, ptx.B32)
+	}
+	o.sources = append(o.sources, l.src(&in.Operands[4], ptx.B32).id)
+	l.written(&o, &in.Operands[0], k.d.registers, ptx.B32)
+	l.wholeWarp(o)
+}
+
 // productKinds cache the products of all programs, with their fragments: a kernel
 // has many instructions of one kind, and there are few kinds.
 var (
 	productKinds sync.Map // of tensor.Product
 	tileKinds    sync.Map // the same of wmma
 	groupKinds   sync.Map // and of wgmma
+	sparseKinds  sync.Map // and of mma.sp
 )
 
 func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matrixProduct {
@@ -297,6 +333,7 @@ func (l *lowering) multiplyTiles(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	p := l.product(in, types[0], types[1], types[2], types[3], tileShapes)
+	p.Tile = true
 	l.multiply(in, kept(&tileKinds, p, func() *matrixProduct {
 		return &matrixProduct{p, factorTile(p.A, p.M, p.K, false), factorTile(p.B, p.K, p.N, true), tile(p.C, p.M, p.N, false), tile(p.D, p.M, p.N, false)}
 	}))

@@ -202,6 +202,80 @@ func runProduct[T regval](g *gang, in *inst) {
 	})
 }
 
+// sparseProduct is what mma.sp does. Of every four elements of a row of A that lie
+// side by side (of two, if they are of TF32) only half are in registers. Four bits
+// say which: the place of the first in the low two bits, that of the second in the
+// high two. An element of TF32 counts as two halves there.
+type sparseProduct struct {
+	*matrixProduct
+	selector int // which threads of every four hold these bits
+}
+
+// selectors returns how many sets of threads can hold the bits of a whole matrix.
+func (k *sparseProduct) selectors() int { return 4 / k.holders() }
+
+// holders returns how many threads of every four hold the bits of two rows.
+func (k *sparseProduct) holders() int { return k.M * k.nibbles() * 4 / (8 * 32) }
+
+// nibbles returns how many times four bits a row has.
+func (k *sparseProduct) nibbles() int {
+	if k.A == tensor.TF32 {
+		return k.K / 2
+	}
+	return k.K / 4
+}
+
+// holder returns which lane of a warp holds four bits of a row, and where in its
+// register: that is how NVIDIA's GPUs want them.
+func (k *sparseProduct) holder(row, nibble int) (lane, shift int) {
+	below, lane := row/8, row%8*4+k.selector*k.holders()
+	switch {
+	case k.A.Bits() > 8: // a register has four for each of the two rows, then the next thread goes on
+		return lane + nibble/4, below*16 + nibble%4*4
+	default: // a register has eight of one row
+		return lane + below + nibble/8*2, nibble % 8 * 4
+	}
+}
+
+// runSparseProduct: list: d; sources: those of a, b and c, one behind the other, then
+// the register that says where the elements of a are.
+func runSparseProduct(g *gang, in *inst) {
+	k := in.k.(*sparseProduct)
+	r := &g.r32
+	for _, slot := range in.sources {
+		r.expand(slot)
+	}
+	for _, slot := range in.list {
+		if slot >= 0 {
+			r.partial(g, in, slot)
+		}
+	}
+	m := &g.matrices
+	a, b, c := m.of(0, k.a), m.of(1, k.b), m.of(2, k.c)
+	picks := make([]int, len(a))
+	g.eachWarp(func(base int, active uint32) {
+		s := in.sources
+		gather(r, k.a, s[:k.a.registers], base, active, a)
+		s = s[k.a.registers:]
+		gather(r, k.b, s[:k.b.registers], base, active, b)
+		s = s[k.b.registers:]
+		gather(r, k.c, s[:k.c.registers], base, active, c)
+		places := r.values[s[k.c.registers]]
+		for i := range picks {
+			row, column := i/(k.K/2), i%(k.K/2)
+			if k.A == tensor.TF32 {
+				lane, shift := k.holder(row, column)
+				picks[i] = 2*column + int(places[base+lane]>>shift&2)/2
+				continue
+			}
+			lane, shift := k.holder(row, column/2)
+			picks[i] = column/2*4 + int(places[base+lane]>>(shift+column%2*2)&3)
+		}
+		m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
+		scatter(r, k.d, in.list, base, active, c)
+	})
+}
+
 // gather reads a matrix from the registers of a warp. The elements of missing
 // threads are 0.
 func gather[T regval](r *file[T], f *fragment, slots []int32, base int, active uint32, to []uint64) {

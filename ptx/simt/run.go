@@ -58,6 +58,7 @@ type worker struct {
 	views  map[*native.Code][]native.View
 	last   *native.Code  // the code whose views seen are
 	seen   []native.View // views[last]
+	spot   *spot         // nil if the launch is not profiled
 	_      [64]byte      // what workers count must not share a cache line
 }
 
@@ -98,6 +99,9 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 		code := k.checked(x.image)
 		x.image, x.check = code.image, l.Check.begin(x, code)
 	}
+	if l.Profile != nil || l.List {
+		x.image = x.image.apart()
+	}
 	x.localBytes = uint64(k.Local)
 	if k.Recursive {
 		x.localBytes += uint64(l.Stack)
@@ -108,6 +112,9 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 	x.layout()
 	for range l.Workers {
 		x.workers = append(x.workers, &worker{x: x, stop: &x.stop})
+	}
+	if l.Profile != nil {
+		l.Profile.attach(x)
 	}
 	return x, nil
 }
@@ -267,6 +274,9 @@ func (w *worker) run() (done bool, err error) {
 			err = f
 		}
 	}()
+	if w.spot != nil {
+		defer func() { atomic.StoreUint32(&w.spot.place, noPlace) }()
+	}
 	w.views, w.last, w.seen = nil, nil, nil // since the last Run, memory may have been unmapped
 	for _, t := range w.teams {
 		t.resume()

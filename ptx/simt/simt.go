@@ -95,6 +95,10 @@ type Launch struct {
 	Stack int
 	// Engine says what runs the kernel. Results do not depend on it.
 	Engine Engine
+	// Profile, if set, learns what the launch does, line by line.
+	Profile *Profile
+	// List asks for Execution.Listings.
+	List bool
 	// Check, if set, examines every memory access. One worker then runs the
 	// kernel, in the interpreter.
 	Check *Checker

@@ -2,7 +2,10 @@
 
 package native
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // This file is the assembler: it knows how instructions are encoded, not what they
 // are used for. Every displacement has 32 bits, so that the length of an
@@ -60,6 +63,7 @@ type label struct {
 }
 
 type assembler struct {
+	notes
 	code   []byte
 	consts []byte
 	known  map[string]int32 // offsets of the constants in consts, by their bytes
@@ -70,6 +74,14 @@ type assembler struct {
 type poolFix struct {
 	at, end int
 	offset  int32
+}
+
+// plain emits an instruction that has no other form than these bytes.
+func (a *assembler) plain(name string, b ...byte) {
+	if a.wanted {
+		a.note(len(a.code), name, false)
+	}
+	a.bytes(b...)
 }
 
 func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
@@ -142,6 +154,9 @@ func (p *place) high() (x, b uint8) {
 
 // legacy emits an instruction on general registers.
 func (a *assembler) legacy(wide bool, opcode []byte, reg int, p place, imm ...byte) {
+	if a.wanted {
+		a.noteGeneral(len(a.code), wide, opcode, reg, p, imm)
+	}
 	x, b := p.high()
 	rex := uint8(reg)>>3&1<<2 | x<<1 | b
 	if wide {
@@ -191,6 +206,13 @@ func (a *assembler) immediate(wide bool, which int, p place, v int32) {
 
 // set makes a register a constant.
 func (a *assembler) set(reg int, v uint64) {
+	if a.wanted {
+		name := names64[reg]
+		if v == uint64(uint32(v)) {
+			name = names32[reg]
+		}
+		a.note(len(a.code), fmt.Sprintf("mov %s, %#x", name, v), false)
+	}
 	if v == uint64(uint32(v)) {
 		if reg >= 8 {
 			a.bytes(0x41)
@@ -218,11 +240,17 @@ const (
 )
 
 func (a *assembler) jump(l *label) {
+	if a.wanted {
+		a.note(len(a.code), "jmp", true)
+	}
 	a.bytes(0xe9)
 	a.distance(l)
 }
 
 func (a *assembler) jumpIf(cc uint8, l *label) {
+	if a.wanted {
+		a.note(len(a.code), "j"+conditions[cc], true)
+	}
 	a.bytes(0x0f, 0x80|cc)
 	a.distance(l)
 }
@@ -266,6 +294,9 @@ const (
 // evex emits an instruction on vectors: reg and second are registers, p the
 // last operand.
 func (a *assembler) evex(c coding, length uint8, reg, second int, p place, m masked, imm ...byte) {
+	if a.wanted {
+		a.noteVector(len(a.code), vectorNames, c, length, reg, second, p, m, imm)
+	}
 	x, b := p.high()
 	r, v := uint8(reg), uint8(second)
 	top := v >> 4 & 1
@@ -300,6 +331,9 @@ func (a *assembler) vex(c coding, long bool, reg, second int, p place, imm ...by
 	l := uint8(0)
 	if long {
 		l = 4
+	}
+	if a.wanted {
+		a.noteVector(len(a.code), shortNames, c, ymm, reg, second, p, masked{}, imm)
 	}
 	a.bytes(0xc4, (^r>>3&1)<<7|(1^x)<<6|(1^b)<<5|c.mm, c.w<<7|(^uint8(second)&15)<<3|l|c.pp, c.op)
 	a.modrm(r, p, len(imm))

@@ -97,27 +97,34 @@ func Compile(k *Kernel) (code *Code, err error) {
 	}
 	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, arrivals: map[int32]*label{}, exits: map[exit]*label{}}
 	c.code = &Code{
-		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)),
+		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)), left: make([]bool, len(k.Ops)),
 	}
+	c.wanted = k.Listed
 	c.findNeeded()
 	c.findKinds()
+	c.purpose(-1, "lanes that waited join")
 	c.routines()
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
+		c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
 		c.leave(c.order[i])
 	}
 	for _, e := range c.entries {
+		c.purpose(e.pc, "entry")
 		if e.head {
 			c.code.heads[e.pc] = c.enter(e.to)
 		} else {
 			c.code.sections[e.pc] = c.enter(e.to)
 		}
 	}
-	text, err := newText(c.finish())
+	end := len(c.assembler.code)
+	bytes := c.finish()
+	text, err := newText(bytes)
 	if err != nil {
 		return nil, err
 	}
 	c.code.text = text
+	c.code.listing = c.notes.listing(bytes, end)
 	return c.code, nil
 }
 
@@ -149,7 +156,7 @@ func (c *compiler) leave(e exit) {
 	c.store32(offReason, uint32(e.reason))
 	c.legacy(true, opSub, regWait, inReg(regFrame))
 	c.legacy(true, opStore, regWait, at(regFrame, offTop))
-	c.bytes(0xc3)
+	c.plain("ret", 0xc3)
 }
 
 func (c *compiler) store32(offset int, v uint32) {
@@ -190,9 +197,12 @@ func (c *compiler) instruction(s *step) {
 	case s.Flow != FlowNone:
 		c.flush(s.index)
 		c.code.live[s.index] = c.values(s.index, true)
+		c.purpose(s.index, "")
 		c.terminator(s)
 	case !c.can(s):
 		c.flush(s.index)
+		c.purpose(s.index, "left to the interpreter")
+		c.code.left[s.index] = true
 		c.jump(c.exit(exit{reason: Interpret, at: s.index}))
 		c.code.live[s.index] = c.values(s.index, true)
 		if s.index < s.End {
@@ -214,6 +224,7 @@ func (c *compiler) instruction(s *step) {
 // its own for those that are missing. Then it charges the budget for the block.
 func (c *compiler) beginBlock(pc int32) {
 	c.first = pc
+	c.purpose(pc, "begin of a block")
 	c.arrive(pc)
 	c.bind(c.head(pc))
 	c.entries = append(c.entries, entry{pc, true, c.head(pc)})
@@ -227,6 +238,12 @@ func (c *compiler) beginBlock(pc int32) {
 	c.jumpIf(ccLess, c.exit(exit{reason: Exhausted, at: pc, undo: n}))
 	c.legacy(true, []byte{0x69}, rax, at(regFrame, offLanes), binary.LittleEndian.AppendUint32(nil, uint32(n))...) // imul
 	c.legacy(true, []byte{0x01}, rax, at(regFrame, offLaneOps))                                                    // add
+	if c.Counted {
+		c.legacy(true, opMov, rax, at(regFrame, offCounts))
+		c.immediate(true, 0, at(rax, int(pc)*countBytes), 1)
+		c.legacy(true, opMov, rdi, at(regFrame, offLanes))
+		c.legacy(true, []byte{0x01}, rdi, at(rax, int(pc)*countBytes+countBytes/2))
+	}
 	c.open(pc, true)
 }
 
@@ -346,6 +363,9 @@ func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
 // call emits a jump to a routine that returns by rdx: compiled code has no stack.
 func (c *compiler) call(routine *label) {
 	var back label
+	if c.wanted {
+		c.note(len(c.assembler.code), "lea rdx,", true)
+	}
 	c.bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
 	c.distance(&back)
 	c.jump(routine)
@@ -372,7 +392,7 @@ func (c *compiler) routines() {
 	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
 	c.set(rax, 0)
 	c.vex(vptest, true, 1, 0, at(regFrame, offLive))
-	c.bytes(0x0f, 0x92, 0xc0) // setc al
+	c.plain("setb al", 0x0f, 0x92, 0xc0)
 	c.legacy(true, opStore, rax, at(regFrame, offFull))
 	c.set(rax, 0)
 	for word := range 4 {
@@ -381,7 +401,7 @@ func (c *compiler) routines() {
 		c.legacy(true, opAdd, rax, inReg(rdi))
 	}
 	c.legacy(true, opStore, rax, at(regFrame, offLanes))
-	c.bytes(0xff, 0xe2) // jmp rdx
+	c.plain("jmp rdx", 0xff, 0xe2)
 }
 
 // goTo emits the way to another basic block. A jump back counts a round of a loop,
@@ -536,12 +556,20 @@ func (c *compiler) flush(pc int32) {
 	}
 	here := &label{}
 	c.bind(here)
+	if c.Counted {
+		c.purpose(sec.start, "where it is")
+		c.legacy(true, opMov, rax, at(regFrame, offPlace))
+		c.legacy(false, []byte{0xc7}, 0, at(rax, 0), binary.LittleEndian.AppendUint32(nil, uint32(sec.start)|InCode)...)
+	}
 	c.code.live[sec.start] = sec.before
 	c.code.compiled += len(sec.vector)
 	for _, s := range sec.scalar {
+		role := "check"
 		if s.scalar() {
 			c.code.compiled++
+			role = "once for all lanes"
 		}
+		c.purpose(s.index, role)
 		c.prepare(s)
 	}
 	if len(sec.vector) > 0 {

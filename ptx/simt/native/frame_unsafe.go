@@ -28,6 +28,13 @@ func (f *Frame) Waiting() []Wait {
 	return f.Waits[1 : 1+(f.Top-uint64(offWaits))/uint64(waitBytes)]
 }
 
+// Count is how often a basic block ran, and the sum of its lanes then. The first
+// instruction of the block has it.
+type Count struct{ Times, Lanes uint64 }
+
+// InCode marks a Place that compiled code has written.
+const InCode = 1 << 31
+
 // Frame is what compiled code works on. The caller fills it in before each Run. The
 // offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
@@ -52,6 +59,8 @@ type Frame struct {
 	Lanes, LaneOps     uint64             // lanes of Mask; instructions times lanes so far
 	Top                uint64             // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
+	Counts             *Count  // of code that is Counted: one for each instruction of the kernel
+	Place              *uint32 // of such code: gets the first instruction of each section that begins, with InCode
 	At                 uint32
 	Reason             Reason
 	pc                 uintptr // where to enter
@@ -84,8 +93,12 @@ const (
 	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
 	offTop          = int(unsafe.Offsetof(Frame{}.Top))
 	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
+	offCounts       = int(unsafe.Offsetof(Frame{}.Counts))
+	offPlace        = int(unsafe.Offsetof(Frame{}.Place))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))
 	offReason       = int(unsafe.Offsetof(Frame{}.Reason))
+
+	countBytes = int(unsafe.Sizeof(Count{}))
 
 	viewBytes = int(unsafe.Sizeof(View{}))
 	waitBytes = int(unsafe.Sizeof(Wait{}))

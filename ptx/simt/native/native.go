@@ -130,6 +130,8 @@ type Kernel struct {
 	Carried   [Predicate + 1][2]int32 // slots of each class that carry values between basic blocks: first, and behind the last
 	Several   bool                    // a gang has the threads of several blocks
 	NoShared  bool                    // the lanes of a chunk may have different shared memories
+	Listed    bool                    // Code.Listing is wanted
+	Counted   bool                    // Frame.Counts and Frame.Place are wanted
 
 	// Guesses that proved wrong: registers that are not uniform or chunked, and
 	// basic blocks, by their first instruction, that ran without all live lanes.
@@ -154,7 +156,22 @@ type Code struct {
 	count    int       // of views
 	full     []bool    // basic blocks that need all live lanes, by their first instruction
 	compiled int       // instructions that run in compiled code
+	left     []bool    // instructions that are left to the interpreter
+	listing  []Line
 }
+
+// Line is an instruction of the machine code, for people.
+type Line struct {
+	Offset int
+	Bytes  []byte
+	Text   string // as an assembler would write it, more or less
+	Op     int32  // the instruction of the kernel that it is for; -1 if it is for none
+	Role   string // what it does beside computing the result of Op
+}
+
+// Listing returns the machine code in the order in which it lies in memory, if the
+// kernel was compiled to be listed.
+func (c *Code) Listing() []Line { return c.listing }
 
 // Live returns the registers that are live at an instruction where code begins or
 // ends, with the kinds that they have there.
@@ -168,6 +185,9 @@ func (c *Code) Enters(pc int32, head bool) bool {
 	}
 	return c.sections[pc] >= 0
 }
+
+// Interprets says whether an instruction is left to the interpreter.
+func (c *Code) Interprets(pc int32) bool { return c.left[pc] }
 
 // NeedsFull says whether a basic block, given by its first instruction, needs all
 // live lanes. The code checks that where it begins a block; a caller that enters a
@@ -195,6 +215,11 @@ const (
 	Loop                    // the basic block that begins there is a loop's next round, and the limit is reached
 	Partial                 // the basic block that begins there needs all live lanes
 )
+
+var reasonNames = [...]string{"interpret", "decide", "next block", "budget", "loop limit", "lanes missing"}
+
+// String returns the reason in words.
+func (r Reason) String() string { return reasonNames[r] }
 
 // The widths of a gang's arrays, in lanes and chunks, whatever the gang has.
 const (

@@ -52,9 +52,11 @@ func (c *compiler) loop(steps []*step, behind int32) {
 		s.anyNaN = c.hidesNaN(steps, i)
 	}
 	c.evex(vpbroadcastd, zmm, zmmNaN, 0, unbroadcast(c.word32(0x7fffffff)), masked{})
+	c.purpose(steps[0].index, "loop over warps")
 	c.rounds(func() {
 		for i, s := range steps {
 			c.at = i
+			c.purpose(s.index, "")
 			vectorOp(s)(c, s)
 			c.release(s.Reads)
 			c.release(s.Writes)
@@ -74,7 +76,9 @@ func (c *compiler) rounds(body func()) {
 	c.jumpIf(ccEqual, &next)
 	c.vex(coding{3, 1, 0, 0x92}, false, kMask, 0, inReg(rax)) // kmovd
 	c.shiftMask(kHigh, kMask, 16)
+	op, role := c.op, c.role
 	body()
+	c.purpose(op, role)
 	c.bind(&next)
 	c.immediate(true, 0, inReg(regLane), 128)
 	c.immediate(true, 0, inReg(regChunk), 2)

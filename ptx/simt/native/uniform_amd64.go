@@ -201,7 +201,7 @@ func (c *compiler) compareUniform(s *step) {
 	c.legacy(wide, opMov, rdx, home(s.Op.Sources[0]))
 	c.set(rax, 0)
 	c.legacy(wide, opCmp, rdx, home(s.Op.Sources[1]))
-	c.bytes(0x0f, 0x90|cc, 0xc0)                // setcc al
+	c.plain("set"+conditions[cc]+" al", 0x0f, 0x90|cc, 0xc0)
 	c.legacy(true, []byte{0xf7}, 3, inReg(rax)) // neg
 	c.setAll(s)
 }

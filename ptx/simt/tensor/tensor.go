@@ -3,11 +3,12 @@
 //
 // It knows numbers and their formats only: no register, no lane, no memory.
 //
-// NVIDIA does not document how its tensor cores add. What is done here is what
-// published measurements say of Hopper (Fasi, Higham, Mikaitis and Pranesh,
-// PeerJ Computer Science 2021; Khattak and Mikaitis, arXiv 2512.07004; Xie and
-// others, arXiv 2511.10909), and Product says what that is. scripts/gpu-tensor
-// records the same on a GPU.
+// NVIDIA does not document how its tensor cores add. What is done here is what an
+// H200 does, and Product says what that is. It was found by experiments, which
+// began with published measurements (Fasi, Higham, Mikaitis and Pranesh, PeerJ
+// Computer Science 2021; Khattak and Mikaitis, arXiv 2512.07004; Xie and others,
+// arXiv 2511.10909). scripts/gpu-tensor repeats them on a GPU, and a test of
+// package simt compares with what it recorded.
 package tensor
 
 import (
@@ -21,12 +22,18 @@ import (
 // Of floats of at most 19 bits, products are exact. Up to Group products and
 // the element of C, or what was there before, are added at a time: all are
 // brought to the largest exponent among them, where a product's exponent is the
-// sum of those of its factors, and cut off there behind 25 bits of fraction. With
-// Short, which wgmma has for floats of 8 bits, these are 32 products and 13 bits.
+// sum of those of its factors, and cut off there behind 25 bits of fraction.
 // The sum of these is exact. It is cut off to an f32, and rounded to nearest to
 // an f16. Zeros have no exponent. Subnormal numbers count in full, in and out.
 // Too large a sum is infinite, and a sum of nothing but zeros is +0. A NaN that
 // comes out is 0x7fffffff or 0x7fff.
+//
+// Floats of 8 bits are the tensor core's own only in wgmma, for which Short is set:
+// 32 products are added at a time, 13 bits of fraction are kept, and of a sum in
+// f32 no more than 13 bits remain either. Elsewhere the compiler makes halves of
+// them: first the products of the first two of every four elements are added up,
+// then those of the other two are added to that, and at last C, with one rounding
+// to nearest.
 //
 // Of f64, each product is added with one rounding to nearest, in the order of K.
 //
@@ -39,13 +46,14 @@ type Product struct {
 	Saturate bool
 	And      bool // of bits: those count that both have, else those in which they differ
 	Short    bool
+	Tile     bool // it is a wmma: of TF32 four products are added at a time
 }
 
 // The sums of a tensor core of Hopper.
 const (
 	width, shortWidth = 25, 13 // bits of fraction that are kept when numbers are aligned
 	// group is how many products are added at a time: 16 of 16 bits each. Those of TF32
-	// are half as many.
+	// are half as many, or a quarter in a wmma.
 	group, shortGroup = 16, 32
 )
 
@@ -60,10 +68,25 @@ func (p *Product) Group() int {
 	switch {
 	case p.Short:
 		return min(p.K, shortGroup)
+	case p.converted():
+		return p.K / 2
+	case p.A == TF32 && p.Tile:
+		return min(p.K, group/4)
 	case p.A == TF32:
 		return min(p.K, group/2)
 	}
 	return min(p.K, group)
+}
+
+// converted says whether the factors are floats of 8 bits that are multiplied as halves.
+func (p *Product) converted() bool { return (p.A == E4M3 || p.A == E5M2) && !p.Short }
+
+// position returns which of K products is the k-th to be added.
+func (p *Product) position(k int) int {
+	if !p.converted() {
+		return k
+	}
+	return k%4/2*(p.K/2) + k/4*2 + k%2
 }
 
 // Width returns how many bits of fraction are kept when numbers are aligned.
@@ -77,6 +100,7 @@ func (p *Product) Width() int {
 // Unit multiplies. It holds nothing but room to work in.
 type Unit struct {
 	a, b               []number
+	picked             []uint64
 	strangeA, strangeB []bool // rows of a, columns of b: something there is not finite
 	x, y               []int32
 }
@@ -89,12 +113,31 @@ func (u *Unit) Multiply(p *Product, d, c, a, b []uint64) {
 	case p.A == F64:
 		p.doubles(d, c, a, b)
 	case p.A.Float():
-		u.a, u.strangeA = decodeAll(p.A, a, p.K, u.a, u.strangeA)
-		u.b, u.strangeB = decodeAll(p.B, b, p.K, u.b, u.strangeB)
+		u.a, u.strangeA = p.decodeAll(p.A, a, u.a, u.strangeA)
+		u.b, u.strangeB = p.decodeAll(p.B, b, u.b, u.strangeB)
 		u.floats(p, d, c)
 	default:
 		u.x, u.y = values(p.A, a, u.x), values(p.B, b, u.y)
 		u.integers(p, d, c)
+	}
+}
+
+// MultiplySparse computes d where of a only every other element of K is given, and
+// picks has its place along K: the others are not there at all, so that not even an
+// infinity of b meets them. Sums of a row are those of Multiply over half of K.
+func (u *Unit) MultiplySparse(p *Product, d, c, a, b []uint64, picks []int) {
+	row := *p
+	row.M, row.K = 1, p.K/2
+	if len(u.picked) < p.N*row.K {
+		u.picked = make([]uint64, p.N*row.K)
+	}
+	for m := range p.M {
+		for n := range p.N {
+			for i, k := range picks[m*row.K:][:row.K] {
+				u.picked[n*row.K+i] = b[n*p.K+k]
+			}
+		}
+		u.Multiply(&row, d[m*p.N:][:p.N], c[m*p.N:][:p.N], a[m*row.K:], u.picked)
 	}
 }
 
@@ -156,7 +199,10 @@ func (u *Unit) floats(p *Product, d, c []uint64) {
 		row := u.a[m*p.K:][:p.K]
 		for n := range p.N {
 			column := u.b[n*p.K:][:p.K]
-			acc := p.C.decode(c[m*p.N+n])
+			acc := number{}
+			if !p.converted() {
+				acc = p.C.decode(c[m*p.N+n])
+			}
 			strange := u.strangeA[m] || u.strangeB[n]
 			from, value := p.C, uint64(0)
 			for k := 0; k < p.K; k += group {
@@ -172,24 +218,56 @@ func (u *Unit) floats(p *Product, d, c []uint64) {
 				}
 				value = p.round(dot(x, y, acc, scale, width-formats[from].fraction))
 			}
+			if p.converted() {
+				value = p.add(value, c[m*p.N+n])
+			}
 			d[m*p.N+n] = value
 		}
 	}
 }
 
-// decodeAll takes elements apart, in room, and says in which rows of so many there
-// are some that are not finite.
-func decodeAll(f Format, all []uint64, row int, room []number, strange []bool) ([]number, []bool) {
-	room, strange = room[:0], strange[:0]
-	for i, x := range all {
-		if i%row == 0 {
-			strange = append(strange, false)
+// add adds an element of C to one of D, with one rounding to nearest. The formats of
+// the two are the same where this is needed.
+func (p *Product) add(x, y uint64) uint64 {
+	if p.D == F32 {
+		sum := math.Float32frombits(uint32(x)) + math.Float32frombits(uint32(y))
+		if sum != sum {
+			return nan32
 		}
-		n := f.decode(x)
-		room = append(room, n)
-		if n.kind != finite {
-			strange[len(strange)-1] = true
+		return uint64(math.Float32bits(sum))
+	}
+	a, b := F16.decode(x), F16.decode(y)
+	switch {
+	case a.kind == invalid || b.kind == invalid || a.kind == infinite && b.kind == infinite && a.significand != b.significand:
+		return nan16
+	case a.kind == infinite:
+		return x
+	case b.kind == infinite:
+		return y
+	case a.significand == 0 && b.significand == 0:
+		return x & y // -0 only if both are
+	}
+	// The unit of both is that of the smaller exponent: 41 bits hold the exact sum.
+	low := min(a.exponent, b.exponent)
+	sum := int64(a.significand)<<(a.exponent-low) + int64(b.significand)<<(b.exponent-low)
+	return p.round(sum, low-int32(formats[F16].fraction)+int32(p.Width()))
+}
+
+// decodeAll takes the factors of a row or column apart, in room, in the order in which
+// their products are added, and says in which rows there are some that are not finite.
+func (p *Product) decodeAll(f Format, all []uint64, room []number, strange []bool) ([]number, []bool) {
+	if cap(room) < len(all) {
+		room = make([]number, len(all))
+	}
+	room, strange = room[:len(all)], strange[:0]
+	for first := 0; first < len(all); first += p.K {
+		odd := false
+		for k, x := range all[first:][:p.K] {
+			n := f.decode(x)
+			room[first+p.position(k)] = n
+			odd = odd || n.kind != finite
 		}
+		strange = append(strange, odd)
 	}
 	return room, strange
 }
@@ -257,6 +335,9 @@ func (p *Product) round(sum int64, exponent int32) uint64 {
 		if half := uint64(1) << min(by-1, 63); p.D == F16 && (rest > half || rest == half && size&1 != 0) {
 			size++ // a carry is right: it makes the next exponent, or the smallest normal number
 		}
+	}
+	if p.Short && p.D == F32 {
+		size &^= 1<<(d.fraction-shortWidth) - 1
 	}
 	// size is significand with its highest bit, or a subnormal number.
 	value := uint64(low+int32(d.fraction)+bias-1)<<d.fraction + size

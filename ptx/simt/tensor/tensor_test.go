@@ -106,12 +106,53 @@ func refRound(f Format, v *big.Rat) uint64 {
 }
 
 func refDot(p *Product, c uint64, a, b []uint64) uint64 {
+	if (p.A == E4M3 || p.A == E5M2) && !p.Short {
+		return refConverted(p, c, a, b)
+	}
 	acc, accFormat := c, p.C
 	for k := 0; k < p.K; k += p.Group() {
 		acc = refStep(p, accFormat, acc, a[k:][:p.Group()], b[k:][:p.Group()])
 		accFormat = p.D
 	}
 	return acc
+}
+
+// refConverted adds products of eight-bit floats that are made halves: the first two of every four, then the others,
+// then c.
+func refConverted(p *Product, c uint64, a, b []uint64) uint64 {
+	sum := uint64(0)
+	for half := range 2 {
+		var x, y []uint64
+		for k := range a {
+			if k%4/2 == half {
+				x, y = append(x, a[k]), append(y, b[k])
+			}
+		}
+		sum = refStep(p, p.D, sum, x, y)
+	}
+	inf, one := uint64(0x7f800000), uint64(0x7fffffff)
+	if p.D == F16 {
+		inf, one = 0x7c00, 0x7fff
+	}
+	u, _, infU, nanU := refValue(p.D, sum)
+	v, _, infV, nanV := refValue(p.D, c)
+	switch {
+	case nanU || nanV || infU && infV && sum != c:
+		return one
+	case infU || infV:
+		return map[bool]uint64{true: inf, false: inf | (one + 1)}[infU && sum == inf || infV && c == inf]
+	}
+	total := new(big.Rat).Add(u, v)
+	switch {
+	case total.Sign() != 0 && p.D == F16:
+		return refRound(F16, total)
+	case total.Sign() != 0:
+		nearest, _ := total.Float32()
+		return uint64(math.Float32bits(nearest))
+	case u.Sign() == 0 && sum&c&(one+1) != 0:
+		return one + 1
+	}
+	return 0
 }
 
 func refStep(p *Product, accFormat Format, acc uint64, a, b []uint64) uint64 {
@@ -175,6 +216,9 @@ func refStep(p *Product, accFormat Format, acc uint64, a, b []uint64) uint64 {
 	if sum.Sign() == 0 {
 		return 0
 	}
+	if p.Short && p.D == F32 {
+		return refRound(F32, sum) &^ 0x3ff
+	}
 	return refRound(p.D, sum)
 }
 
@@ -204,8 +248,9 @@ func TestFloats(t *testing.T) {
 		{K: 8, A: F16, B: F16, C: F16, D: F16}, {K: 16, A: F16, B: F16, C: F16, D: F16}, {K: 16, A: F16, B: F16, C: F32, D: F32},
 		{K: 16, A: F16, B: F16, C: F16, D: F32}, {K: 16, A: F16, B: F16, C: F32, D: F16},
 		{K: 16, A: BF16, B: BF16, C: F32, D: F32}, {K: 8, A: TF32, B: TF32, C: F32, D: F32}, {K: 4, A: TF32, B: TF32, C: F32, D: F32},
+		{K: 8, A: TF32, B: TF32, C: F32, D: F32, Tile: true},
 		{K: 32, A: E4M3, B: E4M3, C: F32, D: F32, Short: true}, {K: 32, A: E5M2, B: E4M3, C: F16, D: F16, Short: true},
-		{K: 32, A: E4M3, B: E5M2, C: F32, D: F32}, {K: 32, A: E5M2, B: E4M3, C: F16, D: F16},
+		{K: 32, A: E4M3, B: E5M2, C: F32, D: F32}, {K: 32, A: E5M2, B: E4M3, C: F16, D: F16}, {K: 16, A: E4M3, B: E4M3, C: F16, D: F16},
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, p := range kinds {

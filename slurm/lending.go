@@ -275,7 +275,7 @@ func (c *Core) Lacking(has func(id uint64, start int) bool) []Place {
 		j := c.jobs[id]
 		p := Place{Job: j.Ref, Nodes: j.plan.Nodes, Start: j.plan.Start, User: j.fact.User, UID: j.fact.UID, Borrows: make([][]Borrow, len(j.plan.Nodes))}
 		for i, d := range j.plan.Devices {
-			at := i % len(p.Nodes)
+			at := j.plan.UserOf(i)
 			p.Borrows[at] = append(p.Borrows[at], Borrow{d, j.share()})
 		}
 		list = append(list, p)

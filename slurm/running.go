@@ -106,7 +106,7 @@ func (c *Core) grantsOf(j *job) []model.Grant {
 			}
 			continue
 		}
-		list = append(list, model.Grant{For: int32(i % len(j.plan.Nodes)), Node: n.number, Device: int32(d.Device), Memory: j.share()})
+		list = append(list, model.Grant{For: int32(j.plan.UserOf(i)), Node: n.number, Device: int32(d.Device), Memory: j.share()})
 	}
 	return list
 }

@@ -398,14 +398,20 @@ func (d *Driver) perform(ctx context.Context, e slurm.Effects) bool {
 }
 
 // send sends requests, several at a time, and waits for all answers. What was begun is finished even
-// if the driver is to end: its answer is worth having.
+// if the driver is to end: its answer is worth having. A deadline holds.
 func (d *Driver) send(ctx context.Context, list []request) {
 	type answer struct {
 		job uint64
 		err error
 	}
 	work, answers := make(chan request), make(chan answer)
+	deadline, limited := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
+	if limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
 	for range min(d.cfg.Parallel, len(list)) {
 		go func() {
 			for r := range work {

@@ -91,12 +91,24 @@ type Answer struct {
 	Job   uint64
 	// Nodes are the nodes of its processes.
 	Nodes []string
-	// Devices are the GPUs that serve it, in the order in which the job counts them.
+	// Devices are the GPUs that serve it, in the order in which the job counts them: those of the
+	// processes on its first node, then those of its second, and so on (UserOf).
 	Devices []Device
 	// Grant is the path of the file with its grants; "" where it needs none.
 	Grant string
 	// Why says why it got these.
 	Why string
+}
+
+// UserOf returns which of the answer's nodes has the processes that use a device, by its place in
+// Devices. A job's GPUs are divided evenly over its nodes; the first ones have one more if a few are
+// left over.
+func (a *Answer) UserOf(device int) int {
+	each, more := len(a.Devices)/len(a.Nodes), len(a.Devices)%len(a.Nodes)
+	if of := more * (each + 1); device >= of {
+		return more + (device-of)/each
+	}
+	return device / (each + 1)
 }
 
 // For says whether the answer is for a start of a job.

@@ -3,6 +3,7 @@ package words
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,4 +96,28 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: first %+v, then %+v, %v", text, c, again, err)
 		}
 	})
+}
+
+// A driver that was started again must lend each node's processes what the one before lent them.
+func TestWhoUsesADevice(t *testing.T) {
+	for _, c := range []struct {
+		nodes, devices int
+		want           []int
+	}{
+		{1, 3, []int{0, 0, 0}},
+		{2, 2, []int{0, 1}},
+		{2, 4, []int{0, 0, 1, 1}},
+		{2, 3, []int{0, 0, 1}},
+		{3, 7, []int{0, 0, 0, 1, 1, 2, 2}},
+		{4, 2, []int{0, 1}},
+	} {
+		a := Answer{Nodes: make([]string, c.nodes), Devices: make([]Device, c.devices)}
+		var got []int
+		for i := range a.Devices {
+			got = append(got, a.UserOf(i))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d devices for %d nodes: %v, want %v", c.devices, c.nodes, got, c.want)
+		}
+	}
 }

@@ -603,6 +603,7 @@ EXPORT int ivmGetDevs(int type, ivm_device *devices, int most, int *count)
 
 EXPORT int ivmSetMaxPesId(int most) { return most < 0 ? ivm_fail(IVM_ERROR_INVALID, "no element has number %d", most) : ask(op_set_max, most, 0, 0, NULL, 0); }
 EXPORT int ivmWait(ivm_pe element) { return ask(op_wait, element, 0, 0, NULL, 0); }
+EXPORT int ivmWaitLatest(ivm_pe element) { return ask(op_wait, element, 1, 0, NULL, 0); }
 EXPORT int ivmSignal(void) { return ask(op_signal, 0, 0, 0, NULL, 0); }
 EXPORT int ivmBarrier(void) { return ask(op_barrier, 0, 0, 0, NULL, 0); }
 

@@ -393,6 +393,13 @@ func (e *Element) Wait(ctx context.Context, id ID) error {
 	return err
 }
 
+// WaitLatest is Wait after which all signals of the element so far count as told: for those who look
+// themselves at what has changed, and need not be woken for each signal.
+func (e *Element) WaitLatest(ctx context.Context, id ID) error {
+	_, err := e.call(ctx, "WaitLatest", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id), 1}})
+	return err
+}
+
 // WaitAny waits for the next signal or the end of any other element, and returns its number. If that
 // element died, the error is an ErrDead, and the number is valid.
 func (e *Element) WaitAny(ctx context.Context) (ID, error) {

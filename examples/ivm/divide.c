@@ -386,7 +386,7 @@ static void told(int id, divide_step *compute, divide_step *put, void (*give)(vo
         if (p.sum == plan_sum(&p) && p.number == -1)
             return;
         if (p.sum != plan_sum(&p) || p.number == last) {
-            MUST(ivmWait(0));
+            MUST(ivmWaitLatest(0)); // a signal for another element wakes this one, too
             continue;
         }
         last = p.number;

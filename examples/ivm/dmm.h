@@ -44,7 +44,7 @@ static inline void dmm_launch(CUfunction kernel, CUdeviceptr a, CUdeviceptr b, C
 }
 
 // The product of a row and a column. Sums of several parts are the same, as all of them are exact.
-__attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
 static float dmm_product(const float *restrict left, const float *restrict right, long n) {
     enum { LANES = 64 };
     float lanes[LANES] = {0}, sum = 0;

@@ -39,7 +39,7 @@ static inline void nbody_launch(CUfunction step, CUdeviceptr position, CUdevicep
 // Moves bodies from to before to on a core; moved and velocity begin with the first of them. Several are moved at a time, as
 // the lanes of vector instructions; each meets the others in the order in which the GPU has them, so that results are
 // the same to the last bit.
-__attribute__((optimize("O3", "no-math-errno", "no-trapping-math"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+__attribute__((optimize("O3", "no-math-errno", "no-trapping-math"), target_clones("avx512f", "fma", "default")))
 static void nbody_move(const float4 *restrict position, float4 *restrict moved, float4 *restrict velocity, long from, long to) {
     enum { LANES = 16 };
     for (long i = from; i < to; i += LANES) {

@@ -228,7 +228,7 @@ func follow(ctx context.Context, e *ivm.Element, at int, do func(plan) error) er
 			}
 			continue
 		}
-		if err := e.Wait(ctx, 0); err != nil {
+		if err := e.WaitLatest(ctx, 0); err != nil { // of signals for others it hears only the last
 			return err
 		}
 	}

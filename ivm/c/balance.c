@@ -214,7 +214,7 @@ static int await(struct follower *f, int slot, int64_t last, struct plan *p)
 		*p = read_plan(ivmHost(mapped));
 		if (p->sum == sum(p) && p->number != last)
 			return IVM_OK;
-		if ((code = ivmWait(0)) != IVM_OK)
+		if ((code = ivmWaitLatest(0)) != IVM_OK) /* of signals for others it hears only the last */
 			return code;
 	}
 }

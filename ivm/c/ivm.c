@@ -603,6 +603,7 @@ EXPORT int ivmGetDevs(int type, ivm_device *devices, int most, int *count)
 
 EXPORT int ivmSetMaxPesId(int most) { return most < 0 ? ivm_fail(IVM_ERROR_INVALID, "no element has number %d", most) : ask(op_set_max, most, 0, 0, NULL, 0); }
 EXPORT int ivmWait(ivm_pe element) { return ask(op_wait, element, 0, 0, NULL, 0); }
+EXPORT int ivmWaitLatest(ivm_pe element) { return ask(op_wait, element, 1, 0, NULL, 0); }
 EXPORT int ivmSignal(void) { return ask(op_signal, 0, 0, 0, NULL, 0); }
 EXPORT int ivmBarrier(void) { return ask(op_barrier, 0, 0, 0, NULL, 0); }
 
@@ -664,15 +665,29 @@ static int to_device(struct mapping *m, uint64_t from, uint64_t n)
 
 /* merge stores the bytes that have changed in twin and host, and no others: other elements may write
  * those. Processors with masked stores do many at a time. */
-#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
-__attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "default")))
-#endif
-static void merge(const char *restrict now, char *restrict twin, char *restrict host, size_t n)
+static inline __attribute__((always_inline)) void merge_bytes(const char *restrict now, char *restrict twin, char *restrict host, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (now[i] != twin[i])
 			host[i] = twin[i] = now[i];
 }
+
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__
+__attribute__((target("avx512bw"), optimize("O3"))) static void merge_wide(const char *restrict now, char *restrict twin, char *restrict host, size_t n)
+{
+	merge_bytes(now, twin, host, n);
+}
+
+static void merge(const char *now, char *twin, char *host, size_t n)
+{
+	if (__builtin_cpu_supports("avx512bw"))
+		merge_wide(now, twin, host, n);
+	else
+		merge_bytes(now, twin, host, n);
+}
+#else
+static void merge(const char *now, char *twin, char *host, size_t n) { merge_bytes(now, twin, host, n); }
+#endif
 
 /* from_device writes the bytes of the device buffer that have changed to the node's copy. */
 static int from_device(struct mapping *m, uint64_t from, uint64_t n)

@@ -76,6 +76,7 @@ int ivmSyncGetGroup(void *const *memory, const size_t *sizes, int count); /* all
 /* Additions */
 int ivmCreated(void);                   /* elements that the last ivmCreatePEs of this thread created */
 int ivmWaitAny(ivm_pe *element);        /* the next signal or end of any other element */
+int ivmWaitLatest(ivm_pe element);      /* ivmWait; all signals of the element so far count as heard */
 int ivmBarrier(void);                   /* of the caller's group: those that one call created */
 int ivmGetMyNode(int *node);
 int ivmGetMyDev(ivm_device *device);

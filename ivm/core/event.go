@@ -120,6 +120,11 @@ type (
 		Caller
 		For ElementID
 	}
+	// WaitLatest is Wait that counts all signals of the element so far as told.
+	WaitLatest struct {
+		Caller
+		For ElementID
+	}
 	// WaitAny waits for the next signal or end of any other element.
 	WaitAny struct{ Caller }
 	// Signal answers the elements that wait for the caller.
@@ -156,6 +161,7 @@ func (Create) event()      {}
 func (Kill) event()        {}
 func (SetMax) event()      {}
 func (Wait) event()        {}
+func (WaitLatest) event()  {}
 func (WaitAny) event()     {}
 func (Signal) event()      {}
 func (Barrier) event()     {}

@@ -60,6 +60,7 @@ type wait struct {
 	caller Caller
 	target ElementID
 	any    bool
+	latest bool // all signals so far are told
 }
 
 // creation is a request for elements of which some have not started.
@@ -122,6 +123,8 @@ func (r *Root) apply(e Event) {
 		r.done(e.Caller)
 	case Wait:
 		r.wait(wait{caller: e.Caller, target: e.For})
+	case WaitLatest:
+		r.wait(wait{caller: e.Caller, target: e.For, latest: true})
 	case WaitAny:
 		r.wait(wait{caller: e.Caller, any: true})
 	case Signal:
@@ -152,6 +155,8 @@ func callerOf(e Event) (Caller, bool) {
 	case SetMax:
 		return e.Caller, true
 	case Wait:
+		return e.Caller, true
+	case WaitLatest:
 		return e.Caller, true
 	case WaitAny:
 		return e.Caller, true
@@ -483,6 +488,8 @@ func (r *Root) hear(x, on *element, w wait) bool {
 	known := x.seen[on.id]
 	a := Answer{Values: []uint64{uint64(on.id)}}
 	switch {
+	case on.signals > known.signals && w.latest:
+		known.signals = on.signals
 	case on.signals > known.signals:
 		known.signals++
 	case on.ended && !(w.any && known.end):

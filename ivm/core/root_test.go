@@ -33,6 +33,12 @@ func TestProgram(t *testing.T) {
 			Create{c(0, 1), gpu(Any, Any), 3}, "start 1 on 1, start 2 on 1, start 3 on 2",
 		}},
 		{"a GPU that is not there", []any{Create{c(0, 1), gpu(0, 0), 1}, "fail 0/1 code 1 no node has the device that is asked for (node 0, gpu 0; -1 is any)"}},
+		{"who wants no more than the latest signal is told all at once", []any{
+			Create{c(0, 1), Device{0, CPU, 0}, 1}, "start 1 on 0", Started{1}, "answer 0/1 [1]",
+			Signal{c(0, 2)}, "answer 0/2 []", Signal{c(0, 3)}, "answer 0/3 []",
+			WaitLatest{c(1, 1), 0}, "answer 1/1 [0]", WaitLatest{c(1, 2), 0}, "", Signal{c(0, 4)}, "answer 0/4 [], answer 1/2 [0]",
+			WaitLatest{c(1, 3), 0}, "", Signal{c(0, 5)}, "answer 0/5 [], answer 1/3 [0]", Wait{c(1, 4), 0}, "",
+		}},
 		{"signals are counted, for each who waits", []any{
 			Create{c(0, 1), Device{0, CPU, 0}, 1}, "start 1 on 0", Started{1}, "answer 0/1 [1]",
 			Signal{c(1, 1)}, "answer 1/1 []", Signal{c(1, 2)}, "answer 1/2 []",

@@ -392,7 +392,12 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 	case proto.SetMax:
 		event = func(c core.Caller) core.Event { return core.SetMax{Caller: c, Max: core.ElementID(f.Args[0])} }
 	case proto.Wait:
-		event = func(c core.Caller) core.Event { return core.Wait{Caller: c, For: core.ElementID(f.Args[0])} }
+		event = func(c core.Caller) core.Event {
+			if f.Args[1] == 1 {
+				return core.WaitLatest{Caller: c, For: core.ElementID(f.Args[0])}
+			}
+			return core.Wait{Caller: c, For: core.ElementID(f.Args[0])}
+		}
 	case proto.WaitAny:
 		event = func(c core.Caller) core.Event { return core.WaitAny{Caller: c} }
 	case proto.Signal:

@@ -44,7 +44,7 @@ const (
 	Create // node, kind, number, count. Reply's tail: u64 elements
 	Kill   // tail: u64 elements
 	SetMax // greatest number
-	Wait   // element
+	Wait   // element, 1: all its signals so far count as told
 	WaitAny
 	Signal
 	Barrier

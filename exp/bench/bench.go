@@ -26,9 +26,9 @@ type Tools struct {
 	Programs string // the folder of the examples
 }
 
-// FindTools finds the files that belong to this executable. They are in its own folder, except the
-// programs if another folder is given for them. It returns an error if one of the wanted programs
-// is missing.
+// FindTools finds the files that belong to this executable: in its own folder or, for the library,
+// in the folder that MUSTER_LIB names. programs names another folder for the example programs; ""
+// selects the default. It returns an error if one of the wanted programs is missing.
 func FindTools(programs string, wanted ...string) (Tools, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -52,7 +52,7 @@ func command(name string, args ...string) error {
 }
 
 // Tools returns the executables for a test. If one of the named example programs is missing, the
-// test is skipped.
+// test is skipped, or fails if MUSTER_REQUIRE_EXAMPLES is set.
 func Tools(t *testing.T, programs ...string) bench.Tools {
 	t.Helper()
 	if testing.Short() {

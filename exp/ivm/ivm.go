@@ -79,8 +79,8 @@ const (
 	rate = 6e5
 )
 
-// frame is a function because the figures that it checks refer to the experiment (a variable would
-// be an initialization cycle).
+// frame says how the measurements are made, checked and shown. It is a function and not a variable,
+// because the check refers to the figures, which are part of Experiment.
 func frame() bench.Frame[measured] {
 	return bench.Frame[measured]{
 		Measure: measure, Check: (*measured).check,

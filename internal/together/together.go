@@ -1,5 +1,5 @@
-// Package together works on large memory with several threads: one alone is slower than the bus
-// of a device. It knows nothing of what the memory is.
+// Package together works on large memory with several threads, because a single one is slower than
+// the bus of a device. It knows nothing about the memory's content.
 package together
 
 import (
@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	share = 128 << 10 // bytes of a copy that are worth a thread
-	most  = 8         // threads of a copy
+	share = 128 << 10 // bytes of a copy that justify a thread
+	most  = 8         // maximum number of threads of a copy
 )
 
-// Copy copies src to dst, which is no shorter and does not overlap it.
+// Copy copies src to dst, which must not be shorter and must not overlap it.
 func Copy(dst, src []byte) {
 	shares := min(len(src)/share, runtime.GOMAXPROCS(0)/2, most)
 	if shares < 2 {
@@ -25,9 +25,9 @@ func Copy(dst, src []byte) {
 	Do((len(src)+n-1)/n, func(i int) { copy(dst[i*n:], src[i*n:min((i+1)*n, len(src))]) })
 }
 
-// Do calls f for 0 to n-1, with up to half as many threads as there are processors, and returns
-// when all calls have. What one of them panics with, also because memory has no page, its caller
-// panics with.
+// Do calls f for 0 to n-1, on up to half as many threads as there are processors, and returns when
+// all calls have returned. If a call panics, also because of a memory fault, Do panics with the
+// same value in the caller's goroutine.
 func Do(n int, f func(i int)) {
 	var next atomic.Int64
 	some := func() {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// mix is a run of each example, short enough to be repeated often. Kernel calls
-// build on each other, and --memory is checked at the end: lost updates show.
+// mix has a run of each example, short enough to be repeated often. Kernel calls build on each
+// other, and --memory is checked at the end, so that lost updates are noticed.
 var mix = [][]string{
 	{"bp", "--size", "1k", "--repeat", "4"},
 	{"bfs", "--size", "16k"},
@@ -52,8 +52,8 @@ func alone(t *testing.T) map[string]string {
 	return results
 }
 
-// The same results, whatever the node's configuration: how many virtual GPUs,
-// who is next, when memory moves and where to, and which way the calls come.
+// The results are the same with any configuration of the node: the number of virtual GPUs, the
+// order of clients, when and where memory moves, and the way in which calls arrive.
 func TestSameResults(t *testing.T) {
 	want := alone(t)
 	seeds, copies := []uint64{1, 2}, 2

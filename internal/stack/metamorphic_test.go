@@ -49,7 +49,7 @@ const (
 	maxLost   = 2 // launches or copies that fail as if the device were gone
 )
 
-// happening is something that happens: it returns false if it cannot now.
+// happening is an event that the test can cause; do returns false if it is impossible at present.
 type happening struct {
 	name   string
 	weight int

@@ -151,8 +151,8 @@ func certificates(w *world) (nodeFolder, userFolder string) {
 	return nodes[0], users[0]
 }
 
-// More processes than virtual GPUs, and all have to meet before any goes on:
-// whoever waits at the barrier must make room.
+// There are more processes than virtual GPUs, and all must reach the barrier before any continues:
+// so a process that waits at the barrier must give up its virtual GPU.
 func TestBarrier(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--vgpus", "2")
 	n.launch(example(t, "procs"), "--processes", "6", "--iterations", "4", "--kernels", "2", "--elements", "4k", "--gpu-bytes", "4k", "--pattern", "barrier").right()

@@ -18,8 +18,8 @@ func lent(w *world) (lender, borrower *theNode) {
 	return lender, borrower
 }
 
-// computes waits until the one program of a node computes on a device, and has launched so many
-// kernels more.
+// computes waits until the only program of a node computes on a device, and has launched more
+// further kernels.
 func (n *theNode) computes(device int, more uint64) {
 	n.Helper()
 	var from uint64

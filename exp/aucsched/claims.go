@@ -212,7 +212,8 @@ func openBids(p *pair) bool {
 	return contiguousBids(p) || p.table == "8" && (p.version == "V.1" || p.version == "V.2")
 }
 
-// contiguousLoss is the utilisation lost when all bids are for contiguous nodes.
+// contiguousLoss is the change of the mean utilisation when all bids are for contiguous nodes;
+// negative if it falls.
 func contiguousLoss(list []pair) float64 {
 	use := func(p *pair) float64 { return p.auction.utilization }
 	return meanWhere(list, contiguousBids, use) - meanWhere(list, func(p *pair) bool { return !contiguousBids(p) }, use)

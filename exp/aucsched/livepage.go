@@ -199,7 +199,8 @@ type liveStatement struct {
 	more, less string
 	// of selects the versions that it is about; nil selects all.
 	of func(version) bool
-	// orLevel says that a value smaller by at most half a per cent also confirms the statement.
+	// orLevel accepts a value of mosaic that exceeds the smaller of the others by at most half a per
+	// cent.
 	orLevel bool
 }
 

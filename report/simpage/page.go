@@ -71,7 +71,7 @@ func (s *Study) Page() *report.Page {
 	return page
 }
 
-// manyRuns is the number of runs from which on their table is not at the top of the page.
+// manyRuns is the largest number of runs whose table is at the top of the page.
 const manyRuns = 12
 
 func (s *Study) title() string {

@@ -10,8 +10,9 @@ func Holds(yes bool) Verdict {
 	return Refuted
 }
 
-// AboveOne judges a statement that a ratio is above 1, of which the paper's text has no number: it
-// is confirmed where the interval of its mean is, too.
+// AboveOne judges the claim that a ratio is above 1, for which the paper's text gives no number.
+// The claim is confirmed if the whole confidence interval of the mean is above 1. If only the mean
+// is, the direction alone holds.
 func AboveOne(ratios []float64) Verdict {
 	i := report.IntervalOf(ratios)
 	switch {
@@ -23,12 +24,12 @@ func AboveOne(ratios []float64) Verdict {
 	return Confirmed
 }
 
-// nearly is by how much a gain may fall short of the paper's and count as the same; it may exceed
-// it by twice as much.
+// nearly is the tolerance of Amount: a gain counts as equal to the paper's if it is at most this
+// fraction smaller, or at most twice this fraction larger.
 const nearly = 0.1
 
-// Amount judges a gain against the paper's: above 1 is its direction, and about as much confirms
-// it.
+// Amount judges a gain, as a ratio, against the paper's. A gain above 1 has the paper's direction;
+// one within the tolerance of the paper's number confirms it.
 func Amount(ours, paper float64) Verdict {
 	switch {
 	case ours <= 1:
@@ -42,13 +43,13 @@ func Amount(ours, paper float64) Verdict {
 // ClaimsPart is the part that the rows of verdicts belong to.
 const ClaimsPart = "Statements: 1 is confirmed, 0.5 in its direction only, 0 is refuted"
 
-// Row is the row of a verdict; the caller notes what it is on.
+// Row is a verdict as a row of the result. The caller adds a note that names the claim.
 func (v Verdict) Row(id string) Row {
 	return Over(ClaimsPart, "claim_"+id, "confirmed", []float64{float64(v-Refuted) / 2}).Against(1)
 }
 
-// Told is the row of a verdict on a statement, with the numbers behind it. Where says which part of
-// the paper makes the statement; "" leaves that out.
+// Told is a verdict as a row whose note states the claim and the numbers behind the verdict. where
+// names the section or figure of the paper that makes the claim; "" omits it.
 func (v Verdict) Told(id, where, says, because string) Row {
 	if where != "" {
 		where += ", "
@@ -56,16 +57,16 @@ func (v Verdict) Told(id, where, says, because string) Row {
 	return v.Row(id).Noting("%s%s: %s (%s)", where, v, says, because)
 }
 
-// Claim is a statement of a paper, and how it is judged by what was measured.
+// Claim is a statement of a paper, with the function that judges it by the measurements.
 type Claim[Measured any] struct {
 	ID, Where, Says string
 	// Judge gives a verdict and the numbers behind it.
 	Judge func(Measured) (Verdict, string)
-	// Cause is why it comes out otherwise here, as far as it is known.
+	// Cause explains why our result differs from the paper's, as far as we know.
 	Cause string
 }
 
-// ClaimRows are the verdicts on statements, as far as what was measured can tell.
+// ClaimRows are the verdicts on the claims that the measurements can decide.
 func ClaimRows[Measured any](claims []Claim[Measured], m Measured) []Row {
 	var rows []Row
 	for _, c := range claims {

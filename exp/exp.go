@@ -14,29 +14,29 @@ import (
 	"muster/report"
 )
 
-// Experiment is one paper, made again.
+// Experiment is the reproduction of one paper.
 type Experiment struct {
 	Name    string
 	Title   string
 	Summary string
 	// Runs is how many seeds are tried unless Options says otherwise.
 	Runs int
-	// Figures are the parts that can be had alone; nil if there are none.
+	// Figures names the parts that the user can ask for one by one; nil if there are none.
 	Figures []string
-	// Flags are options that this experiment has beside those of all.
+	// Flags are the options of this experiment beyond those that all experiments share.
 	Flags []Flag
-	// Run makes it. When the context ends, an experiment that can gives what it
-	// has, with Result.Partial; the others give the context's error.
+	// Run runs the experiment. When the context ends, an experiment that supports partial results
+	// returns what it has so far, with Result.Partial set; the others return the context's error.
 	Run func(context.Context, Options) (*Result, error)
 }
 
-// Flag is an option of an experiment. Its value is one of Values, or several
-// with commas between; without Values anything will do.
+// Flag is an option of an experiment. Its value is one of Values, or several of them separated by
+// commas. If Values is empty, any text is accepted.
 type Flag struct {
 	Name    string
 	Summary string
 	Values  []string
-	// Switch says that it stands alone, without a value: it is On then.
+	// Switch marks a flag that takes no value. If the user gives it, its value is On.
 	Switch bool
 }
 
@@ -59,7 +59,7 @@ func (f *Flag) Check(value string) error {
 	return nil
 }
 
-// UsageError says that options make no sense together, or for an experiment.
+// UsageError reports options that contradict each other, or that the experiment does not accept.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
@@ -75,9 +75,10 @@ type Options struct {
 	Days int
 	// Figures are the parts that are wanted; nil for all.
 	Figures []string
-	// Flags are the values of the experiment's own flags; those not given are not there.
+	// Flags holds the values of the experiment's own flags. A flag that the user did not give has
+	// no entry.
 	Flags map[string]string
-	// Workers run at the same time; the result is the same with any number.
+	// Workers is how many tasks run at the same time. The result does not depend on it.
 	Workers int
 	// Progress is told now and then how much of the work is done. It may be nil.
 	Progress func(done, total int64)
@@ -96,8 +97,8 @@ func (o Options) Seeds(unlessSet int) []uint64 {
 	return seeds
 }
 
-// Chosen lists what was asked for with a flag of the experiment: all of it,
-// unless the flag was given. The order is that of all.
+// Chosen lists the elements of all that the user selected with a flag of the experiment, or all of
+// them if the flag was not given. The order is that of all.
 func (o Options) Chosen(flag string, all []string) []string {
 	value, given := o.Flags[flag]
 	if !given {
@@ -113,7 +114,8 @@ func (o Options) Chosen(flag string, all []string) []string {
 	return list
 }
 
-// Without refuses flags that mean something only beside another one, which was not given.
+// Without returns an error if one of the flags was given although the flag that they modify (other)
+// was not.
 func (o Options) Without(other string, flags []Flag) error {
 	for _, flag := range flags {
 		if _, given := o.Flags[flag.Name]; given {
@@ -123,7 +125,7 @@ func (o Options) Without(other string, flags []Flag) error {
 	return nil
 }
 
-// Wants says whether a part was asked for.
+// Wants says whether the user asked for a part.
 func (o Options) Wants(figure string) bool {
 	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)
 }
@@ -132,38 +134,39 @@ func (o Options) Wants(figure string) bool {
 type Result struct {
 	Name string `json:"name"`
 	Rows []Row  `json:"rows"`
-	// Notes are paragraphs: how it was done, what differs, and why.
+	// Notes are paragraphs about the method, the differences from the paper, and their reasons.
 	Notes []string `json:"notes"`
 	// Partial says what is missing where the experiment was interrupted.
 	Partial string `json:"partial,omitempty"`
-	// Tables, where there are some, are shown to people instead of the rows, of
-	// which there may be too many to read.
+	// Tables, if any, replace the rows in a terminal. Experiments set them when there are too many
+	// rows to read.
 	Tables []*report.Table `json:"-"`
-	// Page shows all of it with pictures.
+	// Page is the HTML page of the result, with charts.
 	Page *report.Page `json:"-"`
 }
 
-// Row is one number of a paper beside ours.
+// Row is one number of a paper, beside ours.
 type Row struct {
 	// Part is the part of the paper that the row belongs to.
 	Part   string `json:"part"`
 	Metric string `json:"metric"`
-	// Paper is nil where the paper has no number; PaperHigh is set where it
-	// has a range that begins with Paper.
+	// Paper is nil where the paper gives no number. PaperHigh is set where the paper gives a range:
+	// Paper is then its lower end.
 	Paper     *float64 `json:"paper"`
 	PaperHigh *float64 `json:"paper_high,omitempty"`
 	// Ours is the mean over the seeds, Low and High the least and the most.
 	Ours float64 `json:"ours"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// HalfWidth is that of the 95 % confidence interval of the mean, by Student's t: were there
-	// seeds without end, their mean would lie within Ours ± HalfWidth. It is nil for a single seed.
+	// HalfWidth is half the 95 % confidence interval of the mean, by Student's t: the mean over an
+	// unlimited number of seeds would lie within Ours ± HalfWidth, with that confidence. It is nil
+	// for a single seed.
 	HalfWidth *float64 `json:"ci95,omitempty"`
 	Unit      string   `json:"unit"`
 	Note      string   `json:"note,omitempty"`
 }
 
-// Ratio is ours over the paper's; false where there is nothing to divide by.
+// Ratio is our number divided by the paper's; false if the paper has none, a zero or a range.
 func (r *Row) Ratio() (float64, bool) {
 	if r.Paper == nil || *r.Paper == 0 || r.PaperHigh != nil {
 		return 0, false
@@ -171,7 +174,7 @@ func (r *Row) Ratio() (float64, bool) {
 	return r.Ours / *r.Paper, true
 }
 
-// Over makes the row of a metric from its values, one a seed.
+// Over makes the row of a metric from its values, one per seed.
 func Over(part, metric, unit string, values []float64) Row {
 	i := report.IntervalOf(values)
 	r := Row{Part: part, Metric: metric, Unit: unit, Ours: i.Mean, Low: math.Inf(1), High: math.Inf(-1)}
@@ -202,8 +205,8 @@ func (r Row) Noting(format string, args ...any) Row {
 	return r
 }
 
-// Check says whether a result can be shown: its numbers are numbers, and no
-// metric stands twice.
+// Check says whether a result can be shown: there are rows, every number is finite, and no metric
+// occurs twice.
 func (r *Result) Check() error {
 	if len(r.Rows) == 0 {
 		return errors.New("an experiment without rows")

@@ -32,8 +32,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The names of the fields are what scripts rely on; paper is null where there is none, and there is no interval
-// around a single seed.
+// Scripts rely on the names of the JSON fields. paper is null where the paper has no number, and a
+// single seed has no interval.
 func TestJSON(t *testing.T) {
 	got, err := json.Marshal(Result{Name: "x", Rows: []Row{Over("p", "m", "s", []float64{1}), Over("p", "n", "%", []float64{2, 2}).AgainstRange(1, 3)}})
 	if err != nil {

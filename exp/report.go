@@ -6,10 +6,11 @@ import (
 	"muster/report"
 )
 
-// Report is a result that grows part by part, and its page with it.
+// Report is a result under construction: each part adds its rows and its sections of the page.
 type Report struct{ Result }
 
-// NewReport is one with notes. Partial says what an interrupt has left out; "" for nothing.
+// NewReport makes a report without rows. partial says what is missing because of an interrupt; ""
+// if nothing is.
 func NewReport(name, title, lead string, notes []string, partial string) *Report {
 	r := &Report{Result{Name: name, Partial: partial, Notes: notes, Page: &report.Page{Title: title, Lead: lead}}}
 	if partial != "" {
@@ -25,7 +26,7 @@ func NewReport(name, title, lead string, notes []string, partial string) *Report
 // Add appends to the page.
 func (r *Report) Add(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
 
-// AddTables adds tables to the page and to what people see in a terminal in place of the rows.
+// AddTables adds tables to the page and to the tables that replace the rows in a terminal.
 func (r *Report) AddTables(list ...*report.Table) {
 	r.Tables = append(r.Tables, list...)
 	for _, t := range list {
@@ -33,7 +34,8 @@ func (r *Report) AddTables(list ...*report.Table) {
 	}
 }
 
-// Begin begins a part with its rows, and says whether there are any: a part without rows is left out.
+// Begin adds the heading and the rows of a part. It returns false, and adds nothing, if the part
+// has no rows.
 func (r *Report) Begin(title string, rows []Row) bool {
 	if len(rows) == 0 {
 		return false
@@ -43,8 +45,8 @@ func (r *Report) Begin(title string, rows []Row) bool {
 	return true
 }
 
-// Show adds a part whose rows people see as they are, with their notes, unless there are tables of
-// their own.
+// Show adds a part. The terminal and the page show the part's own tables, if there are any, and
+// otherwise its rows with their notes.
 func (r *Report) Show(title string, rows []Row, own ...*report.Table) {
 	if !r.Begin(title, rows) {
 		return
@@ -56,8 +58,8 @@ func (r *Report) Show(title string, rows []Row, own ...*report.Table) {
 	r.AddTables(own...)
 }
 
-// ShowOnPage adds a part whose table, with notes, is on the page only, below its pictures. In a
-// terminal people see the rows of all parts.
+// ShowOnPage adds a part whose table of rows and notes appears only on the page, below its
+// pictures. The terminal lists the rows of all parts.
 func (r *Report) ShowOnPage(title string, rows []Row, pictures ...report.Section) {
 	if r.Begin(title, rows) {
 		r.Add(pictures...)
@@ -65,8 +67,8 @@ func (r *Report) ShowOnPage(title string, rows []Row, pictures ...report.Section
 	}
 }
 
-// Found is the result of an experiment that gives what it has when it is interrupted. If that is
-// nothing, the context's error is all there is.
+// Found is the result of an experiment that supports partial results. If the context ended before
+// there was any row, it returns the context's error.
 func (r *Report) Found(ctx context.Context) (*Result, error) {
 	if len(r.Rows) == 0 && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -74,7 +76,7 @@ func (r *Report) Found(ctx context.Context) (*Result, error) {
 	return &r.Result, nil
 }
 
-// Names are those of the parts of an experiment, or of something else that it has a list of.
+// Names lists the names of an experiment's parts, or of the elements of any other list.
 func Names[P any](list []P, name func(*P) string) []string {
 	names := make([]string, len(list))
 	for i := range list {
@@ -83,7 +85,7 @@ func Names[P any](list []P, name func(*P) string) []string {
 	return names
 }
 
-// Wanted are the parts that were asked for, in their order.
+// Wanted lists the parts that the user asked for, in the order of parts.
 func Wanted[P any](o Options, parts []P, name func(*P) string) []P {
 	var list []P
 	for i := range parts {
@@ -94,8 +96,8 @@ func Wanted[P any](o Options, parts []P, name func(*P) string) []P {
 	return list
 }
 
-// Live is the Run of an experiment that is simulated, unless the flag --live is given. The other
-// flags of live ones go with that flag alone.
+// Live makes the Run of an experiment that has two modes: simulated by default, and live with the
+// flag --live. The other flags in the list are refused without --live.
 func Live(flags []Flag, live, simulated func(context.Context, Options) (*Result, error)) func(context.Context, Options) (*Result, error) {
 	return func(ctx context.Context, o Options) (*Result, error) {
 		if o.Flags["live"] != "" {

@@ -70,7 +70,8 @@ func (r *Row) paper() string {
 	return report.Number(*r.Paper)
 }
 
-// halfWidth is as exact as such a thing can be: two digits.
+// halfWidth writes the half-width with two significant digits; more would suggest a precision that
+// a confidence interval does not have.
 func (r *Row) halfWidth() string {
 	if r.HalfWidth == nil {
 		return "-"

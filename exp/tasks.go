@@ -9,18 +9,22 @@ import (
 	"muster/internal/parallel"
 )
 
-// Task is one of many things to do that do not depend on each other.
+// Task is one of several independent pieces of work.
 type Task struct {
-	// Weight is how much of the work it is, for the progress bar.
+	// Weight is the task's share of the work, for the progress bar.
 	Weight int64
-	// Do does it; what it finds it must keep where no other task writes.
+	// Do performs the task. It must write its results to memory that no other task writes.
 	Do func(context.Context) error
 }
 
-// Each does the tasks, Workers at a time and in their order. It says which are done:
-// all of them, unless a task failed or the context ended. An ended context is no
-// error here: what is done by then counts. Tasks that are at work then are not
-// waited for; they end when they next look at their context.
+// Each runs the tasks, at most Workers at a time, and starts them in their order. It returns which
+// of them are done: all, unless a task failed or the context ended. An ended context is no error
+// here, because the tasks done by then count.
+//
+// Each does not wait for tasks that are running when the context ends; they stop when they next
+// check their context. Such a task may still finish, so finish ignores it: done, under the lock,
+// describes exactly the tasks that were complete when Each returned, and the caller may read their
+// results without a race.
 func (o Options) Each(ctx context.Context, tasks []Task) ([]bool, error) {
 	var (
 		lock     sync.Mutex
@@ -35,7 +39,7 @@ func (o Options) Each(ctx context.Context, tasks []Task) ([]bool, error) {
 	finish := func(i int) {
 		lock.Lock()
 		defer lock.Unlock()
-		if ctx.Err() == nil { // else the caller has gone on
+		if ctx.Err() == nil { // after that, Each may have returned
 			done[i] = true
 			progress.Set(i, tasks[i].Weight)
 		}

@@ -29,7 +29,7 @@ func TestEachDoesAll(t *testing.T) {
 	}
 }
 
-// What is done when the context ends counts; nothing is begun after it.
+// Tasks done when the context ends count; none is started afterwards.
 func TestEachKeepsWhatIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -50,7 +50,7 @@ func TestEachKeepsWhatIsDone(t *testing.T) {
 	}
 }
 
-// A task that does not look at its context keeps nobody waiting.
+// Each does not wait for a task that ignores its context.
 func TestEachDoesNotWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})

@@ -8,13 +8,13 @@ import (
 	"muster/report"
 )
 
-// Trials are scenarios of an experiment, each of which is run once for every seed,
-// whatever number of parts ask for it. The zero value has none.
+// Trials are the scenarios of an experiment. Each is run once per seed, however many parts of the
+// experiment ask for it. The zero value has no scenarios.
 type Trials[Scenario comparable, Outcome any] struct {
-	// Wanted are those to run, in the order in which they were first asked for.
+	// Wanted lists the scenarios to run, in the order in which they were first asked for.
 	Wanted []Scenario
-	// Found has the outcome of each seed; of scenarios that were not run to the end
-	// there is nothing.
+	// Found has the outcomes of each scenario, one per seed. A scenario that was not run with all
+	// seeds has no entry.
 	Found map[Scenario][]Outcome
 }
 
@@ -31,8 +31,8 @@ func (t *Trials[Scenario, Outcome]) Want(list ...Scenario) {
 	}
 }
 
-// Run makes all runs that are wanted, and says which scenarios are missing when
-// the context ended before. Weight is how much work a run of a scenario is.
+// Run runs all wanted scenarios with all seeds, and returns those that were incomplete when the
+// context ended. weight is the amount of work of one run, for the progress bar.
 func (t *Trials[Scenario, Outcome]) Run(ctx context.Context, o Options, seeds []uint64, weight func(Scenario) int64,
 	one func(context.Context, Scenario, uint64) (Outcome, error)) (missing []Scenario, err error) {
 	results := make([][]Outcome, len(t.Wanted))
@@ -63,7 +63,7 @@ func (t *Trials[Scenario, Outcome]) Run(ctx context.Context, o Options, seeds []
 	return missing, nil
 }
 
-// Values are a number of each outcome.
+// Values extracts a number from each outcome.
 func Values[Outcome any](list []Outcome, of func(*Outcome) float64) []float64 {
 	out := make([]float64, len(list))
 	for i := range list {
@@ -72,7 +72,7 @@ func Values[Outcome any](list []Outcome, of func(*Outcome) float64) []float64 {
 	return out
 }
 
-// Ratios are values over others, run by run.
+// Ratios divides two lists of values, run by run.
 func Ratios(values, over []float64) []float64 {
 	out := make([]float64, len(values))
 	for i := range values {
@@ -91,8 +91,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// OverMedian is Over with the median in place of the mean: measured times have outliers. It has no
-// confidence interval, which would be that of the mean.
+// OverMedian is Over with the median in place of the mean, because measured times have outliers.
+// The row has no confidence interval, since ours is for means.
 func OverMedian(part, metric, unit string, values []float64) Row {
 	r := Over(part, metric, unit, values)
 	r.Ours, r.HalfWidth = Median(values), nil

@@ -30,7 +30,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// What was not run with all seeds when the context ended is missing, and not found.
+// A scenario that was not run with all seeds when the context ended is reported missing and has no
+// entry in Found.
 func TestTrialsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -51,7 +52,7 @@ func TestTrialsInterrupted(t *testing.T) {
 	}
 }
 
-// A failure says of which scenario and seed it is.
+// An error names the scenario and the seed that failed.
 func TestTrialsFail(t *testing.T) {
 	var trials Trials[string, int]
 	trials.Want("good", "bad")

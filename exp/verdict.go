@@ -1,16 +1,16 @@
 package exp
 
-// Verdict is what runs say of a statement of a paper.
+// Verdict is what our runs say about a claim of a paper.
 type Verdict int
 
 const (
-	// Unknown: nothing was run that could tell.
+	// Unknown: nothing was run that could decide it.
 	Unknown Verdict = iota
-	// Refuted: it comes out the other way round, or not at all.
+	// Refuted: the effect is the opposite, or absent.
 	Refuted
-	// Direction: as the paper says on average, but not beyond chance, or by another amount.
+	// Direction: the mean agrees with the paper, but not significantly, or the amount differs.
 	Direction
-	// Confirmed: as the paper says, with all of the confidence interval.
+	// Confirmed: the whole confidence interval agrees with the paper.
 	Confirmed
 )
 
@@ -18,11 +18,11 @@ func (v Verdict) String() string {
 	return [...]string{"unknown", "refuted", "direction only", "confirmed"}[v]
 }
 
-// Judge gives the verdict on a number of ours.
+// Judge maps one of our numbers to a verdict.
 type Judge func(Row) Verdict
 
-// Above wants a number beyond a limit: confirmed with all of its interval, direction only where
-// the mean is.
+// Above expects a number above a limit. If the whole confidence interval is above it, the claim is
+// confirmed; if only the mean is, the direction alone holds.
 func Above(limit float64) Judge {
 	return func(r Row) Verdict { return graded(r.Ours > limit, r.Ours-r.half() > limit) }
 }
@@ -32,18 +32,18 @@ func Below(limit float64) Judge {
 	return func(r Row) Verdict { return graded(r.Ours < limit, r.Ours+r.half() < limit) }
 }
 
-// AtLeast is Above where the limit itself will do.
+// AtLeast is Above, but a number equal to the limit passes.
 func AtLeast(limit float64) Judge {
 	return func(r Row) Verdict { return graded(r.Ours >= limit, r.Ours-r.half() >= limit) }
 }
 
-// AtMost is Below where the limit itself will do.
+// AtMost is Below, but a number equal to the limit passes.
 func AtMost(limit float64) Judge {
 	return func(r Row) Verdict { return graded(r.Ours <= limit, r.Ours+r.half() <= limit) }
 }
 
-// Mostly judges in how many of some cases a statement holds that a paper makes of most or of
-// nearly all of them: two thirds confirm it, and more than half are its direction.
+// Mostly judges a claim that a paper makes about most or nearly all of some cases. The row counts
+// the cases in which it holds: two thirds confirm the claim, and more than half have its direction.
 func Mostly(cases int) Judge {
 	return func(r Row) Verdict { return graded(2*r.Ours > float64(cases), 3*r.Ours >= 2*float64(cases)) }
 }
@@ -58,7 +58,7 @@ func graded(direction, confirmed bool) Verdict {
 	return Refuted
 }
 
-// half is half of the confidence interval; 0 for a single seed.
+// half is half the width of the confidence interval; 0 for a single seed.
 func (r *Row) half() float64 {
 	if r.HalfWidth == nil {
 		return 0

@@ -1,11 +1,11 @@
 package model
 
-// Allocation is what a job got: its nodes, and the devices that serve them.
+// Allocation is what a job was given: its nodes, and the devices that serve them.
 type Allocation struct {
 	// Parts are the nodes that host the job's processes, in node order.
 	Parts []Part
-	// Grants are devices beyond the whole local ones in Parts: borrowed from
-	// another node, or shares.
+	// Grants are devices beyond the whole local ones in Parts: devices borrowed from another node,
+	// and shares.
 	Grants []Grant
 }
 
@@ -14,9 +14,9 @@ type Part struct {
 	Node   int32
 	Cores  int32
 	Memory int64
-	// GPUs is the set of whole local devices: bit i is device i of the node.
+	// GPUs is the set of whole local devices: bit i stands for device i of the node.
 	GPUs uint64
-	// Exclusive closes the node: it hosts no other job, and lends nothing.
+	// Exclusive reserves the node: it hosts no other job, and lends nothing.
 	Exclusive bool
 }
 
@@ -24,10 +24,10 @@ type Part struct {
 type Grant struct {
 	// For is the index in Parts of the node that uses the device.
 	For int32
-	// Node and Device name it. Where Node is another node, it is borrowed.
+	// Node and Device identify the device. It is borrowed if Node is another node than the part's.
 	Node   int32
 	Device int32
-	// Memory is the share; 0 is the whole device.
+	// Memory is the size of the share; 0 means the whole device.
 	Memory int64
 }
 

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// MaxGPUsPerNode bounds the devices of one node, so that a set of them is one word.
+// MaxGPUsPerNode limits the devices of a node, so that a set of them fits into one word.
 const MaxGPUsPerNode = 64
 
-// maxOverhead is far beyond what any remote GPU costs.
+// maxOverhead is far beyond the cost of any remote GPU.
 const maxOverhead = 1_000_000
 
-// Cluster is the machine: nodes in their one-dimensional order.
+// Cluster is the whole cluster, with its nodes in a one-dimensional order.
 type Cluster struct {
 	Name     string
 	Nodes    []Node
@@ -30,8 +30,8 @@ type Node struct {
 	GPUs []int
 	// Link is the node's port to the network, full duplex.
 	Link Link
-	// Switch names the switch that the node hangs on; nodes without one are all
-	// equally near.
+	// Switch names the switch that the node is connected to. All nodes without one are equally
+	// near.
 	Switch string
 }
 
@@ -39,9 +39,9 @@ type Node struct {
 type GPUType struct {
 	Name   string
 	Memory int64
-	// Speed is relative: a job that ran for an hour on speed 1 takes half an hour on speed 2.
+	// Speed is relative: a job that takes an hour at speed 1 takes half an hour at speed 2.
 	Speed float64
-	// PeerBandwidth is what two devices of one node move between each other.
+	// PeerBandwidth is the bandwidth between two devices of one node.
 	PeerBandwidth int64
 }
 
@@ -51,30 +51,29 @@ type Link struct {
 	Latency   time.Duration
 }
 
-// Remote says what using a GPU of another node costs beyond the network itself.
+// Remote is the cost of using a GPU of another node, beyond the network itself.
 type Remote struct {
 	// Latency is added to each transfer.
 	Latency time.Duration
-	// Overhead multiplies the bytes moved: 1.09 means 9% more. Not given, 0, it
-	// is 1.
+	// Overhead multiplies the bytes moved: 1.09 means 9% more. 0 means not given, which is 1.
 	Overhead float64
-	// Far multiplies latency and bytes where the device hangs on another switch.
-	// Not given, 0, it is 1.
+	// Far multiplies latency and bytes if the device is on another switch. 0 means not given, which
+	// is 1.
 	Far float64
-	// DriverMemory and ClientMemory are what a shared device loses to each job
-	// beside its data: the driver's, and the server's for each thread of a process.
-	// Where they are given, jobs ask for the memory of their data alone.
+	// DriverMemory and ClientMemory are the memory that each job takes on a shared device beyond
+	// its data: for the driver, and for the server per thread of a process. If they are given, jobs
+	// ask only for the memory of their data.
 	DriverMemory, ClientMemory int64
 }
 
-// ShareOf is the memory of a device that a job takes if it needs the given
-// memory for its data and uses the device from the given number of threads.
+// ShareOf is the memory that a job takes on a device if it needs data bytes for its data and uses
+// the device from the given number of threads.
 func (r *Remote) ShareOf(data int64, threads int) int64 {
 	return data + r.DriverMemory + r.ClientMemory*int64(max(1, threads))
 }
 
-// Distance is how far a device on node b is from a process on node a: 0 is the
-// same node, 1 the same switch, 2 another one.
+// Distance is the distance of a device on node b from a process on node a: 0 is the same node, 1
+// the same switch, 2 another one.
 func (c *Cluster) Distance(a, b int32) int {
 	switch {
 	case a == b:
@@ -103,7 +102,7 @@ func (c *Cluster) TotalGPUs() int {
 	return sum
 }
 
-// SameLink is the port that every node has, if all have the same.
+// SameLink is the port of every node, if all have the same.
 func (c *Cluster) SameLink() (Link, bool) {
 	for i := range c.Nodes {
 		if c.Nodes[i].Link != c.Nodes[0].Link {
@@ -123,8 +122,8 @@ func (c *Cluster) GPUType(name string) int {
 	return -1
 }
 
-// Resize returns the cluster with n nodes: its first n, or, where it has fewer,
-// more nodes like its last one. It is how a "what if we had n nodes" is asked.
+// Resize returns the cluster with n nodes: its first n or, if it has fewer, with copies of its last
+// node added. It answers "what if we had n nodes".
 func (c *Cluster) Resize(n int) (*Cluster, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("a cluster needs at least one node, not %d", n)
@@ -156,7 +155,7 @@ func (c *Cluster) Resize(n int) (*Cluster, error) {
 	return &out, nil
 }
 
-// Validate reports the first thing about the cluster that makes no sense.
+// Validate reports the first error in the cluster.
 func (c *Cluster) Validate() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("the cluster has no nodes: describe at least one")

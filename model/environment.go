@@ -7,20 +7,19 @@ import (
 	"slices"
 )
 
-// The variables that tell a program which devices it has, as rCUDA reads them.
+// The environment variables that tell a program which devices it has, as rCUDA reads them.
 const (
 	deviceCount  = "RCUDA_DEVICE_COUNT"
 	devicePrefix = "RCUDA_DEVICE_"
 )
 
-// Device names one GPU of a cluster.
+// Device identifies a GPU of a cluster.
 type Device struct {
 	Node, Device int32
 }
 
-// DevicesOf lists the devices that serve one part of the allocation: those in its
-// own node first, by their number there, then the others in the order in which
-// they were granted.
+// DevicesOf lists the devices that serve one part of the allocation: those of its own node first,
+// by index, then the others in the order of the grants.
 func (a *Allocation) DevicesOf(part int) []Device {
 	p := &a.Parts[part]
 	var list []Device
@@ -41,9 +40,8 @@ func (a *Allocation) DevicesOf(part int) []Device {
 	return list
 }
 
-// Devices lists the devices of the whole allocation: those in its own nodes
-// first, in node order, then the others in the order in which they were granted.
-// One that serves two parts is there once.
+// Devices lists the devices of the whole allocation: those of its own nodes first, in node order,
+// then the others in the order of the grants. A device that serves two parts is listed once.
 func (a *Allocation) Devices() []Device {
 	var own, others []Device
 	seen := map[Device]bool{}
@@ -68,10 +66,10 @@ func (a *Allocation) Devices() []Device {
 	return append(own, others...)
 }
 
-// DeviceEnvironment is what the environment of a job's process says about its
-// devices: RCUDA_DEVICE_COUNT, and RCUDA_DEVICE_0 and so on as NODE:DEVICE. It is
-// that of the processes on one part, or for part -1 that of the whole job, as a
-// batch script sees it. A part without devices is told so by a count of 0.
+// DeviceEnvironment is the part of a process's environment that describes its devices:
+// RCUDA_DEVICE_COUNT, and RCUDA_DEVICE_0 and so on as NODE:DEVICE. It is for the processes on one
+// part or, if part is -1, for the whole job, as a batch script sees it. A part without devices gets
+// a count of 0.
 func (a *Allocation) DeviceEnvironment(c *Cluster, part int) []string {
 	devices := a.Devices()
 	if part >= 0 {
@@ -80,8 +78,7 @@ func (a *Allocation) DeviceEnvironment(c *Cluster, part int) []string {
 	return c.DeviceEnvironment(devices)
 }
 
-// DeviceEnvironment is what the environment of a process says that has these
-// devices.
+// DeviceEnvironment is the part of a process's environment that describes these devices.
 func (c *Cluster) DeviceEnvironment(devices []Device) []string {
 	env := make([]string, 0, 1+len(devices))
 	env = append(env, fmt.Sprintf("%s=%d", deviceCount, len(devices)))

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// MaxNodeNames bounds what a node list or a range may expand to, so that a
-// slip of the keyboard costs an error and not the machine's memory.
+// MaxNodeNames limits what a node list or a range may expand to, so that a typo causes an error and
+// does not use up the memory.
 const MaxNodeNames = 1_000_000
 
-// A node name is at most as long as a DNS name.
+// maxNodeName is the maximum length of a DNS name.
 const maxNodeName = 255
 
-// Numbers in brackets have at most this many digits, so that they fit in an integer.
+// maxNodeDigits limits the digits of a number in brackets, so that it fits into an int64.
 const maxNodeDigits = 18
 
-// ExpandNodes lists the names that a Slurm node list such as
-// "n[0001-1024],gpu[1-3,7],login" stands for, in its order. A name may hold
-// several brackets; the last one counts fastest.
+// ExpandNodes lists the names in a Slurm node list such as "n[0001-1024],gpu[1-3,7],login", in its
+// order. A name may have several brackets; the last one varies fastest.
 func ExpandNodes(list string) ([]string, error) {
 	items, err := splitNodes(list)
 	if err != nil {
@@ -44,7 +43,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// splitNodes cuts a list at the commas outside brackets.
+// splitNodes splits a list at the commas outside brackets.
 func splitNodes(list string) ([]string, error) {
 	var items []string
 	start, inside := 0, false
@@ -111,7 +110,7 @@ func expandItem(item string, room int) ([]string, error) {
 
 var errTooManyNodes = fmt.Errorf("it stands for more than %d names", MaxNodeNames)
 
-// expandBracket lists the numbers of "1-3,007", with their leading zeros.
+// expandBracket lists the numbers of "1-3,007", and keeps leading zeros.
 func expandBracket(inner string, room int) ([]string, error) {
 	var numbers []string
 	for _, span := range strings.Split(inner, ",") {
@@ -158,8 +157,8 @@ func padNumber(n int64, width int) string {
 	return s
 }
 
-// CompressNodes writes names as a node list, as short as brackets make it
-// without changing their order: ExpandNodes gives the same names back.
+// CompressNodes writes names as a node list, with brackets where they shorten it without changing
+// the order: ExpandNodes returns the same names.
 func CompressNodes(names []string) string {
 	var b strings.Builder
 	for i := 0; i < len(names); {
@@ -200,7 +199,7 @@ func CompressNodes(names []string) string {
 	return b.String()
 }
 
-// splitName cuts the number off the end of a name.
+// splitName separates the number at the end of a name.
 func splitName(name string) (prefix, number string) {
 	i := len(name)
 	for i > 0 && isDigit(name[i-1]) && len(name)-i < maxNodeDigits {
@@ -209,7 +208,7 @@ func splitName(name string) (prefix, number string) {
 	return name[:i], name[i:]
 }
 
-// successor is the next number, padded to width, or "" where it has too many digits.
+// successor is the next number, padded to width, or "" if it has too many digits.
 func successor(number string, width int) string {
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
@@ -224,8 +223,8 @@ func successor(number string, width int) string {
 
 const rangeHelp = "write it as 7, 1,2,5, 1..7 or 450..480:10"
 
-// ParseRange reads whole numbers: single values, ranges that include both ends
-// ("450..480"), ranges with a step ("450..480:10"), and lists of them.
+// ParseRange parses whole numbers: single values, ranges that include both ends ("450..480"),
+// ranges with a step ("450..480:10"), and lists of these.
 func ParseRange(s string) ([]int, error) {
 	var values []int
 	seen := map[int]bool{}

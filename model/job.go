@@ -16,34 +16,35 @@ type Job struct {
 	// QOS is the class of the job, for priorities and for policies that let one class preempt
 	// another.
 	QOS string
-	// Reservation names the time and the nodes that an administrator keeps for some;
-	// the job runs inside it and nowhere else.
+	// Reservation names a reservation of nodes and time by an administrator. The job runs only
+	// inside it.
 	Reservation string
 
-	// Fixed says that the job is not to be stopped for others: another scheduler's, say.
+	// Fixed says that the job must not be stopped in favour of others, for example because it
+	// belongs to another scheduler.
 	Fixed bool
 
-	// Submit is when the job enters the queue, from the start of the workload.
+	// Submit is when the job enters the queue, counted from the start of the workload.
 	Submit time.Duration
-	// Run is how long the job computes on devices of speed 1 in its own nodes,
-	// with the network to itself. What it really takes is an outcome.
+	// Run is the run time on devices of speed 1 in the job's own nodes, without competing traffic.
+	// The actual time is an outcome.
 	Run time.Duration
-	// WallTime is the user's estimate, and a limit: a job that reaches it is
-	// killed. Zero means that none was given.
+	// WallTime is the user's estimate and a limit: a job that reaches it is killed. 0 means that
+	// none was given.
 	WallTime time.Duration
-	// Priority: larger goes first where a policy looks at it.
+	// Priority: jobs with larger values go first, in policies that consider it.
 	Priority int64
 
 	Request Request
-	// Alternatives are requests that would do as well; one of all wins.
+	// Alternatives are other acceptable requests; one of all requests is granted.
 	Alternatives []Request
 
 	Traffic Traffic
-	// Intensity is the part of its run in which the job keeps its GPUs busy, from
-	// 0 to 1. Not given, 0, it is 1: where devices are shared nothing is for free.
+	// Intensity is the fraction of its run time in which the job keeps its GPUs busy, from 0 to 1.
+	// 0 means not given, which is 1, so that jobs do not share devices for free.
 	Intensity float64
 
-	// Logged is what an accounting log said beyond this; nil where it said nothing.
+	// Logged is what an accounting log said beyond this; nil if nothing.
 	Logged *Logged
 }
 
@@ -51,41 +52,41 @@ type Job struct {
 type Request struct {
 	// Nodes is the number of nodes; 0 lets the cores be spread over any nodes.
 	Nodes int
-	// Cores is the number of cores in all. With Nodes set, each node gives
-	// Cores/Nodes, rounded up, unless CoresPerNode says otherwise.
+	// Cores is the total number of cores. If Nodes is set, each node gives Cores/Nodes, rounded up,
+	// unless CoresPerNode is set.
 	Cores        int
 	CoresPerNode int
-	// CoresPerProcess keeps this many cores together if cores are spread: a node gives multiples of
-	// it. 0 means 1.
+	// CoresPerProcess keeps this many cores together if cores are spread: each node gives a
+	// multiple of it. 0 means 1.
 	CoresPerProcess int
-	// Processes is how many processes the job starts in all; 0 means one a node.
+	// Processes is the total number of processes that the job starts; 0 means one per node.
 	Processes int
 
-	// Memory is per node; MemoryPerCore adds to it for every core taken there.
+	// Memory is per node. MemoryPerCore is added for every core taken there.
 	Memory        int64
 	MemoryPerCore int64
 
-	// GPUs is per node: each node that gives cores gives this many. GPUMemory > 0 asks for that much memory of each instead
-	// of the whole device. GPUType restricts them to one type.
+	// GPUs is per node: each node that gives cores gives this many. GPUMemory > 0 asks for that
+	// much memory of each instead of the whole device. GPUType restricts them to one type.
 	GPUs      int
 	GPUMemory int64
-	// MoreGPUs lets a node give such shares of more of its GPUs than GPUs says, to as many as
-	// the job has processes there: policies that do not know of it give just so many.
+	// MoreGPUs lets a node give such shares on more than GPUs of its devices, up to one per process
+	// of the job there. Policies that do not support it give exactly GPUs.
 	MoreGPUs bool
 	GPUType  string
 
-	// Remote asks for GPUs anywhere in the cluster; nil for none.
+	// Remote asks for GPUs on any nodes of the cluster; nil for none.
 	Remote *RemoteGPUs
 
-	// Contiguous asks for nodes that stand next to each other.
+	// Contiguous asks for adjacent nodes.
 	Contiguous bool
-	// Exclusive asks for nodes that run nothing else.
+	// Exclusive asks for nodes without other jobs.
 	Exclusive bool
 	// NodeList restricts the nodes to these names.
 	NodeList []string
 
-	// Run and WallTime replace those of the job where this request is granted;
-	// 0 leaves them. On cores alone a job may take longer than with GPUs.
+	// Run and WallTime replace those of the job if this request is granted; 0 keeps them. On cores
+	// alone a job may take longer than with GPUs.
 	Run, WallTime time.Duration
 }
 
@@ -94,11 +95,11 @@ type RemoteGPUs struct {
 	Count int
 	// Memory of each; 0 means the whole device.
 	Memory int64
-	// Shared devices may serve other jobs beside this one.
+	// Shared allows other jobs on the same devices.
 	Shared bool
 }
 
-// Traffic is what a job moves, per node: Table 1 of the TSUBAME paper.
+// Traffic is what a job moves, per node, as in Table 1 of the TSUBAME paper.
 type Traffic struct {
 	NetBytes int64 // between its nodes
 	NetConns int64
@@ -109,7 +110,7 @@ type Traffic struct {
 // Status is how a job ended according to its log.
 type Status string
 
-// The outcomes that accounting logs tell apart.
+// The outcomes that accounting logs distinguish.
 const (
 	StatusUnknown   Status = ""
 	StatusCompleted Status = "completed"
@@ -118,21 +119,21 @@ const (
 	StatusTimeout   Status = "timeout"
 )
 
-// Logged is what an accounting log said about a job beyond its request. Of it policies
-// read the name of the program alone.
+// Logged is what an accounting log said about a job beyond its request. Policies read only the name
+// of the program.
 type Logged struct {
-	Wait       time.Duration // -1 where unknown
-	CPUTime    time.Duration // mean per core, -1 where unknown
-	UsedMemory int64         // per core, -1 where unknown
+	Wait       time.Duration // -1 if unknown
+	CPUTime    time.Duration // mean per core, -1 if unknown
+	UsedMemory int64         // per core, -1 if unknown
 	Status     Status
 	Executable string
 	Partition  string
-	Preceding  string // ID of the job this one followed
+	Preceding  string // ID of the job that this one followed
 	ThinkTime  time.Duration
 }
 
-// Estimate is how long a scheduler must expect the job to run with its main
-// request: its wall time, or, where the log has none, its true run time.
+// Estimate is the run time that a scheduler must expect for the main request: the wall time or, if
+// the log has none, the true run time.
 func (j *Job) Estimate() time.Duration {
 	switch {
 	case j.Request.WallTime > 0:
@@ -145,8 +146,8 @@ func (j *Job) Estimate() time.Duration {
 	return j.Run
 }
 
-// As is the job with one of its requests: 0 is the first, i is Alternatives[i-1].
-// What it returns must not be changed.
+// As is the job with one of its requests: 0 is the main one, i is Alternatives[i-1]. The caller
+// must not change the result.
 func (j *Job) As(alternative int) *Job {
 	r := &j.Request
 	if alternative > 0 {
@@ -166,7 +167,7 @@ func (j *Job) As(alternative int) *Job {
 	return &out
 }
 
-// GPULoad is the part of a device's time that the job needs while it runs alone.
+// GPULoad is the fraction of a device's time that the job needs when it runs alone.
 func (j *Job) GPULoad() float64 {
 	if j.Intensity == 0 {
 		return 1
@@ -174,8 +175,8 @@ func (j *Job) GPULoad() float64 {
 	return j.Intensity
 }
 
-// CoresOnNode is what each node gives a request that names its nodes: at
-// least one core, since a job's processes run somewhere.
+// CoresOnNode is the number of cores that each node gives to a request with nodes: at least one,
+// because a job's processes must run somewhere.
 func (r *Request) CoresOnNode() int {
 	if r.CoresPerNode > 0 || r.Nodes == 0 {
 		return r.CoresPerNode
@@ -183,12 +184,12 @@ func (r *Request) CoresOnNode() int {
 	return max(1, (r.Cores+r.Nodes-1)/r.Nodes)
 }
 
-// MemoryOnNode is what a node gives when it gives cores cores.
+// MemoryOnNode is the memory that a node gives together with the given number of cores.
 func (r *Request) MemoryOnNode(cores int) int64 {
 	return r.Memory + r.MemoryPerCore*int64(cores)
 }
 
-// TotalCores is what the request takes in all.
+// TotalCores is the total number of cores of the request.
 func (r *Request) TotalCores() int {
 	if r.Nodes == 0 {
 		return r.Cores
@@ -196,7 +197,7 @@ func (r *Request) TotalCores() int {
 	return r.Nodes * r.CoresOnNode()
 }
 
-// Threads is how many cores each process has, as far as the request says.
+// Threads is the number of cores of each process, as far as the request says.
 func (r *Request) Threads() int {
 	switch {
 	case r.CoresPerProcess > 0:
@@ -207,8 +208,8 @@ func (r *Request) Threads() int {
 	return 1
 }
 
-// TotalGPUs is what the request takes in all, remote ones included; where cores
-// are spread over any nodes it is what it takes at least.
+// TotalGPUs is the total number of GPUs of the request, including remote ones. If cores are spread
+// over any nodes, it is the minimum.
 func (r *Request) TotalGPUs() int {
 	n := max(1, r.Nodes) * r.GPUs
 	if r.Remote != nil {
@@ -217,11 +218,11 @@ func (r *Request) TotalGPUs() int {
 	return n
 }
 
-// limit keeps sums and products of sizes far from overflow.
+// limit keeps sums and products of sizes far below overflow.
 const limit = math.MaxInt32
 
-// Validate reports the first thing about the job that makes no sense by itself.
-// Whether it fits a cluster is another question.
+// Validate reports the first error in the job by itself. It does not check whether the job fits a
+// cluster.
 func (j *Job) Validate() error {
 	if j.ID == "" {
 		return errors.New("a job needs an ID")
@@ -246,7 +247,7 @@ func (j *Job) Validate() error {
 	return nil
 }
 
-// Validate reports the first thing about the request that makes no sense.
+// Validate reports the first error in the request.
 func (r *Request) Validate() error {
 	for _, f := range []struct {
 		name  string
@@ -265,7 +266,7 @@ func (r *Request) Validate() error {
 	if r.Run < 0 || r.WallTime < 0 {
 		return errors.New("run and wall time must not be negative")
 	}
-	// So that MemoryPerCore x cores + Memory cannot overflow.
+	// This prevents overflow of MemoryPerCore x cores + Memory.
 	if cores := int64(max(1, r.Cores, r.CoresOnNode())); r.MemoryPerCore > math.MaxInt64/2/cores || r.Memory > math.MaxInt64/2 {
 		return errors.New("the memory of a node adds up to more than any machine has")
 	}

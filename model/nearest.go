@@ -2,8 +2,8 @@ package model
 
 import "strings"
 
-// Nearest returns the known word that a mistyped one was most likely meant to
-// be, or "" where none is near. Of equally near ones it is the first.
+// Nearest returns the known word that the user probably meant by a mistyped one, or "" if none is
+// near. Of equally near ones it returns the first.
 func Nearest(word string, known []string) string {
 	word = strings.ToLower(word)
 	letters := len([]rune(word))
@@ -11,7 +11,7 @@ func Nearest(word string, known []string) string {
 	for _, k := range known {
 		cost := editCost(word, strings.ToLower(k), bestCost)
 		if letters > 1 && strings.HasPrefix(strings.ToLower(k), word) {
-			cost = min(cost, 1) // a word cut short is as likely as one wrong letter
+			cost = min(cost, 1) // an abbreviation is as likely as one wrong letter
 		}
 		if cost < bestCost {
 			best, bestCost = k, cost
@@ -20,8 +20,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// editCost counts the letters to insert, delete, replace or swap with their
-// neighbour to turn a into b. It gives up at most, with most or more.
+// editCost is the number of letters to insert, delete, replace or swap with their neighbour to turn
+// a into b. It gives up at most, and then returns most or more.
 func editCost(a, b string, most int) int {
 	x, y := []rune(a), []rune(b)
 	if d := len(x) - len(y); d >= most || -d >= most {

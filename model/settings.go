@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Option is a setting that something chosen by name understands.
+// Option is a setting of something that is chosen by name, such as a policy.
 type Option struct {
 	Name    string
 	Summary string
@@ -15,8 +15,7 @@ type Option struct {
 // Settings are options with their values.
 type Settings map[string]string
 
-// ReadSettings reads "key=value:key=value" against options; those that are not
-// given have their defaults.
+// ReadSettings parses "key=value:key=value" for the options; those not given have their defaults.
 func ReadSettings(options []Option, spec string) (Settings, error) {
 	s, given := Settings{}, map[string]bool{}
 	for _, o := range options {
@@ -41,7 +40,7 @@ func ReadSettings(options []Option, spec string) (Settings, error) {
 	return s, nil
 }
 
-// knownSettings names the setting that was meant, or lists all.
+// knownSettings names the setting that the user probably meant, or lists all.
 func knownSettings(options []Option, meant string) string {
 	if len(options) == 0 {
 		return ": it has none"

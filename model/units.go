@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// ErrUnlimited is what ParseDuration returns for INFINITE and UNLIMITED. A
-// caller for whom "no limit" makes sense tests for it with errors.Is.
+// ErrUnlimited is returned by ParseDuration for INFINITE and UNLIMITED. Callers that accept "no
+// limit" check for it with errors.Is.
 var ErrUnlimited = errors.New("no limit is allowed here: give a time")
 
 const sizeHelp = "write it as 4GiB, 22GB, 512M or plain bytes"
 
-// ParseSize reads a number of bytes. KB, MB, GB, TB, PB and EB are decimal;
-// KiB, MiB and so on are binary, and so are the bare letters K, M, G, T, P and
-// E, as in Slurm. Fractions are rounded to the nearest byte.
+// ParseSize parses a number of bytes. KB, MB, GB, TB, PB and EB are decimal; KiB, MiB and so on are
+// binary, and so are the bare letters K, M, G, T, P and E, as in Slurm. Fractions are rounded to
+// the nearest byte.
 func ParseSize(s string) (int64, error) {
 	number, unit := splitNumber(s)
 	if strings.HasPrefix(unit, "-") {
@@ -38,8 +38,8 @@ func ParseSize(s string) (int64, error) {
 	return n, nil
 }
 
-// LacksUnit says whether a size of memory is so small that its writer will have meant another unit
-// than bytes: no node, GPU or job has less than 1 MiB.
+// LacksUnit says whether a size of memory is so small that its author probably forgot the unit: no
+// node, GPU or job has less than 1 MiB.
 func LacksUnit(bytes int64) bool { return bytes > 0 && bytes < 1<<20 }
 
 // FormatSize writes a number of bytes exactly, with the largest unit that
@@ -94,9 +94,9 @@ func abs(n int64) uint64 {
 
 const bandwidthHelp = "write it as 10GB/s, 1GiB/s, 100Gbit/s or plain bytes per second"
 
-// ParseBandwidth reads a number of bytes per second: "10GB/s", "1GiB/s", a bit
-// rate such as "100Gbit/s", or plain bytes. Bare letters are refused, since
-// "10G" means bits to some and bytes to others.
+// ParseBandwidth parses a number of bytes per second: "10GB/s", "1GiB/s", a bit rate such as
+// "100Gbit/s", or plain bytes. Bare letters are refused, because "10G" is ambiguous between bits
+// and bytes.
 func ParseBandwidth(s string) (int64, error) {
 	number, unit := splitNumber(s)
 	if strings.HasPrefix(unit, "-") {
@@ -122,7 +122,7 @@ func ParseBandwidth(s string) (int64, error) {
 	if !ok {
 		return 0, fmt.Errorf("bandwidth %q: %s", s, bandwidthHelp)
 	}
-	// Every bit prefix is a multiple of 8, but a bare "12bit/s" is not.
+	// Every bit prefix is a multiple of 8, but a bare "bit/s" is not.
 	if scale%per == 0 {
 		scale, per = scale/per, 1
 	}
@@ -136,7 +136,7 @@ func ParseBandwidth(s string) (int64, error) {
 // FormatBandwidth writes bytes per second exactly, as ParseBandwidth reads them.
 func FormatBandwidth(n int64) string { return FormatSize(n) + "/s" }
 
-// splitNumber cuts a text into its leading digits and dots, and the unit after them.
+// splitNumber splits a text into its leading digits and dots, and the unit after them.
 func splitNumber(s string) (number, unit string) {
 	s = strings.TrimSpace(s)
 	i := 0
@@ -148,8 +148,7 @@ func splitNumber(s string) (number, unit string) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// byteUnit is the size of a unit, written in any case, except for "Gb" and its
-// like, which may mean bits.
+// byteUnit is the size of a unit, in any case, except for "Gb" and the like, which may mean bits.
 func byteUnit(unit string) (uint64, bool) {
 	if ambiguousBit(unit) {
 		return 0, false
@@ -189,8 +188,8 @@ var (
 	errTooFine  = errors.New("it has more than 18 digits after the point")
 )
 
-// scaleDecimal multiplies a decimal such as "1.5" by an integer, exactly, and
-// rounds to the nearest integer.
+// scaleDecimal multiplies a decimal such as "1.5" by an integer, exactly, and rounds to the nearest
+// integer.
 func scaleDecimal(number string, scale uint64) (int64, error) {
 	whole, frac, point := strings.Cut(number, ".")
 	if whole == "" || (point && frac == "") || strings.Contains(frac, ".") {
@@ -242,11 +241,10 @@ func parseDigits(s string) (uint64, error) {
 
 const durationHelp = "write it as 90 (seconds), 1:30:00, 2-12:00:00, 90m, 1d12h or 1.2ms"
 
-// ParseDuration reads a time as people and schedulers write it: plain seconds
-// ("90", "0.5"), Slurm's colons (minutes:seconds, hours:minutes:seconds,
-// days-hours:minutes:seconds and shortened from the right), or numbers with
-// units from d down to ns ("1d12h", "1.2ms"). It is never negative.
-// INFINITE and UNLIMITED are ErrUnlimited.
+// ParseDuration parses a time as people and schedulers write it: plain seconds ("90", "0.5"),
+// Slurm's colons (minutes:seconds, hours:minutes:seconds, days-hours:minutes:seconds and forms
+// shortened from the right), or numbers with units from d to ns ("1d12h", "1.2ms"). The result is
+// never negative. For INFINITE and UNLIMITED it returns ErrUnlimited.
 func ParseDuration(s string) (time.Duration, error) {
 	t := strings.TrimSpace(s)
 	var ns int64
@@ -281,7 +279,7 @@ func parseClock(s string) (int64, error) {
 	}
 	units := []time.Duration{time.Hour, time.Minute, time.Second}
 	if !hasDays {
-		units = units[3-len(fields):] // without days the last field is seconds
+		units = units[3-len(fields):] // without days the last field is the seconds
 	}
 	var sum int64
 	if hasDays {
@@ -372,8 +370,7 @@ func parseUnits(s string) (int64, error) {
 	}
 }
 
-// After is the instant that lies span after at; where no integer is that large
-// it is the last one there is. Spans are not negative.
+// After is at + span, or the largest duration if that would overflow. span must not be negative.
 func After(at, span time.Duration) time.Duration {
 	if end := at + span; end >= at {
 		return end
@@ -381,8 +378,8 @@ func After(at, span time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// FormatDuration writes a time as Slurm does, "1-02:03:04" or "02:03:04", with
-// a fraction of a second only where there is one. ParseDuration reads it back.
+// FormatDuration writes a time as Slurm does, "1-02:03:04" or "02:03:04", with a fraction of a
+// second only if necessary. ParseDuration reads it back.
 func FormatDuration(d time.Duration) string {
 	ns := abs(int64(d))
 	seconds := ns / 1e9
@@ -403,7 +400,7 @@ func FormatDuration(d time.Duration) string {
 // Plural writes a number of things, as "1 job" or "7 jobs".
 func Plural(n int, noun string) string { return fmt.Sprintf("%d %s", n, Plurals(n, noun)) }
 
-// Plurals is the noun alone, as it stands beside that number.
+// Plurals is the noun alone, in the form that matches the number.
 func Plurals(n int, noun string) string {
 	switch {
 	case n == 1:

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// unit says how the values along an axis are written.
+// unit is the unit in which the values of an axis are written.
 type unit uint8
 
 const (
@@ -24,17 +24,17 @@ func (u unit) format(x float64) string {
 	return Number(x)
 }
 
-// axis maps values to places on the drawing and knows its ticks.
+// axis maps values to positions in the drawing, and has the ticks.
 type axis struct {
 	lo, hi   float64 // values
-	from, to float64 // places; from may be the larger one (an axis that points up)
+	from, to float64 // positions; from is larger than to on an axis that points up
 	log      bool
 	unit     unit
-	step     float64 // of the ticks; 0 on a log axis
+	step     float64 // between ticks; 0 on a log axis
 	ticks    []float64
 }
 
-// describe is an axis's label, which says so where the axis is logarithmic.
+// describe is the label of an axis, with a note if the axis is logarithmic.
 func (a *axis) describe(label string) string {
 	switch {
 	case !a.log:
@@ -45,15 +45,16 @@ func (a *axis) describe(label string) string {
 	return label + ", logarithmic"
 }
 
-// newAxis makes an axis over [lo, hi] with about want ticks. With round, the
-// range grows to whole ticks.
+// newAxis makes an axis for the range from lo to hi with about want ticks. With round, the range is
+// extended to whole ticks.
 func newAxis(lo, hi float64, want int, u unit, log, round bool) axis {
 	a := axis{lo: lo, hi: hi, log: log, unit: u}
 	if log {
 		a.logTicks(round)
 		return a
 	}
-	// A range too narrow for its place on the number line has no distinct ticks.
+	// Widen a range that is so narrow, relative to its values, that its ticks would not be
+	// distinct.
 	if far := math.Max(math.Abs(a.lo), math.Abs(a.hi)); !(a.hi-a.lo > far*1e-9) {
 		pad := math.Max(far*0.1, 0.5)
 		a.lo, a.hi = a.lo-pad, a.hi+pad
@@ -70,7 +71,7 @@ func newAxis(lo, hi float64, want int, u unit, log, round bool) axis {
 	return a
 }
 
-// at gives the place of a value.
+// at is the position of a value.
 func (a *axis) at(v float64) float64 {
 	lo, hi := a.lo, a.hi
 	if a.log {
@@ -79,7 +80,7 @@ func (a *axis) at(v float64) float64 {
 	return a.from + (v-lo)/(hi-lo)*(a.to-a.from)
 }
 
-// label writes a tick.
+// label writes the value of a tick.
 func (a *axis) label(v float64) string {
 	switch {
 	case a.log:
@@ -92,7 +93,7 @@ func (a *axis) label(v float64) string {
 	return fixed(v, a.step)
 }
 
-// fixed writes a tick with the digits its step needs.
+// fixed writes a tick with as many digits as its step needs.
 func fixed(v, step float64) string {
 	if a := math.Abs(v); a >= 1e7 || (a > 0 && a < 1e-4) {
 		return sign(v) + scientific(a)
@@ -101,7 +102,7 @@ func fixed(v, step float64) string {
 	return sign(v) + group(strconv.FormatFloat(math.Abs(v), 'f', digits, 64))
 }
 
-// logTicks places ticks at powers of ten, or at the units of time.
+// logTicks places ticks at powers of ten or, for times, at round times.
 func (a *axis) logTicks(round bool) {
 	if !(a.lo > 0) {
 		a.lo = 1
@@ -128,7 +129,7 @@ func (a *axis) logTicks(round bool) {
 	}
 }
 
-// between adds 2 and 5 to the powers of ten.
+// between lists the powers of ten and their multiples by 2 and 5.
 func between(lo, hi float64) []float64 {
 	var ticks []float64
 	for p := decades(lo, false); p <= hi; p *= 10 {
@@ -149,7 +150,7 @@ func everySecond(ticks []float64) []float64 {
 	return kept
 }
 
-// decades gives the power of ten next to v, above or below (or v itself).
+// decades is the next power of ten above or below v, or v itself.
 func decades(v float64, up bool) float64 {
 	e := math.Log10(v)
 	if up {
@@ -158,7 +159,7 @@ func decades(v float64, up bool) float64 {
 	return math.Pow(10, math.Floor(e+1e-9))
 }
 
-// timeMarks does the same for times: 1 s, 10 s, 1 min, 10 min, 1 h, 10 h, 1 d, 10 d ...
+// timeMarks is decades for times: 1 s, 10 s, 1 min, 10 min, 1 h, 10 h, 1 d, 10 d ...
 func timeMarks(v float64, up bool) float64 {
 	marks := []float64{1, 10, 60, 600, 3600, 36000, 86400}
 	const day = 86400
@@ -181,7 +182,7 @@ func timeMarks(v float64, up bool) float64 {
 	return day
 }
 
-// niceStep rounds a step up to one that people count in.
+// niceStep rounds a step up to a round number of its unit.
 func niceStep(raw float64, u unit) float64 {
 	if u == times && raw > 1 {
 		for _, s := range []float64{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400} {
@@ -203,8 +204,8 @@ func niceStep(raw float64, u unit) float64 {
 	return 10 * p
 }
 
-// timeTick writes the seconds of a tick. One unit serves a whole axis where it
-// can; otherwise days and hours:minutes[:seconds]. extent is the axis' largest time.
+// timeTick writes the time of a tick in seconds. If one unit suits the whole axis it uses that, and
+// otherwise days and hours:minutes[:seconds]. extent is the largest time on the axis.
 func timeTick(t, step, extent float64) string {
 	minus, t := sign(t), math.Abs(math.Round(t/step)*step)
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
@@ -236,7 +237,7 @@ func timeTick(t, step, extent float64) string {
 
 func two(x float64) string { return pad(whole(x), 0) }
 
-// pad gives seconds two digits before the point.
+// pad writes seconds with two digits before the point.
 func pad(s string, digits int) string {
 	width := 2
 	if digits > 0 {
@@ -248,7 +249,7 @@ func pad(s string, digits int) string {
 	return s
 }
 
-// span is the range of the finite values it has been shown.
+// span is the range of the finite values that were added.
 type span struct {
 	lo, hi float64
 	any    bool
@@ -265,8 +266,8 @@ func (s *span) add(v float64) {
 	s.lo, s.hi = math.Min(s.lo, v), math.Max(s.hi, v)
 }
 
-// startsNearZero says whether a time axis had better begin at 0.
+// startsNearZero says whether a time axis should begin at 0.
 func startsNearZero(s span) bool { return s.lo > 0 && s.lo < 0.1*s.hi }
 
-// drawable leaves out NaN, the infinities, and what would overflow in a difference.
+// drawable excludes NaN, infinities, and values whose difference could overflow.
 func drawable(v float64) bool { return math.Abs(v) < 1e300 }

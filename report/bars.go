@@ -5,26 +5,26 @@ import (
 	"math"
 )
 
-// Bars draws groups of bars: one bar of every series in each group. A paper's
-// numbers beside ours are two series, the first of them with Reference.
+// Bars draws groups of bars, with one bar of every series in each group. A comparison with a paper
+// has two series, the first of them with Reference.
 type Bars struct {
 	Title, YLabel, Note string
 	YIsTime, YIsPercent bool
 	Groups              []string
-	// FirstColour is that of the first series, counted from 0.
+	// FirstColour is the index of the first series' colour.
 	FirstColour int
 	Series      []BarSeries
 }
 
-// BarSeries has one value a group; NaN draws no bar.
+// BarSeries has one value per group; NaN draws no bar.
 type BarSeries struct {
 	Name   string
 	Values []float64
-	// Lo and Hi, where given, are the ends of the error bars.
+	// Lo and Hi, if given, are the ends of the error bars.
 	Lo, Hi []float64
-	// Marks, where given, are written on the bars instead of their values.
+	// Marks, if given, are written on the bars instead of their values.
 	Marks []string
-	// Reference draws outlines: numbers to compare with.
+	// Reference draws outlines, for numbers to compare with.
 	Reference bool
 }
 
@@ -114,7 +114,7 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 		if drawable(v) {
 			at := left + (float64(i)+0.5)*width
 			p.box(s.mark()+" "+seriesClass(b.FirstColour+i), at-width*0.44, at+width*0.44, y.at(0), y.at(v))
-			end := v // of the bar, where its label is: beyond zero on the bar's side
+			end := v // end of the bar, where its label goes: beyond zero on the bar's side
 			if s.Lo != nil && drawable(s.Lo[g]) && drawable(s.Hi[g]) {
 				p.errorBar("ink", at, y.at(s.Lo[g]), y.at(s.Hi[g]))
 				end = math.Max(end, s.Hi[g])

@@ -214,8 +214,8 @@ func TestSamplePageInABrowser(t *testing.T) {
 	}
 }
 
-// TestHalfAMillionBlocks loads as many as a page is made for, and logs how long
-// the page takes; what it asserts is that the right job is still told.
+// TestHalfAMillionBlocks loads as many blocks as a page is designed for, and logs how long the page
+// takes. It asserts only that the page still shows the right job.
 func TestHalfAMillionBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Chart draws lines or steps over a common x.
+// Chart draws lines or steps over a common x axis.
 type Chart struct {
 	Title, XLabel, YLabel, Note string
 	// XIsTime and YIsTime say that the values are seconds, YIsPercent that they are fractions.
@@ -24,11 +24,11 @@ type Chart struct {
 type Series struct {
 	Name string
 	X, Y []float64
-	// Step holds each value until the next x, as a state over time does.
+	// Step holds each value until the next x, for a state over time.
 	Step bool
-	// Lo and Hi, where given, bound each Y: a band, or error bars with Points.
+	// Lo and Hi, if given, are bounds of each Y, drawn as a band, or as error bars with Points.
 	Lo, Hi []float64
-	// Points marks each value with a dot; NoLine leaves only the dots, and X need not be in order.
+	// Points marks each value with a dot. NoLine draws only the dots; X then need not be sorted.
 	Points, NoLine bool
 }
 
@@ -62,8 +62,8 @@ func (s *Series) check() error {
 	return nil
 }
 
-// SVG gives the chart as an SVG file of its own, for documents. A chart that
-// cannot be drawn gives a picture that says why.
+// SVG draws the chart as an SVG file of its own, for documents. If the chart cannot be drawn, the
+// picture says why.
 func (c *Chart) SVG() string {
 	if err := c.check(); err != nil {
 		c = &Chart{Title: err.Error()}
@@ -82,9 +82,9 @@ func (c *Chart) writeHTML(h *htmlWriter) {
 	h.raw("</figure>\n")
 }
 
-// chartValues is what the page's script needs to tell the values under the pointer.
+// chartValues is what the page's script needs to show the values under the pointer.
 type chartValues struct {
-	// Plot is left, right, top, bottom of the drawing; X and Y the values there.
+	// Plot is left, right, top and bottom of the drawing; X and Y are the values there.
 	Plot       [4]float64     `json:"plot"`
 	X          [2]float64     `json:"x"`
 	Y          [2]float64     `json:"y"`
@@ -105,7 +105,7 @@ type seriesValues struct {
 	Hi   column `json:"hi,omitempty"`
 }
 
-// column is numbers in JSON, short, with null for what is not a number.
+// column is a list of numbers that is compact in JSON, with null for NaN.
 type column []float64
 
 func (c column) MarshalJSON() ([]byte, error) {
@@ -151,7 +151,7 @@ func (c *Chart) draw(alone bool) (string, chartValues) {
 	return p.finish(), values
 }
 
-// axes fits both axes to the series; any is false where there is no value at all.
+// axes fits both axes to the series; any is false if there is no value at all.
 func (c *Chart) axes() (x, y axis, any bool) {
 	var xs, ys span
 	for _, s := range c.Series {
@@ -174,7 +174,7 @@ func (c *Chart) axes() (x, y axis, any bool) {
 	if !xs.any {
 		xs = span{lo: 0, hi: 1, any: true}
 	}
-	// From zero, unless the values are far from it: then the differences matter.
+	// Begin at zero, unless the values are far from it: then their differences matter more.
 	if ys.lo > 0 && ys.lo < 0.7*ys.hi && !c.LogY {
 		ys.lo = 0
 	}
@@ -200,7 +200,8 @@ func (c *Chart) axes() (x, y axis, any bool) {
 	return newAxis(xs.lo, xs.hi, 9, xu, c.LogX, false), newAxis(ys.lo, ys.hi, 5, yu, c.LogY, round), any
 }
 
-// thin keeps what can be seen: of each pixel column the first, lowest, highest and last value.
+// thin keeps only the values that are visible: the first, lowest, highest and last of each pixel
+// column.
 func (s Series) thin(x *axis) Series {
 	const enough = 2000
 	if s.NoLine {
@@ -214,7 +215,8 @@ func (s Series) thin(x *axis) Series {
 		column := math.Floor(x.at(s.X[i]))
 		first, low, high := i, i, i
 		for ; i < len(s.X) && math.Floor(x.at(s.X[i])) == column; i++ {
-			// A comparison with NaN is false: a gap within one column is not seen.
+			// Comparisons with NaN are false, so a gap within a column disappears. It would not be
+			// visible.
 			if s.Y[i] < s.Y[low] || math.IsNaN(s.Y[low]) {
 				low = i
 			}
@@ -282,7 +284,7 @@ func (s *Series) visible(i int, x, y *axis) bool {
 	return drawable(s.Y[i]) && !(x.log && s.X[i] <= 0) && !(y.log && s.Y[i] <= 0)
 }
 
-// runs gives the stretches [from, to) without a gap.
+// runs lists the ranges [from, to) without a gap.
 func (s *Series) runs(x, y *axis) [][2]int {
 	var list [][2]int
 	for i := 0; i < len(s.X); i++ {
@@ -314,8 +316,8 @@ func (s *Series) path(values []float64, from, to int, x, y *axis) string {
 	return b.String()
 }
 
-// band fills between Lo and Hi. Steps go back along Hi, so their corners are
-// written out for both ways.
+// band fills the area between Lo and Hi. The outline goes forward along Lo and back along Hi, so
+// the corners of steps are written for both directions.
 func (s *Series) band(p *plot, class string, from, to int, x, y *axis) {
 	var there, back []string
 	for i := from; i < to; i++ {
@@ -337,19 +339,19 @@ func (s *Series) band(p *plot, class string, from, to int, x, y *axis) {
 	fmt.Fprintf(&p.b, `<path class="band %s" d="M%sZ"/>`, class, strings.Join(there, "L"))
 }
 
-// lastPlace is the y of the last "x y" of a list.
+// lastPlace is the y of the last "x y" in a list.
 func lastPlace(places []string) string {
 	_, y, _ := strings.Cut(places[len(places)-1], " ")
 	return y
 }
 
-// within keeps a value inside a y axis that was fixed by the caller.
+// within clips a value to a y axis that the caller has fixed.
 func within(y *axis, v float64) float64 {
 	return y.at(math.Max(y.lo, math.Min(y.hi, v)))
 }
 
-// json puts data for the page's script beside a drawing. Go's encoder writes
-// <, > and & as escapes, so no text in it can end the script element.
+// json puts data for the page's script beside a drawing. Go's encoder escapes <, > and &, so no
+// text in it can end the script element.
 func (h *htmlWriter) json(class string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestBars(t *testing.T) {
 	}))
 }
 
-// A mark stands on its bar instead of the bar's value, and cannot command a browser.
+// A mark replaces the value on its bar, and cannot inject markup.
 func TestMarkedBars(t *testing.T) {
 	text := piece(t, &Bars{Groups: []string{"g"}, Series: []BarSeries{{Name: "s", Values: []float64{12.5}, Marks: []string{"<7>"}}}})
 	if !strings.Contains(text, ">&lt;7&gt;</text>") || strings.Contains(text, ">12.5</text>") || !strings.Contains(text, "12.5, marked") {
@@ -130,8 +130,8 @@ func TestStrips(t *testing.T) {
 	}
 	golden(t, "strips.html", piece(t, s))
 	wellFormed(t, s.draw())
-	// Of many rows the names are told under the pointer alone; every strip of
-	// many columns can still be seen.
+	// With many rows, the names appear only under the pointer; every strip among many columns is
+	// still visible.
 	s.Columns, s.Rows = make([]string, 5000), make([]string, maxNamed+1)
 	if many := s.draw(); strings.Count(many, "<text") > 20 || strings.Contains(many, `width="0`) {
 		t.Error(many)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	leastProse = 24 // columns of the last column, that its text is wrapped into
-	leastCell  = 6  // columns that a shortened column keeps
+	leastProse = 24 // minimum width of the last column if it is wrapped
+	leastCell  = 6  // minimum width of a shortened column
 	cut        = "…"
 )
 
@@ -42,14 +42,14 @@ func (t *Table) WriteFitted(w io.Writer, columns int) error {
 			}
 		}
 		if widest < 0 {
-			break // nothing is left that could be shortened
+			break // no column can be shortened further
 		}
 		width[widest]--
 	}
 	return t.shortened(width).WriteText(w)
 }
 
-// Without is the table without the columns of these names.
+// Without is the table without the named columns.
 func (t *Table) Without(names ...string) *Table {
 	s := *t
 	s.Columns, s.Rows = nil, make([][]string, len(t.Rows))
@@ -65,7 +65,7 @@ func (t *Table) Without(names ...string) *Table {
 	return &s
 }
 
-// widths are those of the columns.
+// widths are the widths of the columns, in characters.
 func (t *Table) widths() []int {
 	width := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -93,7 +93,8 @@ func (t *Table) shortened(width []int) *Table {
 	return &s
 }
 
-// wrapped is the table with the words of its last column in as many lines as they need.
+// wrapped is the table with the text of its last column wrapped to a width. Each further line is a
+// row of its own.
 func (t *Table) wrapped(width int) *Table {
 	s := *t
 	s.Rows = nil
@@ -111,8 +112,8 @@ func (t *Table) wrapped(width int) *Table {
 	return &s
 }
 
-// wrap breaks a text between words into lines of at most the given number of characters; a longer
-// word has a line of its own.
+// wrap breaks a text between words into lines of at most width characters. A longer word gets a
+// line of its own.
 func wrap(text string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.Fields(text) {

@@ -49,7 +49,7 @@ fcfs    nothing overtakes
 			t.Errorf("%d columns: a number was cut:\n%s", c.columns, got.String())
 		}
 	}
-	// Where there is room, and where nobody knows, nothing changes.
+	// If there is enough room, or if the width is unknown, nothing changes.
 	for _, columns := range []int{0, 200} {
 		var fitted, plain strings.Builder
 		if err := programs.WriteFitted(&fitted, columns); err != nil {

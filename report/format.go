@@ -12,14 +12,14 @@ import (
 	"muster/model"
 )
 
-// missing stands for a value that is not there.
+// missing stands for a missing value.
 const missing = "–"
 
-// page.js has Number, Percent, Duration and timeTick once more, for the values
-// under the pointer; the browser test holds the two to the same words.
+// page.js implements Number, Percent, Duration and timeTick again, for the values under the
+// pointer. The browser test checks that both give the same text.
 
-// Number writes x with up to four significant digits, never cutting the digits
-// before the point, and with commas between thousands. NaN is a dash.
+// Number writes x with up to four significant digits, but all digits before the point, and with
+// commas between thousands. NaN becomes a dash.
 func Number(x float64) string {
 	a := math.Abs(x)
 	switch {
@@ -50,8 +50,8 @@ func Percent(fraction float64) string {
 	return Number(significant(p, 2)) + " %"
 }
 
-// Duration writes seconds in the two largest units that matter: "42 s",
-// "3 min 05 s", "1 h 02 min", "3 d 04 h".
+// Duration writes seconds in the two largest units that matter, as "42 s", "3 min 05 s", "1 h 02
+// min" or "3 d 04 h".
 func Duration(seconds float64) string {
 	if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
 		return missing
@@ -83,7 +83,7 @@ func Duration(seconds float64) string {
 	return minus + pair(h, 24, "d", "h")
 }
 
-// pair splits n small units into big ones of size each, and the rest.
+// pair writes n small units as big ones, of size small units each, and the rest.
 func pair(n, size float64, big, small string) string {
 	rest := whole(math.Mod(n, size))
 	if len(rest) < 2 {
@@ -101,7 +101,7 @@ func sign(x float64) string {
 	return ""
 }
 
-// decimals is how many digits after the point show n significant digits of a > 0.
+// decimals is the number of digits after the point that show n significant digits of a > 0.
 func decimals(a float64, n int) int {
 	return max(0, n-1-int(math.Floor(math.Log10(a))))
 }
@@ -147,9 +147,8 @@ func group(s string) string {
 	return b.String()
 }
 
-// clean makes a string safe to print anywhere: one line, valid UTF-8, and no
-// character that steers a terminal, turns the writing direction round or is
-// forbidden in XML.
+// clean makes a string safe to print anywhere: one line, valid UTF-8, and no character that
+// controls a terminal, reverses the writing direction or is forbidden in XML.
 func clean(s string) string {
 	if isClean(s) {
 		return s
@@ -165,7 +164,7 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// cleanPair cleans a line that a tab may split into name and value. The tab stays.
+// cleanPair cleans a line in which a tab may separate name and value. The tab stays.
 func cleanPair(line string) string {
 	name, value, split := strings.Cut(line, "\t")
 	if !split {
@@ -187,8 +186,7 @@ func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == 0xFFFE || r == 0xFFFF
 }
 
-// FirstOf names the runs with the first size and seed of several, which pictures show;
-// where there is one of each there is nothing to name.
+// FirstOf names the first size and seed, which pictures show; "" if there is only one of each.
 func FirstOf(nodes []int, seeds []uint64) string {
 	var words []string
 	if len(nodes) > 1 {
@@ -205,7 +203,8 @@ func Plural(n int, noun string) string {
 	return Number(float64(n)) + " " + model.Plurals(n, noun)
 }
 
-// Printable keeps what others say, such as a log, from steering the terminal.
+// Printable removes control characters from foreign text, such as a log, so that it cannot control
+// the terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -215,7 +214,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Short cuts a text that is too long.
+// Short cuts a text to a width.
 func Short(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"

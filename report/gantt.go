@@ -13,18 +13,19 @@ import (
 	"strings"
 )
 
-// MaxBlocks is how many blocks one Gantt draws. Of more, the page has those with the
-// largest area (time times height) and says how many, and how much, it leaves out.
+// MaxBlocks is the number of blocks that one Gantt chart can draw. Of more blocks, the page has
+// those with the largest area (time times height), and says how many, and how much area, it leaves
+// out.
 const MaxBlocks = 1_000_000
 
-// Gantt draws what occupied each row (a node) over time. In the page it zooms,
-// pans, tells the job under the pointer and finds jobs by ID.
+// Gantt draws what occupied each row (a node) over time. In the page the user can zoom and pan, see
+// the job under the pointer, and find jobs by ID.
 type Gantt struct {
 	Title, Note string
-	// Find is what the field that finds jobs by ID asks for, where they are not called jobs.
+	// Find is the label of the search field, if the blocks are not jobs.
 	Find string
-	// Axis names a time axis: all Gantts of a page with the same name zoom and
-	// pan together, and mark the same job. Empty: an axis of its own.
+	// Axis names a time axis. All Gantt charts of a page with the same name zoom and pan together,
+	// and highlight the same job. "" gives the chart an axis of its own.
 	Axis   string
 	Rows   []string
 	Kinds  []Kind
@@ -35,24 +36,24 @@ type Gantt struct {
 // Kind is a colour with a meaning.
 type Kind struct {
 	Name string
-	// Colour is "#rrggbb"; empty takes the next of the Palette.
+	// Colour is "#rrggbb"; "" takes the next one of the Palette.
 	Colour string
 	Help   string
 }
 
-// Block is a job's part of one row for some time.
+// Block is a job's part of one row from Start to End.
 type Block struct {
 	Row        int32
 	Start, End float64 // seconds
 	Lo, Hi     float32 // part of the row's height, 0 (top) to 1
 	Kind       uint8
-	Job        int32 // index into Jobs; -1 is no job (a node that was down)
+	Job        int32 // index into Jobs; -1 for no job (such as a node that was down)
 }
 
-// GanttJob is what the page tells of a job.
+// GanttJob is what the page shows about a job.
 type GanttJob struct {
 	ID string
-	// Lines are told under the pointer. A tab splits a line into name and value.
+	// Lines are shown under the pointer. A tab separates name and value.
 	Lines []string
 }
 
@@ -158,8 +159,8 @@ func (g *Gantt) meta(blocks []Block, jobs []GanttJob) ganttMeta {
 	return meta
 }
 
-// thin keeps the limit largest blocks and the jobs they belong to, and says
-// what it left out. The blocks are the caller's to sort.
+// thin keeps the limit largest blocks and their jobs, and says what it left out. The caller must
+// sort the blocks.
 func (g *Gantt) thin(limit int) ([]Block, []GanttJob, string) {
 	if len(g.Blocks) <= limit {
 		return slices.Clone(g.Blocks), g.Jobs, ""
@@ -191,7 +192,7 @@ func (g *Gantt) thin(limit int) ([]Block, []GanttJob, string) {
 	order = order[:limit]
 	slices.Sort(order)
 	blocks := make([]Block, limit)
-	number := make([]int32, len(g.Jobs)) // the job's new index, plus one
+	number := make([]int32, len(g.Jobs)) // the job's new index plus one; 0 if it is dropped
 	var jobs []GanttJob
 	for i, k := range order {
 		blocks[i] = g.Blocks[k]
@@ -211,7 +212,7 @@ func (g *Gantt) thin(limit int) ([]Block, []GanttJob, string) {
 		Number(float64(len(g.Blocks)-limit)), Number(float64(len(g.Blocks))), Percent(share), Number(float64(len(g.Jobs)-len(jobs))))
 }
 
-// sortBlocks orders by row, then start: the page searches them so.
+// sortBlocks sorts by row, then by start, as the page's search expects.
 func sortBlocks(blocks []Block) {
 	slices.SortStableFunc(blocks, func(a, b Block) int {
 		switch {
@@ -226,7 +227,7 @@ func sortBlocks(blocks []Block) {
 	})
 }
 
-// packBase64 writes the packed data as text of the page.
+// packBase64 writes the packed data as text for the page.
 func packBase64(w io.Writer, blocks []Block, jobs []GanttJob) error {
 	text := base64.NewEncoder(base64.StdEncoding, w)
 	zip := gzip.NewWriter(text)
@@ -239,10 +240,10 @@ func packBase64(w io.Writer, blocks []Block, jobs []GanttJob) error {
 	return text.Close()
 }
 
-// pack writes the blocks column by column, so that the page can lay typed
-// arrays over them and gzip finds their likeness: start and end (float64), row and
-// job (int32), kind, lo and hi (uint8; lo and hi in 1/255), all little-endian. Then, of each
-// job, its ID and lines, each ended by a newline, and a zero byte.
+// pack writes the blocks column by column, so that the page can use typed arrays on them and gzip
+// compresses them well: start and end (float64), row and job (int32), kind, lo and hi (uint8; lo
+// and hi in 1/255), all little-endian. Then, for each job, its ID and lines, each followed by a
+// newline, and a zero byte.
 func pack(w io.Writer, blocks []Block, jobs []GanttJob) error {
 	var buf bytes.Buffer
 	flush := func(force bool) error {

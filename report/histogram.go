@@ -9,19 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Histogram counts values in bins that it chooses itself, with ends at numbers
-// people count in.
+// Histogram counts values in bins. It chooses the bins itself, with round numbers as their ends.
 type Histogram struct {
 	Title, XLabel, YLabel, Note string
-	// LogY draws the counts on a log scale, LogX makes the bins grow with the value.
+	// LogY draws the counts on a log scale. LogX makes the widths of bins grow with the value.
 	LogY, LogX bool
 	Series     []Sample
-	// Bins is about how many; 0 lets the histogram choose.
+	// Bins is the approximate number of bins; 0 lets the histogram choose.
 	Bins int
 	// XIsTime says that the values are seconds.
 	XIsTime bool
-	// FirstColour is that of the first series, counted from 0: what has a colour
-	// in one picture of a page keeps it in the others.
+	// FirstColour is the index of the first series' colour, so that a thing can have the same
+	// colour in all pictures of a page.
 	FirstColour int
 }
 
@@ -31,11 +30,11 @@ type Sample = struct {
 	Values []float64
 }
 
-// binned is a histogram's counts: counts[series][bin], bin i being [edges[i], edges[i+1]).
+// binned has a histogram's counts as counts[series][bin]. Bin i is [edges[i], edges[i+1]).
 type binned struct {
 	edges  []float64
 	counts [][]int
-	left   int // values that no bin can take
+	left   int // values that fit into no bin
 	most   int
 }
 
@@ -88,7 +87,7 @@ func (h *Histogram) count(want int) binned {
 	return b
 }
 
-// evenBins makes bins of one width whose ends are multiples of it.
+// evenBins makes bins of equal width whose ends are multiples of it.
 func evenBins(xs span, want int, u unit) ([]float64, func(float64) int) {
 	width := xs.hi - xs.lo
 	if width == 0 {
@@ -104,7 +103,8 @@ func evenBins(xs span, want int, u unit) ([]float64, func(float64) int) {
 	return edges, func(v float64) int { return int(math.Floor(v/step) - first) }
 }
 
-// logBins makes bins that grow by one factor: a whole number of them in a decade.
+// logBins makes bins that grow by a constant factor, with a whole number of them per decade. The
+// 1e-9 keeps a value on an edge in its bin despite the rounding of the logarithm.
 func logBins(xs span, want int) ([]float64, func(float64) int) {
 	decades := math.Max(1, math.Log10(xs.hi)-math.Log10(xs.lo))
 	perDecade := math.Max(1, math.Floor(float64(want)/decades))
@@ -117,7 +117,7 @@ func logBins(xs span, want int) ([]float64, func(float64) int) {
 	return edges, func(v float64) int { return int(math.Floor(math.Log10(v)*perDecade+1e-9) - first) }
 }
 
-// note adds what the bins could not take to the caller's note.
+// note adds the number of values that fit into no bin to the caller's note.
 func (h *Histogram) note(b binned) string {
 	if b.left == 0 {
 		return h.Note
@@ -129,7 +129,7 @@ func (h *Histogram) note(b binned) string {
 	return strings.TrimSpace(fmt.Sprintf("%s Values not shown (%s): %s.", h.Note, why, Number(float64(b.left))))
 }
 
-// WriteText draws the histogram with bars for a terminal.
+// WriteText draws the histogram for a terminal.
 func (h *Histogram) WriteText(w io.Writer) error {
 	if err := h.check(); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -166,7 +166,7 @@ func (h *Histogram) WriteText(w io.Writer) error {
 	return b.Flush()
 }
 
-// length is a count's share of the longest bar.
+// length is the length of a count's bar relative to the longest.
 func (h *Histogram) length(n, most int) float64 {
 	if h.LogY {
 		return math.Log1p(float64(n)) / math.Log1p(float64(most))
@@ -174,7 +174,7 @@ func (h *Histogram) length(n, most int) float64 {
 	return float64(n) / float64(most)
 }
 
-// textBar draws a bar with eighths of a character; what is not zero is seen.
+// textBar draws a bar in eighths of a character. A bar that is not zero is always visible.
 func textBar(length float64, width int) string {
 	eighths := int(math.Round(length * 8))
 	if length > 0 {
@@ -216,7 +216,7 @@ func (h *Histogram) draw(bins binned) string {
 	}
 	y := newAxis(0, math.Max(1, float64(bins.most)), 5, numbers, false, true)
 	if h.LogY {
-		// The floor is below one, so that a single count has a height.
+		// Begin below one, so that a count of one has a height.
 		y = newAxis(0.7, math.Max(2, float64(bins.most)), 5, numbers, true, false)
 	}
 	f := frame{xLabel: h.XLabel, yLabel: h.YLabel}

@@ -26,7 +26,7 @@ var (
 	shell = template.Must(template.New("page").Parse(shellSource))
 )
 
-// Page is a report: one HTML file that needs nothing else.
+// Page is a report: a single HTML file that needs no other file.
 type Page struct {
 	Title string
 	// Lead says in a few sentences what the page shows.
@@ -37,14 +37,15 @@ type Page struct {
 // Section is a piece of a page: Heading, Text, Pre, *Table, *Chart, *Bars,
 // *Stacks, *Histogram, *Strips or *Gantt.
 type Section interface {
-	// check says what is wrong with it, so that no half page is ever written.
+	// check says what is wrong with the section. It is called before anything is written, so that
+	// no incomplete page is.
 	check() error
 	writeHTML(h *htmlWriter)
 }
 
 var _ = []Section{Heading(""), Text(""), Pre(""), (*Table)(nil), (*Chart)(nil), (*Bars)(nil), (*Stacks)(nil), (*Histogram)(nil), (*Strips)(nil), (*Gantt)(nil)}
 
-// Heading begins a part of the page. Pages with several list them at the top.
+// Heading begins a part of the page. A page with several lists them at the top.
 type Heading string
 
 // Text is prose; a blank line begins a new paragraph.
@@ -53,7 +54,7 @@ type Text string
 // Pre is text whose lines and spaces are kept.
 type Pre string
 
-// WriteHTML writes the page. The same page is the same bytes, always.
+// WriteHTML writes the page. Equal pages give equal bytes.
 func (p *Page) WriteHTML(w io.Writer) error {
 	for i, s := range p.Sections {
 		if err := s.check(); err != nil {
@@ -78,15 +79,15 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	return nil
 }
 
-// contentPolicy lets the page's own script run and nothing else, and forbids
-// the network: were hostile text ever to become markup, it would still be dead.
+// contentPolicy allows only the page's own script, and no network access. If hostile text ever
+// became markup, the browser would still not execute it.
 func contentPolicy() string {
 	sum := sha256.Sum256([]byte(pageJS))
 	return "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-" +
 		base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// headings lists the page's parts where there are enough of them to get lost in.
+// headings lists the page's parts; nil if there are too few for a table of contents.
 func (p *Page) headings() []string {
 	var list []string
 	for _, s := range p.Sections {
@@ -133,7 +134,7 @@ func (s Pre) writeHTML(h *htmlWriter) {
 	h.raw("<pre>" + strings.Join(lines, "\n") + "</pre>\n")
 }
 
-// htmlWriter writes a page; the first error stays.
+// htmlWriter writes a page, and keeps the first error.
 type htmlWriter struct {
 	w     *bufio.Writer
 	err   error
@@ -166,5 +167,5 @@ func (h *htmlWriter) note(note string) {
 	}
 }
 
-// escape makes text safe between tags and in quoted attributes, of HTML and of XML.
+// escape makes text safe between tags and in quoted attributes, in HTML and XML.
 func escape(s string) string { return html.EscapeString(clean(s)) }

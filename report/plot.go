@@ -9,32 +9,32 @@ import (
 	"unicode/utf8"
 )
 
-// Palette is Okabe and Ito's, in an order that keeps neighbours apart for
-// every kind of colour vision. The page's CSS has the variants for dark screens.
+// Palette is that of Okabe and Ito, in an order that keeps neighbours distinguishable for every
+// kind of colour vision. The page's CSS has variants for dark screens.
 var Palette = [8]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7f7f7f"}
 
 const (
 	plotWidth  = 920.0
 	plotHeight = 320.0
-	charWidth  = 6.7 // of the 12 px labels, on average
+	charWidth  = 6.7 // mean width of a character in the 12 px labels
 	lineHeight = 18.0
 	legendGap  = 16.0
 )
 
-// plot is an SVG drawing with two axes, in the making.
+// plot is an SVG drawing with two axes, under construction.
 type plot struct {
 	b                        strings.Builder
 	left, right, top, bottom float64 // of the area between the axes
 	height                   float64
 }
 
-// frame is what surrounds the drawing.
+// frame is everything around the drawing.
 type frame struct {
-	title          string // inside the drawing; empty within a page, which has its own caption
+	title          string // inside the drawing; "" within a page, which has a caption of its own
 	xLabel, yLabel string
 	legend         []legendEntry
-	alone          bool    // a file of its own: carries its style
-	height         float64 // between the axes; 0 is the usual
+	alone          bool    // the drawing is a file of its own and includes its style
+	height         float64 // between the axes; 0 means the default
 }
 
 type legendEntry struct {
@@ -43,8 +43,8 @@ type legendEntry struct {
 	class string
 }
 
-// newPlot lays out the frame, fixes the axes' places and draws the grid.
-// categories, where given, replace the ticks of x.
+// newPlot lays out the frame, fixes the positions of the axes and draws the grid. categories, if
+// given, replace the ticks of x.
 func newPlot(f frame, x, y *axis, categories []string) *plot {
 	f.xLabel, f.yLabel = x.describe(f.xLabel), y.describe(f.yLabel)
 	p := &plot{right: plotWidth - 20, top: 12}
@@ -91,7 +91,7 @@ func newPlot(f frame, x, y *axis, categories []string) *plot {
 	return p
 }
 
-// legend writes the entries in lines, flush right, and returns where they end.
+// legend writes the entries in lines, right-aligned, and returns the position below them.
 func (p *plot) legend(b *strings.Builder, f frame) float64 {
 	if len(f.legend) < 2 {
 		if f.yLabel != "" {
@@ -99,7 +99,7 @@ func (p *plot) legend(b *strings.Builder, f frame) float64 {
 		}
 		return p.top
 	}
-	first := 0.0 // the y label has the first line's left end
+	first := 0.0 // the y label occupies the left end of the first line
 	if f.yLabel != "" {
 		first = float64(utf8.RuneCountInString(f.yLabel))*charWidth + 24
 	}
@@ -181,7 +181,7 @@ func (p *plot) categories(names []string) {
 	}
 }
 
-// shorten cuts a text to n characters, the last of which then is an ellipsis.
+// shorten cuts a text to n characters, of which the last is then an ellipsis.
 func shorten(s string, n int) string {
 	n = max(n, 2)
 	if utf8.RuneCountInString(s) <= n {
@@ -190,19 +190,19 @@ func shorten(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// box draws a bar between two values of y.
+// box draws a bar between two positions on the y axis.
 func (p *plot) box(class string, left, right, y0, y1 float64) {
 	top, bottom := math.Min(y0, y1), math.Max(y0, y1)
 	fmt.Fprintf(&p.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(left), px(top), px(right-left), px(bottom-top))
 }
 
-// errorBar draws the interval of one value.
+// errorBar draws the interval of a value.
 func (p *plot) errorBar(class string, x, lo, hi float64) {
 	fmt.Fprintf(&p.b, `<path class="error %s" d="M%s %sh6m-3 0V%sm-3 0h6"/>`, class, px(x-3), px(lo), px(hi))
 }
 
-// hover makes a part of the drawing tell something under the pointer. The lines after the
-// first have the colours, as far as these go.
+// hover adds lines to show when the pointer is over a part of the drawing. The lines after the
+// first have the given colours.
 func (p *plot) hover(left, right float64, lines []string, colours []int) {
 	safe := make([]string, len(lines))
 	for i, line := range lines {
@@ -216,7 +216,7 @@ func (p *plot) hover(left, right float64, lines []string, colours []int) {
 		px(left), px(p.top), px(right-left), px(p.bottom-p.top), strings.Join(classes, " "), strings.Join(safe, "&#10;"))
 }
 
-// empty says that there is nothing to draw.
+// empty writes that there is no data.
 func (p *plot) empty() {
 	fmt.Fprintf(&p.b, `<text class="label" text-anchor="middle" x="%s" y="%s">no data</text>`,
 		px((p.left+p.right)/2), px((p.top+p.bottom)/2))
@@ -227,7 +227,7 @@ func (p *plot) finish() string {
 	return p.b.String()
 }
 
-// px writes a place with a tenth of a pixel.
+// px writes a position to a tenth of a pixel.
 func px(v float64) string {
 	s := trimZeros(strconv.FormatFloat(v, 'f', 1, 64))
 	if s == "-0" {
@@ -236,5 +236,5 @@ func px(v float64) string {
 	return s
 }
 
-// seriesClass picks the colour of the i-th series.
+// seriesClass is the CSS class for the colour of the i-th series.
 func seriesClass(i int) string { return "s" + strconv.Itoa(i%len(Palette)) }

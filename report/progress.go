@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Progress is a bar on a terminal that tells how far a long work has come and
-// when it may end. Where the output is no terminal it writes nothing. Several
-// goroutines may use one.
+// Progress is a bar on a terminal that shows the progress of a long task and the estimated time
+// left. If the output is no terminal it writes nothing. Several goroutines may use it concurrently.
 type Progress struct {
-	// Now is the clock; set another before the first use.
+	// Now is the clock. Tests may replace it before the first use.
 	Now func() time.Time
 
 	mu       sync.Mutex
@@ -25,15 +24,15 @@ type Progress struct {
 	drawn    time.Time
 }
 
-// redraw is the shortest time between two drawings.
+// redraw is the minimum time between two drawings.
 const redraw = 100 * time.Millisecond
 
-// NewProgress makes a bar for total pieces of work; with total 0 it only counts.
+// NewProgress makes a bar for total units of work; with total 0 it only counts.
 func NewProgress(w io.Writer, isTerminal bool, label string, total int64) *Progress {
 	return &Progress{Now: time.Now, w: w, terminal: isTerminal, label: shorten(clean(label), 30), total: total}
 }
 
-// Set says that n pieces are done in all.
+// Set says that n units are done in total.
 func (p *Progress) Set(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +40,7 @@ func (p *Progress) Set(n int64) {
 	p.draw()
 }
 
-// Add says that n more pieces are done.
+// Add says that n more units are done.
 func (p *Progress) Add(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +48,7 @@ func (p *Progress) Add(n int64) {
 	p.draw()
 }
 
-// Done takes the bar away.
+// Done removes the bar.
 func (p *Progress) Done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +58,7 @@ func (p *Progress) Done() {
 	p.terminal = false
 }
 
-// draw is called with the lock held.
+// draw draws the bar. The caller must hold the lock.
 func (p *Progress) draw() {
 	if !p.terminal {
 		return
@@ -83,7 +82,7 @@ func (p *Progress) line(spent time.Duration) string {
 	part := min(1, max(0, float64(p.done)/float64(p.total)))
 	full := int(part * width)
 	line := fmt.Sprintf("%s  %s%s %3.0f %%", p.label, strings.Repeat("█", full), strings.Repeat("░", width-full), part*100)
-	// The first moments say little about the rest.
+	// An estimate from the first moments would be too inaccurate.
 	if part > 0 && part < 1 && spent >= time.Second {
 		line += "  " + Duration(spent.Seconds()*(1-part)/part) + " left"
 	}

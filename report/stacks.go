@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Stacks draws a column for each of many things in a row, made of parts that lie
-// on each other: what the time of each was spent on, say.
+// Stacks draws a stacked column for each of many neighbouring things, for example what each spent
+// its time on.
 type Stacks struct {
 	Title, YLabel, Note string
 	YIsTime, YIsPercent bool
@@ -15,15 +15,15 @@ type Stacks struct {
 	YMax    *float64
 	Columns []string
 	Parts   []Part
-	// Lo and Hi, where given, are the ends of the error bars of whole columns.
+	// Lo and Hi, if given, are the ends of the error bars of whole columns.
 	Lo, Hi []float64
-	// Bands name stretches of neighbouring columns, below them.
+	// Bands name ranges of neighbouring columns, below them.
 	Bands []Band
-	// Low makes a picture of half the height, for many under each other.
+	// Low halves the height, for many pictures below each other.
 	Low bool
 }
 
-// Part is one layer of all columns; NaN draws nothing. The first lies at the bottom.
+// Part is one layer of all columns; NaN draws nothing. The first is at the bottom.
 type Part struct {
 	Name string
 	// Colour is an index into the Palette.
@@ -31,7 +31,7 @@ type Part struct {
 	Values []float64
 }
 
-// Band reaches from column From to To, both included.
+// Band covers the columns From to To, inclusive.
 type Band struct {
 	Name             string
 	Colour, From, To int
@@ -105,7 +105,7 @@ func (s *Stacks) draw() string {
 	for _, p := range s.Parts {
 		f.legend = append(f.legend, legendEntry{name: p.Name, mark: "box", class: seriesClass(p.Colour)})
 	}
-	// Many columns have no room for names: these are told under the pointer.
+	// If there are too many columns for names, these appear only under the pointer.
 	var names []string
 	if room := (plotWidth - 80) / float64(max(1, len(s.Columns))); len(s.Bands) == 0 && room >= 5*charWidth {
 		names = append([]string{}, s.Columns...)
@@ -124,7 +124,7 @@ func (s *Stacks) draw() string {
 	return p.finish()
 }
 
-// height is that of a whole column.
+// height is the height of a whole column.
 func (s *Stacks) height(column int) float64 {
 	sum := 0.0
 	for _, p := range s.Parts {
@@ -169,7 +169,7 @@ func (s *Stacks) column(p *plot, i int, x, y *axis) {
 	p.b.WriteByte('\n')
 }
 
-// band draws a stretch below the axis, with its name where there is room.
+// band draws a range below the axis, with its name if there is room.
 func (p *plot) band(b Band, x *axis) {
 	left, right := x.at(float64(b.From))+0.5, x.at(float64(b.To+1))-0.5
 	fmt.Fprintf(&p.b, `<rect class="box %s" x="%s" y="%s" width="%s" height="4"/>`, seriesClass(b.Colour), px(left), px(p.bottom+2), px(right-left))

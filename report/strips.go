@@ -8,16 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Strips draws what reaches over which of many things in a row, such as the
-// nodes of a cluster: a line for everything that wants some, with a strip over
-// each stretch of neighbours that it wants.
+// Strips draws ranges over many columns, such as the nodes of a cluster: a row for each thing that
+// asks for some, with a strip over each range of neighbours that it asks for.
 type Strips struct {
 	Title, Note string
-	// XLabel says what the columns are, and Columns names them.
+	// XLabel says what the columns are; Columns has their names.
 	XLabel  string
 	Columns []string
-	// Rows names the lines; where there are many, the names are told under the
-	// pointer alone.
+	// Rows has the names of the rows. If there are many, a name appears only under the pointer.
 	Rows   []string
 	Kinds  []StripKind
 	Strips []Strip
@@ -30,10 +28,10 @@ type StripKind struct {
 	Colour int
 }
 
-// Strip covers the columns from From to To, both included, in a row.
+// Strip covers the columns From to To, inclusive, in a row.
 type Strip struct {
 	Row, From, To, Kind int
-	// Lines are told under the pointer. A tab splits a line into name and value.
+	// Lines are shown under the pointer. A tab separates name and value.
 	Lines []string
 }
 
@@ -65,7 +63,7 @@ func (s *Strips) writeHTML(h *htmlWriter) {
 const (
 	namedRow    = 16.0 // height of a row with its name beside it
 	plainRow    = 8.0
-	maxNamed    = 80 // rows; more have no names beside them
+	maxNamed    = 80 // rows; with more, the names are not written
 	maxRowName  = 40 // characters
 	columnTicks = 10
 )
@@ -101,7 +99,7 @@ func (s *Strips) draw() string {
 	}
 	for _, b := range s.Strips {
 		left, top := p.left+float64(b.From)*column, p.top+float64(b.Row)*row
-		// A strip of one column among thousands must still be seen.
+		// A strip of one column among thousands must remain visible.
 		width := math.Max(1, float64(b.To-b.From+1)*column-math.Min(1, column/4))
 		lines := make([]string, len(b.Lines))
 		for i, line := range b.Lines {
@@ -116,7 +114,7 @@ func (s *Strips) draw() string {
 	return p.finish()
 }
 
-// columns draws the axis below, with the names of some columns.
+// columns draws the axis at the bottom, with the names of some columns.
 func (s *Strips) columns(p *plot, width float64) {
 	fmt.Fprintf(&p.b, `<path class="axis" d="M%s %sH%s"/>`, px(p.left), px(p.bottom), px(p.right))
 	step := max(1, int(niceStep(float64(len(s.Columns))/columnTicks, numbers)))

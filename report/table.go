@@ -15,10 +15,10 @@ type Table struct {
 	Rows        [][]string
 }
 
-// Column heads a table's column. Numbers belong on the right.
+// Column is the head of a column. Numbers should be aligned to the right.
 type Column struct {
 	Name string
-	// Help explains the name: a tooltip in the page.
+	// Help explains the name, as a tooltip in the page.
 	Help  string
 	Right bool
 }
@@ -32,7 +32,7 @@ func (t *Table) check() error {
 	return nil
 }
 
-// WriteText writes the table for a terminal: aligned, without colour.
+// WriteText writes the table for a terminal, aligned and without colour.
 func (t *Table) WriteText(w io.Writer) error {
 	if err := t.check(); err != nil {
 		return err
@@ -78,8 +78,8 @@ func writeParagraph(b *bufio.Writer, s string) {
 	}
 }
 
-// WriteTables writes tables as text for this many columns, 0 if that is
-// unknown, with an empty line between.
+// WriteTables writes tables as text for a terminal of this many columns (0 if unknown), separated
+// by empty lines.
 func WriteTables(w io.Writer, tables []*Table, columns int) error {
 	for i, t := range tables {
 		if i > 0 {
@@ -125,9 +125,8 @@ func side(c Column) string {
 	return ""
 }
 
-// WriteColumns writes a table with a line of names and no rule below it, as Slurm's
-// tools do. Where there is room for fewer characters,
-// the column to shrink loses its ends; a room of 0 is as wide as need be.
+// WriteColumns writes a table with a line of names and no rule below it, as Slurm's tools do. If it
+// is wider than room, the column shrink is truncated; a room of 0 means no limit.
 func WriteColumns(w io.Writer, names []string, rows [][]string, shrink, room int) error {
 	all := rows
 	if names != nil {
@@ -159,7 +158,7 @@ func WriteColumns(w io.Writer, names []string, rows [][]string, shrink, room int
 	return err
 }
 
-// Pad makes a text so wide, and cuts it if it is wider.
+// Pad pads a text to a width, or cuts it.
 func Pad(s string, width int, right bool) string {
 	n := utf8.RuneCountInString(s)
 	switch {

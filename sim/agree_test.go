@@ -28,7 +28,7 @@ func spec(policy string, opt oracleOptions) string {
 	return s
 }
 
-// simulate runs the simulator and tells its result as the oracle would.
+// simulate runs the simulator and returns its result in the form of the oracle's.
 func simulate(policy string, s *scenario) ([]oracleOutcome, error) {
 	p, err := catalog.New(spec(policy, s.Options))
 	if err != nil {
@@ -78,8 +78,8 @@ func canonical(a *model.Allocation) model.Allocation {
 	return c
 }
 
-// disagreement tells the first difference between the simulator and the
-// oracle, or nothing. Times may differ by slack.
+// disagreement describes the first difference between the simulator and the oracle; "" if there is
+// none. Times may differ by slack.
 func disagreement(policy string, s *scenario, slack time.Duration) string {
 	want := oracle(s.Cluster, s.Jobs, policy, s.Options)
 	got, err := simulate(policy, s)

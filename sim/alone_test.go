@@ -8,8 +8,8 @@ import (
 	"muster/sim"
 )
 
-// What was measured of programs alone replaces run times and speeds; what they need of shared
-// devices slows them down as the loads of any jobs do.
+// Measurements of programs alone replace run times and speeds. Their loads on shared devices slow
+// them down like the loads of any jobs.
 func TestJobsThatWereMeasuredAlone(t *testing.T) {
 	c := &model.Cluster{Name: "two",
 		GPUTypes: []model.GPUType{{Name: "slow", Memory: 8 << 30, Speed: 0.5}},

@@ -7,30 +7,29 @@ import (
 	"muster/model"
 )
 
-// sharedDevices tells how much the jobs that share a device slow each other
-// down. The device divides its time among them: while they need more of it than
-// there is, each computes as many times longer as they need too much. Whole
-// devices are not here.
+// sharedDevices models how jobs that share a device slow each other down. The device divides its
+// time among them: if together they need more than all of its time, each computes longer by the
+// factor by which the demand exceeds it. Jobs with whole devices are not recorded here.
 type sharedDevices struct {
-	// first is the number of each node's first device. It is made, and so are the
-	// devices, when a job first takes a share.
+	// first is the index of each node's first device. first and devices are made when a job first
+	// takes a share.
 	first   []int32
 	devices []sharedDevice
-	changed []int32 // devices that a user has joined or left since the last settlement
+	changed []int32 // devices whose users changed since the last settlement
 }
 
 // sharedDevice is a device of which jobs have shares.
 type sharedDevice struct {
-	load    uint64  // of all its users
+	load    uint64  // sum over its users
 	users   []int32 // slots of the network
 	changed bool
 }
 
-// fullLoad is the load of a job that keeps its devices busy all the time.
-// Loads are integers, so that sums do not depend on the order of the jobs.
+// fullLoad is the load of a job that keeps its devices busy all the time. Loads are integers, so
+// that their sums do not depend on the order of the jobs.
 const fullLoad = 1_000_000
 
-// hasShares says whether an allocation has a part of a device.
+// hasShares says whether an allocation includes a share of a device.
 func hasShares(a *model.Allocation) bool {
 	for i := range a.Grants {
 		if a.Grants[i].Memory > 0 {
@@ -40,14 +39,15 @@ func hasShares(a *model.Allocation) bool {
 	return false
 }
 
-// deviceShare is a device of which a job has a share, and how much of its time the job needs.
+// deviceShare is a device of which a job has a share, with the fraction of its time that the job
+// needs.
 type deviceShare struct {
 	device int32
 	load   uint64
 }
 
-// enter makes the job in slot s a user of the devices that it has shares of. loads are
-// those of its grants; nil for that of the job.
+// enter makes the job in slot s a user of the devices of which it has shares. loads are those of
+// its grants; nil means the job's own load on all.
 func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.Allocation, loads []float64) {
 	if d.first == nil {
 		d.first = make([]int32, len(c.Nodes))
@@ -95,8 +95,8 @@ func (d *sharedDevices) touch(k int32) {
 	}
 }
 
-// settle works out anew how crowded the users of changed devices are, and calls
-// move for those that are slower or faster for it, and for those that have just come.
+// settle recomputes the crowding of the users of changed devices. It calls move for those whose
+// crowding changed, and for those that have just entered.
 func (d *sharedDevices) settle(users []sharer, move func(slot int32)) {
 	for _, k := range d.changed {
 		d.devices[k].changed = false

@@ -10,9 +10,9 @@ import (
 type event struct {
 	at  time.Duration
 	job policy.JobID
-	// turn tells events of one job apart: only the newest counts.
+	// turn distinguishes the events of one job: only the newest is valid.
 	turn    int32
-	attempt uint16 // of a job that may have been requeued
+	attempt uint16 // of a job that was requeued; see outages.attempt
 	killed  bool
 }
 

@@ -8,25 +8,26 @@ import (
 	"muster/policy"
 )
 
-// Moment names a step of a run: by its number, from 1, or, where that is 0, as
-// the first step at At or later.
+// Moment names a step of a run: by its number, from 1, or, if that is 0, as the first step at At or
+// later.
 type Moment struct {
 	Step int
 	At   time.Duration
 }
 
-// Explained is a step that was asked for.
+// Explained is the explanation of a step.
 type Explained struct {
 	Step int
 	At   time.Duration
 	*policy.Explanation
 }
 
-// ExplainedAt is the account of the step that m names, or nil if the run had no
-// such step or was not asked for it.
+// ExplainedAt is the explanation of the step that m names, or nil if the run had no such step or
+// was not asked to explain it.
 func (r *Result) ExplainedAt(m Moment) *Explained {
 	for i := range r.Explained {
-		// The first of those at At or later is the one that was meant.
+		// Explained is in the order of the steps, so the first one at At or later is the one that m
+		// names.
 		if e := &r.Explained[i]; m.Step == e.Step || m.Step == 0 && e.At >= m.At {
 			return e
 		}
@@ -34,7 +35,7 @@ func (r *Result) ExplainedAt(m Moment) *Explained {
 	return nil
 }
 
-// explain keeps an account of the step just made, if it was asked for.
+// explain keeps an explanation of the step just made, if it was asked for.
 func (r *run) explain(plan *policy.Plan) {
 	step, last := r.result.Steps, r.result.LastStep
 	r.result.LastStep = r.now
@@ -51,11 +52,11 @@ func (r *run) explain(plan *policy.Plan) {
 	}
 }
 
-// maxAccounted bounds the waiting jobs that an account tells of.
+// maxAccounted limits the number of waiting jobs in an explanation.
 const maxAccounted = 100
 
-// account is the policy's own, if it keeps one, and then, for every policy,
-// what started, and why the others wait.
+// account is the policy's own explanation, if it has one, followed for every policy by what
+// started, and why the other jobs wait.
 func (r *run) account(plan *policy.Plan) *policy.Explanation {
 	v := plan.View()
 	started := policy.ExplanationTable{Title: "Started", Columns: []string{"job", "asks for", "nodes", "why"}}

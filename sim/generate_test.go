@@ -137,7 +137,7 @@ func (g *generator) job(i int, c *model.Cluster, lastSubmit int) model.Job {
 	}
 	j.Request = g.request(c)
 	j.Traffic = model.Traffic{NetConns: int64(g.IntN(3)), GPUConns: int64(g.IntN(3))}
-	j.Intensity = 1.0 / 16 // so many share a device for free
+	j.Intensity = 1.0 / 16 // 16 such jobs share a device without slowing each other down
 	if g.traffic {
 		j.Intensity = float64(g.IntN(1001)) / 1000
 		if g.chance(80) {
@@ -211,7 +211,7 @@ func (g *generator) request(c *model.Cluster) model.Request {
 	return r
 }
 
-// devices asks for GPUs of each node, or shares of them, in so many of 100 requests.
+// devices asks for GPUs of each node, or shares of them, in percent of all requests.
 func (g *generator) devices(r *model.Request, percent int) {
 	if !g.chance(percent) {
 		return

@@ -295,8 +295,8 @@ var handCases = []handCase{
 		},
 	},
 	{
-		// From 3 to y's end both need 1.4 devices: y takes 14 s, in which x does 10 s
-		// of its work. Then x has 10 s to do, and nobody beside it.
+		// From 3 to y's end both need 1.4 devices: y takes 14 s, in which x does 10 s of its work.
+		// Then x has 10 s to do, with the device to itself.
 		name: "who shares a device that has not slows down", policy: "fcfs", cluster: handCluster(1),
 		jobs: []handJob{
 			{id: "x", run: 23, request: share(4), intensity: 0.5, start: 0, end: 27, where: "a/a0:4>0"},
@@ -344,8 +344,8 @@ var handCases = []handCase{
 		},
 	},
 	{
-		// Nodes a and d have one core left, b and c two: processes of two cores that
-		// stand next to each other go to b and c.
+		// Nodes a and d have one core left, b and c two: processes of two cores on adjacent nodes
+		// go to b and c.
 		name: "contiguous spread cores begin where all nodes give some", policy: "first-fit", cluster: handCluster(0, 0, 0, 0),
 		jobs: []handJob{
 			{id: "a", run: 9, request: model.Request{Nodes: 1, CoresPerNode: 3, NodeList: []string{"a"}}, start: 0, end: 9},

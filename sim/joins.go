@@ -10,8 +10,8 @@ import (
 	"muster/policy"
 )
 
-// Adopted is a job that runs when the run begins: it has what it has, and ends when it
-// ends, whatever the policy.
+// Adopted is a job that is running when the run begins. It keeps its allocation and ends at End,
+// whatever the policy.
 type Adopted struct {
 	Job         int // its index
 	Alloc       *model.Allocation
@@ -25,24 +25,24 @@ type Withdrawal struct {
 	At  time.Duration
 }
 
-// Rank is how users and administrators have changed a job's place in the queue. An administrator's
-// rank replaces everything else.
+// Rank is the change that users and administrators made to a job's place in the queue. An
+// administrator's rank overrides everything else.
 type Rank struct {
 	Nice  int64
 	Admin *int64
 }
 
-// joins is the state of jobs that join late, are adopted or are withdrawn.
+// joins is the state of jobs that join late or are withdrawn.
 type joins struct {
-	// open is, by job, the number of jobs that must be over before it joins; waiters lists, by job,
-	// the jobs that wait for it.
+	// open is the number of jobs that must be over before a job joins. waiters lists the jobs that
+	// wait for a job. Both are by index.
 	open     map[int]int32
 	waiters  map[int][]int
-	released []int32      // those that may join now
-	leaving  []Withdrawal // in order; those to come
+	released []int32      // jobs that may join now
+	leaving  []Withdrawal // withdrawals to come, in time order
 }
 
-// next is when the next job joins or leaves by itself.
+// next is when the next job joins or is withdrawn without any other event.
 func (j *joins) next(now time.Duration) (time.Duration, bool) {
 	switch {
 	case len(j.released) > 0:
@@ -53,7 +53,8 @@ func (j *joins) next(now time.Duration) (time.Duration, bool) {
 	return 0, false
 }
 
-// prepare checks what was asked for beside the jobs themselves.
+// prepare validates the configuration, except for the jobs themselves, and builds the tables of
+// joins.
 func (r *run) prepare() error {
 	known := func(job int) bool { return job >= 0 && job < len(r.Jobs) }
 	if r.Begin < 0 || r.Until < 0 || r.Until > 0 && r.Until < r.Begin {
@@ -88,12 +89,12 @@ func (r *run) prepare() error {
 		}
 	}
 	for _, list := range r.joins.waiters {
-		slices.Sort(list) // the order of a map is none
+		slices.Sort(list) // Go's map order is random
 	}
 	return nil
 }
 
-// over notes that a job is over, and lets the jobs join that waited only for it.
+// over counts a job as over, and releases the jobs that waited only for it.
 func (r *run) over(i int) {
 	r.done++
 	for _, w := range r.joins.waiters[i] {
@@ -103,8 +104,8 @@ func (r *run) over(i int) {
 	}
 }
 
-// adopt tells the state which jobs run when the run begins. A job that does not fit, which can
-// happen under another policy's rules, waits like any other job.
+// adopt tells the state which jobs are running when the run begins. A job that does not fit, which
+// can happen under the rules of another policy, waits like any other.
 func (r *run) adopt() {
 	for _, a := range r.Adopted {
 		j, o := &r.Jobs[a.Job], &r.result.Outcomes[a.Job]
@@ -141,7 +142,7 @@ func (r *run) withdraw() (any bool) {
 		switch {
 		case o.State == Running:
 			id := r.ids[i]
-			r.network.pause(id) // its end does not come any more
+			r.network.pause(id) // cancels its end
 			r.leave(id, i)
 			r.must(r.state.End(id))
 			r.ranking.gone(id, r.now)
@@ -149,10 +150,10 @@ func (r *run) withdraw() (any bool) {
 			r.must(r.state.Cancel(r.ids[i]))
 			r.ranking.gone(r.ids[i], r.now)
 			o.Start = r.now
-		case o.State == Pending: // it has not come, or waits for others
+		case o.State == Pending: // not submitted yet, or waiting for other jobs
 			o.Start = r.now
 		default:
-			continue // it is over
+			continue // already over
 		}
 		o.End, o.State = r.now, Withdrawn
 		r.over(i)
@@ -161,7 +162,7 @@ func (r *run) withdraw() (any bool) {
 	return any
 }
 
-// rankOf is what was said of a job's place.
+// rankOf is the change of a job's place in the queue.
 func (r *run) rankOf(i int) Rank {
 	if len(r.Ranks) == 0 {
 		return Rank{}
@@ -169,7 +170,7 @@ func (r *run) rankOf(i int) Rank {
 	return r.Ranks[i]
 }
 
-// rankAlone gives a job its place where no book of priorities does.
+// rankAlone applies a job's Rank in runs without priorities. With priorities, ranking does.
 func (r *run) rankAlone(i int) {
 	rank := r.rankOf(i)
 	place := -rank.Nice

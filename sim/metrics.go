@@ -8,24 +8,24 @@ import (
 	"muster/model"
 )
 
-// Summary is a run in numbers. Times are seconds; jobs that were impossible
-// count in Jobs and Impossible, and nowhere else.
+// Summary is a run in numbers. Times are in seconds. Impossible jobs count in Jobs and Impossible,
+// and nowhere else.
 type Summary struct {
 	Jobs       int `json:"jobs"`
 	Finished   int `json:"finished"`
 	Killed     int `json:"killed"`
 	Impossible int `json:"impossible"`
 	Borrowing  int `json:"borrowing"`
-	// Preempted counts the jobs that were cancelled for one of a higher class.
+	// Preempted counts the jobs that were cancelled in favour of one of a higher class.
 	Preempted int `json:"preempted,omitempty"`
-	// Of runs with outages: jobs that were lost, how often jobs were requeued, how
-	// long nodes were out, and what jobs had held when they were cut off.
+	// For runs with outages: jobs that were lost, how often jobs were requeued, for how long nodes
+	// were out, and the core time of jobs when a failure hit them.
 	Lost          int     `json:"lost,omitempty"`
 	Requeues      int     `json:"requeues,omitempty"`
 	NodeHoursLost float64 `json:"node_hours_lost,omitempty"`
 	CoreHoursLost float64 `json:"core_hours_lost,omitempty"`
 
-	// Makespan is from the first submission to the last end.
+	// Makespan is the time from the first submission to the last end.
 	Makespan float64 `json:"makespan_s"`
 	// Utilisations are shares of the cluster's capacity over the makespan.
 	CoreUtilization float64 `json:"core_utilization"`
@@ -36,8 +36,8 @@ type Summary struct {
 	Life     Stats `json:"life"`
 	Slowdown Stats `json:"slowdown"`
 
-	// Fragmentation is the number of blocks of neighbouring nodes of a job; Spread
-	// is how many times more nodes it spans than it has.
+	// Fragmentation is the number of contiguous blocks of a job's nodes. Spread is the number of
+	// nodes that it spans divided by the number that it has.
 	Fragmentation Stats `json:"fragmentation"`
 	Spread        Stats `json:"spread"`
 }
@@ -50,7 +50,7 @@ type Stats struct {
 	Max    float64 `json:"max"`
 }
 
-// StatsOf describes values; it sorts them.
+// StatsOf describes values. It sorts them in place.
 func StatsOf(values []float64) Stats {
 	if len(values) == 0 {
 		return Stats{}
@@ -68,26 +68,26 @@ func StatsOf(values []float64) Stats {
 	}
 }
 
-// quantile takes the smallest value that percent of all do not exceed.
+// quantile is the smallest value that is not exceeded by percent of all values.
 func quantile(sorted []float64, percent int) float64 {
 	i := (len(sorted)*percent + 99) / 100
 	return sorted[max(i, 1)-1]
 }
 
-// slowdownFloor keeps jobs of no length from having endless slowdowns: the
-// field's "bounded slowdown".
+// slowdownFloor prevents huge slowdowns of very short jobs, as in the literature's "bounded
+// slowdown".
 const slowdownFloor = 10 * time.Second
 
 // Ran says whether a job ran, and so has a wait and a run time.
 func (o *Outcome) Ran() bool { return o.State == Finished || o.State == Killed }
 
-// Slowdown is life time over run time, bounded: runs count as 10 s at least,
-// and the result is 1 at least.
+// Slowdown is the bounded slowdown: life time divided by run time, where run times count as at
+// least 10 s and the result is at least 1.
 func Slowdown(wait, run time.Duration) float64 {
 	return math.Max(1, float64(wait+run)/float64(max(run, slowdownFloor)))
 }
 
-// Summarize works out the numbers of a run.
+// Summarize computes the numbers of a run.
 func (r *Result) Summarize() Summary {
 	s := Summary{Jobs: len(r.Jobs), Requeues: r.Requeues, NodeHoursLost: r.NodeSecondsLost / 3600, CoreHoursLost: r.CoreSecondsLost / 3600}
 	n := len(r.Jobs)
@@ -140,16 +140,16 @@ func share(used float64, capacity int, span float64) float64 {
 	return used / (float64(capacity) * span)
 }
 
-// Comparison is what changed for each job between two runs of the same jobs.
+// Comparison describes what changed for each job between two runs of the same jobs.
 type Comparison struct {
-	// Jobs ran in both.
+	// Jobs is the number of jobs that ran in both.
 	Jobs int `json:"jobs"`
 	// The changes of the means, in per cent of the first run's.
 	WaitChange float64 `json:"wait_change_pct"`
 	RunChange  float64 `json:"run_change_pct"`
 	LifeChange float64 `json:"life_change_pct"`
-	// Who lost: the share of jobs, in per cent, that wait longer, run longer
-	// and end later, and by how many seconds these do on average and at most.
+	// The percentages of jobs that wait longer, run longer and end later, and by how many seconds
+	// on average and at most.
 	WaitLonger Losers `json:"wait_longer"`
 	RunLonger  Losers `json:"run_longer"`
 	EndLater   Losers `json:"end_later"`
@@ -165,7 +165,7 @@ type Losers struct {
 	Max     float64 `json:"max_s"`
 }
 
-// Compare sets other against base, job by job. Both must be runs of the same jobs.
+// Compare compares other with base, job by job. Both must be runs of the same jobs.
 func Compare(base, other *Result) Comparison {
 	var c Comparison
 	var wait, run, life float64
@@ -209,12 +209,12 @@ func changeOf(differences []float64, base float64) (percent float64, l Losers) {
 	return percent, l
 }
 
-// Held counts the cores and devices of an allocation; shares count as parts of a device.
+// Held is the number of cores and devices of an allocation; shares count as fractions of a device.
 func Held(c *model.Cluster, a *model.Allocation) (cores int, gpus float64) {
 	return coresOf(a), gpusOf(c, a)
 }
 
-// NodesOf names the nodes of an allocation in short.
+// NodesOf names the nodes of an allocation as a node list.
 func NodesOf(c *model.Cluster, a *model.Allocation) string {
 	names := make([]string, len(a.Parts))
 	for i := range a.Parts {

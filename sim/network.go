@@ -11,32 +11,35 @@ import (
 	"muster/sim/fairshare"
 )
 
-// network computes how long jobs take. Jobs that share neither ports nor
-// devices take their own time; the others run at the rate that their shares of
-// these allow. When rates change, a job does the rest of its work at the new
-// rate.
+// network computes how long jobs take. A job that shares neither ports nor devices takes its own
+// run time. All others are sharers: they progress at a rate that depends on their shares of ports
+// and devices. When rates change, a sharer completes the rest of its work at the new rate.
+//
+// All arithmetic is in integers, so that every machine computes the same.
 type network struct {
 	run     *run
 	fair    *fairshare.Network
 	devices sharedDevices
 	uniform bool // all devices have speed 1
-	// speeds of the types of devices, in millionths.
+	// speeds of the device types, in millionths.
 	speeds []uint64
-	// overhead of remote transfers, and how much more far ones take, in thousandths.
+	// overhead is the factor for remote transfers, far the additional factor for far nodes; both in
+	// thousandths.
 	overhead, far uint64
 
-	users  []sharer // by slot
+	users  []sharer // by slot; slots are reused
 	vacant []int32
 	slotOf map[policy.JobID]int32
 	userOf []int32 // slot, by flow
-	moved  []int32 // slots whose rates changed, scratch
+	moved  []int32 // slots whose rates changed; scratch memory of settle
 }
 
-// whole is all the work of a job, in the unit that sharer.left counts.
+// whole is all the work of a job, in the unit of sharer.left. Being a power of two, it makes the
+// conversion from work to time a shift.
 const whole = uint64(1) << 62
 
-// fraction is the number of binary digits after the point in rates, so that
-// slow links can be shared exactly enough.
+// fraction is the number of fractional bits in rates, so that shares of slow links are exact
+// enough.
 const fraction = 20
 
 // normalSpeed is speed 1 in the unit of network.speeds.
@@ -48,31 +51,32 @@ type sharer struct {
 	id    policy.JobID
 	job   *model.Job
 	flows []jobFlow // in order of part
-	// shares are the devices of which it has a share; crowding is how many times
-	// longer the fullest of them makes it compute, in the unit of load.
+	// shares are the devices of which it has a share. crowding is the factor by which the most
+	// crowded of them lengthens its computation, in the unit of load.
 	shares   []deviceShare
 	crowding uint64
-	// compute is what it computes on devices that no other job uses; fixed is the
-	// part of its time that no other job changes.
+	// compute is its computation time on devices that no other job uses. fixed is the part of its
+	// time that other jobs do not affect.
 	compute, fixed time.Duration
 	start          time.Duration
 
-	left    uint64        // work still to do, of whole
-	total   time.Duration // what all of it would take at the present rates
-	since   time.Duration // when left was true
-	end     event         // as things stand
-	entered time.Duration // when the event that stands for it comes
-	turn    int32         // of that event; 0 where there is none
+	left    uint64        // work still to do at the time since, out of whole
+	total   time.Duration // time that all its work takes at the current rates; -1 before the first settlement
+	since   time.Duration // when left was last updated
+	end     event         // its end at the current rates
+	entered time.Duration // the time of its event in the heap, which may be before end
+	turn    int32         // turn of that event; 0 if it has none
 	moved   bool
 }
 
-// jobFlow is one use of ports by a job.
+// jobFlow is one of a job's flows through the network.
 type jobFlow struct {
 	flow   fairshare.Flow
 	part   int32
-	remote bool  // GPU data over the network; otherwise data between the job's nodes
-	bytes  int64 // with the overhead, where there is one
-	// native is what the bytes take when they are not remote and alone.
+	remote bool  // GPU data of a borrowed device; otherwise data between the job's nodes
+	bytes  int64 // including overhead
+	// native is the time that the data take without remote access or competing jobs. The job's own
+	// run time already includes it.
 	native time.Duration
 }
 
@@ -95,8 +99,8 @@ func newNetwork(r *run) *network {
 	return n
 }
 
-// thousandths is a factor in thousandths; a factor of 0 means that none was
-// given, which is 1.
+// thousandths converts a factor to thousandths. A factor of 0 means that none was given, and counts
+// as 1.
 func thousandths(factor float64) uint64 {
 	if factor == 0 {
 		return 1000
@@ -104,7 +108,8 @@ func thousandths(factor float64) uint64 {
 	return uint64(math.Round(factor * 1000))
 }
 
-// enter begins a job and schedules its end.
+// enter starts a job. If other jobs cannot affect it, enter schedules its end; otherwise settle
+// does, once all starts and ends of this instant are known.
 func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	now := n.run.now
 	alone := n.alone(id, j, a)
@@ -135,7 +140,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	u.total = -1 // until the rates are settled
 }
 
-// alone is what a job takes on devices that it has to itself.
+// alone is the behaviour of a job on devices that no other job uses.
 func (n *network) alone(id policy.JobID, j *model.Job, a *model.Allocation) Alone {
 	switch {
 	case n.run.Alone != nil:
@@ -151,7 +156,7 @@ func (n *network) usesPorts(j *model.Job, a *model.Allocation) bool {
 		len(a.Grants) > 0 && (j.Traffic.GPUBytes > 0 || j.Traffic.GPUConns > 0) && a.UsesBorrowed()
 }
 
-// scaled is the run time on the slowest device of an allocation.
+// scaled is the run time on the slowest device of an allocation; run itself if it has no device.
 func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
 	c := n.run.Cluster
 	const none = math.MaxUint64
@@ -171,8 +176,9 @@ func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
 	return time.Duration(mulDiv(uint64(run), normalSpeed, slowest))
 }
 
-// addFlows makes the job a user of ports. net, where it is given, is the bytes between its nodes
-// by part.
+// addFlows makes the job a user of ports. net, if not nil, has the bytes between its nodes, by
+// part. A part has a flow through its own port for data between nodes, and a flow to each node from
+// which it borrows devices. The latency of remote calls goes into fixed.
 func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation, net []int64) {
 	c := n.run.Cluster
 	add := func(f jobFlow, p, q int32) {
@@ -209,7 +215,7 @@ func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation
 			native = atBandwidth(j.Traffic.GPUBytes, c.GPUTypes[t].PeerBandwidth)
 		}
 		for _, lender := range lenders {
-			p, q := node, lender // a port without a bandwidth is no limit
+			p, q := node, lender // a port without a bandwidth has no limit
 			if link.Bandwidth == 0 {
 				p, q = lender, -1
 			} else if c.Nodes[lender].Link.Bandwidth == 0 {
@@ -224,13 +230,13 @@ func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation
 	u.fixed = model.After(u.fixed, time.Duration(mulDiv(uint64(j.Traffic.GPUConns), uint64(latency), 1)))
 }
 
-// withOverhead is what moves over the network for bytes between GPUs.
+// withOverhead is the number of bytes on the network for bytes of GPU data.
 func (n *network) withOverhead(bytes int64) int64 {
 	return mulDiv(uint64(bytes), n.overhead, 1000)
 }
 
-// further is a cost of a device on node b for a process on node a: more where
-// they hang on different switches.
+// further is a cost between a process on node a and a device on node b: higher if the nodes are on
+// different switches.
 func (n *network) further(cost int64, a, b int32) int64 {
 	if n.far == 1000 || n.run.Cluster.Distance(a, b) < 2 {
 		return cost
@@ -268,16 +274,17 @@ func atBandwidth(bytes, bandwidth int64) time.Duration {
 	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second), uint64(bandwidth)))
 }
 
-// atRate is the same for a rate with its fraction.
+// atRate is the time that bytes take at a rate with fractional bits.
 func atRate(bytes, rate int64) time.Duration {
 	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second)<<fraction, uint64(max(1, rate))))
 }
 
-// plenty bounds computed times and sizes: as a time it is longer than any
-// simulation, and several of them can be added without overflow.
+// plenty limits computed times and sizes. As a time it is longer than any simulation, and several
+// of them can be added without overflow.
 const plenty = math.MaxInt64 / 8
 
-// mulDiv is a x b / c, or plenty.
+// mulDiv is a * b / c rounded down, at most plenty. The product has 128 bits, so it cannot
+// overflow.
 func mulDiv(a, b, c uint64) int64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi >= c {
@@ -287,7 +294,8 @@ func mulDiv(a, b, c uint64) int64 {
 	return int64(min(q, plenty))
 }
 
-// leave ends a job's use of the network.
+// leave removes a job from ports and shared devices. The jobs that remain get new rates at the next
+// settle.
 func (n *network) leave(id policy.JobID) {
 	s, ok := n.slotOf[id]
 	if !ok {
@@ -302,8 +310,10 @@ func (n *network) leave(id policy.JobID) {
 	n.vacant = append(n.vacant, s)
 }
 
-// settle computes the new rates after all events of an instant, and moves the
-// ends of the jobs whose rates changed.
+// settle computes the new rates after all events of an instant, and moves the ends of the jobs
+// whose rates changed. For each of them it first subtracts the work done at the old rate since the
+// last change, in units of 1/whole, and then computes the time for the rest at the new rate,
+// rounded up.
 func (n *network) settle(now time.Duration) {
 	n.moved = n.moved[:0]
 	move := func(s int32) {
@@ -337,7 +347,8 @@ func (n *network) settle(now time.Duration) {
 	}
 }
 
-// totalOf is the time that all of a job takes at the present rates.
+// totalOf is the time that all work of a job takes at the current rates: its computation, its fixed
+// part, and the delay of its slowest part by transfers, beyond what the run time already includes.
 func (n *network) totalOf(u *sharer) time.Duration {
 	compute := u.compute
 	if u.crowding != fullLoad {
@@ -362,9 +373,9 @@ func (n *network) totalOf(u *sharer) time.Duration {
 	return model.After(model.After(compute, u.fixed), worst)
 }
 
-// reschedule sets the end of a job. If the job already has an event that is not
-// later, that event stays, and due enters it again when it comes: otherwise
-// ends that move back and forth would fill the heap.
+// reschedule sets the end of a job. If the job already has an event that is not later than the new
+// end, that event stays in the heap, and due pushes a new one when it comes. Otherwise ends that
+// move back and forth would fill the heap with void events.
 func (u *sharer) reschedule(q *events, end event) {
 	if u.turn > 0 && u.entered <= end.at {
 		end.turn = u.turn
@@ -377,8 +388,8 @@ func (u *sharer) reschedule(q *events, end event) {
 	q.push(end)
 }
 
-// endOf is the end of a job: when it has run for its time, or when its wall
-// time is over.
+// endOf is the end of a job that started at start and needs run: after run, or at its wall time if
+// that is shorter and jobs are killed.
 func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration) event {
 	killed := !n.run.NoKill && j.WallTime > 0 && run > j.WallTime
 	if killed {
@@ -391,8 +402,8 @@ func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration)
 	return end
 }
 
-// due says whether an event that has come really ends its job, and if so
-// whether the job is killed. If the end has moved, due enters the event again.
+// due says whether an event that has come really ends its job, and if so whether the job is killed.
+// If the end has moved to a later time, due pushes a new event for it.
 func (n *network) due(e event) (killed, due bool) {
 	if e.turn == 0 {
 		return e.killed, true

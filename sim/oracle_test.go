@@ -45,8 +45,8 @@ type runningJob struct {
 	start time.Duration
 	alloc model.Allocation
 
-	// Since anchor the job has gone on at the pace of one whole in pace
-	// nanoseconds; at anchor, left of it remained.
+	// Since anchor the job has progressed at the pace of one whole in pace nanoseconds; at anchor,
+	// left of it remained.
 	anchor time.Duration
 	left   float64
 	pace   float64
@@ -215,7 +215,7 @@ func (o *oracleRun) conservative() {
 				o.start(j, own.alloc)
 				continue
 			}
-			own = nil // somebody outlived an estimate
+			own = nil // a job outlived its estimate
 		}
 		o.reserved[j] = nil
 		h := o.earliest(j, o.holdings(j))
@@ -275,8 +275,8 @@ func (o *oracleRun) inWindow(t time.Duration) bool {
 	return o.opt.Window == 0 || t-o.now <= o.opt.Window
 }
 
-// holdings is what is held now and in the future, as far as can be told now:
-// by the running jobs, and by the reservations of all jobs but except.
+// holdings is what is held now and in the future, as far as is known now: by the running jobs, and
+// by the reservations of all jobs but except.
 func (o *oracleRun) holdings(except int) []holding {
 	var hs []holding
 	for _, r := range o.running {
@@ -356,7 +356,7 @@ func (o *oracleRun) placeNow(j int) (model.Allocation, bool) {
 
 // ---- What is free ----
 
-// freeNode is what of a node nobody holds.
+// freeNode is the part of a node that no job holds.
 type freeNode struct {
 	cores   int
 	memory  int64
@@ -368,8 +368,8 @@ type freeNode struct {
 
 type freeDevice struct {
 	memory int64
-	whole  bool // nobody has any of it
-	taken  bool // somebody has all of it
+	whole  bool // no job has any of it
+	taken  bool // a job has all of it
 }
 
 func (o *oracleRun) free(held []model.Allocation) []freeNode {
@@ -700,7 +700,7 @@ func (p *placement) takeRemote(elsewhere bool) bool {
 	return true
 }
 
-// grantOn gives the part the first device of the node that will do.
+// grantOn gives the part the first suitable device of the node.
 func (p *placement) grantOn(i, part int, share, atLeast int64) bool {
 	for d, t := range p.c.Nodes[i].GPUs {
 		if p.usable(i, d, share) && p.c.GPUTypes[t].Memory >= atLeast {
@@ -754,7 +754,7 @@ type portUser struct {
 	rate   float64
 }
 
-// reshare gives every running job the pace that follows from who runs now.
+// reshare gives every running job the pace that follows from the set of running jobs.
 func (o *oracleRun) reshare() {
 	users := o.portUsers()
 	o.shareFairly(users)
@@ -801,8 +801,8 @@ func lenders(a *model.Allocation, part int) []int {
 	return nodes
 }
 
-// shareFairly fills all users alike until a port is full; those on it keep what
-// they have, and the others go on.
+// shareFairly raises the rates of all users equally until a port is full. The users of that port
+// keep their rates, and the others continue to rise.
 func (o *oracleRun) shareFairly(users []*portUser) {
 	left := make([]float64, len(o.c.Nodes))
 	for i, n := range o.c.Nodes {

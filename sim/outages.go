@@ -16,12 +16,11 @@ import (
 // Outage is a time during which a node takes no jobs.
 type Outage struct {
 	Node int32
-	// From is when it begins and Until when the node is back; policy.Never if it
-	// does not come back.
+	// From is when the outage begins, and Until when the node returns; policy.Never if it does not.
 	From, Until time.Duration
 	Kind        OutageKind
-	// Requeue puts the jobs that a failure hits back into the queue, where they
-	// start anew. Otherwise they are lost.
+	// Requeue puts the jobs that a failure hits back into the queue, where they start from the
+	// beginning. Otherwise they are lost.
 	Requeue bool
 }
 
@@ -30,7 +29,7 @@ type OutageKind uint8
 
 // The kinds of outages.
 const (
-	// Fail: what runs on the node, or uses its devices, is gone.
+	// Fail: the jobs that run on the node, or use its devices, are aborted.
 	Fail OutageKind = iota
 	// Drain: running jobs continue, and no new ones start.
 	Drain
@@ -48,13 +47,13 @@ type turn struct {
 // outages is the state of a run's outages.
 type outages struct {
 	list  []Outage
-	turns []turn // in order; those to come
-	// failed and drained are the numbers of current outages of each node.
+	turns []turn // those to come, in time order
+	// failed and drained count the current outages of each node, which may overlap.
 	failed, drained []int32
-	since           []time.Duration // when a node that is out went out
-	out             int             // nodes
-	// attempt is, by job, how often it was cut off. An end that was scheduled
-	// for an earlier attempt is void.
+	since           []time.Duration // when a node that is out left service
+	out             int             // number of nodes that are out
+	// attempt counts, by job, how often it was aborted. An end that was scheduled for an earlier
+	// attempt is void.
 	attempt map[policy.JobID]uint16
 }
 
@@ -72,14 +71,14 @@ func newOutages(list []Outage, nodes int) (outages, error) {
 		case x.Kind > Drain:
 			return o, fmt.Errorf("outage %d: there is no kind %d", i+1, x.Kind)
 		case int(x.Node) >= nodes:
-			continue // a smaller cluster has no such node
+			continue // a smaller cluster of a sweep does not have this node
 		}
 		o.turns = append(o.turns, turn{x.From, int32(i), false})
 		if x.Until != policy.Never {
 			o.turns = append(o.turns, turn{x.Until, int32(i), true})
 		}
 	}
-	// At the same instant nodes come back before others go.
+	// At the same instant, nodes return before others leave.
 	slices.SortStableFunc(o.turns, func(a, b turn) int {
 		if a.at != b.at || a.returns == b.returns {
 			return cmp.Compare(a.at, b.at)
@@ -94,7 +93,7 @@ func newOutages(list []Outage, nodes int) (outages, error) {
 	return o, nil
 }
 
-// next is when the next node goes or comes.
+// next is when the next outage begins or ends.
 func (o *outages) next() (time.Duration, bool) {
 	if len(o.turns) == 0 {
 		return 0, false
@@ -138,7 +137,7 @@ func (o *outages) stateOf(n int32) policy.NodeState {
 	return policy.NodeUp
 }
 
-// countOut adds up how long nodes are out.
+// countOut adds up for how long nodes are out.
 func (r *run) countOut(n int32, was, is policy.NodeState) {
 	o := &r.outages
 	switch {
@@ -151,7 +150,7 @@ func (r *run) countOut(n int32, was, is policy.NodeState) {
 	}
 }
 
-// cutOff ends or requeues the jobs that a failure hits.
+// cutOff aborts the jobs that a failure hits, and requeues them if the outage says so.
 func (r *run) cutOff(x *Outage) {
 	var hit []policy.JobID
 	r.state.Jobs(func(j policy.JobState) {
@@ -187,7 +186,7 @@ func uses(a *model.Allocation, n int32) bool {
 		slices.ContainsFunc(a.Grants, func(g model.Grant) bool { return g.Node == n })
 }
 
-// closeOutages counts the nodes that are still out when the last job has ended.
+// closeOutages adds the time of the nodes that are still out when the run is over.
 func (r *run) closeOutages() {
 	for n := range int32(len(r.outages.since)) {
 		if r.outages.stateOf(n) != policy.NodeUp {
@@ -196,18 +195,17 @@ func (r *run) closeOutages() {
 	}
 }
 
-// maxOutages bounds what a file may ask for.
+// maxOutages limits the number of outages in a file.
 const maxOutages = 1 << 20
 
-// ReadOutages reads a table of outages, as commas separate it:
+// ReadOutages reads a table of outages as comma-separated values:
 //
 //	nodes,from,until,kind,requeue
 //	"n[01-04]",1h,3h,fail,yes
 //	n07,2-00:00:00,,drain,
 //
-// Nodes are a node list of the cluster, and times are those of its workload; without
-// an until nodes do not come back. The column requeue may be missing: jobs are
-// requeued.
+// nodes is a node list of the cluster, and times are those of its workload. Nodes without an until
+// do not return. The column requeue may be missing; jobs are requeued by default.
 func ReadOutages(in io.Reader, c *model.Cluster) ([]Outage, error) {
 	rows := csv.NewReader(in)
 	rows.Comment, rows.FieldsPerRecord, rows.TrimLeadingSpace = '#', -1, true
@@ -295,7 +293,7 @@ func readOutage(row []string, nodeOf map[string]int32) ([]Outage, error) {
 	return list, nil
 }
 
-// plainCSV is an error of the reader in the words of the others.
+// plainCSV rewrites an error of the CSV reader in the style of the others.
 func plainCSV(err error) error {
 	var bad *csv.ParseError
 	if errors.As(err, &bad) {

@@ -21,7 +21,7 @@ func outage(node int32, from, until int, kind sim.OutageKind) sim.Outage {
 	return sim.Outage{Node: node, From: seconds(from), Until: seconds(until), Kind: kind, Requeue: true}
 }
 
-// TestOutagesByHand: what happens to jobs whose node fails or drains.
+// TestOutagesByHand: the effects on jobs whose node fails or drains.
 func TestOutagesByHand(t *testing.T) {
 	one := func(id string, submit, run int, r model.Request) model.Job {
 		return model.Job{ID: id, Submit: seconds(submit), Run: seconds(run), Request: r}

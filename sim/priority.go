@@ -8,9 +8,9 @@ import (
 	"muster/policy/priority"
 )
 
-// ranking keeps the book of priorities beside a run: it tells the book what
-// happens, and the policy's state the ranks that follow. The book knows jobs by
-// the IDs they have in the state.
+// ranking connects a run with the book of priorities: it tells the book what happens, and gives the
+// resulting ranks to the policy's state. The book's keys are the state's job IDs. A nil ranking
+// does nothing, for runs without priorities.
 type ranking struct {
 	book    *priority.Book
 	cluster *model.Cluster
@@ -29,7 +29,7 @@ func newRanking(cfg *Config) (*ranking, error) {
 	return k, nil
 }
 
-// must is for calls that only fail if this driver has lost count.
+// must is for calls that fail only if this driver has lost track.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -78,8 +78,7 @@ func (k *ranking) gone(id policy.JobID, now time.Duration) {
 	}
 }
 
-// due is when ranks must be computed again even if nothing happens; Never while
-// no job waits.
+// due is when ranks must be recomputed even if nothing happens; Never while no job waits.
 func (k *ranking) due() time.Duration {
 	if k == nil || k.book.Waiting() == 0 {
 		return policy.Never
@@ -87,7 +86,7 @@ func (k *ranking) due() time.Duration {
 	return k.book.Next()
 }
 
-// rank hands the ranks that changed to the state, and says whether there were any.
+// rank gives the ranks that changed to the state, and returns whether there were any.
 func (k *ranking) rank(s driven, now time.Duration) bool {
 	if k == nil {
 		return false
@@ -99,12 +98,12 @@ func (k *ranking) rank(s driven, now time.Duration) bool {
 	return len(due) > 0
 }
 
-// Share is an account, or a user in one, at the end of a run: what it was due,
-// what it used, and how long its jobs waited.
+// Share is an account, or a user in one, at the end of a run: its target share, its usage, and how
+// long its jobs waited.
 type Share struct {
 	priority.UsageLine
-	Jobs     int     // that ran
-	MeanWait float64 // of those, in seconds
+	Jobs     int     // jobs that ran
+	MeanWait float64 // mean wait of those, in seconds
 }
 
 // shares joins the usage at the end of a run with the waits of its jobs.

@@ -425,8 +425,8 @@ func TestEasyKeepsItsPromise(t *testing.T) {
 	}
 }
 
-// TestConservativeKeepsItsPromises checks that no job starts after the first
-// time that it was promised, whatever came later.
+// TestConservativeKeepsItsPromises checks that no job starts later than it was first promised,
+// whatever arrives later.
 func TestConservativeKeepsItsPromises(t *testing.T) {
 	cases := uint64(200)
 	if testing.Short() {
@@ -435,7 +435,7 @@ func TestConservativeKeepsItsPromises(t *testing.T) {
 	for seed := range cases {
 		g := &generator{Rand: rand.New(rand.NewPCG(seed, 5)), tame: true}
 		s := crowd(g, g.between(1, 8), 30)
-		s.Options.Depth = 0 // so that nobody drops out of sight, and loses a promise
+		s.Options.Depth = 0 // so that no job drops out of the queue's window and loses its promise
 		if brokenPromise(t, s) != "" {
 			small := shrink(s, func(s *scenario) bool { return brokenPromise(t, s) != "" })
 			t.Fatalf("seed %d: %s\n%s", seed, brokenPromise(t, small), small)
@@ -460,10 +460,9 @@ func brokenPromise(t *testing.T, s *scenario) string {
 	return ""
 }
 
-// TestEveryPolicyKeepsTheRules runs every policy of the catalogue on jobs with
-// alternatives, twice. Whatever it decides, it decides it again; nothing is
-// refused, given out twice or forgotten, and every job has all that the
-// request asked for which it was granted.
+// TestEveryPolicyKeepsTheRules runs every policy of the catalogue on jobs with alternatives, twice.
+// Both runs make the same decisions; nothing is refused, given out twice or forgotten, and every
+// job gets all that its granted request asks for.
 func TestEveryPolicyKeepsTheRules(t *testing.T) {
 	cases := uint64(120)
 	if testing.Short() {
@@ -508,7 +507,7 @@ func keepsRules(name string, s *scenario) error {
 			return fmt.Errorf("it decided in two ways")
 		}
 		first = seen
-		// The watcher is told of jobs that had asked for what they were granted.
+		// The watcher gets jobs whose request is the granted one.
 		granted := *s
 		granted.Jobs = slices.Clone(s.Jobs)
 		for i, o := range res.Outcomes {
@@ -535,7 +534,7 @@ func keepsRules(name string, s *scenario) error {
 	return nil
 }
 
-// eventLog keeps what an observer is told.
+// eventLog is an observer that keeps all events.
 type eventLog struct{ events []loggedEvent }
 
 type loggedEvent struct {

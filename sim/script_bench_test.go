@@ -75,8 +75,8 @@ func (p *counted) Step(v *policy.View, plan *policy.Plan) {
 	p.work += int(work)
 }
 
-// What a step of a script takes does not grow with the cluster: it is told what has
-// changed, and does not look at nodes.
+// The cost of a step of a script does not grow with the cluster: the script is told what has
+// changed, and does not scan the nodes.
 func TestScriptsCostWhatChanges(t *testing.T) {
 	perStep := func(name string, nodes int) float64 {
 		b, err := script.FindBundled(name)

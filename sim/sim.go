@@ -14,84 +14,85 @@ import (
 	"muster/policy/priority"
 )
 
-// Config is one run.
+// Config describes one run.
 type Config struct {
 	Cluster *model.Cluster
 	// Jobs in order of submission.
 	Jobs []model.Job
-	// Policy decides; it serves this run only.
+	// Policy decides. It must not be used by any other run.
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
-	// Begin is when the run begins: jobs that were submitted before are in the queue from the
-	// start. Until, if it is not 0, is when the run ends: some jobs may then still wait or run.
+	// Begin is when the run begins: jobs submitted before it are in the queue from the start.
+	// Until, if not 0, is when the run ends, even if some jobs are still waiting or running.
 	Begin, Until time.Duration
-	// Adopted are jobs that run when the run begins.
+	// Adopted are jobs that are already running when the run begins.
 	Adopted []Adopted
-	// After has the jobs that must be over before a job joins the queue, by index.
+	// After maps a job to the jobs that must be over before it joins the queue, by index.
 	After map[int][]int
 	// Withdrawn are the jobs that their users cancel.
 	Withdrawn []Withdrawal
-	// Ranks, if given, is how users and administrators have changed each job's place in the queue.
+	// Ranks, if given, has the changes that users and administrators made to each job's place in
+	// the queue.
 	Ranks []Rank
-	// Alone, if set, says how long a job takes on an allocation that no other job shares with it,
-	// instead of its run time on the slowest of its devices, for workloads whose programs were
-	// measured. Data between nodes are part of it; what they take longer beside others is
-	// added as for any job.
+	// Alone, if set, gives the run time of a job on an allocation that no other job shares. It
+	// replaces the default (the job's run time on the slowest of its devices) for workloads whose
+	// programs were measured. The time includes transfers between nodes; the simulator adds what
+	// they take longer because of other jobs, as for any job.
 	Alone func(job int, a *model.Allocation) Alone
-	// Outages are times during which nodes take no jobs, in any order. Those of
-	// nodes that the cluster does not have are left out.
+	// Outages are times during which nodes take no jobs, in any order. Outages of nodes that the
+	// cluster does not have are ignored.
 	Outages []Outage
-	// Record, if set, gets a history of the run, which begins with RecordAs.
+	// Record, if set, receives a history of the run, which begins with RecordAs.
 	Record   io.Writer
 	RecordAs history.Header
-	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with
-	// Group as the account. Whatever the policy, larger ranks then stand first.
+	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with Group as the
+	// account. Under every policy, jobs with larger ranks are then first in the queue.
 	Priority *priority.Config
-	// Windows are reservations and maintenance; times are those of the run.
+	// Windows are reservations and maintenance, in the time of the run.
 	Windows []policy.Window
 	// Observe, if set, is told what starts and ends.
 	Observe Observer
-	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
+	// Watch lists jobs, by index. For these, Result.Watched records why they wait.
 	Watch []int
-	// Explain names the steps that are to be explained.
+	// Explain names the steps to explain.
 	Explain []Moment
-	// Progress, if set, is called now and then with the jobs that are over.
+	// Progress, if set, is called now and then with the number of jobs that are over.
 	Progress func(done int)
 }
 
-// Alone is what a job does on devices that it has to itself.
+// Alone is the behaviour of a job on devices that no other job uses.
 type Alone struct {
 	Time time.Duration
-	// Load is the part of that time in which it keeps each share of a device busy, from
-	// 0 to 1, in the order of the allocation's grants; nil for the job's GPULoad on all.
+	// Load is the fraction of that time, from 0 to 1, in which it keeps each share of a device
+	// busy, in the order of the allocation's grants; nil means the job's GPULoad on all.
 	Load []float64
-	// Net is the bytes that pass the port of each of its nodes, in the order of the allocation's
-	// parts; nil for those of its Traffic. Time includes what they take on a port that no other job
-	// uses.
+	// Net is the number of bytes that pass through the port of each of its nodes, in the order of
+	// the allocation's parts; nil means those of its Traffic. Time includes their transfer over
+	// ports that no other job uses.
 	Net []int64
 }
 
-// Observer is told about a run as it goes.
+// Observer is told about the starts and ends of jobs during a run.
 type Observer interface {
-	// Started: alloc is valid during the call only.
+	// Started reports a start. alloc is valid only during the call.
 	Started(now time.Duration, job int, alloc *model.Allocation)
 	Ended(now time.Duration, job int)
 }
 
-// State is how a job ended up.
+// State is the state of a simulated job.
 type State uint8
 
-// The outcomes of a simulated job.
+// The states of a simulated job. All but the first two are final.
 const (
-	Pending State = iota // only while the run goes on
+	Pending State = iota // waiting or not submitted; at the end only with Config.Until
 	Running
 	Finished
 	Killed     // at its wall time
-	Impossible // it could not start even on the idle cluster
-	Lost       // a node failed under it
+	Impossible // it cannot start even on the idle cluster
+	Lost       // a node that it used failed
 	Preempted  // it was cancelled for a job of a higher class
-	Withdrawn  // its user took it back
+	Withdrawn  // its user cancelled it
 )
 
 func (s State) String() string {
@@ -102,59 +103,59 @@ func (s State) String() string {
 type Outcome struct {
 	Start, End time.Duration
 	State      State
-	// Borrowed: it used a GPU of another node.
+	// Borrowed says that it used a GPU of another node.
 	Borrowed bool
-	// Alternative is the request that was granted; 0 is the main one.
+	// Alternative is the request that was granted; 0 is the main request.
 	Alternative uint16
-	// Nodes is the number of nodes that hosted it, Blocks the number of blocks of neighbours that
+	// Nodes is the number of nodes that the job ran on, Blocks the number of contiguous blocks that
 	// they form, and Span the number of nodes from the first to the last of them.
 	Nodes, Blocks, Span int32
 }
 
-// Fragmentation is the number of blocks of neighbouring nodes of a job.
+// Fragmentation is the number of contiguous blocks of a job's nodes.
 func (o *Outcome) Fragmentation() float64 { return float64(o.Blocks) }
 
-// Spread is how many times more nodes a job spans than it has.
+// Spread is the number of nodes that a job spans, divided by the number that it has.
 func (o *Outcome) Spread() float64 { return float64(o.Span) / float64(max(1, o.Nodes)) }
 
-// Result is what a run produced.
+// Result is the outcome of a run.
 type Result struct {
 	Cluster  *model.Cluster
 	Jobs     []model.Job
 	Outcomes []Outcome // by job
-	// Reasons says, by job, why it was impossible.
+	// Reasons says why jobs are impossible, by index.
 	Reasons map[int]string
-	// CoreSeconds and GPUSeconds are cores and devices times the seconds they
-	// were held; a share counts as its part of the device's memory.
+	// CoreSeconds and GPUSeconds are the cores and devices that jobs held times the seconds they
+	// held them; a share counts as its fraction of the device's memory.
 	CoreSeconds, GPUSeconds float64
-	// Steps counts the policy's steps, of which the last was at LastStep; Refused
-	// counts the lines of its plans that the applier refused.
+	// Steps counts the policy's steps; the last was at LastStep. Refused counts the starts in its
+	// plans that the applier refused.
 	Steps, Refused int
 	LastStep       time.Duration
 	// Requeues counts how often a job was put back into the queue because a node failed.
 	Requeues int
-	// NodeSecondsLost is how long nodes failed or drained, all together, until the
-	// last job was over; CoreSecondsLost is what jobs had held when a failure hit them.
+	// NodeSecondsLost is the total time for which nodes were down or draining, until the last job
+	// was over. CoreSecondsLost is the core time that jobs had used when a failure hit them.
 	NodeSecondsLost, CoreSecondsLost float64
-	// Stops counts how often a running job was stopped for another.
+	// Stops counts how often a running job was stopped in favour of another.
 	Stops   int
 	Watched []Watched
-	// Shares are the accounts and users at the end, of runs with priorities.
+	// Shares are the accounts and users at the end of a run with priorities.
 	Shares []Share
-	// Explained are the steps that were asked for, each once, in their order.
+	// Explained are the explanations of the steps that were asked for, each once, in order.
 	Explained []Explained
-	// NotAdopted says of jobs that could not be adopted why; they waited instead.
+	// NotAdopted says why jobs could not be adopted, by index; those waited in the queue instead.
 	NotAdopted map[int]string
 }
 
-// Watched says what was known about a job at one instant.
+// Watched is what the policy said about a watched job at one instant.
 type Watched struct {
 	At   time.Duration
 	Job  int
 	Text string
 }
 
-// Run simulates until every job is over.
+// Run simulates until every job is over, or until Config.Until.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Cluster.Validate(); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
@@ -210,7 +211,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-// driven is the state that a run drives, recorded or not.
+// driven is the state that a run drives: a policy.State, or a history.Recorder around one.
 type driven interface {
 	Submit(j *model.Job) (policy.JobID, error)
 	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
@@ -234,6 +235,10 @@ var (
 	_ driven = (*history.Recorder)(nil)
 )
 
+// run is a simulation in progress. Everything happens in one goroutine, driven by loop: the clock
+// jumps from event to event, and at each instant the order is fixed: jobs end, nodes fail and
+// return, jobs join and are withdrawn, ranks change, the policy decides, and the network settles.
+// This order is part of the result's definition.
 type run struct {
 	Config
 	state   driven
@@ -245,29 +250,34 @@ type run struct {
 
 	now     time.Duration
 	next    int            // the next job to submit
-	wake    time.Duration  // when the policy wants a step; policy.Never if it does not
-	idle    int            // steps in a row after which the cluster was idle, and no job was to come
-	jobOf   []int32        // index of each policy.JobID
-	ids     []policy.JobID // of each job that was submitted, by index
+	wake    time.Duration  // when the policy wants its next step; policy.Never if it does not ask for one
+	idle    int            // consecutive steps on an idle cluster with no job to come
+	jobOf   []int32        // index of the job with each policy.JobID
+	ids     []policy.JobID // by index, of jobs that were submitted
 	joins   joins
 	paused  map[policy.JobID]pause
-	since   map[policy.JobID]time.Duration // when jobs that were suspended were resumed
+	since   map[policy.JobID]time.Duration // when a job that had been suspended was resumed
 	done    int
 	running int
 
-	watched map[int]string // what was said last
+	watched map[int]string // the latest text about each watched job
 }
 
-// horizon is the last instant of a run: beyond it sums of times would not fit.
+// horizon is the last instant of a run. Sums of two times up to it do not overflow.
 const horizon = time.Duration(math.MaxInt64 / 2)
 
-// maxIdle bounds how often a policy may ask for another step on an idle cluster
-// and then start nothing.
+// maxIdle limits how often in a row a policy may ask for another step on an idle cluster without
+// starting anything.
 const maxIdle = 1000
 
+// loop advances the clock to the earliest of all next events (a job's end, a submission, a step
+// that the policy or the priorities asked for, an outage, a withdrawal), handles everything that is
+// due at that instant, and repeats. The policy decides only if something changed or it asked for a
+// step. The network settles last, once per instant, so that rates are computed for the final set of
+// jobs and not for intermediate ones.
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
-		// A step of some policies takes long, so cancellation is checked at every step.
+		// Steps of some policies take long, so cancellation is checked at every step.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -333,17 +343,18 @@ func (r *run) loop(ctx context.Context) error {
 	return nil
 }
 
-// StuckError says that a policy started nothing more, though the cluster was idle.
+// StuckError says that the policy left jobs waiting although the cluster was idle.
 type StuckError struct {
-	Jobs  int    // that wait
-	First string // the first of them, and what the policy says of it
+	Jobs  int    // that are waiting
+	First string // the first of them, with the policy's reason
 }
 
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s", e.Jobs, e.First)
 }
 
-// endJobs ends what ends now.
+// endJobs ends the jobs whose ends are due. It ignores events that are void: those of an earlier
+// attempt of a job, and those whose job now ends later (see network.due).
 func (r *run) endJobs() (any bool) {
 	for {
 		at, some := r.events.first()
@@ -353,7 +364,7 @@ func (r *run) endJobs() (any bool) {
 		e := r.events.pop()
 		i := int(r.jobOf[e.job])
 		if r.outages.attempt != nil && r.outages.attempt[e.job] != e.attempt {
-			continue // a node failed before that
+			continue // a node failed before this end
 		}
 		killed, due := r.network.due(e)
 		if !due {
@@ -373,8 +384,8 @@ func (r *run) endJobs() (any bool) {
 	}
 }
 
-// leave counts what a job has held until now, and takes it off the network. Of a
-// suspended job both were done.
+// leave adds what a job has held to the totals, and removes the job from the network. For a
+// suspended job, both were done when it was suspended.
 func (r *run) leave(id policy.JobID, i int) {
 	if _, still := r.paused[id]; still {
 		delete(r.paused, id)
@@ -389,16 +400,17 @@ func (r *run) leave(id policy.JobID, i int) {
 	}
 }
 
-// must is for what the state cannot refuse, since the run knows what it told.
+// must is for calls that the state cannot refuse unless the run has lost track of it.
 func (r *run) must(err error) {
 	if err != nil {
 		panic("sim: " + err.Error())
 	}
 }
 
+// submitJobs puts the jobs that are due into the queue, and reports whether any joined it.
 func (r *run) submitJobs() (any bool) {
-	// Jobs that waited for others come before those that are new; one that is impossible
-	// may let further ones come.
+	// Jobs that waited for others join before new ones. If one of them is impossible it is over at
+	// once, which may release further jobs: so released may grow during the loop.
 	for k := 0; k < len(r.joins.released); k++ {
 		any = r.join(int(r.joins.released[k])) || any
 	}
@@ -416,7 +428,7 @@ func (r *run) submitJobs() (any bool) {
 // join puts a job into the queue, unless it is impossible.
 func (r *run) join(i int) bool {
 	if r.result.Outcomes[i].State != Pending {
-		return false // it was withdrawn meanwhile
+		return false // it was withdrawn in the meantime
 	}
 	if err := r.submit(i); err != nil {
 		r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
@@ -427,11 +439,12 @@ func (r *run) join(i int) bool {
 	return true
 }
 
-// submit puts a job into the queue, and into the book where there is one.
+// submit hands a job to the priorities, if there are any, and to the policy's state.
 func (r *run) submit(i int) error {
 	j := &r.Jobs[i]
 	if len(r.After[i]) > 0 && j.Submit < r.now {
-		// For the policy it comes now: what it waited for is none of its business.
+		// For the policy the job arrives now. It must not count the time spent waiting for other
+		// jobs as waiting in the queue.
 		late := *j
 		late.Submit = r.now
 		j = &late
@@ -454,10 +467,11 @@ func (r *run) submit(i int) error {
 	return err
 }
 
-// maxStops bounds how often in a row, at one instant, a policy may stop jobs.
+// maxStops limits how often in a row a policy may stop jobs at one instant.
 const maxStops = 10_000
 
-// decide gives the policy steps until it stops no more jobs: stopping takes no time here.
+// decide lets the policy decide until it stops no more jobs. Stopping takes no time in the
+// simulator, so the policy can use what it freed at the same instant.
 func (r *run) decide() error {
 	for n := 0; r.step(); n++ {
 		if n == maxStops {
@@ -468,8 +482,8 @@ func (r *run) decide() error {
 	return nil
 }
 
-// step lets the policy decide once, and does what it says. It reports whether
-// running jobs were stopped.
+// step lets the policy decide once and carries out its plan. It reports whether running jobs were
+// stopped.
 func (r *run) step() bool {
 	plan := r.state.Step(r.now)
 	r.wake = plan.Wake
@@ -513,7 +527,7 @@ func (r *run) step() bool {
 	return stopped
 }
 
-// granted names the alternative that a job was started with, if it was one.
+// granted names the alternative that a job was started with; "" for its main request.
 func (r *run) granted(plan *policy.Plan, st *policy.Start) string {
 	if st.Alternative == 0 {
 		return ""
@@ -521,12 +535,12 @@ func (r *run) granted(plan *policy.Plan, st *policy.Start) string {
 	return fmt.Sprintf(", with alternative %d: %s", st.Alternative, plan.View().ShapeAs(st.Job, st.Alternative))
 }
 
-// place notes where a job runs; parts are in node order.
+// place records where a job runs. The parts of an allocation are in node order.
 func (o *Outcome) place(a *model.Allocation) {
 	o.On(len(a.Parts), func(i int) int32 { return a.Parts[i].Node })
 }
 
-// On notes the nodes that a job ran on, of which there are n, in order.
+// On records the nodes that a job ran on: n of them, in ascending order.
 func (o *Outcome) On(n int, node func(i int) int32) {
 	o.Nodes, o.Blocks, o.Span = int32(n), 0, 0
 	for i := range n {
@@ -539,6 +553,7 @@ func (o *Outcome) On(n int, node func(i int) int32) {
 	}
 }
 
+// note records a text about a watched job, unless it is the same as the last one.
 func (r *run) note(job int, text string) {
 	for _, w := range r.Watch {
 		if w == job && r.watched[job] != text {

@@ -211,8 +211,7 @@ func TestOddJobs(t *testing.T) {
 	}
 }
 
-// TestHugeTimes runs jobs whose ends no integer holds: an estimate may be so
-// long, a run may not.
+// TestHugeTimes runs jobs whose ends would overflow: an estimate may be that long, a run may not.
 func TestHugeTimes(t *testing.T) {
 	s := time.Second
 	wide := model.Request{Nodes: 2, CoresPerNode: 4}

@@ -8,19 +8,20 @@ import (
 	"muster/policy"
 )
 
-// pause is what a suspended job has still to do.
+// pause is the remaining work of a suspended job.
 type pause struct {
-	// Of a job whose rate depends on others: its work, of whole, and how long it ran.
+	// For a job whose rate depends on others: its remaining work, out of whole, and how long it has
+	// run.
 	shares bool
 	left   uint64
 	ran    time.Duration
-	// Of any other: the time until its end, and whether it is killed then.
+	// For any other job: the time until its end, and whether it is killed then.
 	rest   time.Duration
 	killed bool
 }
 
-// obey does what a plan says about running jobs, at once, and tells whether any
-// were stopped: then the policy may have more to do.
+// obey carries out what a plan says about running jobs, immediately. It returns whether it stopped
+// any: then the policy may have more to decide at this instant.
 func (r *run) obey(plan *policy.Plan) bool {
 	for k := range plan.Resumes {
 		if plan.Resumes[k].Err == nil {
@@ -77,7 +78,7 @@ func (r *run) resume(id policy.JobID) {
 	}
 }
 
-// count adds what a running job held since it was started, or resumed, to the sums.
+// count adds what a running job has held since its start, or since it was resumed, to the totals.
 func (r *run) count(id policy.JobID, o *Outcome) {
 	from := o.Start
 	if since, resumed := r.since[id]; resumed {
@@ -85,12 +86,13 @@ func (r *run) count(id policy.JobID, o *Outcome) {
 	}
 	a := r.state.Allocation(id)
 	held := (r.now - from).Seconds()
-	// The conversions keep machines with a fused multiply-add from rounding differently.
+	// The conversions prevent a fused multiply-add, which would make machines round differently.
 	r.result.CoreSeconds += float64(held * float64(coresOf(a)))
 	r.result.GPUSeconds += float64(held * gpusOf(r.Cluster, a))
 }
 
-// pause takes a job from the network and its end from the events.
+// pause removes a running job from the network, and its end from the events. It returns what is
+// left to do.
 func (n *network) pause(id policy.JobID) pause {
 	end := n.run.events.remove(id)
 	s, shares := n.slotOf[id]
@@ -108,7 +110,7 @@ func (n *network) pause(id policy.JobID) pause {
 	return p
 }
 
-// resume begins a job where it was paused.
+// resume continues a job where it was paused, on the same allocation.
 func (n *network) resume(id policy.JobID, j *model.Job, a *model.Allocation, p pause) {
 	if !p.shares {
 		n.run.events.push(event{at: model.After(n.run.now, p.rest), job: id, killed: p.killed, attempt: n.run.outages.attempt[id]})
@@ -119,8 +121,8 @@ func (n *network) resume(id policy.JobID, j *model.Job, a *model.Allocation, p p
 	u.left, u.start = p.left, n.run.now-p.ran
 }
 
-// remove takes the events of a job out, and returns the one that counts. It looks
-// at all of them: jobs are stopped rarely.
+// remove removes all events of a job, and returns the newest, which is the valid one. It scans the
+// whole heap, since jobs are rarely stopped.
 func (q *events) remove(id policy.JobID) (end event) {
 	kept := q.heap[:0]
 	for _, e := range q.heap {

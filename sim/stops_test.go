@@ -164,7 +164,7 @@ func TestAJobIsSuspendedTwice(t *testing.T) {
 	}
 }
 
-// Listing 4-3 in the simulator: a long job makes way for short ones, twice, and goes on.
+// Listing 4-3 in the simulator: a long job is suspended for short ones, twice, and continues.
 func TestLatencyReductionInASimulation(t *testing.T) {
 	c := &model.Cluster{Name: "one", GPUTypes: []model.GPUType{{Name: "g", Memory: 1 << 30, Speed: 1}},
 		Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}}}

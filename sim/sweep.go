@@ -14,32 +14,32 @@ import (
 	"muster/policy/priority"
 )
 
-// Sweep is many runs: every policy on every size of the cluster with every seed.
+// Sweep is a set of runs: every policy on every size of the cluster with every seed.
 type Sweep struct {
 	Cluster *model.Cluster
-	// Nodes are the sizes to try; none means the cluster as it is.
+	// Nodes are the sizes to try; none means the cluster unchanged.
 	Nodes []int
 	// Policies make a fresh policy for each run.
 	Policies []NamedPolicy
-	// Workload gives the jobs for a seed. It is called once for each.
+	// Workload makes the jobs for a seed. It is called once per seed.
 	Seeds    []uint64
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
 	Outages  []Outage
 	Watch    []int
-	// Record, if set, gets a history of the first run. Its policy is that of the run,
-	// unless RecordAs names one.
+	// Record, if set, receives a history of the first run. The policy in its header is that of the
+	// run, unless RecordAs names one.
 	Record   io.Writer
 	RecordAs history.Header
 	// Priority ranks the waiting jobs of every run; nil leaves it to the policies.
 	Priority *priority.Config
-	// Explain asks for accounts of steps, of the runs of the first seed and size.
+	// Explain names steps to explain, in the runs of the first seed and size.
 	Explain []Moment
-	// Observe, if set, gives each run its observer.
+	// Observe, if set, returns the observer of a run.
 	Observe func(Point) Observer
-	// Workers run at the same time; the results are the same with any number.
+	// Workers is the number of runs at the same time; the results do not depend on it.
 	Workers int
-	// Progress is called now and then, from any goroutine but never two at once.
+	// Progress is called now and then, from any goroutine but never concurrently.
 	Progress func(jobsDone, jobsInAll int64)
 }
 
@@ -49,7 +49,7 @@ type NamedPolicy struct {
 	New  func() (policy.Policy, error)
 }
 
-// Point says which run of a sweep it is.
+// Point identifies a run of a sweep.
 type Point struct {
 	Index  int
 	Policy string
@@ -63,8 +63,8 @@ type RunOf struct {
 	*Result
 }
 
-// Run makes all runs, in this order: seeds, then sizes, then policies. It
-// stops at the first error, and at the end of ctx.
+// Run makes all runs, ordered by seed, then size, then policy. It stops at the first error, and
+// when ctx ends.
 func (s *Sweep) Run(ctx context.Context) ([]RunOf, error) {
 	sizes := s.Nodes
 	if len(sizes) == 0 {
@@ -85,8 +85,8 @@ func (s *Sweep) Run(ctx context.Context) ([]RunOf, error) {
 	return runs, nil
 }
 
-// tasks are the runs. The jobs of a seed are made when its first run is due, and are
-// forgotten with its last one: all seeds together may not fit in memory.
+// tasks yields the runs. The jobs of a seed are generated when its first run starts, and dropped
+// after its last: all seeds together may not fit into memory.
 func (s *Sweep) tasks(clusters []*model.Cluster, runs []RunOf) iter.Seq[parallel.Task] {
 	progress := parallel.NewProgress(len(runs), s.Progress)
 	perSeed := int64(len(clusters) * len(s.Policies))
@@ -98,7 +98,7 @@ func (s *Sweep) tasks(clusters []*model.Cluster, runs []RunOf) iter.Seq[parallel
 				yield(func(context.Context) error { return fmt.Errorf("workload for seed %d: %w", seed, err) })
 				return
 			}
-			// The seeds to come are taken to have as many jobs as this one.
+			// Assume that the seeds to come have as many jobs as this one.
 			work := int64(len(jobs)) * perSeed
 			known += work
 			progress.Expect(known + work*int64(len(s.Seeds)-k-1))

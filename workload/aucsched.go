@@ -51,8 +51,8 @@ const (
 	aucschedNodeGPUs  = 2
 )
 
-// table4 are the weights of jobs that ask for cores only, for nodes, for nodes
-// with a GPU, and for nodes with two.
+// table4 has the weights of jobs that ask for cores only, for nodes, for nodes with one GPU, and
+// for nodes with two.
 var table4 = map[string]weights{
 	"I": {1, 0, 0, 0}, "II": {0, 1, 0, 0}, "III": {1, 1, 0, 0}, "IV": {2, 2, 1, 0}, "V": {2, 2, 1, 1},
 }
@@ -111,7 +111,7 @@ func generateAUCSCHED(p *params, rng *rand.Rand) *Workload {
 		for {
 			cores := aucschedNodeCores * (1 + rng.IntN(sizes))
 			j.Request = aucschedRequest(kind, cores, perNode, perGPU, rng)
-			if j.Request.Nodes <= nodes { // more than there are: drawn again
+			if j.Request.Nodes <= nodes { // otherwise it needs more nodes than there are, and is drawn again
 				break
 			}
 		}
@@ -142,7 +142,7 @@ func generateAUCSCHED(p *params, rng *rand.Rand) *Workload {
 	return wl
 }
 
-// leastNodes is what the smallest job of the widest kind needs.
+// leastNodes is the number of nodes that the smallest job of the widest kind needs.
 func leastNodes(kinds weights, perNode, perGPU []int) int {
 	least := 1
 	for kind, weight := range kinds {
@@ -157,8 +157,8 @@ func leastNodes(kinds weights, perNode, perGPU []int) int {
 	return least
 }
 
-// aucschedRequest is a request of one of the four kinds of Table 4, with the
-// given number of cores in all.
+// aucschedRequest makes a request of one of the four kinds of Table 4, with the given total number
+// of cores.
 func aucschedRequest(kind, cores int, perNode, perGPU []int, rng *rand.Rand) model.Request {
 	if kind == 0 {
 		return model.Request{Cores: cores}
@@ -173,7 +173,7 @@ func aucschedRequest(kind, cores int, perNode, perGPU []int, rng *rand.Rand) mod
 	return model.Request{Nodes: cores / onNode, CoresPerNode: onNode, GPUs: gpus}
 }
 
-// decouple lets the GPUs of a request be anywhere, and its cores, too, if spread.
+// decouple lets the GPUs of a request be on any node and, with spread, its cores, too.
 func decouple(r *model.Request, spread bool) {
 	if r.GPUs == 0 {
 		return

@@ -14,33 +14,33 @@ import (
 	"muster/model"
 )
 
-// maxSeconds is the longest time, and the latest instant since 1970, that a log
-// may hold: 285 years, so that sums of two still fit in a time.Duration.
+// maxSeconds is the longest time, and the latest Unix time, that a log may have: 142 years, so that
+// the sum of two still fits into a time.Duration.
 const maxSeconds = 9_000_000_000 / 2
 
-// batch collects the jobs of a log while it is read.
+// batch collects the jobs of a log as it is read.
 type batch struct {
 	opt    ReadOptions
 	file   string
 	wl     *Workload
 	report *ReadReport
 
-	// origin is the instant, since 1970, that submissions count from, where known.
+	// origin is the Unix time from which submissions count, if known.
 	origin      time.Duration
 	originKnown bool
-	expected    int // jobs, according to the log
+	expected    int // number of jobs that the log claims to have
 
 	kept        int64 // bytes of jobs and names
 	headerBytes int
 
 	counts []count
-	words  map[string]string // strings that many jobs share
+	words  map[string]string // strings that many jobs share, to save memory
 	small  []string          // decimal texts of small numbers
 	ids    strings.Builder
 	logged []model.Logged
 }
 
-// count is something worth a note, and how many jobs it befell.
+// count is the text of a note, with the number of jobs that it applies to.
 type count struct {
 	what string
 	n    int
@@ -82,7 +82,7 @@ func (b *batch) read(src *lines, dec decoder) error {
 	}
 }
 
-// finish orders the jobs, counts time from the first submission, and reports.
+// finish sorts the jobs, counts time from the first submission, and makes the report.
 func (b *batch) finish() (*Workload, *ReadReport, error) {
 	for _, c := range b.counts {
 		b.report.Notes = append(b.report.Notes, model.Plural(c.n, "job")+" "+c.what)
@@ -116,8 +116,8 @@ func (wl *Workload) countFromFirst(origin time.Duration, originKnown bool) {
 
 // job adds an empty job for the decoder to fill, and then to keep or drop.
 func (b *batch) job() *model.Job {
-	// A log's header may claim any number of jobs: room is made for some of them
-	// once as many again have been seen.
+	// A header may claim any number of jobs, so the claim is trusted only after enough jobs have
+	// been seen.
 	const real = 4096
 	if n := len(b.wl.Jobs); n >= real && n == cap(b.wl.Jobs) && b.expected > n {
 		b.wl.Jobs = slices.Grow(b.wl.Jobs, min(b.expected, 8*n)-n)
@@ -128,7 +128,7 @@ func (b *batch) job() *model.Job {
 
 func (b *batch) drop() { b.wl.Jobs = b.wl.Jobs[:len(b.wl.Jobs)-1] }
 
-// keep checks the job added last; one that is not valid is dropped.
+// keep validates the job added last, and drops it if it is invalid.
 func (b *batch) keep(column int) *fault {
 	job := &b.wl.Jobs[len(b.wl.Jobs)-1]
 	if err := job.Validate(); err != nil {
@@ -141,7 +141,7 @@ func (b *batch) keep(column int) *fault {
 	return b.charge(jobCost(job))
 }
 
-// note counts a job for a note. What must read well after "12 jobs".
+// note counts a job for a note. what must read well after "12 jobs".
 func (b *batch) note(what string) {
 	for i := range b.counts {
 		if b.counts[i].what == what {
@@ -157,7 +157,7 @@ func (b *batch) note(what string) {
 	b.counts = append(b.counts, count{what, 1})
 }
 
-// word gives a string that jobs with the same text share.
+// word is a string that jobs with the same text share.
 func (b *batch) word(text []byte) string {
 	if len(text) == 0 {
 		return ""
@@ -166,7 +166,7 @@ func (b *batch) word(text []byte) string {
 	if !ok {
 		s = string(text)
 		b.words[s] = s
-		b.kept += 4*sizeOfText + int64(len(s)) // which keep looks at
+		b.kept += 4*sizeOfText + int64(len(s)) // keep checks the total
 	}
 	return s
 }
@@ -187,8 +187,8 @@ func (b *batch) numeral(n int64) string {
 	return b.small[n]
 }
 
-// id copies the text of an ID into memory shared with its neighbours: one
-// allocation for thousands of them.
+// id copies the text of an ID into memory that it shares with its neighbours: one allocation serves
+// thousands of IDs.
 func (b *batch) id(text []byte) string { return appendShared(&b.ids, text) }
 
 func appendShared(room *strings.Builder, text []byte) string {
@@ -202,7 +202,7 @@ func appendShared(room *strings.Builder, text []byte) string {
 	return room.String()[start:]
 }
 
-// log keeps what a log says beyond the job; nil where it says nothing.
+// log keeps what a log says beyond the job; nil if it says nothing.
 func (b *batch) log(l model.Logged) *model.Logged {
 	if b.opt.SkipLogged || l == unlogged {
 		return nil
@@ -214,7 +214,7 @@ func (b *batch) log(l model.Logged) *model.Logged {
 	return &b.logged[len(b.logged)-1]
 }
 
-// unlogged is what a log that says nothing says.
+// unlogged is a log entry in which everything is unknown.
 var unlogged = model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1}
 
 func ceilDiv(a, b int64) int64 { return a/b + min(1, a%b) }

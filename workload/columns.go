@@ -10,13 +10,13 @@ import (
 	"muster/model"
 )
 
-// column is one named value of a job as text. CSV files consist of them, and
-// SWF files carry those that the 18 standard fields cannot hold.
+// column is one named value of a job, as text. CSV files consist of columns, and SWF files have
+// those that the 18 standard fields cannot represent.
 type column struct {
 	name string
-	// ofRequest marks what an alternative request may set, too.
+	// ofRequest marks columns that an alternative request may set, too.
 	ofRequest bool
-	// set reads the text; "" is the zero or unknown value.
+	// set parses the text; "" is the zero or unknown value.
 	set func(j *model.Job, r *model.Request, text string) error
 	// get writes the text that set reads; "" for zero or unknown.
 	get func(j *model.Job, r *model.Request) string
@@ -24,7 +24,7 @@ type column struct {
 	beyondSWF func(j *model.Job) bool
 }
 
-// columns are in the order in which CSV files have them.
+// columns in the order of CSV files.
 var columns = []column{
 	textColumn("id", func(j *model.Job) *string { return &j.ID }),
 	timeColumn("submit", func(j *model.Job) *time.Duration { return &j.Submit }),
@@ -79,7 +79,7 @@ func columnNames() []string {
 	return append(names, alternativeColumn)
 }
 
-// findColumn finds a column by its name, nil if there is none.
+// findColumn finds a column by its name; nil if there is none.
 func findColumn(name string) *column {
 	for i := range columns {
 		if columns[i].name == name {
@@ -112,7 +112,7 @@ func textColumn(name string, at func(*model.Job) *string) column {
 	}
 }
 
-// isNumeral says whether SWF can hold a name: it has numbers only.
+// isNumeral says whether a name is a number that SWF can represent.
 func isNumeral(s string) bool {
 	if s == "" || len(s) > maxDigits || (s[0] == '0' && len(s) > 1) {
 		return false
@@ -133,8 +133,7 @@ func timeColumn(name string, at func(*model.Job) *time.Duration) column {
 	}
 }
 
-// Run and wall time are the job's, and in the row of an alternative those that
-// replace them.
+// In the row of an alternative, run and wall time are those that replace the job's.
 var runColumn = column{
 	name: "run", ofRequest: true,
 	set: func(j *model.Job, r *model.Request, text string) (err error) {
@@ -184,7 +183,7 @@ var intensityColumn = column{
 		if err != nil || !(x >= 0 && x <= 1) {
 			return fmt.Errorf("%q is not a number from 0 to 1", text)
 		}
-		if x > 0 { // not -0
+		if x > 0 { // avoids "-0"
 			j.Intensity = x
 		}
 		return nil
@@ -197,7 +196,7 @@ var intensityColumn = column{
 	},
 }
 
-// parseSpan reads a time within the bounds of a log.
+// parseSpan parses a time within the limits of a log.
 func parseSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -366,8 +365,8 @@ var nodeListColumn = column{
 	},
 }
 
-// The three columns of remote GPUs make one value; remote_gpus comes first in
-// every file that is written, but people may have them in any order.
+// The three columns of remote GPUs form one value. In every file that we write remote_gpus is the
+// first, but other files may have them in any order.
 func remote(r *model.Request) *model.RemoteGPUs {
 	if r.Remote == nil {
 		r.Remote = new(model.RemoteGPUs)
@@ -423,7 +422,7 @@ var remoteSharedColumn = column{
 	},
 }
 
-// logged gives the job's log entry, with everything unknown if it had none.
+// logged is the job's log entry; if there was none, a new one with everything unknown.
 func logged(j *model.Job) *model.Logged {
 	if j.Logged == nil {
 		l := unlogged
@@ -455,7 +454,7 @@ func loggedTextColumn(name string, at func(*model.Logged) *string) column {
 	}
 }
 
-// loggedTimeColumn is a time for which 0 is known and -1 is not.
+// loggedTimeColumn is a time for which 0 is a known value and -1 is unknown.
 func loggedTimeColumn(name string, at func(*model.Logged) *time.Duration) column {
 	return column{
 		name: name,
@@ -521,7 +520,7 @@ var statusColumn = column{
 	},
 }
 
-// A think time says nothing without the job that it follows.
+// A think time without the preceding job has no meaning.
 var thinkTimeColumn = column{
 	name: "think_time",
 	set: func(j *model.Job, _ *model.Request, text string) error {

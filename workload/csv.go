@@ -12,14 +12,14 @@ import (
 	"muster/model"
 )
 
-// cell is one value of a table line and where it starts, counted from 1.
+// cell is one value of a line, with the position of its start, from 1.
 type cell struct {
 	text   string
 	column int
 }
 
-// splitCSV cuts a line at its commas. A cell in double quotes may hold commas,
-// and quotes written twice; no cell holds a line break.
+// splitCSV splits a line at its commas. A cell in double quotes may contain commas, and quotes
+// written twice; no cell contains a line break.
 func splitCSV(line []byte, cells []cell) ([]cell, *fault) {
 	cells = cells[:0]
 	for i := 0; ; i++ {
@@ -46,7 +46,7 @@ func splitCSV(line []byte, cells []cell) ([]cell, *fault) {
 	}
 }
 
-// quoted reads up to the closing quote and returns the index after it.
+// quoted reads up to the closing quote, and returns the index after it.
 func quoted(line []byte, i int) (text string, end int, ok bool) {
 	var out []byte
 	for ; i < len(line); i++ {
@@ -64,8 +64,8 @@ func quoted(line []byte, i int) (text string, end int, ok bool) {
 	return "", 0, false
 }
 
-// table is what the CSV formats have in common: a header line, then rows with a
-// cell for each name in it.
+// table is what the CSV formats have in common: a header line, then rows with a cell for each of
+// its names.
 type table struct {
 	header []string
 	cells  []cell
@@ -94,14 +94,13 @@ func (t *table) row(line []byte) ([]cell, *fault) {
 	return cells, nil
 }
 
-// index is where a column stands, -1 if the table lacks it.
+// index is the index of a column; -1 if the table does not have it.
 func (t *table) index(name string) int { return slices.Index(t.header, name) }
 
-// csvDecoder reads the plain CSV: a row a job, with the columns that the header
-// names, in any order. Lines that start with # are comments; "# start: " and a
-// time say when offset 0 was. A row with a number in the column alternative is
-// another request of the job in the row above with the same id, and only its
-// request columns count.
+// csvDecoder reads the plain CSV: one row per job, with the columns that the header names, in any
+// order. Lines that start with # are comments; "# start: " and a time give the time of offset 0. A
+// row with a number in the column alternative is another request of the job in the row above with
+// the same id, and only its request columns count.
 type csvDecoder struct {
 	*batch
 	table
@@ -109,7 +108,7 @@ type csvDecoder struct {
 	submit      int
 	alternative int
 	rows        int
-	dated       string // "dates" or "offsets", what submissions are; "" before the first
+	dated       string // "dates" or "offsets": the kind of submission times; "" before the first
 }
 
 func (d *csvDecoder) line(text []byte) *fault {
@@ -190,8 +189,7 @@ func (d *csvDecoder) decode(cells []cell) *fault {
 	return d.keep(1)
 }
 
-// setSubmit takes an offset such as 90 or 1:30:00, or a date and time. A log
-// has one or the other.
+// setSubmit parses an offset such as 90 or 1:30:00, or a date and time. A log must not mix the two.
 func (d *csvDecoder) setSubmit(j *model.Job, text string) error {
 	kind := "offsets"
 	if strings.Count(text, "-") >= 2 && strings.Contains(text, ":") {
@@ -241,7 +239,7 @@ func (d *csvDecoder) addAlternative(cells []cell) *fault {
 	return d.charge(sizeOfRequest + requestCost(&r))
 }
 
-// writeCSV writes the columns that some job uses, and an alternative a row.
+// writeCSV writes the columns that some job uses, with a row for each alternative.
 func writeCSV(w *bufio.Writer, wl *Workload) error {
 	for _, line := range wl.Header {
 		fmt.Fprintln(w, strings.TrimRight("# "+strings.NewReplacer("\n", " ", "\r", " ").Replace(line), " "))
@@ -269,7 +267,7 @@ func writeCSV(w *bufio.Writer, wl *Workload) error {
 	return nil
 }
 
-// csvRow is the job's row for k = -1, and else that of an alternative.
+// csvRow is the row of the job if k is -1, and otherwise that of an alternative.
 func csvRow(row []string, j *model.Job, k int, used []*column, alternatives bool) []string {
 	r := &j.Request
 	if k >= 0 {
@@ -291,7 +289,7 @@ func csvRow(row []string, j *model.Job, k int, used []*column, alternatives bool
 	return row
 }
 
-// usedColumns are those with a value for some job, and always the first few.
+// usedColumns are the columns with a value for some job, and always the first few.
 func usedColumns(jobs []model.Job) (used []*column, alternatives bool) {
 	for i := range columns {
 		c := &columns[i]

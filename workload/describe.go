@@ -10,7 +10,7 @@ import (
 	"muster/model"
 )
 
-// Summary is what a workload looks like. Times are in seconds.
+// Summary describes a workload in numbers. Times are in seconds.
 type Summary struct {
 	Name  string    `json:"name"`
 	Start time.Time `json:"start,omitzero"`
@@ -18,7 +18,7 @@ type Summary struct {
 	Jobs   int `json:"jobs"`
 	Users  int `json:"users"`
 	Groups int `json:"groups"`
-	// Span is from the first submission to the last.
+	// Span is the time from the first submission to the last.
 	Span       float64 `json:"span_s"`
 	JobsPerDay float64 `json:"jobs_per_day"`
 
@@ -31,13 +31,13 @@ type Summary struct {
 	Memory       Distribution `json:"memory_bytes"`   // per node, of jobs that ask for some
 	Interarrival Distribution `json:"interarrival_s"` // between submissions
 
-	// What the jobs take in all, once they run.
+	// The total work of the jobs.
 	NodeSeconds float64 `json:"node_seconds"` // of jobs that ask for nodes
 	CoreSeconds float64 `json:"core_seconds"`
 	GPUSeconds  float64 `json:"gpu_seconds"`
 
-	// ByHour counts submissions by hour of the day, and ByWeekday from Monday, in
-	// UTC. Where the start is not known, hours count from it, and ByWeekday is nil.
+	// ByHour counts submissions by hour of the day, and ByWeekday from Monday, in UTC. If the start
+	// is unknown, hours count from it, and ByWeekday is nil.
 	ByHour    []int `json:"by_hour"`
 	ByWeekday []int `json:"by_weekday,omitempty"`
 
@@ -48,10 +48,10 @@ type Summary struct {
 	WithChoice int        `json:"jobs_with_alternatives"`
 	Statuses   []Group    `json:"statuses"`
 	Queues     []Group    `json:"queues"`
-	TopUsers   []Group    `json:"top_users"` // those that take most core time
+	TopUsers   []Group    `json:"top_users"` // those with the most core time
 }
 
-// Distribution tells how a quantity is spread. Quantiles are values that occur.
+// Distribution describes the distribution of a quantity. Quantiles are values that occur.
 type Distribution struct {
 	Count  int     `json:"count"`
 	Min    float64 `json:"min"`
@@ -59,7 +59,7 @@ type Distribution struct {
 	Median float64 `json:"median"`
 	P95    float64 `json:"p95"`
 	Max    float64 `json:"max"`
-	// Bins cover all values, empty ones inside included.
+	// Bins cover all values, and include empty bins between others.
 	Bins []Bin `json:"bins,omitempty"`
 }
 
@@ -70,26 +70,26 @@ type Bin struct {
 	Count int     `json:"count"`
 }
 
-// GPUShare is how many jobs ask for a number of GPUs a node.
+// GPUShare is the number of jobs that ask for a number of GPUs per node.
 type GPUShare struct {
 	GPUs  int     `json:"gpus_per_node"`
 	Jobs  int     `json:"jobs"`
 	Share float64 `json:"share"`
 }
 
-// Group is what the jobs with one name in common amount to.
+// Group sums up the jobs that have a name in common.
 type Group struct {
-	Name        string  `json:"name"` // "" where the log has none
+	Name        string  `json:"name"` // "" if the log has none
 	Jobs        int     `json:"jobs"`
 	Share       float64 `json:"share"` // of the jobs
 	CoreSeconds float64 `json:"core_seconds"`
 }
 
-// topUsers is how many users a summary names.
+// topUsers is the number of users that a summary names.
 const topUsers = 10
 
-// Load is the offered load: work submitted over what a machine could do from the
-// first submission to the last. Above 1 the queue grows for as long as it lasts.
+// Load is the offered load: the submitted work divided by what a machine can do from the first
+// submission to the last. Above 1, the queue grows throughout the log.
 type Load struct {
 	Nodes float64 `json:"nodes"` // as if no two jobs shared a node
 	Cores float64 `json:"cores"`
@@ -109,7 +109,7 @@ func (s *Summary) Load(nodes, cores, gpus int) Load {
 	return Load{over(s.NodeSeconds, nodes), over(s.CoreSeconds, cores), over(s.GPUSeconds, gpus)}
 }
 
-// Describe says what a workload looks like.
+// Describe computes the summary of a workload.
 func Describe(wl *Workload) Summary {
 	s := Summary{Name: wl.Name, Start: wl.Start, Jobs: len(wl.Jobs), ByHour: make([]int, 24)}
 	if !wl.Start.IsZero() {
@@ -227,7 +227,7 @@ func named(groups map[string]*Group) int {
 	return len(groups)
 }
 
-// ranked lists groups in an order that does not depend on the map's.
+// ranked sorts groups. The result does not depend on the order of the map.
 func (s *Summary) ranked(groups map[string]*Group, order func(a, b Group) int) []Group {
 	list := make([]Group, 0, len(groups))
 	for _, g := range groups {
@@ -238,7 +238,7 @@ func (s *Summary) ranked(groups map[string]*Group, order func(a, b Group) int) [
 	return list
 }
 
-// The edges of bins: times people think in, doublings, and tenths.
+// The edges of bins: round times, powers of two, and tenths.
 var (
 	timeEdges = []float64{0, 1, 10, 60, 600, 3600, 4 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400}
 	doublings = powersOfTwo(31)
@@ -253,7 +253,8 @@ func powersOfTwo(n int) []float64 {
 	return out
 }
 
-// distribution sorts the values. Values past the last edge make a bin of their own.
+// distribution computes a distribution. It sorts the values in place. Values above the last edge
+// get a bin of their own.
 func distribution(values, edges []float64) Distribution {
 	if len(values) == 0 {
 		return Distribution{}

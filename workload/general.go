@@ -9,9 +9,9 @@ import (
 	"muster/workload/portable"
 )
 
-// The general generator: one knob for each thing that schedules depend on. With
-// its defaults, jobs of 1 to 16 nodes ask for 1, 2, 4 or 8 cores and 0 to 2 GPUs
-// a node, for clusters of nodes of 8 cores and 2 GPUs.
+// The general generator has one parameter for each property that schedules depend on. With its
+// defaults, jobs of 1 to 16 nodes ask for 1, 2, 4 or 8 cores and 0 to 2 GPUs per node, for clusters
+// of nodes with 8 cores and 2 GPUs.
 var generalGenerator = Generator{
 	Name:    "general",
 	Summary: "jobs with a chosen load, arrival pattern, size and run-time distribution and GPU mix",
@@ -115,7 +115,7 @@ func interarrival(p *params, meanNodes float64, cores []int, gpuMix weights) flo
 	for _, c := range cores {
 		sum += c
 	}
-	// What a job takes, of a node, on average.
+	// The mean fraction of a node that a job takes.
 	ofCores := float64(sum) / float64(len(cores)) / nodeCores
 	ofGPUs := 0.0
 	if gpus := gpuMix.mean(func(i int) int { return i }); gpus > 0 && nodeGPUs > 0 {

@@ -14,8 +14,8 @@ import (
 	"muster/workload/portable"
 )
 
-// Generator makes synthetic workloads. The same parameters and seed give the
-// same bytes on every machine.
+// Generator makes synthetic workloads. Equal parameters and seeds give identical bytes on every
+// machine.
 type Generator struct {
 	Name       string
 	Summary    string
@@ -24,7 +24,7 @@ type Generator struct {
 	generate func(p *params, rng *rand.Rand) *Workload
 }
 
-// Parameter is one thing about a generator that can be set.
+// Parameter is a parameter of a generator.
 type Parameter struct {
 	Name    string
 	Default string
@@ -36,11 +36,11 @@ func Generators() []Generator {
 	return []Generator{aucschedGenerator, congestedGenerator, generalGenerator, rgpuGenerator, tsubameGenerator}
 }
 
-// maxJobs bounds a generated workload, so that a slip costs an error.
+// maxJobs limits generated workloads, so that a typo causes an error and not a huge log.
 const maxJobs = 50_000_000
 
-// Generate makes a workload with the generator called name. Parameters that are
-// not given have their defaults.
+// Generate makes a workload with the generator called name. Parameters that are not given have
+// their defaults.
 func Generate(name string, given map[string]string, seed uint64) (*Workload, error) {
 	all := Generators()
 	i := slices.IndexFunc(all, func(g Generator) bool { return g.Name == name })
@@ -56,7 +56,7 @@ func Generate(name string, given map[string]string, seed uint64) (*Workload, err
 	if err != nil {
 		return nil, err
 	}
-	const stream = 0x6d7573746572 // the other half of the generator's state
+	const stream = 0x6d7573746572 // the second half of the random generator's seed
 	wl := g.generate(p, rand.New(rand.NewPCG(seed, stream)))
 	if p.err != nil {
 		return nil, fmt.Errorf("generator %s: %w", g.Name, p.err)
@@ -90,7 +90,7 @@ func nameJobs(jobs []model.Job) {
 	}
 }
 
-// params gives the values of parameters, checked, and keeps the first error.
+// params returns the validated values of parameters, and keeps the first error.
 type params struct {
 	generator *Generator
 	values    map[string]string
@@ -119,7 +119,7 @@ func newParams(g *Generator, given map[string]string) (*params, error) {
 	return p, nil
 }
 
-// lines are the header lines that say how the workload was made.
+// lines are the header lines that record how the workload was made.
 func (p *params) lines() []string {
 	var lines []string
 	for _, param := range p.generator.Parameters {
@@ -128,7 +128,7 @@ func (p *params) lines() []string {
 	return lines
 }
 
-// text is the value of a parameter. The generators name only what they declare.
+// text is the value of a parameter. Generators must name only parameters that they declare.
 func (p *params) text(name string) string { return strings.TrimSpace(p.values[name]) }
 
 func (p *params) fail(name, format string, args ...any) {
@@ -194,7 +194,7 @@ func (p *params) choice(name string, options ...string) string {
 	return p.text(name)
 }
 
-// weights are whole numbers with : between, such as 50:35:15.
+// weights parses whole numbers separated by colons, such as 50:35:15.
 func (p *params) weights(name string, most int) weights {
 	var w weights
 	sum := 0
@@ -214,7 +214,7 @@ func (p *params) weights(name string, most int) weights {
 	return w
 }
 
-// list reads values with commas between.
+// list parses values separated by commas.
 func list[T any](p *params, name string, parse func(string) (T, error)) []T {
 	var out []T
 	for field := range strings.SplitSeq(p.text(name), ",") {
@@ -228,10 +228,10 @@ func list[T any](p *params, name string, parse func(string) (T, error)) []T {
 	return out
 }
 
-// weights of 0, 1, 2, ...
+// weights are the relative probabilities of 0, 1, 2, ...
 type weights []int
 
-// pick draws an index with its weight.
+// pick draws an index with a probability in proportion to its weight.
 func (w weights) pick(rng *rand.Rand) int {
 	n := rng.IntN(w.sum())
 	for i, v := range w {
@@ -260,7 +260,7 @@ func (w weights) mean(value func(int) int) float64 {
 	return float64(sum) / float64(w.sum())
 }
 
-// runTimes draws how long jobs run, in whole seconds from 1 up to a limit.
+// runTimes draws run times, in whole seconds from 1 up to a limit.
 type runTimes struct {
 	kind         string
 	scale, sigma float64
@@ -275,7 +275,7 @@ const (
 	runFixed       = "fixed"
 )
 
-// newRunTimes sets the scale so that the mean is right with the limit in force.
+// newRunTimes chooses the scale so that the mean is correct with the limit applied.
 func newRunTimes(p *params, kind, meanName, limitName, sigmaName string) runTimes {
 	mean, limit := p.seconds(meanName, false), p.seconds(limitName, true)
 	t := runTimes{kind: kind, scale: mean, limit: limit, sigma: p.number(sigmaName, 0, 5)}
@@ -292,7 +292,7 @@ func newRunTimes(p *params, kind, meanName, limitName, sigmaName string) runTime
 	if limit == 0 || kind == runFixed {
 		return t
 	}
-	// Halve the interval of scales until the mean over even quantiles is right.
+	// Bisect the scale until the mean over evenly spaced quantiles is correct.
 	low, high := t.scale, t.scale
 	for range 60 {
 		if t.scale = high; t.meanOfQuantiles() >= mean {
@@ -320,7 +320,7 @@ func (t *runTimes) meanOfQuantiles() float64 {
 	return sum / steps
 }
 
-// quantile is the run time that a share u of jobs stays below, without the limit.
+// quantile is the run time that a fraction u of all jobs does not exceed, without the limit.
 func (t *runTimes) quantile(u float64) float64 {
 	switch t.kind {
 	case runExponential:
@@ -337,7 +337,7 @@ func (t *runTimes) clamp(x float64) float64 {
 	if t.limit > 0 {
 		x = min(x, t.limit)
 	}
-	const most = 1e9 // thirty years: a tail that long is no job
+	const most = 1e9 // thirty years; no job is longer
 	return min(max(1, x), most)
 }
 
@@ -351,8 +351,8 @@ var roundLimits = []time.Duration{
 	24 * time.Hour, 2 * 24 * time.Hour, 4 * 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour,
 }
 
-// roundWallTime is the shortest usual limit that leaves room for a margin: people
-// guess on the safe side, in round numbers.
+// roundWallTime is the shortest usual limit that leaves room for a margin, because users
+// overestimate, in round numbers.
 func roundWallTime(run time.Duration, margin float64) time.Duration {
 	want := time.Duration(float64(run/time.Second)*margin) * time.Second
 	for _, limit := range roundLimits {
@@ -364,7 +364,7 @@ func roundWallTime(run time.Duration, margin float64) time.Duration {
 	return (want + day - 1) / day * day
 }
 
-// names makes n names to share between jobs.
+// names makes n names, which jobs share.
 func names(prefix string, n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -373,9 +373,9 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// table1 sets the traffic of a job as Table 1 of the TSUBAME paper does where the
-// log is silent: the data sizes are the memory that the job asks for on a node,
-// the numbers of connections are drawn between 100 and 100,000.
+// table1 sets the traffic of a job as Table 1 of the TSUBAME paper does where the log is silent:
+// the sizes are the memory that the job asks for on a node, and the numbers of connections are
+// drawn between 100 and 100,000.
 func table1(j *model.Job, rng *rand.Rand) {
 	memory := j.Request.MemoryOnNode(j.Request.CoresOnNode())
 	j.Traffic = model.Traffic{
@@ -386,13 +386,13 @@ func table1(j *model.Job, rng *rand.Rand) {
 
 func connections(rng *rand.Rand) int64 { return 100 + rng.Int64N(100_000-100+1) }
 
-// clock says how much busier than average each hour of the week is.
+// clock is the rate of submissions in each hour of the week, relative to the average.
 type clock struct {
 	hours [24]float64
 	days  [7]float64 // from Sunday
 }
 
-// steady is a clock without hours.
+// steady is a clock with a constant rate.
 var steady = newClock([24]int(slices.Repeat([]int{1}, 24)), [7]int(slices.Repeat([]int{1}, 7)))
 
 func newClock(hours [24]int, days [7]int) clock {
@@ -414,7 +414,7 @@ func newClock(hours [24]int, days [7]int) clock {
 	return c
 }
 
-// arrivals draws instants, in seconds from a start at midnight, whose mean rate
+// arrivals draws the times of submissions, in seconds from a start at midnight, with a rate that
 // follows the clock.
 type arrivals struct {
 	clock   clock

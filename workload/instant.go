@@ -18,8 +18,8 @@ var instantLayouts = []string{
 	"2006-01-02 15:04",
 }
 
-// parseInstant reads an instant as the time since 1970. A time without a zone is
-// taken as UTC: only differences matter. Numbers are seconds since 1970.
+// parseInstant parses an instant as a Unix time. A time without a zone is taken as UTC, since only
+// differences matter. Plain numbers are Unix times in seconds.
 func parseInstant(text string) (at time.Duration, known bool, err error) {
 	switch text {
 	case "", "Unknown", "None", "N/A", "NONE", "unknown":

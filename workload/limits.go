@@ -9,26 +9,25 @@ import (
 	"muster/model"
 )
 
-// What a log may have at most. A file that is no log, or was made to do harm,
-// then costs an error that names its line, and not all memory. docs/workloads.md
-// lists them for people.
+// Limits on logs. A file that is not a log, or was made to do harm, causes an error that names its
+// line instead of using up the memory. docs/workloads.md lists the limits for users.
 const (
 	maxLine        = 1 << 20  // bytes of a line
-	maxText        = 64 << 30 // bytes of all lines, unpacked
+	maxText        = 64 << 30 // bytes of all lines, uncompressed
 	maxHeaderLines = 1 << 16  // comment lines that are kept
 	maxHeaderBytes = 4 << 20
 	maxColumns     = 1024
 	maxKept        = 4 << 30 // bytes of jobs and names in memory
 	maxNotes       = 50      // kinds of notes
-	maxReason      = 400     // bytes of what is wrong with a line, in an error
+	maxReason      = 400     // bytes of the reason in an error
 
-	// gzip packs what repeats itself without end a thousand times; logs are packed
-	// five to thirty times. What is short is not looked at.
+	// gzip compresses endless repetition a thousand times, but logs only five to thirty times.
+	// Texts up to freelyUnpacks are not checked.
 	maxRatio      = 200
 	freelyUnpacks = 64 << 20
 )
 
-// The sizes of what is kept of a job.
+// The sizes of the parts of a job.
 var (
 	sizeOfJob     = int64(reflect.TypeFor[model.Job]().Size())
 	sizeOfRequest = int64(reflect.TypeFor[model.Request]().Size())
@@ -37,8 +36,8 @@ var (
 	sizeOfText    = int64(reflect.TypeFor[string]().Size())
 )
 
-// jobCost is what a job takes in memory, about. Texts that it shares with other
-// jobs count each time: they are short, or the log is odd.
+// jobCost is the approximate memory of a job. Texts that it shares with other jobs count each time;
+// they are short in any normal log.
 func jobCost(j *model.Job) int64 {
 	n := sizeOfJob + int64(len(j.ID)+len(j.User)+len(j.Group)+len(j.Queue)) + requestCost(&j.Request)
 	for i := range j.Alternatives {
@@ -50,7 +49,7 @@ func jobCost(j *model.Job) int64 {
 	return n
 }
 
-// requestCost is what a request takes beyond its own size.
+// requestCost is the memory of a request beyond its own size.
 func requestCost(r *model.Request) int64 {
 	n := int64(len(r.GPUType))
 	for _, name := range r.NodeList {
@@ -62,7 +61,7 @@ func requestCost(r *model.Request) int64 {
 	return n
 }
 
-// charge counts memory that the log takes for good.
+// charge counts memory that the log occupies permanently.
 func (b *batch) charge(bytes int64) *fault {
 	if b.kept += bytes; b.kept > maxKept {
 		return fatalf(1, "the jobs up to here take more than %s of memory: split the log", model.FormatSize(maxKept))
@@ -90,8 +89,7 @@ func checkColumns(n int) *fault {
 	return nil
 }
 
-// shortReason cuts what is wrong with a line to what fits a message: it may
-// quote a value of any length.
+// shortReason shortens a reason to fit a message. It may quote a value of any length.
 func shortReason(reason string) string {
 	if len(reason) <= maxReason {
 		return reason
@@ -102,7 +100,7 @@ func shortReason(reason string) string {
 
 var errBomb = fmt.Errorf("the gzip data unpacks to more than %d times its size, which no job log does", maxRatio)
 
-// unpacker unpacks gzip, but nothing that was made to have no end.
+// unpacker decompresses gzip, and refuses data that expand implausibly.
 type unpacker struct {
 	gzip   *gzip.Reader
 	packed *counter
@@ -123,7 +121,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	r     io.Reader
 	bytes int64

@@ -133,7 +133,7 @@ func TestColumnsAreBounded(t *testing.T) {
 	wantLine(t, strings.NewReader("; MusterColumns: nodes node_list node_list\n"), SWF, 1, `MusterColumns: the column "node_list" is there twice`)
 }
 
-// What is kept of a log is counted, whatever its format.
+// The memory that a log occupies is counted, in every format.
 func TestMemoryIsBounded(t *testing.T) {
 	for format, text := range oneJob {
 		b := newBatch("f", format, ReadOptions{SkipBad: true})
@@ -154,7 +154,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// Short texts that stand for much are counted as that.
+// Short texts that expand to much count with their expanded size.
 func TestCostsOfJobs(t *testing.T) {
 	for _, c := range []struct {
 		format Format
@@ -189,8 +189,8 @@ func manyTypes(n int) string {
 	return strings.Join(names, "|")
 }
 
-// Lists of nodes in one line are bounded together, so that a line of a megabyte
-// does not stand for terabytes.
+// The limit applies to all node lists of a line together, so that a line of a megabyte cannot
+// expand to terabytes.
 func TestNodeListsOfALine(t *testing.T) {
 	list := " -w n[1-600000]"
 	wantBad := func(line string) {
@@ -250,9 +250,9 @@ func TestReadFileRefusesWhatIsNone(t *testing.T) {
 	}
 }
 
-// A line takes time in proportion to its length, in each format. One whose
-// words are each copied with all before them takes more than two hundred times
-// as long for sixteen times the words, however often it is tried.
+// The time for a line is proportional to its length, in each format. An implementation that copies
+// each word with all before it would take more than two hundred times as long for sixteen times the
+// words, in every try.
 func TestLinesTakeTimeInProportion(t *testing.T) {
 	for name, line := range map[string]func(n int) (Format, string){
 		"words of a value": func(n int) (Format, string) {

@@ -11,16 +11,16 @@ import (
 	"muster/model"
 )
 
-// guessBytes is how much of a log is looked at to tell its format.
+// guessBytes is how much of a log is read to guess its format.
 const guessBytes = 1 << 13
 
-var bom = []byte("\xef\xbb\xbf") // what some editors put first in UTF-8 files
+var bom = []byte("\xef\xbb\xbf") // byte order mark, which some editors put first in UTF-8 files
 
-// lines gives a log line by line, gunzipped.
+// lines reads a log line by line, and decompresses it.
 type lines struct {
 	name    string
 	r       *bufio.Reader
-	number  int // of the line that next gave last
+	number  int // of the last line that next returned
 	bytes   int64
 	gzipped bool
 }
@@ -49,14 +49,14 @@ func openLines(r io.Reader, name string) (*lines, error) {
 	return l, nil
 }
 
-// peek shows the first bytes. Errors of reading wait until next meets them.
+// peek returns the first bytes without consuming them. A read error is left for next to report.
 func (l *lines) peek() []byte {
 	head, _ := l.r.Peek(guessBytes)
 	return head
 }
 
-// next gives the next line without its end, valid until the next call. It
-// returns io.EOF after the last.
+// next returns the next line without its end, valid until the next call. After the last line it
+// returns io.EOF.
 func (l *lines) next() ([]byte, error) {
 	text, err := l.r.ReadSlice('\n')
 	switch {

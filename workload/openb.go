@@ -8,17 +8,16 @@ import (
 	"muster/model"
 )
 
-// openbShare is the memory that stands for a thousandth of a GPU. The trace gives
-// shares of GPUs in thousandths, whatever their memory; describe each GPU of the
-// cluster with 1000MiB and the shares come out right.
+// openbShare is the memory that represents a thousandth of a GPU. The trace gives shares of GPUs in
+// thousandths, independent of their memory. So the cluster should describe each GPU with 1000MiB.
 const openbShare = 1 << 20
 
 // openbDecoder reads the pod lists of Alibaba's cluster-trace-gpu-v2023 (openb).
 //
-// A pod is a job on one node. It runs from when it was scheduled, or, if it
-// never was, from its creation, to its deletion. A list of GPU types (A|B) makes
-// the others alternative requests. Lists without times (5 columns) have all pods
-// submitted at 0 in order, with a run time of 0: good for filling a cluster once.
+// A pod is a job on one node. It runs from when it was scheduled to its deletion or, if it was
+// never scheduled, from its creation. A list of GPU types (A|B) becomes alternative requests. In
+// lists without times (5 columns) all pods are submitted at 0, in order, with a run time of 0,
+// which is enough for filling a cluster once.
 type openbDecoder struct {
 	*batch
 	table
@@ -45,7 +44,7 @@ func (d *openbDecoder) line(text []byte) *fault {
 	return d.decode(cells)
 }
 
-// bind finds the columns: the first five must be there.
+// bind finds the columns. The first five must be present.
 func (d *openbDecoder) bind() *fault {
 	d.bound = true
 	d.column = make(map[string]int)
@@ -59,7 +58,7 @@ func (d *openbDecoder) bind() *fault {
 	return nil
 }
 
-// cell is the value in a column, empty where the list has no such column.
+// cell is the value in a column; empty if the list does not have the column.
 func (d *openbDecoder) cell(cells []cell, name string) cell {
 	if at := d.column[name]; at >= 0 {
 		return cells[at]
@@ -94,7 +93,7 @@ func (d *openbDecoder) decode(cells []cell) *fault {
 	}
 	if gpus > 0 && milliGPU > 0 && milliGPU < 1000 {
 		j.Request.GPUMemory = milliGPU * openbShare
-		j.Intensity = float64(milliGPU) / 1000 // its shares are of computing
+		j.Intensity = float64(milliGPU) / 1000 // the trace's shares are shares of compute time
 	}
 	if spec := d.cell(cells, "gpu_spec").text; spec != "" && gpus > 0 {
 		d.types(j, strings.Split(spec, "|"))
@@ -106,7 +105,7 @@ func (d *openbDecoder) decode(cells []cell) *fault {
 	return d.keep(1)
 }
 
-// types makes a request for each GPU type that would do.
+// types makes a request for each acceptable GPU type.
 func (d *openbDecoder) types(j *model.Job, types []string) {
 	slices.Sort(types)
 	for i, t := range slices.Compact(types) {

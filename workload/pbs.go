@@ -14,15 +14,15 @@ import (
 //
 //	04/01/2013 00:10:12;E;1234.head;user=a queue=G ctime=... Resource_List.nodes=4:ppn=8:gpus=3 ...
 //
-// Only end records (E) count; each has all about its job. A chunk of a select
-// statement is taken as a node, unless place=pack puts all of them on one. Where
-// groups joined by + differ, each node is given what the largest group asks for.
-// Memory for the whole job is split evenly over its nodes.
+// It reads only end records (E), since each has everything about its job. A chunk of a select
+// statement counts as a node, unless place=pack puts all of them on one. If groups joined by +
+// differ, each node gets what the largest group asks for. Memory for the whole job is divided
+// evenly over its nodes.
 type pbsDecoder struct {
 	*batch
 }
 
-// isPBS tells an accounting record by its start: "04/01/2013 00:10:12;E;".
+// isPBS recognises an accounting record by its start: "04/01/2013 00:10:12;E;".
 func isPBS(line []byte) bool {
 	const form = "00/00/0000 00:00:00;"
 	if len(line) < len(form) {
@@ -56,15 +56,15 @@ func (d *pbsDecoder) line(text []byte) *fault {
 	return d.decode(string(parts[2]), &rec)
 }
 
-// pbsRecord is what an end record says.
+// pbsRecord is the content of an end record.
 type pbsRecord struct {
 	values map[string]string
 	column int // where the values start
 	fault  *fault
 }
 
-// pbsValues reads key=value pairs. A value in quotes may hold blanks, and a
-// word without = belongs to the value before it.
+// pbsValues parses key=value pairs. A value in quotes may contain blanks, and a word without =
+// belongs to the value before it.
 func pbsValues(message string) map[string]string {
 	values := make(map[string]string)
 	last := ""
@@ -100,14 +100,14 @@ func pbsValues(message string) map[string]string {
 	return values
 }
 
-// fail keeps the first thing that is wrong.
+// fail keeps the first error.
 func (r *pbsRecord) fail(key string, err error) {
 	if r.fault == nil {
 		r.fault = faultf(r.column, "%s: %v", key, err)
 	}
 }
 
-// instant reads seconds since 1970 from the first of the keys that is there.
+// instant reads a Unix time from the first of the keys that exists.
 func (r *pbsRecord) instant(keys ...string) (time.Duration, bool) {
 	for _, key := range keys {
 		text, ok := r.values[key]
@@ -163,7 +163,8 @@ func (r *pbsRecord) size(key string) int64 {
 	return n
 }
 
-// parsePBSSize reads 22gb, 500mb, 4kb, 17b; units are binary, w is 8 bytes.
+// parsePBSSize parses 22gb, 500mb, 4kb, 17b. Units are powers of 1024, and w stands for words of 8
+// bytes.
 func parsePBSSize(text string) (int64, error) {
 	lower := strings.ToLower(text)
 	words := strings.HasSuffix(lower, "w")
@@ -296,19 +297,19 @@ func pbsStatus(exit string, run, limit time.Duration) model.Status {
 	return model.StatusFailed
 }
 
-// nodeGroup is a number of like nodes.
+// nodeGroup is a number of equal nodes.
 type nodeGroup struct {
 	count     int
 	cores     int // each
 	gpus      int // each
 	gpuType   string
 	memory    int64 // each
-	processes int   // in all
-	unlike    bool  // it stands for groups that differ
+	processes int   // in total
+	unlike    bool  // it combines groups that differ
 }
 
-// parseNodeSpec reads Torque's 4:ppn=8:gpus=3+2:ppn=4, or names of nodes instead
-// of numbers. Properties that say nothing about size are passed over.
+// parseNodeSpec parses Torque's 4:ppn=8:gpus=3+2:ppn=4, or names of nodes in place of numbers. It
+// ignores properties that do not concern the size.
 func parseNodeSpec(text string) (nodeGroup, error) {
 	return parseGroups(text, func(g *nodeGroup, key, value string) (err error) {
 		switch key {
@@ -343,7 +344,7 @@ func parseSelect(text string) (nodeGroup, error) {
 }
 
 func groupCount(key, value string) (int, error) {
-	// ppn=4.0 has been seen in the wild.
+	// Some logs have ppn=4.0.
 	n, err := parseCount(strings.TrimSuffix(value, ".0"))
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", key, err)
@@ -351,7 +352,7 @@ func groupCount(key, value string) (int, error) {
 	return int(n), nil
 }
 
-// parseGroups reads groups joined by +, each a count and properties with : between.
+// parseGroups parses groups joined by +, each a count and properties separated by colons.
 func parseGroups(text string, property func(g *nodeGroup, key, value string) error) (nodeGroup, error) {
 	var sum nodeGroup
 	for i, part := range strings.Split(text, "+") {

@@ -6,13 +6,13 @@ import (
 	"muster/model"
 )
 
-// phillyGPUsPerNode is what most servers of Philly had.
+// phillyGPUsPerNode is the number of GPUs in most of Philly's servers.
 const phillyGPUsPerNode = 8
 
 // phillyDecoder reads the flattened log of Microsoft's Philly cluster:
-// timestamp,duration,num_gpus,gpu_time,cluster. The log gives the GPUs of a job
-// in all: they are put on as few nodes as can hold them, evenly, with a core for
-// each. The virtual cluster is the queue. Jobs have the number of their row.
+// timestamp,duration,num_gpus,gpu_time,cluster. The log gives the total GPUs of a job; the decoder
+// divides them evenly over the fewest nodes that can hold them, with one core for each. The virtual
+// cluster becomes the queue. A job's ID is the number of its row.
 type phillyDecoder struct {
 	*batch
 	table

@@ -46,21 +46,21 @@ var rgpuGenerator = Generator{
 	generate: generateRGPU,
 }
 
-// application is one of Table I.
+// application is an application of Table I.
 type application struct {
 	name string
 	run  time.Duration
-	// threads use a GPU at a time; memory is what the application itself needs
-	// of each: the memory of its launch line less what driver and server take.
+	// threads is the number of threads that use a GPU at a time. memory is what the application
+	// itself needs on each: that of its launch line minus the share of driver and server.
 	threads int
 	memory  int64
-	// gpus is how many remote ones it asks for.
+	// gpus is the number of remote GPUs that it asks for.
 	gpus int
-	// nodes is what -N says: with CUDA and with rCUDA, for performance and for
-	// throughput. 0 leaves it out.
+	// The values of -N: with CUDA and with rCUDA, for performance and for throughput. 0 omits the
+	// option.
 	cudaPerformance, rcudaPerformance, cudaThroughput, rcudaThroughput int
 	size                                                               string
-	intensity                                                          string // its parameter
+	intensity                                                          string // the name of its parameter
 }
 
 const megabyte = 1 << 20 // as Slurm counts them
@@ -76,7 +76,7 @@ var applications = []application{
 		cudaPerformance: 2, rcudaPerformance: 2, cudaThroughput: 2, rcudaThroughput: 2, size: "-n2 -c12"},
 }
 
-// tableII is the number of each application, by hours.
+// tableII has the number of jobs of each application, by hours.
 var tableII = map[int][]int{2: {12, 18, 18, 23}, 4: {43, 47, 36, 42}, 8: {81, 90, 77, 79}}
 
 // launcher writes launch lines.
@@ -87,7 +87,7 @@ type launcher struct {
 	remote      model.Remote
 }
 
-// line is what follows srun: a line of Table III or IV.
+// line is what follows srun in Table III or IV.
 func (l *launcher) line(a *application) string {
 	cuda := l.gpus == "cuda"
 	nodes := a.rcudaThroughput
@@ -159,7 +159,7 @@ func generateRGPU(p *params, rng *rand.Rand) *Workload {
 	for i, a := range order {
 		j := like[a]
 		j.WallTime = estimate(j.Run)
-		if r := j.Request.Remote; r != nil { // no two jobs share it
+		if r := j.Request.Remote; r != nil { // exclusive: no two jobs share a device
 			own := *r
 			j.Request.Remote = &own
 		}
@@ -172,8 +172,8 @@ func generateRGPU(p *params, rng *rand.Rand) *Workload {
 	return wl
 }
 
-// drawApplications appends one of four, each as likely, until their times exceed
-// the time given.
+// drawApplications draws one of four with equal probability, until their total time exceeds the
+// given time.
 func drawApplications(total time.Duration, rng *rand.Rand) []int {
 	var order []int
 	for sum := time.Duration(0); sum <= total; {
@@ -184,7 +184,7 @@ func drawApplications(total time.Duration, rng *rand.Rand) []int {
 	return order
 }
 
-// application is a job of that application, with its launch line parsed.
+// application makes a job of an application, from its parsed launch line.
 func (p *params) application(a *application, l *launcher) model.Job {
 	j := model.Job{Run: a.run}
 	if a.intensity != "" {
@@ -203,7 +203,7 @@ func (p *params) application(a *application, l *launcher) model.Job {
 	return j
 }
 
-// estimates is how the user guesses wall times: 0, none, for exact ones.
+// estimates is how users estimate wall times. The result is 0 (no wall time) for exact ones.
 func (p *params) estimates(name string) func(run time.Duration) time.Duration {
 	if p.text(name) == "exact" {
 		return func(time.Duration) time.Duration { return 0 }

@@ -12,18 +12,17 @@ import (
 	"muster/model"
 )
 
-// sacctCommand exports everything that is read.
+// sacctCommand exports all columns that the decoder reads.
 const sacctCommand = "sacct -a -X -P -S 2024-01-01 -o JobID,User,Group,Account,Partition,JobName,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,ReqMem,ReqTRES,AllocTRES,State,Priority,TotalCPU"
 
-// sacctDecoder reads what Slurm's sacct prints with -P (or -p): a header line and
-// a line a job, with | between the values, in any order of columns.
+// sacctDecoder reads the output of Slurm's sacct with -P (or -p): a header line and a line per job,
+// with | between the values, in any order of columns.
 //
-// Only jobs that ended are read. Lines of job steps (123.batch, 123.0) are passed
-// over. Elements of arrays (123_4) and components of heterogeneous jobs (123+0)
-// are jobs of their own. A log without numbers of nodes gives jobs whose cores
-// are spread, or put on nodes of ReadOptions.CoresPerNode. What a job was given (NCPUS, AllocTRES) counts before
-// what it asked for, since that is what it keeps from others. Times without a
-// zone are taken as UTC.
+// It reads only jobs that ended, and ignores the lines of job steps (123.batch, 123.0). Elements of
+// arrays (123_4) and components of heterogeneous jobs (123+0) are jobs of their own. If the log has
+// no numbers of nodes, the cores are spread, or put on nodes of ReadOptions.CoresPerNode. What a
+// job was given (NCPUS, AllocTRES) takes precedence over what it asked for, because that is what
+// other jobs could not use. Times without a zone are taken as UTC.
 type sacctDecoder struct {
 	*batch
 	header []string
@@ -61,11 +60,11 @@ func (d *sacctDecoder) split(text []byte) {
 		start += end + 1
 	}
 	if last := len(d.values) - 1; last > 0 && d.values[last].text == "" && (d.header == nil || len(d.values) == len(d.header)+1) {
-		d.values = d.values[:last] // sacct -p ends each line with a bar
+		d.values = d.values[:last] // sacct -p ends each line with |
 	}
 }
 
-// needed says which essential column the log lacks.
+// needed reports an essential column that the log lacks.
 func (d *sacctDecoder) needed() *fault {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(d.header, n) })
@@ -87,7 +86,7 @@ func (d *sacctDecoder) needed() *fault {
 	return nil
 }
 
-// value is the text of the first of these columns that is there and not empty.
+// value is the first of these columns that exists and is not empty.
 func (d *sacctDecoder) value(names ...string) cell {
 	for _, name := range names {
 		if i := slices.Index(d.header, name); i >= 0 {
@@ -169,7 +168,7 @@ func (d *sacctDecoder) instant(name string) (time.Duration, bool, *fault) {
 	return at, known, nil
 }
 
-// run is how long the job ran: the elapsed time, or from start to end.
+// run is the run time of the job: its elapsed time, or the time from start to end.
 func (d *sacctDecoder) run(start time.Duration, started bool) (time.Duration, bool, *fault) {
 	if v := d.value("elapsedraw", "elapsed"); v.text != "" {
 		run, err := parseSpan(v.text)
@@ -188,7 +187,7 @@ func (d *sacctDecoder) run(start time.Duration, started bool) (time.Duration, bo
 	return end - start, true, nil
 }
 
-// fill sets what the job asks for.
+// fill sets the request of the job.
 func (d *sacctDecoder) fill(j *model.Job) *fault {
 	j.User = d.shared("user", "uid")
 	j.Group = d.shared("group", "account", "gid")
@@ -241,7 +240,7 @@ func (d *sacctDecoder) count(otherwise int64, names ...string) (int64, *fault) {
 	if v.text == "" || v.text == "0" {
 		return otherwise, nil
 	}
-	// Large counts are shortened: 4K.
+	// sacct may abbreviate large counts, as 4K.
 	n, err := strconv.ParseInt(v.text, 10, 64)
 	if err != nil {
 		n, err = model.ParseSize(v.text)
@@ -252,7 +251,7 @@ func (d *sacctDecoder) count(otherwise int64, names ...string) (int64, *fault) {
 	return n, nil
 }
 
-// wallTime reads TimelimitRaw, in minutes, or Timelimit. No limit is 0.
+// wallTime reads TimelimitRaw, in minutes, or Timelimit; 0 means no limit.
 func (d *sacctDecoder) wallTime() (time.Duration, *fault) {
 	raw := d.value("timelimitraw")
 	if minutes, err := strconv.ParseInt(raw.text, 10, 64); err == nil && 0 <= minutes && minutes <= maxSeconds/60 {
@@ -270,8 +269,8 @@ func (d *sacctDecoder) wallTime() (time.Duration, *fault) {
 	return limit, nil
 }
 
-// memory reads ReqMem: 4Gn is for each node, 4Gc for each core, and, since Slurm
-// 21.08, 16G for the whole job. Its letters are binary, and M is understood.
+// memory reads ReqMem: 4Gn is per node, 4Gc per core and, since Slurm 21.08, 16G for the whole job.
+// The units are powers of 1024, and M is the default.
 func (d *sacctDecoder) memory(r *model.Request) *fault {
 	v := d.value("reqmem")
 	text := strings.TrimSuffix(v.text, "?")
@@ -292,7 +291,7 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 	switch {
 	case per == 'c':
 		r.MemoryPerCore = n
-	case r.Nodes == 0: // the log does not say on how many
+	case r.Nodes == 0: // the number of nodes is unknown
 		r.MemoryPerCore = ceilDiv(n, int64(r.Cores))
 	case per == 'n':
 		r.Memory = n
@@ -302,18 +301,17 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 	return nil
 }
 
-// tres are the trackable resources of a job, in all.
+// tres are the total trackable resources of a job.
 type tres struct {
 	cpus, nodes, gpus int64
 	gpuType           string
-	// remote GPUs may be on any nodes; the job has this much memory of each, 0
-	// for all.
+	// remote GPUs may be on any nodes. remoteMemory is the job's memory on each, 0 for all of it.
 	remote, remoteMemory int64
 }
 
-// parseTRES reads cpu=16,mem=64G,node=2,gres/gpu=4,gres/gpu:a100=4. Where only
-// typed GPUs are counted, their sum is taken. gres/rgpu=4,gres/rgpumem=1G are remote
-// GPUs, as muster history writes them.
+// parseTRES parses cpu=16,mem=64G,node=2,gres/gpu=4,gres/gpu:a100=4. If only typed GPUs are
+// counted, it adds them up. gres/rgpu=4,gres/rgpumem=1G are remote GPUs, as muster history writes
+// them.
 func parseTRES(text string) (tres, error) {
 	var t tres
 	var typed int64
@@ -351,7 +349,7 @@ func parseTRES(text string) (tres, error) {
 			t.remote = n
 		case isTyped:
 			if typed > 0 && kind != t.gpuType {
-				kind = "" // a request has one type: of several, none is asked for
+				kind = "" // a request has one type; for several, none is set
 			}
 			typed += n
 			t.gpuType = kind

@@ -11,14 +11,14 @@ import (
 	"muster/model/slurmopt"
 )
 
-// submitDecoder reads submit lines: when a job is submitted, how long it runs,
-// and then the options that ask Slurm for it, as in
+// submitDecoder reads submit lines: the time of submission, the run time, and then the options of
+// the Slurm command, as in
 //
 //	0 165 -n4 -c1 --gres=rgpu:4:163M
 //	90 1:30:00 sbatch -N2 -t 120 job.sh
 //
-// A command is read only behind srun, sbatch or salloc: a forgotten dash must not
-// make one. Lines that start with # are comments.
+// A command is accepted only after srun, sbatch or salloc, because otherwise a forgotten dash would
+// turn an option into a command. Lines that start with # are comments.
 type submitDecoder struct {
 	*batch
 	jobs int
@@ -93,8 +93,7 @@ func (d *submitDecoder) add(o *slurmopt.Options, submit, run time.Duration, colu
 	return d.keep(column)
 }
 
-// own copies the texts of a request that may be parts of a long line, so that
-// they do not keep all of it.
+// own copies the texts of a request, so that they do not keep the whole line in memory.
 func (d *submitDecoder) own(r *model.Request) {
 	r.GPUType = d.word([]byte(r.GPUType))
 	r.NodeList = slices.Clone(r.NodeList)
@@ -103,8 +102,7 @@ func (d *submitDecoder) own(r *model.Request) {
 	}
 }
 
-// optionFault gives the position of a fault in a word that starts at this byte
-// offset.
+// optionFault is the fault for an error in a word that starts at the given byte offset.
 func optionFault(err error, after, unplaced int) *fault {
 	var e *slurmopt.Error
 	if !errors.As(err, &e) {
@@ -116,8 +114,8 @@ func optionFault(err error, after, unplaced int) *fault {
 	return faultf(after+e.Column, "%s", e.Reason)
 }
 
-// isSubmit says whether a line is one of these: two times, then an option or a tool.
-// In SWF a third field with a dash is a number.
+// isSubmit says whether a line is a submit line: two times, then an option or a command. In SWF, a
+// third field with a dash is a number.
 func isSubmit(line string) bool {
 	fields := strings.Fields(line)
 	if len(fields) < 3 || strings.Contains(fields[0], ",") {

@@ -45,17 +45,18 @@ var swfFieldNames = [swfFields]string{
 const (
 	swfFailed        = 0
 	swfCompleted     = 1
-	swfPartial       = 2 // a piece of a job that was swapped out
+	swfPartial       = 2 // part of a job that was swapped out
 	swfLastCompleted = 3
 	swfLastFailed    = 4
 	swfCancelled     = 5
 )
 
-// maxDigits keeps numbers within an int64 without a test for each digit.
+// maxDigits keeps numbers within an int64, so that the parser need not check for overflow at each
+// digit.
 const maxDigits = 18
 
-// absoluteSubmit: a log whose first submission is later than this many seconds,
-// and which does not say when it starts, gives seconds since 1970.
+// absoluteSubmit: if the first submission of a log is later than this many seconds, and the log
+// does not give its start, submissions are Unix times.
 const absoluteSubmit = 500_000_000
 
 // musterColumns is the header line that names the fields from the 19th on.
@@ -81,7 +82,7 @@ type swfDecoder struct {
 // swfNumbers are the first 18 fields of a line.
 type swfNumbers struct {
 	whole [swfFields]int64
-	// What follows the decimal points; few logs have any.
+	// frac is what follows the decimal points; few logs have any.
 	frac      [swfFields]time.Duration
 	fractions bool
 }
@@ -104,7 +105,7 @@ func (d *swfDecoder) line(text []byte) *fault {
 	return d.decode(text, rest)
 }
 
-// comment keeps a header line, and reads the few that say how to read the rest.
+// comment keeps a header line, and interprets those that say how to read the rest.
 func (d *swfDecoder) comment(text []byte) *fault {
 	line := strings.TrimRight(strings.TrimPrefix(string(text), " "), " \t")
 	key, value, ok := strings.Cut(line, ":")
@@ -142,7 +143,7 @@ func (d *swfDecoder) nameColumns(names string) *fault {
 	return nil
 }
 
-// scan reads the first 18 fields and returns where the rest begins.
+// scan parses the first 18 fields and returns the position of the rest.
 func (v *swfNumbers) scan(text []byte) (rest int, f *fault) {
 	if v.fractions {
 		v.frac, v.fractions = [swfFields]time.Duration{}, false
@@ -210,7 +211,7 @@ func (v *swfNumbers) fraction(field int, text []byte, i int) int {
 	return i
 }
 
-// word is the start of a text up to a blank, short enough for a message.
+// word is the first word of a text, shortened for a message.
 func word(text []byte) []byte {
 	if i := bytes.IndexAny(text, " \t"); i >= 0 {
 		text = text[:i]
@@ -218,7 +219,7 @@ func word(text []byte) []byte {
 	return text[:min(len(text), 40)]
 }
 
-// seconds is a field as a time, -1 where it is unknown.
+// seconds is a field as a time; -1 if it is unknown.
 func (v *swfNumbers) seconds(field int) time.Duration {
 	if v.whole[field] < 0 {
 		return -1
@@ -226,7 +227,7 @@ func (v *swfNumbers) seconds(field int) time.Duration {
 	return time.Duration(v.whole[field])*time.Second + v.frac[field]
 }
 
-// bytes is a field in KB as bytes, -1 where it is unknown.
+// bytes is a field in KB as bytes; -1 if it is unknown.
 func (v *swfNumbers) bytes(field int) int64 {
 	if v.whole[field] < 0 {
 		return -1
@@ -234,7 +235,7 @@ func (v *swfNumbers) bytes(field int) int64 {
 	return v.whole[field]*1024 + int64(v.frac[field])*1024/int64(time.Second)
 }
 
-// check finds the first field that is out of bounds, and says so.
+// check reports the first field that is out of bounds.
 func (v *swfNumbers) check(text []byte) *fault {
 	bad := func(field int, reason string) *fault {
 		return faultf(columnOf(text, field), "%s %s", swfFieldNames[field], reason)
@@ -262,7 +263,7 @@ func (v *swfNumbers) check(text []byte) *fault {
 	return nil
 }
 
-// columnOf is where a field starts, counted from 1.
+// columnOf is the position of a field, from 1.
 func columnOf(text []byte, field int) int {
 	i := 0
 	for {
@@ -287,7 +288,7 @@ func (d *swfDecoder) decode(text []byte, rest int) *fault {
 	if !d.began {
 		d.began = true
 		if !d.originKnown && v.whole[swfSubmit] >= absoluteSubmit {
-			d.originKnown = true // at 1970, with submissions counted from there
+			d.originKnown = true // submissions are Unix times
 		}
 	}
 	procs := v.whole[swfReqProcs]
@@ -420,8 +421,8 @@ func (d *swfDecoder) alea(j *model.Job, queue, spec []byte) {
 	d.note("with a node specification that was not understood: their cores are spread over any nodes")
 }
 
-// escape makes one token of a text: blanks and control characters are written
-// as %20 and so on, and no text at all as "-".
+// escape makes a text a single token: blanks and control characters become %20 and so on, and an
+// empty text "-".
 func escape(to []byte, s string) []byte {
 	switch s {
 	case "":

@@ -11,12 +11,12 @@ import (
 	"muster/model"
 )
 
-// writeSWF writes the 18 fields, and after them the columns that some job needs
-// beyond those, named by a MusterColumns line in the header. Other programs read
-// the 18 and pass over the rest.
+// writeSWF writes the 18 standard fields, followed by the columns that some job needs beyond those,
+// which a MusterColumns line in the header names. Other programs read the 18 fields and ignore the
+// rest.
 //
-// SWF has numbers for names. Where some job's name is not a number, the names of
-// that field are numbered in order of appearance, and kept in a further column.
+// SWF has numbers in place of names. If a name in some field is not a number, all names of that
+// field are numbered in order of appearance, and the names are kept in a further column.
 func writeSWF(w *bufio.Writer, wl *Workload) error {
 	for i := range wl.Jobs {
 		if j := &wl.Jobs[i]; len(j.Alternatives) > 0 {
@@ -39,7 +39,7 @@ func writeSWF(w *bufio.Writer, wl *Workload) error {
 
 type swfEncoder struct {
 	extra []*column
-	// A map of numbers for each field whose names are not numbers; nil where they are.
+	// The numbers for the names of each field; nil if all its names are numbers.
 	ids, users, groups, queues, executables, partitions map[string]int64
 }
 
@@ -81,7 +81,7 @@ func numberNames(jobs []model.Job, c *column) map[string]int64 {
 	return numbers
 }
 
-// header is the workload's own, with the lines that must be true made true.
+// header is the workload's own header, with the lines that describe the file corrected.
 func (e *swfEncoder) header(wl *Workload) []string {
 	lines := slices.Clone(wl.Header)
 	set := func(key, value string) {
@@ -121,7 +121,7 @@ func (e *swfEncoder) header(wl *Workload) []string {
 	return lines
 }
 
-// number is the number of a name: its own, or the one given to it.
+// number is the number of a name: the name itself, or the number assigned to it.
 func number(names map[string]int64, name string) int64 {
 	if names != nil {
 		if n, ok := names[name]; ok {
@@ -197,7 +197,7 @@ func orUnknown(d time.Duration) time.Duration {
 	return d
 }
 
-// memoryPerCore is what SWF has room for; -1 where the job asks for none.
+// memoryPerCore is the memory in the form that SWF supports; -1 if the job asks for none.
 func memoryPerCore(r *model.Request) int64 {
 	onNode := int64(max(1, r.CoresOnNode()))
 	sum := r.MemoryPerCore + ceilDiv(r.Memory, onNode)
@@ -222,7 +222,7 @@ func swfStatusOf(j *model.Job) int64 {
 	return -1
 }
 
-// cancelledAtOnce: in SWF this would say that the job never started.
+// cancelledAtOnce: SWF would read such a job as one that never started.
 func cancelledAtOnce(j *model.Job) bool {
 	return j.Run == 0 && j.Logged != nil && j.Logged.Status == model.StatusCancelled
 }

@@ -6,11 +6,10 @@ import (
 	"muster/model"
 )
 
-// EstimateTraffic fills in what a job moves over the network where a log does
-// not say, as Table 1 of the TSUBAME paper does: as many bytes as the memory it
-// asked for on each node, in 100 to 100,000 transfers drawn from seed. Jobs that say
-// something, or asked for no memory, stay as they are. It returns a copy, or the
-// jobs themselves where there is nothing to fill in.
+// EstimateTraffic fills in the network traffic of jobs where a log does not give it, as Table 1 of
+// the TSUBAME paper does: as many bytes as the memory requested on each node, in 100 to 100,000
+// transfers drawn from seed. Jobs with traffic, and those without requested memory, stay unchanged.
+// It returns a copy, or jobs itself if there is nothing to fill in.
 func EstimateTraffic(jobs []model.Job, seed uint64) []model.Job {
 	if !anyJob(jobs, lacksTraffic) {
 		return jobs

@@ -125,7 +125,8 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 		}
 	}
 	if whole > 0 {
-		// Drawn last: whatever the share, the log is the same but for the requests.
+		// Draw this last, so that the share of whole nodes changes only the requests and nothing
+		// else of the log.
 		all := model.Request{GPUs: len(gpuMix), CoresPerNode: max(len(gpuMix), slices.Max(coreChoices)), Memory: slices.Max(memories)}
 		for i, first := range bursts {
 			last := len(wl.Jobs)

@@ -19,12 +19,12 @@ import (
 // Workload is a log of jobs, read or generated.
 type Workload struct {
 	Name string
-	// Start is the absolute instant of offset 0; zero where unknown.
+	// Start is the absolute time of offset 0; zero if unknown.
 	Start time.Time
 	// Header holds the comment lines at the head of the log, without their mark.
 	Header []string
-	// Jobs are in order of submission; ties are in the order of the log. The
-	// first is submitted at 0.
+	// Jobs are in the order of submission; ties keep the order of the log. The first is submitted
+	// at 0.
 	Jobs []model.Job
 }
 
@@ -61,46 +61,46 @@ func formatNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ReadOptions say how a log is to be read; the zero value will do for most.
+// ReadOptions control how a log is read. The zero value suits most logs.
 type ReadOptions struct {
-	// Format is guessed from the name and the first bytes where it is empty.
+	// Format, if "", is guessed from the name and the first bytes.
 	Format Format
-	// SkipBad counts lines that make no sense instead of stopping at the first.
+	// SkipBad counts invalid lines instead of stopping at the first.
 	SkipBad bool
-	// CoresPerNode turns a log's total of cores into nodes; 0 leaves the cores
-	// spread over any nodes. GPUsPerNode does it for GPUs; 0 is 8, as in Philly.
+	// CoresPerNode converts a log's total of cores to nodes; 0 leaves the cores spread over any
+	// nodes. GPUsPerNode does the same for GPUs; 0 means 8, as in Philly.
 	CoresPerNode, GPUsPerNode int
-	// MilliCores counts cores in thousandths where the log does (openb), so that
-	// nothing is rounded. The cluster must count them so too.
+	// MilliCores counts cores in thousandths if the log does (openb), so that nothing is rounded.
+	// The cluster must do the same.
 	MilliCores bool
-	// SkipLogged leaves Job.Logged out, a quarter of the memory of a large log.
-	// No simulation needs it.
+	// SkipLogged omits Job.Logged, which is a quarter of the memory of a large log. No simulation
+	// needs it.
 	SkipLogged bool
 }
 
-// Bad is a line that made no sense.
+// Bad is an invalid line.
 type Bad struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 	Reason string `json:"reason"`
 }
 
-// maxFirstBad is how many bad lines a report names.
+// maxFirstBad is the number of invalid lines that a report names.
 const maxFirstBad = 10
 
-// ReadReport says what was found in a log beside its jobs.
+// ReadReport describes what reading a log found beside its jobs.
 type ReadReport struct {
 	Format   Format `json:"format"`
 	Lines    int    `json:"lines"`
 	Jobs     int    `json:"jobs"`
 	Bad      int    `json:"bad"`
 	FirstBad []Bad  `json:"first_bad,omitempty"`
-	// Notes tell what was left out or assumed, with numbers.
+	// Notes say what was left out or assumed, with numbers.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// LineError is what is wrong with one line of a file. Lines and columns count
-// from 1; columns count bytes.
+// LineError describes what is wrong with a line of a file. Lines and columns count from 1; columns
+// count bytes.
 type LineError struct {
 	File         string
 	Line, Column int
@@ -124,8 +124,8 @@ func ReadFile(path string, opt ReadOptions) (*Workload, *ReadReport, error) {
 	return Read(f, path, opt)
 }
 
-// Read reads a log, gunzipping it where need be. The name is used in errors, for
-// Workload.Name and to guess the format. Every job that it returns is valid.
+// Read reads a log, and decompresses it if necessary. The name is used in errors, as Workload.Name,
+// and to guess the format. Every job that it returns is valid.
 func Read(r io.Reader, name string, opt ReadOptions) (*Workload, *ReadReport, error) {
 	src, err := openLines(r, name)
 	if err != nil {
@@ -148,8 +148,8 @@ func Read(r io.Reader, name string, opt ReadOptions) (*Workload, *ReadReport, er
 	return b.finish()
 }
 
-// Write writes the workload as swf or csv. Nothing that Read would give back
-// differently is lost silently: what a format cannot hold is an error.
+// Write writes the workload as swf or csv. If the format cannot represent something that Read would
+// return differently, that is an error, and never a silent loss.
 func Write(w io.Writer, wl *Workload, f Format) error {
 	for i := range wl.Jobs {
 		if r := &wl.Jobs[i].Request; r.Run != 0 || r.WallTime != 0 {
@@ -169,13 +169,13 @@ func Write(w io.Writer, wl *Workload, f Format) error {
 	return errors.Join(err, out.Flush())
 }
 
-// decoder turns the lines of one format into jobs.
+// decoder converts the lines of one format to jobs.
 type decoder interface {
 	line(text []byte) *fault
 }
 
-// fault is what is wrong with a line. A fatal one makes the rest unreadable, so
-// it cannot be skipped.
+// fault describes what is wrong with a line. A fatal fault makes the rest unreadable, so it cannot
+// be skipped.
 type fault struct {
 	column int
 	reason string
@@ -213,7 +213,7 @@ func newDecoder(format Format, b *batch) (decoder, error) {
 	return nil, err
 }
 
-// guess tells the format of a log from its first bytes, or else its name.
+// guess determines the format of a log by its first bytes, or else by its name.
 func guess(head []byte, name string) (Format, error) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, bom), " \t\r\n")
 	first, _, _ := bytes.Cut(head, []byte("\n"))
@@ -252,7 +252,7 @@ func guess(head []byte, name string) (Format, error) {
 	return "", fmt.Errorf("%s: cannot tell the format of this log: say which of %s it is", name, formatNames())
 }
 
-// anyJob says whether some job is so.
+// anyJob says whether the predicate holds for some job.
 func anyJob(jobs []model.Job, so func(*model.Job) bool) bool {
 	for i := range jobs {
 		if so(&jobs[i]) {
@@ -262,8 +262,8 @@ func anyJob(jobs []model.Job, so func(*model.Job) bool) bool {
 	return false
 }
 
-// byOrder sorts jobs by submission, ties as they stood. Jobs are large, so their
-// indexes are sorted and each job is moved once.
+// byOrder sorts jobs by submission; ties keep their order. Jobs are large, so it sorts their
+// indices and moves each job once.
 func byOrder(jobs []model.Job) {
 	sorted := true
 	for i := 1; i < len(jobs) && sorted; i++ {

@@ -1,4 +1,4 @@
-// Package all lists the experiments. A new one joins with one line here.
+// Package all lists the experiments. To add one, add a line here.
 package all
 
 import (

@@ -15,7 +15,8 @@ func TestEveryExperimentIsDescribed(t *testing.T) {
 	}
 }
 
-// A flag that two experiments have is the same for both, or the help would lie.
+// Two experiments that have a flag of the same name must accept the same values: the help shows it
+// once.
 func TestFlagsAgree(t *testing.T) {
 	values := map[string][]string{}
 	for _, e := range Experiments {

@@ -1,11 +1,10 @@
-// Package aucsched reproduces the paper on AUCSCHED, which lets jobs bid for
-// resources: its auction beside Slurm-like backfill in Tables 5 to 8. Then it
-// goes beyond both: a policy of our own, GPUs that are not bound to nodes, jobs
-// with alternatives, and a proven bound on what any schedule can do.
+// Package aucsched reproduces the paper on AUCSCHED, which lets jobs bid for resources. It compares
+// the auction with Slurm-like backfill in Tables 5 to 8. Then it goes beyond both: a policy of our
+// own, GPUs that are not bound to nodes, jobs with alternatives, and a proven bound on what any
+// schedule can reach.
 //
-// The authors ran a real Slurm for a month; here the same policies decide in
-// virtual time. Nothing here decides or simulates: that is done by the
-// packages policy and sim.
+// The authors ran a real Slurm for a month; here the same policies decide in virtual time. Nothing
+// here decides or simulates: the packages policy and sim do.
 package aucsched
 
 import (
@@ -19,7 +18,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment, simulated and live.
 var Experiment = exp.Experiment{
 	Name:  name,
 	Title: title,
@@ -38,14 +37,14 @@ var Experiment = exp.Experiment{
 const (
 	name  = "aucsched"
 	title = "AUCSCHED: jobs bid for nodes, cores and GPUs"
-	// instances of each workload, as in the paper; all parts at once are made with
-	// fewer, to be through in minutes.
+	// instances of each workload, as in the paper. If all parts are asked for, instancesOfAll keeps
+	// the run time at minutes.
 	instances, instancesOfAll = 7, 3
-	// Workloads shorter than that have hardly a job, longer ones take for ever.
+	// A shorter workload has hardly any jobs; a longer one takes too long.
 	leastHours, mostHours = 0.01, 100.0
 )
 
-// machine is one of the paper's.
+// machine is one of the paper's machines.
 type machine struct{ name, preset, table string }
 
 var machines = []machine{{"S", "aucsched-s", "5"}, {"M", "aucsched-m", "6"}, {"L", "aucsched-l", "7"}}
@@ -54,7 +53,7 @@ func machineNames() []string {
 	return exp.Names(machines, func(m *machine) string { return m.name })
 }
 
-// version is a workload of Table 4 with a share of jobs that want neighbouring nodes.
+// version is a workload of Table 4 with a share of jobs that need contiguous nodes.
 type version struct {
 	name, workload string
 	contiguous     int // per cent
@@ -71,7 +70,7 @@ var versions = func() []version {
 	return list
 }()
 
-// hard are the versions of workload V, whose jobs ask for two GPUs a node too.
+// hard are the versions of workload V, some of whose jobs ask for two GPUs per node.
 var hard = []string{"V.1", "V.2", "V.3"}
 
 func versionOf(name string) version {
@@ -83,16 +82,16 @@ func versionOf(name string) version {
 	panic("aucsched: there is no version " + name)
 }
 
-// part is something that can be had alone.
+// part is a part of the experiment that the user can ask for alone.
 type part struct {
 	name string
-	// wants lists what must be run for it.
+	// wants lists the scenarios that the part needs.
 	wants func(*plan) []scenario
-	// show makes rows and pictures of what was found.
+	// show makes the rows and pictures of the part.
 	show func(*plan) shown
 }
 
-// shown is what becomes of the runs of a part.
+// shown is the output of a part.
 type shown struct {
 	title    string
 	rows     []exp.Row
@@ -104,7 +103,7 @@ var parts = []part{claimsPart, tablesPart, beyondPart, boundPart, tradeoffPart, 
 
 func partName(p *part) string { return p.name }
 
-// plan is what was asked for, and where the runs are made.
+// plan is what the user asked for, with the lab that runs it.
 type plan struct {
 	*lab
 	machines []machine
@@ -146,7 +145,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return p.make(ctx, wanted)
 }
 
-// make runs what the parts need, and shows it.
+// make runs what the parts need, and shows the results.
 func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 	if err := p.wantAll(wanted); err != nil {
 		return nil, err
@@ -162,13 +161,13 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 			if ctx.Err() == nil {
 				return nil, err
 			}
-			partial = "the pictures of nodes over time" // and nothing else
+			partial = "the pictures of nodes over time" // the only thing that is missing
 		}
 	}
 	return p.result(wanted, gantts, partial).Found(ctx)
 }
 
-// wantAll asks for what the parts need.
+// wantAll registers the scenarios that the parts need.
 func (p *plan) wantAll(wanted []part) error {
 	for _, one := range wanted {
 		p.Want(one.wants(p)...)
@@ -196,7 +195,7 @@ func (p *plan) result(wanted []part, gantts []report.Section, partial string) *e
 	return r
 }
 
-// describeMissing names what was not run, in groups.
+// describeMissing names the scenarios that were not run, in groups.
 func describeMissing(missing []scenario) string {
 	var groups []string
 	versions := map[string][]string{}

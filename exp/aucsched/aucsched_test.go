@@ -362,7 +362,7 @@ func TestJSON(t *testing.T) {
 	t.Error("there is no table5_V.3_slurm_utilization_pct with the paper's 65 %")
 }
 
-// As many instances as in the paper, unless everything is made at once.
+// The number of instances is the paper's, unless all parts are run.
 func TestInstances(t *testing.T) {
 	for _, c := range []struct {
 		o    exp.Options

@@ -7,7 +7,7 @@ import (
 	"muster/report"
 )
 
-// contender is a way to schedule that is set beside others.
+// contender is a way to schedule that is compared with others.
 type contender struct {
 	name   string // in metrics and pictures
 	policy string
@@ -24,7 +24,8 @@ func (c contender) on(machine, version string) scenario {
 	return scenario{machine, version, c.jobs, c.policy}
 }
 
-// onHard is every contender on workload V, on the machines that were asked for.
+// onHard lists the scenarios of every contender on workload V, on the machines that the user asked
+// for.
 func (p *plan) onHard(list ...contender) []scenario {
 	var all []scenario
 	for _, m := range p.machines {
@@ -37,7 +38,7 @@ func (p *plan) onHard(list ...contender) []scenario {
 	return all
 }
 
-// sideBySide is a table of contenders on workload V, with a row for each number.
+// sideBySide compares contenders on workload V in a table with a row for each number.
 func (p *plan) sideBySide(partTitle, prefix string, list ...contender) (rows []exp.Row, t *report.Table) {
 	t = &report.Table{
 		Title:   partTitle,
@@ -115,7 +116,7 @@ func showBeyond(p *plan) shown {
 	return s
 }
 
-// columnsWon says in which columns the mean of a is no worse than that of b.
+// columnsWon says for each column whether the mean of a is no worse than that of b.
 func columnsWon(a, b []numbers) []bool {
 	x, y := meanOf(a), meanOf(b)
 	won := make([]bool, len(columns))
@@ -154,7 +155,7 @@ var boundPart = part{
 	show: showBound,
 }
 
-// withRemote is the bound where GPUs may be anywhere.
+// withRemote is the bound if GPUs may be on any node.
 var withRemote = contender{"at most with remote GPUs", boundPolicy, remoteJobs}
 
 const boundTitle = "The best possible: a proven bound on the run time of each instance"
@@ -222,7 +223,7 @@ func showBound(p *plan) shown {
 	return s
 }
 
-// reached is how close runs come to the bound, in per cent, instance by instance.
+// reached is how close the runs come to the bound in per cent, instance by instance.
 func reached(bound, runs []numbers) []float64 {
 	out := make([]float64, len(runs))
 	for i := range runs {

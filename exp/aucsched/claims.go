@@ -8,7 +8,7 @@ import (
 	"muster/report"
 )
 
-// Statements of the paper's section 6.2 and abstract, judged by what was run.
+// Statements of the paper's section 6.2 and abstract, judged by our runs.
 
 var claimsPart = part{name: "claims", wants: wantTables, show: showClaims}
 
@@ -20,7 +20,7 @@ type pair struct {
 	auction, slurm numbers
 }
 
-// of is the numbers of a method.
+// of selects the numbers of a method.
 func (p *pair) of(method string) *numbers {
 	if method == aucschedMethod {
 		return &p.auction
@@ -28,13 +28,14 @@ func (p *pair) of(method string) *numbers {
 	return &p.slurm
 }
 
-// workload is I to V.
+// workload is the Roman number of the workload, I to V.
 func (p *pair) workload() string {
 	name, _, _ := strings.Cut(p.version, ".")
 	return name
 }
 
-// pairs are the rows that were run, with means over the instances, and the paper's of the same rows.
+// pairs are the rows that were run, as means over the instances, and the paper's numbers for the
+// same rows.
 func (p *plan) pairs() (ours, paper []pair) {
 	lines := p.lines()
 	for i := 0; i+1 < len(lines); i += 2 { // the auction, then slurm
@@ -51,25 +52,25 @@ func (p *plan) pairs() (ours, paper []pair) {
 	return ours, paper
 }
 
-// statement is one of the paper's.
+// statement is a statement of the paper.
 type statement struct {
 	id, says string
-	// of chooses the rows that it is about.
+	// of selects the rows that it is about.
 	of func(*pair) bool
-	// value is the number that decides it, over these rows.
+	// value computes the number that decides it from these rows.
 	value func([]pair) float64
-	unit  string // "rows" is out of all of them
-	// judge gives the verdict on our number, given the number of rows.
+	unit  string // "rows": value counts rows, and is shown as a part of all
+	// judge makes the judge of our number, given the number of rows.
 	judge func(rows int) exp.Judge
-	// beyond says that the paper's tables do not have the number.
+	// beyond says that the number cannot be computed from the paper's tables.
 	beyond bool
-	// digits of the number for people.
+	// digits after the decimal point, where the number is shown.
 	digits int
-	// cause is why it comes out otherwise here, as far as it is known.
+	// cause explains why our result differs from the paper's, as far as we know.
 	cause string
 }
 
-// Rows of the tables.
+// Predicates that select rows of the tables.
 func standard(p *pair) bool { return p.table != "8" }
 func apart(p *pair) bool    { return standard(p) && versionOf(p.version).contiguous < 100 }
 func inWorkloads(names ...string) func(*pair) bool {
@@ -89,7 +90,7 @@ func contiguousBids(p *pair) bool {
 	return p.table == "8" && strings.HasSuffix(p.version, contiguousOnlyBids)
 }
 
-// rowsWhere counts.
+// rowsWhere counts the rows for which a predicate holds.
 func rowsWhere(holds func(*pair) bool) func([]pair) float64 {
 	return func(list []pair) float64 {
 		n := 0
@@ -102,7 +103,7 @@ func rowsWhere(holds func(*pair) bool) func([]pair) float64 {
 	}
 }
 
-// meanWhere is the mean of a number over the rows of some workloads.
+// meanWhere is the mean of a number over the rows that keep selects.
 func meanWhere(list []pair, keep func(*pair) bool, of func(*pair) float64) float64 {
 	sum, n := 0.0, 0
 	for i := range list {
@@ -119,11 +120,11 @@ func meanOver(of func(*pair) float64) func([]pair) float64 {
 	return func(list []pair) float64 { return meanWhere(list, func(*pair) bool { return true }, of) }
 }
 
-// always has the same judge, however many rows there are.
+// always returns the same judge for any number of rows.
 func always(j exp.Judge) func(int) exp.Judge { return func(int) exp.Judge { return j } }
 
-// amount demands a number with the sign of enough, and for confirmation one at least as far from
-// zero.
+// amount requires a number with the sign of enough. One at least as far from zero as enough
+// confirms the statement; a smaller one has the direction.
 func amount(enough float64) func(int) exp.Judge {
 	return always(func(r exp.Row) exp.Verdict {
 		switch ours := r.Ours / enough; {
@@ -136,7 +137,7 @@ func amount(enough float64) func(int) exp.Judge {
 	})
 }
 
-// highUtilisation is how the judge reads "around 90 %": 85 confirm it, and 80 are its direction.
+// highUtilisation judges "around 90 %": 85 % confirm it, and 80 % have the direction.
 var highUtilisation = always(func(r exp.Row) exp.Verdict {
 	switch {
 	case r.Ours >= 85:
@@ -180,7 +181,8 @@ func statements() []statement {
 	)
 }
 
-// utilisationStatements are those on the kinds of workloads, of one method.
+// utilisationStatements are the statements on the utilisation that a method reaches on each kind of
+// workload.
 func utilisationStatements(method string) []statement {
 	key, who := shortMethod(method), method
 	use := func(p *pair) float64 { return p.of(method).utilization }
@@ -205,18 +207,19 @@ func utilisationStatements(method string) []statement {
 	}
 }
 
-// openBids are V.1 and V.2 of Table 8 with all bids, and with those for neighbouring nodes only.
+// openBids selects V.1 and V.2 of Table 8, with all bids and with those for contiguous nodes only.
 func openBids(p *pair) bool {
 	return contiguousBids(p) || p.table == "8" && (p.version == "V.1" || p.version == "V.2")
 }
 
-// contiguousLoss is what bids for neighbouring nodes only change.
+// contiguousLoss is the change of the mean utilisation when all bids are for contiguous nodes;
+// negative if it falls.
 func contiguousLoss(list []pair) float64 {
 	use := func(p *pair) float64 { return p.auction.utilization }
 	return meanWhere(list, contiguousBids, use) - meanWhere(list, func(p *pair) bool { return !contiguousBids(p) }, use)
 }
 
-// verdictOf is a statement as judged by the rows there are.
+// verdictOf is a statement with its verdict on the rows that were run.
 type verdictOf struct {
 	statement
 	ours, paper float64
@@ -224,7 +227,7 @@ type verdictOf struct {
 	verdict     exp.Verdict
 }
 
-// judged are all statements that the rows tell of.
+// judged lists all statements that the rows can decide.
 func judged(ours, paper []pair) []verdictOf {
 	var list []verdictOf
 	for _, s := range statements() {
@@ -233,7 +236,7 @@ func judged(ours, paper []pair) []verdictOf {
 			continue
 		}
 		v := verdictOf{statement: s, ours: s.value(x), paper: s.value(y), rows: len(x)}
-		if v.ours != v.ours { // a mean of no rows: only some of them were run
+		if v.ours != v.ours { // NaN is a mean over no rows: only some of them were run
 			continue
 		}
 		v.verdict = s.judge(len(x))(exp.Over("", "", "", []float64{v.ours}))
@@ -253,7 +256,7 @@ func chosenRows(list []pair, keep func(*pair) bool) []pair {
 	return out
 }
 
-// text writes a number of a statement: 24 of 30, or 1.3 points.
+// text writes a number of a statement, as "24 of 30" or "1.3 points".
 func (v *verdictOf) text(value float64) string {
 	if v.unit == "rows" {
 		return fmt.Sprintf("%.0f of %d", value, v.rows)
@@ -261,7 +264,7 @@ func (v *verdictOf) text(value float64) string {
 	return strings.TrimSpace(fmt.Sprintf("%.*f %s", v.digits, value, v.unit))
 }
 
-// paperText is empty where its tables do not tell.
+// paperText is the paper's number; "" if its tables do not give it.
 func (v *verdictOf) paperText() string {
 	if v.beyond {
 		return ""
@@ -297,7 +300,7 @@ func showClaims(p *plan) shown {
 	return s
 }
 
-// causes are why statements come out otherwise here, as far as it is known.
+// causes explain why our results differ from the paper's, as far as we know.
 var causes = map[string]string{
 	"utilization_margin":        "it is above on workloads I to III and IV.1, and below where half or all jobs of IV and V want neighbours. The auction reserves nothing, so small jobs go into every hole that a large contiguous one waits for",
 	"spread_below":              "jobs that ask for cores alone are spread wider by our auction than by the paper's (6.7 against 3.3 on I.1, Machine-S); why is not known",

@@ -10,11 +10,11 @@ import (
 	"muster/exp"
 )
 
-// whole runs all of it, which takes minutes.
+// whole runs the complete experiment, which takes minutes.
 var whole = os.Getenv("MUSTER_SOAK") != ""
 
-// small is the smallest machine with one instance; a quarter of an hour of work tells most
-// of what the paper's four tell.
+// small is the smallest machine with one instance; a quarter of an hour of work shows most of what
+// the paper's four hours show.
 var small = sync.OnceValues(func() (*plan, error) {
 	flags := map[string]string{"machine": "S"}
 	if !whole {
@@ -59,7 +59,7 @@ func ran(t *testing.T, c contender, version string) numbers {
 	return meanOf(p.Found[c.on("S", version)])
 }
 
-// Section 6.2: jobs with two GPUs a node bring the utilisation down, whoever schedules.
+// Section 6.2: jobs with two GPUs per node reduce the utilisation under every scheduler.
 func TestTwoGPUsANodeAreHard(t *testing.T) {
 	for _, who := range []contender{bySlurm, byAuction} {
 		if easy, hard := ran(t, who, "II.1"), ran(t, who, "V.1"); hard.utilization > easy.utilization-5 {
@@ -100,7 +100,7 @@ func TestMosaicIsNoWorse(t *testing.T) {
 	}
 }
 
-// Nobody beats the bound; GPUs from anywhere raise it, and what is reached.
+// No scheduler beats the bound; GPUs on any node raise both the bound and what is reached.
 func TestNobodyBeatsTheBound(t *testing.T) {
 	for _, v := range hardOnes() {
 		best := ran(t, theBound, v)

@@ -8,7 +8,7 @@ import (
 	"muster/sim"
 )
 
-// Of a small instance all blocks can be seen.
+// A small instance, of which all blocks are visible.
 const (
 	ganttMachine, ganttVersion = "S", "V.1"
 	ganttJobs                  = "hours=0.25"

@@ -31,7 +31,7 @@ func versionNames() []string {
 	return exp.Names(versions, func(v *version) string { return v.name })
 }
 
-// What --live does unless told otherwise.
+// Defaults of --live.
 const (
 	liveHours = 0.4
 	liveSpeed = 25
@@ -43,15 +43,16 @@ const (
 // method is a scheduler.
 type method struct {
 	name, title string
-	// policy drives Slurm, unless it is empty: then Slurm's own backfill does.
+	// policy is Muster's policy that drives Slurm; "" leaves the jobs to Slurm's own backfill.
 	policy string
-	// model is what stands for it in the simulator.
+	// model is the policy that represents the method in the simulator.
 	model string
-	// paper is how the paper calls it; empty if it has none.
+	// paper is the paper's name for the method; "" if the paper does not have it.
 	paper string
 }
 
-// liveMethods with the times of a speed: Slurm's backfill every 30 s, the auction every 5 s.
+// liveMethods are the methods at a given speed: Slurm's backfill every 30 s, the auction every 5 s,
+// both in the paper's time.
 func liveMethods(speed float64) []method {
 	auction := fmt.Sprintf("%s:interval=%dms", auctionPolicy, max(1, int(5000/speed)))
 	return []method{
@@ -61,15 +62,15 @@ func liveMethods(speed float64) []method {
 	}
 }
 
-// backfillDepth is how many jobs Slurm's backfill tries: what Slurm had at the paper's time, and
-// what our model of it has.
+// backfillDepth is how many jobs Slurm's backfill tries: Slurm's default at the time of the paper,
+// and our model's.
 const backfillDepth = 100
 
-// backfillEvery is how often it does, in seconds: as often as every 30 s in the paper's time, and
-// every second at least, which is the most that Slurm can do.
+// backfillEvery is the interval of Slurm's backfill in seconds: 30 s of the paper's time, but at
+// least 1 s, the shortest that Slurm allows.
 func backfillEvery(speed float64) int { return max(1, int(math.Round(30/speed))) }
 
-// schedulerParameters are Slurm's.
+// schedulerParameters is Slurm's option of that name.
 func schedulerParameters(speed float64) string {
 	return fmt.Sprintf("sched_min_interval=1,batch_sched_delay=0,sched_interval=%d,default_queue_depth=%d,bf_interval=%d,bf_max_job_test=%d,bf_resolution=1",
 		max(1, int(60/speed)), backfillDepth, backfillEvery(speed), backfillDepth)
@@ -78,15 +79,16 @@ func schedulerParameters(speed float64) string {
 // trial is a workload under a method.
 type trial struct{ version, method string }
 
-// measured is what a run on the real Slurm gave, and the same run in the simulator, without what
-// starting a job takes and with it.
+// measured is a run on the real Slurm with two predictions of the simulator: without and with the
+// cost of starting a job.
 type measured struct {
 	real, plain, charged numbers
 	jobs                 int
 	out                  *live.Outcome
 }
 
-// liveLab makes runs on real Slurms, one after the other: they would disturb each other.
+// liveLab makes the runs on real Slurms one after the other, because concurrent ones would disturb
+// each other.
 type liveLab struct {
 	options  exp.Options
 	hours    float64
@@ -97,7 +99,8 @@ type liveLab struct {
 	release  *release.Release
 	methods  []method
 	cluster  *model.Cluster
-	// start is what a job costs beyond its own time, with Slurm's scheduler and with the driver.
+	// start is the cost of a job beyond its own run time: false is for Slurm's scheduler, true for
+	// the driver.
 	start map[bool]time.Duration
 	found map[trial][]measured
 	slurm string // version
@@ -180,7 +183,7 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return l.result(missing), nil
 }
 
-// steps are all that is measured.
+// steps lists all measurements.
 func (l *liveLab) steps() ([]live.Step, error) {
 	var list []live.Step
 	for _, driven := range []bool{false, true} {
@@ -208,9 +211,9 @@ func (l *liveLab) steps() ([]live.Step, error) {
 	return list, nil
 }
 
-// workload gives the jobs of an instance as they are run: so many times shorter, and with time
-// limits in whole minutes, as Slurm has them, of the paper's time. The limit leaves room for
-// starting, even at the paper's own speed.
+// workload gives the jobs of an instance as they are run: shortened by speed, with time limits in
+// whole minutes of the paper's time, as Slurm has them. The limits leave room for the start of a
+// job, even at the paper's own speed.
 func (l *liveLab) workload(version string, seed uint64) ([]model.Job, error) {
 	v := versionOf(version)
 	jobs, err := generate(map[string]string{
@@ -228,7 +231,7 @@ func (l *liveLab) workload(version string, seed uint64) ([]model.Job, error) {
 	return jobs, nil
 }
 
-// one runs the jobs on a real Slurm, and in the simulator.
+// one runs the jobs on a real Slurm and in the simulator.
 func (l *liveLab) one(ctx context.Context, m method, jobs []model.Job, progress func(int)) (measured, error) {
 	var longest time.Duration
 	list := make([]live.Job, len(jobs))
@@ -261,7 +264,7 @@ func (l *liveLab) setup(m method, patience time.Duration) live.Setup {
 	return live.Setup{Nodes: l.nodes, CPUs: nodeCores, GPUs: nodeGPUs, Release: l.release, Scheduler: schedulerParameters(l.speed), Policy: m.policy, Speed: l.speed, Patience: patience}
 }
 
-// options are sbatch's for a job.
+// options are the sbatch options of a job.
 func options(j *model.Job) []string {
 	r := &j.Request
 	list := []string{fmt.Sprintf("-t%d", int(j.WallTime/time.Minute))}
@@ -279,8 +282,9 @@ func options(j *model.Job) []string {
 	return list
 }
 
-// asDriven is what the driver makes of a job without -N: one node if that has enough cores, else any that
-// have some free or, where such a job cannot be told from others, as few as can hold it.
+// asDriven changes a request without -N to what the driver makes of it: one node if that has enough
+// cores. For more cores it is any nodes with free cores or, on releases of Slurm where the driver
+// cannot recognise such a job, the fewest nodes that can hold it.
 func (l *liveLab) asDriven(r *model.Request) {
 	if r.Cores > nodeCores && l.release.TellsOpenNodes {
 		return
@@ -289,8 +293,8 @@ func (l *liveLab) asDriven(r *model.Request) {
 	r.CoresPerNode, r.Cores = (r.Cores+r.Nodes-1)/r.Nodes, 0
 }
 
-// predict runs the same jobs in the simulator. A job occupies its nodes longer than it runs, by the
-// given time.
+// predict runs the same jobs in the simulator. A job occupies its nodes for start longer than its
+// own run time.
 func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start time.Duration) (numbers, error) {
 	list := slices.Clone(jobs)
 	for i := range list {
@@ -312,7 +316,7 @@ func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start
 	if err != nil {
 		return numbers{}, err
 	}
-	r.Jobs = jobs // a job's own time is that without the start
+	r.Jobs = jobs // a job's own run time excludes the start
 	for i := range r.Outcomes {
 		r.Outcomes[i].Start += start / 2
 		r.Outcomes[i].End -= start - start/2
@@ -320,7 +324,7 @@ func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start
 	return l.numbers(r)
 }
 
-// numbers are the paper's columns in the paper's time.
+// numbers are the paper's columns, in the paper's time.
 func (l *liveLab) numbers(r *sim.Result) (numbers, error) {
 	n, err := measure(r)
 	for _, t := range []*float64{&n.theoretical, &n.runtime, &n.wait, &n.waitSTD} {
@@ -329,14 +333,14 @@ func (l *liveLab) numbers(r *sim.Result) (numbers, error) {
 	return n, err
 }
 
-// chain are jobs that wait for each other, to tell what a start takes.
+// The chain is a sequence of jobs that run one after the other, which reveals the cost of a start.
 const (
 	chainLength = 5
 	chainSleep  = 500 * time.Millisecond
 )
 
-// profile measures what a job costs beyond its own time: jobs that each need the whole of one node
-// follow each other there, on a cluster of two.
+// profile measures the cost of a job beyond its own run time: on a cluster of two nodes, jobs that
+// each need the whole of one of them run there one after the other.
 func (l *liveLab) profile(ctx context.Context, driven bool) error {
 	s := l.setup(method{}, time.Minute)
 	s.Nodes = 2
@@ -359,7 +363,7 @@ func (l *liveLab) profile(ctx context.Context, driven bool) error {
 	return nil
 }
 
-// machineNote says what was measured on, and whether other things disturbed the runs.
+// machineNote describes the machine, and says whether other load disturbed the runs.
 func (l *liveLab) machineNote() string {
 	worst := 0.0
 	for _, list := range l.found {

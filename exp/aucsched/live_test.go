@@ -11,7 +11,7 @@ import (
 	"muster/slurm/emulate/emulatetest"
 )
 
-// The whole of it in small: a real Slurm of 8 nodes with each of the three who schedule, the
+// The whole experiment in small: a real Slurm of 8 nodes with each of the three schedulers, the
 // simulator beside it, and every table.
 func TestLive(t *testing.T) {
 	emulatetest.Need(t, nil)

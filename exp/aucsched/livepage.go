@@ -31,7 +31,7 @@ func (l *liveLab) result(missing []string) *exp.Result {
 	return &r.Result
 }
 
-// comparable says whether a column of a workload of these hours can stand beside the paper's.
+// comparable says whether a column of such a shortened workload can be compared with the paper's.
 func (l *liveLab) comparable(c *column) bool {
 	grows := c.metric == "runtime_h" || c.metric == "wait_h" || c.metric == "slowdown"
 	return l.nodes == liveNodes && (!grows || l.hours == 4)
@@ -45,7 +45,7 @@ func reals(list []measured) []numbers {
 	return out
 }
 
-// columnRows are the paper's columns, measured.
+// columnRows are the measured columns.
 func (l *liveLab) columnRows() ([]exp.Row, *report.Table, *report.Bars) {
 	var rows []exp.Row
 	t := &report.Table{
@@ -107,7 +107,7 @@ func plains(list []measured) []numbers {
 	return out
 }
 
-// errorsOf are those of a prediction in per cent, one a seed.
+// errorsOf are the errors of a prediction in per cent, one per seed.
 func errorsOf(c *column, real, predicted []numbers) []float64 {
 	var list []float64
 	for i := range real {
@@ -118,7 +118,7 @@ func errorsOf(c *column, real, predicted []numbers) []float64 {
 	return list
 }
 
-// errorRows say by how much the simulator is off, without what a start takes and with it.
+// errorRows are the simulator's errors, without and with the cost of a start.
 func (l *liveLab) errorRows() []exp.Row {
 	var rows []exp.Row
 	for _, v := range l.versions {
@@ -137,7 +137,7 @@ func (l *liveLab) errorRows() []exp.Row {
 	return rows
 }
 
-// errorTable has them for people.
+// errorTable shows the errors to people.
 func (l *liveLab) errorTable() *report.Table {
 	t := &report.Table{Title: errorsPart + ", in %", Columns: []report.Column{{Name: "workload"}, {Name: "scheduled by"}},
 		Note: "Predicted over measured, less 1: with what a start takes, and in brackets as if starting took no time."}
@@ -188,15 +188,17 @@ func (l *liveLab) loadRows() []exp.Row {
 	return rows
 }
 
-// liveStatement is one of the paper's section 6.2, or one of ours, on a column of two methods.
+// liveStatement is a statement of the paper's section 6.2, or one of ours, about one column of two
+// methods.
 type liveStatement struct {
 	id, says string
 	metric   string
-	// more is the method that is said to have more of it.
+	// more is the method that has the larger value, according to the statement.
 	more, less string
-	// of says which versions it is on; nil is all.
+	// of selects the versions that it is about; nil selects all.
 	of func(version) bool
-	// orLevel says that the same, but for half a per cent, is good enough.
+	// orLevel accepts a value of mosaic that exceeds the smaller of the others by at most half a per
+	// cent.
 	orLevel bool
 }
 
@@ -231,7 +233,7 @@ func (l *liveLab) claimRows() []exp.Row {
 	return rows
 }
 
-// judge gives the verdict of the runs of a version, and the numbers behind it.
+// judge gives the verdict for the runs of a version, and the numbers behind it.
 func (l *liveLab) judge(s *liveStatement, version string) (exp.Verdict, string) {
 	i := slices.IndexFunc(columns, func(c column) bool { return c.metric == s.metric })
 	of := func(method string) []float64 {
@@ -252,8 +254,8 @@ func (l *liveLab) judge(s *liveStatement, version string) (exp.Verdict, string) 
 	return exp.Holds(holds), fmt.Sprintf("slurm %.4g, auction %.4g, mosaic %.4g", b, a, m)
 }
 
-// judgePair compares two methods of the paper's, seed by seed. The ratio of its own row says whether
-// the amount is the paper's, too.
+// judgePair compares two methods seed by seed. If the paper has both, the ratio of its own numbers
+// decides whether the amount agrees, too.
 func judgePair(s *liveStatement, version string, c *column, more, less []float64) (exp.Verdict, string) {
 	n := min(len(more), len(less))
 	if n == 0 {

@@ -7,13 +7,13 @@ import (
 	"muster/model"
 )
 
-// nothing is where there is no number.
+// nothing marks a missing number.
 var nothing = math.NaN()
 
 const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED looks at a window of jobs, lets each bid for several sets of nodes, and lets an " +
 	"integer program choose the winners; SLURM/BF is Slurm's own backfill. The authors emulated both in real time, for a month; here they decide in virtual time."
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func (p *plan) notes() []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+

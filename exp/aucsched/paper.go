@@ -31,8 +31,8 @@ const (
 // paper are the lines of Tables 5 to 8, in their order.
 var paper = readPaper(paperText)
 
-// readPaper reads the transcript, which is part of the program: a slip in it is
-// one of the program.
+// readPaper parses the transcript. The transcript is embedded in the program, so an error in it is
+// a bug, and readPaper panics.
 func readPaper(text string) []printed {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var list []printed
@@ -71,7 +71,7 @@ func readPrinted(cells []string) (printed, error) {
 	}, nil
 }
 
-// inPaper finds a line.
+// inPaper finds a line of the tables.
 func inPaper(table, version, method string) (*printed, bool) {
 	for i := range paper {
 		if p := &paper[i]; p.table == table && p.version == version && p.method == method {

@@ -94,7 +94,7 @@ func pairsOfRecord(list []recordedTable) (ours, paper []pair) {
 	return ours, paper
 }
 
-// numbersOf are the columns of a line. Of whom a method favours there is the mean over the table.
+// numbersOf are the columns of a line. For favour there is only the mean over the table.
 func (r *recordedTable) numbersOf(ln *line) numbers {
 	get := func(metric string) float64 {
 		return r.Metrics["table"+ln.table+"_"+ln.version+"_"+shortMethod(ln.method)+"_"+metric]
@@ -148,7 +148,8 @@ func TestRecordedVerdicts(t *testing.T) {
 	}
 }
 
-// The record is what the same runs give today: a row of it is made again, with all its instances.
+// The record is up to date: one of its rows, run again with all its instances, gives the same
+// numbers.
 func TestRecordIsOfToday(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes runs of four hours again")

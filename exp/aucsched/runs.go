@@ -30,20 +30,20 @@ type numbers struct {
 	slowdown         float64
 	spread           float64
 	spreadSTD        float64
-	// favour is the mean wait of the half of the jobs that ask for fewer cores, over that of the
-	// others: below 1 small jobs go first. The paper does not print it.
+	// favour is the mean wait of the half of the jobs with fewer cores divided by that of the other
+	// half. Below 1, small jobs go first. The paper does not print it.
 	favour float64
 }
 
-// column is one of them, with its name in metrics and for people.
+// column is a column of the tables, with its name in metrics and its title for people.
 type column struct {
 	metric, title, unit string
 	of                  func(*numbers) float64
-	// digits behind the point, as the paper prints it.
+	// digits after the decimal point, as in the paper.
 	digits int
-	// std, where set, is the standard deviation printed beside it.
+	// std, if set, is the standard deviation that the paper prints beside the number.
 	std func(*numbers) float64
-	// less says that less of it is better.
+	// less says that smaller numbers are better.
 	less bool
 }
 
@@ -57,27 +57,27 @@ var columns = []column{
 	{"spread", "spread", "", func(n *numbers) float64 { return n.spread }, 2, func(n *numbers) float64 { return n.spreadSTD }, true},
 }
 
-// scenario is what is run once for each instance of a workload.
+// scenario is a configuration that is run once for each instance of a workload.
 type scenario struct {
 	machine string // S, M or L
 	version string // of the workload: I.1 to V.3
 	jobs    string // settings of the generator beyond the version's, as key=value with spaces between
-	policy  string // in the catalogue's words; boundPolicy for the proven bound
+	policy  string // as the catalogue spells it; boundPolicy for the proven bound
 }
 
 func (s scenario) String() string {
 	return fmt.Sprintf("machine %s, workload %s, %s", s.machine, strings.TrimSpace(s.version+" "+s.jobs), s.policy)
 }
 
-// boundPolicy stands for the best that any policy can do.
+// boundPolicy stands for the best result that any policy can reach.
 const boundPolicy = "bound"
 
-// lab makes runs, each once.
+// lab runs scenarios, each once per seed.
 type lab struct {
 	options  exp.Options
 	seeds    []uint64
 	clusters map[string]*model.Cluster
-	// Where policies, jobs and bounds come from.
+	// Sources of policies, jobs and bounds; tests replace them.
 	policies func(spec string) (policy.Policy, error)
 	generate func(settings map[string]string, seed uint64) ([]model.Job, error)
 	bound    func(*model.Cluster, []model.Job) (time.Duration, error)
@@ -104,14 +104,13 @@ func newLab(o exp.Options) (*lab, error) {
 	return l, nil
 }
 
-// run makes all runs that are wanted, and says which scenarios are missing when
-// the context ended before.
+// run runs all registered scenarios, and returns those that are missing because the context ended.
 func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(len(l.clusters[s.machine].Nodes)) }
 	return l.Run(ctx, l.options, l.seeds, weight, l.one)
 }
 
-// one makes a run, or proves a bound, and works out its numbers.
+// one simulates a scenario, or proves its bound, and computes its numbers.
 func (l *lab) one(ctx context.Context, s scenario, seed uint64) (numbers, error) {
 	if s.policy == boundPolicy {
 		return l.least(s, seed)
@@ -135,7 +134,7 @@ func (l *lab) simulate(ctx context.Context, s scenario, seed uint64, watch sim.O
 	return sim.Run(ctx, sim.Config{Cluster: l.clusters[s.machine], Jobs: jobs, Policy: p, Observe: watch})
 }
 
-// least is the run time and the utilisation that no schedule can beat.
+// least has the shortest makespan and the highest utilisation that any schedule can reach.
 func (l *lab) least(s scenario, seed uint64) (numbers, error) {
 	cluster := l.clusters[s.machine]
 	jobs, err := l.workload(s, seed)
@@ -148,7 +147,7 @@ func (l *lab) least(s scenario, seed uint64) (numbers, error) {
 	return n, err
 }
 
-// workload gives the jobs of an instance.
+// workload generates the jobs of an instance.
 func (l *lab) workload(s scenario, seed uint64) ([]model.Job, error) {
 	v := versionOf(s.version)
 	settings := map[string]string{
@@ -172,9 +171,9 @@ func generate(settings map[string]string, seed uint64) ([]model.Job, error) {
 	return wl.Jobs, nil
 }
 
-// theoretical is the paper's: run times times cores asked for, over the cores there
-// are. Each job is divided alone, and what is left over at the end: the sum of
-// all would not fit where there is much work.
+// theoretical is the paper's theoretical run time: the sum of run time times cores over all jobs,
+// divided by the cores of the cluster. Each job is divided by itself and the remainders are summed
+// separately, because the sum over all jobs could overflow.
 func theoretical(c *model.Cluster, jobs []model.Job) time.Duration {
 	total := time.Duration(c.TotalCores())
 	var sum, rest time.Duration
@@ -186,7 +185,7 @@ func theoretical(c *model.Cluster, jobs []model.Job) time.Duration {
 	return sum + rest/total
 }
 
-// measure works out the columns of a run.
+// measure computes the columns of a run.
 func measure(r *sim.Result) (numbers, error) {
 	var wait, fragmentation, slowdown, spread series
 	end := time.Duration(0)
@@ -211,7 +210,7 @@ func measure(r *sim.Result) (numbers, error) {
 	return n, nil
 }
 
-// favour compares waits of small and large jobs. Jobs of the middle size belong to both.
+// favour compares the waits of small and large jobs. Jobs of the median size count as both.
 func favour(jobs []model.Job, wait series) float64 {
 	sizes := make([]int, len(jobs))
 	for i := range jobs {
@@ -235,12 +234,12 @@ func favour(jobs []model.Job, wait series) float64 {
 	return a / b
 }
 
-// series are values of all jobs of a run.
+// series has a value for each job of a run.
 type series []float64
 
 func (s *series) add(v float64) { *s = append(*s, v) }
 
-// describe gives mean and standard deviation.
+// describe computes mean and standard deviation.
 func (s series) describe() (mean, std float64) {
 	for _, v := range s {
 		mean += v
@@ -252,7 +251,7 @@ func (s series) describe() (mean, std float64) {
 	return mean, math.Sqrt(std / float64(len(s)))
 }
 
-// meanOf is over the instances, as the paper's averages are.
+// meanOf averages over the instances, as the paper does.
 func meanOf(list []numbers) numbers {
 	var sum numbers
 	fields := func(n *numbers) []*float64 {
@@ -266,7 +265,7 @@ func meanOf(list []numbers) numbers {
 	return sum
 }
 
-// provenBound is the least run time of any schedule.
+// provenBound is a makespan below which no schedule can be.
 func provenBound(c *model.Cluster, jobs []model.Job) (time.Duration, error) {
 	b := bound.Makespan(c, jobs)
 	if b.Jobs != len(jobs) {

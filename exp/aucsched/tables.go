@@ -9,16 +9,16 @@ import (
 	"muster/report"
 )
 
-// Policies as the paper ran them: five bids a job with Slurm's own among them, a
-// step every 5 s, in which the solver had to be done.
+// Policies as the paper ran them: five bids per job with Slurm's own placement among them, and a
+// step every 5 s, within which the solver had to finish.
 const (
 	slurmPolicy   = "slurm"
 	auctionPolicy = "auction:bids_per_job=5:slurm_bids=on"
 )
 
-// extra is a line of Table 8: other settings, always without Slurm's bids.
+// extra is a line of Table 8: other settings, always without Slurm's placement among the bids.
 type extra struct {
-	name    string // behind the version
+	name    string // suffix of the version
 	policy  string
 	of      []string
 	meaning string
@@ -34,14 +34,14 @@ var extras = []extra{
 
 var tablesPart = part{name: "tables", wants: wantTables, show: showTables}
 
-// line is a line of one of the tables, as we run it.
+// line is a line of one of the tables, with the scenario that we run for it.
 type line struct {
 	table, version, method string
 	scenario
 	note string
 }
 
-// lines are those that were asked for, in the paper's order.
+// lines are the lines that the user asked for, in the paper's order.
 func (p *plan) lines() []line {
 	var list []line
 	both := func(table, version string, workload, machine, auction, note string) {
@@ -80,7 +80,7 @@ var tableTitles = map[string]string{
 	"5": "Table 5: Machine-S", "6": "Table 6: Machine-M", "7": "Table 7: Machine-L", "8": "Table 8: Machine-L without Slurm's bids",
 }
 
-// shortMethod is how a method is called in metrics.
+// shortMethod is the name of a method in metrics.
 func shortMethod(method string) string {
 	if method == aucschedMethod {
 		return "auction"
@@ -122,7 +122,8 @@ func showTables(p *plan) shown {
 	return s
 }
 
-// rows are one for each column of the paper, and one for each deviation it prints.
+// rows has one row for each column of the paper, and one for each standard deviation that it
+// prints.
 func (ln *line) rows(ours []numbers, theirs *numbers) []exp.Row {
 	var rows []exp.Row
 	prefix := "table" + ln.table + "_" + ln.version + "_"
@@ -153,14 +154,14 @@ func stdName(metric string) string {
 	return metric + "_std"
 }
 
-// slips of the paper's print.
+// slips are misprints in the paper.
 var slips = map[string]string{
 	"table8_V.2_auction_slowdown":        " the paper's 3.00 is surely a slip: all others like it are above 30",
 	"table6_I.1_auction_utilization_pct": " the paper's does not belong to its run time: 4.02 h of 4.47 h are 90 %",
 	"table6_I.1_slurm_utilization_pct":   " the paper's does not belong to its run time: 4.02 h of 4.53 h are 89 %",
 }
 
-// cells are a line of the table for people.
+// cells are a line of the table that people read.
 func (ln *line) cells(ours []numbers, theirs *numbers) []string {
 	mean := meanOf(ours)
 	row := []string{ln.version, fmt.Sprintf("%.2f (%.2f)", mean.theoretical, theirs.theoretical), ln.method}
@@ -179,7 +180,7 @@ func (c *column) text(n *numbers) string {
 	return text
 }
 
-// utilizationBars show the paper's and ours of both methods, by version.
+// utilizationBars show the paper's utilisation and ours, for both methods, by version.
 type utilizationBars struct{ bars *report.Bars }
 
 func newUtilizationBars(title string) utilizationBars {
@@ -191,8 +192,8 @@ func newUtilizationBars(title string) utilizationBars {
 	}}
 }
 
-// add puts the bars of a line into its group; a group whose other method is
-// missing has gaps.
+// add puts the bars of a line into its version's group. A group whose other method is missing has
+// gaps.
 func (b *utilizationBars) add(version, method string, theirs *numbers, ours []numbers) {
 	if n := len(b.bars.Groups); n == 0 || b.bars.Groups[n-1] != version {
 		b.bars.Groups = append(b.bars.Groups, version)

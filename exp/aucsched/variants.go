@@ -9,13 +9,13 @@ import (
 	"muster/report"
 )
 
-// The trade-off: what the knob of mosaic buys.
+// The trade-off: the effect of mosaic's knob.
 
-// knobs of mosaic, from one end to the other: how much the end of all counts
-// against waiting.
+// knobs are settings of mosaic's knob from one end to the other: the weight of the makespan against
+// that of waiting.
 var knobs = []string{"0", "10", "20", "30", "40", defaultKnob, "60", "80", "100"}
 
-// defaultKnob is where mosaic has it.
+// defaultKnob is mosaic's default.
 const defaultKnob = "50"
 
 func mosaicAt(knob string) contender {
@@ -27,7 +27,8 @@ func mosaicAt(knob string) contender {
 
 var tradeoffPart = part{name: "tradeoff", wants: wantTradeoff, show: showTradeoff}
 
-// tradeoffMachine: one machine tells enough, the smallest of those asked for.
+// tradeoffMachine is the smallest of the machines that the user asked for. One is enough to show
+// the trade-off.
 func (p *plan) tradeoffMachine() string { return p.machines[0].name }
 
 func wantTradeoff(p *plan) []scenario {
@@ -85,14 +86,14 @@ func showTradeoff(p *plan) shown {
 	return s
 }
 
-// tried is a contender with its numbers, means over the instances.
+// tried is a contender with its numbers, as means over the instances.
 type tried struct {
 	contender
 	numbers
 }
 
 // tradeoffChart draws slurm, the auction and mosaic's default as points, and a line through all
-// places of the knob.
+// settings of the knob.
 func tradeoffChart(version, what, label string, list []tried, of func(*numbers) float64) *report.Chart {
 	c := &report.Chart{Title: version + ": utilisation against the mean " + what, XLabel: "utilisation, %", YLabel: label, Note: "Right and low is good."}
 	var knob []tried
@@ -121,7 +122,7 @@ func tradeoffChart(version, what, label string, list []tried, of func(*numbers) 
 	return c
 }
 
-// knob is where mosaic has it.
+// knob is the contender's setting of mosaic's knob.
 func (c contender) knob() string {
 	if _, place, given := strings.Cut(c.policy, "="); given {
 		return place
@@ -129,13 +130,13 @@ func (c contender) knob() string {
 	return defaultKnob
 }
 
-// metricName joins words; names for people lose their spaces and commas.
+// metricName joins words to a metric. Spaces and commas in them are replaced.
 func metricName(words ...string) string { return inMetrics.Replace(strings.Join(words, "_")) }
 
 var inMetrics = strings.NewReplacer(" ", "_", ",", "")
 
-// onOne is a part that sets contenders side by side on workload V, on the smallest
-// machine that was asked for.
+// onOne is a part that compares contenders on workload V, on the smallest of the machines that the
+// user asked for.
 func onOne(name, title string, list ...contender) part {
 	return part{
 		name:  name,
@@ -147,14 +148,14 @@ func onOne(name, title string, list ...contender) part {
 	}
 }
 
-// smallest is the plan for one machine.
+// smallest is the plan restricted to its smallest machine.
 func (p *plan) smallest() *plan {
 	one := *p
 	one.machines = p.machines[:1]
 	return &one
 }
 
-// remoteJobs may have their GPUs anywhere.
+// remoteJobs may have their GPUs on any node.
 const remoteJobs = "remote=yes"
 
 var (
@@ -162,7 +163,7 @@ var (
 	mosaicRemote = contender{"mosaic, remote GPUs", "mosaic", remoteJobs}
 )
 
-// What decoupling GPUs from nodes is worth on the same workloads, on all machines.
+// remotePart shows the gain of decoupling GPUs from nodes on the same workloads, on all machines.
 var remotePart = part{
 	name:  "remote",
 	wants: func(p *plan) []scenario { return p.onHard(bySlurm, rgpuRemote, byMosaic, mosaicRemote) },
@@ -174,7 +175,7 @@ var remotePart = part{
 
 const remoteTitle = "GPUs from anywhere: workload V with remote GPUs"
 
-// Alternatives that the user gives: the paper's second objective. What they are worth
+// alternativesPart gives jobs alternative requests, the paper's second objective. Their gain
 // depends on how much longer a job takes without GPUs.
 var alternativesPart = onOne("alternatives", "Half of the GPU jobs would do with cores alone, in so many times their time: the auction on workload V", byAuction,
 	contender{"auction, alternatives in 1.0 times", auctionPolicy, "alternatives=50 cores_slowdown=1"},
@@ -182,15 +183,16 @@ var alternativesPart = onOne("alternatives", "Half of the GPU jobs would do with
 	contender{"auction, alternatives in 2.0 times", auctionPolicy, "alternatives=50 cores_slowdown=2"},
 	contender{"auction, alternatives in 4.0 times", auctionPolicy, "alternatives=50 cores_slowdown=4"})
 
-// The authors' earlier plug-in, which looks for no neighbours. Its programs are
-// larger, so that the search for their solutions is cut short.
+// ipschedPart runs the authors' earlier plug-in, which does not look for contiguous nodes. Its
+// integer programs are larger, so the search for their solutions is limited.
 var ipschedPart = onOne("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
 	contender{"ipsched", "auction:form=ipsched:iterations=2000:tree_nodes=0", ""})
 
-// larger jobs than the generator's: on the smallest machine, as many cores as it has nodes.
+// larger are larger jobs than the generator's default: up to as many cores as the smallest machine
+// has nodes.
 const larger = "max_cores=128"
 
-// What the two guesses about the jobs are worth.
+// guessesPart shows how much depends on our two guesses about the jobs.
 var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: the largest first, or up to 128 cores",
 	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, larger jobs", slurmPolicy, larger},
 	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, larger jobs", auctionPolicy, larger})
@@ -198,7 +200,7 @@ var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: 
 // wrongTimes: users ask for twice the time that their jobs take.
 const wrongTimes = "estimates=2"
 
-// What plans are worth where run times are not known.
+// estimatesPart shows the value of planning ahead if run times are not known.
 var estimatesPart = onOne("estimates", "Run times that are known, and users who ask for twice the time, on workload V",
 	bySlurm, contender{"slurm, twice the time", slurmPolicy, wrongTimes}, byAuction, contender{"auction, twice the time", auctionPolicy, wrongTimes},
 	byMosaic, contender{"mosaic, twice the time", byMosaic.policy, wrongTimes})

@@ -1,6 +1,6 @@
-// Package bench is what experiments share that start Muster and programs on this machine and
-// measure them: the files they run, the machine they run on, and how busy it is with other
-// things. It knows no experiment.
+// Package bench holds what experiments share that start Muster and programs on this machine and
+// measure them: finding the executables, describing the machine, and detecting load from other
+// processes. It knows no experiment.
 package bench
 
 import (
@@ -19,15 +19,16 @@ import (
 	"muster/model"
 )
 
-// Tools are the files that an experiment runs.
+// Tools are the executables and libraries that an experiment runs.
 type Tools struct {
 	Muster   string // this program
 	Lib      string // the folder of libcuda.so.1
 	Programs string // the folder of the examples
 }
 
-// FindTools finds what belongs to this program: all of it stands beside it, unless
-// another folder of programs is named. The programs that are wanted must be there.
+// FindTools finds the files that belong to this executable: in its own folder or, for the library,
+// in the folder that MUSTER_LIB names. programs names another folder for the example programs; ""
+// selects the default. It returns an error if one of the wanted programs is missing.
 func FindTools(programs string, wanted ...string) (Tools, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -43,7 +44,7 @@ func FindTools(programs string, wanted ...string) (Tools, error) {
 	return ToolsIn(self, []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}, programs, wanted...)
 }
 
-// ToolsIn looks whether all is there; the library may be in any of some folders.
+// ToolsIn checks that all files exist. libs are the folders in which the library may be.
 func ToolsIn(muster string, libs []string, programs string, wanted ...string) (Tools, error) {
 	t := Tools{Muster: muster}
 	at := slices.IndexFunc(libs, func(lib string) bool {
@@ -68,15 +69,15 @@ func ToolsIn(muster string, libs []string, programs string, wanted ...string) (T
 	return t, nil
 }
 
-// WithoutSettings leaves out of an environment what the user says of nodes and programs of
-// his own, and of a job that this is part of.
+// WithoutSettings removes from an environment the user's own Muster settings, and those of the job
+// that this process may be part of. The daemons and programs of an experiment must see neither.
 func WithoutSettings(environment []string) []string {
 	return slices.DeleteFunc(slices.Clone(environment), func(s string) bool {
 		return strings.HasPrefix(s, "MUSTER_") || strings.HasPrefix(s, "SLURM_")
 	})
 }
 
-// Machine describes this one, as far as it matters for times.
+// Machine describes this machine, as far as it matters for measured times.
 func Machine() string {
 	text := model.Plural(runtime.NumCPU(), "processor")
 	info, _ := os.ReadFile("/proc/cpuinfo")
@@ -88,8 +89,9 @@ func Machine() string {
 	return text
 }
 
-// Watch looks how late the machine wakes sleepers up, until it is called back: then it says so,
-// in seconds on average. It is a measure of how busy the machine is.
+// Watch starts a goroutine that sleeps repeatedly and measures by how much the machine oversleeps.
+// The function that it returns stops the goroutine and returns the mean delay in seconds: a measure
+// of how busy the machine is. It must be called exactly once.
 func Watch() func() float64 {
 	const nap = 2 * time.Millisecond
 	stop, answer := make(chan struct{}), make(chan float64)
@@ -113,7 +115,7 @@ func Watch() func() float64 {
 	}
 }
 
-// Patience reads how long an experiment may wait, in all, for a quiet machine.
+// Patience parses the flag for the total time that an experiment may wait for a quiet machine.
 func Patience(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 24*time.Hour {
@@ -122,9 +124,10 @@ func Patience(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Quietly does something, and does it again if the machine woke sleepers later than that meanwhile, as long as
-// there is patience. It gives the try that was disturbed least, and says how much: which one counts is not
-// chosen by what came of it.
+// Quietly calls try, which returns a result and the mean wake-up delay during it. While the delay
+// exceeds late and patience is left, it tries again; the time of each repeated try is taken from
+// patience. It returns the try with the smallest delay, and that delay. The choice depends only on
+// the delay, never on the result, so it does not bias the measurement.
 func Quietly[T any](patience *time.Duration, late float64, try func() (T, float64, error)) (best T, least float64, err error) {
 	least = math.Inf(1)
 	for {
@@ -143,8 +146,8 @@ func Quietly[T any](patience *time.Duration, late float64, try func() (T, float6
 	}
 }
 
-// AwaitQuiet waits until the machine wakes sleepers no later than that, as long as there is
-// patience, and returns what is left of it.
+// AwaitQuiet waits until the machine's wake-up delay is at most late, or until patience is used up.
+// It returns the rest of patience.
 func AwaitQuiet(ctx context.Context, patience time.Duration, late float64) (time.Duration, error) {
 	const look = 200 * time.Millisecond
 	for patience > 0 {

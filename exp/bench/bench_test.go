@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What is missing is said, with what to do about it.
+// The error names the missing file and what the user can do about it.
 func TestToolsIn(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ToolsIn("muster", []string{"", dir}, dir, "mm"); err == nil || !strings.Contains(err.Error(), "make build") {
@@ -40,7 +40,7 @@ func TestWithoutSettings(t *testing.T) {
 	}
 }
 
-// Nobody waits longer than there is patience, or after an interrupt.
+// AwaitQuiet waits no longer than its patience, and stops when the context ends.
 func TestAwaitQuiet(t *testing.T) {
 	if left, err := AwaitQuiet(t.Context(), time.Hour, 1e9); err != nil || left != time.Hour {
 		t.Error(left, err)

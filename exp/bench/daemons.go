@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Daemons are heads and nodes that an experiment has started, each a process of this program. The
-// zero value has none, and needs Tools.
+// Daemons are the heads and nodes that an experiment has started, each a process of this
+// executable. The zero value has none; Tools must be set before Launch.
 type Daemons struct {
 	Tools Tools
 	list  []*daemon
@@ -27,7 +27,8 @@ type daemon struct {
 	exited chan struct{}
 }
 
-// Launch starts one. It ends with Stop, or with this process.
+// Launch starts a daemon. Stop ends it, and so does the end of this process, which closes the
+// daemon's standard input.
 func (l *Daemons) Launch(name string, words ...string) error {
 	d := &daemon{name: name, cmd: exec.Command(l.Tools.Muster, words...), exited: make(chan struct{})}
 	d.cmd.Env = append(WithoutSettings(os.Environ()), "MUSTER_LIB="+l.Tools.Lib)
@@ -48,7 +49,7 @@ func (l *Daemons) Launch(name string, words ...string) error {
 	return nil
 }
 
-// Lost says which daemon has ended by itself; nil if none.
+// Lost names a daemon that has ended although nothing stopped it; nil if all are running.
 func (l *Daemons) Lost() error {
 	for _, d := range l.list {
 		select {
@@ -60,7 +61,7 @@ func (l *Daemons) Lost() error {
 	return nil
 }
 
-// Stop ends all, the latest first.
+// Stop ends all daemons, the one started last first.
 func (l *Daemons) Stop() {
 	for _, d := range slices.Backward(l.list) {
 		_ = d.cmd.Process.Signal(syscall.SIGINT)
@@ -71,7 +72,7 @@ func (l *Daemons) Stop() {
 	}
 }
 
-// Logs is what the daemons complained about; they must have ended.
+// Logs is what the daemons wrote to their logs. They must have ended.
 func (l *Daemons) Logs() string {
 	var all strings.Builder
 	for _, d := range l.list {
@@ -82,7 +83,7 @@ func (l *Daemons) Logs() string {
 	return strings.TrimSpace(all.String())
 }
 
-// Process is the number of a daemon's process; 0 if there is none of that name.
+// Process is the PID of a daemon; 0 if there is none of that name.
 func (l *Daemons) Process(name string) int {
 	for _, d := range l.list {
 		if d.name == name {

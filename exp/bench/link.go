@@ -18,25 +18,25 @@ import (
 	"time"
 )
 
-// Link is a network of two ends on this machine. One that was made by NewLink has a bandwidth, which
-// its users share fairly: its ends are network namespaces with a cable between them.
+// Link is a network with two ends on this machine. A link made by NewLink has a limited bandwidth,
+// which its users share fairly: its ends are network namespaces joined by a veth pair.
 type Link struct {
 	Near, Far *End
-	// Rate is bytes a second in each direction; 0 for the loopback interface, whose users share the
-	// processors.
+	// Rate is the bandwidth in each direction, in bytes per second; 0 for the loopback interface,
+	// whose throughput is limited only by the processors.
 	Rate int64
 }
 
 // End is a place from which sockets and processes use a link.
 type End struct {
 	Address string
-	// do takes what is to be done on the thread that is in the namespace; nil for the loopback
-	// interface, where any thread will do.
+	// do hands functions to the goroutine whose thread is in the namespace. It is nil for the
+	// loopback interface, where any thread can run them.
 	do     chan func()
 	thread int
 }
 
-// Loopback is a link without a bandwidth of its own.
+// Loopback is a link over the loopback interface, without a bandwidth limit.
 func Loopback() *Link {
 	return &Link{Near: &End{Address: "127.0.0.1"}, Far: &End{Address: "127.0.0.1"}}
 }
@@ -44,12 +44,12 @@ func Loopback() *Link {
 // ErrNoLink says that this machine cannot make a link with a bandwidth.
 var ErrNoLink = errors.New("no link with a bandwidth can be made here")
 
-// The addresses of the ends, which no one else sees.
+// linkAddresses are the addresses of the ends. They are visible only inside the two namespaces.
 var linkAddresses = [2]string{"10.77.0.1", "10.77.0.2"}
 
-// NewLink makes a link with the given bandwidth, in bytes per second, in each direction, for the
-// given number of users beside the one that is measured. It needs root and iproute2. It disappears
-// when it is closed and the processes that use it have ended.
+// NewLink makes a link with the given bandwidth in each direction, in bytes per second, for the
+// given number of background users beside the one that is measured. It needs root and iproute2. The
+// kernel removes the link when it has been closed and the processes that use it have ended.
 func NewLink(rate int64, users int) (*Link, error) {
 	if err := linkTools(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func NewLink(rate int64, users int) (*Link, error) {
 	return l, nil
 }
 
-// linkTools says what is missing to make namespaces and cables.
+// linkTools says what this machine lacks for making namespaces and veth pairs.
 func linkTools() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: network namespaces need root", ErrNoLink)
@@ -82,12 +82,13 @@ func linkTools() error {
 	return nil
 }
 
-// enter makes a namespace. Its thread ends with the end, and is used for nothing else.
+// enter makes a network namespace and the thread that lives in it. The thread serves only this end
+// and exits when the end is closed.
 func enter(address string) (*End, error) {
 	e := &End{Address: address, do: make(chan func())}
 	entered := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: a thread of another namespace must not be used again
+		runtime.LockOSThread() // never unlocked: Go then ends the thread with the goroutine, and no other goroutine runs in this namespace
 		err := syscall.Unshare(syscall.CLONE_NEWNET)
 		e.thread = syscall.Gettid()
 		entered <- err
@@ -104,14 +105,14 @@ func enter(address string) (*End, error) {
 	return e, nil
 }
 
-// Star is a network of several ends on this machine: network namespaces with a cable each to a switch,
-// each cable with a bandwidth in either direction.
+// Star is a network with several ends on this machine: each end is a network namespace, joined by a
+// veth pair to a common switch. Each veth pair has a limited bandwidth in both directions.
 type Star struct {
 	Ends []*End
 	hub  *End
 }
 
-// LoopbackStar is one of ends without bandwidths of their own.
+// LoopbackStar makes a star whose ends share the loopback interface, without bandwidth limits.
 func LoopbackStar(ends int) *Star {
 	s := &Star{}
 	for range ends {
@@ -120,7 +121,7 @@ func LoopbackStar(ends int) *Star {
 	return s
 }
 
-// NewStar makes one, as NewLink makes a link.
+// NewStar makes a star of network namespaces. Its requirements are those of NewLink.
 func NewStar(rate int64, ends int) (*Star, error) {
 	if err := linkTools(); err != nil {
 		return nil, err
@@ -162,26 +163,27 @@ func (s *Star) wire(rate int64, ends int) (err error) {
 	return nil
 }
 
-// Close gives the ends up.
+// Close closes all ends.
 func (s *Star) Close() {
 	for _, e := range append(s.Ends, s.hub) {
 		e.close()
 	}
 }
 
-// namespace is the file that stands for the end's.
+// namespace is the path under /proc of the end's network namespace.
 func (e *End) namespace() string {
 	return fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), e.thread)
 }
 
-// close lets the end's thread go.
+// close ends the end's thread.
 func (e *End) close() {
 	if e != nil && e.do != nil {
 		close(e.do)
 	}
 }
 
-// Do does something at the end: sockets that it opens and processes that it starts belong there.
+// Do calls f in the end's namespace: the sockets that f opens and the processes that it starts
+// belong to this end.
 func (e *End) Do(f func() error) error {
 	if e.do == nil {
 		return f()
@@ -191,7 +193,7 @@ func (e *End) Do(f func() error) error {
 	return <-done
 }
 
-// wire puts a cable between the ends and limits what each sends.
+// wire joins the ends by a veth pair and limits the rate at which each sends.
 func (l *Link) wire(users int) error {
 	err := l.Near.Do(func() error {
 		return commands("ip link add cable type veth peer name far", "ip link set far netns "+l.Far.namespace()+" name cable")
@@ -202,9 +204,10 @@ func (l *Link) wire(users int) error {
 	return err
 }
 
-// shape limits what an end sends, and divides it among users: the class of a packet is its socket's
-// priority, and those who have none share the first. Packets are small and classes have next to nothing
-// for themselves, so that users take turns packet by packet, and none can send much at once.
+// shape limits the rate at which an end sends, and divides that rate among users with one HTB class
+// per user. A packet's class is the priority of its socket; sockets without a priority share class
+// 1. Packets are small, and each class is guaranteed only a thousandth of the rate: so users
+// alternate packet by packet, and none sends a long burst.
 func (e *End) shape(rate int64, users int) error {
 	const packet = 8192
 	class := func(parent, id string, rate, ceil int64) string {
@@ -218,12 +221,13 @@ func (e *End) shape(rate int64, users int) error {
 	for u := 1; u <= users+1; u++ {
 		list = append(list, class("ff", strconv.FormatInt(int64(u), 16), rate/1000, rate))
 	}
-	// Where it can be had: the others take longer to find their share.
+	// Use CUBIC if the kernel has it. Other congestion controls converge to their share more
+	// slowly.
 	_ = os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("cubic"), 0)
 	return commands(list...)
 }
 
-// commands runs commands, until one fails.
+// commands runs commands in order until one fails.
 func commands(list ...string) error {
 	for _, line := range list {
 		words := strings.Fields(line)
@@ -234,13 +238,14 @@ func commands(list ...string) error {
 	return nil
 }
 
-// Close gives the ends up.
+// Close closes both ends.
 func (l *Link) Close() {
 	l.Near.close()
 	l.Far.close()
 }
 
-// Traffic is users of a link who send as much as they can, in both directions.
+// Traffic is a set of background users of a link, each sending as fast as it can in both
+// directions.
 type Traffic struct {
 	connections []net.Conn
 	received    atomic.Int64
@@ -248,7 +253,7 @@ type Traffic struct {
 	all         sync.WaitGroup
 }
 
-// Fill lets the given number of users send. The link must have been made for at least as many.
+// Fill starts background users. NewLink must have been called for at least as many.
 func (l *Link) Fill(users int) (*Traffic, error) {
 	t := &Traffic{since: time.Now()}
 	for u := range users {
@@ -296,7 +301,7 @@ func (l *Link) connect() (near, far net.Conn, err error) {
 	return near, far, nil
 }
 
-// classOf puts what a connection sends into a class of the link.
+// classOf assigns a connection to one of the link's classes, by the priority of its socket.
 func classOf(c net.Conn, class int) error {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -329,8 +334,8 @@ func (t *Traffic) receive(c net.Conn) {
 	}
 }
 
-// Stop ends the traffic, and says how many bytes a second arrived in each direction, of all users
-// together.
+// Stop ends the traffic and returns the mean rate received in each direction, in bytes per second,
+// by all users together.
 func (t *Traffic) Stop() float64 {
 	rate := float64(t.received.Load()) / 2 / time.Since(t.since).Seconds()
 	for _, c := range t.connections {
@@ -340,8 +345,8 @@ func (t *Traffic) Stop() float64 {
 	return rate
 }
 
-// Idle measures the bandwidth of a link without other users, in bytes per second, and the time of a
-// round trip of one byte, in seconds.
+// Idle measures a link without background users: its bandwidth in bytes per second, and the
+// round-trip time of one byte in seconds.
 func (l *Link) Idle(ctx context.Context, during time.Duration) (bandwidth, trip float64, err error) {
 	if trip, err = l.trip(); err != nil {
 		return 0, 0, err
@@ -350,14 +355,14 @@ func (l *Link) Idle(ctx context.Context, during time.Duration) (bandwidth, trip 
 	if err != nil {
 		return 0, 0, err
 	}
-	err = Pause(ctx, during/4) // to find its speed
+	err = Pause(ctx, during/4) // lets the congestion control reach its steady rate
 	t.received.Store(0)
 	t.since = time.Now()
 	err = errors.Join(err, Pause(ctx, during))
 	return t.Stop(), trip, err
 }
 
-// trip is the shortest of many round trips.
+// trip is the shortest of many round-trip times, in seconds.
 func (l *Link) trip() (float64, error) {
 	near, far, err := l.connect()
 	if err != nil {

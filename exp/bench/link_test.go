@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A link divides its bandwidth fairly, and what is opened at an end belongs there.
+// A link divides its bandwidth fairly, and sockets opened at an end belong to its namespace.
 func TestLink(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes network namespaces")
@@ -56,7 +56,7 @@ func TestStar(t *testing.T) {
 	}
 }
 
-// Without a bandwidth of its own a link is the loopback interface.
+// A link without a bandwidth limit uses the loopback interface.
 func TestLoopback(t *testing.T) {
 	l := Loopback()
 	defer l.Close()

@@ -12,9 +12,10 @@ import (
 	"muster/model"
 )
 
-// Flags are those of experiments that measure on this machine: the programs, the patience unless its
-// default is "", and the file that keeps what was measured. When says with which other flag they go,
-// as "with --live: "; it may be "".
+// Flags are the flags shared by experiments that measure on this machine: the folder of the
+// programs, the patience (unless its default is ""), and the file that stores the measurements.
+// when is put before each description and names the flag that they depend on, as in "with --live:
+// "; it may be "".
 func Flags(when, patience string) []exp.Flag {
 	list := []exp.Flag{{Name: "programs", Summary: when + "the folder of the programs to run (default: examples/ beside this program)"}}
 	if patience != "" {
@@ -25,19 +26,20 @@ func Flags(when, patience string) []exp.Flag {
 		exp.Flag{Name: "from", Summary: when + "measure nothing, and show what --save kept in this file"})
 }
 
-// Frame is an experiment whose measurements can be kept in a file and shown again.
+// Frame is an experiment whose measurements can be stored in a file and shown again.
 type Frame[Measured any] struct {
-	// Measure makes the measurements. When its context ends it may give a part of them.
+	// Measure makes the measurements. When its context ends, it may return those made so far.
 	Measure func(context.Context, exp.Options) (*Measured, error)
-	// Check says what is wrong with measurements that come from a file.
+	// Check validates measurements that were read from a file.
 	Check func(*Measured) error
-	// Result shows measurements.
+	// Result turns measurements into a result.
 	Result func(*Measured) (*exp.Result, error)
-	// Partial, if set, says what is missing of what was just measured.
+	// Partial, if set, says what is missing from new measurements.
 	Partial func(*Measured) string
 }
 
-// Run shows the file that --from names, or else measures, and keeps that where --save says.
+// Run shows the measurements in the file that --from names. Without --from it measures, and stores
+// the measurements in the file that --save names.
 func (f Frame[Measured]) Run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if path, given := o.Flags["from"]; given {
 		m, err := f.Load(path)
@@ -72,13 +74,13 @@ func (f Frame[Measured]) Load(path string) (*Measured, error) {
 	return m, Load(path, m, func() error { return f.Check(m) })
 }
 
-// Decode is Load of a text.
+// Decode is Load for measurements that are in memory.
 func (f Frame[Measured]) Decode(text []byte) (*Measured, error) {
 	m := new(Measured)
 	return m, Decode(text, m, func() error { return f.Check(m) })
 }
 
-// PatienceOf is what the flags say of how long an experiment may wait for a quiet machine.
+// PatienceOf is the total time that an experiment may wait for a quiet machine, by its flags.
 func PatienceOf(o exp.Options, unlessSet time.Duration) (time.Duration, error) {
 	text, given := o.Flags["patience"]
 	if !given {
@@ -87,8 +89,8 @@ func PatienceOf(o exp.Options, unlessSet time.Duration) (time.Duration, error) {
 	return Patience(text)
 }
 
-// Record is what an experiment has measured: the same things once for every seed. Experiments embed it
-// in what they keep in a file.
+// Record holds the measurements of an experiment, each made once per seed. Experiments embed it in
+// the value that they store in a file.
 type Record[Outcome any] struct {
 	Version int      `json:"version"`
 	Machine string   `json:"machine"` // in a few words
@@ -99,12 +101,12 @@ type Record[Outcome any] struct {
 	Outcomes map[string][]Outcome `json:"outcomes"` // one a seed
 }
 
-// NewRecord is one without outcomes yet, of this machine.
+// NewRecord makes a record of this machine, without outcomes.
 func NewRecord[Outcome any](version int, seeds []uint64) Record[Outcome] {
 	return Record[Outcome]{Version: version, Machine: Machine(), Seeds: seeds, Outcomes: map[string][]Outcome{}}
 }
 
-// CheckVersion says whether a record can be read, and has anything.
+// CheckVersion says whether a record has the expected version and at least one outcome.
 func (r *Record[Outcome]) CheckVersion(version int) error {
 	switch {
 	case r.Version != version:
@@ -115,8 +117,8 @@ func (r *Record[Outcome]) CheckVersion(version int) error {
 	return nil
 }
 
-// Measure makes some measurements, one after the other, once for every seed. One makes that of a key,
-// which it also gets as a place in the list.
+// Measure makes the measurements named by keys, one after the other, once per seed. one makes a
+// single measurement; it gets the index of its key.
 func (r *Record[Outcome]) Measure(keys []string, progress func(done, total int64), one func(i int, seed uint64) (Outcome, error)) error {
 	done := 0
 	for _, seed := range r.Seeds {
@@ -134,13 +136,13 @@ func (r *Record[Outcome]) Measure(keys []string, progress func(done, total int64
 	return nil
 }
 
-// Need is a figure, and the keys of all measurements that it shows.
+// Need is a figure with the keys of all measurements that it shows.
 type Need struct {
 	Figure string
 	Keys   []string
 }
 
-// Needs lists those of figures, in their order.
+// Needs lists what each figure needs, in the order of the figures.
 func Needs[Figure any](figures []Figure, name func(*Figure) string, keys func(*Figure) []string) []Need {
 	var list []Need
 	for i := range figures {
@@ -149,9 +151,9 @@ func Needs[Figure any](figures []Figure, name func(*Figure) string, keys func(*F
 	return list
 }
 
-// Keep drops what an interrupt left incomplete, and notes it in Missing: the figures that have not all
-// of their measurements with the first seed, and the seeds that not all other figures have. It says
-// whether anything is left.
+// Keep drops the incomplete part of an interrupted record and describes it in Missing. It drops
+// first the figures that lack a measurement with the first seed, then the seeds that some remaining
+// figure lacks. It returns false if nothing is left.
 func (r *Record[Outcome]) Keep(needs []Need) bool {
 	var complete, missing, notes []string
 	runs, kept := len(r.Seeds), map[string][]Outcome{}
@@ -183,7 +185,7 @@ func (r *Record[Outcome]) Keep(needs []Need) bool {
 	return len(complete) > 0
 }
 
-// Has says whether all of some measurements are there.
+// Has says whether the record has outcomes for all keys.
 func (r *Record[Outcome]) Has(keys ...string) bool {
 	for _, key := range keys {
 		if len(r.Outcomes[key]) == 0 {
@@ -193,13 +195,13 @@ func (r *Record[Outcome]) Has(keys ...string) bool {
 	return true
 }
 
-// Values are a number of every run of a measurement.
+// Values extracts a number from every run of a measurement.
 func (r *Record[Outcome]) Values(key string, of func(*Outcome) float64) []float64 {
 	return exp.Values(r.Outcomes[key], of)
 }
 
-// Caveats are notes on what an interrupt prevented, and on a machine that was busy with other things: that
-// woke sleepers later than it should, on average.
+// Caveats are notes on measurements that are missing because of an interrupt, and on a machine that
+// was busy with other work: one whose mean wake-up delay exceeded tooLate.
 func (r *Record[Outcome]) Caveats(late func(*Outcome) float64, tooLate float64) []string {
 	var list []string
 	if r.Missing != "" {
@@ -211,7 +213,7 @@ func (r *Record[Outcome]) Caveats(late func(*Outcome) float64, tooLate float64) 
 	return list
 }
 
-// Disturbed is the part of all runs that were.
+// Disturbed is the fraction of all runs that were disturbed.
 func (r *Record[Outcome]) Disturbed(disturbed func(*Outcome) bool) float64 {
 	count, n := 0, 0
 	for _, list := range r.Outcomes {

@@ -15,7 +15,8 @@ import (
 
 var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
 
-// Savable says, before anything is measured, whether it can be kept in a file; "" is for none.
+// Savable says, before anything is measured, whether a file can be written at path. "" stands for
+// no file.
 func Savable(path string) error {
 	folder := filepath.Dir(path)
 	if info, err := os.Stat(folder); path != "" && (err != nil || !info.IsDir()) {
@@ -24,7 +25,7 @@ func Savable(path string) error {
 	return nil
 }
 
-// Save keeps what was measured in a file.
+// Save stores measurements in a file.
 func Save(path string, measured any) error {
 	text, err := json.MarshalIndent(measured, "", " ")
 	if err != nil {
@@ -33,7 +34,7 @@ func Save(path string, measured any) error {
 	return os.WriteFile(path, append(text, '\n'), 0o666)
 }
 
-// Load reads what Save wrote, and nothing else; check says what is wrong with the numbers.
+// Load reads a file that Save wrote, and refuses any other content. check validates the numbers.
 func Load(path string, measured any, check func() error) error {
 	text, err := savedLimit.ReadFile(path)
 	if err != nil {
@@ -45,7 +46,7 @@ func Load(path string, measured any, check func() error) error {
 	return nil
 }
 
-// Decode is Load of a text.
+// Decode is Load for text that is in memory.
 func Decode(text []byte, measured any, check func() error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -13,7 +13,7 @@ import (
 // claim is a statement of the paper's.
 type claim = exp.Claim[*measured]
 
-// nearly is by how much times may differ and count as the same.
+// nearly is the relative difference up to which times count as equal.
 const nearly = 0.1
 
 // plusMinus writes a mean with its interval.
@@ -37,7 +37,7 @@ func claims() []claim {
 // claimRows are the verdicts.
 func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
-// best is the shortest median time of a program among mappings to the given number of nodes.
+// best is the shortest median time of a program over all mappings to the given number of nodes.
 func (m *measured) best(a *app, nodes int) float64 {
 	least := math.Inf(1)
 	for _, counts := range mappings {
@@ -182,7 +182,7 @@ func mixClaims() []claim {
 	return list
 }
 
-// serviceClaims are on quality of service.
+// serviceClaims are the claims about quality of service.
 func serviceClaims(c *cluster) []claim {
 	of := func(m *measured, s *scheme, long bool) float64 {
 		return exp.Mean(m.qualities(c, s, long))
@@ -216,7 +216,7 @@ func serviceClaims(c *cluster) []claim {
 	}
 }
 
-// causes are why statements come out otherwise here, as far as it is known.
+// causes explain why our results differ from the paper's, as far as we know.
 var causes = map[string]string{
 	"4_2_adfa_scales": "The slowest GPU decides how long ADFA takes, since each process has as much to do: on two nodes every process has a GPU of its own but one already, and a third node adds only its part of the network",
 	"4_4_wg2_pairs":   few, "4_4_wg2_align": few, "4_4_wg2_adfa": few, "4_4_wg3_pairs": few, "4_4_wg3_align": few, "4_4_wg3_adfa": few,
@@ -237,7 +237,8 @@ const (
 
 const partErrors = "Prediction: what the simulator says, over what was measured, less one"
 
-// errorRows set the simulator beside the measurements: each workload, and each figure in sum.
+// errorRows compare the simulator with the measurements: for each workload, and in total for each
+// figure.
 func errorRows(m *measured, chosen []figure) []exp.Row {
 	var rows, sums []exp.Row
 	for _, f := range chosen {
@@ -257,7 +258,8 @@ func errorRows(m *measured, chosen []figure) []exp.Row {
 
 func figureKey(f figure) string { return "fig" + f.name[:1] + "_" + f.name[2:] }
 
-// samePlaces says how many jobs were on the same nodes in the simulator as in the first run.
+// samePlaces says how many jobs ran on the same nodes in the simulator as in the first measured
+// run.
 func samePlaces(m *measured, key string) string {
 	same, jobs := 0, m.Outcomes[key][0].Jobs
 	for i := range jobs {

@@ -10,7 +10,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -24,7 +24,7 @@ var Experiment = exp.Experiment{
 const (
 	name  = "clusterscheduler"
 	title = "The cluster scheduler: policies of a cluster whose jobs share GPUs, on software GPUs"
-	// runsMade keeps the whole within ten minutes.
+	// runsMade keeps the run time of the whole within ten minutes.
 	runsMade = 1
 )
 
@@ -35,7 +35,7 @@ type figure struct {
 	show       func(m *measured) shown
 }
 
-// shown is what becomes of the measurements of a figure.
+// shown is the output of a figure.
 type shown struct {
 	rows     []exp.Row
 	pictures []report.Section
@@ -48,7 +48,8 @@ func figureNames() []string { return exp.Names(figures(), figureName) }
 
 func figureName(f *figure) string { return f.name }
 
-// frame is a function, since the figures that it checks belong to the experiment.
+// frame says how the measurements are made, checked and shown. It is a function and not a variable,
+// because the check refers to the figures, which are part of Experiment.
 func frame() bench.Frame[measured] {
 	return bench.Frame[measured]{
 		Measure: measure, Check: (*measured).check, Result: result,
@@ -67,8 +68,8 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	return l, err
 }
 
-// measure makes all measurements of the figures that are wanted. When it is interrupted,
-// it keeps what is complete by then, and Missing says what is not.
+// measure makes all measurements of the figures that the user asked for. If it is interrupted, it
+// keeps the complete figures, and Missing names the others.
 func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	l, err := prepare(ctx, o)
 	if err != nil {
@@ -87,14 +88,14 @@ func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	return l.m, err
 }
 
-// needs are the workloads of each figure.
+// needs lists the workloads of each figure.
 func needs(chosen []figure) []bench.Need {
 	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(), keyOf) })
 }
 
 func keyOf(w *workload) string { return w.key }
 
-// measureAll runs each workload of some figures once for every seed.
+// measureAll runs each workload of the figures once per seed.
 func (l *lab) measureAll(chosen []figure, progress func(done, total int64)) error {
 	if err := l.profile(); err != nil {
 		return fmt.Errorf("the profile: %w", err)

@@ -10,8 +10,7 @@ import (
 	"muster/model"
 )
 
-// profileOf is one in which a unit of work takes the same time on a card of speed 1, whatever
-// it is.
+// profileOf is a profile in which a unit of any work takes the same time on a card of speed 1.
 func profileOf(unit float64) profile {
 	p := profile{Unit: map[string]map[string]float64{}, Start: 0.1, EachStarts: 0.01}
 	for _, a := range profiled {
@@ -23,8 +22,8 @@ func profileOf(unit float64) profile {
 	return p
 }
 
-// made gives every workload of all figures a time: so long in the first run, and twice as long
-// in the second. All jobs take that long.
+// made gives every workload of all figures a time: seconds in the first run, and twice that in the
+// second. All jobs take that time.
 func made(seconds func(key string) float64) *measured {
 	m := newMeasured([]uint64{1, 2})
 	m.Figures, m.Profile = figureNames(), profileOf(0.01)
@@ -53,8 +52,8 @@ func find(t *testing.T, r *exp.Result, metric string) exp.Row {
 	return exp.Row{}
 }
 
-// What is shown of made-up times: every figure has rows and a picture, ratios are the right
-// way round, and the paper's numbers stand beside.
+// With made-up times, every figure has rows and a picture, ratios are not inverted, and the paper's
+// numbers are shown beside ours.
 func TestShown(t *testing.T) {
 	m := made(func(key string) float64 {
 		switch {

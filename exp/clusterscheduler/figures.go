@@ -22,7 +22,7 @@ type scheme struct {
 // colocation is the co-location policy with weights of nodes.
 func colocation(weights []int) string { return "mccs-colocation:weights=" + weightsText(weights) }
 
-// bounded is the same with every program kept on the given number of nodes, between which its
+// bounded is colocation with every program limited to the given number of nodes, over which its
 // processes are divided evenly.
 func bounded(nodes int, weights []int) string {
 	return fmt.Sprintf("mccs-colocation:nodes=%d:deal=even:apart=none:weights=%s", nodes, weightsText(weights))
@@ -48,7 +48,7 @@ var (
 	schemes = []*scheme{&batch, &turns, &near, &quick}
 )
 
-// published is the paper's throughput over batch; NaN where its text has none.
+// published is the paper's throughput relative to batch; NaN if its text gives none.
 func (s *scheme) published(c *cluster) float64 {
 	if paper, known := s.paper[c.key]; known {
 		return paper
@@ -59,13 +59,13 @@ func (s *scheme) published(c *cluster) float64 {
 	return math.NaN()
 }
 
-// sharing are the options of a job that shares GPUs with others: on each of its nodes it has one
-// GPU for each of its processes, as far as there are enough.
+// sharing are the options of a job that shares GPUs with others. On each of its nodes it gets one
+// GPU per process, up to the number of GPUs there.
 func sharing() []string {
 	return []string{fmt.Sprintf("--gres=gpu:1+:%dM", shareMemory>>20)}
 }
 
-// jobs are programs with their numbers of processes, as a scheme wants them submitted.
+// jobs are copies of the jobs with the options that the scheme submits them with.
 func (s *scheme) jobs(list ...job) []job {
 	options := sharing()
 	if s == &batch {
@@ -82,8 +82,8 @@ func (s *scheme) jobs(list ...job) []job {
 
 const partMapping = "Fig. 4-2: 8 processes on 1 to 3 nodes of the high-end cluster"
 
-// mappings are processes of node 1 to 3. Which ones the paper's picture has is not in its text:
-// these are ours.
+// mappings are the numbers of processes on nodes 1 to 3. The paper's text does not give those of
+// its figure; these are ours.
 var mappings = [][]int{{8, 0, 0}, {0, 8, 0}, {0, 0, 8}, {4, 4, 0}, {5, 0, 3}, {0, 5, 3}, {4, 3, 1}, {3, 3, 2}}
 
 func mappingKey(a *app, counts []int) string {
@@ -112,8 +112,9 @@ func nodesIn(counts []int) int {
 	return n
 }
 
-// planMappings has a node take as many processes as it has cores: the job's cores are spread over
-// all nodes there are. It shares all GPUs of these.
+// planMappings controls the mapping by the nodes' cores: each node has as many cores as it is to
+// have processes, so a job with all cores is spread over the nodes as intended. The job shares all
+// GPUs of these nodes.
 func planMappings() []workload {
 	var list []workload
 	for _, counts := range mappings {
@@ -259,12 +260,12 @@ func showWeights(m *measured) shown {
 
 var weightFigure = figure{"4-4", partWeights, planWeights, showWeights}
 
-// timeRow is the time of a workload, with what the simulator says of it.
+// timeRow is the measured time of a workload, with the simulator's prediction in the note.
 func (m *measured) timeRow(part, key string) exp.Row {
 	return exp.Over(part, key+"_s", "s", m.seconds(key)).Noting("the simulator says %.2f s", m.predicted[key].Seconds)
 }
 
-// series makes one series of bars, with the least and the most of all runs.
+// series makes one series of bars, with the minimum and the maximum over all runs.
 func series(label string, points [][]float64) report.BarSeries {
 	s := report.BarSeries{Name: label}
 	for _, values := range points {

@@ -11,7 +11,7 @@ import (
 type card struct {
 	name  string
 	cores int
-	clock float64 // GHz; that of the GTX 480 is not in the table, and is the card's own
+	clock float64 // GHz; the table lacks that of the GTX 480, so it is from the card's specification
 }
 
 var (
@@ -25,22 +25,23 @@ var (
 	gtx460     = card{"GTX 460", 336, 1.4}
 )
 
-// power is how fast a card is, relative to the C2050.
+// power is the speed of a card relative to the C2050.
 func (c card) power() float64 {
 	return float64(c.cores) * c.clock / (float64(c2050.cores) * c2050.clock)
 }
 
-// machine is a node of the paper's.
+// machine is a node of the paper's clusters.
 type machine struct {
 	name  string
 	cards []card
 }
 
-// cluster is one of the two that the paper measured.
+// cluster is one of the paper's two clusters.
 type cluster struct {
 	key, name string
 	machines  []machine
-	// weights are WG1 to WG3 of Fig. 4-4, by machine; best is that with which Fig. 4-5 is made.
+	// weights are WG1 to WG3 of Fig. 4-4, one weight per machine. best is the index of those that
+	// Fig. 4-5 uses.
 	weights [3][]int
 	best    int
 }
@@ -51,12 +52,12 @@ var highEnd = cluster{"highend", "high-end cluster", []machine{
 	{"node3", []card{k20c, c2050}},
 }, [3][]int{{4, 3, 2}, {4, 8, 4}, {8, 4, 4}}, 2}
 
-// The text has no weights of the commodity cluster: those here are by the number of GPUs, by
-// their cores, and twice that.
+// commodity: the text gives no weights for this cluster. Ours are by the number of GPUs, by their
+// cores, and twice the latter.
 var commodity = cluster{"commodity", "commodity cluster", workstations(5, 3),
 	[3][]int{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 2, 2, 2}, {2, 2, 2, 2, 2, 4, 4, 4}}, 1}
 
-// workstations have a GPU each: one of them are of type I, the others of type II.
+// workstations makes nodes with one GPU each: the first one of type I, then two of type II.
 func workstations(one, two int) []machine {
 	var list []machine
 	for i := range one + two {
@@ -71,16 +72,16 @@ func workstations(one, two int) []machine {
 
 var clusters = []*cluster{&highEnd, &commodity}
 
-// host is a node of a cluster that is started, and how many processes it may have.
+// host is a node of a cluster to be started. Its cores limit the number of its processes.
 type host struct {
 	machine
 	cores int
 }
 
-// plenty are the cores of nodes whose number of processes is left to the policy.
+// plenty is the number of cores of nodes on which the policy alone limits the number of processes.
 const plenty = 64
 
-// whole are the nodes as they are: the policy says how many processes each has.
+// whole are all nodes of the cluster; the policy chooses the number of processes on each.
 func (c *cluster) whole() []host {
 	var list []host
 	for _, m := range c.machines {
@@ -89,7 +90,8 @@ func (c *cluster) whole() []host {
 	return list
 }
 
-// mapped are nodes that have exactly these numbers of processes; a node without any is left out.
+// mapped are nodes with exactly these numbers of cores, and so of processes. Nodes without any are
+// left out.
 func (c *cluster) mapped(processes []int) []host {
 	var list []host
 	for i, n := range processes {
@@ -100,16 +102,17 @@ func (c *cluster) mapped(processes []int) []host {
 	return list
 }
 
-// slots are the nodes as a batch system sees them that gives each process a GPU: every GPU is
-// a place for one process. They stand in the order in which processes are dealt out: the
-// first GPU of each node, then the second of each, and so on.
+// slots are the nodes as seen by a batch system that gives each process its own GPU: every GPU is a
+// host for one process. Their order is that in which processes are assigned: the first GPU of each
+// node, then the second of each, and so on.
 func (c *cluster) slots() []host {
 	var list []host
 	for gpu := 0; ; gpu++ {
 		before := len(list)
 		for _, m := range c.machines {
 			if gpu < len(m.cards) {
-				// What follows the dash tells nodes of one machine apart.
+				// The suffix after the dash distinguishes the hosts of one machine; machineOf
+				// removes it.
 				list = append(list, host{machine{fmt.Sprintf("%s-%d", m.name, gpu), m.cards[gpu : gpu+1]}, 1})
 			}
 		}
@@ -119,7 +122,7 @@ func (c *cluster) slots() []host {
 	}
 }
 
-// kinds are hosts with one GPU each, one of each kind of both clusters, for profiles.
+// kinds are hosts for the profile, with one GPU each: one for each kind of card of both clusters.
 func kinds() []host {
 	var list []host
 	for _, c := range []card{gtx480, k40c, c2075, c2070, k20c, c2050, quadro2000, gtx460} {
@@ -128,18 +131,19 @@ func kinds() []host {
 	return list
 }
 
-// rate is how many operations a second a C2050 does here: so few that all GPUs of a cluster
-// together take a part of this machine, and each is what its users wait for.
+// rate is how many operations per second a C2050 executes here. It is so low that all GPUs of a
+// cluster together need only a part of this machine, so that programs wait for GPUs and not for
+// processors.
 const rate = 5e6
 
-// Sizes of the GPUs' memory: it is never short here.
+// Sizes of the GPUs' memory, which is always sufficient here.
 const (
 	deviceMemory = 1 << 30
-	shareMemory  = 32 << 20 // of each device that a job shares: a process takes 2 MiB
+	shareMemory  = 32 << 20 // per shared device and job; a process needs 2 MiB
 )
 
-// devices is what a node is told to stand for the cards of a machine. Of their speeds it only
-// matters how they compare.
+// devices is the option --devices of a node with software GPUs that stand in for the machine's
+// cards. Only the ratios of their speeds matter.
 func (m *machine) devices() string {
 	var list []string
 	for i, k := range m.cards {
@@ -148,7 +152,7 @@ func (m *machine) devices() string {
 	return strings.Join(list, ";")
 }
 
-// simulated is the cluster as the simulator sees it.
+// simulated is the cluster as the simulator's model.
 func simulated(hosts []host) *model.Cluster {
 	m := &model.Cluster{}
 	types := map[string]int{}

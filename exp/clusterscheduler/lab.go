@@ -19,13 +19,13 @@ import (
 // programs are the examples that are run.
 var programs = []string{mm.program, nw.program, adfa.program}
 
-// setting is a cluster as a measurement wants it.
+// setting is the cluster and the policy that a measurement needs.
 type setting struct {
 	policy string
 	hosts  []host
 }
 
-// living is a cluster that has been started: a head and nodes, each a process.
+// living is a running cluster: a head and nodes, each a process.
 type living struct {
 	setting
 	bench.Daemons
@@ -33,13 +33,13 @@ type living struct {
 	head *client.Head
 }
 
-// patienceUp is how long a cluster may take to come up, and patienceRun a run of jobs.
+// patienceUp limits the time for a cluster to start, and patienceRun that for a run of jobs.
 const (
 	patienceUp  = time.Minute
 	patienceRun = 5 * time.Minute
 )
 
-// startCluster starts a head and nodes, and waits until they know each other.
+// startCluster starts a head and nodes, and waits until the nodes have joined.
 func startCluster(ctx context.Context, t bench.Tools, s setting) (*living, error) {
 	dir, err := os.MkdirTemp("", "muster-"+name+"-")
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *living) start(ctx context.Context) error {
 	if l.head, err = client.Open("unix:"+socket, ""); err != nil {
 		return err
 	}
-	// One after the other: the order in which they come is that of the cluster.
+	// Start them one after the other, because the order in which they join is that of the cluster.
 	for i := range l.hosts {
 		if err := l.launchNode(&l.hosts[i], socket); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (l *living) start(ctx context.Context) error {
 	return nil
 }
 
-// awaitNodes waits until the given number of nodes are in the cluster.
+// awaitNodes waits until the given number of nodes have joined.
 func (l *living) awaitNodes(ctx context.Context, count int) error {
 	return until(ctx, patienceUp, fmt.Sprintf("node %d did not come", count), func() (bool, error) {
 		nodes, err := l.head.Nodes(ctx)
@@ -100,19 +100,19 @@ func (l *living) launchNode(h *host, head string) error {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
-	// No spare workers, no copies for recovery: what they take is not scaled, and would
-	// come off what is measured. On a busy machine a worker may be late: none is killed.
+	// No spare workers and no recovery copies: their cost is not scaled and would distort the
+	// measurements. No worker time-out, because a busy machine may delay a worker.
 	return l.Launch(h.name, "node", "--config", file, "--child", "--name", h.name, "--socket", head+"-"+h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(),
 		"--vgpus", "32", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log")
 }
 
-// stop ends all, the nodes before the head, and removes what they had.
+// stop ends the nodes, then the head, and removes their files.
 func (l *living) stop() {
 	l.Stop()
 	_ = os.RemoveAll(l.dir)
 }
 
-// until asks again and again.
+// until polls done until it returns true or an error, or until patience is used up.
 func until(ctx context.Context, patience time.Duration, otherwise string, done func() (bool, error)) error {
 	late := time.After(patience)
 	for {
@@ -129,8 +129,7 @@ func until(ctx context.Context, patience time.Duration, otherwise string, done f
 	}
 }
 
-// run submits jobs, in their order, waits until all have ended, and says what the head
-// says of them.
+// run submits jobs in order, waits until all have ended, and returns the head's records of them.
 func (l *living) run(ctx context.Context, seed uint64, jobs []job) ([]api.Job, error) {
 	ids := make([]uint64, len(jobs))
 	for i := range jobs {
@@ -167,7 +166,7 @@ func (l *living) run(ctx context.Context, seed uint64, jobs []job) ([]api.Job, e
 	return ended, nil
 }
 
-// waiting describes the state of jobs that did not end.
+// waiting describes the state of jobs that have not ended.
 func (l *living) waiting(ctx context.Context) string {
 	jobs, err := l.head.Jobs(context.WithoutCancel(ctx), client.Query{})
 	if err != nil {
@@ -188,14 +187,14 @@ func (l *living) submission(j *job, seed uint64) *api.Submission {
 	return &api.Submission{Options: append(j.asks(), "-o", "job-%j.out"), Arguments: words, Directory: l.dir, Environment: bench.WithoutSettings(os.Environ())}
 }
 
-// outputOf is what the processes of a job have written.
+// outputOf is the output of a job's processes.
 func (l *living) outputOf(id uint64) string {
 	text, _ := os.ReadFile(filepath.Join(l.dir, fmt.Sprintf("job-%d.out", id)))
 	return string(text)
 }
 
-// check says what is wrong with a job that has ended: each of its processes says that its
-// results are right.
+// check says what is wrong with a job that has ended. Each of its processes must have reported that
+// its results are right.
 func (l *living) check(j *job, ended *api.Job) error {
 	text := l.outputOf(ended.ID)
 	if ended.State != api.Completed {

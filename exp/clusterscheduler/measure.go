@@ -14,11 +14,11 @@ import (
 	"muster/head/api"
 )
 
-// outcome is one run of some jobs, measured or predicted.
+// outcome is one run of a workload, measured or predicted.
 type outcome struct {
 	// Seconds until the last job had ended.
 	Seconds float64 `json:"seconds"`
-	// Late is how late the machine woke sleepers meanwhile, on average: how busy it was.
+	// Late is the machine's mean wake-up delay during the run, in seconds: how busy it was.
 	Late float64      `json:"late,omitempty"`
 	Jobs []jobOutcome `json:"jobs"`
 }
@@ -27,28 +27,28 @@ type outcome struct {
 type jobOutcome struct {
 	Name      string  `json:"name"`
 	Processes int     `json:"processes"`
-	Wait      float64 `json:"wait"` // until it was started
-	Run       float64 `json:"run"`  // from then to its end, times of suspension included
+	Wait      float64 `json:"wait"` // from submission to start
+	Run       float64 `json:"run"`  // from start to end, including suspensions
 	Where     string  `json:"where"`
 }
 
-// response is what its user waits for.
+// response is the time from submission to end.
 func (j *jobOutcome) response() float64 { return j.Wait + j.Run }
 
-// workload is jobs that are run together on a cluster under a policy.
+// workload is a list of jobs that run together on a cluster under a policy.
 type workload struct {
 	key     string
 	setting setting
 	jobs    []job
 }
 
-// lab is where measurements are made.
+// lab makes the measurements.
 type lab struct {
 	ctx      context.Context
 	tools    bench.Tools
 	m        *measured
 	patience time.Duration // what is left to wait for a quiet machine
-	// up is the cluster that is up, and as what: the next workload may want the same.
+	// up is the running cluster, and upAs the key of its setting. The next workload may reuse it.
 	up   *living
 	upAs string
 }
@@ -64,7 +64,7 @@ func (s *setting) key() string {
 	return text
 }
 
-// cluster gives the cluster of a setting, which is up.
+// cluster returns a running cluster with a setting: the current one if it fits, else a new one.
 func (l *lab) cluster(s setting) (*living, error) {
 	if l.up != nil && l.upAs == s.key() {
 		return l.up, nil
@@ -77,17 +77,17 @@ func (l *lab) cluster(s setting) (*living, error) {
 		return nil, err
 	}
 	l.up, l.upAs = up, s.key()
-	// The first job on a cluster takes longer than all others, and is not measured.
+	// The first job on a cluster takes longer than all others, so it is not measured.
 	if _, err := up.run(l.ctx, 1, []job{{&warmUp, 1, []string{"--gres=gpu:1"}}}); err != nil {
 		return nil, errors.Join(l.ctx.Err(), err, l.close())
 	}
 	return up, nil
 }
 
-// warmUp is a program that takes a moment.
+// warmUp is a short program.
 var warmUp = app{"MM", "pairs", 16, 1, 1, 0, false}
 
-// close ends the cluster that is up.
+// close stops the running cluster.
 func (l *lab) close() error {
 	if l.up == nil {
 		return nil
@@ -97,8 +97,8 @@ func (l *lab) close() error {
 	return nil
 }
 
-// defaultPatience is what is spent at most, in all, on waiting for a quiet machine; idleLate is
-// about twice as late as a machine that has nothing else to do wakes sleepers.
+// defaultPatience limits the total time spent waiting for a quiet machine. idleLate, in seconds, is
+// about twice the mean wake-up delay of an idle machine.
 const (
 	defaultPatience = 2 * time.Minute
 	idleLate        = 0.0004
@@ -146,19 +146,19 @@ func placeOf(hosts []host, j *api.Job) string {
 
 var gpuTime = regexp.MustCompile(`\(GPU ([0-9.]+) s`)
 
-// Work of the jobs that are profiled: enough to measure, and little on the slowest card.
+// profiled are the jobs of the profile: long enough to measure, and short on the slowest card.
 var profiled = []app{
 	{"MM", "pairs", 16, 2, 48, 0, false},
 	{"NW", "align", 16, 4, 48, 0, false},
 	{"ADFA", "adfa", 160, 0, 2, 0, true},
 }
 
-// profileTries is how often each part of the profile is measured: others who use the machine can
-// only make it longer, so the shortest time counts.
+// profileTries is how often each part of the profile is measured. The shortest time counts, because
+// other load on the machine can only lengthen one.
 const profileTries = 3
 
-// profile measures what a unit of work takes on each kind of card, alone, and what a job
-// takes besides.
+// profile measures the time of a unit of work on each kind of card, alone, and the fixed cost of a
+// job.
 func (l *lab) profile() error {
 	if l.m.Profile.Unit != nil {
 		return nil
@@ -179,7 +179,7 @@ func (l *lab) profile() error {
 	return nil
 }
 
-// profileOne runs a program on each kind of card, on all of them at once.
+// profileOne runs a program on each kind of card, on all of them concurrently.
 func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
 	up, err := l.cluster(setting{"fcfs", hosts})
 	if err != nil {
@@ -214,8 +214,9 @@ func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
 	return nil
 }
 
-// profileStarts finds what each further process adds to the start of a job: alone, eight of
-// them take longer than the network and the GPUs do.
+// profileStarts estimates what each further process adds to the start of a job: a job of eight
+// processes takes longer than the prediction from network and GPUs alone, and the excess is divided
+// among them.
 func (l *lab) profileStarts(p *profile) error {
 	j := job{&mm, 8, []string{"--gres=gpu:1"}}
 	w := workload{"starts", setting{"fcfs", commodity.slots()}, []job{j}}

@@ -10,7 +10,7 @@ import (
 
 const partMix = "Fig. 4-5: throughput and quality of service of mixed jobs (Table 4-5)"
 
-// sequence is a cluster's jobs of Table 4-5.
+// sequence lists the jobs of Table 4-5 for a cluster.
 func sequence(c *cluster) []job {
 	a, m, n := job{app: &adfa, processes: 8}, job{app: &mm, processes: 4}, job{app: &nw, processes: 4}
 	if c == &highEnd {
@@ -21,7 +21,7 @@ func sequence(c *cluster) []job {
 
 func mixKey(c *cluster, s *scheme) string { return fmt.Sprintf("fig4_5_%s_%s", c.key, s.key) }
 
-// dedicatedKey is a program alone on a cluster, under the batch scheduler.
+// dedicatedKey is the key of a program that runs alone on a cluster, under the batch scheduler.
 func dedicatedKey(c *cluster, app string) string {
 	return fmt.Sprintf("fig4_5_%s_dedicated_%s", c.key, strings.ToLower(app))
 }
@@ -39,8 +39,8 @@ func planMix() []workload {
 	return list
 }
 
-// quality is the mean quality of service of the long or of the short jobs of an outcome: the
-// time from their submission to their end, over that on a cluster of their own.
+// quality is the mean quality of service of the long or of the short jobs in an outcome: the time
+// from submission to end, divided by the time on a dedicated cluster.
 func quality(o *outcome, long bool, dedicated func(app string) float64) float64 {
 	sum, n := 0.0, 0
 	for i := range o.Jobs {
@@ -53,20 +53,20 @@ func quality(o *outcome, long bool, dedicated func(app string) float64) float64 
 	return sum / float64(n)
 }
 
-// qualities are those of a scheme, one a seed.
+// qualities are the qualities of service of a scheme, one per seed.
 func (m *measured) qualities(c *cluster, s *scheme, long bool) []float64 {
 	return exp.Values(m.Outcomes[mixKey(c, s)], func(o *outcome) float64 {
 		return quality(o, long, func(app string) float64 { return m.median(dedicatedKey(c, app)) })
 	})
 }
 
-// predictedQuality is what the simulator says of it.
+// predictedQuality is the simulator's prediction of quality.
 func (m *measured) predictedQuality(c *cluster, s *scheme, long bool) float64 {
 	o := m.predicted[mixKey(c, s)]
 	return quality(&o, long, func(app string) float64 { return m.predicted[dedicatedKey(c, app)].Seconds })
 }
 
-// throughputs are those of a scheme over the batch scheduler's, one a seed.
+// throughputs are the throughputs of a scheme relative to batch, one per seed.
 func (m *measured) throughputs(c *cluster, s *scheme) []float64 {
 	return m.ratios(mixKey(c, &batch), mixKey(c, s))
 }

@@ -11,7 +11,7 @@ import (
 const lead = "Policies of a cluster scheduler that knows nodes whose GPUs are shared, measured with a real head and real nodes on software GPUs that are as fast, relative to each other, as those " +
 	"of the paper; and the same policies in the simulator. Only ratios can be compared: the GPUs are made of software, the network is modelled, and sizes and times are scaled."
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s, means with 95 %% intervals over runs. Each workload has a head (muster head) and nodes (muster node) of its own, all on this machine; jobs are submitted to the head, and its policy decides. "+
@@ -38,13 +38,13 @@ func notes(m *measured) []string {
 	return list
 }
 
-// tooLate is how late a machine that is busy wakes sleepers: with the processes of the
-// jobs alone it is about half of that.
+// tooLate is the mean wake-up delay, in seconds, of a machine that is busy with other work. The
+// processes of the jobs alone cause about half of it.
 const tooLate = 0.002
 
 const partScale = "What was scaled, and the profile"
 
-// scaledRows say what is smaller than in the paper, and what the simulator was told.
+// scaledRows list what is smaller than in the paper, and the profile given to the simulator.
 func scaledRows(m *measured) []exp.Row {
 	one := func(metric, unit string, value float64) exp.Row {
 		return exp.Over(partScale, metric, unit, []float64{value})

@@ -14,11 +14,13 @@ import (
 	"muster/sim"
 )
 
-// profile is what programs were seen to need alone. The simulator knows nothing else of them.
+// profile is what programs need when they run alone. It is all that the simulator is told about
+// them.
 type profile struct {
-	// Unit is the GPU's time for a unit of work, by program and card, in seconds.
+	// Unit is the GPU time of a unit of work in seconds, by program and card.
 	Unit map[string]map[string]float64 `json:"unit"`
-	// Start is what a job takes besides, which is not scaled: for itself, and for each process.
+	// Start is the fixed cost of a job and EachStarts that of each of its processes, in seconds.
+	// Neither is scaled.
 	Start      float64 `json:"start"`
 	EachStarts float64 `json:"each_starts"`
 }
@@ -28,13 +30,13 @@ func (p *profile) unit(a *app, card string) float64 {
 	return p.Unit[a.name][card] * a.automatonWork()
 }
 
-// used is a device that processes of a job use.
+// used is a device with the number of a job's processes that use it.
 type used struct {
 	node, device int32
 	processes    int
 }
 
-// shareOut deals the processes of a part out to its devices, as the programs do.
+// shareOut assigns the processes of a part to its devices round-robin, as the programs do.
 func shareOut(a *model.Allocation, part int) []used {
 	p := &a.Parts[part]
 	var devices []used
@@ -54,8 +56,9 @@ func shareOut(a *model.Allocation, part int) []used {
 	return devices
 }
 
-// alone predicts a job on an allocation: in each round the first process sends the others on
-// other nodes their work, all compute, and it collects the results.
+// alone predicts the time of a job on an allocation without other jobs. In each round the first
+// process sends work to the processes on other machines, all compute, and it collects the results.
+// So a round takes the transfers plus the time of the slowest device.
 func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 	rounds, each := j.app.rounds, float64(j.app.units)/float64(j.processes)
 	if rounds == 0 {
@@ -78,7 +81,7 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 	network := sent / link
 	seconds := p.Start + p.EachStarts*float64(j.processes) + float64(rounds)*(network+slowest)
 	out := sim.Alone{Time: time.Duration(seconds * float64(time.Second))}
-	if far > 0 { // all of it passes the first process's port
+	if far > 0 { // all traffic passes through the first process's port
 		out.Net = make([]int64, len(a.Parts))
 		out.Net[0] = int64(float64(rounds) * sent)
 	}
@@ -88,7 +91,7 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 	return out
 }
 
-// machineOf is the machine of a node: nodes of one machine differ behind a dash.
+// machineOf is the machine of a host: the name up to the dash (see slots).
 func machineOf(node string) string {
 	machine, _, _ := strings.Cut(node, "-")
 	return machine
@@ -129,7 +132,7 @@ func (p *profile) predict(s setting, jobs []job) (outcome, error) {
 	return out, nil
 }
 
-// placements notes where jobs were started first.
+// placements is an observer that records where each job first started.
 type placements struct{ where []string }
 
 func (p *placements) Started(_ time.Duration, job int, a *model.Allocation) {
@@ -145,7 +148,7 @@ func (p *placements) Started(_ time.Duration, job int, a *model.Allocation) {
 
 func (p *placements) Ended(time.Duration, int) {}
 
-// whereText writes processes by node, counted from 1: 1x4 2x1.
+// whereText writes the processes on each node, counted from 1, as "1x4 2x1".
 func whereText(nodes, counts []int) string {
 	order := make([]int, len(nodes))
 	for i := range order {

@@ -8,23 +8,23 @@ import (
 // app is one of the paper's three programs.
 type app struct {
 	name    string
-	program string // of examples/cuda
+	program string // name in examples/cuda
 	size    int    // --size
-	rounds  int    // of communication; 0: as many as it takes to give each process one unit at a time
-	units   int    // of work: in a round, or in all where rounds is 0
-	bytes   int    // that go to a process and back for each unit
-	long    bool   // it is long-running, in the paper's words
+	rounds  int    // of communication; 0: as many as it takes to give each process one unit per round
+	units   int    // of work: per round, or in total if rounds is 0
+	bytes   int    // sent to a process and back for each unit
+	long    bool   // the paper calls it long-running
 }
 
-// The programs. Their sizes are such that the ratio of communication to computation of the
-// short ones is near the paper's: 800 MB an iteration take 6.4 s on its network, and the 48
-// products of 1600 x 1600 that stand for them about 1.8 s on a C2050.
+// The programs. Their sizes give the short ones about the paper's ratio of communication to
+// computation: 800 MB per iteration take 6.4 s on its network, and the 48 products of 1600 x 1600
+// matrices that we assume for them take about 1.8 s on a C2050.
 var (
 	mm   = app{"MM", "pairs", 16, 2, 24, 3 * 16 * 16 * 4, false}
 	nw   = app{"NW", "align", 16, 4, 24, 2*16 + 17*17*4, false}
 	adfa = app{"ADFA", "adfa", 288, 0, 8, 288*16*2 + 8, true}
-	// In Figs. 4-3 and 4-4 there are six jobs at once of each program, and all processes of one may
-	// be on one GPU: the automata are smaller.
+	// Figs. 4-3 and 4-4 run six jobs of each program at once, and all processes of one may be on
+	// the same GPU. So the automata are smaller there.
 	adfaSmall  = sized(160)
 	adfaMiddle = sized(256)
 )
@@ -36,7 +36,8 @@ func sized(states int) app {
 	return a
 }
 
-// automatonWork is how the work for an automaton grows with its states, over that of adfa.
+// automatonWork is the work for an automaton of this size relative to that of adfa; 1 for the other
+// programs.
 func (a *app) automatonWork() float64 {
 	if a.program != adfa.program {
 		return 1
@@ -48,16 +49,16 @@ func (a *app) automatonWork() float64 {
 type job struct {
 	app       *app
 	processes int
-	options   []string // of the submission, beside the number of processes and what all have
+	options   []string // of the submission, beside the number of processes and those that all jobs have
 }
 
 func (j *job) String() string { return fmt.Sprintf("%s[%d]", j.app.name, j.processes) }
 
-// link is how many bytes a second go between nodes: a thousandth of what the paper's Gigabit
-// Ethernet carries.
+// link is the bandwidth between nodes in bytes per second: a thousandth of that of the paper's
+// Gigabit Ethernet.
 const link = 125e3
 
-// arguments are the words behind the program's name.
+// arguments are the arguments of the program.
 func (j *job) arguments(seed uint64) []string {
 	a := j.app
 	words := []string{"--size", strconv.Itoa(a.size), "--seed", fmt.Sprint(seed), "--link", fmt.Sprint(int(link))}

@@ -21,9 +21,9 @@ var (
 // tinyCluster has two nodes, with two GPUs and one.
 var tinyCluster = cluster{"tiny", "tiny cluster", []machine{{"node1", []card{gtx480, gtx480}}, {"node2", []card{k20c}}}, [3][]int{{2, 1}, {2, 4}, {4, 2}}, 2}
 
-// The real thing in small: a head, nodes and jobs of all three programs, whose processes find
-// their results right, on slots of a batch system and under each policy that shares GPUs. The
-// simulator puts the jobs on the same nodes.
+// Real runs in small: a head, nodes and jobs of all three programs, whose processes check their
+// results, on the slots of a batch system and under each policy that shares GPUs. The simulator
+// puts the jobs on the same nodes.
 func TestRealClusters(t *testing.T) {
 	l := workshop(t)
 	flat := profile{Unit: map[string]map[string]float64{}, Start: 0.1}
@@ -45,7 +45,8 @@ func TestRealClusters(t *testing.T) {
 			if j.Run <= 0 || j.Where == "" {
 				t.Errorf("%s: %+v", s.name, j)
 			}
-			// The first job meets an idle cluster; where others go depends on who has ended.
+			// The first job starts on an idle cluster. The places of the others depend on which
+			// jobs have ended.
 			if i == 0 && j.Where != predicted.Jobs[i].Where {
 				t.Errorf("%s: %s is on %s, and in the simulator on %s", s.name, j.Name, j.Where, predicted.Jobs[i].Where)
 			}

@@ -8,12 +8,12 @@ import (
 	"muster/exp/bench"
 )
 
-// measured is all that was measured. It can be kept in a file.
+// measured holds all measurements. It can be stored in a file.
 type measured struct {
 	bench.Record[outcome]
 	Profile profile `json:"profile"`
 
-	// predicted is what the simulator says of the same workloads.
+	// predicted has the simulator's predictions for the same workloads.
 	predicted map[string]outcome
 }
 
@@ -23,9 +23,9 @@ func newMeasured(seeds []uint64) *measured {
 	return &measured{Record: bench.NewRecord[outcome](savedVersion, seeds)}
 }
 
-// check says what is wrong with numbers that come from a file.
+// check validates numbers that were read from a file.
 func (m *measured) check() error {
-	good := func(v float64) bool { return v > 1e-9 && v < 1e9 } // what is no number is not good either
+	good := func(v float64) bool { return v > 1e-9 && v < 1e9 } // NaN fails both comparisons
 	if err := m.CheckVersion(savedVersion); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (m *measured) check() error {
 	return m.complete()
 }
 
-// complete says whether all is there that the figures show.
+// complete says whether all workloads of the figures are present.
 func (m *measured) complete() error {
 	for _, name := range m.Figures {
 		at := slices.IndexFunc(figures(), func(f figure) bool { return f.name == name })
@@ -76,7 +76,7 @@ func (m *measured) complete() error {
 	return nil
 }
 
-// predictAll asks the simulator for all workloads of some figures.
+// predictAll simulates all workloads of the figures.
 func (m *measured) predictAll(chosen []figure) error {
 	m.predicted = map[string]outcome{}
 	for _, f := range chosen {
@@ -91,20 +91,20 @@ func (m *measured) predictAll(chosen []figure) error {
 	return nil
 }
 
-// seconds are the times of a workload, one a seed.
+// seconds are the times of a workload, one per seed.
 func (m *measured) seconds(key string) []float64 {
 	return m.Values(key, func(o *outcome) float64 { return o.Seconds })
 }
 
-// median is the time in the middle.
+// median is the median time of a workload.
 func (m *measured) median(key string) float64 { return exp.Median(m.seconds(key)) }
 
-// ratios are the times of one workload over those of another, run by run.
+// ratios divides the times of two workloads, run by run.
 func (m *measured) ratios(key, over string) []float64 {
 	return exp.Ratios(m.seconds(key), m.seconds(over))
 }
 
-// ratio is the mean of them.
+// ratio is the mean of ratios.
 func (m *measured) ratio(key, over string) float64 {
 	return exp.Mean(m.ratios(key, over))
 }

@@ -1,10 +1,10 @@
-// Package fgd reproduces the evaluation of the paper on fragmentation gradient
-// descent (USENIX ATC 2023): pods of Alibaba's openb trace come to its GPU nodes
-// until 130 % of the GPUs are asked for, and what is placed counts. Beside the
-// paper's six policies stand three with GPUs decoupled from the nodes.
+// Package fgd reproduces the evaluation of the paper on fragmentation gradient descent (USENIX ATC
+// 2023). Pods of Alibaba's openb trace arrive at its GPU nodes until they have asked for 130 % of
+// the GPUs, and the share that gets placed is measured. Three policies with GPUs decoupled from the
+// nodes are compared with the paper's six.
 //
-// Nothing here decides: that is done by package policy/packing, on the engine of package
-// policy. The trace is part of the package; openb/README.md says where it is from.
+// Nothing here decides: package policy/packing does, on the engine of package policy. The trace is
+// embedded in the package; openb/README.md says where it is from.
 package fgd
 
 import (
@@ -17,7 +17,7 @@ import (
 	"muster/policy/packing"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment.
 var Experiment = exp.Experiment{
 	Name:  name,
 	Title: title,
@@ -31,26 +31,25 @@ var Experiment = exp.Experiment{
 const (
 	name  = "fgd"
 	title = "FGD: filling a cluster of 6,212 GPUs, with GPUs in their nodes and decoupled from them"
-	// seedsTried is as many as the authors tried.
+	// seedsTried is the authors' number of seeds.
 	seedsTried = 10
-	// seedsFrom makes --seed 1 the authors' first seed, 42. Their numbers are not
-	// ours, since their generator is another; the seeds are only as many.
+	// seedsFrom makes --seed 1 the authors' first seed, 42. Equal seeds do not give equal samples,
+	// because the authors' random generator is another one.
 	seedsFrom = 41
 )
 
-// workloads of the paper that come with the package.
+// workloads of the paper that are embedded in the package.
 var workloads = []string{"default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"}
 
-// contender is a policy with what it is to be told.
+// contender is a policy with its settings.
 type contender struct {
 	name, policy string
 	decoupled    bool
 	randomTies   bool
 }
 
-// contenders, in the order in which they are shown: the paper's, fgd as it would be
-// with the usual way to break ties, the paper's best two on decoupled GPUs, and
-// one that is none of the paper's.
+// contenders in the order of the tables: the paper's policies, fgd with the usual tie-breaking, the
+// paper's best two on decoupled GPUs, and a policy that is not from the paper.
 var contenders = []contender{
 	{name: "random-fit", policy: "random-fit"},
 	{name: "dot-product", policy: "dot-product"},
@@ -72,13 +71,14 @@ const (
 	pricedFit        = "priced-fit"
 )
 
-// scene is a workload made ready.
+// scene is a loaded workload.
 type scene struct {
 	name    string
 	cluster *model.Cluster
 	pods    []model.Job
 	target  *packing.Target
-	// densest bounds how full any policy can get that refuses no pod, in per cent.
+	// densest is an upper bound, in per cent, for the allocation that a policy can reach without
+	// refusing a pod.
 	densest float64
 	// courses by contender and seed.
 	courses [][]*course
@@ -102,7 +102,7 @@ func newScene(c *model.Cluster, workloadName string, seeds int) (*scene, error) 
 	return s, nil
 }
 
-// run one contender on one sample of the pods.
+// run simulates one contender on one sample of the pods.
 func (s *scene) run(ctx context.Context, k contender, seed uint64) (*course, error) {
 	p, err := packing.New(k.policy, packing.Config{Seed: seed, Decoupled: k.decoupled, RandomTies: k.randomTies, Target: s.target})
 	if err != nil {
@@ -150,7 +150,7 @@ func runOn(ctx context.Context, o exp.Options, cluster *model.Cluster) (*exp.Res
 	if err != nil {
 		return nil, err
 	}
-	// Workloads that are not through are left out.
+	// Leave out workloads that are incomplete.
 	whole, each := 0, len(contenders)*len(seeds)
 	for whole < len(scenes) && all(done[whole*each:(whole+1)*each]) {
 		whole++

@@ -16,7 +16,7 @@ import (
 	"muster/report"
 )
 
-// part of the cluster: every so many nodes of it.
+// thinned is a part of the cluster: every step-th node of it.
 func thinned(t testing.TB, step int) *model.Cluster {
 	t.Helper()
 	c, err := loadCluster()
@@ -77,7 +77,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// All pods come once, then some again; 130 % and no more.
+// All pods arrive once, then some again, up to 130 %.
 func TestSample(t *testing.T) {
 	pods, err := loadPods("default")
 	if err != nil {
@@ -345,7 +345,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// The whole cluster, as the authors had it: every policy within what seeds make of it.
+// On the whole cluster of the authors, every policy is within the variation over seeds.
 func TestPublishedDefault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

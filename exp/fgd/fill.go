@@ -10,12 +10,12 @@ import (
 	"muster/policy/packing"
 )
 
-// arrives is how much of the cluster's GPUs is asked for in all.
+// arrives is the total demand of all pods, relative to the cluster's GPUs.
 const arrives = 1.3
 
-// sample is the order in which pods come: all of them, shuffled, and then, as long
-// as less than 130 % of the GPUs is asked for, more that are drawn from them. Where
-// all are too many the last are left out.
+// sample is the sequence of arriving pods: all of them, shuffled, followed by pods drawn at random
+// from them, until the demand reaches 130 % of the GPUs. If all pods together exceed that, the last
+// are dropped.
 func sample(pods []model.Job, capacity int64, seed uint64) []*model.Job {
 	r := rand.New(rand.NewPCG(seed, 0))
 	list := make([]*model.Job, len(pods))
@@ -38,15 +38,14 @@ func sample(pods []model.Job, capacity int64, seed uint64) []*model.Job {
 	}
 }
 
-// points are the arrived demands at which a run is looked at: 0 to 130 %.
+// points is the number of demands at which a run is sampled: 0 to 130 %.
 const points = 131
 
-// course is the course of one run: values by arrived demand, in per cent of the
-// cluster's GPUs.
+// course is the course of one run: values by arrived demand, in per cent of the cluster's GPUs.
 type course struct {
 	allocated  [points]float64
 	fragmented [points]float64
-	gaps       [tenths]float64 // GPUs idle at the end, by what is left of the device
+	gaps       [tenths]float64 // idle GPUs at the end, by the tenths that are left of the device
 	pods       int
 	failed     int
 	borrowing  int // pods that use a GPU of another node
@@ -58,7 +57,7 @@ const tenths = 11
 // final is the last value.
 func final(values *[points]float64) float64 { return values[points-1] }
 
-// ratio is how much of what is idle is fragments, in per cent.
+// ratio is the percentage of the idle GPUs that is fragments.
 func (c *course) ratio(at int) float64 {
 	idle := 100 - c.allocated[at]
 	if idle <= 0 {
@@ -67,14 +66,14 @@ func (c *course) ratio(at int) float64 {
 	return 100 * c.fragmented[at] / idle
 }
 
-// gauge measures a cluster that fills up.
+// gauge measures the fragmentation of a cluster as it fills up.
 type gauge struct {
 	cluster *model.Cluster
 	target  *packing.Target
 	pooled  bool
 	cores   []int32
 	left    [][]int32
-	lost    []float64 // fragments, by node
+	lost    []float64 // fragments of each node
 	sum     float64
 	levels  []packing.Level
 }
@@ -93,7 +92,7 @@ func newGauge(c *model.Cluster, t *packing.Target, pooled bool) *gauge {
 	return g
 }
 
-// look finds a node's fragments.
+// look recomputes a node's fragments and updates the sum.
 func (g *gauge) look(n int32) {
 	g.levels = g.levels[:0]
 	for d, t := range g.cluster.Nodes[n].GPUs {
@@ -104,7 +103,7 @@ func (g *gauge) look(n int32) {
 	g.lost[n] = f
 }
 
-// take books what a pod got.
+// take subtracts a pod's allocation from what is free.
 func (g *gauge) take(a *model.Allocation) {
 	for i := range a.Parts {
 		part := &a.Parts[i]
@@ -124,8 +123,8 @@ func (g *gauge) take(a *model.Allocation) {
 	}
 }
 
-// fragments of the cluster, in thousandths of GPUs. Where GPUs are decoupled the
-// cluster is one node: a task lacks cores only if no node has them.
+// fragments is the fragmentation of the cluster, in thousandths of GPUs. Decoupled GPUs are treated
+// as one node, because a task lacks cores only if no node has enough.
 func (g *gauge) fragments() float64 {
 	if !g.pooled {
 		return g.sum
@@ -139,14 +138,14 @@ func (g *gauge) fragments() float64 {
 			counts[packing.Level{Type: int32(t), Left: g.left[n][d]}]++
 		}
 	}
-	for l, n := range counts { // the sum is of whole numbers: their order is all one
+	for l, n := range counts { // the map's order does not matter, since a sum of whole numbers is exact
 		l.Count = n
 		g.levels = append(g.levels, l)
 	}
 	return g.target.Fragments(most, g.levels)
 }
 
-// fill lets pods come one after the other. Each is placed or dropped; none ends.
+// fill submits the pods one after the other. Each is placed or dropped at once; none ends.
 func fill(ctx context.Context, c *model.Cluster, p policy.Policy, pods []*model.Job, g *gauge) (*course, error) {
 	capacity := 1000 * int64(c.TotalGPUs())
 	state := policy.NewState(c, p)

@@ -30,8 +30,7 @@ func page(r *exp.Result, scenes []*scene) *report.Page {
 	return p
 }
 
-// drawn are the contenders in the pictures: as many as there are colours. What
-// they leave out is in the tables.
+// drawn are the contenders in the charts, as many as there are colours. The tables have all.
 func drawn() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(k contender) bool {
 		return k.name == fgdRandomTies || k.name == fgdDecoupled
@@ -55,7 +54,7 @@ func wasted(scenes []*scene) *report.Bars {
 	return b
 }
 
-// beside sets the authors' numbers beside ours.
+// beside compares the authors' numbers with ours.
 func (s *scene) beside() *report.Bars {
 	b := &report.Bars{
 		Title: "GPUs not allocated at the end: the authors' program and Muster", YLabel: "% of GPUs",
@@ -75,10 +74,10 @@ func (s *scene) beside() *report.Bars {
 	return b
 }
 
-// from is where differences begin to show: before it everything is placed.
+// from is the demand from which on the policies differ; before it every pod is placed.
 const from = 88
 
-// lines draws a value of each contender against the arrived demand.
+// lines draws a value of each contender over the arrived demand.
 func (s *scene) lines(c *report.Chart, from int, value func(c *course, at int) float64) *report.Chart {
 	c.XLabel = "demand that has arrived, % of the cluster's GPUs"
 	for _, k := range drawn() {
@@ -106,7 +105,7 @@ func (s *scene) fragments() *report.Chart {
 	}, 0, func(c *course, at int) float64 { return c.fragmented[at] })
 }
 
-// gaps tells where the idle GPUs are at the end.
+// gaps shows on which devices the idle GPUs are at the end, by what is left of each.
 func (s *scene) gaps() *report.Bars {
 	b := &report.Bars{
 		Title: "What is left of devices at the end, " + s.name, YLabel: "GPUs idle",

@@ -1,14 +1,14 @@
 package fgd
 
-// numbers of the authors; 0 where none was taken over.
+// numbers are the authors' results; 0 where we took none over.
 type numbers struct {
 	// At 130 % arrived demand, in per cent of all GPUs.
 	allocated, fragmented float64
-	// The part of the idle GPUs that is fragments, at 80 and 90 %.
+	// The fraction of the idle GPUs that is fragments, at 80 and 90 %.
 	ratio80, ratio90 float64
 }
 
-// published is what the authors' own program finds, means of their ten seeds:
+// published are the results of the authors' own program, as means over their ten seeds:
 // experiments/analysis/expected_results of hkust-adsl/kubernetes-scheduler-simulator.
 var published = map[string]map[string]numbers{
 	"default": {

@@ -13,7 +13,7 @@ func (s *scene) part() string {
 	return fmt.Sprintf("Workload %s (%d pods in the trace)", s.name, len(s.pods))
 }
 
-// of collects a number of each run of a contender.
+// of extracts a number from each run of a contender.
 func (s *scene) of(contender string, value func(*course) float64) []float64 {
 	for i, k := range contenders {
 		if k.name != contender {
@@ -28,7 +28,7 @@ func (s *scene) of(contender string, value func(*course) float64) []float64 {
 	panic("fgd: there is no contender " + contender)
 }
 
-// mean is over the seeds.
+// mean is a number's mean over the seeds.
 func (s *scene) mean(contender string, value func(*course) float64) float64 {
 	return exp.Over("", "", "", s.of(contender, value)).Ours
 }

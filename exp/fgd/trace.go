@@ -13,10 +13,10 @@ import (
 //go:embed openb/*.csv.gz
 var files embed.FS
 
-// milliCores: the trace counts cores in thousandths, and so does the cluster here.
+// milliCores: the trace counts cores in thousandths, and so does the cluster.
 const milliCores = 1000
 
-// milliGPU is the memory that stands for a thousandth of a device.
+// milliGPU is the amount of memory that represents a thousandth of a device.
 const milliGPU = clusterfile.OpenbGPUMemory / 1000
 
 // loadCluster reads the nodes with GPUs.
@@ -55,7 +55,7 @@ func loadPods(workloadName string) ([]model.Job, error) {
 	return wl.Jobs, nil
 }
 
-// demand is how many thousandths of GPUs a pod asks for.
+// demand is what a pod asks for, in thousandths of GPUs.
 func demand(j *model.Job) int64 {
 	if j.Request.GPUMemory > 0 {
 		return int64(j.Request.GPUs) * (j.Request.GPUMemory / milliGPU)

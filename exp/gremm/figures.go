@@ -10,7 +10,7 @@ import (
 	"muster/sim/kernels"
 )
 
-// The paper's mappers, with their names there.
+// The paper's mappers, with the names that it gives them.
 var (
 	static     = policy{"ST", "st"}
 	reserving  = policy{"GR", "gr"}
@@ -21,10 +21,10 @@ var (
 	dynamic    = []policy{reserving, greedy, randomised}
 )
 
-// policy is a mapper as people call it, and as the catalogue does.
+// policy is a mapper with its name in the paper and its spelling in the mapping catalogue.
 type policy struct{ name, mapper string }
 
-// over makes lines of policies: each in the setting that set gives it for a label.
+// over makes one line per policy; set gives the policy's scenario at each label.
 func over(list []policy, set func(mapper string, i int) scenario) []line {
 	var lines []line
 	for _, p := range list {
@@ -41,13 +41,13 @@ var (
 	mixes     = []string{"W1", "W2", "W3", "W4", "W5"}
 	lighter   = []string{"W6", "W7", "W8", "W9", "W10"}
 	heavier   = []string{"W11", "W12", "W13", "W14", "W15"}
-	unequal   = []string{"W3", "W4"} // mixes that leave most to gain
+	unequal   = []string{"W3", "W4"} // the mixes with most to gain
 	withBoth  = []string{"W2", "W3", "W4"}
 	unmixed   = []string{"W1", "W5"}
 	paperNote = "The paper's picture has no numbers in its text."
 )
 
-// network is a kind of ports.
+// network is a kind of network, by the bandwidth of a node's port.
 type network struct {
 	key, name string
 	bandwidth int64
@@ -60,7 +60,8 @@ func on(n network, s scenario) scenario {
 	return s
 }
 
-// gains are a number of one scenario above that of another, seed by seed; nil where one was not run.
+// gains are the differences of a number between two scenarios, seed by seed; nil if one of them was
+// not run.
 func (l *lab) gains(a, b scenario, m measured) []float64 {
 	x, y := l.Found[a], l.Found[b]
 	if x == nil || y == nil {
@@ -69,7 +70,7 @@ func (l *lab) gains(a, b scenario, m measured) []float64 {
 	return minus(exp.Values(x, m.of), exp.Values(y, m.of))
 }
 
-// relative is the same as a part of the second, per cent.
+// relative is gains in per cent of the second scenario's number.
 func (l *lab) relative(a, b scenario, m measured) []float64 {
 	more := l.gains(a, b, m)
 	for i := range more {
@@ -133,7 +134,8 @@ func tellMix(l *lab, s *shown) {
 	}
 }
 
-// improved is on how many of the mixes a policy has more use than ST, seed by seed; nil where one was not run.
+// improved counts, for each seed, the mixes on which a policy has a higher utilisation than ST; nil
+// if one was not run.
 func (l *lab) improved(p policy) []float64 {
 	better := make([]float64, len(l.seeds))
 	for _, w := range mixes {
@@ -150,7 +152,7 @@ func (l *lab) improved(p policy) []float64 {
 	return better
 }
 
-// mostOver is the most that a policy gains over ST on any of the workloads, seed by seed.
+// mostOver is the largest gain of a policy over ST on any of the workloads, seed by seed.
 func (l *lab) mostOver(p policy, workloads []string) []float64 {
 	var most []float64
 	for _, w := range workloads {
@@ -165,7 +167,7 @@ func (l *lab) mostOver(p policy, workloads []string) []float64 {
 	return most
 }
 
-// plus adds numbers seed by seed; nil counts as nothing.
+// plus adds numbers seed by seed; nil counts as zeros.
 func plus(a, b []float64) []float64 {
 	if a == nil {
 		return b
@@ -191,7 +193,7 @@ var kernelsPart = part{
 	tell: tellKernels,
 }
 
-// What the text says of Fig. 3: kernels of both clients on W3 under ST.
+// paperKernels is what the text says about Fig. 3: kernels of both clients on W3 under ST.
 var paperKernels = map[string]float64{heavy: 12_000, light: 28_000}
 
 func tellKernels(l *lab, s *shown) {
@@ -228,12 +230,12 @@ func tellKernels(l *lab, s *shown) {
 
 // Fig. 4: every GPU of the cluster.
 
-// splits send a part of client H's kernels to client L's GPUs, for ever.
+// splits send a fixed part of client H's kernels to client L's GPUs.
 var splits = []policy{
 	{"split 1/4", "split:share=1/4:from=0:to=1"}, {"split 1/2", "split:share=1/2:from=0:to=1"}, {"split 3/4", "split:share=3/4:from=0:to=1"},
 }
 
-// paperSplit is the utilisation in the text, of the split in halves.
+// paperSplit is the utilisation that the text gives for the split in halves.
 const paperSplit = 92.5
 
 var onDevicesOf = func(app string) measured {
@@ -334,8 +336,8 @@ var intensityPart = part{
 	tell: tellIntensity,
 }
 
-// paperGain is the paper's "up to" gain in the lighter group; the text says per cent and not of
-// what.
+// paperGain is the paper's "up to" gain in the lighter group. The text gives it in per cent and
+// does not say of what.
 const paperGain = 26
 
 func tellIntensity(l *lab, s *shown) {
@@ -365,8 +367,8 @@ func tellIntensity(l *lab, s *shown) {
 		minus(best[heavier[0]], best[lighter[0]]), exp.Below(0))
 }
 
-// mostGained is the most that a dynamic policy gains over ST on any of the workloads, for
-// each seed: in points, and as a part of ST's utilisation.
+// mostGained is the largest gain of a dynamic policy over ST on any of the workloads, seed by seed:
+// in percentage points, and relative to ST's utilisation.
 func (l *lab) mostGained(workloads []string) (points, relative []float64) {
 	points, relative = make([]float64, len(l.seeds)), make([]float64, len(l.seeds))
 	for _, w := range workloads {
@@ -386,7 +388,7 @@ func (l *lab) mostGained(workloads []string) (points, relative []float64) {
 
 // Fig. 6: data, and the network.
 
-// ratios of data to computation, in KB/ms.
+// ratios are the amounts of data per computation, in KB/ms.
 var ratios = []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
 
 func ratioLabels() []string {
@@ -397,7 +399,7 @@ func ratioLabels() []string {
 	return list
 }
 
-// moving is W4 with this much data for each ms of a kernel.
+// moving is W4 with the given amount of data for each ms of a kernel.
 func (l *lab) moving(ratio float64, mapper string, n network) scenario {
 	s := on(n, l.plain("W4", mapper))
 	s.ratio = ratio
@@ -437,7 +439,7 @@ var networkPart = part{
 	},
 }
 
-// leastOver is the least margin of a policy over ST at any ratio, seed by seed.
+// leastOver is the smallest margin of a policy over ST at any ratio, seed by seed.
 func (l *lab) leastOver(p policy, n network) []float64 {
 	var least []float64
 	for _, ratio := range ratios {
@@ -457,8 +459,8 @@ func (l *lab) leastOver(p policy, n network) []float64 {
 
 // Fig. 7: weights that do not adapt.
 
-// fixed weights; the paper does not say which it had. Those that eqs. 10 and 11 give on W4 are about
-// alpha 0.002 to 0.005, and beta 1 at 1 KB/ms, 54 at 10, and 5,400 at 100.
+// fixed are constant weights; the paper does not say which it used. On W4 its equations 10 and 11
+// give alpha between about 0.002 and 0.005, and beta 1 at 1 KB/ms, 54 at 10, and 5,400 at 100.
 var fixed = []policy{
 	{"alpha=0.003 beta=1", "ar:alpha=0.003:beta=1"},
 	{"alpha=0.003 beta=50", "ar:alpha=0.003:beta=50"},
@@ -488,8 +490,8 @@ var weightsPart = part{
 	},
 }
 
-// shortfall is the most, over all ratios, by which a policy is below the best
-// of the fixed weights and AR.
+// shortfall is the largest amount, over all ratios, by which a policy is below the best of AR and
+// the fixed weights.
 func (l *lab) shortfall(p policy) []float64 {
 	short := make([]float64, len(l.seeds))
 	for _, ratio := range ratios {
@@ -510,7 +512,7 @@ func (l *lab) shortfall(p policy) []float64 {
 	return short
 }
 
-// bestFixed is the least shortfall of any of the fixed weights.
+// bestFixed is the smallest shortfall of any of the fixed weights.
 func (l *lab) bestFixed() []float64 {
 	var best []float64
 	for _, p := range fixed {
@@ -533,7 +535,7 @@ func (l *lab) bestFixed() []float64 {
 var (
 	gpuCounts  = []int{1, 2, 3, 4, 6}
 	nodeCounts = []int{12, 24, 48, 96}
-	// ages of what is known of other nodes.
+	// ages of the information that a node has about others.
 	ages = []time.Duration{0, 100 * time.Millisecond, time.Second, 10 * time.Second}
 )
 
@@ -550,7 +552,7 @@ func (l *lab) withGPUs(n int, mapper string) scenario {
 	return s
 }
 
-// known says how old a status is.
+// known describes the age of a status in words.
 func known(age time.Duration) string {
 	if age == 0 {
 		return "status at once"
@@ -558,7 +560,7 @@ func known(age time.Duration) string {
 	return fmt.Sprintf("status %v old", age)
 }
 
-// old is a scenario in which it takes so long to learn of a change on another node.
+// old is the scenario with a delay before a node learns of a change on another node.
 func old(age time.Duration, s scenario) scenario {
 	s.status = kernels.Status{Delay: age}
 	return s
@@ -626,7 +628,7 @@ func tellScalability(l *lab, s *shown) {
 	}
 }
 
-// Fig. 9: what is known of others is wrong.
+// Fig. 9: wrong information about other nodes.
 
 var wrongs = []float64{0, 0.25, 0.5, 0.75, 1}
 
@@ -674,7 +676,7 @@ func stale(key, title, axis string) sweep {
 	return sweep{key: key, title: title, axis: axis, shows: []measured{utilisation}}
 }
 
-// baseline makes all lines those of workloads, set against ST.
+// baseline compares each line with ST on the line's own workload.
 func (sw *sweep) baseline(l *lab) {
 	sw.overOwn = func(ln line) line {
 		return line{static.name, func(int) scenario { return l.plain(ln.name, static.mapper) }}

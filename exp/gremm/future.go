@@ -7,7 +7,7 @@ import (
 	"muster/exp"
 )
 
-// What the authors left for the future, and what it gains.
+// What the authors left for future work, and its gain.
 
 var probing = policy{"probe", "probe"}
 
@@ -52,7 +52,7 @@ func (l *lab) reusing(reuse, ratio float64, mapper string) scenario {
 	return s
 }
 
-// gain adds the row of what something gains.
+// gain adds a row for the gain of a variant.
 func (s *shown) gain(metric, unit string, values []float64, note string) {
 	if values != nil {
 		s.told = append(s.told, exp.Over(s.title, metric, unit, values).Noting("%s", note))
@@ -62,9 +62,10 @@ func (s *shown) gain(metric, unit string, values []float64, note string) {
 // Groups of nodes.
 
 var (
-	// manyNodes are clusters larger than the paper's; full mappers have their cost there.
+	// manyNodes are clusters larger than the paper's. Mappers that look at every device become
+	// expensive there.
 	manyNodes = []int{96, 384, 1536}
-	// hugeNodes are for mappers whose decisions cost the same on any number of nodes.
+	// hugeNodes are for mappers whose cost per decision does not grow with the number of nodes.
 	hugeNodes = []int{96, 1536, 6144}
 )
 

@@ -1,10 +1,8 @@
-// Package gremm reproduces the paper on dynamic kernel/device mapping (GREMM): which
-// GPU of a cluster should run a kernel, now. Its Figs. 2 to 9, the readings of what
-// it leaves open, and then what its authors left for the future, each with what
-// it gains.
+// Package gremm reproduces the paper on dynamic kernel/device mapping (GREMM), which asks at each
+// launch which GPU of the cluster should run the kernel. It covers Figs. 2 to 9, both readings of
+// what the paper leaves open, and what its authors left for future work, each with its gain.
 //
-// Nothing here decides or simulates: that is done by the packages mapping and
-// sim/kernels.
+// Nothing here decides or simulates: the packages mapping and sim/kernels do.
 package gremm
 
 import (
@@ -17,7 +15,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment, simulated and live.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -31,35 +29,35 @@ var Experiment = exp.Experiment{
 const (
 	name  = "gremm"
 	title = "GREMM: kernels mapped to devices at run time"
-	// seedsTried are traces; the paper does not say how many it had.
+	// seedsTried is the number of traces; the paper does not say how many it used.
 	seedsTried = 5
-	// paperSpan is what the paper simulates. Less than the least is over before all
-	// processes have had a kernel.
+	// paperSpan is the length of the paper's simulations. A run shorter than leastSpan would end
+	// before every process has launched a kernel.
 	paperSpan            = 10_000 * time.Second
 	leastSpan, mostSpan  = 10 * time.Second, 1_000_000 * time.Second
 	spanOfCountedKernels = 750 * time.Second
-	// Our own parts are simulated for a part of the time, if that is enough.
+	// Our own parts are simulated for a quarter of the span, but for at least leastBrief.
 	partOfTime = 4
 	leastBrief = 500 * time.Second
 )
 
-// part is something that can be had alone.
+// part is a part of the experiment that the user can ask for alone.
 type part struct {
 	name, title string
-	// about, where given, is a note on it.
+	// about, if set, is a note on the part.
 	about string
-	// ours says that it is none of the paper's figures, and is simulated for a part of the time.
+	// ours marks a part that is no figure of the paper. It is simulated for a shorter span.
 	ours bool
-	// sweeps are what is run and drawn.
+	// sweeps lists what is run and drawn.
 	sweeps func(*lab) []sweep
-	// tell, where it is not nil, adds what the sweeps alone do not say.
+	// tell, if set, adds rows and claims that no sweep shows.
 	tell func(*lab, *shown)
 }
 
-// shown is what becomes of the runs of a part.
+// shown is the output of a part.
 type shown struct {
 	title string
-	// rows are of sweeps, which have tables of their own, and told are the others.
+	// rows come from sweeps, which have their own tables. told are all other rows.
 	rows, told []exp.Row
 	claims     []claim
 	tables     []*report.Table
@@ -81,7 +79,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return l.make(ctx)
 }
 
-// make runs what the parts need that were asked for, and shows it.
+// make runs what the selected parts need, and shows the results.
 func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 	chosen := l.chosen()
 	missing, err := l.run(ctx)
@@ -91,7 +89,7 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 	return l.result(chosen, describeMissing(missing)).Found(ctx)
 }
 
-// chosen are the parts that were asked for; what they need is wanted from now on.
+// chosen lists the parts that the user asked for, and registers the scenarios that they need.
 func (l *lab) chosen() []part {
 	list := exp.Wanted(l.options, parts, partName)
 	for _, p := range list {
@@ -102,7 +100,7 @@ func (l *lab) chosen() []part {
 	return list
 }
 
-// of is where the runs of a part are made.
+// of is the lab for a part's runs: l itself, or a copy with the shorter span of our own parts.
 func (l *lab) of(p part) *lab {
 	if !p.ours {
 		return l
@@ -156,7 +154,8 @@ func (l *lab) result(chosen []part, partial string) *exp.Report {
 	return r
 }
 
-// describeMissing names what was not run; of much, how much.
+// describeMissing names the scenarios that were not run; of a long list, the first and the number
+// of the others.
 func describeMissing(missing []scenario) string {
 	const enough = 8
 	var list []string

@@ -18,21 +18,22 @@ import (
 	"muster/workload/phased"
 )
 
-// liveFlags are those of --live.
+// liveFlags are --live and the flags that go with it.
 var liveFlags = append([]exp.Flag{
 	{Name: "live", Summary: "run W1 to W5 in small with real programs on four nodes of software GPUs, each mapper beside the simulator's prediction", Switch: true},
 	{Name: "full", Summary: "with --live: five times as long", Switch: true},
 }, bench.Flags("with --live: ", "20s")...)
 
 const (
-	// liveFaster is by how much phases are shorter than in the paper.
+	// liveFaster is the factor by which phases are shorter than in the paper.
 	liveFaster = 20
-	// liveSpan is how long is measured, in the paper's time, and fullSpan with --full.
+	// liveSpan is the length of a run in the paper's time, and fullSpan that with --full.
 	liveSpan, fullSpan = 80 * time.Second, 400 * time.Second
-	// goodPrediction is by how much the simulator may be off, in parts.
+	// goodPrediction is the relative error up to which a prediction of the simulator counts as
+	// good.
 	goodPrediction = 0.15
-	// tooLate is how late sleepers wake on a machine that is busy with other things, in seconds: a run during
-	// which they do is made again, while there is patience.
+	// tooLate is the mean wake-up delay, in seconds, above which the machine counts as busy with
+	// other work. A run with a larger delay is repeated while patience is left.
 	tooLate      = 0.0004
 	livePatience = 20 * time.Second
 )
@@ -49,11 +50,11 @@ type liveLab struct {
 	tools bench.Tools
 	fleet *fleet
 	m     *liveMeasured
-	// patience is what is left to wait for a quiet machine.
+	// patience is the remaining time that may be spent waiting for a quiet machine.
 	patience time.Duration
 }
 
-// liveMeasured is all that was measured. It can be kept in a file.
+// liveMeasured holds all measurements. It can be stored in a file.
 type liveMeasured struct {
 	Version int       `json:"version"`
 	Machine string    `json:"machine"`
@@ -63,30 +64,31 @@ type liveMeasured struct {
 	NoLink  string    `json:"no_link,omitempty"` // why there are no links with a bandwidth
 	Profile profile   `json:"profile"`
 	Runs    []liveRun `json:"runs"`
-	// Own are runs in which a node with all GPUs maps launches itself; NoOwn is why there are none.
+	// Own are the runs in which one node has all GPUs and maps the launches itself; NoOwn says why
+	// there are none.
 	Own     []liveRun `json:"own,omitempty"`
 	NoOwn   string    `json:"no_own,omitempty"`
 	Missing []string  `json:"missing,omitempty"`
 }
 
-// liveRun is a workload with a mapper: what was measured, and what the simulator says of the same processes
-// on the same cluster.
+// liveRun is a run of a workload with a mapper: the measured numbers, and the simulator's
+// prediction for the same processes on the same cluster.
 type liveRun struct {
 	Workload  string      `json:"workload"`
 	Mapper    string      `json:"mapper"`
 	Seed      uint64      `json:"seed"`
 	Real      liveNumbers `json:"real"`
 	Predicted liveNumbers `json:"predicted"`
-	// Late is how late the machine woke sleepers meanwhile, in seconds on average.
+	// Late is the machine's mean wake-up delay during the run, in seconds.
 	Late float64 `json:"late"`
 }
 
-// liveNumbers are what is shown of a run.
+// liveNumbers are the numbers of a run that are shown.
 type liveNumbers struct {
 	Utilisation float64 `json:"utilisation"` // per cent
 	Wait        float64 `json:"wait"`        // seconds of the paper's time, mean over all kernels
-	Kernels     float64 `json:"kernels"`     // finished in a second of the paper's time
-	Remote      float64 `json:"remote"`      // of all kernels those on another node, per cent
+	Kernels     float64 `json:"kernels"`     // finished per second of the paper's time
+	Remote      float64 `json:"remote"`      // kernels that ran on another node, per cent
 }
 
 func numbersOf(o *outcome) liveNumbers {
@@ -97,17 +99,19 @@ func numbersOf(o *outcome) liveNumbers {
 	return n
 }
 
-// profile is what a call takes on an idle cluster. The simulator knows nothing else of it.
+// profile is the cost of a call on an idle cluster. It is all that the simulator is told about the
+// real one.
 type profile struct {
-	// Start is what a call takes on the own node besides its turns, and Turn each of them, in seconds.
+	// Start is the fixed cost of a call on the process's own node, and Turn the cost of each turn
+	// of the kernel's loop, in seconds.
 	Start float64 `json:"start"`
 	Turn  float64 `json:"turn"`
-	// Latency and Bandwidth are of calls to other nodes, in seconds and bytes a second.
+	// Latency (seconds) and Bandwidth (bytes per second) describe calls to other nodes.
 	Latency   float64 `json:"latency"`
 	Bandwidth float64 `json:"bandwidth"`
 }
 
-// turns is how many fill a kernel of a length.
+// turns is the number of turns that make a kernel take the given time.
 func (p *profile) turns(gpu time.Duration) int {
 	return max(0, int(math.Round((gpu.Seconds()-p.Start)/p.Turn)))
 }
@@ -119,7 +123,7 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return liveFrame.Run(ctx, o)
 }
 
-// liveFrame is what is measured, and how it is shown.
+// liveFrame says how the measurements are made, checked and shown.
 var liveFrame = bench.Frame[liveMeasured]{
 	Measure: measureLive, Check: (*liveMeasured).check,
 	Result: func(m *liveMeasured) (*exp.Result, error) { return m.result(), nil },
@@ -153,7 +157,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 	return l, err
 }
 
-// run starts the cluster and makes all runs, or those that are over when the context ends.
+// run starts the cluster and makes all runs. If the context ends, it keeps the complete ones.
 func (l *liveLab) run(ctx context.Context) error {
 	star, err := bench.NewStar(gbe, liveNodes)
 	switch {
@@ -174,7 +178,7 @@ func (l *liveLab) run(ctx context.Context) error {
 	return err
 }
 
-// steps are all that is measured.
+// steps lists all measurements.
 func (l *liveLab) steps() []live.Step {
 	list := []live.Step{{Name: "what a call takes", Work: 1, Do: func(ctx context.Context, _ func(int)) error { return l.measureCalls(ctx) }}}
 	for _, w := range mixes {
@@ -182,7 +186,7 @@ func (l *liveLab) steps() []live.Step {
 			list = append(list, live.Step{Name: w + " with " + p.name, Work: 2, Do: func(ctx context.Context, _ func(int)) error { return l.mapped(ctx, w, p.mapper) }})
 		}
 	}
-	own := []string{"W4"} // of the paper's Fig. 4
+	own := []string{"W4"} // the workload of the paper's Fig. 4
 	if l.options.Flags["full"] != "" {
 		own = mixes
 	}
@@ -192,10 +196,11 @@ func (l *liveLab) steps() []live.Step {
 	return list
 }
 
-// measureCalls measures how long a call takes without other users: the shortest of several, since
-// other users of the machine can only make it longer.
+// measureCalls measures the cost of a call on the idle cluster. It takes the shortest of several
+// calls, because other load on the machine can only lengthen one.
 func (l *liveLab) measureCalls(ctx context.Context) error {
-	// Long ones decide what a turn takes: a GPU that was idle is ahead of its rate for a moment.
+	// The cost of a turn comes from the difference of two long kernels. A short one would mislead:
+	// a software GPU that was idle runs ahead of its rate for a moment.
 	const few, some, many, large = 10, 2000, 20_000, 1 << 20
 	p := l.fleet.puppets[0]
 	shortest := func(device, turns, in int) (float64, error) {
@@ -231,7 +236,8 @@ func (l *liveLab) measureCalls(ctx context.Context) error {
 	return nil
 }
 
-// both makes the runs of a workload with a mapper on a fleet, and the simulator's of the same on a cluster.
+// both runs a workload with a mapper on a fleet, and simulates the same on a cluster, once per
+// seed.
 func (l *liveLab) both(ctx context.Context, f *fleet, cluster *model.Cluster, workload, mapper string) ([]liveRun, error) {
 	work, err := l.workload(workload)
 	if err != nil {
@@ -266,7 +272,7 @@ func (l *liveLab) both(ctx context.Context, f *fleet, cluster *model.Cluster, wo
 	return runs, nil
 }
 
-// mapped makes the runs of a workload with a mapper of the proxy's.
+// mapped makes the runs of a workload in which the proxy maps.
 func (l *liveLab) mapped(ctx context.Context, workload, mapper string) error {
 	latency := time.Duration(l.m.Profile.Latency * float64(time.Second))
 	cluster, err := l.clusterOf(scenario{nodes: liveNodes, gpus: 1, bandwidth: int64(l.m.Profile.Bandwidth), latency: latency})
@@ -278,8 +284,9 @@ func (l *liveLab) mapped(ctx context.Context, workload, mapper string) error {
 	return err
 }
 
-// ownMapper makes the runs of workloads on a node that has all GPUs and maps launches itself. To the simulator
-// that is nodes between which data travel in no time. A node that cannot is left out, with the reason.
+// ownMapper makes the runs in which one node has all GPUs and maps the launches itself. The
+// simulator models that as nodes between which data travel in no time. If such a node cannot be
+// started, these runs are left out and NoOwn says why.
 func (l *liveLab) ownMapper(ctx context.Context, mapper string, workloads []string) error {
 	if l.m.NoOwn != "" {
 		return nil
@@ -304,7 +311,8 @@ func (l *liveLab) ownMapper(ctx context.Context, mapper string, workloads []stri
 	return nil
 }
 
-// workload is one of the paper's on the live nodes, with phases that are as many times shorter.
+// workload is one of the paper's workloads for the live nodes, with all phases shortened by
+// liveFaster.
 func (l *liveLab) workload(name string) (*phased.Workload, error) {
 	w, err := phased.Paper(name, liveNodes)
 	if err != nil {
@@ -321,7 +329,7 @@ func (l *liveLab) workload(name string) (*phased.Workload, error) {
 	return w, nil
 }
 
-// pick chooses the runs of a workload with a mapper.
+// pick selects the runs of a workload with a mapper.
 func pick(runs []liveRun, workload, mapper string) []liveRun {
 	var list []liveRun
 	for _, r := range runs {
@@ -343,17 +351,17 @@ func each(runs []liveRun, f func(workload string, p policy, runs []liveRun)) {
 	}
 }
 
-// quieter is the half of the runs that were disturbed least.
+// quieter is the half of the runs during which the machine was least busy.
 func quieter(runs []liveRun) []liveRun {
 	sorted := slices.Clone(runs)
 	slices.SortStableFunc(sorted, func(a, b liveRun) int { return cmp.Compare(a.Late, b.Late) })
 	return sorted[:(len(sorted)+1)/2]
 }
 
-// off is by how much the prediction of a number is off, in parts of what was measured.
+// off is the relative error of a prediction.
 func (c *liveColumn) off(r *liveRun) float64 { return c.of(&r.Predicted)/c.of(&r.Real) - 1 }
 
-// good counts the runs whose prediction is within goodPrediction, and says by how much the worst is off.
+// good counts the runs whose prediction is within goodPrediction, and returns the largest error.
 func good(runs []liveRun, c *liveColumn) (good int, worst float64) {
 	for i := range runs {
 		by := math.Abs(c.off(&runs[i]))

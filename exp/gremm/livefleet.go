@@ -23,50 +23,56 @@ import (
 	"muster/wire/grant"
 )
 
-// The live cluster: four nodes with a software GPU each, and on each node as many processes as the paper
-// has for a GPU. A kernel takes as long as its operations at the rate, whatever the machine does.
+// The live cluster has four nodes with one software GPU each, and on each node as many processes as
+// the paper has per GPU. A software GPU with a fixed rate paces each kernel by its number of
+// operations, so a kernel's time does not depend on the speed of this machine.
 const (
 	liveNodes   = 4
 	livePerNode = 4
 	liveRate    = 2_000_000 // operations a second
 	liveMemory  = 1 << 30
 	liveProgram = "mapped"
-	// liveBytes is the most that a kernel is sent.
+	// liveBytes limits the data sent to a kernel.
 	liveBytes = 4 << 20
 )
 
-// fleet is the nodes and the processes, which serve all runs.
+// fleet is the nodes and the worker processes (puppets). One fleet serves many runs.
 type fleet struct {
 	bench.Daemons
 	star    *bench.Star
 	folder  string
 	sockets []string
-	// puppets do what they are told, those of the first node first.
+	// puppets are the processes that run kernels on command, ordered by node.
 	puppets []*puppet
 	heard   chan message
-	// mapper is that of the nodes themselves, which then have all GPUs; "" where the proxy maps.
+	// mapper is the mapper that the node itself uses; it then has all GPUs. It is "" where the
+	// proxy maps.
 	mapper string
 }
 
-// puppet is a process that runs kernels where it is told.
+// puppet is a process that runs kernels on the devices that the experiment names. It is controlled
+// by lines over a socket: "cpu US" makes it compute for a time and answer "launch"; "run DEVICE
+// TURNS IN OUT" makes it run a kernel and answer "ran" when the kernel has run and "done" when the
+// results have arrived.
 type puppet struct {
 	number int
 	cmd    *exec.Cmd
 	output bytes.Buffer // to be read when it has ended
 	conn   net.Conn
 	ended  chan struct{}
-	busy   bool // it will say something
+	busy   bool // it has been told something and has not finished answering
 }
 
-// message is what a process said.
+// message is a line that a puppet sent. An empty word says that its connection has ended.
 type message struct {
 	from int
 	word string
 	at   time.Time
 }
 
-// startFleet starts a node at each end of a network, and processes that see all GPUs. With a mapper there is
-// one end, whose node has all GPUs and maps the launches of the processes itself: they see one.
+// startFleet starts a node at each end of a network, and puppets that see all GPUs. If mapper is
+// not "", the network has one end: its node has all GPUs and maps the puppets' launches itself, so
+// each puppet sees one device.
 func startFleet(ctx context.Context, t bench.Tools, star *bench.Star, mapper string) (*fleet, error) {
 	f := &fleet{Daemons: bench.Daemons{Tools: t}, star: star, heard: make(chan message, 4*liveNodes*livePerNode), mapper: mapper}
 	var err error
@@ -105,7 +111,8 @@ func (f *fleet) start(ctx context.Context) error {
 	return f.warm(ctx)
 }
 
-// warm has each process run a kernel on each of its devices: the first there has to load the code.
+// warm makes each puppet run a kernel on each of its devices, because the first launch on a device
+// loads the code and would distort the measurements.
 func (f *fleet) warm(ctx context.Context) error {
 	for i, p := range f.puppets {
 		_, devices := f.words(i / livePerNode)
@@ -118,7 +125,8 @@ func (f *fleet) warm(ctx context.Context) error {
 	return nil
 }
 
-// words are the options of a process on a node, before the program's name, and how many devices it opens.
+// words are the options of "muster run" for a puppet on node n, and the number of devices that it
+// opens.
 func (f *fleet) words(n int) ([]string, int) {
 	if f.mapper != "" {
 		return []string{"--mapping", f.mapper}, 1
@@ -126,7 +134,8 @@ func (f *fleet) words(n int) ([]string, int) {
 	return []string{"--grant", f.sockets[n] + ".grant"}, liveNodes
 }
 
-// startNodes starts the nodes, and says where their gateways are and who vouches for them.
+// startNodes starts the nodes. It returns the addresses of their gateways and the certificate of
+// the authority that signed theirs.
 func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority string, err error) {
 	ca, _, err := gateway.OpenAuthority(f.folder, time.Now())
 	if err != nil {
@@ -148,7 +157,7 @@ func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority s
 		socket := filepath.Join(f.folder, nodeName(n))
 		addresses, f.sockets = append(addresses, address), append(f.sockets, socket)
 		err = e.Do(func() error {
-			// No spare workers and no copies for recovery: what they take would come off what is measured.
+			// No spare workers and no recovery copies: their cost would distort the measurements.
 			return f.Launch(nodeName(n), "node", "--child", "--allow", "own", "--name", nodeName(n), "--socket", socket, "--state", socket+".state", "--listen", address, "--tls-dir", certificates,
 				"--devices", strings.Join(slices.Repeat([]string{fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", liveMemory, liveRate)}, liveNodes/len(f.star.Ends)), ";"), "--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off",
 				"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "error", "--text-log")
@@ -173,7 +182,8 @@ func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority s
 
 func nodeName(n int) string { return fmt.Sprintf("n%d", n) }
 
-// admit grants all GPUs to the processes. On each node the grant says where the others' are.
+// admit grants all GPUs to the puppets. Each node gets its own copy of the grant, with the
+// addresses of the other nodes' GPUs.
 func (f *fleet) admit(addresses []string, authority string) error {
 	who, err := user.Current()
 	if err != nil {
@@ -206,7 +216,8 @@ func (f *fleet) admit(addresses []string, authority string) error {
 	return nil
 }
 
-// startPuppet starts a process on a node.
+// startPuppet starts a puppet on node n and waits for nothing: the puppet connects and says "ready"
+// in its own time.
 func (f *fleet) startPuppet(ctx context.Context, n int, words []string, devices int) error {
 	p := &puppet{number: len(f.puppets), ended: make(chan struct{}), busy: true}
 	path := filepath.Join(f.folder, fmt.Sprintf("p%d", p.number))
@@ -235,7 +246,8 @@ func (f *fleet) startPuppet(ctx context.Context, n int, words []string, devices 
 	return nil
 }
 
-// listen passes on what a process says. When it has ended it says nothing more, which shows by an empty word.
+// listen forwards what a puppet says. When the puppet's connection ends, listen sends a message
+// with an empty word, and next turns that into an error.
 func (p *puppet) listen(door net.Listener, heard chan<- message) {
 	if conn, err := door.Accept(); err == nil {
 		p.conn = conn
@@ -247,14 +259,14 @@ func (p *puppet) listen(door net.Listener, heard chan<- message) {
 	heard <- message{p.number, "", time.Now()}
 }
 
-// tell has a process do something.
+// tell sends a command to a puppet.
 func (p *puppet) tell(format string, args ...any) error {
 	p.busy = true
 	_, err := fmt.Fprintf(p.conn, format+"\n", args...)
 	return err
 }
 
-// failure says how a process ended that should not have.
+// failure describes the unexpected end of a puppet.
 func (p *puppet) failure() error {
 	select {
 	case <-p.ended:
@@ -264,7 +276,7 @@ func (p *puppet) failure() error {
 	}
 }
 
-// next is what some process says next.
+// next waits for the next message of any puppet. late says that until fired first.
 func (f *fleet) next(ctx context.Context, until <-chan time.Time) (m message, late bool, err error) {
 	select {
 	case m = <-f.heard:
@@ -279,8 +291,8 @@ func (f *fleet) next(ctx context.Context, until <-chan time.Time) (m message, la
 	}
 }
 
-// expect waits until a process, the only one that is told something, has said a word; before the first
-// run all of them are started at once, so that others may be first.
+// expect waits until a puppet has said a word. All puppets start concurrently, so others may say it
+// first; those are marked as heard, and their own expect returns at once.
 func (p *puppet) expect(ctx context.Context, f *fleet, word string) error {
 	for p.busy {
 		m, _, err := f.next(ctx, nil)
@@ -294,8 +306,8 @@ func (p *puppet) expect(ctx context.Context, f *fleet, word string) error {
 	return nil
 }
 
-// call lets a process run a kernel while no other process does, and returns how long it took until
-// it had run, in seconds.
+// call makes a puppet run a kernel while the others are idle. It returns the time until the kernel
+// had run, in seconds, and waits for the end of the call.
 func (f *fleet) call(ctx context.Context, p *puppet, device, turns, in int) (ran float64, err error) {
 	began := time.Now()
 	if err := p.tell("run %d %d %d 0", device, turns, in); err != nil {
@@ -315,7 +327,7 @@ func (f *fleet) call(ctx context.Context, p *puppet, device, turns, in int) (ran
 	return ran, nil
 }
 
-// stop ends processes and nodes.
+// stop ends the puppets, then the nodes.
 func (f *fleet) stop() {
 	for _, p := range f.puppets {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)

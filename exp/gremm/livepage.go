@@ -19,7 +19,7 @@ const (
 	partLiveSetup = "The set-up"
 )
 
-// liveColumn is a number of a run.
+// liveColumn is one of the numbers of a run.
 type liveColumn struct {
 	key, title, unit string
 	of               func(*liveNumbers) float64
@@ -34,12 +34,12 @@ var (
 	liveColumns = []liveColumn{liveUse, liveWait, liveKernels, liveRemote}
 )
 
-// means are those of what was measured and of what was predicted.
+// means are the means of the measured and of the predicted numbers.
 func (c *liveColumn) means(runs []liveRun) (real, predicted float64) {
 	return report.IntervalOf(c.real(runs)).Mean, report.IntervalOf(exp.Values(runs, func(r *liveRun) float64 { return c.of(&r.Predicted) })).Mean
 }
 
-// real is what was measured, seed by seed.
+// real lists the measured numbers, one per run.
 func (c *liveColumn) real(runs []liveRun) []float64 {
 	return exp.Values(runs, func(r *liveRun) float64 { return c.of(&r.Real) })
 }
@@ -83,7 +83,7 @@ func (m *liveMeasured) notes() []string {
 	return list
 }
 
-// liveRows are what was measured, with the predictions.
+// liveRows are the measured numbers, with the predictions in their notes.
 func liveRows(part, key string, runs []liveRun) ([]exp.Row, *report.Table) {
 	var rows []exp.Row
 	t := &report.Table{Title: part + ": measured, and {predicted}", Columns: []report.Column{{Name: "workload"}, {Name: "mapper"}}}
@@ -102,7 +102,7 @@ func liveRows(part, key string, runs []liveRun) ([]exp.Row, *report.Table) {
 	return rows, t
 }
 
-// bars draw a number, measured and predicted.
+// bars draw a measured number, with its prediction as an outline.
 func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
 	b := &report.Bars{Title: c.title, YLabel: c.unit, Note: "The outlines are the simulator's predictions. " + paperNote, Groups: mixes}
 	for _, p := range ofPaper {
@@ -119,7 +119,7 @@ func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
 	return b
 }
 
-// errorRows are by how much predictions are off.
+// errorRows are the errors of the predictions.
 func (m *liveMeasured) errorRows() []exp.Row {
 	var rows []exp.Row
 	for _, c := range []*liveColumn{&liveUse, &liveKernels} {
@@ -139,13 +139,13 @@ func (m *liveMeasured) errorRows() []exp.Row {
 	return rows
 }
 
-// liveClaim is a statement, with its verdict and the number that decides it.
+// liveClaim is a statement with its verdict and the number that decides it.
 type liveClaim struct {
 	id, says, because string
 	verdict           exp.Verdict
 }
 
-// claims are statements of the paper on Fig. 2, and one of ours on the prediction.
+// claims are the paper's statements on Fig. 2, and ours on the quality of the prediction.
 func (m *liveMeasured) claims() []liveClaim {
 	var list []liveClaim
 	for _, w := range withBoth {
@@ -177,7 +177,7 @@ func (m *liveMeasured) claimRows() []exp.Row {
 	return rows
 }
 
-// setupRows are what calls were seen to take.
+// setupRows are the measured costs of calls.
 func (m *liveMeasured) setupRows() []exp.Row {
 	single := func(key, unit string, value float64, note string) exp.Row {
 		return exp.Over(partLiveSetup, "live_"+key, unit, []float64{value}).Noting("%s", note)

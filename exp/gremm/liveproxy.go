@@ -10,9 +10,12 @@ import (
 	"muster/workload/phased"
 )
 
-// proxy is what section 3.1 of the paper describes: processes bring their kernels to it, a mapper chooses
-// a device for each, and each device serves one call at a time, in the order in which they came. It is
-// sim/kernels' model with real processes and a real clock: the mappers are the same values.
+// proxy is the proxy of section 3.1 of the paper: processes send it their kernels, a mapper chooses
+// a device for each, and each device serves one call at a time, in order of arrival. It implements
+// the model of sim/kernels with real processes and a real clock, and uses the same mappers.
+//
+// All its state belongs to the goroutine that calls run. The puppets' messages reach it one by one
+// through fleet.next.
 type proxy struct {
 	fleet   *fleet
 	layout  *mapping.Layout
@@ -25,15 +28,15 @@ type proxy struct {
 	began   time.Time
 	procs   []liveProcess
 	devices []liveDevice
-	shared  []int   // processes whose calls any device may take
-	idle    []int32 // devices that serve no call, the one that has been idle longest first
+	shared  []int   // processes whose calls may run on any device, in order of arrival
+	idle    []int32 // devices that serve no call; the first has been idle longest
 
 	out   outcome
-	waits []float64 // of each process, the sum over its calls
+	waits []float64 // sum over the calls of each process, in seconds
 	calls []int
 }
 
-// liveProcess is one of the workload's processes, with the call that it has under way.
+// liveProcess is one of the workload's processes, with its current call.
 type liveProcess struct {
 	mapping.Call
 	source   *phased.Source
@@ -48,7 +51,7 @@ type liveProcess struct {
 type liveDevice struct {
 	busy  bool
 	queue []int
-	spent time.Duration // in kernels
+	spent time.Duration // total time in kernels
 }
 
 // newProxy prepares a run.
@@ -77,7 +80,8 @@ func newProxy(f *fleet, pr *profile, layout *mapping.Layout, work *phased.Worklo
 	return x, nil
 }
 
-// run lets the processes work for the span, and then waits until none of them does anything.
+// run lets the processes work for the span, computes the numbers, and then waits until the puppets
+// are idle, so that the next run can use them.
 func (x *proxy) run(ctx context.Context) (outcome, error) {
 	x.began = time.Now()
 	for p := range x.procs {
@@ -102,10 +106,10 @@ func (x *proxy) run(ctx context.Context) (outcome, error) {
 	return x.out, x.drain(ctx)
 }
 
-// now is the time of the run.
+// now converts a time to the time since the start of the run.
 func (x *proxy) now(at time.Time) time.Duration { return at.Sub(x.began) }
 
-// compute begins the next step of a process with its phase on the CPU.
+// compute starts the next step of a process with its CPU phase.
 func (x *proxy) compute(p int) error {
 	it := &x.procs[p]
 	it.draw = it.source.Next()
@@ -130,12 +134,12 @@ func (x *proxy) hear(m message) error {
 	}
 }
 
-// launch maps the call of a process.
+// launch maps the call of a process, and starts or queues it.
 func (x *proxy) launch(p int, now time.Duration) error {
 	it := &x.procs[p]
 	it.Kernel, it.In, it.Out, it.launched = it.draw.Kernel, min(it.draw.In, liveBytes), min(it.draw.Out, liveBytes), now
-	if x.fleet.mapper != "" { // the node maps it, and lets it wait
-		it.device, it.begun, it.ran = it.Home, now, true // where it runs is the node's to know
+	if x.fleet.mapper != "" { // the node maps the call and queues it
+		it.device, it.begun, it.ran = it.Home, now, true // only the node knows the device; count the call at home
 		return x.fleet.puppets[p].tell("run 0 %d %d %d", x.profile.turns(it.draw.GPU), it.In, it.Out)
 	}
 	x.view.Now = now
@@ -155,14 +159,14 @@ func (x *proxy) launch(p int, now time.Duration) error {
 	return x.begin(p, now)
 }
 
-// assign gives the call of a process to a device.
+// assign records that the call of a process is mapped to a device.
 func (x *proxy) assign(p int, d int32) {
 	it := &x.procs[p]
 	it.device = d
 	it.expected = x.table.Assign(&it.Call, d)
 }
 
-// begin lets the call of a process have its device.
+// begin starts the call of a process on its device, which must be idle.
 func (x *proxy) begin(p int, now time.Duration) error {
 	it := &x.procs[p]
 	x.devices[it.device].busy = true
@@ -177,8 +181,8 @@ func (x *proxy) begin(p int, now time.Duration) error {
 	return x.fleet.puppets[p].tell("run %d %d %d %d", it.device, x.profile.turns(it.draw.GPU), it.In, it.Out)
 }
 
-// release frees the device of a call whose kernel has run, for the next in its queue, then for those that
-// any device may take.
+// release frees the device of a call whose kernel has run. The next call in the device's own queue
+// gets it; if there is none, the oldest call that may run on any device does.
 func (x *proxy) release(it *liveProcess, now time.Duration) error {
 	d := &x.devices[it.device]
 	d.busy, it.ran = false, true
@@ -199,7 +203,7 @@ func (x *proxy) release(it *liveProcess, now time.Duration) error {
 	return nil
 }
 
-// account counts a call that is done.
+// account counts a finished call.
 func (x *proxy) account(it *liveProcess, now time.Duration) {
 	x.out.done[it.App]++
 	x.calls[it.Process]++
@@ -210,11 +214,11 @@ func (x *proxy) account(it *liveProcess, now time.Duration) {
 	}
 }
 
-// finish makes numbers of what was counted, as measure does for the simulator's.
+// finish turns the counters into an outcome, as measure does for the simulator.
 func (x *proxy) finish() {
 	span := x.span.Seconds()
 	for p := range x.procs {
-		// Of a kernel that runs when the span is over, a part counts.
+		// A kernel that is running at the end of the span counts for the part within it.
 		if it := &x.procs[p]; it.begun > 0 && !it.ran && x.devices[it.device].busy {
 			x.devices[it.device].spent += min(it.draw.GPU, x.span-it.begun)
 		}
@@ -239,7 +243,8 @@ func (x *proxy) finish() {
 	}
 }
 
-// ofProcesses is the mean over the processes of the mean wait of their application's calls, as measure has it.
+// ofProcesses is the mean over all processes of the mean wait of their application's calls, as in
+// measure.
 func (x *proxy) ofProcesses() float64 {
 	sum := 0.0
 	for i := range x.out.apps {
@@ -254,8 +259,8 @@ func (x *proxy) ofProcesses() float64 {
 	return sum / float64(len(x.procs))
 }
 
-// drain waits until no process does anything any more. Calls that wait for a device stay where they are:
-// their processes wait to be told something.
+// drain waits until no puppet is working. Calls still queued for a device are dropped: their
+// puppets have reported "launch" and wait for the next command.
 func (x *proxy) drain(ctx context.Context) error {
 	for p := range x.fleet.puppets {
 		for x.fleet.puppets[p].busy {

@@ -8,7 +8,7 @@ import (
 
 const liveVersion = 1
 
-// check says what is wrong with numbers that come from a file.
+// check validates numbers that were read from a file.
 func (m *liveMeasured) check() error {
 	good := func(v float64) bool { return v > 0 && v < 1e12 }
 	switch {

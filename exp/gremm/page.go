@@ -9,7 +9,7 @@ import (
 const lead = "Processes on GPU nodes launch kernels; some keep their GPUs overloaded, others leave theirs idle. The paper lets any GPU of the cluster run a kernel and asks which. " +
 	"ST: the GPU that the process is bound to. GR: one queue for all. AG: the least estimated wait, data included. AR: at random, by weights that adapt."
 
-// What single figures need to be understood. All of it can be seen in the parts themselves.
+// Explanations of single figures. The parts themselves have the numbers behind them.
 const (
 	aboutMix = "Fig. 2: the paper says that the mean waiting time falls too. Over all kernels it rises on W2 to W4 with any mapper that helps client H: H then finishes more kernels, which wait longer than those of L. If every " +
 		"process counts as much as any other, whatever number of kernels it finishes, the mean falls as the paper says. With data sent before a call joins the queue (part \"readings\") the mean over all kernels falls a little on W4, " +
@@ -24,7 +24,7 @@ const (
 	aboutScalability = "Fig. 8: the paper explains AG's loss on many nodes by estimates that get less accurate. While all nodes know everything at once there is no such loss; so the same is shown with a status that is old."
 )
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func (l *lab) notes(chosen []part) []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 5.3 says how. %s, from %d to %d; all mappers see the same traces. Numbers with ± are 95 %% confidence intervals of the mean over the seeds "+

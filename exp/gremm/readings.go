@@ -7,12 +7,13 @@ import (
 	"muster/exp"
 )
 
-// What the paper leaves open, read in both ways.
+// Where the paper is ambiguous, both readings are run.
 
 var (
 	latencies = []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
 	windows   = []int{1, 10, 100}
-	// someRatios are those at which data matter a little, as in the paper, and much.
+	// someRatios range from one at which data matter a little, as in the paper, to one at which
+	// they dominate.
 	someRatios = []float64{1, 10, 100, 1000}
 )
 
@@ -43,7 +44,7 @@ var readingsPart = part{
 	tell: tellReadings,
 }
 
-// holding: whether a device waits until the results of its kernel have arrived.
+// holding: does a device stay occupied until the results of its kernel have arrived?
 func (l *lab) holding() sweep {
 	sw := sweep{key: "readings_hold", title: "How long a device is held, W4", axis: ratioAxis, shows: []measured{utilisation}}
 	for _, r := range someRatios {
@@ -65,8 +66,8 @@ func (l *lab) holding() sweep {
 	return sw
 }
 
-// sending: whether data wait for the turn of their call, or are sent before it joins the queue of its device. The
-// splits are the paper's on W4.
+// sending: are the input data sent when the call's turn on the device comes, or before the call
+// joins the device's queue? The splits are the paper's, on W4.
 func (l *lab) sending(workload string) sweep {
 	list := ofPaper
 	if workload == "W4" {
@@ -86,7 +87,7 @@ func (l *lab) sent(workload, mapper string, ahead bool) scenario {
 	return s
 }
 
-// calling: the latency of a remote call, which the paper models but does not give.
+// calling: the latency of a remote call, which the paper models without giving its value.
 func (l *lab) calling() sweep {
 	sw := sweep{key: "readings_latency", title: "Latency of a remote call, W4", axis: "latency", shows: []measured{utilisation}}
 	for _, d := range latencies {
@@ -100,7 +101,7 @@ func (l *lab) calling() sweep {
 	return sw
 }
 
-// remembering: how many kernels a mean is of; the paper has 10.
+// remembering: the number of kernels in a device's running mean, k; the paper uses 10.
 func (l *lab) remembering() sweep {
 	sw := sweep{key: "readings_window", title: "Kernels that a device's mean is of (k), W4", axis: "k", shows: []measured{utilisation}}
 	for _, k := range windows {
@@ -109,14 +110,15 @@ func (l *lab) remembering() sweep {
 	sw.lines = over(adaptive, func(mapper string, i int) scenario {
 		s := l.plain("W4", mapper)
 		if s.window = windows[i]; s.window == 10 {
-			s.window = 0 // the same run as everywhere else
+			s.window = 0 // so that the scenario equals the one that other parts run
 		}
 		return s
 	})
 	return sw
 }
 
-// freely: what the network costs. The paper's 92.5 % for the split in halves is what a network that costs next to nothing gives.
+// freely: the cost of the network. The paper's 92.5 % for the split in halves matches a network
+// that is nearly free.
 func (l *lab) freely() sweep {
 	all := append(networks[:len(networks):len(networks)], network{"boundless", "boundless", boundless})
 	sw := sweep{
@@ -136,9 +138,9 @@ func (l *lab) freely() sweep {
 	return sw
 }
 
-// tellReadings says what the other reading makes of the paper's strongest claims.
+// tellReadings adds what the other reading makes of the paper's strongest claims.
 func tellReadings(l *lab, s *shown) {
-	const half = 1 // of the splits
+	const half = 1 // index into splits
 	for _, n := range []network{networks[1], {"boundless", "boundless", boundless}} {
 		split := on(n, l.plain("W4", splits[half].mapper))
 		if n.bandwidth == boundless {
@@ -162,8 +164,8 @@ func tellReadings(l *lab, s *shown) {
 	}
 }
 
-// claimSentAhead asks again of data that are sent ahead what Figs. 2 and 4 say: a reading that gives one number of the paper need
-// not bear out the rest.
+// claimSentAhead judges the claims of Figs. 2 and 4 again, with data sent ahead. That reading
+// reproduces one number of the paper; this shows whether it also reproduces the others.
 func (l *lab) claimSentAhead(s *shown, half policy) {
 	const also = ", data sent ahead"
 	gains := func(a, b policy) []float64 {

@@ -15,7 +15,7 @@ import (
 	"muster/workload/phased"
 )
 
-// The paper's cluster, and what it varies. Rates are bytes a second.
+// The paper's cluster, and the values that it varies. Bandwidths are in bytes per second.
 const (
 	paperNodes   = 24
 	paperGPUs    = 3
@@ -24,27 +24,28 @@ const (
 	boundless    = int64(0)
 	paperLatency = time.Millisecond
 	paperRatio   = 10.0 // KB uploaded for each ms of a kernel
-	byteRatio    = 1e6  // bytes a second of 1 KB/ms
+	byteRatio    = 1e6  // bytes per second in 1 KB/ms
 )
 
-// scenario is what is run once for each seed. What is not said is as in the paper.
+// scenario is a configuration that is run once per seed. Everything not named here is as in the
+// paper. It is a key of Trials, so that parts that need the same run share it.
 type scenario struct {
 	workload string // W1 to W15, or one of our own
-	mapper   string // in the words of the mapping catalogue
+	mapper   string // as the mapping catalogue spells it
 	nodes    int
-	gpus     int // of each node
-	// bandwidth of a port, latency of a remote call.
+	gpus     int // per node
+	// bandwidth of a node's port in bytes per second, and latency of a remote call.
 	bandwidth int64
 	latency   time.Duration
-	// ratio is the KB that are uploaded for each ms of a kernel; half of it comes back.
+	// ratio is the input in KB for each ms of a kernel; the output is half of that.
 	ratio  float64
 	status kernels.Status
-	hold   bool // devices until results have arrived
-	ahead  bool // data are sent before a call joins the queue of its device
-	window int  // k; 0 stands for the paper's 10
-	// reuse is the part of a kernel's data that stays on its device.
+	hold   bool // devices stay occupied until the results have arrived
+	ahead  bool // input is sent before a call joins its device's queue
+	window int  // k; 0 means the paper's 10
+	// reuse is the fraction of a kernel's data that stays on its device.
 	reuse float64
-	// critical is the application whose devices are kept for it.
+	// critical is the application whose devices no other may use.
 	critical string
 	barrier  bool
 	span     time.Duration
@@ -75,25 +76,26 @@ func (s scenario) String() string {
 	return strings.Join(words, " ")
 }
 
-// outcome is what is kept of a run.
+// outcome is what is kept of a run's result.
 type outcome struct {
 	utilisation float64 // per cent
 	wait        float64 // seconds, mean over all kernels
 	// waitOfProcess is the mean over all processes of the mean wait of their kernels.
 	waitOfProcess float64
-	// devices is the utilisation of each device, per cent; owners the application of its node.
+	// devices is the utilisation of each device in per cent. owners is the index of the application
+	// on the device's node.
 	devices []float64
 	owners  []int
-	// done is how many kernels of each application finished in a second, remote the
-	// part of all kernels that ran on another node, per cent.
+	// done is the number of kernels of each application finished per second. remote is the
+	// percentage of all kernels that ran on another node.
 	done   []float64
 	apps   []string
 	remote float64
-	// moved is the MB between nodes for each kernel, both ways.
+	// moved is the data moved between nodes per kernel in both directions, in MB.
 	moved float64
 }
 
-// ofApp is the kernels that an application finished in a second.
+// ofApp is the number of kernels that an application finished per second.
 func (o *outcome) ofApp(app string) float64 {
 	if i := slices.Index(o.apps, app); i >= 0 {
 		return o.done[i]
@@ -101,7 +103,7 @@ func (o *outcome) ofApp(app string) float64 {
 	return 0
 }
 
-// onNodesOf is the mean utilisation of the devices that an application's nodes have.
+// onNodesOf is the mean utilisation of the devices on an application's nodes.
 func (o *outcome) onNodesOf(app string) float64 {
 	sum, n := 0.0, 0
 	for i, u := range o.devices {
@@ -113,14 +115,15 @@ func (o *outcome) onNodesOf(app string) float64 {
 	return sum / float64(max(1, n))
 }
 
-// lab makes runs, each once.
+// lab runs scenarios, each once per seed.
 type lab struct {
 	options exp.Options
 	seeds   []uint64
-	// span is what was asked for, usual what runs of the paper's size take of it.
+	// span is the simulated time that the user asked for. usual is that of runs of the paper's
+	// size; it is shorter in our own parts.
 	span, usual time.Duration
 	cluster     *model.Cluster
-	// simulate makes a run.
+	// simulate runs the simulator; tests replace it.
 	simulate func(context.Context, kernels.Config) (*kernels.Result, error)
 
 	exp.Trials[scenario, outcome]
@@ -141,7 +144,7 @@ func newLab(o exp.Options) (*lab, error) {
 	return l, err
 }
 
-// plain is a run in the paper's setting.
+// plain is a scenario in the paper's setting.
 func (l *lab) plain(workload, mapper string) scenario {
 	return scenario{
 		workload: workload, mapper: mapper, nodes: paperNodes, gpus: paperGPUs,
@@ -149,8 +152,8 @@ func (l *lab) plain(workload, mapper string) scenario {
 	}
 }
 
-// large is a run of any number of nodes. What is lost in length is made good by size: as many kernels
-// are simulated as on the paper's cluster, and at least a minute.
+// large is a scenario with any number of nodes. On a larger cluster the span is shorter in
+// proportion, so that about as many kernels are simulated as on the paper's, but at least a minute.
 func (l *lab) large(workload, mapper string, nodes int) scenario {
 	s := l.plain(workload, mapper)
 	s.nodes, s.span = nodes, l.span
@@ -162,14 +165,13 @@ func (l *lab) large(workload, mapper string, nodes int) scenario {
 
 const leastLarge = 60 * time.Second
 
-// run makes all runs that are wanted, and says which scenarios are missing when
-// the context ended before.
+// run runs all registered scenarios, and returns those that are missing because the context ended.
 func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(s.nodes) * int64(s.span/time.Second) }
 	return l.Run(ctx, l.options, l.seeds, weight, l.one)
 }
 
-// one makes a run and keeps what is shown of it.
+// one simulates a scenario with a seed.
 func (l *lab) one(ctx context.Context, s scenario, seed uint64) (outcome, error) {
 	cluster, err := l.clusterOf(s)
 	if err != nil {
@@ -189,7 +191,7 @@ func (l *lab) one(ctx context.Context, s scenario, seed uint64) (outcome, error)
 	return measure(r, work), nil
 }
 
-// clusterOf is the paper's cluster with what the scenario changes.
+// clusterOf is the paper's cluster with the scenario's changes.
 func (l *lab) clusterOf(s scenario) (*model.Cluster, error) {
 	c, err := l.cluster.Resize(s.nodes)
 	if err != nil {
@@ -202,12 +204,12 @@ func (l *lab) clusterOf(s scenario) (*model.Cluster, error) {
 		n.GPUs = slices.Repeat(n.GPUs[:1], s.gpus)
 		n.Link.Bandwidth = s.bandwidth
 	}
-	// The preset may divide the latency between link and remote call.
+	// Change the latency by the difference: the preset may divide it between link and remote call.
 	out.Remote.Latency += s.latency - paperLatency
 	return &out, out.Validate()
 }
 
-// workloadOf is the applications of a scenario.
+// workloadOf is the workload of a scenario.
 func workloadOf(s scenario) (*phased.Workload, error) {
 	var w *phased.Workload
 	if s.workload == twoKernels {
@@ -229,8 +231,8 @@ func workloadOf(s scenario) (*phased.Workload, error) {
 	return w, nil
 }
 
-// twoKernels is W4 with another H: it has a short and a long kernel in turn, which take
-// as long as before on average.
+// twoKernels is W4 with another client H. It alternates between a short and a long kernel, with the
+// same mean times as before.
 const twoKernels = "two-kernels"
 
 func twoKernelWorkload(nodes int) *phased.Workload {
@@ -247,7 +249,7 @@ func exponential(mean time.Duration) phased.Time {
 	return phased.Time{Dist: phased.Dist{Kind: phased.Exponential, Mean: float64(mean)}}
 }
 
-// heavy and light are the paper's clients.
+// heavy and light are the names of the paper's clients.
 const heavy, light = "H", "L"
 
 func measure(r *kernels.Result, w *phased.Workload) outcome {
@@ -264,7 +266,8 @@ func measure(r *kernels.Result, w *phased.Workload) outcome {
 	var done, remote, sent, processes float64
 	for i := range r.Apps {
 		a := &r.Apps[i]
-		// Processes of an application are all alike, and so are their means.
+		// The processes of an application are statistically alike, so its mean stands for each of
+		// theirs.
 		o.waitOfProcess += float64(float64(a.Processes) * (a.Queue + a.Transfer).Seconds() / float64(max(1, a.Done)))
 		processes += float64(a.Processes)
 		o.apps, o.done = append(o.apps, a.Name), append(o.done, float64(a.Done)/end)

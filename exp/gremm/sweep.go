@@ -9,29 +9,30 @@ import (
 	"muster/report"
 )
 
-// nothing is where there is no number.
+// nothing marks a missing number.
 var nothing = math.NaN()
 
-// sweep is a picture of a paper, or of ours: lines over something that varies.
+// sweep is a figure of the paper, or one of ours: lines over a quantity that varies.
 type sweep struct {
-	// key begins the metrics of its rows.
+	// key is the prefix of the metrics of its rows.
 	key, title, note string
-	// axis says what varies; labels are its values in words, and xs, where given, those on an axis of a chart.
-	// Without them there are bars.
+	// axis names the quantity that varies. labels are its values in words. xs, if set, are its
+	// values on the axis of a chart; without them the sweep is drawn as bars.
 	axis   string
 	labels []string
 	xs     []float64
 	logX   bool
 	lines  []line
-	// shows are the numbers of it, a picture each.
+	// shows lists the numbers to show, one picture each.
 	shows []measured
-	// over, where it is set, is what the lines are compared with, seed by seed: differences are shown.
+	// over, if set, is the line with which all others are compared, seed by seed. The differences
+	// are shown.
 	over *line
-	// overOwn is the same where each line has its own.
+	// overOwn gives each line its own line to compare with.
 	overOwn func(line) line
 }
 
-// against is what a line is compared with, or nil.
+// against is the line with which a line is compared; nil if its own values are shown.
 func (s *sweep) against(ln line) *line {
 	if s.overOwn != nil {
 		other := s.overOwn(ln)
@@ -40,13 +41,13 @@ func (s *sweep) against(ln line) *line {
 	return s.over
 }
 
-// line is a way to map kernels, in the setting of each label.
+// line is one way to map kernels. at gives its scenario at the label with index i.
 type line struct {
 	name string
 	at   func(i int) scenario
 }
 
-// measured is a number of an outcome.
+// measured is a number that can be computed from an outcome.
 type measured struct {
 	key, title, unit string
 	of               func(*outcome) float64
@@ -56,13 +57,14 @@ type measured struct {
 var (
 	utilisation = measured{"utilisation_pct", "GPU utilisation", "%", func(o *outcome) float64 { return o.utilisation }, 1}
 	waiting     = measured{"wait_s", "mean waiting time", "s", func(o *outcome) float64 { return o.wait }, 2}
-	// waitingOfProcess counts a process with many short kernels no more than one with few long ones.
+	// waitingOfProcess gives all processes equal weight, while waiting gives more to one with many
+	// short kernels.
 	waitingOfProcess = measured{"wait_of_process_s", "mean waiting time, mean over the processes", "s", func(o *outcome) float64 { return o.waitOfProcess }, 2}
 	moved            = measured{"moved_MB", "data moved for a kernel", "MB", func(o *outcome) float64 { return o.moved }, 1}
 	remoteShare      = measured{"remote_pct", "kernels on another node", "%", func(o *outcome) float64 { return o.remote }, 1}
 )
 
-// finished is the kernels of a client in a time.
+// finished is the number of kernels that a client finishes in a time.
 func finished(app string, seconds float64) measured {
 	return measured{
 		fmt.Sprintf("%s_kernels_in_%.0fs", app, seconds), fmt.Sprintf("kernels that client %s finishes in %s s", app, report.Number(seconds)), "kernels",
@@ -70,7 +72,7 @@ func finished(app string, seconds float64) measured {
 	}
 }
 
-// margin is how a number is called where it is a difference.
+// margin is the number with the name and unit of a difference.
 func (m measured) margin() measured {
 	m.key += "_more"
 	if m.unit == "%" {
@@ -92,7 +94,7 @@ func (s *sweep) scenarios() []scenario {
 	return list
 }
 
-// values are a number of a line, one a seed; nil where it was not run to the end.
+// values are a number of a line at label i, one per seed; nil if not all seeds were run.
 func (l *lab) values(s *sweep, ln line, i int, m measured) []float64 {
 	found := l.Found[ln.at(i)]
 	if found == nil {
@@ -118,7 +120,7 @@ func minus(a, b []float64) []float64 {
 	return out
 }
 
-// showSweep adds rows, tables and pictures of what was found.
+// showSweep adds the rows, tables and pictures of a sweep.
 func (l *lab) showSweep(s *shown, sw sweep) {
 	for _, m := range sw.shows {
 		l.showOne(s, &sw, m)
@@ -135,7 +137,7 @@ func (l *lab) showOne(s *shown, sw *sweep, m measured) {
 	for _, line := range sw.lines {
 		t.Columns = append(t.Columns, report.Column{Name: line.name, Right: true})
 	}
-	series := make([][]exp.Row, len(sw.lines)) // rows without a metric are gaps
+	series := make([][]exp.Row, len(sw.lines)) // a row without a metric is a gap
 	any := false
 	for i, label := range sw.labels {
 		cells, some := []string{label}, false
@@ -198,7 +200,7 @@ func (sw *sweep) bars(caption, note string, m measured, series [][]exp.Row) repo
 	return b
 }
 
-// ends are a row's mean and the ends of its interval, as far as it has them.
+// ends are a row's mean and the bounds of its interval; NaN where missing.
 func ends(r exp.Row) (mean, lo, hi float64) {
 	switch {
 	case r.Metric == "":
@@ -209,7 +211,7 @@ func ends(r exp.Row) (mean, lo, hi float64) {
 	return r.Ours, r.Ours - *r.HalfWidth, r.Ours + *r.HalfWidth
 }
 
-// cell is a mean with its interval, for people.
+// cell writes a mean with its interval, for the tables that people read.
 func cell(r exp.Row, digits int) string {
 	text := fmt.Sprintf("%.*f", digits, r.Ours)
 	if r.HalfWidth != nil {
@@ -218,7 +220,7 @@ func cell(r exp.Row, digits int) string {
 	return text
 }
 
-// metric joins words to a name that scripts can take apart.
+// metric joins words to a name that scripts can split again.
 func metric(words ...string) string {
 	for i, w := range words {
 		var b strings.Builder
@@ -242,7 +244,7 @@ type claim struct {
 	verdict      exp.Verdict
 }
 
-// claim adds a statement, and what a number of ours says of it.
+// claim adds a statement and its verdict, judged by the mean of values.
 func (s *shown) claim(figure, says, metric, unit string, values []float64, judge exp.Judge) {
 	if values == nil {
 		return

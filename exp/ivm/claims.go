@@ -11,7 +11,7 @@ import (
 // claim is a statement of the paper's.
 type claim = exp.Claim[*measured]
 
-// nearly is by how much times may differ and count as the same.
+// nearly is the relative difference up to which times count as equal.
 const nearly = 0.1
 
 func claims() []claim {
@@ -34,7 +34,8 @@ func claims() []claim {
 // claimRows are the verdicts.
 func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
-// bestAt is the number of elements with which DS-LB is fastest, and how many times as fast as the baseline it is there.
+// bestAt is the number of elements with which DS-LB is fastest, and its speed-up over the baseline
+// there.
 func (a *app) bestAt(m *measured) (int, float64) {
 	at, best := 0, 0.0
 	for _, n := range counts {
@@ -101,7 +102,7 @@ func (a *app) claims() []claim {
 	}
 }
 
-// change is by how much the share of a host changes at most from one number of elements to another.
+// change is the largest change of a host's share from one number of elements to another.
 func (a *app) change(m *measured, from, to int) float64 {
 	before, after, most := a.shares(m, a.spawn(from)), a.shares(m, a.spawn(to)), 0.0
 	for h := range before {
@@ -199,7 +200,7 @@ func creationClaim() claim {
 	}}
 }
 
-// causes are why statements come out otherwise here, as far as it is known.
+// causes explain why our results differ from the paper's, as far as we know.
 var causes = map[string]string{
 	"nbody_parity": starts, "dmm_parity": starts, "nw_parity": starts,
 	"nbody_mpi_degrades": uneven, "dmm_mpi_degrades": uneven, "nw_mpi_degrades": uneven,
@@ -228,7 +229,7 @@ const (
 
 const partAims = "Our own aims"
 
-// aimRows say how our balancer does, by what Muster wants of it.
+// aimRows judge our balancer by Muster's own goals for it.
 func aimRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, a := range apps {

@@ -21,8 +21,8 @@ func recordedRuns(t *testing.T) *measured {
 	return m
 }
 
-// What the recorded measurements say of the paper's statements is what docs/papers.md says, and whatever does not
-// come out as in the paper has a cause there.
+// docs/papers.md states the verdicts of the recorded measurements on the paper's statements, and
+// has a cause for each that differs from the paper.
 func TestClaims(t *testing.T) {
 	m := recordedRuns(t)
 	docs, err := os.ReadFile("../../docs/papers.md")

@@ -8,19 +8,20 @@ import (
 	"muster/report"
 )
 
-// app is a program that DS-LB balances.
+// app is a program that the balancer DS-LB divides.
 type app struct {
 	key, name string
-	items     string // what its size counts
+	items     string // the unit of its size
 	size      int    // of the input, and a small one
 	small     int
-	args      []string // beside those of the way
-	// What the paper says: sizes, the best speed-up and at how many elements, the speed-up on the small input.
+	args      []string // beside those that select the way to run it
+	// What the paper reports: sizes, the best speed-up and the number of elements at which it
+	// occurs, and the speed-up on the small input.
 	paperSize, paperSmall int
 	paperBest             float64
 	paperBestAt           int
 	paperSmallSpeed       float64
-	paperHost             int // the host that has most of the load
+	paperHost             int // the host with the largest share of the load
 }
 
 var apps = []*app{
@@ -37,10 +38,10 @@ func (a *app) sized(size int) []string {
 	return append([]string{"--size", fmt.Sprint(size)}, a.args...)
 }
 
-// counts are the elements, or processes, of Fig. 5-5.
+// counts are the numbers of elements, or processes, of Fig. 5-5.
 var counts = []int{9, 16, 25, 36, 49, 64}
 
-const smallest = 9 // as many as GPUs
+const smallest = 9 // one per GPU
 
 func programs() []string {
 	list := []string{"ivm-himeno", "mpi-himeno"}
@@ -107,7 +108,7 @@ func (a *app) speedRows(m *measured) []exp.Row {
 	return append(rows, exp.OverMedian(partSpawning, a.key+"_guided_speedup", "x", m.speedups(a.guided(), a.base())).Noting("ours, one element a GPU; load: %s; at most %.2f is possible", a.load(m, a.guided()), bound()))
 }
 
-// shares are the parts of the work that the hosts did, of all runs together.
+// shares are the fractions of the work that each host did, over all runs.
 func (a *app) shares(m *measured, key string) []float64 {
 	all, sum := make([]float64, len(hosts)), 0.0
 	for _, o := range m.Outcomes[key] {
@@ -133,7 +134,7 @@ func (a *app) load(m *measured, key string) string {
 	return text
 }
 
-// series makes one series of bars, with the least and the most of all runs.
+// series makes one series of bars, with the minimum and the maximum over all runs.
 func series(label string, points [][]float64) report.BarSeries {
 	s := report.BarSeries{Name: label}
 	for _, values := range points {
@@ -175,7 +176,7 @@ func (a *app) loadPicture(m *measured) report.Section {
 
 const partSmall = "Section 5.5.4: small inputs, where creating elements costs more than it gains"
 
-// smallKey is a run with a small input: mpi, spawn or guided.
+// smallKey is the key of a run with a small input; way is mpi, spawn or guided.
 func (a *app) smallKey(way string) string { return "small_" + a.key + "_" + way }
 
 var smallFigure = figure{name: "small", part: partSmall,

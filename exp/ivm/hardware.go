@@ -21,18 +21,18 @@ var (
 	c2050  = card{"Tesla C2050", 14 * 32, 1.147}
 )
 
-// speed is how fast a card is, relative to the C2050: by cores and clock, as Table 5-2 has them. What a program
-// makes of them depends on the program, which this leaves out.
+// speed is the speed of a card relative to the C2050, by its cores and clock in Table 5-2. It
+// ignores how well a particular program uses them.
 func (c card) speed() float64 {
 	return float64(c.cores) * c.clock / (float64(c2050.cores) * c2050.clock)
 }
 
-// hosts are the three of the paper: Host-I, Host-II and Host-III.
+// hosts are the paper's three hosts: Host-I, Host-II and Host-III.
 var hosts = [][]card{{k40c, c2075, c2070}, {gtx480, gtx480, gtx480, gtx480}, {k20c, c2050}}
 
 var hostNames = []string{"Host-I", "Host-II", "Host-III"}
 
-// speeds are those of all GPUs.
+// speeds are the relative speeds of all GPUs.
 func speeds() []float64 {
 	var all []float64
 	for _, h := range hosts {
@@ -43,8 +43,8 @@ func speeds() []float64 {
 	return all
 }
 
-// bound is how many times as fast as an even division any other can be: the slowest GPU decides how long an even
-// one takes, and all speeds together how long the best does.
+// bound is the largest possible speed-up over an even division. An even division takes as long as
+// the slowest GPU; the best possible division uses the sum of all speeds.
 func bound() float64 {
 	sum, least := 0.0, c2050.speed()
 	for _, s := range speeds() {
@@ -54,7 +54,8 @@ func bound() float64 {
 	return sum / (least * float64(len(speeds())))
 }
 
-// devices is what a node is told to stand for cards, of which a C2050 does rate operations a second.
+// devices is the option --devices of a node with software GPUs that stand in for cards. rate is the
+// C2050's, in operations per second.
 func devices(cards []card, rate float64) string {
 	var list []string
 	for i, c := range cards {
@@ -63,4 +64,4 @@ func devices(cards []card, rate float64) string {
 	return strings.Join(list, ";")
 }
 
-const deviceMemory = 256 << 20 // never short here
+const deviceMemory = 256 << 20 // more than the programs need

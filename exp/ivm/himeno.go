@@ -8,10 +8,10 @@ import (
 	"muster/report"
 )
 
-// The grids of Fig. 5-6: the paper's planes are 513 x 513.
+// The grids of Fig. 5-6. The paper's planes are 513 x 513.
 const (
 	planeWidth = 13
-	planeScale = 16 // one plane here stands for this many of the paper's
+	planeScale = 16 // one plane here represents this many of the paper's
 	iterations = 12
 )
 
@@ -95,7 +95,7 @@ func himenoPicture(m *measured) report.Section {
 	return b
 }
 
-// deviation is of the times of an iteration's elements, the median of all runs.
+// deviation is the deviation of the elements' times in an iteration, as the median over all runs.
 func (m *measured) deviation(key string, iteration int) float64 {
 	return exp.Median(m.Values(key, func(o *outcome) float64 { return o.Deviations[iteration] }))
 }

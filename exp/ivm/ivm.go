@@ -14,7 +14,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -39,13 +39,13 @@ type figure struct {
 	show       func(m *measured) shown
 }
 
-// measurement is one program to be run.
+// measurement is one program run.
 type measurement struct {
 	key string
 	command
 }
 
-// shown is what becomes of the measurements of a figure.
+// shown is the output of a figure.
 type shown struct {
 	rows     []exp.Row
 	pictures []report.Section
@@ -59,26 +59,28 @@ func figureNames() []string { return exp.Names(figures(), figureName) }
 
 func figureName(f *figure) string { return f.name }
 
-// lab is where measurements are made.
+// lab makes the measurements.
 type lab struct {
 	ctx      context.Context
 	tools    bench.Tools
 	mpiexec  string
 	m        *measured
 	patience time.Duration
-	up       map[setting]*living // the clusters that are up
+	up       map[setting]*living // the clusters that are running
 }
 
 const (
 	defaultScale    = 70
 	defaultPatience = 2 * time.Minute
 	maxScale        = 10_000
-	// rate is how many operations a second a C2050 does at the default scale: so few that all nine GPUs together
-	// need a small part of a processor, and each is what its users wait for.
+	// rate is how many operations per second a C2050 executes at the default scale. It is so low
+	// that all nine GPUs together need a small part of one processor, so that programs wait for
+	// GPUs and not for processors.
 	rate = 6e5
 )
 
-// frame is a function, since the figures that it checks belong to the experiment.
+// frame says how the measurements are made, checked and shown. It is a function and not a variable,
+// because the check refers to the figures, which are part of Experiment.
 func frame() bench.Frame[measured] {
 	return bench.Frame[measured]{
 		Measure: measure, Check: (*measured).check,
@@ -108,8 +110,8 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	return l, nil
 }
 
-// measure makes all measurements of the figures that are wanted. When it is interrupted, it keeps what is
-// complete by then, and Missing says what is not.
+// measure makes all measurements of the figures that the user asked for. If it is interrupted, it
+// keeps the complete figures, and Missing names the others.
 func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	l, err := prepare(ctx, o)
 	if err != nil {
@@ -127,14 +129,14 @@ func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	return l.m, err
 }
 
-// needs are the measurements of each figure.
+// needs lists the measurements of each figure.
 func needs(chosen []figure) []bench.Need {
 	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(), keyOf) })
 }
 
 func keyOf(m *measurement) string { return m.key }
 
-// planOf lists what some figures need, once each.
+// planOf lists the measurements that the figures need, each once.
 func planOf(chosen []figure) []measurement {
 	var plan []measurement
 	for _, f := range chosen {
@@ -147,8 +149,9 @@ func planOf(chosen []figure) []measurement {
 	return plan
 }
 
-// cluster gives a cluster, which stays up for others that want it. A small program runs on a new one before anything is
-// measured: nodes that have just come up are busy with themselves.
+// cluster returns a running cluster with a setting, and starts one if there is none. A new cluster
+// first runs a small program that is not measured, because nodes are busy with their own start for
+// a moment.
 func (l *lab) cluster(s setting) (*living, error) {
 	if c := l.up[s]; c != nil {
 		return c, nil

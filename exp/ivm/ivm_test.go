@@ -49,8 +49,8 @@ func TestProcessesOfMPIAreDealtOutToTheGPUs(t *testing.T) {
 	}
 }
 
-// By the model, one portion a GPU is what was measured, and more portions approach the bound as long as creating
-// elements costs nothing.
+// By the model, one portion per GPU gives the measured time, and more portions approach the bound
+// if creating elements is free.
 func TestModel(t *testing.T) {
 	a := apps[0]
 	m := newMeasured([]uint64{1})

@@ -22,17 +22,18 @@ import (
 type outcome struct {
 	// Seconds from the start of the command until the first element, or process, had all results.
 	Seconds float64 `json:"seconds"`
-	// Late is how late the machine woke sleepers meanwhile, on average: how busy it was.
+	// Late is the machine's mean wake-up delay during the run, in seconds: how busy it was.
 	Late float64 `json:"late"`
-	// Work is what each host did, in items; Elements how many there were, and Hosts on each host; Created the mean
-	// seconds from asking for an element until it was about to compute. A program with MPI says none of this.
+	// Work is the number of items that each host computed, Elements the number of elements, and
+	// Hosts how many were on each host. Created is the mean time in seconds from the request for an
+	// element until it was ready to compute. Programs with MPI report none of these.
 	Work     []int64 `json:"work,omitempty"`
 	Elements int     `json:"elements,omitempty"`
 	Hosts    []int64 `json:"hosts,omitempty"`
 	Created  float64 `json:"created,omitempty"`
-	// Deviations are of the times of all elements, one an iteration, as parts of their mean.
+	// Deviations are those of the elements' times, one per iteration, relative to their mean.
 	Deviations []float64 `json:"deviations,omitempty"`
-	// Traffic is what the daemons of Host-II and Host-III read and wrote, in bytes.
+	// Traffic is the number of bytes that the daemons of Host-II and Host-III read and wrote.
 	Traffic int64 `json:"traffic,omitempty"`
 }
 
@@ -44,13 +45,14 @@ type command struct {
 	args    []string
 }
 
-// setting is a cluster as a measurement wants it.
+// setting is the cluster that a measurement needs.
 type setting struct {
-	// apart makes each GPU a node of its own. A node chooses the GPU of a program itself, so that is how processes of MPI, and
-	// elements that share a GPU with others, are bound to the one that they are meant for. Otherwise there are three
-	// nodes, one a host, and a GPU has one element at a time: what ends on a GPU is followed there.
+	// apart makes each GPU a node of its own. A node chooses the GPU of a program itself, so this
+	// is the way to bind MPI processes, and elements that share a GPU, to a particular GPU.
+	// Otherwise there are three nodes, one per host, and a GPU has one element at a time: when one
+	// ends, the next takes its place.
 	apart bool
-	// faster is how many times as fast all GPUs are.
+	// faster is the factor by which all GPUs are faster than by default.
 	faster float64
 }
 
@@ -59,7 +61,7 @@ var (
 	eachApart = setting{apart: true, faster: 1}
 )
 
-// part is what is a node: GPUs of a host.
+// part is the group of a host's GPUs that forms a node.
 type part struct {
 	name  string
 	host  int
@@ -80,7 +82,7 @@ func (s setting) parts() []part {
 	return list
 }
 
-// living is a cluster that is up.
+// living is a running cluster.
 type living struct {
 	bench.Daemons
 	setting
@@ -96,7 +98,7 @@ const (
 	patienceRun = 10 * time.Minute
 )
 
-// startCluster starts the nodes, whose GPUs do rate operations a second for each of a C2050's speed.
+// startCluster starts the nodes. rate is the number of operations per second of a C2050.
 func startCluster(ctx context.Context, t bench.Tools, mpiexec string, s setting, rate float64) (*living, error) {
 	dir, err := os.MkdirTemp("", "muster-"+name+"-")
 	if err != nil {
@@ -131,7 +133,8 @@ func (l *living) start(ctx context.Context, rate float64) error {
 		}
 		socket := fmt.Sprintf("@muster-%s-%s", name, rand.Text()[:8])
 		l.sockets, l.addresses = append(l.sockets, socket), append(l.addresses, address)
-		// No copies for recovery, and no worker is killed for being late: neither is scaled.
+		// No recovery copies, because their cost is not scaled, and no worker time-out, because a
+		// busy machine may delay a worker.
 		if err := l.Launch(n.name, "node", "--child", "--allow", "own", "--name", strings.ToLower(n.name), "--socket", socket, "--state", filepath.Join(l.dir, n.name),
 			"--listen", address, "--tls-dir", certificate, "--ivm", "--ivm-root", "--devices", devices(n.cards, rate), "--vgpus", vgpus, "--warm", warm, "--recover", "off", "--migrate", "off",
 			"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
@@ -141,7 +144,7 @@ func (l *living) start(ctx context.Context, rate float64) error {
 	return l.await(ctx)
 }
 
-// await waits until all nodes answer.
+// await waits until all nodes accept connections.
 func (l *living) await(ctx context.Context) error {
 	late := time.Now().Add(patienceUp)
 	for i := 0; i < len(l.nodes); {
@@ -170,7 +173,8 @@ func (l *living) stop() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// words are what starts a program. Processes of MPI are dealt out to the GPUs in turn, as in the paper.
+// words is the command line of a program. MPI processes are assigned to the GPUs round-robin, as in
+// the paper.
 func (l *living) words(c command) []string {
 	path := filepath.Join(l.Tools.Programs, c.program)
 	if c.mpi == 0 {
@@ -188,7 +192,7 @@ func (l *living) words(c command) []string {
 	return words
 }
 
-// gpusOf is how many GPUs each node has, as the programs are told.
+// gpusOf lists the number of GPUs of each node, as an option of the programs.
 func gpusOf(nodes []part) string {
 	var words []string
 	for _, n := range nodes {
@@ -197,7 +201,7 @@ func gpusOf(nodes []part) string {
 	return strings.Join(words, ",")
 }
 
-// byHost adds up what nodes did to what hosts did.
+// byHost adds up numbers of nodes to numbers of hosts.
 func (l *living) byHost(nodes []int64) []int64 {
 	if nodes == nil {
 		return nil
@@ -215,7 +219,7 @@ func (l *living) run(ctx context.Context, c command) (outcome, error) {
 	defer cancel()
 	words := l.words(c)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpiexec ends its processes then
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpiexec then ends its processes
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+l.Tools.Lib, "LD_LIBRARY_PATH="+l.Tools.Lib)
@@ -240,7 +244,7 @@ func (l *living) run(ctx context.Context, c command) (outcome, error) {
 	return out, nil
 }
 
-// parse reads the measurements that programs print.
+// parse extracts the measurements from a program's output.
 func parse(text string, began time.Time) (outcome, error) {
 	var out outcome
 	for line := range strings.Lines(text) {
@@ -256,7 +260,7 @@ func parse(text string, began time.Time) (outcome, error) {
 			wrong = errors.Join(wrong, err)
 		}
 		if wrong != nil {
-			continue // words for people
+			continue // text for people
 		}
 		switch words[0] {
 		case "finished":
@@ -287,8 +291,9 @@ func whole(numbers []float64) []int64 {
 	return list
 }
 
-// traffic is what the daemons of all hosts but the first have read and written so far. What their elements do on their own
-// node goes through shared memory, and through connections on which daemons receive messages, which the system counts elsewhere.
+// traffic is the number of bytes that the daemons of all hosts but the first have read and written
+// so far. It excludes what their elements do on their own node: that goes through shared memory,
+// and through connections that daemons read with recvmsg, which the system counts elsewhere.
 func (l *living) traffic() int64 {
 	sum := int64(0)
 	for _, n := range l.nodes {

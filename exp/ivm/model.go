@@ -9,18 +9,19 @@ import (
 
 const partModel = "The cost model: what a schedule in virtual time says of the same runs"
 
-// predicted is how long DS-LB takes by the model: whichever GPU is free first takes the next portion, and each portion costs
-// its part of the work and a creation. Both come from the run with one element a GPU, in which the slowest GPU decides.
+// predicted is the run time of DS-LB by the model: the first idle GPU takes the next portion, and
+// each portion costs its part of the work and the creation of an element. Both costs are taken from
+// the run with one element per GPU, whose time is that of the slowest GPU.
 func predicted(m *measured, a *app, n int) float64 {
 	first, created := exp.Median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
 	return schedule(n, (first-created)*smallest, created)
 }
 
-// schedule is how long a number of portions of work take, which a C2050 alone would do in the given
-// number of seconds.
+// schedule is the time for a number of portions of work that would take a single C2050 the given
+// number of seconds, by list scheduling.
 func schedule(portions int, work, created float64) float64 {
 	all := speeds()
-	free := make([]float64, len(all)) // when each GPU is
+	free := make([]float64, len(all)) // when each GPU is idle again
 	last := 0.0
 	for range portions {
 		next := slices.Index(free, slices.Min(free))
@@ -30,8 +31,8 @@ func schedule(portions int, work, created float64) float64 {
 	return last
 }
 
-// ideal is the speed-up over an even division with this number of portions, if creating an element
-// costs nothing.
+// ideal is the speed-up over an even division with this number of portions if creating an element
+// were free.
 func ideal(portions int) float64 { return schedule(smallest, 1, 0) / schedule(portions, 1, 0) }
 
 func (m *measured) created(key string) float64 {

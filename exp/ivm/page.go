@@ -10,10 +10,11 @@ import (
 const lead = "Programs whose elements, on nine unequal GPUs of three nodes, share memory and balance their load, beside the same programs with MPI. Measured with real nodes on software GPUs that are as fast, relative to each other, as those " +
 	"of the paper. Only ratios can be compared: the GPUs are made of software, all nodes are on one machine, and sizes and times are scaled."
 
-// tooLate is how late a machine that is busy wakes sleepers: with the programs alone it is about half of that.
+// tooLate is the mean wake-up delay, in seconds, of a machine that is busy with other work. The
+// programs of the experiment alone cause about half of it.
 const tooLate = 0.002
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured: %s on %s, medians over runs. Three nodes (muster node --ivm), all on this machine, with 3, 4 and 2 GPUs, TLS between them. Times are from the start of the command until the first element, or process, has all results: "+
@@ -40,7 +41,7 @@ func notes(m *measured) []string {
 
 const partScale = "What was scaled"
 
-// scaledRows say what is smaller than in the paper.
+// scaledRows list what is smaller than in the paper.
 func scaledRows(m *measured) []exp.Row {
 	one := func(metric, unit string, value float64) exp.Row {
 		return exp.Over(partScale, metric, unit, []float64{value})

@@ -8,7 +8,7 @@ import (
 	"muster/exp/bench"
 )
 
-// measured is all that was measured. It can be kept in a file.
+// measured holds all measurements. It can be stored in a file.
 type measured struct {
 	bench.Record[outcome]
 	Scale int `json:"scale"`
@@ -20,7 +20,7 @@ func newMeasured(seeds []uint64) *measured {
 	return &measured{Record: bench.NewRecord[outcome](savedVersion, seeds), Scale: defaultScale}
 }
 
-// check says what is wrong with numbers that come from a file.
+// check validates numbers that were read from a file.
 func (m *measured) check() error {
 	if err := m.CheckVersion(savedVersion); err != nil {
 		return err
@@ -63,10 +63,10 @@ func (m *measured) seconds(key string) []float64 {
 	return m.Values(key, func(o *outcome) float64 { return o.Seconds })
 }
 
-// speedups are how many times as fast one measurement is as another, run by run.
+// speedups are the times of over divided by those of key, run by run.
 func (m *measured) speedups(key, over string) []float64 {
 	return exp.Ratios(m.seconds(over), m.seconds(key))
 }
 
-// speedup is the median of them.
+// speedup is the median of speedups.
 func (m *measured) speedup(key, over string) float64 { return exp.Median(m.speedups(key, over)) }

@@ -12,14 +12,15 @@ const partTraffic = "Section 5.5.2: what DMM moves between nodes"
 // trafficCounts are the numbers of tiles: 4 x 4 to 8 x 8.
 var trafficCounts = []int{16, 36, 64}
 
-// The matrices of these runs are twice as large each way as those of Fig. 5-5, so that data are most of what moves, and
-// the GPUs as many times faster as that is more work.
+// The matrices of these runs have twice as many rows and columns as those of Fig. 5-5, so that data
+// dominate the traffic. The GPUs are faster by as much as the work is more.
 const (
 	trafficSize = 432
 	trafficFast = 8
 )
 
-// trafficKey is a run of DMM: subset, whole, or control, with matrices of hardly anything.
+// trafficKey is the key of a run of DMM. what is subset, whole, or control, whose matrices are
+// tiny.
 func trafficKey(what string, tiles int) string { return fmt.Sprintf("dmm_traffic_%s_%d", what, tiles) }
 
 var trafficFigure = figure{name: "traffic", part: partTraffic,
@@ -52,14 +53,15 @@ var trafficFigure = figure{name: "traffic", part: partTraffic,
 	},
 }
 
-// What the paper saves with 4 x 4 and with 8 x 8 tiles, in per cent.
+// The paper's savings with 4 x 4 and with 8 x 8 tiles, in per cent.
 const (
 	paperSavedLeast = 33
 	paperSavedMost  = 65
 )
 
-// moved is what a run moved, less what as many elements on the same hosts move for hardly any data: their creation, and
-// what they say.
+// moved is the traffic of a run minus that of the control run, in which as many elements on the
+// same hosts exchange hardly any data. The difference excludes the creation of elements and their
+// messages.
 func (m *measured) moved(what string, tiles int) []float64 {
 	var all []float64
 	for i, o := range m.Outcomes[trafficKey(what, tiles)] {
@@ -70,7 +72,8 @@ func (m *measured) moved(what string, tiles int) []float64 {
 	return all
 }
 
-// remote is how many elements, each with its tile, were on other hosts than the first, where the matrices are.
+// remote is the number of elements, each with one tile, on other hosts than the first, which holds
+// the matrices.
 func remote(o *outcome) float64 {
 	sum := int64(0)
 	for _, n := range o.Work[1:] {
@@ -87,8 +90,8 @@ func megabytes(bytes []float64) []float64 {
 	return all
 }
 
-// apart is what elements on other nodes than the first, where the matrices are, would move if each fetched its rows and
-// columns for itself. Results move once in any case.
+// apart is the traffic if each remote element fetched its rows and columns by itself. Results move
+// once in any case.
 func apart(m *measured, tiles int) []float64 {
 	n, side := float64(trafficSize), math.Sqrt(float64(tiles))
 	return m.Values(trafficKey("subset", tiles), func(o *outcome) float64 {
@@ -96,7 +99,7 @@ func apart(m *measured, tiles int) []float64 {
 	})
 }
 
-// saved is by how many per cent what moves is less than apart.
+// saved is the percentage by which the traffic is below apart.
 func saved(m *measured, tiles int) []float64 {
 	moved, all := m.moved("subset", tiles), apart(m, tiles)
 	list := make([]float64, len(moved))

@@ -1,11 +1,12 @@
 // Package live runs the jobs of an experiment on a real Slurm: a private cluster of emulated nodes
-// on this machine (slurm/emulate), with Slurm's own backfill or a policy of Muster that places the
-// jobs through its driver (slurm/driver). The jobs are submitted with sbatch, and tell themselves
-// when and where they ran. The experiments that use it know what the jobs are and what to make of
-// their times; this package knows no experiment.
+// on this machine (slurm/emulate). Either Slurm's own backfill scheduler places the jobs, or a
+// policy of Muster does, through the driver (slurm/driver). The jobs are submitted with sbatch;
+// each writes to a file when and where it ran. The experiments define the jobs and interpret their
+// times; this package knows no experiment.
 //
-// All jobs are there before the first one may start. With Slurm's own scheduler the partition is
-// down until then; with Muster's they are held, as Muster's jobs always are, until the driver comes.
+// Unless Setup.AtOnce is set, no job can start before all are submitted. With Slurm's own scheduler
+// the partition is down until then; with Muster's policy the jobs are held, as Muster's jobs always
+// are, until the driver starts.
 package live
 
 import (
@@ -34,67 +35,70 @@ import (
 	"muster/slurm/release"
 )
 
-// Setup is a cluster and the scheduler of its jobs.
+// Setup describes a cluster and the scheduler of its jobs.
 type Setup struct {
-	// Nodes have CPUs processors each, and the first GPUNodes of them GPUs pretended GPUs.
+	// Each of the Nodes has CPUs processors. The first GPUNodes of them have GPUs emulated GPUs
+	// each.
 	Nodes, CPUs, GPUs, GPUNodes int
-	// Release of Slurm; nil is the newest.
+	// Release is the release of Slurm; nil selects the newest.
 	Release *release.Release
-	// Scheduler is Slurm's SchedulerParameters; "" leaves them as package emulate has them.
+	// Scheduler is Slurm's SchedulerParameters; "" keeps the default of package emulate.
 	Scheduler string
-	// Policy of Muster that places the jobs; "" leaves them to Slurm's own backfill.
+	// Policy is the policy of Muster that places the jobs; "" leaves them to Slurm's own backfill.
 	Policy string
-	// Lending lets the driver lend jobs the GPUs of nodes; nil is none.
+	// Lending configures how the driver lends GPUs of other nodes to jobs; nil disables lending.
 	Lending *driver.Lending
-	// JobSubmit is the job_submit.lua of runs with a policy; "" holds and marks all jobs. It must
-	// do that, too.
+	// JobSubmit is the job_submit.lua for runs with a policy. It must hold and mark all jobs; ""
+	// selects a script that does only that.
 	JobSubmit string
 	// PlugStack is the text of plugstack.conf.
 	PlugStack string
-	// Speed is how many times shorter jobs are than their time limits say, which are whole minutes:
-	// the driver is told limits that are as many times shorter. Slurm's own scheduler cannot be told.
-	// 0 is 1.
+	// Speed is the factor by which jobs are shorter than their time limits, which Slurm keeps in
+	// whole minutes. The driver is told limits shortened by this factor; Slurm's own scheduler
+	// cannot be. 0 means 1.
 	Speed float64
-	// Parallel is how many commands submit jobs at the same time; 0 is one, which keeps their order.
+	// Parallel is how many sbatch processes run at the same time; 0 means one, which keeps the
+	// order of the jobs.
 	Parallel int
 	// AtOnce lets jobs start while others are still being submitted.
 	AtOnce bool
-	// Patience is how long nothing may end before the run is given up; 0 is 2 minutes. It must be
-	// more than the longest job takes.
+	// Patience is how long the run may go without any job ending before it is abandoned; 0 means 2
+	// minutes. It must exceed the longest job's run time.
 	Patience time.Duration
 }
 
-// Job is what is submitted.
+// Job is one job to submit.
 type Job struct {
-	// Options of sbatch.
+	// Options are sbatch's.
 	Options []string
-	// Script is what it does, in bash. $OUT is a folder of the run that all jobs can write to, and
-	// $JOB the job's number in the experiment.
+	// Script is the job's bash script. $OUT is a folder of the run that all jobs can write to, and
+	// $JOB the job's index in the experiment.
 	Script string
 }
 
-// Ended is the result of a job. Times are counted from the moment at which jobs could start.
+// Ended is the result of a job. Times count from the moment at which jobs could start.
 type Ended struct {
 	Start, End time.Duration
-	// Nodes by their number, in order.
+	// Nodes are indices of the job's nodes, in ascending order.
 	Nodes []int32
-	// ID is Slurm's number of the job.
+	// ID is Slurm's job ID.
 	ID uint64
-	// Borrows are the GPUs that it was lent.
+	// Borrows are the GPUs that other nodes lent to the job.
 	Borrows []slurm.Borrow
 }
 
-// Outcome is a run.
+// Outcome is the result of a run.
 type Outcome struct {
 	Jobs    []Ended
 	Version string // of Slurm
-	// Submit is how long it took to submit all jobs; Refused is how many sbatch could not submit.
+	// Submit is the time it took to submit all jobs; Refused is how many jobs sbatch failed to
+	// submit.
 	Submit  time.Duration
 	Refused int
-	// Controller, REST and Driver are the processor time of slurmctld, slurmrestd and this program.
+	// Controller, REST and Driver are the CPU times of slurmctld, slurmrestd and this process.
 	Controller, REST, Driver time.Duration
-	// Latency is from the answer to a placement to the job's first command, by job; none without
-	// a policy.
+	// Latency is, for each job, the time from Slurm's answer to its placement to its first command;
+	// nil without a policy.
 	Latency []time.Duration
 	Counts  slurm.Counts
 	// Load is the machine's load average at the end: how many processes wanted a processor in the
@@ -102,7 +106,7 @@ type Outcome struct {
 	Load float64
 }
 
-// holdAll gives all jobs to Muster's driver.
+// holdAll is the job_submit.lua that hands all jobs to Muster's driver.
 const holdAll = `
 function slurm_job_submit(job, partitions, uid)
   job.admin_comment = "muster:req"
@@ -113,8 +117,8 @@ function slurm_job_modify(job, record, partitions, uid) return slurm.SUCCESS end
 return slurm.SUCCESS
 `
 
-// Run starts a cluster, submits the jobs, waits until all have ended, and ends the cluster.
-// Progress hears how many have ended.
+// Run starts a cluster, submits the jobs, waits until all have ended, and stops the cluster. It
+// calls progress with the number of jobs that have ended.
 func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (out *Outcome, err error) {
 	o := emulate.Options{Nodes: s.Nodes, CPUs: s.CPUs, GPUs: s.GPUs, GPUNodes: s.GPUNodes, Release: s.Release,
 		PlugStack: s.PlugStack, Extra: "MaxJobCount=50000\n"}
@@ -147,13 +151,13 @@ func Run(ctx context.Context, s Setup, jobs []Job, progress func(ended int)) (ou
 	return r.run(ctx)
 }
 
-// run is one run on a cluster that is up.
+// run is one run on a started cluster.
 type run struct {
 	Setup
 	cluster  *emulate.Cluster
 	jobs     []Job
 	progress func(ended int)
-	out      string // folder that the jobs write to
+	out      string // folder that the jobs write to; $OUT in their scripts
 
 	began time.Time // when jobs could start
 }
@@ -192,7 +196,7 @@ func (r *run) run(ctx context.Context) (*Outcome, error) {
 	if o.Refused, err = r.submit(ctx); err == nil {
 		o.Submit = time.Since(submitting)
 		if !r.AtOnce {
-			// What submitting costs slurmctld is not scheduling.
+			// Take the CPU times now: the cost of submitting is no cost of scheduling.
 			if controller, rest, err = r.loads(ctx); err == nil {
 				err = start()
 			}
@@ -217,7 +221,7 @@ func (r *run) run(ctx context.Context) (*Outcome, error) {
 	return o, r.collect(o, clock)
 }
 
-// connect makes a client of the cluster.
+// connect makes a client of the cluster's REST interface.
 func (r *run) connect(ctx context.Context) (*engine.Engine, error) {
 	address, token := r.cluster.REST()
 	return engine.New(ctx, engine.Options{
@@ -225,7 +229,7 @@ func (r *run) connect(ctx context.Context) (*engine.Engine, error) {
 	})
 }
 
-// clocked notes what was placed, and when Slurm had answered.
+// clocked is an Engine that records which jobs were placed, and when Slurm answered.
 type clocked struct {
 	driver.Engine
 	mu     sync.Mutex
@@ -247,7 +251,7 @@ func (c *clocked) Place(ctx context.Context, p slurm.Place) error {
 	return err
 }
 
-// hurried tells the driver time limits that are shorter by a factor.
+// hurried is an Engine that divides the time limits that the driver sees by a factor.
 type hurried struct {
 	driver.Engine
 	speed float64
@@ -261,10 +265,10 @@ func (h *hurried) Jobs(ctx context.Context, since int64, threads map[string]int)
 	return l, err
 }
 
-// pollEvery is how often the driver asks at the least: jobs are short here.
+// pollEvery is the driver's polling interval; it is short because the jobs are.
 const pollEvery = 200 * time.Millisecond
 
-// drive starts the driver. What it returns ends it, and says what it has done.
+// drive starts the driver. The function that it returns stops the driver and returns its counters.
 func (r *run) drive(ctx context.Context, e driver.Engine) (func() slurm.Counts, error) {
 	if r.Speed > 0 {
 		e = &hurried{e, r.Speed}
@@ -294,7 +298,7 @@ func (r *run) command(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// loads is the processor time of slurmctld and slurmrestd until now.
+// loads is the CPU time that slurmctld and slurmrestd have used so far.
 func (r *run) loads(ctx context.Context) (controller, rest time.Duration, err error) {
 	text, err := r.cluster.CommandContext(ctx, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null || true").Output()
 	if err != nil {
@@ -312,8 +316,8 @@ func (r *run) loads(ctx context.Context) (controller, rest time.Duration, err er
 	return controller, rest, nil
 }
 
-// processTime reads a line of /proc/PID/stat: the program's name, and its processor time in ticks
-// of 10 ms.
+// processTime parses a line of /proc/PID/stat: the program's name and its CPU time. The kernel
+// counts ticks of 10 ms.
 func processTime(line string) (name string, took time.Duration) {
 	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if from < 0 || to < from {
@@ -328,7 +332,7 @@ func processTime(line string) (name string, took time.Duration) {
 	return line[from+1 : to], time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// ownTime is this program's processor time.
+// ownTime is this process's CPU time.
 func ownTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -337,7 +341,7 @@ func ownTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// submit submits the jobs and says how many Slurm did not take. Each job's script is a file.
+// submit submits the jobs, each with its script in a file, and returns how many Slurm refused.
 func (r *run) submit(ctx context.Context) (refused int, err error) {
 	var lines strings.Builder
 	for i := range r.jobs {
@@ -354,7 +358,7 @@ func (r *run) submit(ctx context.Context) (refused int, err error) {
 	if err := os.WriteFile(list, []byte(lines.String()), 0o644); err != nil {
 		return 0, err
 	}
-	// A job that sbatch cannot submit is counted; the others are submitted all the same.
+	// A job that sbatch fails to submit is counted, and the others are submitted nevertheless.
 	text, err := r.cluster.CommandContext(ctx, "sh", "-c", fmt.Sprintf("xargs -P%d -L1 sh -c 'sbatch \"$@\" || echo refused' sbatch < %s 2>&1", max(1, r.Parallel), list)).CombinedOutput()
 	refused = strings.Count(string(text), "refused\n")
 	if err != nil || refused == len(r.jobs) || refused > 0 && r.Parallel <= 1 {
@@ -372,11 +376,11 @@ func (r *run) file(job int, kind string) string {
 	return filepath.Join(r.out, strconv.Itoa(job)+"."+kind)
 }
 
-// lookEvery is how often the folder is looked at for jobs that have ended.
+// lookEvery is how often wait checks the folder for jobs that have ended.
 const lookEvery = 200 * time.Millisecond
 
-// wait waits until the given number of jobs have ended, by what the jobs have written: it does not
-// ask Slurm.
+// wait waits until the given number of jobs have ended. It counts the files that the jobs write and
+// does not ask Slurm, so that waiting costs slurmctld nothing.
 func (r *run) wait(ctx context.Context, want int) error {
 	patience := r.Patience
 	if patience == 0 {
@@ -406,7 +410,7 @@ func (r *run) wait(ctx context.Context, want int) error {
 	return nil
 }
 
-// stuck is what Slurm says of the first jobs that are left.
+// stuck is what squeue says about the first jobs that have not ended.
 func (r *run) stuck(ctx context.Context) string {
 	text, err := r.cluster.CommandContext(ctx, "sh", "-c", "squeue -h -O JobID:8,State:12,Reason:30,admin_comment:120 | head -3").Output()
 	if err != nil {
@@ -421,7 +425,7 @@ func (r *run) collect(o *Outcome, clock *clocked) error {
 	for i := range r.jobs {
 		j, err := r.read(i)
 		if errors.Is(err, os.ErrNotExist) && o.Refused > 0 {
-			continue // it is one that sbatch could not submit
+			continue // sbatch failed to submit this one
 		}
 		if err != nil {
 			return fmt.Errorf("job %d: %w", i, err)
@@ -470,7 +474,7 @@ func (r *run) read(i int) (Ended, error) {
 	return j, err
 }
 
-// since reads bash's EPOCHREALTIME, seconds with six digits behind the point.
+// since parses bash's EPOCHREALTIME: seconds with six decimals.
 func (r *run) since(text string) (time.Duration, error) {
 	whole, part, ok := strings.Cut(text, ".")
 	seconds, err := strconv.ParseInt(whole, 10, 64)
@@ -481,7 +485,7 @@ func (r *run) since(text string) (time.Duration, error) {
 	return time.Unix(seconds, micros*1000).Sub(r.began), nil
 }
 
-// MedianLatency is the middle of Latency; 0 where there is none.
+// MedianLatency is the median of Latency; 0 if there is none.
 func (o *Outcome) MedianLatency() time.Duration {
 	if len(o.Latency) == 0 {
 		return 0
@@ -489,7 +493,7 @@ func (o *Outcome) MedianLatency() time.Duration {
 	return slices.Sorted(slices.Values(o.Latency))[len(o.Latency)/2]
 }
 
-// loadAverage reads that of the last minute; 0 where the system does not tell.
+// loadAverage is the load average of the last minute; 0 if the system does not report one.
 func loadAverage() (load float64) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err == nil {
@@ -498,8 +502,8 @@ func loadAverage() (load float64) {
 	return load
 }
 
-// BusyNote says, for a note, that the machine was busy; "" if it was not. A cluster of its own keeps
-// the load below three for each processor.
+// BusyNote is a note that the machine was busy with other work; "" if it was not. The emulated
+// cluster by itself keeps the load below three per processor.
 func BusyNote(load float64) string {
 	if load < 3*float64(runtime.NumCPU()) {
 		return ""

@@ -49,8 +49,8 @@ func TestMedianLatency(t *testing.T) {
 	}
 }
 
-// Steps are made in their order; an interrupt leaves out the one that was at work and those after it,
-// and a failure is the end.
+// Steps run in order. An interrupt skips the running step and those after it; an error ends the
+// measurement.
 func TestMeasure(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var told []int64
@@ -72,9 +72,9 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Starts measures, on each release, what lies between the end of a job and the start of the next
-// one that waits for its node, and what slurmctld takes for a job, with Slurm's own scheduler and with
-// Muster's driver.
+// BenchmarkStarts measures, on each release, the time between the end of a job and the start of the
+// next one that waits for its node, and the CPU time of slurmctld per job, with Slurm's own
+// scheduler and with Muster's driver.
 //
 //	go test ./exp/live -run - -bench Starts -benchtime 1x
 func BenchmarkStarts(b *testing.B) {

@@ -7,17 +7,18 @@ import (
 	"muster/exp"
 )
 
-// Step is one thing to measure. Runs follow each other: at the same time they would disturb each
-// other.
+// Step is one measurement. Steps run one after the other, because concurrent ones would disturb
+// each other.
 type Step struct {
 	Name string
-	// Work is how much of it all it is, for the progress bar.
+	// Work is the step's share of the total work, for the progress bar.
 	Work int
-	// Do does it, and tells how much of the work is done.
+	// Do performs the step, and reports how much of its work is done.
 	Do func(ctx context.Context, progress func(done int)) error
 }
 
-// Measure does the steps. When the context ends it says which are missing; that is no error.
+// Measure performs the steps. When the context ends, it returns the names of the missing steps;
+// that is no error.
 func Measure(ctx context.Context, o exp.Options, steps []Step) (missing []string, err error) {
 	done, total := 0, 0
 	for _, s := range steps {

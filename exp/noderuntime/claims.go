@@ -9,20 +9,20 @@ import (
 	"muster/exp"
 )
 
-// claim is a statement of the paper's, or one of ours on the figures. It holds or is
-// refuted by what was measured, or there is nothing measured that could tell.
+// claim is a statement of the paper, or one of ours about its figures. The measurements confirm or
+// refute it, or cannot decide.
 type claim struct {
 	id, figure string
 	says       string
-	// holds gives a verdict and the numbers behind it. known is false where they are
-	// not there.
+	// holds gives the verdict and the numbers behind it. known is false if the measurements are
+	// missing.
 	holds func(m *measured) (holds, known bool, because string)
 }
 
 const partClaims = "Statements: 1 holds, 0 is refuted"
 
-// nearly is by how much medians may differ and count as the same: single ones differ
-// by as much from one run to the next.
+// nearly is the relative difference up to which medians count as equal. Single times differ by as
+// much from run to run.
 const nearly = 0.05
 
 // claims in the order of the figures.
@@ -34,7 +34,7 @@ func claims() []claim {
 	return list
 }
 
-// claimRows are the verdicts, 1 and 0.
+// claimRows are the verdicts: 1 for confirmed, 0 for refuted.
 func claimRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, c := range claims() {
@@ -155,7 +155,7 @@ func migrationClaims() []claim {
 	}
 }
 
-// preliminaryClaims are of Fig. 3-14.
+// preliminaryClaims are the claims about Fig. 3-14.
 func preliminaryClaims() []claim {
 	a, b := &preliminaryIntra, &preliminaryInter
 	mild, strong := &a.points[0], &a.points[len(a.points)-1]
@@ -182,7 +182,7 @@ func preliminaryClaims() []claim {
 	}
 }
 
-// intraClaims are of Figs. 3-15 to 3-17.
+// intraClaims are the claims about Figs. 3-15 to 3-17.
 func intraClaims() []claim {
 	var list []claim
 	var all []*parallelFigure
@@ -236,7 +236,7 @@ func intraClaims() []claim {
 	)
 }
 
-// interClaims are of Figs. 3-18 to 3-20.
+// interClaims are the claims about Figs. 3-18 to 3-20.
 func interClaims() []claim {
 	const together = "3-18 to 3-20"
 	// over is the speed-up of preemptive 2-way sharing over 4-way sharing at a point with CPU
@@ -276,7 +276,7 @@ func interClaims() []claim {
 	}
 }
 
-// upTo is a claim on the largest speed-up of preemptive 2-way sharing over a scheme.
+// upTo is a claim about the largest speed-up of preemptive 2-way sharing over a scheme.
 func upTo(id, figure, where string, want float64, parts []*parallelFigure, over scheme) claim {
 	return claim{id, figure, fmt.Sprintf("%spreemptive 2-way sharing is up to %.1f times as fast as %s", where, want, over.name), func(m *measured) (bool, bool, string) {
 		all := gains(m, parts, preemptiveTwoWay, over)
@@ -287,7 +287,7 @@ func upTo(id, figure, where string, want float64, parts []*parallelFigure, over 
 	}}
 }
 
-// constant says that batch scheduling takes as long whatever the imbalance.
+// constant claims that the imbalance does not change the time of batch scheduling.
 func constant(id string, f *parallelFigure, little, much *point) claim {
 	return claim{id, f.number(), "batch scheduling takes as long whatever the imbalance", func(m *measured) (bool, bool, string) {
 		a, b := f.name(little, batchScheme), f.name(much, batchScheme)
@@ -299,7 +299,7 @@ func constant(id string, f *parallelFigure, little, much *point) claim {
 	}}
 }
 
-// outperforms says that preemptive sharing is faster than n-way sharing.
+// outperforms claims that preemptive sharing is faster than n-way sharing.
 func outperforms(id string, f *parallelFigure, p *point) claim {
 	return claim{id, f.number(), "preemptive sharing is faster than n-way sharing", func(m *measured) (bool, bool, string) {
 		if !m.Has(f.name(p, preemptive)) {
@@ -320,8 +320,7 @@ func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limi
 	}}
 }
 
-// best says that no scheme is faster than preemptive 2-way sharing, but for what does
-// not count.
+// best claims that no scheme is faster than preemptive 2-way sharing, except by less than nearly.
 func best(id string, f *parallelFigure, p *point) claim {
 	return claim{id, f.number(), "preemptive 2-way sharing is the fastest of all", func(m *measured) (bool, bool, string) {
 		if !m.Has(f.name(p, batchScheme)) {
@@ -337,7 +336,7 @@ func best(id string, f *parallelFigure, p *point) claim {
 	}}
 }
 
-// grows says that a scheme gains more where there is more imbalance.
+// grows claims that a scheme gains more with more imbalance.
 func grows(id, says string, f *parallelFigure, little, much *point, how scheme) claim {
 	return claim{id, f.number(), says, func(m *measured) (bool, bool, string) {
 		if !m.Has(f.name(little, batchScheme), f.name(much, batchScheme)) {
@@ -348,8 +347,8 @@ func grows(id, says string, f *parallelFigure, little, much *point, how scheme) 
 	}}
 }
 
-// excess looks at all speed-ups of ours: how many there are, how many are above a bound, and
-// by how much the one that is furthest above is, or the nearest below, as a part of it.
+// excess compares all our speed-ups with their bounds. It returns how many there are and how many
+// exceed their bound, and the largest relative excess (negative if all are below), with its place.
 func excess(m *measured, bound func(*parallelFigure, *point) float64) (all, above int, most float64, where string) {
 	most = math.Inf(-1)
 	for _, f := range figures() {
@@ -370,9 +369,9 @@ func excess(m *measured, bound func(*parallelFigure, *point) float64) (all, abov
 	return all, above, most, where
 }
 
-// boundClaims hold our own speed-ups to the bounds that are held against the paper's:
-// what the phases of a workload leave idle, and what batch scheduling left idle as it
-// was measured. Kernels, whose time the second is computed from, vary by less than nearly.
+// boundClaims hold our speed-ups to the same bounds as the paper's: the time that the phases of a
+// workload leave idle, and the time that batch scheduling left idle as measured. The second is
+// computed from the time of kernels, which varies by less than nearly.
 func boundClaims() []claim {
 	bounded := func(id, says string, limit float64, bound func(m *measured, f *parallelFigure, p *point) float64) claim {
 		return claim{id, "3-14 to 3-20", says, func(m *measured) (bool, bool, string) {

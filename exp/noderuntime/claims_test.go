@@ -75,9 +75,9 @@ func TestRecordedMeasurements(t *testing.T) {
 	}
 }
 
-// The paper says that idle time is what sharing uses. So no speed-up, of the paper's or of
-// ours, can be above what was idle: of ours each is held to the time that batch
-// scheduling really took, over the time that the GPUs need.
+// The paper says that sharing uses idle time. So no speed-up, of the paper's or ours, can exceed
+// what was idle. Each of ours is compared with the measured time of batch scheduling divided by the
+// time that the GPUs need.
 func TestOurSpeedupsAreWithinTheirBounds(t *testing.T) {
 	m := loadRecorded(t)
 	for _, f := range figures() {

@@ -8,7 +8,7 @@ import (
 	"muster/exp"
 )
 
-// splitClaims are of Figs. 3-12 and 3-13.
+// splitClaims are the claims about Figs. 3-12 and 3-13.
 func splitClaims() []claim {
 	return []claim{
 		clusterShort.upTo("3_12_sharing", "3-12", "on two unequal nodes sharing is up to 28 % faster than one program after the other", 1.28, shared4, alone1),
@@ -29,7 +29,7 @@ func splitClaims() []claim {
 	}
 }
 
-// upTo is a claim on the largest speed-up of one way over another.
+// upTo is a claim about the largest speed-up of one way over another.
 func (f *splitFigure) upTo(id, figure, says string, want float64, how, over way) claim {
 	return claim{id, figure, says, func(m *measured) (bool, bool, string) {
 		if len(f.measured(m)) == 0 {
@@ -40,7 +40,7 @@ func (f *splitFigure) upTo(id, figure, says string, want float64, how, over way)
 	}}
 }
 
-// parallelClaims are of Fig. 3-21.
+// parallelClaims are the claims about Fig. 3-21.
 func parallelClaims() []claim {
 	faster := func(id, says string, want float64, how scheme) claim {
 		return claim{id, "3-21", says, func(m *measured) (bool, bool, string) {

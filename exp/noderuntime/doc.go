@@ -1,17 +1,14 @@
-// Package noderuntime reproduces the node experiments of the dissertation's
-// chapter on its runtime: Figs. 3-7 to 3-13 (programs of one process) and 3-14
-// to 3-21 (programs of several processes).
+// Package noderuntime reproduces the node experiments of the dissertation's chapter on its runtime:
+// Figs. 3-7 to 3-13 (single-process programs) and 3-14 to 3-21 (multi-process programs).
 //
-// Each measurement starts a node, or two, each of which is this very program in a process of its
-// own, with software GPUs that are as fast, relative to each other, as those of the
-// paper. The programs are those of examples/, each a process of its own that finds
-// Muster's libcuda.so.1; those of several processes use MPI. All of them check
-// what they computed. Times are measured, so they vary; what is drawn follows from
-// the seed.
+// Each measurement starts one or two nodes, each a process of this executable, with software GPUs
+// that have the relative speeds of the paper's. The programs are those of examples/, each a process
+// that loads Muster's libcuda.so.1; the multi-process ones use MPI. All of them check their
+// results. Times are measured, so they vary; random choices follow from the seed.
 //
-// Nothing here decides who gets a GPU: that is the node's, with the one exception
-// of batch scheduling, which stands outside of it in the paper too.
+// Nothing here decides which client gets a GPU: the node does. The one exception is batch
+// scheduling, which is outside the node in the paper, too.
 //
-// What was measured can be kept in a file and shown again. The test of the paper's
-// statements runs on such a file.
+// The measurements can be stored in a file and shown again. The test of the paper's statements uses
+// such a file.
 package noderuntime

@@ -18,7 +18,7 @@ var clusterCards = [][]card{{c2050, c2050, c1060}, {c1060}}
 type way struct {
 	key, name string
 	vgpus     int
-	offload   bool // an overloaded node hands programs to the other
+	offload   bool // an overloaded node passes programs on to the other
 }
 
 var (
@@ -28,13 +28,13 @@ var (
 	ways    = []way{alone1, shared4, offload}
 )
 
-// splitFigure is Fig. 3-12 or 3-13: a batch queue that knows of no GPUs gives both nodes as many
-// programs.
+// splitFigure is Fig. 3-12 or 3-13: a batch queue that ignores GPUs gives both nodes the same
+// number of programs.
 type splitFigure struct {
 	key, part, note string
 	scale           scale
 	counts, some    []int
-	// jobs are those of a run, in the order in which they were submitted.
+	// jobs makes the jobs of a run, in the order of submission.
 	jobs func(l *lab, dice *rand.Rand, count int) ([]job, error)
 }
 
@@ -65,7 +65,7 @@ func (f *splitFigure) plan(all bool) []measurement {
 	return list
 }
 
-// settings are the nodes.
+// settings are the two nodes, sharing GPUs in the given way.
 func (f *splitFigure) settings(how way) []setting {
 	var list []setting
 	for _, cards := range clusterCards {
@@ -74,7 +74,7 @@ func (f *splitFigure) settings(how way) []setting {
 	return list
 }
 
-// speedups are those of one way over another, run by run.
+// speedups are the speed-ups of one way over another, run by run.
 func (f *splitFigure) speedups(m *measured, jobs int, how, over way) []float64 {
 	return m.ratios(f.name(jobs, over), f.name(jobs, how))
 }
@@ -131,7 +131,8 @@ func (f *splitFigure) show(m *measured) shown {
 	return s
 }
 
-// clusterShort is Fig. 3-12. The text does not say how many programs there were: those numbers are ours.
+// clusterShort is Fig. 3-12. The text does not say how many programs there were; the numbers are
+// ours.
 var clusterShort = splitFigure{
 	key: "fig3_12", part: "Fig. 3-12: two unequal nodes, short programs", scale: short, counts: []int{16, 32}, some: []int{16},
 	note: "A node with two C2050 and a C1060, and one with a C1060, get as many programs each.",
@@ -146,7 +147,8 @@ var clusterShort = splitFigure{
 
 var clusterShortFigure = figure{name: "3-12", part: clusterShort.part, scaled: shortScaled, plan: clusterShort.plan, show: clusterShort.show}
 
-// clusterLong is Fig. 3-13: 25 % BS-L, 75 % MM-L, with CPU phases as long as the GPU's, as in Fig. 3-10.
+// clusterLong is Fig. 3-13: 25 % BS-L and 75 % MM-L, with CPU phases as long as the GPU phases, as
+// in Fig. 3-10.
 var clusterLong = splitFigure{
 	key: "fig3_13", part: "Fig. 3-13: two unequal nodes, long programs that do not fit", scale: long, counts: []int{16, 32, 48}, some: []int{16},
 	note: "BS-L and MM-L 25/75; both nodes get as many programs.",
@@ -161,8 +163,8 @@ var clusterLong = splitFigure{
 
 var clusterLongFigure = figure{name: "3-13", part: clusterLong.part, scaled: longScaled, plan: clusterLong.plan, show: clusterLong.show}
 
-// Fig. 3-21: programs of several processes, which are on both nodes. Node 1 has four GTX 480, node 2 a
-// C2070, a C2075 and a C2050, whose cores and clocks are the same.
+// parallelCards are the GPUs of Fig. 3-21, whose programs have processes on both nodes. Node 1 has
+// four GTX 480. Node 2 has a C2070, a C2075 and a C2050, which have equal cores and clocks.
 var parallelCards = [][]card{{gtx480, gtx480, gtx480, gtx480}, {c2050, c2050, c2050}}
 
 var (
@@ -173,7 +175,8 @@ var (
 const (
 	partParallel = "Fig. 3-21: programs of 4, 6 and 8 processes over both nodes"
 	parallelJobs = 8
-	// sentByProcess is what a process sends by MPI in an iteration, for each process of its program.
+	// sentByProcess is the number of bytes that a process sends to each process of its program in
+	// an iteration, by MPI.
 	sentByProcess = 100_000
 )
 
@@ -181,15 +184,16 @@ func parallelName(processes int, how scheme) string {
 	return fmt.Sprintf("fig3_21_%dprocesses_%s", processes, how.key)
 }
 
-// dealtOut is how many of a program's processes each node has: in proportion to their GPUs.
+// dealtOut divides a program's processes between the nodes in proportion to their GPUs, rounded to
+// the nearest.
 func dealtOut(processes int) []int {
 	gpus := [2]int{len(parallelCards[0]), len(parallelCards[1])}
 	first := (2*processes*gpus[0] + gpus[0] + gpus[1]) / (2 * (gpus[0] + gpus[1]))
 	return []int{first, processes - first}
 }
 
-// possible says whether a scheme can run programs with this many processes at all: batch scheduling
-// needs a GPU for each.
+// possible says whether a scheme can run programs of this many processes: batch scheduling needs
+// one GPU for each.
 func possible(processes int, how scheme) bool {
 	on := dealtOut(processes)
 	return !how.batch || on[0] <= len(parallelCards[0]) && on[1] <= len(parallelCards[1])
@@ -242,7 +246,7 @@ func showParallel(m *measured) shown {
 		for _, processes := range clusterProcesses {
 			key := parallelName(processes, how)
 			if !m.Has(key) {
-				continue // it is the last: batch scheduling with the most processes
+				continue // only the last can be missing: batch scheduling with the most processes
 			}
 			points = append(points, m.seconds(key))
 			s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_s", "s", m.seconds(key)))

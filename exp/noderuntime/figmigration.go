@@ -9,18 +9,18 @@ import (
 	"muster/report"
 )
 
-// Fig. 3-11: small matrix products on two fast GPUs and a slow one, with migration
-// and without. The text says that the CPU fraction was varied and that few jobs gain
-// more than many, but gives neither numbers of jobs nor fractions: those here are ours.
+// Fig. 3-11: small matrix products on two fast GPUs and a slow one, with and without migration. The
+// text says that the CPU fraction was varied and that few jobs gain more than many. It gives
+// neither numbers of jobs nor fractions; these are ours.
 var (
 	migrationCards = []card{c2050, c2050, quadro2000}
 	migrationJobs  = []int{6, 12, 24, 36}
-	migrationCPU   = []int{0, 100, 200} // hundredths of the kernels' time
+	migrationCPU   = []int{0, 100, 200} // per cent of the kernels' time
 )
 
 const partMigration = "Fig. 3-11: migration to faster GPUs"
 
-// migrationPoint is a place on the x axis of Fig. 3-11.
+// migrationPoint is a point on the x axis of Fig. 3-11.
 type migrationPoint struct{ jobs, cpu int }
 
 func (p migrationPoint) name(moves bool) string {
@@ -35,8 +35,8 @@ func (p migrationPoint) label() string {
 	return fmt.Sprintf("%s, CPU %.0f", model.Plural(p.jobs, "job"), float64(p.cpu)/100)
 }
 
-// some says whether the point is measured also when all figures are: all fractions
-// with as many jobs as there are virtual GPUs, and all numbers with one fraction.
+// some says whether the point is also part of the reduced plan: all fractions with as many jobs as
+// there are virtual GPUs, and all but the largest number of jobs with one fraction.
 func (p migrationPoint) some() bool { return p.jobs == 12 || p.cpu == 100 && p.jobs != 36 }
 
 func migrationPoints(all bool) []migrationPoint {

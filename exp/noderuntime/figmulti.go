@@ -9,17 +9,17 @@ import (
 	"muster/report"
 )
 
-// point is a place on the x axis of a figure.
+// point is a point on the x axis of a figure.
 type point struct {
 	key, label string
 	programs   []parallel
-	some       bool // measured also when all figures are
+	some       bool // part of the reduced plan, too
 }
 
-// inPhases is the most that a workload can gain over batch scheduling by using the
-// GPUs while the phases of its programs leave them idle: batch scheduling runs one
-// program after the other, each as long as its slowest process; and nothing is done
-// sooner than the GPUs can do all work, or than the longest program takes by itself.
+// inPhases is an upper bound for the speed-up over batch scheduling that a workload can reach by
+// using GPUs while the phases of its programs leave them idle. Batch scheduling runs one program
+// after the other, each as long as its slowest process. No schedule can be shorter than the total
+// work divided by the GPUs, or than the longest program alone.
 func (p *point) inPhases() float64 {
 	batch, work, longest := 0.0, 0.0, 0.0
 	for i := range p.programs {
@@ -32,8 +32,8 @@ func (p *point) inPhases() float64 {
 	return batch / max(work/gpusOfNode1, longest)
 }
 
-// work is how long all GPUs together take for the kernels of the workload as it was
-// run: nothing is done sooner.
+// work is the time that all GPUs together need for the kernels of the workload as it was run. It is
+// a lower bound for the makespan.
 func (p *point) work(m *measured) float64 {
 	kernels := 0
 	for i := range p.programs {
@@ -41,7 +41,7 @@ func (p *point) work(m *measured) float64 {
 		for rank := range one.processes {
 			each := m.kernels(one.phase)
 			if rank >= one.processes-one.others {
-				each = int(float64(each)*(1+float64(one.imbalance)/100) + 0.5) // as the generator does
+				each = int(float64(each)*(1+float64(one.imbalance)/100) + 0.5) // rounded as by the generator
 			}
 			kernels += each * m.iterationsOf(one.iterations)
 		}
@@ -49,7 +49,7 @@ func (p *point) work(m *measured) float64 {
 	return float64(kernels) * m.Addition / gpusOfNode1
 }
 
-// parallelFigure compares schemes at points.
+// parallelFigure compares schemes at several points.
 type parallelFigure struct {
 	key, part, title string
 	schemes          []scheme
@@ -60,7 +60,7 @@ func (f *parallelFigure) name(p *point, how scheme) string {
 	return fmt.Sprintf("%s_%s_%s", f.key, p.key, how.key)
 }
 
-// number is the figure's, as 3-14a.
+// number is the figure's number, as "3-14a".
 func (f *parallelFigure) number() string {
 	return strings.ReplaceAll(strings.TrimPrefix(f.key, "fig"), "_", "-")
 }
@@ -79,13 +79,13 @@ func (f *parallelFigure) plan(all bool) []measurement {
 	return list
 }
 
-// speedups are those of a scheme over batch scheduling, run by run.
+// speedups are the speed-ups of a scheme over batch scheduling, run by run.
 func (f *parallelFigure) speedups(m *measured, p *point, how scheme) []float64 {
 	return m.ratios(f.name(p, batchScheme), f.name(p, how))
 }
 
-// inIdle is the most that the point can gain over batch scheduling as it was
-// measured: the time of that over what the GPUs need, run by run.
+// inIdle is an upper bound for the speed-up over batch scheduling as measured: its time divided by
+// the GPUs' own time, run by run.
 func (f *parallelFigure) inIdle(m *measured, p *point) []float64 {
 	all := m.seconds(f.name(p, batchScheme))
 	for i := range all {
@@ -133,10 +133,10 @@ func (f *parallelFigure) show(m *measured) shown {
 	return s
 }
 
-// jobsOfWorkload is how many programs each workload has.
+// jobsOfWorkload is the number of programs in each workload.
 const jobsOfWorkload = 4
 
-// alike is a workload of programs that are all the same.
+// alike is a workload of identical programs.
 func alike(p parallel) []parallel {
 	var all []parallel
 	for range jobsOfWorkload {
@@ -211,7 +211,7 @@ var preliminaryFigure = joined("3-14", partPreliminary, preliminaryScaled, []*pa
 // laterSchemes are those of Figs. 3-15 to 3-20.
 var laterSchemes = []scheme{batchScheme, fourWay, preemptiveTwoWay}
 
-// phase is a length of GPU phases.
+// phase is a length of the GPU phases.
 type phase struct {
 	key        string
 	seconds    float64
@@ -270,7 +270,7 @@ func intraFigure(number string, p pattern) figure {
 	return f
 }
 
-// joined is a figure of several pictures.
+// joined is a figure that consists of several pictures.
 func joined(number, part string, scaled []scaling, parts []*parallelFigure) figure {
 	return figure{
 		name: number, part: part, mpi: true, scaled: scaled, parts: parts,
@@ -334,8 +334,8 @@ func interFigure(number string, p pattern) figure {
 
 const partInterAll = "Figs. 3-18 to 3-20 together"
 
-// intraNumber and interNumber are the figures of a pattern, with imbalance inside
-// programs and between them.
+// intraNumber and interNumber are the figures of a pattern: with imbalance within programs, and
+// between them.
 func intraNumber(i int) string { return fmt.Sprintf("3-%d", 15+i) }
 
 func interNumber(i int) string { return fmt.Sprintf("3-%d", 18+i) }
@@ -349,8 +349,8 @@ func allInter() []*parallelFigure {
 	return parts
 }
 
-// interAll are the numbers that the paper gives for three figures together, from
-// those that were measured.
+// interAll are the numbers that the paper gives for three figures together, computed from those
+// that were measured.
 func interAll(m *measured) []exp.Row {
 	parts := allInter()
 	over := gains(m, parts, preemptiveTwoWay, batchScheme)

@@ -9,10 +9,10 @@ import (
 	"muster/report"
 )
 
-// vgpuCounts are those of Figs. 3-7 and 3-8.
+// vgpuCounts are the numbers of virtual GPUs in Figs. 3-7 and 3-8.
 var vgpuCounts = []int{1, 2, 4, 8}
 
-// draw chooses short programs, the same ones for the same dice.
+// draw selects short programs at random. Equal dice give equal programs.
 func draw(dice *rand.Rand, jobs int) []program {
 	all := make([]program, jobs)
 	for i := range all {
@@ -21,8 +21,8 @@ func draw(dice *rand.Rand, jobs int) []program {
 	return all
 }
 
-// drawnFigure is Fig. 3-7 or 3-8: numbers of short programs that share GPUs, and what
-// the GPUs themselves need for them.
+// drawnFigure is Fig. 3-7 or 3-8: varying numbers of short programs that share GPUs, beside the
+// time that the GPUs alone need for them.
 type drawnFigure struct {
 	key, part string
 	cards     []card
@@ -34,7 +34,7 @@ func (f *drawnFigure) name(jobs, vgpus int) string {
 	return fmt.Sprintf("%s_%djobs_%dvgpus", f.key, jobs, vgpus)
 }
 
-// own is the key of what the GPUs themselves need for a number of programs.
+// own is the key of the GPUs' own time for a number of programs.
 func (f *drawnFigure) own(jobs int) string { return fmt.Sprintf("%s_%djobs_gpu", f.key, jobs) }
 
 func (f *drawnFigure) plan(all bool) []measurement {
@@ -61,9 +61,9 @@ func (f *drawnFigure) plan(all bool) []measurement {
 	return list
 }
 
-// dealt is how long programs take that are dealt to the GPUs in turn, as programs do
-// that choose one themselves, if nothing but kernels and copies takes time: a GPU runs
-// its kernels one after the other, and copies at the same time.
+// dealt is the time for programs that are assigned to the GPUs round-robin, as programs do that
+// choose a device themselves, if only kernels and copies took time. A GPU runs its kernels one
+// after the other, and copies concurrently with them.
 func (f *drawnFigure) dealt(known map[string]alone, programs []program) float64 {
 	most, kernels, copies := 0.0, make([]float64, len(f.cards)), make([]float64, len(f.cards))
 	for i, p := range programs {
@@ -98,8 +98,8 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 	return b
 }
 
-// over are, run by run, the times of all numbers of programs together over those of
-// another column: they vary less than single ones.
+// over sums the times over all numbers of programs, and divides by the same sum for another column,
+// run by run. The sums vary less than single times.
 func (f *drawnFigure) over(m *measured, a, b func(jobs int) string) []float64 {
 	var above, below []float64
 	for _, jobs := range f.counts {
@@ -117,12 +117,12 @@ func (f *drawnFigure) over(m *measured, a, b func(jobs int) string) []float64 {
 	return above
 }
 
-// overheads are the times at all measured points over what the GPUs themselves need.
+// overheads are the times at all measured points divided by the GPUs' own time.
 func (f *drawnFigure) overheads(m *measured) [][]float64 {
 	var all [][]float64
 	for _, v := range vgpuCounts {
 		for _, jobs := range f.counts {
-			if key := f.name(jobs, v); m.Has(key) && (jobs > 1 || v == 1) { // one program has one vGPU at most
+			if key := f.name(jobs, v); m.Has(key) && (jobs > 1 || v == 1) { // a single program uses at most one vGPU
 				all = append(all, m.ratios(key, f.own(jobs)))
 			}
 		}
@@ -130,7 +130,7 @@ func (f *drawnFigure) overheads(m *measured) [][]float64 {
 	return all
 }
 
-// with is the column of a number of vGPUs.
+// with is the column for a number of vGPUs.
 func (f *drawnFigure) with(vgpus int) func(jobs int) string {
 	return func(jobs int) string { return f.name(jobs, vgpus) }
 }
@@ -183,7 +183,7 @@ var sharingFigure = figure{name: "3-8", part: sharing.part, scaled: shortScaled,
 	return s
 }}
 
-// manyLong is how many long programs run in Figs. 3-9 and 3-10.
+// manyLong is the number of long programs in Figs. 3-9 and 3-10.
 const manyLong = 36
 
 // longOnes measures long programs on the node with three GPUs.
@@ -198,7 +198,7 @@ func longOnes(key string, vgpus, others int, cpu float64) measurement {
 	}}
 }
 
-// longMix is MM-L with CPU phases, and others of them that are BS-L, in a random order.
+// longMix has count jobs in random order: others of them are BS-L, the rest MM-L with CPU phases.
 func longMix(dice *rand.Rand, known map[string]alone, count, others int, cpu float64) []job {
 	jobs := make([]job, count)
 	for i := range jobs {
@@ -214,7 +214,7 @@ func longMix(dice *rand.Rand, known map[string]alone, count, others int, cpu flo
 // longFigure is Fig. 3-9 or 3-10: long programs, alone on a GPU and sharing it.
 type longFigure struct {
 	key, part, metric string
-	points, some      []int // hundredths
+	points, some      []int // per cent
 	label             func(point int) string
 	make              func(key string, vgpus, point int) measurement
 }
@@ -223,7 +223,7 @@ func (f *longFigure) name(point, vgpus int) string {
 	return fmt.Sprintf("%s_%s%d_%dvgpus", f.key, f.metric, point, vgpus)
 }
 
-// serial and shared are the vGPUs that are compared.
+// serial and shared are the numbers of vGPUs that are compared.
 const serial, shared = 1, 4
 
 func (f *longFigure) plan(all bool) []measurement {

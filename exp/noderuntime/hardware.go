@@ -10,7 +10,7 @@ import (
 type card struct {
 	name   string
 	cores  int
-	clock  float64 // GHz; only the C2050's is in the text, the others' are the cards' own
+	clock  float64 // GHz; the text gives only the C2050's, the others are from the cards' specifications
 	memory float64 // GiB
 }
 
@@ -21,33 +21,33 @@ var (
 	gtx480     = card{"GTX 480", 15 * 32, 1.40, 1}
 )
 
-// power is how fast a card is, relative to the C2050.
+// power is the speed of a card relative to the C2050.
 func (c card) power() float64 {
 	return float64(c.cores) * c.clock / (float64(c2050.cores) * c2050.clock)
 }
 
-// pcie is bytes a second over PCI Express 2.0 with 16 lanes, as programs get it.
+// pcie is the bandwidth of PCI Express 2.0 with 16 lanes that programs reach, in bytes per second.
 const pcie = 5e9
 
-// scale is by how much an experiment is smaller than the paper's.
+// scale is the reduction of an experiment relative to the paper's.
 type scale struct {
-	// rate is how many operations a second a C2050 does. It is far below what a
-	// processor of this machine does, so that all devices together take a part of the
-	// machine and each of them really is what its users wait for.
+	// rate is how many operations per second a C2050 executes. It is far below the speed of a
+	// processor of this machine, so that all devices together use only a part of the machine and
+	// programs really wait for devices.
 	rate   float64
-	time   float64 // a second of the paper's takes about so long
-	memory float64 // bytes here for a byte of the paper's
-	copies float64 // bytes a second
+	time   float64 // about how many seconds a second of the paper takes here
+	memory float64 // bytes here per byte in the paper
+	copies float64 // bandwidth of copies, in bytes per second
 }
 
-// The scales. The time follows from what the programs compute and from the rate. Memory
-// shrinks more than time where it moves, since moving it costs real time; the bandwidth
-// follows from both.
+// The scales. The time follows from the programs' work and the rate. Where memory is swapped it
+// shrinks more than time, because moving it costs real time on this machine. The bandwidth follows
+// from both.
 var (
 	short = proportional(2e8, 1.0/20, 1.0/48)    // short programs
-	long  = proportional(3e8, 1.0/150, 1.0/256)  // long ones whose memory is in conflict
-	moved = proportional(2e8, 1.0/50, 1.0/64)    // long ones whose memory is not
-	multi = scale{1e8, 1.0 / 10, 1.0 / 16, pcie} // of several processes; their memory is small and stays as it is
+	long  = proportional(3e8, 1.0/150, 1.0/256)  // long programs that compete for memory
+	moved = proportional(2e8, 1.0/50, 1.0/64)    // long programs that do not
+	multi = scale{1e8, 1.0 / 10, 1.0 / 16, pcie} // multi-process programs, whose memory is small and stays where it is
 )
 
 func proportional(rate, time, memory float64) scale {
@@ -56,15 +56,15 @@ func proportional(rate, time, memory float64) scale {
 
 const granule = 2 << 20 // of device memory
 
-// bytes is the memory that stands for a card's.
+// bytes is the scaled memory of a card, in whole granules.
 func (s scale) bytes(c card) uint64 {
 	return max(2, uint64(c.memory*(1<<30)*s.memory/granule)) * granule
 }
 
 func (s scale) rateOf(c card) float64 { return s.rate * c.power() }
 
-// devices is what a node is told to stand for cards. Of their speeds it only matters
-// how they compare.
+// devices is the option --devices of a node with software GPUs that stand in for cards. Only the
+// ratios of their speeds matter.
 func (s scale) devices(cards ...card) string {
 	var list []string
 	for i, c := range cards {
@@ -73,7 +73,7 @@ func (s scale) devices(cards ...card) string {
 	return strings.Join(list, ";")
 }
 
-// duration scales a time of the paper's.
+// duration converts a time of the paper to the scaled time.
 func (s scale) duration(seconds float64) time.Duration {
 	return time.Duration(seconds * s.time * float64(time.Second))
 }

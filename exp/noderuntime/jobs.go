@@ -23,44 +23,48 @@ import (
 // job is a program to run.
 type job struct {
 	words     []string // an example and its arguments
-	processes int      // of MPI; 0 for a program of one process without it
-	// on is how many of its processes are on each node of a cluster; nil for all on the first.
+	processes int      // MPI processes; 0 for a program without MPI
+	// on is the number of its processes on each node of a cluster; nil puts all on the first.
 	on []int
 }
 
 func (j job) String() string { return strings.Join(j.words, " ") }
 
-// running is a job whose processes have been started. Each of them opens its
-// context, prepares its data and then waits at the gate: what follows is measured,
-// since starting processes and contexts is not scaled.
+// running is a job whose processes have been started. The cost of starting processes and opening
+// contexts is not scaled, so it is not measured: each process opens its context, prepares its data,
+// and then waits at a gate, a Unix socket, until the experiment lets it through.
+//
+// A process connects to the gate and writes a line "ready PID KERNELS BYTES". It continues when it
+// reads a byte. When it has its results it writes the same line with "done", keeps its GPU, and
+// waits for a second byte before it exits.
 type running struct {
 	job
 	cmd    *exec.Cmd
 	output bytes.Buffer // to be read after exited
 	gate   *net.UnixListener
 	exited chan struct{}
-	err    error // how it ended, after exited
+	err    error // how it ended; to be read after exited
 	ready  chan *visitor
 	inside []*visitor
 }
 
-// visitor is a process at the gate.
+// visitor is a process that has connected to the gate.
 type visitor struct {
 	pid  int32
 	conn net.Conn
 	read *bufio.Reader
-	// What it has done so far, as it says itself.
+	// Its kernels and copied bytes so far, by its own count.
 	kernels, copied uint64
 }
 
-// says reads what a process says of itself, and whether it is this.
+// says reads a process's next line, and says whether its first word is what.
 func (v *visitor) says(what string) bool {
 	var said string
 	n, err := fmt.Fscanf(v.read, "%s %d %d %d\n", &said, &v.pid, &v.kernels, &v.copied)
 	return n == 4 && err == nil && said == what
 }
 
-// let lets it go on.
+// let lets the process continue.
 func (v *visitor) let() error {
 	_, err := v.conn.Write([]byte{1})
 	return err
@@ -68,8 +72,8 @@ func (v *visitor) let() error {
 
 var gates atomic.Int64
 
-// commandLine is what starts a job, and its environment: with MPI each node's processes are told their
-// own node.
+// commandLine is a job's command line and environment. With MPI, the processes on each node get the
+// socket of their own node.
 func (c cluster) commandLine(j job, gate string) (words, environment []string) {
 	program := append([]string{filepath.Join(c[0].tools.Programs, j.words[0])}, j.words[1:]...)
 	program = append(program, "--gate", gate)
@@ -104,7 +108,7 @@ func (c cluster) start(ctx context.Context, j job) (*running, error) {
 	r := &running{job: j, gate: listener, exited: make(chan struct{}), ready: make(chan *visitor, max(1, j.processes))}
 	words, environment := c.commandLine(j, address)
 	r.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
-	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(syscall.SIGTERM) } // mpiexec ends its processes then
+	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(syscall.SIGTERM) } // mpiexec then ends its processes
 	r.cmd.WaitDelay = 5 * time.Second
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = environment, &r.output, &r.output
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -121,7 +125,7 @@ func (c cluster) start(ctx context.Context, j job) (*running, error) {
 	return r, nil
 }
 
-// greet takes the processes in that come to the gate, until it is closed.
+// greet accepts the processes that connect to the gate, until it is closed.
 func (r *running) greet() {
 	for {
 		conn, err := r.gate.Accept()
@@ -137,7 +141,7 @@ func (r *running) greet() {
 	}
 }
 
-// failure says how a job ended that should not have.
+// failure describes the unexpected end of a job. It waits for that end.
 func (r *running) failure() error {
 	<-r.exited
 	text := strings.TrimSpace(r.output.String())
@@ -147,7 +151,7 @@ func (r *running) failure() error {
 	return fmt.Errorf("%v: %w\n%s", r.job, r.err, text)
 }
 
-// gather waits until all processes are at the gate.
+// gather waits until all processes of the job are at the gate.
 func (r *running) gather() error {
 	for len(r.inside) < max(1, r.processes) {
 		select {
@@ -160,7 +164,7 @@ func (r *running) gather() error {
 	return nil
 }
 
-// open lets all processes through.
+// open lets all processes of the job through the gate.
 func (r *running) open() error {
 	for _, v := range r.inside {
 		if err := v.let(); err != nil {
@@ -170,8 +174,8 @@ func (r *running) open() error {
 	return nil
 }
 
-// finish waits until all processes have had what they want of the GPU, and returns
-// when that was. They keep the GPU until they are let out.
+// finish waits until all processes have their results, and returns the time of the last. It calls
+// last for each process and then lets it exit; until then the process keeps its GPU.
 func (r *running) finish(last func(*visitor) error) (time.Time, error) {
 	var at time.Time
 	for _, v := range r.inside {
@@ -189,7 +193,7 @@ func (r *running) finish(last func(*visitor) error) (time.Time, error) {
 	return at, nil
 }
 
-// end waits for the job's end: only then it is known that its results are right.
+// end waits until the job has exited. Its exit status says whether its results are right.
 func (r *running) end() error {
 	<-r.exited
 	for _, v := range r.inside {
@@ -201,7 +205,7 @@ func (r *running) end() error {
 	return nil
 }
 
-// abandon ends a job that is not wanted any more.
+// abandon terminates a job that is no longer needed.
 func (r *running) abandon() {
 	for _, v := range r.inside {
 		v.conn.Close()
@@ -232,7 +236,7 @@ func abandonAll(all []*running) {
 	_ = together(len(all), func(i int) error { all[i].abandon(); return nil })
 }
 
-// together runs functions at the same time and returns their errors.
+// together calls f concurrently for 0 to n-1, and joins the errors.
 func together(n int, f func(i int) error) error {
 	failed := make([]error, n)
 	var all sync.WaitGroup
@@ -250,10 +254,10 @@ type outcome struct {
 	Swaps       uint64 `json:"swaps,omitempty"`
 	Preemptions uint64 `json:"preemptions,omitempty"`
 	Moves       uint64 `json:"moves,omitempty"`
-	Guests      uint64 `json:"guests,omitempty"` // programs that another node served, for a while or for good
+	Guests      uint64 `json:"guests,omitempty"` // programs served by another node, temporarily or to the end
 }
 
-// count adds up what the nodes did to jobs. It waits until the last is gone.
+// count adds the nodes' counters for the jobs to out. It waits until the last client has left.
 func (c cluster) count(ctx context.Context, jobs []*running, out *outcome) error {
 	for i, n := range c {
 		clients := 0
@@ -271,7 +275,7 @@ func (c cluster) count(ctx context.Context, jobs []*running, out *outcome) error
 	return nil
 }
 
-// count adds up what the node did for the last programs that it had, as many as clients says.
+// count adds the node's counters for its last clients, as many as clients says, to out.
 func (n *theNode) count(ctx context.Context, clients int, out *outcome) error {
 	s, err := n.waitFor(ctx, func(s *status.Node) bool { return len(s.Clients) == 0 })
 	if err != nil {
@@ -296,22 +300,22 @@ func (n *theNode) count(ctx context.Context, clients int, out *outcome) error {
 	return nil
 }
 
-// opener lets jobs through their gates: all at once, or some when others are over. It
-// is told the numbers of those that are.
+// opener opens the gates of jobs: all at once, or some only after others are done. It receives the
+// indices of finished jobs from over.
 type opener func(ctx context.Context, c cluster, all []*running, over <-chan int) error
 
-// openAtOnce lets all jobs start.
+// openAtOnce opens all gates.
 func openAtOnce(_ context.Context, _ cluster, all []*running, _ <-chan int) error {
 	return together(len(all), func(i int) error { return all[i].open() })
 }
 
-// run runs jobs on a node of their own.
+// run runs jobs on a new node.
 func (l *lab) run(s setting, jobs []job, open opener) (outcome, error) {
 	return l.runCluster([]setting{s}, jobs, open)
 }
 
-// runCluster runs jobs on nodes of their own, and says how long it took from the moment at which all
-// were ready until the last was done.
+// runCluster runs jobs on new nodes, and measures the time from when all were ready until the last
+// had its results.
 func (l *lab) runCluster(settings []setting, jobs []job, open opener) (outcome, error) {
 	var out outcome
 	err := withCluster(l.tools, settings, func(c cluster) error {
@@ -333,8 +337,8 @@ func (l *lab) runCluster(settings []setting, jobs []job, open opener) (outcome, 
 	return out, err
 }
 
-// measure lets jobs through and waits for their ends. When one fails, cancel ends the
-// others, which may wait for it. last looks at each process before it leaves.
+// measure opens the gates and waits until all jobs are done. If one fails, it calls cancel to end
+// the others, which may be waiting for it. last is called for each process before it may exit.
 func (c cluster) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took float64, by disturbance, err error) {
 	machine := watchMachine()
 	over, opened := make(chan int, len(all)), make(chan error, 1)

@@ -19,10 +19,10 @@ import (
 	"muster/wire/status"
 )
 
-// tools are the files that the experiment runs.
+// tools are the executables that the experiment runs.
 type tools struct {
 	bench.Tools
-	mpiexec string // empty where there is no MPI
+	mpiexec string // "" if there is no MPI
 }
 
 func findTools(programs string) (tools, error) { return withMPIOf(bench.FindTools(programs, "mm")) }
@@ -31,7 +31,7 @@ func toolsIn(muster string, libs []string, programs string) (tools, error) {
 	return withMPIOf(bench.ToolsIn(muster, libs, programs, "mm"))
 }
 
-// withMPIOf looks for MPI. Without it some figures are left out.
+// withMPIOf adds mpiexec to the tools if the machine has it. Without it some figures are left out.
 func withMPIOf(found bench.Tools, err error) (tools, error) {
 	t := tools{Tools: found}
 	if err != nil {
@@ -46,18 +46,19 @@ func withMPIOf(found bench.Tools, err error) (tools, error) {
 
 const noMPI = "there is no mpiexec, or no program phases: install an MPI (Debian: apt-get install mpich libmpich-dev) and run make examples"
 
-// setting is a node as an experiment wants it.
+// setting is the node that an experiment needs.
 type setting struct {
 	devices string
 	vgpus   int
 	maxIdle time.Duration
 	migrate bool
-	// offload lets the node borrow virtual GPUs of the other nodes of its cluster, and lend them its own.
+	// offload lets the node borrow virtual GPUs from the other nodes of its cluster, and lend them
+	// its own.
 	offload bool
-	network // of a node that offloads
+	network // set if the node offloads
 }
 
-// network is where a node is among others.
+// network is a node's identity in a cluster.
 type network struct {
 	name, listen, certificates string
 	peers                      []string
@@ -70,10 +71,10 @@ func (s setting) arguments(socket string) []string {
 	}
 	words := []string{
 		"node", "--child", "--allow", "own", "--socket", socket, "--devices", s.devices, "--vgpus", fmt.Sprint(s.vgpus), "--max-idle", s.maxIdle.String(), "--migrate", migrate,
-		"--recover", "off", // what it costs, in copies that are kept, is not scaled
-		// No spare workers: to start them takes time off those that are measured.
-		"--warm", "0", "--grace", "5s", "--swap", "64GiB", // a promise: only what is written takes memory
-		"--worker-timeout", "0s", // on a busy machine a worker may be late; to kill it would end the experiment
+		"--recover", "off", // the cost of recovery copies is not scaled
+		// No spare workers: starting them would take time from the measured ones.
+		"--warm", "0", "--grace", "5s", "--swap", "64GiB", // a limit: only what is written uses memory
+		"--worker-timeout", "0s", // a busy machine may delay a worker; killing it would end the experiment
 		"--log-level", "warn", "--text-log",
 	}
 	if s.offload {
@@ -82,7 +83,7 @@ func (s setting) arguments(socket string) []string {
 	return words
 }
 
-// connect gives nodes that offload their addresses and certificates, in a folder of their own.
+// connect gives nodes that offload their addresses and certificates, in a folder.
 func connect(settings []setting, folder string) error {
 	authority, _, err := gateway.OpenAuthority(folder, time.Now())
 	if err != nil {
@@ -92,7 +93,7 @@ func connect(settings []setting, folder string) error {
 	for i := range settings {
 		s := &settings[i].network
 		s.name = fmt.Sprintf("n%d", i+1)
-		// Nodes know each other by name, and reach each other by address.
+		// Nodes identify each other by name and connect by address, so the certificate has both.
 		if s.certificates, err = authority.Node([]string{s.name, end.Address}, 1); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func connect(settings []setting, folder string) error {
 	return nil
 }
 
-// theNode is a node in a process of its own.
+// theNode is a node that runs as a process.
 type theNode struct {
 	tools  tools
 	socket string
@@ -121,13 +122,13 @@ type theNode struct {
 
 var nodes atomic.Int64
 
-// startNode starts a node that ends when its standard input does, so also when this
-// process is killed.
+// startNode starts a node. It ends when its standard input is closed, and so also when this process
+// is killed.
 func startNode(t tools, s setting) (*theNode, error) {
 	n := &theNode{tools: t, socket: fmt.Sprintf("@muster-%s-%d-%d", name, os.Getpid(), nodes.Add(1))}
 	n.cmd = exec.Command(t.Muster, s.arguments(n.socket)...)
 	n.cmd.Env, n.cmd.Stderr = bench.WithoutSettings(os.Environ()), &n.log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for this process
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must reach only this process
 	life, err := n.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func startNode(t tools, s setting) (*theNode, error) {
 	return n, nil
 }
 
-// stop ends the node, and gives what it complained about as an error.
+// stop ends the node, and returns what it logged as an error.
 func (n *theNode) stop() error {
 	_ = n.life.Close()
 	if err := n.cmd.Wait(); err != nil {
@@ -156,15 +157,15 @@ func (n *theNode) stop() error {
 	return nil
 }
 
-// cluster is some nodes. Most experiments have one.
+// cluster is a list of nodes. Most experiments have one.
 type cluster []*theNode
 
-// withNode runs f with a node of its own, which has gone when it returns.
+// withNode calls f with a new node, and stops the node afterwards.
 func withNode(t tools, s setting, f func(*theNode) error) error {
 	return withCluster(t, []setting{s}, func(c cluster) error { return f(c[0]) })
 }
 
-// withCluster runs f with nodes of its own, which have gone when it returns.
+// withCluster calls f with new nodes, and stops them afterwards.
 func withCluster(t tools, settings []setting, f func(cluster) error) error {
 	var c cluster
 	if settings[0].offload {
@@ -186,7 +187,7 @@ func withCluster(t tools, settings []setting, f func(cluster) error) error {
 		c = append(c, n)
 	}
 	if err := f(c); err != nil {
-		// What went wrong is that, and not what the nodes say of their end.
+		// Return f's error, with the nodes' logs, and not the errors of stopping them.
 		ended := c.stop()
 		for _, n := range c {
 			if n.log.Len() > 0 && ended == nil {
@@ -203,7 +204,7 @@ func (c cluster) stop() error {
 	return together(len(c), func(i int) error { return c[i].stop() })
 }
 
-// environment is what lets a program find Muster's libcuda.so.1 and the node.
+// environment makes a program load Muster's libcuda.so.1 and connect to the node.
 func (n *theNode) environment() []string {
 	lib := n.tools.Lib
 	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
@@ -212,7 +213,7 @@ func (n *theNode) environment() []string {
 	return append(bench.WithoutSettings(os.Environ()), "LD_LIBRARY_PATH="+lib, "MUSTER_SOCKET="+n.socket)
 }
 
-// waitFor asks the node until something is so.
+// waitFor polls the node's status until the condition holds.
 func (n *theNode) waitFor(ctx context.Context, is func(*status.Node) bool) (*status.Node, error) {
 	for {
 		s, err := node.Ask(n.socket)

@@ -7,31 +7,30 @@ import (
 	"muster/exp/bench"
 )
 
-// A machine that is busy with other things distorts all times: not those of kernels,
-// which have their rate, but of all that happens between them. So it is watched during a
-// measurement, and one that was disturbed is made again, as long as there is patience.
+// Other load on the machine distorts the measured times. It does not change those of kernels, which
+// follow from their rate, but those of everything between them. So the machine is watched during a
+// measurement, and a disturbed measurement is repeated while patience is left.
 
-// disturbance says how much else the machine did during a measurement.
+// disturbance is the load of other work on the machine during a measurement.
 type disturbance struct {
-	Late float64 `json:"late"` // how late it woke sleepers, in seconds on average
+	Late float64 `json:"late"` // mean wake-up delay, in seconds
 }
 
-// tooLate is about twice what is usual for a machine that has nothing else to do.
+// tooLate is about twice the mean wake-up delay of an idle machine, in seconds.
 const tooLate = 0.0004
 
 func (d disturbance) quiet() bool { return d.Late <= tooLate }
 
-// watchMachine looks how busy the machine is until it is called back.
+// watchMachine measures the load of the machine until the function that it returns is called.
 func watchMachine() func() disturbance {
 	watch := bench.Watch()
 	return func() disturbance { return disturbance{watch()} }
 }
 
-// defaultPatience is what is spent at most, in all, on waiting for a quiet machine.
+// defaultPatience limits the total time spent waiting for a quiet machine.
 const defaultPatience = 2 * time.Minute
 
-// quietly does something, and does it again if it was disturbed, until the patience
-// is at its end.
+// quietly calls try, and repeats it if it was disturbed, while patience is left.
 func quietly[T any](l *lab, try func() (T, disturbance, error)) (T, error) {
 	best, _, err := bench.Quietly(&l.patience, tooLate, func() (T, float64, error) {
 		out, d, err := try()
@@ -40,7 +39,7 @@ func quietly[T any](l *lab, try func() (T, disturbance, error)) (T, error) {
 	return best, err
 }
 
-// awaitQuiet waits until the machine is quiet, as long as there is patience.
+// awaitQuiet waits until the machine is quiet or patience is used up.
 func (l *lab) awaitQuiet() (err error) {
 	l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, tooLate)
 	return err

@@ -10,7 +10,7 @@ import (
 	"muster/wire/status"
 )
 
-// pattern is how the processes of a program communicate in an iteration.
+// pattern is the communication pattern of a program's processes in an iteration.
 type pattern uint8
 
 const (
@@ -24,18 +24,17 @@ var patternNames = [...]string{"all-to-all", "broadcast", "scatter-gather", "bar
 
 func (p pattern) String() string { return patternNames[p] }
 
-// word is the pattern's name in the generator's options.
+// word is the pattern's name in the options of the generator program.
 func (p pattern) word() string {
 	return [...]string{"alltoall", "bcast", "scatter-gather", "barrier"}[p]
 }
 
-// scheme is one of the paper's ways to share GPUs among programs of several
-// processes.
+// scheme is one of the paper's ways to share GPUs among multi-process programs.
 type scheme struct {
 	key, name string
 	vgpus     int
 	preempts  bool
-	batch     bool // a program starts when each of its processes has a GPU for itself
+	batch     bool // a program starts when there is a free GPU for each of its processes
 }
 
 var (
@@ -46,23 +45,22 @@ var (
 	preemptiveTwoWay = scheme{key: "preemptive_2way", name: "preemptive 2-way sharing", vgpus: 2, preempts: true}
 )
 
-// paperMaxIdle is how long a GPU was idle before it was taken away, in seconds.
+// paperMaxIdle is how long a client may leave its GPU idle before it is preempted, in seconds.
 const paperMaxIdle = 0.01
 
-// parallel is a program of several processes, in the paper's time.
+// parallel is a multi-process program, in the paper's time.
 type parallel struct {
 	processes int
-	phase     float64 // seconds of kernels of a process in an iteration
-	// others are the last processes, so many of them, whose phases are longer by so
-	// much per cent, or shorter below 0.
+	phase     float64 // seconds in kernels, per process and iteration
+	// The phases of the last others processes are imbalance per cent longer (shorter if negative).
 	others, imbalance int
-	cpu               float64 // seconds on the CPU for each second of phase
+	cpu               float64 // seconds on the CPU per second of phase
 	pattern           pattern
 	iterations        int // in the paper
-	mpi               int // bytes that a process sends by MPI in an iteration; 0 for mpiBytes
+	mpi               int // bytes that a process sends by MPI per iteration; 0 means mpiBytes
 }
 
-// phaseOf is the phase of a process.
+// phaseOf is the length of a process's phase.
 func (p *parallel) phaseOf(rank int) float64 {
 	if rank >= p.processes-p.others {
 		return p.phase * (1 + float64(p.imbalance)/100)
@@ -70,12 +68,12 @@ func (p *parallel) phaseOf(rank int) float64 {
 	return p.phase
 }
 
-// longest is an iteration of the slowest process, for which the others wait.
+// longest is the length of an iteration of the slowest process, for which the others wait.
 func (p *parallel) longest() float64 {
 	return max(p.phaseOf(0), p.phaseOf(p.processes-1)) + p.phase*p.cpu
 }
 
-// work is what all processes want of GPUs in an iteration.
+// work is the GPU time of all processes in an iteration.
 func (p *parallel) work() float64 {
 	sum := 0.0
 	for rank := range p.processes {
@@ -84,29 +82,29 @@ func (p *parallel) work() float64 {
 	return sum
 }
 
-// The sizes of Table 3-3, and the vectors that are added.
+// The sizes of Table 3-3, and that of the vectors that kernels add.
 const (
 	gpuBytes       = 100_000
 	mpiBytes       = 400_000
 	vectorElements = 32 << 10
 )
 
-// leastIterations are made of a program, however small the scale: the first has
-// nothing to wait for.
+// leastIterations is the minimum number of iterations at any scale. A single one would not show
+// waiting, because the first iteration has nothing to wait for.
 const leastIterations = 3
 
-// iterationsOf is how many iterations are made instead of the paper's.
+// iterationsOf is the scaled number of iterations.
 func (m *measured) iterationsOf(paper int) int {
 	return min(paper, max(leastIterations, paper/m.Scale))
 }
 
-// kernels is how many vector additions fill a phase.
+// kernels is the number of vector additions that take as long as a phase.
 func (m *measured) kernels(phase float64) int {
 	return max(1, int(math.Round(phase*multi.time/m.Addition)))
 }
 
-// of is the program's job: one of the generator's, with MPI. Its processes wait asleep
-// for each other, as there are more of them than processors.
+// of is the program's job: the generator program, with MPI. With --patient its processes sleep
+// while they wait for each other, because there are more of them than processors.
 func (p *parallel) of(m *measured) job {
 	words := []string{
 		"phases", "--patient", "--pattern", p.pattern.word(), "--iterations", fmt.Sprint(m.iterationsOf(p.iterations)),
@@ -119,8 +117,8 @@ func (p *parallel) of(m *measured) job {
 	return job{words: words, processes: p.processes}
 }
 
-// profileAdditions finds out how long a vector addition takes, from the difference
-// between many and few, as the paper's generator did.
+// profileAdditions measures the time of a vector addition by the difference between many and few,
+// as the paper's generator did.
 func (l *lab) profileAdditions() error {
 	if l.m.Addition > 0 {
 		return nil
@@ -146,15 +144,15 @@ func (l *lab) profileAdditions() error {
 	return err
 }
 
-// additions is a program of one phase.
+// additions is a single-process program with one phase.
 func additions(kernels int) job {
 	return job{words: []string{"procs", "--processes", "1", "--iterations", "1", "--pattern", "none", "--kernels", fmt.Sprint(kernels), "--elements", fmt.Sprint(vectorElements), "--gpu-bytes", fmt.Sprint(gpuBytes)}}
 }
 
-// gpusOfNode1 is how many GTX 480 the paper's node has.
+// gpusOfNode1 is the number of GTX 480 in the paper's node.
 const gpusOfNode1 = 4
 
-// setting is a node with these cards that shares them so.
+// setting is a node with these cards under the scheme.
 func (how scheme) setting(cards []card) setting {
 	s := setting{devices: multi.devices(cards...), vgpus: how.vgpus}
 	if how.preempts {
@@ -163,7 +161,7 @@ func (how scheme) setting(cards []card) setting {
 	return s
 }
 
-// runParallel runs programs of several processes under a scheme, on a node of its own.
+// runParallel runs multi-process programs under a scheme, on a new node.
 func (l *lab) runParallel(how scheme, programs []parallel) (outcome, error) {
 	if err := l.profileAdditions(); err != nil {
 		return outcome{}, err
@@ -179,14 +177,13 @@ func (l *lab) runParallel(how scheme, programs []parallel) (outcome, error) {
 	return l.run(s, jobs, openInOrder)
 }
 
-// openInBatch starts each job, in their order, when as many GPUs are free as it has
-// processes.
+// openInBatch starts each job, in order, when there is a free GPU for each of its processes.
 func openInBatch(ctx context.Context, c cluster, all []*running, over <-chan int) error {
 	return openWithin([]int{gpusOfNode1})(ctx, c, all, over)
 }
 
-// openWithin starts each job, in their order, when on each node as many GPUs are free as it has
-// processes there.
+// openWithin starts each job, in order, when each node has a free GPU for each of the job's
+// processes there. It stands in for the batch system, which is outside the node in the paper, too.
 func openWithin(gpus []int) opener {
 	return func(ctx context.Context, c cluster, all []*running, over <-chan int) error {
 		free := slices.Clone(gpus)
@@ -208,14 +205,15 @@ func openWithin(gpus []int) opener {
 	}
 }
 
-// fits says whether each node has a free GPU for each process there.
+// fits says whether each node has a free GPU for each of the job's processes there.
 func (r *running) fits(free []int) bool {
 	left := slices.Clone(free)
 	r.take(left, 1)
 	return slices.Min(left) >= 0
 }
 
-// take takes a GPU for each process from those that are free, or gives it back.
+// take subtracts the job's processes from the free GPUs of each node (sign 1), or adds them (sign
+// -1).
 func (r *running) take(free []int, sign int) {
 	if r.on == nil {
 		free[0] -= sign * r.processes
@@ -226,9 +224,9 @@ func (r *running) take(free []int, sign int) {
 	}
 }
 
-// openInOrder starts all jobs, in their order. Without preemption two of which each
-// has some of the GPUs that both need would wait for each other for ever: so each has
-// queued up before the next.
+// openInOrder starts all jobs in order. Each job must have queued for its GPUs before the next one
+// starts: without preemption, two jobs that each hold some of the GPUs that both need would
+// deadlock.
 func openInOrder(ctx context.Context, c cluster, all []*running, _ <-chan int) error {
 	for _, r := range all {
 		if err := r.openAndQueue(ctx, c); err != nil {
@@ -238,7 +236,7 @@ func openInOrder(ctx context.Context, c cluster, all []*running, _ <-chan int) e
 	return nil
 }
 
-// openAndQueue lets a job through and waits until no process is yet to ask for a GPU.
+// openAndQueue opens a job's gate and waits until each of its processes has queued for a GPU.
 func (r *running) openAndQueue(ctx context.Context, c cluster) error {
 	if err := r.open(); err != nil {
 		return err

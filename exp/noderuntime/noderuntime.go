@@ -16,7 +16,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -32,7 +32,7 @@ var Experiment = exp.Experiment{
 const (
 	name  = "noderuntime"
 	title = "The node runtime: programs that share GPUs, on software GPUs"
-	// runsMade keeps the whole within five minutes.
+	// runsMade keeps the run time of the whole within five minutes.
 	runsMade = 1
 )
 
@@ -42,12 +42,12 @@ type figure struct {
 	mpi        bool // its programs need MPI
 	scaled     []scaling
 	parts      []*parallelFigure // of those that need MPI
-	// plan lists what is to be measured: all points of the paper's, or some.
+	// plan lists the measurements: all points of the paper's, or a reduced set.
 	plan func(all bool) []measurement
 	show func(m *measured) shown
 }
 
-// shown is what becomes of the measurements of a figure.
+// shown is the output of a figure.
 type shown struct {
 	rows     []exp.Row
 	pictures []report.Section
@@ -56,7 +56,8 @@ type shown struct {
 // measurement is one run of some programs under one setting.
 type measurement struct {
 	key string
-	// make runs it. The dice are the same for all measurements of a run.
+	// make performs it. All measurements of a run get equal dice, so that they draw the same
+	// programs.
 	make func(l *lab, dice *rand.Rand) (outcome, error)
 }
 
@@ -76,17 +77,18 @@ func figureNames() []string { return exp.Names(figures(), figureName) }
 
 func figureName(f *figure) string { return f.name }
 
-// lab is where measurements are made.
+// lab makes the measurements.
 type lab struct {
 	ctx      context.Context
 	tools    tools
 	m        *measured
-	patience time.Duration // what is left to wait for a quiet machine
+	patience time.Duration // remaining time that may be spent waiting for a quiet machine
 }
 
 const maxScale = 1000
 
-// frame is a function, since the figures that it checks belong to the experiment.
+// frame says how the measurements are made, checked and shown. It is a function and not a variable,
+// because the check refers to the figures, which are part of Experiment.
 func frame() bench.Frame[measured] {
 	return bench.Frame[measured]{
 		Measure: measure, Check: (*measured).check,
@@ -113,8 +115,8 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	return l, err
 }
 
-// measure makes all measurements of the figures that are wanted. When it is interrupted,
-// it keeps what is complete by then, and Missing says what is not.
+// measure makes all measurements of the figures that the user asked for. If it is interrupted, it
+// keeps the complete figures, and Missing names the others.
 func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	l, err := prepare(ctx, o)
 	if err != nil {
@@ -131,14 +133,14 @@ func measure(ctx context.Context, o exp.Options) (*measured, error) {
 	return l.m, err
 }
 
-// needs are the measurements of each figure.
+// needs lists the measurements of each figure.
 func (m *measured) needs(chosen []figure) []bench.Need {
 	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(m.All), keyOf) })
 }
 
 func keyOf(m *measurement) string { return m.key }
 
-// choose gives the figures that are wanted and can be measured here.
+// choose lists the figures that the user asked for and that can be measured on this machine.
 func (l *lab) choose(o exp.Options) ([]figure, error) {
 	var chosen []figure
 	var left []string
@@ -161,7 +163,7 @@ func (l *lab) choose(o exp.Options) ([]figure, error) {
 	return chosen, nil
 }
 
-// measureAll makes each measurement of some figures once for every seed.
+// measureAll makes each measurement of the figures once per seed.
 func (l *lab) measureAll(chosen []figure, progress func(done, total int64)) error {
 	var plan []measurement
 	for _, f := range chosen {
@@ -211,13 +213,13 @@ func (m *measured) guests(key string) []float64 {
 	return m.Values(key, func(o *outcome) float64 { return float64(o.Guests) })
 }
 
-// ratios are the times of one measurement over those of another, run by run.
+// ratios divides the times of two measurements, run by run.
 func (m *measured) ratios(key, over string) []float64 {
 	return exp.Ratios(m.seconds(key), m.seconds(over))
 }
 
-// most is the largest of several medians. Runs are not looked at one by one: the
-// largest of many single times says most of all how they vary.
+// most is the largest of several medians. It does not compare single runs, because the largest of
+// many single times mainly shows how much they vary.
 func most(lists [][]float64) float64 { return slices.Max(medians(lists)) }
 
 func medians(lists [][]float64) []float64 {
@@ -228,7 +230,7 @@ func medians(lists [][]float64) []float64 {
 	return all
 }
 
-// series makes one series of bars, with the least and the most of all runs.
+// series makes one series of bars, with the minimum and the maximum over all runs.
 func series(label string, points [][]float64) report.BarSeries {
 	s := report.BarSeries{Name: label}
 	for _, values := range points {
@@ -238,7 +240,7 @@ func series(label string, points [][]float64) report.BarSeries {
 	return s
 }
 
-// nothing is a bar that is not drawn.
+// nothing marks a bar that is not drawn.
 var nothing = math.NaN()
 
 // marked writes a number on each bar of a series.

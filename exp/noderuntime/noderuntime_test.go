@@ -14,8 +14,8 @@ import (
 	"muster/exp/bench"
 )
 
-// made gives every measurement of all figures a time: so long in the first run, and
-// twice as long in the second.
+// made gives every measurement of all figures a time: seconds in the first run, and twice that in
+// the second.
 func made(all bool, seconds func(key string) float64) *measured {
 	m := newMeasured([]uint64{1, 2})
 	m.Machine, m.Figures, m.All, m.Addition = "made up", figureNames(), all, 0.001
@@ -32,8 +32,8 @@ func made(all bool, seconds func(key string) float64) *measured {
 	return m
 }
 
-// What is shown of made-up times: every figure has rows and a picture, the ratios are
-// the right way round, and what was scaled is said.
+// With made-up times, every figure has rows and a picture, ratios are not inverted, and the scaling
+// is listed.
 func TestShown(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		m := made(all, func(key string) float64 {
@@ -149,7 +149,7 @@ func TestWithoutMPI(t *testing.T) {
 // figures before it; and says what is missing.
 func TestInterruptedMeasurements(t *testing.T) {
 	for _, c := range []struct {
-		seeds, measured int // the interrupt comes after so many of 4 measurements a seed
+		seeds, measured int // the interrupt comes after measured of 4 measurements per seed
 		figures         []string
 		kept            int // seeds
 		missing         string
@@ -241,7 +241,7 @@ func TestProportions(t *testing.T) {
 	}
 }
 
-// What a program sleeps in CPU phases is fixed, whoever shares its GPU.
+// The sleep of a program in CPU phases is fixed, whatever shares its GPU.
 func TestCPUPhases(t *testing.T) {
 	a := alone{Seconds: 0.5, Kernels: 10}
 	if got := matmulLarge.withCPU(a, 2).String(); !strings.HasSuffix(got, "--cpu-sleep --cpu-ms 100.000") {
@@ -304,7 +304,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A page of nothing but what was kept in a file is the same as that of the measurement.
+// The page made from a file is the same as that made from the measurements.
 func TestSaved(t *testing.T) {
 	m := made(false, func(string) float64 { return 1 })
 	path := t.TempDir() + "/kept.json"
@@ -350,7 +350,7 @@ func TestSaved(t *testing.T) {
 	}
 }
 
-// Whatever is taken from a file can be shown.
+// Everything that is accepted from a file can be shown.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"version":1,"machine":"m","figures":["3-9"],"all":false,"scale":20,"seeds":[1],"alone":{},"addition":0,"outcomes":{}}`))
 	f.Add([]byte(`{"version":1,"figures":["3-7"],"scale":1,"seeds":[1],"outcomes":{"fig3_7_1jobs_gpu":[{"seconds":1e-320}]}}`))

@@ -9,7 +9,7 @@ import (
 const lead = "Programs that share the GPUs of a node through Muster's daemon, measured on software GPUs that are as fast, relative to each other, as " +
 	"those of the paper. Only ratios can be compared: the GPUs are made of software, and iterations, sizes and times are scaled; a table says how."
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s; medians with the least and the most. Times vary with what else the machine does; a quiet machine with two "+
@@ -52,7 +52,7 @@ func notes(m *measured) []string {
 	return list
 }
 
-// busy is the part of the measurements that were disturbed.
+// busy is the fraction of the measurements that were disturbed.
 func (m *measured) busy() float64 {
 	return m.Disturbed(func(o *outcome) bool { return !o.quiet() })
 }

@@ -246,8 +246,8 @@ func put(t *testing.T, path string) {
 	}
 }
 
-// Fig. 3-21 in small: programs whose processes are on both nodes, more of them than there are GPUs, and
-// batch scheduling on each node's GPUs.
+// Fig. 3-21 in small: programs with processes on both nodes, more processes than GPUs, and batch
+// scheduling on each node's GPUs.
 func TestOverNodes(t *testing.T) {
 	l := withMPI(t)
 	l.m.Addition = 0.001

@@ -10,22 +10,22 @@ import (
 	"muster/wire/status"
 )
 
-// program is one of the paper's programs of one process: an example, and what
-// Table 3-2 says of it.
+// program is one of the paper's single-process programs: an example program with the data of Table
+// 3-2.
 type program struct {
 	name  string
 	words []string
-	// calls are kernel calls and size is what there is to compute, in the paper; here
-	// they are what the node counts and what the words say.
+	// calls is the number of kernel calls, and size the problem size, both in the paper. our is the
+	// problem size here.
 	calls     int
 	size, our string
-	seconds   float64 // on a C2050 without CPU phases, in the paper
+	seconds   float64 // in the paper, on a C2050 without CPU phases
 }
 
-// The programs of Table 3-2. Short programs took three to five seconds there, long
-// ones thirty without CPU phases. Here the number of kernel calls is the paper's (of
-// BFS it follows from the graph), and sizes are such that all short programs take
-// about as long as each other.
+// The programs of Table 3-2. In the paper the short programs took three to five seconds, and the
+// long ones thirty, without CPU phases. Here the number of kernel calls is the paper's (for BFS it
+// follows from the graph), and the sizes are chosen so that all short programs take about the same
+// time.
 var shortPrograms = []program{
 	{"BP", words("bp", "--size", "2k"), 40, "64K inputs", "2K inputs", 4},
 	{"BFS", words("bfs", "--size", "128k"), 24, "1M nodes", "128K nodes", 4},
@@ -39,9 +39,9 @@ var shortPrograms = []program{
 	{"VA", words("va", "--size", "2M"), 1, "100M elements", "2M elements", 4},
 }
 
-// The long programs. A product of 10K x 10K matrices has fewer bytes for each
-// multiplication than a small one, so the small one holds memory besides, as much as
-// the scale gives it.
+// The long programs. A product of 10K x 10K matrices has fewer bytes per multiplication than a
+// small product, so the small one needs less memory than the scale demands. It allocates the rest
+// with --memory.
 var (
 	matmulLarge  = program{"MM-L", words("mm", "--size", "112", "--repeat", "10", "--memory", "4M"), 10, "10K x 10K, 1.2 GB", "112 x 112, 4.3 MB", 30}
 	optionsLarge = program{"BS-L", words("bs", "--size", "2560", "--memory", "2M"), 256, "40M options, 0.8 GB", "2.5K options, 2.1 MB", 30}
@@ -50,11 +50,11 @@ var (
 
 func words(list ...string) []string { return list }
 
-// of is the program's job.
+// of is a job that runs the program.
 func (p program) of() job { return job{words: p.words} }
 
-// withCPU is the job with a phase on the CPU after each kernel call: a sleep of a
-// fixed length, since it stands for work of cores that this machine does not have.
+// withCPU is the job with a CPU phase after each kernel call. The phase is a sleep of fixed length,
+// since it represents work on cores that this machine does not have.
 func (p program) withCPU(a alone, fraction float64) job {
 	if fraction == 0 {
 		return p.of()
@@ -63,16 +63,16 @@ func (p program) withCPU(a alone, fraction float64) job {
 	return job{words: append(append([]string{}, p.words...), "--cpu-sleep", "--cpu-ms", fmt.Sprintf("%.3f", 1e3*each))}
 }
 
-// alone is what a program does on a C2050 that it has for itself.
+// alone is the behaviour of a program on a C2050 without other programs.
 type alone struct {
 	Seconds float64 `json:"seconds"` // from the first call to the last result
-	Kernel  float64 `json:"kernel"`  // of kernels
-	Copy    float64 `json:"copy"`    // of copies, at the link's bandwidth
+	Kernel  float64 `json:"kernel"`  // seconds in kernels
+	Copy    float64 `json:"copy"`    // seconds in copies, at the link's bandwidth
 	Kernels uint64  `json:"kernels"`
 }
 
-// alone measures programs one after the other, each of them once and for all. Others
-// who use the machine can only make it longer, so the shortest of several tries counts.
+// alone measures those of the programs that have not been measured yet, one after the other. The
+// shortest of several tries counts, because other load on the machine can only lengthen one.
 func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 	var missing []program
 	for _, p := range programs {
@@ -100,7 +100,7 @@ func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 	return l.m.Alone, err
 }
 
-// time runs a job on a node without other users.
+// time runs a job on a node that has no other programs.
 func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
@@ -122,8 +122,8 @@ func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
 	return a, by, errors.Join(l.ctx.Err(), err)
 }
 
-// reported waits until the node knows all kernels of a process: what it is told last
-// is lost when a program ends.
+// reported waits until the node has counted all kernels of a process. It must be called before the
+// process exits, because reports still under way are lost then.
 func (n *theNode) reported(ctx context.Context, v *visitor) (status.Client, error) {
 	var found status.Client
 	_, err := n.waitFor(ctx, func(s *status.Node) bool {

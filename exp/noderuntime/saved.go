@@ -8,15 +8,15 @@ import (
 	"muster/exp/bench"
 )
 
-// measured is all that was measured. It can be kept in a file.
+// measured holds all measurements. It can be stored in a file.
 type measured struct {
 	bench.Record[outcome]
-	All     bool   `json:"all"`                // all points of these figures
-	Scale   int    `json:"scale"`              // one of so many of the paper's iterations was made
-	LeftOut string `json:"left_out,omitempty"` // which figures, and why
+	All     bool   `json:"all"`                // all points of these figures were measured
+	Scale   int    `json:"scale"`              // the divisor of the paper's numbers of iterations
+	LeftOut string `json:"left_out,omitempty"` // figures that were left out, and why
 
 	Alone    map[string]alone `json:"alone"`    // by a program's name
-	Addition float64          `json:"addition"` // seconds that a vector addition takes on a GTX 480
+	Addition float64          `json:"addition"` // seconds for a vector addition on a GTX 480
 }
 
 const savedVersion = 1
@@ -25,9 +25,9 @@ func newMeasured(seeds []uint64) *measured {
 	return &measured{Record: bench.NewRecord[outcome](savedVersion, seeds), Scale: defaultScale, Alone: map[string]alone{}}
 }
 
-// check says what is wrong with numbers that come from a file.
+// check validates numbers that were read from a file.
 func (m *measured) check() error {
-	good := func(v float64) bool { return v > 1e-9 && v < 1e9 } // ratios are finite then; what is no number is not good either
+	good := func(v float64) bool { return v > 1e-9 && v < 1e9 } // so that ratios are finite; NaN fails both comparisons
 	if err := m.CheckVersion(savedVersion); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (m *measured) check() error {
 	return m.complete()
 }
 
-// complete says whether all is there that the figures show.
+// complete says whether all measurements of the figures are present.
 func (m *measured) complete() error {
 	for _, f := range figures() {
 		if !slices.Contains(m.Figures, f.name) {

@@ -7,28 +7,28 @@ import (
 	"muster/exp"
 )
 
-// scaling is something that is smaller than in the paper, or just as large.
+// scaling is a quantity with its value in the paper and here.
 type scaling struct {
 	metric, unit string
 	paper        float64
-	paperHigh    float64 // above 0 where the paper has a range
+	paperHigh    float64 // above 0 if the paper gives a range
 	ours         func(m *measured) float64
 	note         string
 }
 
 const partScale = "What was scaled"
 
-// defaultScale is which part of the paper's iterations is made.
+// defaultScale is the divisor of the paper's numbers of iterations.
 const defaultScale = 20
 
-// scaledRows say what is smaller in figures than in the paper.
+// scaledRows list what is smaller than in the paper in the given figures.
 func scaledRows(m *measured, chosen []figure) []exp.Row {
 	var rows []exp.Row
 	seen := map[string]bool{}
 	for _, f := range chosen {
 		for _, s := range f.scaled {
 			ours := s.ours(m)
-			if seen[s.metric] || ours == 0 { // it was not measured
+			if seen[s.metric] || ours == 0 { // 0: not measured
 				continue
 			}
 			seen[s.metric] = true
@@ -54,7 +54,7 @@ var (
 
 func fixed(v float64) func(*measured) float64 { return func(*measured) float64 { return v } }
 
-// programsScaled is the memory and the link of GPUs for programs of one process.
+// programsScaled has the memory and the link of the GPUs, for single-process programs.
 func programsScaled(prefix string, s scale, cards []card) []scaling {
 	var list []scaling
 	for _, c := range cards {
@@ -67,7 +67,7 @@ func programsScaled(prefix string, s scale, cards []card) []scaling {
 	return append(list, scaling{metric: prefix + "_copies_gbs", unit: "GB/s", paper: pcie / 1e9, ours: fixed(s.copies / 1e9), note: "PCI Express 2.0, as the paper's GPUs have it; in proportion to memory and time"})
 }
 
-// eachScaled is the kernel calls and the time of programs.
+// eachScaled has the kernel calls and the times of programs.
 func eachScaled(list ...program) []scaling {
 	var all []scaling
 	for _, p := range list {
@@ -85,7 +85,7 @@ func eachScaled(list ...program) []scaling {
 	return all
 }
 
-// processesScaled is what programs of several processes have in common.
+// processesScaled has what all multi-process programs have in common.
 func processesScaled() []scaling {
 	return []scaling{
 		{metric: "scale_multi_gtx480_memory_mib", unit: "MiB", paper: 1024, ours: fixed(float64(multi.bytes(gtx480) >> 20)), note: "it is never short"},
@@ -95,7 +95,7 @@ func processesScaled() []scaling {
 	}
 }
 
-// phaseScaled is the phases of programs of several processes.
+// phaseScaled has the phases of multi-process programs.
 func phaseScaled(key string, seconds float64, iterations int) []scaling {
 	return []scaling{
 		{metric: "scale_multi_" + key + "_phase_s", unit: "s", paper: seconds, ours: fixed(multi.duration(seconds).Seconds()), note: "a GPU phase; CPU phases are in proportion"},
@@ -104,7 +104,7 @@ func phaseScaled(key string, seconds float64, iterations int) []scaling {
 	}
 }
 
-// onlyOfAll leaves out what is measured only with all points of a figure.
+// onlyOfAll marks scalings that apply only if all points of a figure are measured.
 func onlyOfAll(list []scaling) []scaling {
 	for i := range list {
 		ours := list[i].ours

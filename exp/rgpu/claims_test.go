@@ -65,9 +65,9 @@ func TestFewerGPUs(t *testing.T) {
 	}
 }
 
-// What the paper says of twelve at once and of 4 GPUs cannot both come from GPUs
-// alone: if MCUDA-MEME keeps four GPUs busy 95 % of its time, no schedule is
-// twice as fast as CUDA on four.
+// The paper's claims about twelve at once and about 4 GPUs cannot both be explained by GPUs alone:
+// if MCUDA-MEME keeps four GPUs busy for 95 % of its time, no schedule on four is twice as fast as
+// CUDA.
 func TestBothClaimsCannotBeTrue(t *testing.T) {
 	native, remote := with(cuda, onFour, 2), with(rcuda, onFour, 2)
 	l := claims(t, native, remote)
@@ -125,7 +125,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// All jobs at once, which overflowed the authors' controller, do no harm.
+// Submitting all jobs at once, which overflowed the authors' controller, causes no problem.
 func TestBurst(t *testing.T) {
 	for _, mode := range []string{cuda, rcuda} {
 		burst, slow := inABurst(mode, 8)
@@ -136,7 +136,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// The workloads are those of Table II, whatever the mode.
+// The workloads are those of Table II in every mode.
 func TestCounts(t *testing.T) {
 	var wanted []scenario
 	for _, h := range workloads {

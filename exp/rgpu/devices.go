@@ -7,11 +7,11 @@ import (
 	"muster/model"
 )
 
-// devices observes a run: for how long each GPU was allocated and, for a
-// picture, which share of it each job had.
+// devices is an observer of a run. It records for how long each GPU was allocated and, for the
+// picture, which part of its memory each job had.
 type devices struct {
 	cluster *model.Cluster
-	first   []int // number of each node's first device
+	first   []int // index in list of each node's first device
 	list    []device
 	held    map[int][]share // by job
 	closed  []share
@@ -22,13 +22,13 @@ type device struct {
 	users int
 	since time.Duration
 	busy  time.Duration
-	parts []span // of its memory, in use
+	parts []span // parts of its memory that are in use
 }
 
 // span is a part of a device's memory, from 0 to 1.
 type span struct{ lo, hi float32 }
 
-// share is a device, or a part of it, that a job had.
+// share is a device, or a part of it, that a job uses from start to end.
 type share struct {
 	job, device int
 	start, end  time.Duration
@@ -73,7 +73,8 @@ func (d *devices) take(now time.Duration, job int, node int32, index int, part f
 	d.held[job] = append(d.held[job], share{job: job, device: k, start: now, span: at})
 }
 
-// room finds a gap for a part; where none is large enough, it gives the largest.
+// room finds a free span of the given size, first fit. If fragmentation leaves none that large, it
+// returns the largest gap: the span is only for the picture, and the job does have its memory.
 func (dev *device) room(part float32) span {
 	var best span
 	lo := float32(0)
@@ -122,8 +123,7 @@ func (d *devices) Ended(now time.Duration, job int) {
 	delete(d.held, job)
 }
 
-// allocated is the share of the time during which each device served a job, in
-// per cent.
+// allocated is the percentage of the makespan during which each device served at least one job.
 func (d *devices) allocated(makespan time.Duration) []float64 {
 	out := make([]float64, len(d.list))
 	for i := range d.list {

@@ -10,7 +10,7 @@ import (
 	"muster/report/simpage"
 )
 
-// nothing is where there is no number.
+// nothing marks a missing number.
 var nothing = math.NaN()
 
 // Tables II to IV: what the jobs are.
@@ -55,7 +55,7 @@ func showWorkloads(l *lab) shown {
 	return s
 }
 
-// launchTable shows what the paper's options mean to us.
+// launchTable shows how Muster parses the paper's options.
 func launchTable(title string, list []launch) *report.Table {
 	t := &report.Table{Title: title, Columns: []report.Column{{Name: "application"}, {Name: "with"}, {Name: "options"}, {Name: "request"}}}
 	for _, one := range list {
@@ -65,7 +65,7 @@ func launchTable(title string, list []launch) *report.Table {
 			}
 			parsed, err := slurmopt.ParseLine(line[1])
 			if err != nil {
-				panic(fmt.Sprintf("rgpu: %s: %v", line[1], err)) // they are part of the program
+				panic(fmt.Sprintf("rgpu: %s: %v", line[1], err)) // the lines are constants of this program
 			}
 			t.Rows = append(t.Rows, []string{one.application, line[0], line[1], simpage.Words(&parsed.Request)})
 		}
@@ -85,10 +85,10 @@ type way struct {
 	scenario
 }
 
-// ways are those of a figure, CUDA first. The last one is not in the paper's figures:
-// the mode that decouples GPUs but does not share them, so that what it gains or
-// loses comes from the decoupling alone. It has no bars in Fig. 2 left, which is
-// about single jobs and not about throughput.
+// ways are the series of a figure, CUDA first. The last one is ours: a mode that decouples GPUs
+// from nodes but does not share them, which separates the effect of decoupling from that of
+// sharing. It has no bars in the left half of Fig. 2, which is about single jobs and not about
+// throughput.
 func ways(set setting, h int) []way {
 	list := []way{{cuda, "CUDA", "GPUs of the job's own nodes", with(cuda, set, h)}}
 	for _, r := range readings {
@@ -112,7 +112,7 @@ func wantFigures() []scenario {
 	return append(list, twelve, twelveInTurn)
 }
 
-// figureOf says where the paper shows a setting.
+// figureOf names the figure in which the paper shows a setting.
 func figureOf(s setting) string {
 	switch s {
 	case maxPerformance:
@@ -125,8 +125,8 @@ func figureOf(s setting) string {
 	return "Fig. 3 right"
 }
 
-// bothBars are a figure of the paper: execution times, and the throughput that
-// it draws as a line.
+// bothBars are a figure of the paper: execution times, and the throughput, which the paper draws as
+// a line.
 type bothBars struct{ times, rates *report.Bars }
 
 func newBothBars(set setting) bothBars {
@@ -174,8 +174,8 @@ func showFigures(l *lab) shown {
 	return s
 }
 
-// showWorkload adds one group of bars, and its rows, where all of it was run, and
-// gives its lines of the table for people.
+// showWorkload adds one group of bars and its rows, if all of its scenarios were run, and returns
+// its lines of the table for people.
 func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [][]string) {
 	list := ways(set, h)
 	for _, w := range list {
@@ -213,7 +213,7 @@ func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [
 	return lines
 }
 
-// kept is how much of the throughput on 8 GPUs is left on 4.
+// kept is the part of the throughput on 8 GPUs that remains on 4.
 func (l *lab) kept(all, few way) []exp.Row {
 	onAll, onFew := l.Found[all.scenario], l.Found[few.scenario]
 	if onAll == nil || onFew == nil {
@@ -237,7 +237,7 @@ func percent(values []float64) []float64 {
 	return values
 }
 
-// Table V: for how long each GPU was allocated.
+// Table V: the time for which each GPU was allocated.
 
 var sharesPart = part{
 	name: "table-v",

@@ -8,14 +8,14 @@ import (
 	"muster/report"
 )
 
-// Twelve MCUDA-MEME on four nodes: what sharing costs when all want the GPUs all the time.
+// Twelve MCUDA-MEME on four nodes: the cost of sharing when all jobs want the GPUs all the time.
 
 var (
 	twelve       = scenario{hours: 2, setting: onFour, mode: rcuda, policy: "rgpu", only: "MCUDA-MEME"}
 	twelveInTurn = scenario{hours: 2, setting: onFour, mode: cuda, policy: "slurm", only: "MCUDA-MEME"}
 )
 
-// onlyCount is how many jobs of the one application are run.
+// onlyCount is the number of jobs in a run of a single application.
 const onlyCount = 12
 
 func twelveRows(l *lab) []exp.Row {
@@ -36,12 +36,12 @@ func twelveRows(l *lab) []exp.Row {
 	return rows
 }
 
-// What the authors left for the future: GPUs chosen by more than their memory.
+// What the authors left for future work: GPUs chosen by more than their memory.
 
 // selections of the policy rgpu; the first is the paper's.
 var selections = []string{"memory", "intensity", "speed", "distance", "all"}
 
-// clusters on which they are tried.
+// clusters on which the selections are tried.
 var clusters = []string{likePaper, twoSpeeds, twoSwitches, bothVaried}
 
 func clusterTitle(kind string) string {
@@ -61,7 +61,7 @@ var selectPart = part{name: "select", wants: wantSelect, show: showSelect}
 
 const selectTitle = "Beyond the paper: GPUs chosen by compute intensity, speed and distance too"
 
-// selectSettings: with few GPUs there is more to choose badly.
+// selectSettings: with fewer GPUs a bad choice costs more.
 var selectSettings = []setting{onEight, onFour}
 
 func wantSelect() []scenario {
@@ -135,8 +135,8 @@ func showSelect(l *lab) shown {
 	return s
 }
 
-// waitingCosts says where the choice by everything makes the end of all come later,
-// and why; nothing where it was not run.
+// waitingCosts says by how much select=all lengthens the makespan, and why; "" if it was not run or
+// does not.
 func (l *lab) waitingCosts() string {
 	worst, least, most := 0.0, math.Inf(1), math.Inf(-1)
 	for _, cluster := range clusters {
@@ -158,12 +158,12 @@ func (l *lab) waitingCosts() string {
 		-worst, least, most)
 }
 
-// clusterKey is a part of metric names.
+// clusterKey is the cluster's part of metric names.
 func clusterKey(kind string) string {
 	return map[string]string{likePaper: "", twoSpeeds: "speeds_", twoSwitches: "switches_", bothVaried: "both_"}[kind]
 }
 
-// gains are in per cent, seed by seed.
+// gains are the savings of other against base in per cent, seed by seed.
 func gains(base, other []outcome, of func(*outcome) float64) []float64 {
 	out := ratios(other, base, of)
 	for i := range out {
@@ -172,14 +172,14 @@ func gains(base, other []outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
-// The burst: all jobs at once, which overflowed the authors' controller.
+// The burst: all jobs are submitted at once, which overflowed the authors' controller.
 
 var burstPart = part{name: "burst", wants: wantBurst, show: showBurst}
 
 const burstTitle = "All jobs at once, against submissions that are delayed as the authors had to"
 
-// delayed are the settings of the generator for submissions one after the other. The paper
-// does not say how long the delays were; these grow from nothing to a second.
+// delayed is the generator's setting for submissions one after the other. The paper does not say
+// how long its delays were; these grow from 0 to 1 s.
 const delayed = "delay=1s"
 
 func inABurst(mode string, hours int) (burst, slow scenario) {
@@ -257,7 +257,7 @@ func (g guess) with(mode string, s setting, hours int) scenario {
 	return out
 }
 
-// costly are the same jobs with data to move to and from GPUs.
+// costly is the scenario with data to move to and from GPUs.
 func costly(mode string, s setting, hours int) scenario {
 	out := with(mode, s, hours)
 	out.traffic = true

@@ -25,8 +25,8 @@ func (l *lab) gantts(ctx context.Context) ([]report.Section, error) {
 	return list, nil
 }
 
-// gantt has a row for each GPU; the height of a block is the part of the GPU's
-// memory that a job has.
+// gantt has a row for each GPU. The height of a block is the part of the GPU's memory that the job
+// has.
 func (d *devices) gantt(title string, r *sim.Result) *report.Gantt {
 	g := &report.Gantt{Title: title, Axis: "gpus", Note: "A row is a GPU; the height of a block is the job's share of its memory. The first seed."}
 	for i := range d.list {

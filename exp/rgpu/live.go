@@ -20,7 +20,7 @@ import (
 	"muster/slurm/release"
 )
 
-// liveFlags are those of --live.
+// liveFlags are --live and the flags that go with it.
 var liveFlags = []exp.Flag{
 	{Name: "live", Summary: "run the jobs on a real Slurm with emulated nodes and real CUDA programs on software GPUs, and the same in the simulator", Switch: true},
 	{Name: "full", Summary: "with --live: the paper's size, the workloads of 2, 4 and 8 hours in real time (days)", Switch: true},
@@ -33,18 +33,20 @@ var liveFlags = []exp.Flag{
 	{Name: "programs", Summary: "with --live: the folder of the programs to run (default: examples/ beside this program)"},
 }
 
-// The cluster of the paper.
+// The paper's cluster.
 const (
 	liveNodes = 8
 	liveCores = 12
 )
 
-// liveMode is a way to use GPUs, with what stands for it.
+// liveMode is a way to use GPUs, with the policy that schedules it on the real Slurm and the one
+// that models it in the simulator.
 type liveMode struct {
 	key, title string
-	// policy drives Slurm; empty for Slurm's own backfill, which is the original.
+	// policy is Muster's policy that drives Slurm; "" leaves the jobs to Slurm's own backfill, as
+	// in the paper's original mode.
 	policy string
-	model  string // in the simulator
+	model  string // the policy in the simulator
 }
 
 var liveModes = []liveMode{
@@ -64,7 +66,7 @@ func (t liveTrial) String() string {
 	return fmt.Sprintf("%d hours, %s, %d GPUs", t.hours, t.mode, t.gpus)
 }
 
-// liveNumbers are what a run gave, in the paper's time.
+// liveNumbers are the results of a run, in the paper's time.
 type liveNumbers struct {
 	seconds, perMinute, wait, slowdown float64
 	fragmentation, spread              float64
@@ -72,19 +74,19 @@ type liveNumbers struct {
 	allocated                          []float64
 }
 
-// liveFound is a run on the real Slurm and the same in the simulator.
+// liveFound is a run on the real Slurm, with the simulator's prediction of it.
 type liveFound struct {
 	real, predicted liveNumbers
 	out             *live.Outcome
 }
 
-// alone is an application with GPUs of its own nodes, or borrowed ones.
+// alone identifies a profile: an application with GPUs of its own nodes, or with borrowed ones.
 type alone struct {
 	app      int
 	borrowed bool
 }
 
-// liveLab makes runs on real Slurms, one after the other.
+// liveLab makes the runs on real Slurms, one after the other.
 type liveLab struct {
 	options exp.Options
 	tools   bench.Tools
@@ -99,9 +101,9 @@ type liveLab struct {
 	paper   *model.Cluster
 	folder  string
 
-	// start is what lies between the end of a job and the start of the next one on its node, with
-	// Slurm's scheduler and local GPUs, and with the driver and borrowed ones; alone is what an
-	// application takes on GPUs that nobody else uses.
+	// start is the time between the end of a job and the start of the next one on its node: false
+	// is for Slurm's scheduler with local GPUs, true for the driver with borrowed ones. alone is an
+	// application's run time on GPUs that no other job uses.
 	start  map[bool]time.Duration
 	alone  map[alone]time.Duration
 	found  map[liveTrial][]liveFound
@@ -168,7 +170,7 @@ func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return l.run(ctx)
 }
 
-// run makes all runs in a folder of its own, and shows what is complete.
+// run makes all runs in a folder of its own, and shows the complete ones.
 func (l *liveLab) run(ctx context.Context) (*exp.Result, error) {
 	var err error
 	if l.folder, err = os.MkdirTemp("", "muster-rgpu-"); err != nil {
@@ -192,7 +194,7 @@ func (l *liveLab) run(ctx context.Context) (*exp.Result, error) {
 	return l.result(missing), nil
 }
 
-// steps are all that is measured.
+// steps lists all measurements. The profiles come first, because predictions need them.
 func (l *liveLab) steps() ([]live.Step, error) {
 	var list []live.Step
 	for _, borrowed := range []bool{false, true} {
@@ -235,24 +237,25 @@ type liveJob struct {
 	model.Job
 	app   int
 	words []string      // sbatch's options
-	own   time.Duration // its own time alone, in this run's
-	// processes use GPUs, each busy for this part of its time.
+	own   time.Duration // its run time alone, shortened by speed
+	// processes use GPUs; each keeps its GPU busy for the fraction busy of its time.
 	processes int
 	busy      float64
 }
 
-// processesOf and busyOf are by application. The latter are what the paper's numbers and our guesses
-// say (docs/papers.md); GROMACS uses no GPU, and sleeps.
+// processesOf and busyOf are indexed by application. The latter follow from the paper's numbers and
+// our guesses (docs/papers.md). GROMACS uses no GPU; its jobs sleep.
 var processesOf = []int{1, 5, 4, 0}
 
 func (l *liveLab) busyOf(app int) float64 { return []float64{0.5, 0.5, l.meme, 0}[app] }
 
-// job is one of an application, without what it asks for.
+// job makes a job of an application, without its request.
 func (l *liveLab) job(app int) liveJob {
 	return liveJob{app: app, own: time.Duration(applications[app].seconds / l.speed * float64(time.Second)), processes: processesOf[app], busy: l.busyOf(app)}
 }
 
-// workload are the jobs of a trial, in the order of a seed.
+// workload lists the jobs of a trial, in the order that the seed gives. With fewer jobs than Table
+// II has, each application keeps its share, and at least one job.
 func (l *liveLab) workload(t liveTrial, seed uint64) ([]liveJob, error) {
 	jobs, err := jobsOf(scenario{hours: t.hours, setting: setting{launch: "throughput", gpus: t.gpus}, mode: t.mode, jobs: fmt.Sprintf("meme_intensity=%g", l.meme)}, seed)
 	if err != nil {
@@ -279,7 +282,8 @@ func (l *liveLab) workload(t liveTrial, seed uint64) ([]liveJob, error) {
 	return list, nil
 }
 
-// launchLine are the options of Table IV for an application.
+// launchLine is the line of Table IV for an application. The exclusive mode asks for whole GPUs
+// instead of memory.
 func launchLine(t liveTrial, app int) string {
 	if t.mode == cuda {
 		return table4[app].cuda
@@ -300,15 +304,17 @@ func launchLine(t liveTrial, app int) string {
 	return strings.Join(words, " ")
 }
 
-// gpuProgram multiplies matrices on a GPU, sleeps, and checks what it computed. A product of this
-// size takes kernelTime at gpuRate.
+// gpuProgram multiplies matrices on a GPU, sleeps in between, and checks its results. A product of
+// this size takes kernelTime at gpuRate.
 const (
 	gpuProgram = "mm"
 	gpuSize    = 32
 	kernelTime = 17 * time.Millisecond
 )
 
-// script is what a job does: its processes, each on the GPU of its number.
+// script is the job's script: it starts the processes, each on the GPU with its index, and waits
+// for them. Each process alternates between kernels and sleeps, so that its GPU is busy for the
+// fraction busy of the time.
 func (l *liveLab) script(j *liveJob, mode string, have *gpus) string {
 	if j.processes == 0 {
 		return fmt.Sprintf("sleep %.3f", j.own.Seconds())
@@ -333,7 +339,8 @@ func (l *liveLab) script(j *liveJob, mode string, have *gpus) string {
 	return b.String()
 }
 
-// on runs jobs on a cluster with the given number of GPUs, whose daemons it starts.
+// on starts the daemons of the given number of GPUs and a Slurm, and runs jobs there. change, if
+// not nil, adjusts the set-up first.
 func (l *liveLab) on(ctx context.Context, m liveMode, count int, change func(*live.Setup), jobs func(have *gpus) []live.Job, progress func(int)) (*live.Outcome, error) {
 	folder, err := os.MkdirTemp(l.folder, "gpus-")
 	if err != nil {
@@ -354,7 +361,7 @@ func (l *liveLab) on(ctx context.Context, m liveMode, count int, change func(*li
 	s := live.Setup{Nodes: liveNodes, CPUs: liveCores, Release: l.release, Policy: m.policy, Speed: l.speed, Patience: 3*time.Minute + time.Duration(600/l.speed)*time.Second}
 	if m.policy == "" {
 		s.GPUs, s.GPUNodes = 1, count
-	} else if err := plugin(ctx, &s, have, l.release, l.folder); err != nil { // GPUs that Muster lends Slurm does not know
+	} else if err := plugin(ctx, &s, have, l.release, l.folder); err != nil { // Slurm does not know the GPUs that Muster lends
 		return nil, err
 	}
 	if change != nil {
@@ -367,7 +374,7 @@ func (l *liveLab) on(ctx context.Context, m liveMode, count int, change func(*li
 	return out, err
 }
 
-// one runs the jobs of a trial, and the same in the simulator.
+// one runs the jobs of a trial on the real Slurm and in the simulator.
 func (l *liveLab) one(ctx context.Context, m liveMode, t liveTrial, jobs []liveJob, progress func(int)) (liveFound, error) {
 	out, err := l.on(ctx, m, t.gpus, nil, func(have *gpus) []live.Job {
 		list := make([]live.Job, len(jobs))
@@ -391,7 +398,7 @@ func (l *liveLab) one(ctx context.Context, m liveMode, t liveTrial, jobs []liveJ
 	return found, err
 }
 
-// outcomes are the jobs' as the simulator has them.
+// outcomes converts measured jobs to the simulator's type, so that numbers can treat both alike.
 func outcomes(out *live.Outcome) []sim.Outcome {
 	list := make([]sim.Outcome, len(out.Jobs))
 	for i, j := range out.Jobs {
@@ -401,7 +408,7 @@ func outcomes(out *live.Outcome) []sim.Outcome {
 	return list
 }
 
-// allocation is what a job had: GPUs of its own nodes, or those that the driver lent it.
+// allocation is what a job used: GPUs of its own nodes, or those that the driver lent to it.
 func allocation(j *liveJob, ran *live.Ended, gpus int) *model.Allocation {
 	a := &model.Allocation{}
 	for _, n := range ran.Nodes {
@@ -418,8 +425,8 @@ func allocation(j *liveJob, ran *live.Ended, gpus int) *model.Allocation {
 	return a
 }
 
-// numbers works them out, in the paper's time. The GPUs that jobs had are gone through in the order
-// of time.
+// numbers computes the results of a run, in the paper's time. had returns the allocation of a job.
+// For the allocation of GPUs it replays the starts and ends of all jobs in time order.
 func (l *liveLab) numbers(c *model.Cluster, jobs []liveJob, list []sim.Outcome, had func(i int) *model.Allocation) liveNumbers {
 	type event struct {
 		at    time.Duration
@@ -459,8 +466,8 @@ func (l *liveLab) numbers(c *model.Cluster, jobs []liveJob, list []sim.Outcome, 
 	return n
 }
 
-// predict runs the same in the simulator: jobs take what they take alone, starting included, and
-// slow each other down on GPUs that they share.
+// predict runs the same jobs in the simulator. A job's run time is the one measured alone plus the
+// cost of a start; jobs slow each other down on GPUs that they share.
 func (l *liveLab) predict(ctx context.Context, m liveMode, c *model.Cluster, jobs []liveJob) (liveNumbers, error) {
 	start := l.start[m.policy != ""]
 	list := make([]model.Job, len(jobs))
@@ -468,7 +475,7 @@ func (l *liveLab) predict(ctx context.Context, m liveMode, c *model.Cluster, job
 		j := &jobs[i]
 		one := j.Job
 		if r := &one.Request; m.policy != "" && r.Nodes == 0 {
-			// The driver gives a job without -N as few nodes as can hold it.
+			// The driver gives a job without -N the fewest nodes that can hold it.
 			r.Nodes = (r.Cores + liveCores - 1) / liveCores
 			r.CoresPerNode, r.Cores = r.Cores/r.Nodes, 0
 		}
@@ -493,15 +500,16 @@ func (l *liveLab) predict(ctx context.Context, m liveMode, c *model.Cluster, job
 		if r.Outcomes[i].State != sim.Finished {
 			return liveNumbers{}, fmt.Errorf("job %s is %v in the simulator: %s", r.Jobs[i].ID, r.Outcomes[i].State, r.Reasons[i])
 		}
-		// What is measured is from a job's first command to its last.
+		// Measured times go from a job's first command to its last, so the start's cost is taken
+		// off again, half at each end.
 		r.Outcomes[i].Start += start / 2
 		r.Outcomes[i].End -= start - start/2
 	}
 	return l.numbers(c, jobs, r.Outcomes, func(i int) *model.Allocation { return had[i] }), nil
 }
 
-// wallSpeed is how many times longer the time limits are that a scheduler knows: Slurm's are in
-// minutes of the paper's time.
+// wallSpeed is the factor by which the time limits that a scheduler sees are shortened. Slurm's own
+// scheduler sees them in whole minutes of the paper's time.
 func (l *liveLab) wallSpeed(m liveMode) float64 {
 	if m.policy == "" {
 		return 1
@@ -509,7 +517,7 @@ func (l *liveLab) wallSpeed(m liveMode) float64 {
 	return l.speed
 }
 
-// load is how much of a GPU the processes need that share one of the job's.
+// load is the fraction of a GPU that the job's processes on it need together.
 func (j *liveJob) load() float64 {
 	gpus := j.Request.TotalGPUs()
 	if gpus == 0 {
@@ -518,7 +526,7 @@ func (j *liveJob) load() float64 {
 	return j.busy * math.Ceil(float64(j.processes)/float64(gpus))
 }
 
-// noting keeps what jobs had.
+// noting is an observer that keeps the allocations of jobs.
 type noting struct{ had map[int]*model.Allocation }
 
 var _ sim.Observer = (*noting)(nil)
@@ -530,12 +538,12 @@ func (n *noting) Started(_ time.Duration, job int, a *model.Allocation) {
 
 func (n *noting) Ended(time.Duration, int) {}
 
-// profiled are the jobs of a profile: one of each application with GPUs.
+// profiled is the number of applications that use GPUs; a profile has one job of each.
 const profiled = 3
 
-// profile measures what the applications take alone, and what lies between the end of a job and the
-// start of the next one that waits for its node: jobs that need the same node whole follow each
-// other there.
+// profile measures the run times of applications alone, and the time between the end of a job and
+// the start of the next one that waits for its node. All its jobs need the first node whole, so
+// they run one after the other.
 func (l *liveLab) profile(ctx context.Context, borrowed bool) error {
 	m := liveModes[0]
 	if borrowed {
@@ -564,8 +572,8 @@ func (l *liveLab) profile(ctx context.Context, borrowed bool) error {
 	return nil
 }
 
-// profileWords are options for the first node and as many GPUs as the application has in the
-// paper's throughput runs.
+// profileWords are sbatch options for the first node, and for as many GPUs as the application has
+// in the paper's throughput runs.
 func profileWords(j *liveJob, borrowed bool) []string {
 	switch {
 	case borrowed:
@@ -584,11 +592,11 @@ type burstFound struct {
 	out           *live.Outcome
 }
 
-// burstWide is how many sbatch run at the same time.
+// burstWide is how many sbatch processes run at the same time.
 const burstWide = 16
 
-// burstOf submits jobs as fast as sbatch can, while they are already being placed and run. All ask
-// for a share of a GPU; they do nothing.
+// burstOf submits jobs as fast as sbatch can, while earlier ones are already being placed and run.
+// The jobs do nothing. With the driver each asks for a share of a GPU.
 func (l *liveLab) burstOf(ctx context.Context, driven bool) error {
 	m, line := liveModes[0], "-n1"
 	if driven {

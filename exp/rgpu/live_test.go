@@ -20,9 +20,9 @@ import (
 	"muster/slurm/words"
 )
 
-// It runs for real, in small: CUDA programs in jobs of a real Slurm of 8 nodes, on GPUs of their nodes
-// and on shares of borrowed ones, through the plug-in and the driver; and a burst. The other mode
-// and what a start takes are left to whoever runs all of it.
+// A real run in small: CUDA programs in jobs of a real Slurm of 8 nodes, on GPUs of their nodes and
+// on shares of borrowed ones, through the plug-in and the driver; and a burst. The other mode, and
+// the profile of starts, are covered only by the full experiment.
 func TestLive(t *testing.T) {
 	emulatetest.Need(t, nil)
 	bin, err := filepath.Abs("../../bin")
@@ -134,7 +134,7 @@ func TestLiveWorkload(t *testing.T) {
 	}
 }
 
-// Numbers of a run, worked out by hand: a job with a local GPU, then one with a share of it.
+// The numbers of a run, computed by hand: a job with a local GPU, then one with a share of it.
 func TestLiveNumbers(t *testing.T) {
 	paper, err := clusterfile.Preset("rgpu")
 	if err != nil {

@@ -20,22 +20,24 @@ import (
 	"muster/slurm/spank"
 )
 
-// Software GPUs that stand for the paper's K20. A kernel takes as long as its operations at the
-// rate, whatever the machine does: eight such GPUs together are a part of a processor.
+// Software GPUs stand in for the paper's K20. One with a fixed rate paces each kernel by its number
+// of operations, whatever the speed of this machine; eight of them together need a part of one
+// processor.
 const (
 	gpuRate   = 10_000_000 // operations a second
 	gpuMemory = 5 << 30
 )
 
-// gpus are the daemons of the nodes that have a GPU. For the paper's original mode they serve
-// programs of their own node; for the others they connect to the driver, which lends their GPU.
+// gpus are the daemons of the nodes that have a GPU. In the paper's original mode they serve the
+// programs of their own node. In the other modes they connect to the driver, which lends their GPUs
+// to jobs.
 type gpus struct {
 	bench.Daemons
 	prefix  string // of the daemons' sockets
 	lending *driver.Lending
 }
 
-// startGPUs starts a daemon for each of some nodes, in a folder of its own.
+// startGPUs starts a daemon for each of the nodes, with their files in a folder.
 func startGPUs(ctx context.Context, t bench.Tools, folder string, nodes []string) (*gpus, error) {
 	g := &gpus{Daemons: bench.Daemons{Tools: t}, prefix: "@muster-rgpu-" + rand.Text()[:8] + "-"}
 	err := g.start(ctx, folder, nodes)
@@ -74,7 +76,7 @@ func (g *gpus) start(ctx context.Context, folder string, nodes []string) error {
 		if err != nil {
 			return err
 		}
-		// No spare workers and no copies for recovery: what they take would come off what is measured.
+		// No spare workers and no recovery copies: their cost would distort the measurements.
 		if err := g.Launch(name, "node", "--child", "--name", name, "--socket", g.socket(name), "--state", filepath.Join(folder, name+".state"), "--head", agents, "--spool", filepath.Join(folder, name+".spool"),
 			"--devices", fmt.Sprintf("soft:name=K20,memory=%d,rate=%d,workers=1", int64(gpuMemory), gpuRate), "--listen", port, "--tls-dir", certificates,
 			"--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
@@ -93,7 +95,7 @@ func (g *gpus) stop() {
 	}
 }
 
-// await waits until the given number of nodes lend.
+// await waits until the driver knows the given number of lending nodes.
 func (g *gpus) await(ctx context.Context, want int) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		if err := g.Lost(); err != nil {
@@ -112,8 +114,8 @@ func (g *gpus) await(ctx context.Context, want int) error {
 	}
 }
 
-// plugin builds Muster's plug-in for a release into a folder, with its submit script, and adds both
-// to a set-up. All jobs are then Muster's.
+// plugin builds Muster's plug-in for a release of Slurm into a folder, writes the submit script
+// there, and adds both to a set-up. All jobs are then placed by Muster.
 func plugin(ctx context.Context, s *live.Setup, g *gpus, r *release.Release, folder string) error {
 	tree, err := fetch.Get(ctx, r, fetch.Options{})
 	if err != nil {

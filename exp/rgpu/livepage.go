@@ -20,7 +20,7 @@ const (
 	liveScheduled = "What scheduling cost"
 )
 
-// liveColumn is a number of a run.
+// liveColumn is one of the numbers of a run.
 type liveColumn struct {
 	metric, title, unit string
 	digits              int
@@ -77,7 +77,7 @@ func predictedOf(of func(*liveNumbers) float64) func(*liveFound) float64 {
 	return func(f *liveFound) float64 { return of(&f.predicted) }
 }
 
-// columnRows are all numbers, measured.
+// columnRows are all measured numbers.
 func (l *liveLab) columnRows() ([]exp.Row, *report.Table) {
 	var rows []exp.Row
 	t := &report.Table{
@@ -112,7 +112,7 @@ func (l *liveLab) columnRows() ([]exp.Row, *report.Table) {
 	return rows, t
 }
 
-// paperShares is the paper's line of Table V, whose workload was run whole.
+// paperShares is the line of Table V for a trial that ran the whole workload; nil for any other.
 func (l *liveLab) paperShares(t liveTrial) []float64 {
 	for _, line := range table5 {
 		if t.mode == rcuda && l.jobs == 0 && line.setting.launch == "throughput" && line.setting.gpus == t.gpus && line.hours == t.hours {
@@ -122,7 +122,8 @@ func (l *liveLab) paperShares(t liveTrial) []float64 {
 	return nil
 }
 
-// speedups are the original's time over a mode's, seed by seed; nil where one of them is missing.
+// speedups are the time in the original mode divided by that in the trial's mode, seed by seed; nil
+// if one of them is missing.
 func (l *liveLab) speedups(t liveTrial) []float64 {
 	native, found := l.found[liveTrial{t.hours, cuda, t.gpus}], l.found[t]
 	var list []float64
@@ -132,7 +133,7 @@ func (l *liveLab) speedups(t liveTrial) []float64 {
 	return list
 }
 
-// bars are the execution times, as the paper's figures have them.
+// bars show the execution times, as the paper's figures do.
 func (l *liveLab) bars() *report.Bars {
 	b := &report.Bars{Title: "Execution time, in the paper's", YLabel: "s", Note: "Predicted: the simulator, with what a start takes.",
 		Series: []report.BarSeries{{Name: "measured"}, {Name: "predicted"}}}
@@ -144,7 +145,7 @@ func (l *liveLab) bars() *report.Bars {
 	return b
 }
 
-// errorRows say by how much the simulator is off.
+// errorRows are the errors of the simulator's predictions.
 func (l *liveLab) errorRows() []exp.Row {
 	var rows []exp.Row
 	l.each(func(t liveTrial, _ liveMode, found []liveFound) {
@@ -163,7 +164,7 @@ func (l *liveLab) errorRows() []exp.Row {
 	return rows
 }
 
-// claimRows are the verdicts on what the paper says.
+// claimRows are the verdicts on the paper's claims.
 func (l *liveLab) claimRows() []exp.Row {
 	var rows []exp.Row
 	add := func(id string, v exp.Verdict, says, because string) {
@@ -210,7 +211,7 @@ func (l *liveLab) claimRows() []exp.Row {
 	return rows
 }
 
-// kept is how much of the throughput on 8 GPUs is left on 4, in per cent.
+// kept is the percentage of the throughput on 8 GPUs that remains on 4, seed by seed.
 func (l *liveLab) kept(hours int, mode string) []float64 {
 	all, few := l.found[liveTrial{hours, mode, 8}], l.found[liveTrial{hours, mode, 4}]
 	var list []float64
@@ -220,7 +221,7 @@ func (l *liveLab) kept(hours int, mode string) []float64 {
 	return list
 }
 
-// burstRows are on the burst, with Slurm's own scheduler and with Muster's driver.
+// burstRows describe the burst, with Slurm's own scheduler and with Muster's driver.
 func (l *liveLab) burstRows() []exp.Row {
 	var rows []exp.Row
 	for _, driven := range []bool{false, true} {
@@ -246,7 +247,7 @@ func (l *liveLab) burstRows() []exp.Row {
 	return rows
 }
 
-// loadRows are on what scheduling cost.
+// loadRows are the costs of scheduling.
 func (l *liveLab) loadRows() []exp.Row {
 	var rows []exp.Row
 	l.each(func(t liveTrial, m liveMode, found []liveFound) {
@@ -280,7 +281,7 @@ func (l *liveLab) notes() []string {
 	return list
 }
 
-// aloneWords are what applications took alone.
+// aloneWords lists the run times of applications alone.
 func (l *liveLab) aloneWords() string {
 	var list []string
 	for app := range profiled {
@@ -289,7 +290,7 @@ func (l *liveLab) aloneWords() string {
 	return strings.Join(list, ", ")
 }
 
-// busyNote says whether other things disturbed the runs.
+// busyNote says whether other load on the machine disturbed the runs.
 func (l *liveLab) busyNote() string {
 	worst := 0.0
 	for _, list := range l.found {

@@ -5,7 +5,7 @@ import "fmt"
 const lead = "Slurm binds GPUs to the nodes that they are in. With rCUDA, a job on any node uses any GPU, and several jobs share one if their memory fits. " +
 	"The paper's workloads on its cluster of eight nodes, with local GPUs (CUDA) and with shared remote ones (rCUDA), on 8, 6 and 4 GPUs."
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func (l *lab) notes() []string {
 	list := []string{
 		fmt.Sprintf("The workloads have as many jobs of each application as Table II, with its run times (Table I) and launch lines (Tables III and IV), in an order that the "+

@@ -1,11 +1,11 @@
 package rgpu
 
-// What the paper prints. Its figures have no numbers beside what the text says of them.
+// The numbers that the paper prints. Of its figures it gives only those in the text.
 
 // application is a line of Table I.
 type application struct {
 	name    string
-	seconds float64 // alone
+	seconds float64 // run time alone
 }
 
 var applications = []application{{"GPU-Blast", 21}, {"LAMMPS", 15}, {"MCUDA-MEME", 165}, {"GROMACS", 167}}
@@ -26,7 +26,7 @@ var table2Totals = map[int]int{2: 71, 4: 168, 8: 327}
 // launch is a line of Table III or IV: the options of Slurm's submit commands.
 type launch struct{ application, cuda, rcuda string }
 
-// table3 are the launch lines for the most performance of each job.
+// table3 has the launch lines that give each job the highest performance.
 var table3 = []launch{
 	{"GPU-Blast", "-N1 -n1 -c6 --gres=gpu:1", "-N1 -n1 -c6 --gres=rgpu:1:1686M"},
 	{"LAMMPS", "-N5 -n5 -c1 --gres=gpu:1", "-N5 -n5 -c1 --gres=rgpu:5:3275M"},
@@ -34,7 +34,7 @@ var table3 = []launch{
 	{"GROMACS", "-N2 -n2 -c12", "-N2 -n2 -c12"},
 }
 
-// table4 are those for the most throughput.
+// table4 has the launch lines that give the highest throughput.
 var table4 = []launch{
 	{"GPU-Blast", "-n1 -c6 --gres=gpu:1", "-n1 -c6 --gres=rgpu:1:1686M"},
 	{"LAMMPS", "-n5 -c1 --gres=gpu:1", "-n5 -c1 --gres=rgpu:5:3275M"},
@@ -45,8 +45,7 @@ var table4 = []launch{
 // lammpsOnFour replaces the line of LAMMPS with rCUDA where there are only 4 GPUs.
 const lammpsOnFour = "-n5 -c1 --gres=rgpu:4:3275M"
 
-// table5 is the part of the time, in per cent, for which each GPU was allocated with
-// rCUDA.
+// table5 is the percentage of the time for which each GPU was allocated with rCUDA.
 var table5 = []struct {
 	setting setting
 	hours   int

@@ -1,12 +1,11 @@
-// Package rgpu reproduces the paper on Slurm with rCUDA, in which GPUs are
-// decoupled from nodes and shared by their memory: its workloads with local GPUs
-// and with remote ones, on a cluster that has fewer and fewer GPUs. Then what
-// its authors left for the future: GPUs chosen by how busy jobs keep them, by
-// their speed and by their distance.
+// Package rgpu reproduces the paper on Slurm with rCUDA, in which GPUs are decoupled from nodes and
+// shared by their memory. It runs the paper's workloads with local and with remote GPUs, on a
+// cluster with ever fewer GPUs. Then it tries what the authors left for future work: choosing GPUs
+// by how busy jobs keep them, by their speed and by their distance.
 //
-// The real applications are stood for by their run times and by how busy they
-// keep a GPU; the latter the paper does not say, and it is varied. Nothing here
-// decides or simulates: that is done by the packages policy and sim.
+// An application is represented by its run time and by how busy it keeps a GPU. The paper does not
+// give the latter, so it is varied. Nothing here decides or simulates: the packages policy and sim
+// do.
 package rgpu
 
 import (
@@ -17,7 +16,7 @@ import (
 	"muster/report"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment, simulated and live.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -31,26 +30,27 @@ var Experiment = exp.Experiment{
 const (
 	name  = "rgpu"
 	title = "Slurm with rCUDA: GPUs decoupled from nodes"
-	// seedsTried are orders of the jobs; the paper had one for each workload.
+	// seedsTried is the number of random orders of the jobs; the paper had one for each workload.
 	seedsTried = 5
 )
 
-// part is something that can be had alone.
+// part is a part of the experiment that the user can ask for alone.
 type part struct {
 	name string
-	// wants lists what must be run for it.
+	// wants lists the scenarios that the part needs.
 	wants func() []scenario
-	// show makes rows and pictures of what was found.
+	// show makes the rows and pictures of the part.
 	show func(*lab) shown
 }
 
-// shown is what becomes of the runs of a part.
+// shown is the output of a part.
 type shown struct {
 	title    string
 	rows     []exp.Row
 	tables   []*report.Table // for people
 	pictures []report.Section
-	// told says that the tables have what the rows have, which are too many to read.
+	// told says that the tables contain all that the rows do, because there are too many rows to
+	// read.
 	told bool
 }
 
@@ -66,7 +66,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return l.make(ctx)
 }
 
-// make runs what the parts need that were asked for, and shows it.
+// make runs what the selected parts need, and shows the results.
 func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 	chosen := l.chosen()
 	missing, err := l.run(ctx)
@@ -80,13 +80,13 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 			if ctx.Err() == nil {
 				return nil, err
 			}
-			partial = "the pictures of the GPUs over time" // and nothing else
+			partial = "the pictures of the GPUs over time" // the only thing that is missing
 		}
 	}
 	return l.result(chosen, gantts, partial).Found(ctx)
 }
 
-// chosen are the parts that were asked for; what they need is wanted from now on.
+// chosen lists the parts that the user asked for, and registers the scenarios that they need.
 func (l *lab) chosen() []part {
 	list := exp.Wanted(l.options, parts, partName)
 	for _, p := range list {

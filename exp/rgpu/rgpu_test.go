@@ -115,8 +115,8 @@ func TestInterruptedPictures(t *testing.T) {
 	}
 }
 
-// The mode that shares nothing stands beside the others on 8, 6 and 4 GPUs; the
-// paper's numbers, which are of shared GPUs, do not stand beside it.
+// The exclusive mode is shown beside the others on 8, 6 and 4 GPUs, without the paper's numbers,
+// which are for shared GPUs.
 func TestExclusiveIsShown(t *testing.T) {
 	r, err := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 2, Figures: []string{"figures"}}).make(t.Context())
 	if err != nil {

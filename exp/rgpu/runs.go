@@ -16,7 +16,7 @@ import (
 	"muster/workload"
 )
 
-// scenario is what is run once for each seed.
+// scenario is a configuration that is run once per seed.
 type scenario struct {
 	hours   int
 	setting setting
@@ -37,7 +37,7 @@ const (
 
 func (s scenario) String() string {
 	words := []string{fmt.Sprintf("%d hours", s.hours), s.setting.title, s.policy}
-	if s.mode == exclusive { // the policy tells the others apart
+	if s.mode == exclusive { // the names of the policies distinguish the other modes
 		words = append(words, s.mode)
 	}
 	for _, more := range []string{s.cluster, s.jobs, s.only} {
@@ -48,7 +48,7 @@ func (s scenario) String() string {
 	return strings.Join(words, ", ")
 }
 
-// with is the workload in one of the modes; the paper ran CUDA and shared rCUDA.
+// with is a workload in one of the modes; the paper ran CUDA and shared rCUDA.
 func with(mode string, s setting, hours int) scenario {
 	policy := "rgpu"
 	if mode == cuda {
@@ -57,8 +57,8 @@ func with(mode string, s setting, hours int) scenario {
 	return scenario{hours: hours, setting: s, mode: mode, policy: policy}
 }
 
-// reading is how busy MCUDA-MEME keeps its GPUs, of which the paper's numbers tell
-// more than one thing.
+// reading is an assumption about how busy MCUDA-MEME keeps its GPUs. The paper's numbers allow more
+// than one.
 type reading struct{ key, jobs, name, meaning string }
 
 var readings = []reading{
@@ -67,13 +67,14 @@ var readings = []reading{
 	{"_meme25", "meme_intensity=0.25", "rCUDA, MEME at 25 %", "MCUDA-MEME keeps a GPU busy a quarter of its time, as Figs. 2 right and 3 need"},
 }
 
-// as is the scenario under a reading; CUDA does not share, so it makes no difference there.
+// as is the scenario under a reading. The reading does not matter for CUDA, which does not share
+// GPUs.
 func (r reading) as(s scenario) scenario {
 	s.jobs = r.jobs
 	return s
 }
 
-// outcome is what a run gave.
+// outcome is the result of a run.
 type outcome struct {
 	seconds   float64 // until all jobs were done
 	perMinute float64 // jobs
@@ -82,12 +83,12 @@ type outcome struct {
 	counts    []int // of jobs, by application
 }
 
-// lab makes runs, each once.
+// lab runs scenarios, each once per seed.
 type lab struct {
 	options exp.Options
 	seeds   []uint64
 	paper   *model.Cluster
-	// policies makes them; tests have others.
+	// policies makes a policy; tests replace it.
 	policies func(spec string) (policy.Policy, error)
 
 	exp.Trials[scenario, outcome]
@@ -101,8 +102,7 @@ func newLab(o exp.Options) (*lab, error) {
 	return &lab{options: o, seeds: o.Seeds(seedsTried), paper: c, policies: catalog.New}, nil
 }
 
-// run makes all runs that are wanted, and says which scenarios are missing when
-// the context ended before.
+// run runs all registered scenarios, and returns those that are missing because the context ended.
 func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(s.hours) }
 	return l.Run(ctx, l.options, l.seeds, weight, func(ctx context.Context, s scenario, seed uint64) (outcome, error) {
@@ -114,7 +114,7 @@ func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 	})
 }
 
-// one makes a run.
+// one simulates a scenario with a seed.
 func (l *lab) one(ctx context.Context, s scenario, seed uint64) (*sim.Result, *devices, error) {
 	cluster, err := variant(l.paper, s.cluster, s.setting.gpus)
 	if err != nil {
@@ -158,9 +158,9 @@ func jobsOf(s scenario, seed uint64) ([]model.Job, error) {
 	return jobs, nil
 }
 
-// What jobs move to and from their GPUs in a second of their run time, where
-// that is looked at. The paper says nothing of it; with these a GPU of
-// another node costs some per cent, as its authors report of rCUDA elsewhere.
+// Data that jobs move to and from their GPUs per second of run time, in scenarios with traffic. The
+// paper says nothing about it. With these numbers a GPU of another node costs a few per cent, as
+// its authors report of rCUDA elsewhere.
 const (
 	transfersPerSecond = 10
 	bytesPerSecond     = 100 << 20
@@ -191,17 +191,17 @@ const (
 	likePaper = ""
 	// twoSpeeds: every other GPU is twice as fast.
 	twoSpeeds = "two speeds"
-	// twoSwitches: the nodes hang on two switches, and a GPU on the other one is far.
+	// twoSwitches: the nodes are on two switches, and a GPU on the other switch is far.
 	twoSwitches = "two switches"
 	// both of them.
 	bothVaried = "two speeds, two switches"
 )
 
-// farFactor is how many times more it costs to use a GPU on the other switch.
+// farFactor is how many times more a transfer to a GPU on the other switch costs.
 const farFactor = 4
 
-// variant is the cluster with fewer GPUs, and perhaps changed. Nodes that lose
-// their GPUs keep all else.
+// variant is the paper's cluster with GPUs on the first nodes only, and with the changes of its
+// kind. Nodes that lose their GPUs keep everything else.
 func variant(c *model.Cluster, kind string, gpus int) (*model.Cluster, error) {
 	out := *c
 	out.Nodes = slices.Clone(c.Nodes)
@@ -228,7 +228,7 @@ func variant(c *model.Cluster, kind string, gpus int) (*model.Cluster, error) {
 	return &out, out.Validate()
 }
 
-// measure works out the numbers of a run.
+// measure computes the outcome of a run.
 func measure(r *sim.Result, seen *devices) (outcome, error) {
 	var o outcome
 	end := time.Duration(0)
@@ -247,7 +247,7 @@ func measure(r *sim.Result, seen *devices) (outcome, error) {
 	return o, nil
 }
 
-// ratios are of a number of two scenarios, seed by seed.
+// ratios divides a number of two scenarios, seed by seed.
 func ratios(a, b []outcome, of func(*outcome) float64) []float64 {
 	out := make([]float64, len(a))
 	for i := range a {

@@ -7,8 +7,8 @@ import (
 	"muster/sim"
 )
 
-// shape is one way in which a queue can be congested. The paper shows one or
-// more and describes none, so a few that differ in what matters are tried.
+// shape is one way in which a queue can be congested. The paper shows one or more and describes
+// none, so several are tried that differ in what matters.
 type shape struct {
 	name, meaning string
 	settings      map[string]string
@@ -23,8 +23,8 @@ var shapes = []shape{
 	{"threes", "half of the jobs ask for all three GPUs of a node", map[string]string{"gpu_mix": "1:1:2"}},
 }
 
-// congestedNodes is the size of the congested cluster: small against 500 jobs,
-// so that the queue is long until near the end.
+// congestedNodes is the size of the congested cluster. It is small for 500 jobs, so that the queue
+// stays long until near the end.
 const congestedNodes = 32
 
 type congestedRuns struct {

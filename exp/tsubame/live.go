@@ -19,26 +19,27 @@ import (
 	"muster/node"
 )
 
-// Section 2.1 on the real thing: programs at one end of a link use the software GPU of a node at the
-// other, through the node's gateway, beside others who fill the link.
+// Section 2.1, measured: programs at one end of a link use the software GPU of a node at the other
+// end, through the node's gateway, while background users fill the link.
 
-// liveFlags are those of --live.
+// liveFlags are --live and the flags that go with it.
 var liveFlags = append([]exp.Flag{
 	{Name: "live", Summary: "measure section 2.1 (Figs. 2 to 4) on Muster's own way to a remote GPU, with a node and real CUDA programs", Switch: true},
 	{Name: "full", Summary: "with --live: larger copies, more of them, every number of users of the link up to 8, and longer programs", Switch: true},
 }, bench.Flags("with --live: ", "")...)
 
-// What the link and the GPU are. The link is far slower than what this machine can send, so that it is
-// what copies wait for. The GPU's rate makes a step of md take so long that all of its copies are about
-// 3 % of it: what the paper's 1.17 with 6 others says of LAMMPS by equation 2.
+// Properties of the link and the GPU. The link is far slower than this machine can send, so that
+// copies wait for the link. The GPU's rate makes the copies of a step of md about 3 % of the step:
+// by equation 2, that is the share that the paper's slow-down of 1.17 with 6 other users implies
+// for LAMMPS.
 const (
 	linkRate   = 50_000_000 // bytes a second
 	gpuRate    = 30_000_000 // operations a second
 	gpuMemory  = 256 << 20
 	mostUsers  = 8
 	leastBytes = 256
-	// triesOfApp is how often an application is run beside each number of users, unless --runs says
-	// otherwise.
+	// triesOfApp is how often an application is run beside each number of users, unless --runs
+	// overrides it.
 	triesOfApp = 3
 )
 
@@ -57,7 +58,7 @@ const (
 	loopback = "loopback"
 )
 
-// liveSize is how much is measured.
+// liveSize is the amount of measurements.
 type liveSize struct {
 	users, loopbackUsers, appUsers []int
 	mostBytes, repeat              int
@@ -75,8 +76,8 @@ type copied struct {
 	Network string  `json:"network"`
 	Users   int     `json:"users"`
 	Bytes   int     `json:"bytes"`
-	In      float64 `json:"in"`  // seconds until it was done
-	Out     float64 `json:"out"` // the same, back
+	In      float64 `json:"in"`  // seconds until the copy was complete
+	Out     float64 `json:"out"` // the same, from the GPU
 }
 
 // ranApp is one run of an application.
@@ -87,17 +88,17 @@ type ranApp struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// idle is a network without other users.
+// idle describes a network without background users.
 type idle struct {
 	Bandwidth float64 `json:"bandwidth"` // bytes a second, of one connection
 	Trip      float64 `json:"trip"`      // seconds, of one byte
 }
 
-// liveMeasured is all that was measured. It can be kept in a file.
+// liveMeasured holds all measurements. It can be stored in a file.
 type liveMeasured struct {
 	Version int             `json:"version"`
 	Machine string          `json:"machine"`
-	Late    float64         `json:"late"` // how late the machine woke sleepers, in seconds on average
+	Late    float64         `json:"late"` // the machine's mean wake-up delay, in seconds
 	NoLink  string          `json:"no_link,omitempty"`
 	Missing []string        `json:"missing,omitempty"`
 	Idle    map[string]idle `json:"idle"`
@@ -109,7 +110,7 @@ const liveVersion = 1
 
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) { return liveFrame.Run(ctx, o) }
 
-// liveFrame is what is measured, and how it is shown.
+// liveFrame says how the measurements are made, checked and shown.
 var liveFrame = bench.Frame[liveMeasured]{
 	Measure: measureLive, Check: (*liveMeasured).check,
 	Result: func(m *liveMeasured) (*exp.Result, error) { return m.result(), nil },
@@ -135,7 +136,8 @@ type liveLab struct {
 	m       *liveMeasured
 }
 
-// run measures on the loopback interface and, where root may make one, on a link with a bandwidth.
+// run measures on the loopback interface and, if this process may make one, on a link with limited
+// bandwidth.
 func (l *liveLab) run(ctx context.Context) error {
 	networks := []*bench.Link{bench.Loopback()}
 	link, err := bench.NewLink(linkRate, mostUsers)
@@ -166,8 +168,8 @@ func (l *liveLab) run(ctx context.Context) error {
 	return err
 }
 
-// steps are what is measured on a network: the applications only where it has a bandwidth, or where
-// there is no other.
+// steps lists the measurements on a network. Applications run only on the link, or on the loopback
+// interface if there is no link.
 func (l *liveLab) steps(far *remote) []live.Step {
 	users, name := l.size.loopbackUsers, far.name
 	if name == shaped {
@@ -187,7 +189,8 @@ func (l *liveLab) steps(far *remote) []live.Step {
 	if name == loopback && l.m.NoLink == "" {
 		return list
 	}
-	// In turns: what else the machine does hurts all of them alike.
+	// The seed is the outer loop, so that a temporary load on the machine affects all applications
+	// alike.
 	for _, seed := range seeds {
 		for _, app := range applications {
 			for _, n := range l.size.appUsers {
@@ -200,7 +203,7 @@ func (l *liveLab) steps(far *remote) []live.Step {
 	return list
 }
 
-// copies measures copies of all sizes beside users of the network.
+// copies measures copies of all sizes beside background users of the network.
 func (l *liveLab) copies(ctx context.Context, far *remote, users int, seed uint64) error {
 	text, err := far.program(ctx, users, copies, "--least", fmt.Sprint(leastBytes), "--size", fmt.Sprint(l.size.mostBytes), "--repeat", fmt.Sprint(l.size.repeat), "--seed", fmt.Sprint(seed))
 	if err != nil {
@@ -215,7 +218,7 @@ func (l *liveLab) copies(ctx context.Context, far *remote, users int, seed uint6
 	return nil
 }
 
-// application measures one beside users of the network.
+// application measures an application beside background users of the network.
 func (l *liveLab) application(ctx context.Context, far *remote, app string, users int, seed uint64) error {
 	text, err := far.program(ctx, users, app, "--repeat", fmt.Sprint(l.size.steps[app]), "--seed", fmt.Sprint(seed))
 	if err != nil {
@@ -240,11 +243,12 @@ type remote struct {
 	folder  string
 }
 
-// liveToken lets the programs in. It travels nowhere, and the node ends with the experiment.
+// liveToken authenticates the programs. It never leaves this machine, and the node ends with the
+// experiment.
 const liveToken = "section-2.1-of-the-paper-on-a-link-of-this-machine"
 
-// startNode starts one with a software GPU. Nothing is encrypted: rCUDA does not do it either, and this
-// machine has few processors for both ends.
+// startNode starts a node with a software GPU. Nothing is encrypted: rCUDA does not encrypt either,
+// and both ends share the few processors of this machine.
 func (l *liveLab) startNode(ctx context.Context, n *bench.Link) (*remote, error) {
 	far := &remote{Daemons: bench.Daemons{Tools: l.tools}, network: n, name: loopback}
 	if n.Rate > 0 {
@@ -270,7 +274,7 @@ func (r *remote) start(ctx context.Context) (err error) {
 		return err
 	}
 	err = r.network.Far.Do(func() error {
-		// No spare workers and no copies for recovery: what they take would come off what is measured.
+		// No spare workers and no recovery copies: their cost would distort the measurements.
 		return r.Launch("the node on the "+r.name, "node", "--child", "--config", config, "--allow", "own", "--socket", socket, "--state", filepath.Join(r.folder, "state"),
 			"--devices", fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", gpuMemory, gpuRate), "--vgpus", "4", "--recover", "off", "--warm", "0", "--migrate", "off",
 			"--worker-timeout", "0s", "--grace", "1s", "--swap", "1GiB", "--log-level", "error", "--text-log")
@@ -291,8 +295,8 @@ func (r *remote) stop() {
 	_ = os.RemoveAll(r.folder)
 }
 
-// program runs one at the near end, beside users of the network, and gives what it wrote. It has
-// checked its results.
+// program runs a program at the near end, beside background users of the network, and returns its
+// output. The programs check their own results, so a successful exit vouches for them.
 func (r *remote) program(ctx context.Context, users int, name string, arguments ...string) (string, error) {
 	traffic, err := r.network.Fill(users)
 	if err != nil {
@@ -313,7 +317,7 @@ func (r *remote) program(ctx context.Context, users int, name string, arguments 
 	return said.String(), nil
 }
 
-// check says what is wrong with numbers that come from a file.
+// check validates numbers that were read from a file.
 func (m *liveMeasured) check() error {
 	good := func(v float64) bool { return v > 1e-9 && v < 1e12 }
 	switch {
@@ -335,7 +339,7 @@ func (m *liveMeasured) check() error {
 	return nil
 }
 
-// byteSize writes a number of bytes as people do.
+// byteSize writes a number of bytes with its unit.
 func byteSize(bytes int) string {
 	switch {
 	case bytes >= 1<<20:

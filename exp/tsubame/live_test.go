@@ -113,7 +113,7 @@ func TestLiveSmall(t *testing.T) {
 	}
 }
 
-// Who may make no link hears why, and measures on the loopback interface alone.
+// A user who may not make a link is told why, and measures only on the loopback interface.
 func TestLiveWithoutLink(t *testing.T) {
 	m := &liveMeasured{NoLink: bench.ErrNoLink.Error(), Idle: map[string]idle{loopback: {Bandwidth: 1e9, Trip: 1e-5}},
 		Copies: []copied{{loopback, 0, 4096, 1e-4, 1e-4}}, Apps: []ranApp{{loopback, jacobi, 0, 1}, {loopback, jacobi, 2, 2}}}

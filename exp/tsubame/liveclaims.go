@@ -7,16 +7,16 @@ import (
 	"muster/exp"
 )
 
-// liveClaim is a statement of section 2.1 and the number of ours that decides it.
+// liveClaim is a statement of section 2.1 with the number of ours that decides it.
 type liveClaim struct {
 	id, says string
-	// of is the number; NaN where nothing was measured that could tell.
+	// of computes the number; NaN if nothing was measured that could decide.
 	of    func(m *liveMeasured) float64
 	judge exp.Judge
 	unit  string
 }
 
-// within confirms what is within near of a number, and has the direction within far of it.
+// within confirms a value at most near from number; one at most far from it has the direction.
 func within(number, near, far float64) exp.Judge {
 	return func(r exp.Row) exp.Verdict {
 		switch off := math.Abs(r.Ours - number); {
@@ -29,7 +29,7 @@ func within(number, near, far float64) exp.Judge {
 	}
 }
 
-// much is how many times more counts as a lot more.
+// much is the ratio from which on "much more" holds.
 const much = 10
 
 func liveClaims() []liveClaim {

@@ -8,9 +8,9 @@ import (
 	"muster/report"
 )
 
-// The paper's model of a copy: time = latency + bytes x overhead / bandwidth (equation 1), where users
-// of a network share its bandwidth. Equation 2 divides by the number of ib_read_bw, the text by one
-// more: "with up to 6 ... one-seventh".
+// The paper's model of a copy: time = latency + bytes x overhead / bandwidth (equation 1), where
+// the users of a network share its bandwidth. Equation 2 divides by the number of ib_read_bw
+// processes, but the text by one more: "with up to 6 ... one-seventh". Both readings are fitted.
 
 // Numbers of section 2.1.
 const (
@@ -22,7 +22,7 @@ const (
 	paperEight    = 1.78
 )
 
-// reading says by how much the bandwidth is divided beside this many other users.
+// reading gives the divisor of the bandwidth for a number of background users.
 type reading struct {
 	key, says string
 	divides   func(others int) float64
@@ -33,15 +33,15 @@ var readings = []reading{
 	{"eq2", "n, as equation 2", func(n int) float64 { return float64(max(1, n)) }},
 }
 
-// fitted is the model with its constants.
+// fitted is the model with its fitted constants.
 type fitted struct {
 	latency   float64 // seconds
 	perByte   float64 // seconds per byte, on a network without other users
-	r2        float64 // the part of the variance that it explains
+	r2        float64 // the fraction of the variance that the model explains
 	bandwidth float64 // of the idle network
 }
 
-// overhead is by how much longer a byte takes than the network needs for it.
+// overhead is the time of a byte relative to what the network's bandwidth allows.
 func (f *fitted) overhead() float64 { return f.perByte * f.bandwidth }
 
 func (f *fitted) time(r reading, users int, bytes float64) float64 {
@@ -64,7 +64,7 @@ func (m *liveMeasured) fit(network string, r reading) *fitted {
 	return f
 }
 
-// leastSquares fits y = latency + perByte x; nil where there is nothing to fit.
+// leastSquares fits y = latency + perByte * x; nil for fewer than three points.
 func leastSquares(x, y []float64) *fitted {
 	if len(x) < 3 {
 		return nil
@@ -85,7 +85,7 @@ func leastSquares(x, y []float64) *fitted {
 	return f
 }
 
-// times are the times of all copies of one size beside this many users, in one direction.
+// times lists the times of all copies of one size beside this many users, in one direction.
 func (m *liveMeasured) times(network string, users, bytes int, in bool) []float64 {
 	var list []float64
 	for _, c := range m.Copies {
@@ -96,7 +96,7 @@ func (m *liveMeasured) times(network string, users, bytes int, in bool) []float6
 	return list
 }
 
-// seconds are those of all runs of an application.
+// seconds lists the times of all runs of an application.
 func (m *liveMeasured) seconds(network, app string, users int) []float64 {
 	var list []float64
 	for _, a := range m.Apps {
@@ -107,13 +107,13 @@ func (m *liveMeasured) seconds(network, app string, users int) []float64 {
 	return list
 }
 
-// slowdown is the time of an application beside users over that without any, of medians; NaN where
+// slowdown is the median time of an application beside users divided by that without any; NaN if
 // one of them is missing.
 func (m *liveMeasured) slowdown(network, app string, users int) float64 {
 	return median(m.seconds(network, app, users)) / median(m.seconds(network, app, 0))
 }
 
-// axis lists the values of something among the copies of a network, in order.
+// axis lists the distinct values of a property of a network's copies, in ascending order.
 func (m *liveMeasured) axis(network string, of func(copied) int) []int {
 	var list []int
 	for _, c := range m.Copies {

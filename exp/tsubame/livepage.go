@@ -20,7 +20,7 @@ const (
 	partApps   = "Figs. 3 and 4: programs beside traffic"
 )
 
-// networks lists those that were measured, the one with a bandwidth first.
+// networks lists the measured networks, the link first.
 func (m *liveMeasured) networks() []string {
 	var list []string
 	for _, n := range []string{shaped, loopback} {
@@ -127,13 +127,14 @@ func (m *liveMeasured) modelRows() []exp.Row {
 	return rows
 }
 
-// smallCopy is half of the time of the smallest copy there and back on an idle network.
+// smallCopy is half the time of the smallest copy to the GPU and back on an idle network.
 func (m *liveMeasured) smallCopy(network string) float64 {
 	least := m.axis(network, bytesOf)[0]
 	return (median(m.times(network, 0, least, true)) + median(m.times(network, 0, least, false))) / 2
 }
 
-// appNetwork is where applications were run: the link, or the loopback interface where there is none.
+// appNetwork is the network on which applications ran: the link, or the loopback interface if there
+// is no link.
 func (m *liveMeasured) appNetwork() string {
 	if slices.ContainsFunc(m.Apps, func(a ranApp) bool { return a.Network == shaped }) {
 		return shaped
@@ -141,7 +142,7 @@ func (m *liveMeasured) appNetwork() string {
 	return loopback
 }
 
-// paperSlowdowns are the numbers of the text on Figs. 3 and 4.
+// paperSlowdowns are the numbers that the text gives for Figs. 3 and 4.
 var paperSlowdowns = map[string]map[int]float64{jacobi: {mostUsers: paperJacobi}, md: {6: paperSix, 8: paperEight}}
 
 // appRows are the slow-downs of applications.

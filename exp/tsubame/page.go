@@ -8,7 +8,7 @@ import (
 	"muster/report"
 )
 
-// notes tell how it was done, what differs and why.
+// notes describe the method, the differences from the paper, and their reasons.
 func (l *lab) notes(y, whole *yearRuns) []string {
 	waitChange := func(o *oneYear) float64 { return o.whole.WaitChange }
 	gainOn460 := func(o *oneYear) float64 { return o.gains[1].life.mean }
@@ -59,7 +59,7 @@ func (l *lab) page(r *exp.Result, c *congestedRuns, y, whole *yearRuns, v *varia
 	return p
 }
 
-// mean is over the seeds.
+// mean is a number's mean over the seeds.
 func (y *yearRuns) mean(of func(*oneYear) float64) float64 {
 	return exp.Over("", "", "", exp.Values(y.years, of)).Ours
 }
@@ -98,7 +98,7 @@ func (y *yearRuns) histograms() []report.Section {
 func negated(values []float64) []float64 {
 	out := make([]float64, len(values))
 	for i, v := range values {
-		if v != 0 { // and no -0
+		if v != 0 { // avoids "-0"
 			out[i] = -v
 		}
 	}
@@ -121,7 +121,7 @@ func (y *yearRuns) gainChart(with string) *report.Chart {
 	}
 }
 
-// waitChart shows both queues on every size.
+// waitChart shows both queues on every number of nodes.
 func (y *yearRuns) waitChart() *report.Chart {
 	c := &report.Chart{
 		Title: "Mean wait on fewer nodes", XLabel: "nodes", YLabel: "mean wait", YIsTime: true, YMin: new(float64),

@@ -1,10 +1,9 @@
-// Package tsubame reproduces the paper on TSUBAME2.5's GPU queues: the G queue as
-// it was, and the R queue, in which jobs share nodes and borrow GPUs through rCUDA.
+// Package tsubame reproduces the paper on TSUBAME2.5's GPU queues: the existing G queue, and the
+// proposed R queue, in which jobs share nodes and borrow GPUs through rCUDA.
 //
-// The paper's log is not public. The generated one follows what the paper
-// publishes (see the generator tsubame of package workload); what it does not
-// publish is varied, and the results show how much depends on it. Nothing here
-// decides or simulates: that is done by the packages policy and sim.
+// The paper's log is not public. The generated one follows what the paper publishes (see the
+// generator tsubame of package workload). What it does not publish is varied, and the results show
+// how much depends on it. Nothing here decides or simulates: the packages policy and sim do.
 package tsubame
 
 import (
@@ -22,7 +21,7 @@ import (
 	"muster/workload"
 )
 
-// Experiment is the whole of it.
+// Experiment is the whole experiment, simulated and live.
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
@@ -35,7 +34,7 @@ var Experiment = exp.Experiment{
 const (
 	name  = "tsubame"
 	title = "TSUBAME2.5: the G queue, and the R queue that borrows GPUs"
-	// seedsTried keeps the whole within two minutes on two cores.
+	// seedsTried keeps the run time of the whole within two minutes on two cores.
 	seedsTried = 5
 
 	gQueue = "g-queue"
@@ -90,18 +89,18 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return r, nil
 }
 
-// lab is where the runs are made.
+// lab runs the simulations.
 type lab struct {
 	ctx     context.Context
 	cluster *model.Cluster
 	options exp.Options
 	seeds   []uint64
 
-	// Runs of the simulator: those behind us, and all.
+	// Counts of simulations, for the progress bar: those done, and the total.
 	made, expected int64
 }
 
-// study is a set of runs: both queues, for each seed, on each size.
+// study is a set of runs: both queues, for each seed, on each number of nodes.
 type study struct {
 	generator string
 	settings  map[string]string
@@ -110,11 +109,12 @@ type study struct {
 	observe   func(sim.Point) sim.Observer
 }
 
-// both are the runs of one seed and size.
+// both are the runs of both queues with one seed and number of nodes.
 type both struct{ g, r *sim.Result }
 
-// run makes the runs of a study, in the order of seeds, then sizes. Jobs may outlive their wall
-// times: the paper kills none, and a job that R made slower must not look shorter.
+// run makes the runs of a study, ordered by seed, then by number of nodes. Jobs may exceed their
+// wall times: the paper kills none, and a job that the R queue slows down must not appear shorter
+// for being killed.
 func (l *lab) run(s study) ([]both, error) {
 	sweep := sim.Sweep{
 		Cluster: l.cluster, Nodes: s.nodes, Seeds: s.seeds, NoKill: true, Observe: s.observe,
@@ -130,7 +130,7 @@ func (l *lab) run(s study) ([]both, error) {
 	}
 	count := int64(2 * len(s.seeds) * len(s.nodes))
 	if l.options.Progress != nil {
-		const pieces = 1000 // of a run
+		const pieces = 1000 // steps of the progress bar per run
 		sweep.Progress = func(done, all int64) {
 			l.options.Progress(l.made*pieces+count*pieces*done/max(1, all), max(l.expected, l.made+count)*pieces)
 		}
@@ -151,7 +151,7 @@ func named(spec string) sim.NamedPolicy {
 	return sim.NamedPolicy{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }}
 }
 
-// with adds settings to others.
+// with is a copy of settings with the given keys and values added.
 func with(settings map[string]string, more ...string) map[string]string {
 	out := maps.Clone(settings)
 	if out == nil {
@@ -163,7 +163,7 @@ func with(settings map[string]string, more ...string) map[string]string {
 	return out
 }
 
-// percent is how much more b is than a.
+// percent is the change from a to b in per cent.
 func percent(a, b float64) float64 {
 	if a == 0 {
 		return 0
@@ -171,7 +171,7 @@ func percent(a, b float64) float64 {
 	return 100 * (b - a) / a
 }
 
-// settingsTable tells how a generated workload was made.
+// settingsTable lists the parameters of a generated workload.
 func settingsTable(generator string, set map[string]string) *report.Table {
 	t := &report.Table{
 		Title:   "Parameters of the generator " + generator,

@@ -84,7 +84,7 @@ func TestWholeNodesLeaveLessToGain(t *testing.T) {
 	}
 }
 
-// Section 3: whatever the shape of the congested queue and the seed, the R queue is through first.
+// Section 3: for every shape of the congested queue and every seed, the R queue finishes first.
 func TestCongestedQueueIsThroughSooner(t *testing.T) {
 	for _, sh := range shapes {
 		if r := smallRow(t, "congested_makespan_change_pct_"+sh.name); r.High > 0 || r.Low < -40 {

@@ -9,9 +9,9 @@ import (
 	"muster/sim"
 )
 
-// variant changes what the paper does not say about its jobs. Where that changes
-// the wait of the G queue, its load is chosen as the generator's default is: the
-// one, in steps of 0.01, that brings the mean wait of 20 seeds closest to the paper's.
+// variant changes an assumption about the jobs that the paper leaves open. If the change affects
+// the wait of the G queue, the load is recalibrated as the generator's default was: the value, in
+// steps of 0.01, that brings the mean wait over 20 seeds closest to the paper's.
 type variant struct {
 	name, meaning string
 	settings      map[string]string
@@ -26,11 +26,11 @@ var variants = []variant{
 		map[string]string{"burst": "4", "node_mix": "64:32:16:8:4:2:1", "load": "0.83", "whole_nodes": "0"}},
 }
 
-// whole75 is tried as a full year: the share of jobs that ask for whole nodes
-// is what Table 3 depends on most.
+// whole75 is simulated for a full year, because Table 3 depends most on the share of jobs that ask
+// for whole nodes.
 var whole75 = variant{"whole_nodes_75", "three of four jobs ask for all that a node has", map[string]string{"whole_nodes": "75"}}
 
-// variantDays: two months tell as much, in a sixth of the time.
+// variantDays: two months show the same in a sixth of the time.
 const variantDays = 60
 
 type variantRuns struct {
@@ -59,7 +59,7 @@ func (l *lab) variants() (*variantRuns, error) {
 	return v, nil
 }
 
-// measures of a comparison, and what the paper has.
+// measures of a comparison, with the paper's numbers.
 var measures = []struct {
 	metric, unit string
 	of           func(*sim.Comparison) float64
@@ -96,12 +96,12 @@ func (y *yearRuns) asVariant() []exp.Row {
 	return rows
 }
 
-// each gives a number of every seed on the whole queue.
+// each lists a number for every seed, on all 480 nodes.
 func (y *yearRuns) each(of func(*sim.Comparison) float64) []float64 {
 	return exp.Values(y.years, func(o *oneYear) float64 { return of(&o.whole) })
 }
 
-// table has a line a variant: the five numbers together tell more than each.
+// table has a line for each variant, because its five numbers say more together.
 func (v *variantRuns) table(y, whole *yearRuns) *report.Table {
 	t := &report.Table{
 		Title: "Other guesses about the jobs, on 480 nodes: R queue against G queue",

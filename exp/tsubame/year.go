@@ -12,9 +12,9 @@ import (
 // sizes are the numbers of nodes of Table 3; the last is the whole queue.
 var sizes = []int{450, 460, 470, 480}
 
-// table3 of the paper: how much less on average, and the standard deviation, in
-// seconds. Its text gives average and deviation of the wait on 460 nodes in the
-// wrong order; that the other two columns add up to the third tells them apart.
+// table3 is the paper's Table 3: mean and standard deviation of the savings, in seconds. The text
+// swaps mean and deviation of the wait on 460 nodes; since wait and run time must add up to life
+// time, the table shows which is which.
 var table3 = []struct{ wait, waitSTD, run, runSTD, life, lifeSTD float64 }{
 	{-901.49, 4236.04, -5.81, 39.46, -907.29, 4238.53},
 	{-32.87, 3654.48, -4.55, 35.27, -37.42, 3651.69},
@@ -22,7 +22,7 @@ var table3 = []struct{ wait, waitSTD, run, runSTD, life, lifeSTD float64 }{
 	{963.60, 6678.48, -3.96, 32.25, 959.65, 6674.77},
 }
 
-// What the paper measured over its year on 480 nodes.
+// What the paper reports for its year on 480 nodes.
 const (
 	paperWaitChange  = -25.24 // %
 	paperRunChange   = 0.03
@@ -34,7 +34,7 @@ const (
 	paperWorstRun    = 7 // minutes, "around"
 )
 
-// paperMeans are the means of the G queue that follow: 963.60 s are 25.24 % of
+// paperMeans are the means of the G queue that the paper's numbers imply: 963.60 s are 25.24 % of
 // the wait, and 959.65 s are 5.06 % of the life time.
 func paperMeans() (wait, run, life float64) {
 	last := table3[len(table3)-1]
@@ -43,7 +43,7 @@ func paperMeans() (wait, run, life float64) {
 	return wait, life - wait, life
 }
 
-// fullYear is the length of the paper's log.
+// fullYear is the length of the paper's log, in days.
 const fullYear = 365
 
 func (l *lab) days(most int) int {
@@ -57,23 +57,25 @@ func (l *lab) days(most int) int {
 type yearRuns struct {
 	days  int
 	years []oneYear // by seed
-	// differences of the first seed on 480 nodes, for the histograms.
+	// first has the differences of single jobs with the first seed on 480 nodes, for the
+	// histograms.
 	first sim.Comparison
 }
 
-// oneYear is one seed: the G queue on 480 nodes against the R queue on each size.
+// oneYear is the result for one seed: the G queue on 480 nodes against the R queue on each number
+// of nodes.
 type oneYear struct {
 	g, r  []sim.Summary // by size
 	gains []gain        // by size
 	whole sim.Comparison
 }
 
-// gain is how much less the jobs of the R queue take, in seconds.
+// gain is the time that the R queue saves per job, in seconds.
 type gain struct{ wait, run, life spread }
 
 type spread struct{ mean, std float64 }
 
-// spreadOf describes how much less: the negatives of the differences.
+// spreadOf describes savings: the negated differences.
 func spreadOf(differences []float64) spread {
 	n := float64(len(differences))
 	var s spread
@@ -88,8 +90,8 @@ func spreadOf(differences []float64) spread {
 	return s
 }
 
-// year simulates the year with these settings. The seeds come one after the
-// other, so that only one year is in memory.
+// year simulates the year with the given settings. The seeds run one after the other, so that only
+// one year is in memory at a time.
 func (l *lab) year(settings map[string]string) (*yearRuns, error) {
 	y := &yearRuns{days: l.days(fullYear)}
 	for i, seed := range l.seeds {
@@ -116,7 +118,7 @@ func (l *lab) year(settings map[string]string) (*yearRuns, error) {
 	return y, nil
 }
 
-// onAll are the summaries on the whole queue.
+// onAll are the summaries on all 480 nodes.
 func (o *oneYear) onAll() (g, r *sim.Summary) {
 	last := len(sizes) - 1
 	return &o.g[last], &o.r[last]
@@ -165,15 +167,15 @@ func (y *yearRuns) rows() []exp.Row {
 
 func borrowing(s *sim.Summary) float64 { return 100 * float64(s.Borrowing) / float64(s.Jobs) }
 
-// meanTransfers is the mean of Table 1's Rand(100, 100000), transferLatency
-// the latency of one through rCUDA and the network, in seconds.
+// meanTransfers is the mean of Table 1's Rand(100, 100000). transferLatency is the latency of a
+// transfer through rCUDA and the network, in seconds.
 const (
 	meanTransfers   = (100 + 100_000) / 2
 	transferLatency = (3.47 + 1.2) / 1000
 )
 
-// impliedBorrowing is the share of jobs, in per cent, that borrowed in the paper: its
-// jobs run 3.96 s longer on average, a job that borrows some 234 s.
+// impliedBorrowing is the percentage of jobs that borrowed GPUs in the paper, as its numbers imply:
+// jobs run 3.96 s longer on average, and a job that borrows some 234 s.
 func impliedBorrowing() float64 {
 	return 100 * -table3[len(table3)-1].run / (meanTransfers * transferLatency)
 }

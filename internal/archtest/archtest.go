@@ -1,9 +1,8 @@
-// Package archtest keeps the architecture true: which package may import
-// which, which packages stay pure, where other people's modules may be used,
-// and that every package says what it is for.
+// Package archtest enforces the architecture: which package may import which, which packages stay
+// pure, where third-party modules may be used, and that every package says what it is for.
 //
-// The rules are data in its test; this file reads them and checks source
-// files against them. It looks at every file, whatever its build tags say.
+// The rules are data in its test; this file parses them and checks source files against them. It
+// checks every file, whatever its build tags.
 package archtest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"strings"
 )
 
-// sourcePackage is one folder with Go files.
+// sourcePackage is a folder with Go files.
 type sourcePackage struct {
 	path  string // relative to the module: "policy/easy"
 	files []sourceFile
@@ -78,10 +77,10 @@ func load(root fs.FS) ([]sourcePackage, error) {
 // rules say what the packages of a module may do.
 type rules struct {
 	module string
-	// below lists, for each name or pattern, what it may import.
+	// below lists, for each name or pattern, what those packages may import.
 	below map[string][]string
 	pure  []string
-	// thirdParty says for each module path which packages may use it, and whether only in tests.
+	// thirdParty says for each module path which packages may use it, and whether only their tests.
 	thirdParty []foreign
 }
 
@@ -91,7 +90,7 @@ type foreign struct {
 	users     []string
 }
 
-// parseRules reads the rules from their text form, which is explained where they stand.
+// parseRules parses the rules from their text form, which is explained beside them.
 func parseRules(text string) (*rules, error) {
 	r := &rules{below: map[string][]string{}}
 	for i, line := range strings.Split(text, "\n") {
@@ -129,8 +128,8 @@ func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 
-// matches says whether a pattern stands for a package: "policy/*" for all
-// packages below policy, "everything" for all.
+// matches says whether a pattern includes a package: "policy/*" includes all packages below policy,
+// "everything" all.
 func matches(pattern, pkg string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(pkg, dir) && len(pkg) > len(dir)
@@ -142,8 +141,8 @@ func matchesAny(patterns []string, pkg string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, pkg) })
 }
 
-// rule returns the name under which the rules know a package: its own, or
-// else the longest pattern.
+// rule is the name under which the rules list a package: its own, or else the longest matching
+// pattern.
 func (r *rules) rule(pkg string) (string, bool) {
 	best, found := "", false
 	for name := range r.below {
@@ -157,7 +156,7 @@ func (r *rules) rule(pkg string) (string, bool) {
 	return best, found
 }
 
-// mayImport says whether the rules allow it, directly or through packages in between.
+// mayImport says whether the rules allow an import, directly or transitively.
 func (r *rules) mayImport(pkg, imported string) bool {
 	start, _ := r.rule(pkg)
 	seen := map[string]bool{}
@@ -233,7 +232,7 @@ func (r *rules) checkImports(pkg string, f sourceFile) []string {
 		inside, own := strings.CutPrefix(imported, r.module+"/")
 		switch {
 		case own && f.test:
-			// A test may look at anything.
+			// A test may import anything.
 		case own:
 			if !r.mayImport(pkg, inside) {
 				report(spec, "%s must not import %s", pkg, inside)
@@ -247,7 +246,7 @@ func (r *rules) checkImports(pkg string, f sourceFile) []string {
 	return broken
 }
 
-// foreignImport says what is wrong with using another module, or "".
+// foreignImport says what is wrong with an import of another module; "" if nothing.
 func (r *rules) foreignImport(pkg string, test bool, imported string) string {
 	for _, m := range r.thirdParty {
 		if imported != m.module && !strings.HasPrefix(imported, m.module+"/") {
@@ -267,12 +266,12 @@ func (r *rules) foreignImport(pkg string, test bool, imported string) string {
 func importPath(spec *ast.ImportSpec) string {
 	p, err := strconv.Unquote(spec.Path.Value)
 	if err != nil {
-		return spec.Path.Value // the parser has refused it already
+		return spec.Path.Value // the parser has already refused it
 	}
 	return p
 }
 
-// Packages through which effects and chance come in.
+// effects are the packages with side effects and randomness.
 var effects = []string{"os", "net", "log", "sync", "syscall", "crypto/rand"}
 
 // clock lists the functions of package time that read or wait for the clock.
@@ -282,7 +281,7 @@ var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Ti
 // did not pass in.
 var seeded = []string{"New", "NewSource", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf"}
 
-// impure lists the effects, clocks and dice in a file.
+// impure lists the uses of effects, clocks and unseeded randomness in a file.
 func impure(f sourceFile) []string {
 	var broken []string
 	report := func(pos token.Pos, format string, args ...any) {
@@ -320,7 +319,7 @@ func impure(f sourceFile) []string {
 			return true
 		}
 		x, ok := sel.X.(*ast.Ident)
-		if !ok || x.Obj != nil { // an Obj is a variable that hides the package
+		if !ok || x.Obj != nil { // an Obj is a variable that shadows the package
 			return true
 		}
 		switch what := watched[x.Name]; {

@@ -14,8 +14,8 @@ import (
 	"testing/fstest"
 )
 
-// goroutines says where packages start goroutines, in their tests too. A pattern is one of
-// make's: % stands for anything.
+// goroutines lists where packages start goroutines, including their tests. Patterns are those of
+// make: % stands for anything.
 func goroutines(files fs.FS, patterns []string) ([]string, error) {
 	var found []string
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

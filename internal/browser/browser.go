@@ -1,6 +1,6 @@
-// Package browser uses pages in a real browser, as a person would, for tests. Of pages
-// of package report it knows how they say that they are ready and what is under the
-// pointer, and nothing of what they are about.
+// Package browser drives a real browser like a user, for tests. Of the pages of package report it
+// knows how they signal that they are ready and what they show under the pointer, but nothing about
+// their content.
 package browser
 
 import (
@@ -28,8 +28,8 @@ type Browser struct {
 	session string // URL
 }
 
-// Start starts one. Without Chromium the test is skipped, unless the
-// environment says that there must be one.
+// Start starts a browser. Without Chromium the test is skipped, unless the environment requires
+// one.
 func Start(t *testing.T) *Browser {
 	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
@@ -44,7 +44,7 @@ func Start(t *testing.T) *Browser {
 	b := &Browser{t: t}
 	server := startDriver(t, driver)
 	reply := b.call("POST", server+"/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
-		"timeouts":    map[string]any{"script": 300_000}, // milliseconds: machines are busy
+		"timeouts":    map[string]any{"script": 300_000}, // milliseconds; long, because test machines are busy
 		"browserName": "chrome",
 		"goog:chromeOptions": map[string]any{"binary": chromium, "args": []string{
 			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
@@ -60,7 +60,7 @@ func Start(t *testing.T) *Browser {
 	return b
 }
 
-// For is the same browser for a part of the test.
+// For is the same browser for a subtest.
 func (b *Browser) For(t *testing.T) *Browser { return &Browser{t: t, session: b.session} }
 
 // startDriver runs chromedriver on a port that it chooses and returns its URL.
@@ -129,13 +129,13 @@ func (b *Browser) decode(data json.RawMessage, to any) {
 	}
 }
 
-// Open goes to an address.
+// Open navigates to an address.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	b.call("POST", b.session+"/url", map[string]string{"url": url})
 }
 
-// Script runs the body of an async function in the page; what it returns lands in to.
+// Script runs the body of an async function in the page, and decodes its result into to.
 func (b *Browser) Script(to any, body string, args ...any) {
 	b.t.Helper()
 	if args == nil {
@@ -147,7 +147,7 @@ func (b *Browser) Script(to any, body string, args ...any) {
 	}
 }
 
-// Settle waits until the page has drawn what it was told.
+// Settle waits until the page has drawn its current state.
 func (b *Browser) Settle() {
 	b.t.Helper()
 	b.Script(nil, "for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)")
@@ -160,8 +160,8 @@ func (b *Browser) Actions(list ...map[string]any) {
 	b.Settle()
 }
 
-// Pointer moves the mouse through places of the window, and presses it at the
-// first until it is at the last where drag is set.
+// Pointer moves the mouse through positions in the window. With drag, the button is pressed from
+// the first to the last.
 func (b *Browser) Pointer(drag bool, places ...[2]int) {
 	b.t.Helper()
 	var steps []map[string]any
@@ -177,7 +177,7 @@ func (b *Browser) Pointer(drag bool, places ...[2]int) {
 	b.Actions(map[string]any{"type": "pointer", "id": "mouse", "actions": steps})
 }
 
-// Wheel turns the wheel at a place of the window.
+// Wheel turns the wheel at a position in the window.
 func (b *Browser) Wheel(x, y, delta int) {
 	b.t.Helper()
 	b.Actions(map[string]any{"type": "wheel", "id": "wheel", "actions": []map[string]any{
@@ -185,7 +185,7 @@ func (b *Browser) Wheel(x, y, delta int) {
 	}})
 }
 
-// Keys types into what has the focus.
+// Keys types text into the focused element.
 func (b *Browser) Keys(text string) {
 	b.t.Helper()
 	var steps []map[string]any
@@ -195,7 +195,7 @@ func (b *Browser) Keys(text string) {
 	b.Actions(map[string]any{"type": "key", "id": "keyboard", "actions": steps})
 }
 
-// Complaints lists what the console has heard since last asked.
+// Complaints lists the console messages since the last call.
 func (b *Browser) Complaints() []string {
 	b.t.Helper()
 	var entries []struct{ Level, Message string }
@@ -228,7 +228,7 @@ func (b *Browser) Requests() []string {
 	return list
 }
 
-// Devtools performs a command of the browser's own protocol; what it answers lands in to.
+// Devtools performs a command of the DevTools protocol, and decodes its answer into to.
 func (b *Browser) Devtools(to any, command string, params map[string]any) {
 	b.t.Helper()
 	if params == nil {
@@ -240,17 +240,17 @@ func (b *Browser) Devtools(to any, command string, params map[string]any) {
 	}
 }
 
-// Memory is what the page takes when what it no longer needs was given back.
+// Memory is what the page uses after garbage collection.
 type Memory struct {
 	Heap     int // bytes of JavaScript
-	Elements int // nodes of the document, and those that something still refers to
-	Handlers int // listeners for events
+	Elements int // nodes of the document, and detached ones that are still referenced
+	Handlers int // event listeners
 }
 
-// Memory asks the browser for it.
+// Memory collects garbage, and measures what the page uses.
 func (b *Browser) Memory() Memory {
 	b.t.Helper()
-	for range 3 { // what one round frees, the next may
+	for range 3 { // one round may make more garbage collectable for the next
 		b.Devtools(nil, "HeapProfiler.collectGarbage", nil)
 	}
 	b.Devtools(nil, "Performance.enable", nil)
@@ -275,8 +275,7 @@ func (b *Browser) Memory() Memory {
 	return m
 }
 
-// Phone makes the window as large as a phone's, with a touch screen; false gives the
-// window its own size back.
+// Phone gives the window the size of a phone's, with a touch screen; false restores its own size.
 func (b *Browser) Phone(on bool) {
 	b.t.Helper()
 	if !on {
@@ -289,8 +288,7 @@ func (b *Browser) Phone(on bool) {
 	b.Settle()
 }
 
-// Until runs the body of an async function in the page, frame after frame, until what it
-// returns is true.
+// Until runs the body of an async function in the page, in each frame, until it returns true.
 func (b *Browser) Until(what, body string, args ...any) {
 	b.t.Helper()
 	var ok bool
@@ -314,7 +312,7 @@ func (b *Browser) Scheme(name string) {
 	b.Settle()
 }
 
-// Width makes the window so wide; 0 gives it its own width back.
+// Width sets the width of the window; 0 restores its own width.
 func (b *Browser) Width(pixels int) {
 	b.t.Helper()
 	b.call("POST", b.session+"/goog/cdp/execute", map[string]any{"cmd": "Emulation.setDeviceMetricsOverride", "params": map[string]any{
@@ -323,7 +321,7 @@ func (b *Browser) Width(pixels int) {
 	b.Settle()
 }
 
-// Screenshot keeps a picture of the window.
+// Screenshot saves a picture of the window.
 func (b *Browser) Screenshot(file string) {
 	b.t.Helper()
 	var text string
@@ -337,14 +335,14 @@ func (b *Browser) Screenshot(file string) {
 	}
 }
 
-// Served is a page on a local server that notes what else the browser asks for.
+// Served is a page on a local server that records what else the browser requests.
 type Served struct {
 	url    string
 	mu     sync.Mutex
 	others []string // paths
 }
 
-// Serve puts a page on a local server.
+// Serve serves a page from a local server.
 func Serve(t *testing.T, write func(io.Writer) error) *Served {
 	t.Helper()
 	s := &Served{}
@@ -365,7 +363,7 @@ func Serve(t *testing.T, write func(io.Writer) error) *Served {
 	return s
 }
 
-// Show opens the page and waits for its Gantts.
+// Show opens the page and waits for its Gantt charts.
 func (b *Browser) Show(s *Served) {
 	b.t.Helper()
 	b.Open(s.url)
@@ -379,14 +377,14 @@ func (b *Browser) Show(s *Served) {
 	b.Settle()
 }
 
-// GanttState is what a Gantt says of itself in the page.
+// GanttState is the state of a Gantt chart in the page.
 type GanttState struct {
 	From, To, FirstRow, LastRow float64
 	// Plot is the blocks' area in the window: left, top, width, height.
 	Plot [4]float64
 }
 
-// Gantt asks the i-th Gantt of the page.
+// Gantt is the state of the i-th Gantt chart of the page.
 func (b *Browser) Gantt(i int) GanttState {
 	b.t.Helper()
 	var s GanttState
@@ -397,14 +395,14 @@ func (b *Browser) Gantt(i int) GanttState {
 	return s
 }
 
-// At gives the place in the window of a time and a row.
+// At is the position in the window of a time and a row.
 func (s GanttState) At(t, row float64) (int, int) {
 	x := s.Plot[0] + (t-s.From)/(s.To-s.From)*s.Plot[2]
 	y := s.Plot[1] + (row-s.FirstRow)/(s.LastRow-s.FirstRow)*s.Plot[3]
 	return int(math.Round(x)), int(math.Round(y))
 }
 
-// Tip is what the page tells about what is under the pointer.
+// Tip is what the page shows about the thing under the pointer.
 func (b *Browser) Tip() string {
 	b.t.Helper()
 	var text string
@@ -412,14 +410,14 @@ func (b *Browser) Tip() string {
 	return text
 }
 
-// ScrollTo brings the i-th Gantt into the window.
+// ScrollTo scrolls the i-th Gantt chart into the window.
 func (b *Browser) ScrollTo(i int) {
 	b.t.Helper()
 	b.Script(nil, `document.querySelectorAll("figure.gantt")[arguments_[0]].scrollIntoView()`, i)
 	b.Settle()
 }
 
-// Others lists what else the browser asked the server for.
+// Others lists what else the browser requested from the server.
 func (s *Served) Others() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"muster/policy/winner"
 )
 
-// Solver gives the program to CBC. Its limits are its own: those of package
-// winner count steps that CBC does not have.
+// Solver gives the program to CBC. It has its own limits: those of package winner count steps that
+// CBC does not have.
 type Solver struct {
-	// Seconds is the time CBC may take; 0: as long as it needs.
+	// Seconds is the time limit of CBC; 0 means none.
 	Seconds float64
 }
 
@@ -55,15 +55,15 @@ func (m *model) set(row, column int, value float64) {
 	m.entries[column] = append(m.entries[column], entry{C.int(row), value})
 }
 
-// site is what a bid takes of a node: u and r of the paper. Each bid has its own,
-// so that the classes of one job may overlap.
+// site is what a bid takes of a node: u and r of the paper. Each bid has its own, so that the
+// classes of a job may overlap.
 type site struct {
 	node      int32
 	used, add int // columns; -1 where the bid leaves no choice
 }
 
-// Solve builds the program and waits for CBC. Bids that ask for the same on each
-// of all their nodes need no variables but their own; the others get u and r.
+// Solve builds the program and runs CBC. Bids that ask for the same amount on each of all their
+// nodes need only their own variable; the others also get u and r.
 func (s Solver) Solve(p *winner.Problem, _ winner.Limits) (*winner.Answer, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -163,14 +163,14 @@ func answer(p *winner.Problem, sites [][]site, x []float64, value, bound float64
 	}
 	a.Bound = a.Value
 	if !proven {
-		// CBC computes with tolerances; what is left of them is given to the bound.
+		// CBC computes with tolerances, so the bound is relaxed by them.
 		a.Bound = max(a.Value, int64(math.Floor(bound+1e-6*math.Abs(bound))))
 	}
 	a.Proven = a.Bound == a.Value
 	return a
 }
 
-// solve hands the model to CBC.
+// solve passes the model to CBC.
 func (m *model) solve(seconds float64) (x []float64, value, bound float64, proven bool, err error) {
 	columns, rows := len(m.upper), len(m.low)
 	if columns == 0 {
@@ -232,7 +232,7 @@ func (m *model) solve(seconds float64) (x []float64, value, bound float64, prove
 	return x, value, bound, proven, nil
 }
 
-// first is where a slice lies, for C; nil where it is empty.
+// first is the address of a slice's elements for C; nil if it is empty.
 func first[T any](s []T) *T {
 	if len(s) == 0 {
 		return nil

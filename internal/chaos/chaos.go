@@ -13,63 +13,63 @@ import (
 	"time"
 )
 
-// Expect is what becomes of a program whose worker or device is lost.
+// Expect is what happens to a program whose worker or device is lost.
 type Expect string
 
 const (
-	Survive Expect = "recover" // it goes on
-	Fail    Expect = "error"   // it is told so
+	Survive Expect = "recover" // it continues
+	Fail    Expect = "error"   // it gets an error
 )
 
-// Options say what a campaign is like.
+// Options describe a campaign.
 type Options struct {
 	Muster   string // the program; its libraries are in lib/ beside it
 	Examples string // the folder of the examples
-	Dir      string // for a folder for each episode
+	Dir      string // gets a folder for each episode
 
 	Seed     uint64
 	Faults   int
-	Share    int // faults of an episode
+	Share    int // faults per episode
 	Only     int // the number of the only episode to play; 0 for all
-	Programs int // at a time
+	Programs int // that run at a time
 	Kinds    []Kind
 	Expect   Expect
-	Keep     bool          // folders of episodes in which nothing was wrong
-	Patience time.Duration // how long anything may take
-	Settle   time.Duration // how long what ended may take to be gone
+	Keep     bool          // keep the folders of episodes without violations
+	Patience time.Duration // limit for any single wait
+	Settle   time.Duration // how long the remains of what has ended may take to disappear
 	Log      io.Writer     // for progress; nil discards it
 }
 
 // Result counts what happened.
 type Result struct {
 	Faults     map[Kind]int   `json:"faults"`
-	PassedOver int            `json:"passed_over"` // faults that found no victim
+	PassedOver int            `json:"passed_over"` // faults without a victim
 	Ends       map[string]int `json:"programs"`    // how programs ended
 }
 
-// Violation is an episode in which something was wrong.
+// Violation is an episode in which a check failed.
 type Violation struct {
 	Episode int      `json:"episode"`
 	What    []string `json:"what"`
 	Dir     string   `json:"folder"`
-	Again   string   `json:"again"` // the command that plays this episode
+	Again   string   `json:"again"` // the command that repeats this episode
 	Account string   `json:"account"`
 	Logs    string   `json:"logs"`
 }
 
-// Report is a campaign's.
+// Report is the report of a campaign.
 type Report struct {
 	Seed       uint64      `json:"seed"`
 	Injected   int         `json:"injected"`
 	Episodes   int         `json:"episodes"`
 	Seconds    float64     `json:"seconds"`
-	Skipped    []string    `json:"skipped"` // what cannot be tried here, and why
+	Skipped    []string    `json:"skipped"` // what cannot be tested on this machine, and why
 	Violations []Violation `json:"violations"`
 	Result
 }
 
-// Run plays a campaign until something is wrong. An error says that it could not be
-// played.
+// Run plays a campaign until a check fails or all faults have been injected. An error says that the
+// campaign could not be played.
 func Run(o Options) (*Report, error) {
 	began := time.Now()
 	r := &Report{Seed: o.Seed, Skipped: []string{}, Violations: []Violation{}, Result: Result{Faults: map[Kind]int{}, Ends: map[string]int{}}}
@@ -98,7 +98,7 @@ func Run(o Options) (*Report, error) {
 	return r, nil
 }
 
-// makeCertificates makes those that programs of other machines need.
+// makeCertificates makes the certificates for programs of other machines.
 func (o *Options) makeCertificates() error {
 	out, err := exec.Command(o.Muster, "cert", filepath.Join(o.Dir, "certificates"), "--host", "127.0.0.1", "--user", "somebody").CombinedOutput()
 	if err != nil {
@@ -107,7 +107,7 @@ func (o *Options) makeCertificates() error {
 	return nil
 }
 
-// certificates is the folder of a node's, or of a user's.
+// certificates is the folder with the certificates of a node or a user.
 func (o *Options) certificates(of string) string {
 	found, _ := filepath.Glob(filepath.Join(o.Dir, "certificates", of))
 	if len(found) != 1 {
@@ -122,8 +122,8 @@ func (o *Options) say(format string, args ...any) {
 	}
 }
 
-// tryMount finds out whether a small disk can be had, and leaves out what needs one if
-// not.
+// tryMount finds out whether a small disk can be mounted. If not, the kinds that need one are
+// skipped.
 func (o *Options) tryMount(r *Report) bool {
 	dir := filepath.Join(o.Dir, "disk")
 	err := os.MkdirAll(dir, 0o755)
@@ -144,7 +144,7 @@ func (o *Options) tryMount(r *Report) bool {
 	return false
 }
 
-// runIn plays the episode in a folder, which stays if something was wrong.
+// runIn plays the episode in its folder, which it keeps if there was a violation.
 func (e *episode) runIn() error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (r *Report) add(e *episode) {
 	}
 }
 
-// again is the command that plays one episode of the campaign.
+// again is the command that repeats one episode of the campaign.
 func (o *Options) again(episode int) string {
 	var kinds []string
 	for _, k := range o.Kinds {
@@ -196,7 +196,7 @@ func (r *Report) Line() string {
 		r.Seed, r.Injected, counts(r.Result.Faults), r.PassedOver, r.Episodes, r.Seconds, r.programs(), counts(r.Ends), r.Ends[string(wrong)], len(r.Violations))
 }
 
-// counts writes numbers of things by their names.
+// counts writes counts by name.
 func counts[K ~string](of map[K]int) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(of)) {

@@ -81,8 +81,7 @@ func TestCampaign(t *testing.T) {
 	playCampaign(t, o)
 }
 
-// On a node with recover: off, those whose worker or device is lost are told so, and no
-// others.
+// On a node with recover: off, exactly the programs whose worker or device is lost get an error.
 func TestCampaignWithoutRecovery(t *testing.T) {
 	o := makeAll(t).options(t)
 	o.Faults, o.Share, o.Expect = 50, 25, Fail
@@ -105,7 +104,7 @@ func playCampaign(t *testing.T, o Options) {
 	}
 }
 
-// A check that finds nothing proves nothing: here each must find what was done.
+// A check that finds nothing proves nothing. Here each check must find what was sabotaged.
 func TestSabotageIsFound(t *testing.T) {
 	b := makeAll(t)
 	for kind, want := range map[Kind]string{
@@ -119,7 +118,7 @@ func TestSabotageIsFound(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			o := b.options(t)
 			o.Kinds, o.Faults, o.Share, o.Programs = []Kind{kind}, 2, 2, 2
-			o.Settle = time.Second // all of it is waited for
+			o.Settle = time.Second // short, because the checks wait for all of it
 			switch kind {
 			case SabotageResult:
 				o.Faults, o.Share = 6, 6

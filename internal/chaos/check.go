@@ -12,7 +12,8 @@ import (
 	"muster/internal/chaos/vitals"
 )
 
-// eventually waits until nothing is wrong, and returns what still is in the end.
+// eventually waits until nothing is wrong, and returns what is still wrong at the end of the
+// patience.
 func eventually(patience time.Duration, wrong func() []string) []string {
 	for end := time.Now().Add(patience); ; time.Sleep(pollTime) {
 		left := wrong()
@@ -22,8 +23,7 @@ func eventually(patience time.Duration, wrong func() []string) []string {
 	}
 }
 
-// idle waits until no program uses the node, and everything that it has is free
-// again.
+// idle waits until no program uses the node, and all its resources are free again.
 func (e *episode) idle() error {
 	left := eventually(e.o.Patience, e.taken)
 	if len(left) > 0 {
@@ -32,7 +32,7 @@ func (e *episode) idle() error {
 	return nil
 }
 
-// taken says what of the node is not free, by its own account.
+// taken lists the resources of the node that are not free, by its status.
 func (e *episode) taken() []string {
 	s, err := e.node.status()
 	if err != nil {
@@ -53,8 +53,8 @@ func (e *episode) taken() []string {
 	return left
 }
 
-// checkLeaks looks at what is left when all programs have ended, and then at what is
-// left of the daemon.
+// checkLeaks checks what is left when all programs have ended, then stops the daemon and checks
+// what is left of it.
 func (e *episode) checkLeaks() {
 	report := func(what string, wrong func() []string) {
 		for _, w := range eventually(e.o.Settle, wrong) {
@@ -88,8 +88,7 @@ func (e *episode) checkLeaks() {
 	e.replay()
 }
 
-// strays are processes that are neither the daemon nor one of the workers that wait for
-// programs.
+// strays are processes that are neither the daemon nor a spare worker.
 func (e *episode) strays() []string {
 	e.look()
 	var left []string
@@ -114,15 +113,15 @@ func (e *episode) swapFiles() []string {
 	return files
 }
 
-// leftFiles are those that a node which has ended must not leave.
+// leftFiles are files that a stopped node must not leave.
 func (e *episode) leftFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(e.dir, "tmp") + "/*")
 	memory, _ := filepath.Glob("/dev/shm/*muster*")
 	return slices.Concat(files, memory, e.stateFolders(), e.swapFiles())
 }
 
-// stateFolders are where daemons leave what the next one must know, by the name of
-// their socket.
+// stateFolders are the folders in which daemons leave state for the next one, by the name of their
+// socket.
 func (e *episode) stateFolders() []string {
 	var found []string
 	for _, parent := range []string{"/run/muster", fmt.Sprintf("/tmp/muster-%d", os.Getuid()), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "muster")} {
@@ -132,7 +131,7 @@ func (e *episode) stateFolders() []string {
 	return found
 }
 
-// replay has the recorded decisions of the last daemon made again.
+// replay replays the recorded decisions of the last daemon.
 func (e *episode) replay() {
 	if !e.spec.records || len(e.violations) > 0 {
 		return

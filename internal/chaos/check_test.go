@@ -112,7 +112,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The same seed is the same plan, whatever was drawn before; another one is another.
+// Equal seeds give equal plans, whatever was drawn before; other seeds give other plans.
 func TestPlan(t *testing.T) {
 	type plan struct {
 		node   string

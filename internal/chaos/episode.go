@@ -17,41 +17,41 @@ import (
 )
 
 const (
-	pollTime  = 3 * time.Millisecond   // between two looks at the node
-	stallTime = 250 * time.Millisecond // so long without progress, the next fault comes nevertheless
-	homeTime  = 2 * time.Second        // so long without a victim, a fault is passed over
+	pollTime  = 3 * time.Millisecond   // between two polls of the node
+	stallTime = 250 * time.Millisecond // without progress for this long, the next fault is injected anyway
+	homeTime  = 2 * time.Second        // without a victim for this long, a fault is skipped
 )
 
 // episode is one node with its programs and its share of the faults.
 type episode struct {
 	o      *Options
 	number int
-	faults int // how many it has
+	faults int // number of its faults
 	spec   nodeSpec
 
-	dir, rules, swapDir string // swapDir is "" where the swap area is in memory
+	dir, rules, swapDir string // swapDir is "" if the swap area is in memory
 	mounted             bool
 	mark                string
 	node                *daemon
-	before              vitals.Vitals // of the daemon, before anything happened
+	before              vitals.Vitals // of the daemon, before the first fault
 
-	programs  []*program // that have not been judged
+	programs  []*program // programs that have not been judged
 	launched  int
-	processes map[int]*process // as they were last seen
-	last      map[int]int      // whose program a worker served, by its process
-	spent     map[int]bool     // workers that were killed or stopped
-	dying     int              // the last that was killed
-	armed     map[string]fault // failures by rule that no program has met yet, by their file
-	unclaimed []excuse         // of programs that are not known
+	processes map[int]*process // as last seen, by PID
+	last      map[int]int      // number of the program that a worker last served, by the worker's PID
+	spent     map[int]bool     // workers that were killed or stopped, by PID
+	dying     int              // PID of the worker that was killed last
+	armed     map[string]fault // failures by rule that no program has met yet, by trigger file
+	unclaimed []excuse         // excuses of programs that are not known
 	undos     []undo
-	lost      int       // devices that are, as the node says
-	lostUntil time.Time // when a device that was taken away came back
-	away      bool      // some workers have not come to the daemon yet that was started last
-	ambient   []excuse  // of faults that last, for programs that come meanwhile
+	lost      int       // number of lost devices, by the node's status
+	lostUntil time.Time // when a device that was taken away returned
+	away      bool      // some workers have not reconnected to the restarted daemon yet
+	ambient   []excuse  // excuses of lasting faults, for programs that start meanwhile
 	kept      []net.Conn
 
-	kernels  map[uint64]uint64 // that each client ran
-	progress uint64            // all of them
+	kernels  map[uint64]uint64 // by client
+	progress uint64            // total number of kernels
 	history  []string
 	began    time.Time
 
@@ -59,15 +59,15 @@ type episode struct {
 	violations []string
 }
 
-// run plays the episode, and leaves nothing but its folder. An error says that it could
-// not be played.
+// run plays the episode, and leaves nothing but its folder. An error says that the episode could
+// not be played; findings go to violations.
 func (e *episode) run() (err error) {
 	e.began = time.Now()
 	defer func() { err = errors.Join(err, e.clear()) }()
 	if err := e.prepare(); err != nil {
 		return err
 	}
-	if err := e.live(); err != nil { // a node that cannot be started or asked is wrong, too
+	if err := e.live(); err != nil { // a node that cannot be started or does not answer is a violation, too
 		e.violate("%v", err)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (e *episode) prepare() error {
 			return err
 		}
 	}
-	// Workers rename files there, under whatever user they run.
+	// Workers rename files there, as whichever user they run.
 	if err := os.Chmod(filepath.Join(e.rules, "now"), 0o777); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (e *episode) prepare() error {
 	return os.WriteFile(e.node.config, []byte(e.spec.file(e.node.socket, e.rules, e.swapDir, record, e.settings()...)), 0o644)
 }
 
-// settings are those of the node that depend on what is expected of it.
+// settings are the node's settings that depend on the expectation.
 func (e *episode) settings() []string {
 	var settings []string
 	if e.spec.remote {
@@ -166,19 +166,20 @@ func (e *episode) shell(line string) *exec.Cmd {
 	return cmd
 }
 
-// note writes something down that happened.
+// note adds an event to the history.
 func (e *episode) note(format string, args ...any) {
 	e.history = append(e.history, fmt.Sprintf("%8.3f s, %d kernels: %s", time.Since(e.began).Seconds(), e.progress, fmt.Sprintf(format, args...)))
 }
 
-// violate writes down what must not be.
+// violate records a violation.
 func (e *episode) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	e.note("VIOLATION: %s", text)
 	e.violations = append(e.violations, text)
 }
 
-// warmUp runs one short program, so that all is there that a node has once it was used.
+// warmUp runs one short program, so that the node has everything that it keeps after its first use,
+// and then records the daemon's vitals.
 func (e *episode) warmUp() error {
 	w := weave{size: 1024, rounds: 4, every: 2, seed: 1}
 	p, err := e.launch(command{
@@ -197,7 +198,7 @@ func (e *episode) warmUp() error {
 	if err := e.idle(); err != nil {
 		return err
 	}
-	// Workers come and go: what the daemon has with all of them there.
+	// Workers come and go. Take the maximum over several readings, with all of them present.
 	for range 10 {
 		time.Sleep(pollTime)
 		v, err := vitals.Read(e.node.pid())
@@ -209,7 +210,7 @@ func (e *episode) warmUp() error {
 	return nil
 }
 
-// play lets programs run and faults happen until there are none left.
+// play runs programs and injects faults until no fault is left and all programs have ended.
 func (e *episode) play() error {
 	for next := e.draw(1); len(e.violations) == 0; time.Sleep(pollTime) {
 		e.observe()
@@ -240,22 +241,22 @@ func (e *episode) play() error {
 	return nil
 }
 
-// planned is a fault with the progress that it waits for.
+// planned is a fault with the progress at which it is due.
 type planned struct {
 	fault
 	due    uint64
-	latest time.Time // then it comes although there was no progress
-	gone   time.Time // from then on it is passed over if it finds no victim
+	latest time.Time // when it is injected even without progress
+	gone   time.Time // when it is skipped if it has no victim
 }
 
-// draw chooses the next fault.
+// draw draws the next fault.
 func (e *episode) draw(number int) planned {
 	f := drawFault(e.o.Seed, e.number, number, e.spec.kinds)
 	now := time.Now()
 	return planned{f, e.progress + f.gap, now.Add(stallTime), now.Add(homeTime)}
 }
 
-// tryFault performs a fault, or passes it over if it has found no victim for long.
+// tryFault injects a fault, or skips it if it has found no victim for too long.
 func (e *episode) tryFault(f *planned) (done bool, err error) {
 	err = e.inject(f.fault)
 	switch {
@@ -272,7 +273,7 @@ func (e *episode) tryFault(f *planned) (done bool, err error) {
 	return false, nil
 }
 
-// admit starts programs until as many run as should.
+// admit starts programs until the intended number is running.
 func (e *episode) admit() error {
 	for len(e.programs) < e.o.Programs {
 		c := drawCommand(draws(e.o.Seed, e.number, drawsProgram, e.launched))
@@ -287,7 +288,7 @@ func (e *episode) admit() error {
 	return nil
 }
 
-// observe reads the state of the node: which kernels have run, and which programs have met which
+// observe reads the state of the node: the kernels that have run, and which programs have met
 // failures.
 func (e *episode) observe() {
 	if len(e.armed) > 0 {
@@ -321,7 +322,7 @@ func (e *episode) observe() {
 	}
 }
 
-// look finds the processes, and remembers which program each worker serves.
+// look finds the processes, and records which program each worker serves.
 func (e *episode) look() {
 	e.processes = look(e.mark, e.processes)
 	for pid, w := range e.processes {
@@ -334,8 +335,7 @@ func (e *episode) look() {
 	}
 }
 
-// servedBy returns the program that a worker served when it was last seen; nil if that
-// is not known.
+// servedBy is the program that a worker served when it was last seen; nil if unknown.
 func (e *episode) servedBy(pid int) *program {
 	for _, p := range e.programs {
 		if p.number == e.last[pid] {
@@ -345,7 +345,7 @@ func (e *episode) servedBy(pid int) *program {
 	return nil
 }
 
-// allIn says whether all programs that run have reached the node.
+// allIn says whether all running programs are clients of the node.
 func (e *episode) allIn(s *status.Node) bool {
 	for _, p := range e.running() {
 		if !p.paused && !p.remote && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return int(c.Pid) == p.cmd.Process.Pid }) {
@@ -355,10 +355,10 @@ func (e *episode) allIn(s *status.Node) bool {
 	return true
 }
 
-// reap judges the programs that have ended, and finds those that do not.
+// reap judges the programs that have ended, and reports those that do not end.
 func (e *episode) reap() {
 	over := slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return !p.ended() })
-	e.collect() // programs that have ended meet no further failures
+	e.collect() // programs that have ended cannot meet further failures
 	e.programs = slices.DeleteFunc(e.programs, func(p *program) bool {
 		if !slices.Contains(over, p) {
 			if time.Since(p.began) > e.o.Patience {
@@ -378,7 +378,7 @@ func (e *episode) reap() {
 	})
 }
 
-// hangs says that a program does not end, and lets those say what they do who can.
+// hangs reports a program that does not end, and makes the processes involved dump their state.
 func (e *episode) hangs(p *program) {
 	e.violate("%v does not end within %v", p, e.o.Patience)
 	if s, err := e.node.status(); err == nil {
@@ -390,11 +390,11 @@ func (e *episode) hangs(p *program) {
 			_ = syscall.Kill(pid, syscall.SIGQUIT)
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // the daemon writes down what its worker says
+	time.Sleep(100 * time.Millisecond) // gives the daemon time to log what its worker says
 	_ = e.node.cmd.Process.Signal(syscall.SIGQUIT)
 }
 
-// undoDue ends the faults whose time has come, or all.
+// undoDue undoes the faults that are due, or all.
 func (e *episode) undoDue(all bool) error {
 	var err error
 	e.undos = slices.DeleteFunc(e.undos, func(u undo) bool {
@@ -410,7 +410,7 @@ func (e *episode) undoDue(all bool) error {
 	return err
 }
 
-// clear ends whatever is left, and gives the disk back.
+// clear ends everything that is left, and unmounts the disk.
 func (e *episode) clear() error {
 	for _, c := range e.kept {
 		c.Close()
@@ -437,5 +437,5 @@ func (e *episode) clear() error {
 	return syscall.Unmount(e.swapDir, syscall.MNT_DETACH)
 }
 
-// account is what the history looks like to people.
+// account is the history as text.
 func (e *episode) account() string { return strings.Join(e.history, "\n") + "\n" }

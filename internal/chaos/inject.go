@@ -16,25 +16,25 @@ import (
 	"muster/wire/status"
 )
 
-// errNobody says that there is no victim for this kind of fault now.
+// errNobody says that there is no victim for this kind of fault at present.
 var errNobody = errors.New("there is nobody to hurt")
 
-// undo is what ends a fault that does not last.
+// undo ends a temporary fault.
 type undo struct {
 	what     string
-	at       uint64    // when this many kernels have run
-	deadline time.Time // or at this time, if nothing makes progress
+	at       uint64    // total number of kernels at which it is due
+	deadline time.Time // when it is due even without progress
 	do       func() error
 }
 
-// How long faults last at most if nothing makes progress.
+// The maximum duration of faults without progress.
 const (
 	pauseTime = 300 * time.Millisecond // well below workerTimeout
-	blinkTime = 60 * time.Millisecond  // of the daemon, without which there is no progress to be seen
+	blinkTime = 60 * time.Millisecond  // pause of the daemon, during which no progress is visible
 	awayTime  = 1500 * time.Millisecond
 )
 
-// inject performs a fault.
+// inject injects a fault.
 func (e *episode) inject(f fault) error {
 	does := map[Kind]func(fault) error{
 		WorkerKill: e.killWorker, WorkerStop: e.stopWorker, WorkerPause: e.pauseWorker,
@@ -49,24 +49,24 @@ func (e *episode) inject(f fault) error {
 	return does[f.kind](f)
 }
 
-// later plans to undo a fault.
+// later schedules the undoing of a fault.
 func (e *episode) later(f fault, most time.Duration, what string, do func() error) {
 	e.undos = append(e.undos, undo{fmt.Sprintf("%v: %s", f, what), e.progress + f.length, time.Now().Add(most), do})
 }
 
-// isUndone says whether nothing of a kind waits to be undone.
+// isUndone says whether no fault of these kinds is still in effect.
 func (e *episode) isUndone(kinds ...Kind) bool {
 	return !slices.ContainsFunc(e.undos, func(u undo) bool {
 		return slices.ContainsFunc(kinds, func(k Kind) bool { return strings.Contains(u.what, ": "+string(k)+": ") })
 	})
 }
 
-// running are the programs that can be hurt, in the order in which they came.
+// running are the programs that can be victims, in the order of their starts.
 func (e *episode) running() []*program {
 	return slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return p.ended() || p.killed != "" })
 }
 
-// served are workers that can be hurt, with their programs, ordered by program and number of process.
+// served are the workers that can be victims, with their programs, ordered by program and PID.
 func (e *episode) served() []service {
 	e.look()
 	var all []service
@@ -80,7 +80,7 @@ func (e *episode) served() []service {
 				all = append(all, service{w, p})
 			}
 		}
-		// One whose program is elsewhere can be hurt where programs survive that.
+		// The worker of a remote program can be a victim if programs are expected to survive that.
 		if number == 0 && len(w.shared) > 0 && e.spec.remote && e.o.Expect == Survive {
 			all = append(all, service{w, &program{}})
 		}
@@ -94,8 +94,8 @@ func (e *episode) served() []service {
 	return all
 }
 
-// maxHurt is how often a program loses what it runs on before it has come further: a
-// node gives up a client that it has rebuilt five times in vain.
+// maxHurt is how often a program may lose its worker or device without progress in between. A node
+// gives up a client that it has rebuilt five times without progress.
 const maxHurt = 2
 
 type service struct {
@@ -114,7 +114,7 @@ func (e *episode) victim(f fault) (service, error) {
 	return all[pick(f.choice, len(all))], nil
 }
 
-// hits excuses a program, unless it is to survive that.
+// hits gives a program an excuse for a fault, unless it is expected to survive it.
 func (e *episode) hits(p *program, f fault, words string) {
 	if e.o.Expect == Fail {
 		p.excuses = append(p.excuses, excuse{f.String(), words})
@@ -152,13 +152,13 @@ func (e *episode) pauseWorker(f fault) error {
 	}
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	e.later(f, pauseTime, "the worker goes on", func() error {
-		_ = syscall.Kill(v.worker.pid, syscall.SIGCONT) // it may have gone
+		_ = syscall.Kill(v.worker.pid, syscall.SIGCONT) // it may be gone
 		return nil
 	})
 	return signal(v.worker.pid, syscall.SIGSTOP)
 }
 
-// signal sends a signal to a process that may have ended just now.
+// signal sends a signal to a process, and ignores that it may have just ended.
 func signal(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -201,8 +201,8 @@ func (e *episode) pauseClient(f fault) error {
 	return nil
 }
 
-// killDaemon kills the daemon and starts it again. Programs that have not reached it
-// yet are let in before: nobody can be served by a daemon that is not there.
+// killDaemon kills the daemon and starts it again. It first waits until all programs have
+// connected, because a program cannot connect to a daemon that is not running.
 func (e *episode) killDaemon(f fault) error {
 	if !e.isUndone(DaemonPause) || !e.isSettled() {
 		return errNobody
@@ -210,7 +210,7 @@ func (e *episode) killDaemon(f fault) error {
 	if err := e.letIn(); err != nil {
 		return err
 	}
-	if !e.isSettled() { // any more
+	if !e.isSettled() { // it may have changed meanwhile
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())
@@ -220,15 +220,14 @@ func (e *episode) killDaemon(f fault) error {
 	e.closeGateway(f)
 	e.node.kill()
 	if e.o.Expect == Fail {
-		e.kernels = map[uint64]uint64{} // clients are numbered anew
+		e.kernels = map[uint64]uint64{} // a new daemon numbers clients from the beginning
 	}
 	e.away = e.o.Expect == Survive
 	return e.node.start()
 }
 
-// isSettled says whether no program is between two workers, or about to be: what it
-// needs to go on is then the daemon's alone. To lose worker and daemon at once is more
-// than a program survives.
+// isSettled says whether no program is between two workers, or about to be. Between two workers,
+// the client's state is only in the daemon, so a program does not survive the loss of both.
 func (e *episode) isSettled() bool {
 	for _, f := range e.armed {
 		if endsWorkers(f.kind) {
@@ -236,19 +235,19 @@ func (e *episode) isSettled() bool {
 		}
 	}
 	if !e.isUndone(DeviceLost) || time.Since(e.lostUntil) < stallTime {
-		return false // a worker that has met it may be about to end
+		return false // a worker that has noticed the loss may be about to end
 	}
 	e.look()
-	remote := map[int]bool{} // whose memory is shared with the way to the node, and who do not survive the daemon
+	remote := map[int]bool{} // their memory is shared with the relay to the node; they do not survive the daemon
 	for _, p := range e.programs {
 		remote[p.number] = p.remote
 	}
 	return allServed(e.processes, e.spent, remote)
 }
 
-// allServed says whether each program that shares memory with a worker, but for remote
-// ones, has one that is there and is not about to end. A worker that has mapped the
-// memory has all that it needs to outlive the daemon.
+// allServed says whether each program that shares memory with a worker, except remote ones, has a
+// worker that is alive and not about to end. A worker that has mapped the memory has everything
+// that it needs to survive the daemon.
 func allServed(processes map[int]*process, spent, remote map[int]bool) bool {
 	has := map[string]bool{}
 	for pid, w := range processes {
@@ -269,20 +268,20 @@ func allServed(processes map[int]*process, spent, remote map[int]bool) bool {
 	return true
 }
 
-// closeGateway excuses programs that come from other machines: their connection ends
-// with the daemon.
+// closeGateway gives an excuse to programs of other machines, whose connections end with the
+// daemon.
 func (e *episode) closeGateway(f fault) {
 	for _, p := range e.running() {
 		if p.remote {
-			p.excuses = append(p.excuses, excuse{f.String(), "muster"}) // or muster run, before it begins
+			p.excuses = append(p.excuses, excuse{f.String(), "muster"}) // the prefix of the program's or of muster run's message
 		}
 	}
 }
 
-// handOver has the daemon leave its programs to the next one, whatever their workers are
-// about to do: it waits for those that are between two. It cannot know of one that was
-// killed and that the system has not ended yet. Devices are there: a daemon does not start
-// without them.
+// handOver makes the daemon hand its programs over to the next one. The daemon waits for programs
+// that are between two workers, so the state of workers does not matter, except for one that was
+// just killed and that the system has not ended yet, of which the daemon cannot know. All devices
+// must be present, because a daemon does not start without them.
 func (e *episode) handOver(f fault) error {
 	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) || e.dying != 0 && !vitals.IsZombie(e.dying) {
 		return errNobody
@@ -301,8 +300,8 @@ func (e *episode) handOver(f fault) error {
 	return e.node.start()
 }
 
-// letIn waits until all programs are the daemon's clients. What was done before is undone
-// meanwhile when its time has come: they may wait for that.
+// letIn waits until all programs are clients of the daemon. Meanwhile it undoes faults that are
+// due, because the programs may be waiting for that.
 func (e *episode) letIn() error {
 	for end := time.Now().Add(e.o.Patience); ; time.Sleep(pollTime) {
 		if err := e.undoDue(false); err != nil {
@@ -334,37 +333,39 @@ func (e *episode) pauseDaemon(f fault) error {
 	return e.node.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// device chooses one of the node's.
+// device is the device that the fault chooses.
 func (e *episode) device(f fault) string {
 	return e.spec.devices[pick(f.device, len(e.spec.devices))].name
 }
 
-// failOnce makes the next call of a kind fail that reaches the device.
+// failOnce makes the next call of a kind on the device fail.
 func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
 	if _, waits := e.armed[file]; waits || endsWorkers(f.kind) && !e.canLose() {
-		return errNobody // no program has met the one before
+		return errNobody // no program has met the previous one yet
 	}
 	e.note("%v: %s", f, filepath.Base(file))
 	e.armed[file] = f
 	return os.WriteFile(file, nil, 0o666)
 }
 
-// ruleWords are what those say who meet a failure by rule, and do not survive it.
+// ruleWords are the messages of programs that meet a failure by rule and do not survive it.
 var ruleWords = map[Kind]string{
 	LaunchFail: "illegal address: by rule", LaunchLost: "device lost: by rule", CopyLost: "device lost: by rule", MapFail: "out of device memory",
 }
 
-// excuses says whether a failure by rule excuses the program that meets it. A kernel's mistake, and
-// a device without memory, are errors of the program's own, even where programs survive the rest.
+// excuses says whether a failure by rule is an excuse for the program that meets it. A faulty
+// kernel, and a device without memory, are errors of the program itself, even if programs survive
+// all others.
 func (e *episode) excuses(k Kind) bool {
 	return k == LaunchFail || k == MapFail || (k == LaunchLost || k == CopyLost) && e.o.Expect == Fail
 }
 
-// collect finds out which programs have met the failures by rule. If a worker met one before it was
-// seen, its program is unknown: the excuse waits for a program that needs it.
+// collect finds out which programs have met failures by rule: the worker that meets one renames the
+// trigger file to end in its PID. If the worker had not been seen before, its program is unknown,
+// and the excuse waits for a program that needs it.
 func (e *episode) collect() {
 	for file, f := range e.armed {
 		taken, _ := filepath.Glob(file + ".*")
@@ -383,7 +384,7 @@ func (e *episode) collect() {
 		default:
 			p.excuses = append(p.excuses, x)
 		}
-		if f.kind == LaunchLost || f.kind == CopyLost { // it ends
+		if f.kind == LaunchLost || f.kind == CopyLost { // the worker ends
 			e.spent[pid] = true
 		}
 		if p != nil {
@@ -395,7 +396,8 @@ func (e *episode) collect() {
 	}
 }
 
-// claim gives a program that was wrong an excuse that no other program has.
+// claim judges a program. If it is wrong without an excuse, claim tries the excuses that no program
+// has taken.
 func (e *episode) claim(p *program) (outcome, error) {
 	how, err := p.judge()
 	for i, x := range e.unclaimed {
@@ -412,13 +414,13 @@ func (e *episode) claim(p *program) (outcome, error) {
 	return how, err
 }
 
-// endsWorkers says whether a failure by rule ends the worker that meets it, so that the
-// client is rebuilt in another.
+// endsWorkers says whether a failure by rule ends the worker that meets it, so that the node
+// rebuilds the client in another.
 func endsWorkers(k Kind) bool { return k == LaunchLost || k == CopyLost || k == MapFail }
 
-// canLose says whether the node has another device when it loses one. It tries a device
-// that is said to be gone, and may meet the next failure then, which is what a device
-// that is gone looks like: so there is only one such failure at a time.
+// canLose says whether the node has another device if it loses one. The node probes a lost device,
+// and that probe may meet the next failure by rule, which looks like a device that is still lost.
+// So only one such failure may be pending at a time.
 func (e *episode) canLose() bool {
 	if e.away || e.lost > 0 || !e.isUndone(DeviceLost) {
 		return false
@@ -431,8 +433,8 @@ func (e *episode) canLose() bool {
 	return !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt >= maxHurt })
 }
 
-// bringBack resumes devices that the node counts as lost although nothing is wrong with
-// them any more. It would find that out by itself, after some seconds.
+// bringBack resumes devices that the node considers lost although they work again. The node would
+// find out by itself, but only after some seconds.
 func (e *episode) bringBack(s *status.Node) {
 	e.lost = 0
 	for i, d := range s.Devices {
@@ -447,7 +449,7 @@ func (e *episode) bringBack(s *status.Node) {
 	}
 }
 
-// loseDevice takes a device away, unless it is the last.
+// loseDevice makes a device fail, unless it is the last.
 func (e *episode) loseDevice(f fault) error {
 	if !e.canLose() || !e.isUndone(DeviceDrain, DeviceRemove) {
 		return errNobody
@@ -458,8 +460,8 @@ func (e *episode) loseDevice(f fault) error {
 	if e.o.Expect == Fail {
 		e.surround(excuse{f.String(), "device lost: by rule"})
 	}
-	for _, p := range e.running() { // as far as one can know
-		if !p.remote { // of which the node's status does not tell how far it has come
+	for _, p := range e.running() { // any of them may lose its device
+		if !p.remote { // the node's status does not show the progress of remote programs
 			p.hurt++
 		}
 	}
@@ -481,7 +483,7 @@ func (e *episode) drainDevice(f fault) error {
 	return e.ask("device-drain", name)
 }
 
-// removeDevice removes a device, and brings it back, or adds another one.
+// removeDevice removes a device, and later adds it, or another one.
 func (e *episode) removeDevice(f fault) error {
 	if e.lost > 0 || !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
 		return errNobody
@@ -492,17 +494,17 @@ func (e *episode) removeDevice(f fault) error {
 	return e.ask("device-remove", name)
 }
 
-// ask has the daemon do something with a device.
+// ask makes a request about a device to the daemon.
 func (e *episode) ask(what, device string) error {
 	var done struct{}
 	err := e.node.request(map[string]any{"request": what, "device": device}, &done)
-	if err != nil && !strings.Contains(err.Error(), "is lost") { // which it may have become just now
+	if err != nil && !strings.Contains(err.Error(), "is lost") { // it may have been lost in the meantime
 		return fmt.Errorf("%s %s: %w", what, device, err)
 	}
 	return nil
 }
 
-// move has the daemon move a client to a device that it is not on.
+// move makes the daemon move a client to another device.
 func (e *episode) move(f fault) error {
 	if !e.node.up() {
 		return errNobody
@@ -533,9 +535,9 @@ func (e *episode) move(f fault) error {
 	return nil
 }
 
-// isRefusal says whether a move came too late, or was one that cannot be: the client has
-// ended or moved by itself, or the device has just been taken away, or is too small for
-// what the client has by now. The client then goes on where it is.
+// isRefusal says whether the daemon refused a move for a valid reason: the client has ended or has
+// moved by itself, or the device has just been removed, or is now too small for the client. The
+// client then continues where it is.
 func isRefusal(err error) bool {
 	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost", " bytes, and device "} {
 		if strings.Contains(err.Error(), words) {
@@ -545,8 +547,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// fillDisk fills the disk of the swap area. A program that wants memory then is told
-// that there is none.
+// fillDisk fills the disk of the swap area. A program that then asks for memory is told that there
+// is none.
 func (e *episode) fillDisk(f fault) error {
 	if !e.isUndone(DiskFull) {
 		return errNobody
@@ -559,7 +561,7 @@ func (e *episode) fillDisk(f fault) error {
 	}
 	defer file.Close()
 	e.surround(excuse{f.String(), "the disk of the swap area " + e.swapDir + " is full"})
-	// There is no room for what a program needs to outlive its worker either.
+	// There is no room either for the copies that a program needs to survive its worker.
 	for _, words := range []string{"its worker has ended", "its worker has not answered", "device lost: by rule", "out of device memory"} {
 		e.surround(excuse{f.String(), words})
 	}
@@ -577,7 +579,7 @@ func (e *episode) fillDisk(f fault) error {
 	return nil
 }
 
-// surround excuses all programs that run, and those that come until calm is called.
+// surround gives an excuse to all running programs, and to those that start until calm is called.
 func (e *episode) surround(x excuse) {
 	e.ambient = append(e.ambient, x)
 	for _, p := range e.running() {
@@ -621,7 +623,7 @@ func (e *episode) sabotageFile(fault) error {
 	return os.WriteFile(filepath.Join(e.swapDir, "left"), nil, 0o600)
 }
 
-// sabotageDescriptor leaves a connection open that no process ends, and that the daemon has too.
+// sabotageDescriptor leaves a connection open, which costs the daemon a descriptor, too.
 func (e *episode) sabotageDescriptor(fault) error {
 	conn, err := net.Dial("unix", e.node.socket)
 	if err == nil {

@@ -17,12 +17,11 @@ import (
 	"muster/wire/status"
 )
 
-// workerTimeout is how long a stopped worker is left alone. A worker that is only
-// paused goes on well before.
+// workerTimeout is how long the daemon waits for a stopped worker. A paused worker continues well
+// before that.
 const workerTimeout = 2 * time.Second
 
-// daemon is the node's process, and what it was started with: it may be started
-// several times.
+// daemon is the node's process with its start options. It may be started several times.
 type daemon struct {
 	muster  string
 	dir     string // of the episode
@@ -78,7 +77,7 @@ func (d *daemon) logFile(start int) string {
 
 func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// up says whether the daemon can answer.
+// up says whether the daemon is able to answer.
 func (d *daemon) up() bool {
 	select {
 	case <-d.exited:
@@ -88,19 +87,19 @@ func (d *daemon) up() bool {
 	}
 }
 
-// kill ends the daemon as the system does when memory runs out.
+// kill kills the daemon, as the system does when memory runs out.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
 	<-d.exited
 }
 
-// stop ends the daemon as an administrator does.
+// stop stops the daemon, as an administrator does.
 func (d *daemon) stop(patience time.Duration) error {
 	d.stdin.Close()
 	select {
 	case <-d.exited:
 	case <-time.After(patience):
-		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // it says what it is doing
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // makes it dump its goroutines
 		<-d.exited
 		return fmt.Errorf("the daemon does not end within %v", patience)
 	}
@@ -110,7 +109,7 @@ func (d *daemon) stop(patience time.Duration) error {
 	return nil
 }
 
-// request asks the daemon for something and reads its answer into a document.
+// request sends a request to the daemon and decodes its answer.
 func (d *daemon) request(ask map[string]any, answer any) error {
 	conn, err := net.DialTimeout("unix", d.socket, requestTime)
 	if err != nil {
@@ -141,16 +140,16 @@ func (d *daemon) request(ask map[string]any, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// requestTime is how long the daemon has to answer a request.
+// requestTime is the time limit for an answer.
 const requestTime = 30 * time.Second
 
-// status asks the daemon how it is.
+// status asks the daemon for its status.
 func (d *daemon) status() (*status.Node, error) {
 	var s status.Node
 	return &s, d.request(map[string]any{"request": "status"}, &s)
 }
 
-// gateway is where programs of other machines reach the daemon.
+// gateway is the address at which programs of other machines reach the daemon.
 func (d *daemon) gateway() string {
 	text, _ := os.ReadFile(d.logFile(d.starts))
 	for line := range strings.Lines(string(text)) {
@@ -162,7 +161,7 @@ func (d *daemon) gateway() string {
 	return "nowhere"
 }
 
-// trouble finds in the logs what no node ever says.
+// trouble finds messages in the logs that no correct node writes.
 func (d *daemon) trouble() []string {
 	var found []string
 	for i := range d.starts {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// What the plan is drawn from: each part has random numbers of its own, so that how
-// long something takes changes nothing of what is drawn later.
+// The parts of a plan. Each has its own random numbers, so that the duration of one thing does not
+// change what is drawn later.
 const (
 	drawsNode = iota
 	drawsProgram
@@ -20,23 +20,22 @@ func draws(seed uint64, episode, part, number int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(episode)<<40|uint64(part)<<32|uint64(number)))
 }
 
-// fault is one of a plan. What it hurts is chosen among those that are there when it
-// is its turn.
+// fault is a fault of a plan. Its victim is chosen among those present when it is injected.
 type fault struct {
 	number int
 	kind   Kind
-	gap    uint64  // kernels that run before it, after the one before
+	gap    uint64  // kernels between the previous fault and this one
 	choice float64 // of the victim, in [0, 1)
 	device float64 // of the device, in [0, 1)
-	length uint64  // kernels that run before it is undone, if it is
+	length uint64  // kernels until it is undone, if it is temporary
 }
 
 func (f fault) String() string { return fmt.Sprintf("fault %d: %s", f.number, f.kind) }
 
-// pick returns one of n by a choice in [0, 1).
+// pick selects one of n by a choice in [0, 1).
 func pick(choice float64, n int) int { return min(int(choice*float64(n)), n-1) }
 
-// drawFault chooses the fault of a number.
+// drawFault draws the fault with a number.
 func drawFault(seed uint64, episode, number int, kinds []Kind) fault {
 	r := draws(seed, episode, drawsFault, number)
 	all := 0
@@ -45,7 +44,7 @@ func drawFault(seed uint64, episode, number int, kinds []Kind) fault {
 	}
 	f := fault{number: number, gap: uint64(1 + r.IntN(60)), choice: r.Float64(), device: r.Float64(), length: uint64(1 + r.IntN(80))}
 	if r.IntN(6) == 0 {
-		f.gap = 0 // the next one follows at once: it meets the work of the one before
+		f.gap = 0 // it follows immediately, and meets the effects of the previous one
 	}
 	at := r.IntN(all)
 	for _, k := range kinds {
@@ -73,16 +72,16 @@ type nodeSpec struct {
 	maxIdle string
 	warm    int
 	deferIn bool
-	swap    string // "memory", "folder" or "disk", a small one of its own
+	swap    string // "memory", "folder", or "disk" for a small disk of its own
 	records bool
 	migrate string
-	remote  bool // a third of the programs comes as from another machine
+	remote  bool // a third of the programs use the gateway, as from another machine
 	kinds   []Kind
 }
 
-// drawNode chooses a node, and which kinds of faults it meets: not always all of
-// them, since one kind may hide what another one does, such as a leak of a daemon
-// that never lives long.
+// drawNode draws a node, and the kinds of faults that it meets. These are not always all kinds,
+// because one kind may hide the effects of another, such as a leak in a daemon that is restarted
+// often.
 func drawNode(seed uint64, episode int, kinds []Kind, canMount bool) nodeSpec {
 	r := draws(seed, episode, drawsNode, 0)
 	word := func(words ...string) string { return words[r.IntN(len(words))] }
@@ -103,13 +102,13 @@ func drawNode(seed uint64, episode int, kinds []Kind, canMount bool) nodeSpec {
 	if s.swap != "disk" {
 		s.kinds = slices.DeleteFunc(s.kinds, func(k Kind) bool { return k == DiskFull })
 	}
-	if len(s.kinds) == 0 { // only DiskFull is to be tried
+	if len(s.kinds) == 0 { // DiskFull was the only kind
 		s.swap, s.kinds = "disk", slices.Clone(kinds)
 	}
 	return s
 }
 
-// some chooses half of the kinds, and at least one.
+// some draws half of the kinds, and at least one.
 func some(r *rand.Rand, kinds []Kind) []Kind {
 	var chosen []Kind
 	for _, k := range kinds {
@@ -123,11 +122,11 @@ func some(r *rand.Rand, kinds []Kind) []Kind {
 	return chosen
 }
 
-// swapSize is the whole swap area, in MiB. A small disk has that and a little more.
+// swapSize is the size of the whole swap area, in MiB. The small disk is slightly larger.
 const swapSize = 256
 
-// file is the node's configuration. Rules by which devices fail lie in a folder,
-// beside the files that they look at.
+// file is the node's configuration. The rules for failing devices are in a folder, beside the
+// trigger files that they look for.
 func (s nodeSpec) file(socket, rules, swapDir, record string, settings ...string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -160,12 +159,12 @@ func (s nodeSpec) file(socket, rules, swapDir, record string, settings ...string
 	return b.String()
 }
 
-// trigger is the file that a fault of a kind makes for a device.
+// trigger is the file that a fault of a kind creates for a device.
 func trigger(rules, device string, k Kind) string {
 	return filepath.Join(rules, "now", string(k)+"-"+device)
 }
 
-// ruleFile is the rules of a device. Nothing happens until one of the files is there.
+// ruleFile has the rules of a device. No rule applies until its trigger file exists.
 func ruleFile(rules, device string) string {
 	at := func(k Kind) string { return trigger(rules, device, k) }
 	return fmt.Sprintf(`any:while=%s:fail=device-lost

@@ -11,34 +11,34 @@ import (
 	"muster/internal/chaos/vitals"
 )
 
-// What marks the processes of an episode, and those of one of its programs: a
-// variable in their environment, which their children have too.
+// The environment variables that mark the processes of an episode, and those of one of its
+// programs. Their children inherit them.
 const (
 	markVariable    = "MUSTER_CHAOS_EPISODE"
 	programVariable = "MUSTER_CHAOS_PROGRAM"
 )
 
-// role is what a process of an episode is.
+// role is the role of a process in an episode.
 type role int
 
 const (
 	isDaemon role = iota + 1
 	isWorker
 	isProgram
-	isOther // as muster run is before it becomes its program
+	isOther // such as muster run before it executes its program
 )
 
-// process is one of an episode's.
+// process is a process of an episode.
 type process struct {
 	pid     int
 	role    role
-	program int             // its number, if it is a program's
-	shared  map[string]bool // the shared memory of Muster's that it has
+	program int             // number of its program, if it belongs to one
+	shared  map[string]bool // Muster's shared memory that it has mapped
 }
 
-// look finds the processes of an episode. What it knows already of a process it does
-// not read again, but for shared memory that it had none of. What looked like a daemon may
-// have been a worker that the daemon was about to start.
+// look finds the processes of an episode. It does not read again what it knows about a process,
+// with two exceptions: shared memory, if the process had none before, and the role of a daemon,
+// because a worker looks like the daemon until it has executed.
 func look(mark string, known map[int]*process) map[int]*process {
 	found := map[int]*process{}
 	entries, _ := os.ReadDir("/proc")
@@ -62,7 +62,7 @@ func look(mark string, known map[int]*process) map[int]*process {
 	return found
 }
 
-// identify tells what a process is; nil if it is not of the episode.
+// identify determines the role of a process; nil if it does not belong to the episode.
 func identify(pid int, mark string) *process {
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || !bytes.Contains(environment, []byte(markVariable+"="+mark+"\x00")) {
@@ -90,8 +90,8 @@ func identify(pid int, mark string) *process {
 	return p
 }
 
-// sharedMemory returns what a process has mapped of the rings and arenas that
-// programs share with workers, by their inodes.
+// sharedMemory lists the rings and arenas that a process has mapped to share with programs or
+// workers, by inode.
 func sharedMemory(pid int) map[string]bool {
 	found := map[string]bool{}
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -104,8 +104,8 @@ func sharedMemory(pid int) map[string]bool {
 	return found
 }
 
-// owner returns the number of the program that a worker serves; 0 if it serves none,
-// or one that cannot be told.
+// owner is the number of the program that a worker serves; 0 if it serves none, or if that is not
+// known.
 func owner(worker *process, all map[int]*process) int {
 	for _, p := range all {
 		if p.role != isProgram {

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// excuse lets a program end otherwise than right: a fault hit it, and it was told so
-// in words.
+// excuse permits a program to end with an error: a fault hit it, and it said so in these words.
 type excuse struct {
 	fault string
 	words string // what it must have printed on standard error
 }
 
-// program is one that runs on the node.
+// program is a program that runs on the node.
 type program struct {
 	command
 	number  int
@@ -27,22 +26,22 @@ type program struct {
 	cmd     *exec.Cmd
 	began   time.Time
 	exited  chan struct{}
-	killed  string // by which fault; "" if by none
+	killed  string // the fault that killed it; "" if none
 	paused  bool
-	remote  bool // it uses the node as from another machine
+	remote  bool // it uses the node through the gateway, as from another machine
 	excuses []excuse
-	hurt    int    // how often since it ran a kernel
-	kernels uint64 // that it ran, as far as was seen
+	hurt    int    // how often it was hit since its last kernel
+	kernels uint64 // number of its kernels, as last seen
 }
 
-// visible is how much memory each program sees, on however small a device.
+// visible is the memory that each program sees, even on a smaller device.
 const visible = "32MiB"
 
-// launch starts a program with its own group of processes.
+// launch starts a program in its own process group.
 func (e *episode) launch(c command) (*program, error) {
 	e.launched++
 	p := &program{command: c, number: e.launched, dir: e.dir, began: time.Now(), exited: make(chan struct{}), remote: e.spec.remote && e.launched%3 == 0}
-	if p.remote { // it may have been told of a device that is gone when it wants to use one
+	if p.remote { // it may try to use a device that was reported to it and is gone now
 		p.excuses = append(p.excuses, excuse{"a change of devices", "the node's devices are not those of which the program was told"})
 	}
 	out, err := os.Create(p.file("out"))
@@ -104,13 +103,13 @@ type outcome string
 
 const (
 	right    outcome = "right"
-	ownError outcome = "own error" // which it was meant to have
+	ownError outcome = "own error" // the deliberate one
 	killed   outcome = "killed"
 	excused  outcome = "excused"
 	wrong    outcome = "wrong"
 )
 
-// judge says how the program ended, and if it was wrong, why.
+// judge says how the program ended, and what was wrong, if anything.
 func (p *program) judge() (outcome, error) {
 	out, err := os.ReadFile(p.file("out"))
 	if err != nil {
@@ -123,8 +122,7 @@ func (p *program) judge() (outcome, error) {
 	return p.command.judge(p.cmd.ProcessState.ExitCode(), string(out), string(said), p.killed != "", p.excuses)
 }
 
-// judge compares how a program ended with what is expected. A status below 0 is a
-// signal.
+// judge compares the end of a program with what is expected. A negative status is a signal.
 func (c command) judge(status int, out, said string, wasKilled bool, excuses []excuse) (outcome, error) {
 	isRight := status == c.status && result(out) == c.line
 	switch {
@@ -134,7 +132,7 @@ func (c command) judge(status int, out, said string, wasKilled bool, excuses []e
 		return ownError, nil
 	case wasKilled && status < 0:
 		return killed, nil
-	case status == 1 && (strings.Contains(said, ": CUDA_ERROR_") || strings.HasPrefix(said, "muster run: ")): // and not a wrong result
+	case status == 1 && (strings.Contains(said, ": CUDA_ERROR_") || strings.HasPrefix(said, "muster run: ")): // an error, and not a wrong result
 		for _, x := range excuses {
 			if strings.Contains(said, x.words) {
 				return excused, nil

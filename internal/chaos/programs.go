@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// command is a program to run, and what it says and ends with if all is right.
+// command is a program to run, with its correct output and exit status.
 type command struct {
 	words  []string // the name of an example, and its options
-	line   string   // what it prints, without the times
+	line   string   // its output without times
 	status int      // its exit status
 }
 
 func (c command) String() string { return strings.Join(c.words, " ") }
 
-// The examples of other people's kinds of work, with what each prints. What one kernel
-// of them needs fits on the smallest device of any plan.
+// examples are typical programs with their output. The memory for a single kernel fits on the
+// smallest device of any plan.
 var examples = []struct{ words, line string }{
 	{"bp --size 4k --repeat 20", "bp: 20 networks of 4096 inputs right"},
 	{"bfs --size 128k", "bfs: 1 searches of 131072 nodes in 22 calls right"},
@@ -35,11 +35,11 @@ var examples = []struct{ words, line string }{
 	{"procs --processes 2 --iterations 6 --kernels 20 --pattern alltoall --mpi-bytes 3000", "procs: 2 processes, 6 iterations of 1 phases of 20 kernel calls right"},
 }
 
-// maxHeld is the most memory that a program holds besides, in words.
+// maxHeld is the maximum of additional memory that a program holds, in words.
 const maxHeld = 2 << 20
 
-// drawCommand chooses a program. Half are weave, which uses most of what a program
-// can use, and of these one in six makes a mistake of its own.
+// drawCommand draws a program. Half are weave, which uses most features of the API; one in six of
+// these makes a deliberate error.
 func drawCommand(r *rand.Rand) command {
 	held := 4 * r.IntN(maxHeld)
 	if r.IntN(2) == 0 {
@@ -65,12 +65,12 @@ func drawCommand(r *rand.Rand) command {
 
 var times = regexp.MustCompile(`, [0-9.]+ s \(.*\)`)
 
-// result is what a program printed without the times.
+// result is a program's output without times.
 func result(output string) string {
 	return strings.TrimSuffix(times.ReplaceAllString(output, ""), "\n")
 }
 
-// weave is the computation of examples/cuda/weave.c, written a second time.
+// weave is a second implementation of the computation of examples/cuda/weave.c.
 type weave struct {
 	size, rounds, every int
 	seed                uint32

@@ -2,14 +2,14 @@ package door
 
 import "net"
 
-// bounded is a listener whose connections have places.
+// bounded is a listener each of whose connections takes a place.
 type bounded struct {
 	*Listener
 	places *Places
 }
 
-// Bounded gives each connection that a listener accepts a place of the address
-// it comes from, until it is closed.
+// Bounded makes each connection that a listener accepts take a place of its origin, until the
+// connection is closed.
 func Bounded(l *Listener, places *Places) net.Listener { return &bounded{l, places} }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -29,8 +29,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// Origin names where a connection comes from, as far as one who has a network can
-// be told from others: an address, of IPv6 its first half.
+// Origin names the origin of a connection, as the unit that a single person can control: an address
+// or, for IPv6, its first half (a network).
 func Origin(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -1,13 +1,13 @@
-// Package door keeps listening sockets alive and the connections that they
-// accept bounded, whoever connects:
+// Package door keeps listening sockets alive and limits the connections that they accept, whoever
+// connects:
 //
-//   - a Listener goes on accepting after a lack of descriptors or memory, and
-//     says while it lasts that it cannot;
-//   - Places bound connections that nobody has a use for yet, for each user and in
-//     all, and choose which of them to close when room is needed;
-//   - an Eager connection has a reader that looks for bytes before it sleeps;
-//   - a Patient connection gives the other side a time for each read and write;
-//   - PortTrouble says in words why a port cannot be opened.
+//   - a Listener continues to accept after a lack of descriptors or memory, and
+//     reports while that lasts;
+//   - Places limits connections that are not in use yet, per user and in total,
+//     and chooses which of them to close when room is needed;
+//   - an Eager connection has a reader that polls for bytes before it sleeps;
+//   - a Patient connection has a deadline for each read and write;
+//   - PortTrouble explains why a port cannot be opened.
 //
 // It knows no protocol, and of users only a name.
 package door

@@ -10,40 +10,41 @@ import (
 	"syscall"
 )
 
-// Eager is a connection whose reader may look for bytes again and again for a while
-// before it sleeps: a reader that sleeps is woken later than many answers come. Its writer
-// may have several writes made one.
+// Eager is a connection whose reader can poll for bytes for a while before it sleeps, because
+// waking a sleeping reader takes longer than many answers do. Its writer can combine several writes
+// into one.
 //
-// Looking takes a core. So no more readers of a process look at a time than a quarter of
-// its cores, and with two cores none does: those whom they wait for need them.
+// Polling occupies a core. So at most a quarter of the cores poll at a time in a process, and none
+// on two cores or fewer, where the processes that the readers wait for need them.
 type Eager struct {
 	*net.TCPConn
 	raw  syscall.RawConn
 	idle Idle
-	look func(fd uintptr) bool // takeBytes, made once
+	look func(fd uintptr) bool // e.takeBytes, stored to avoid an allocation per read
 
-	// Of the read under way.
+	// The state of the current read.
 	to      []byte
 	n       int
 	err     error
-	asleep  bool // it has stopped looking
-	looking bool // it is one of those that look
+	asleep  bool // it has stopped polling
+	looking bool // it is counted in the global looking
 
 	mu    sync.Mutex
-	holds bool   // what is written is kept
-	held  []byte // that
+	holds bool   // writes are buffered in held
+	held  []byte // the buffered writes
 }
 
-// Idle is what the reader of an Eager does where it finds nothing.
+// Idle is called by the reader of an Eager when there are no bytes.
 type Idle interface {
-	// Look is called between two looks, and says whether there is to be another. It must
-	// not close the connection: closing waits for the read under way.
+	// Look is called between two polls, and says whether to poll again. It must not close the
+	// connection, because closing waits for the current read.
 	Look() bool
-	// Sleep is called before the reader sleeps, without Look where none may look.
+	// Sleep is called before the reader sleeps. If the reader may not poll, Look is not called
+	// before.
 	Sleep()
 }
 
-// NewEager makes a connection eager, if it is one of TCP.
+// NewEager makes a TCP connection eager. It returns any other connection unchanged.
 func NewEager(conn net.Conn) net.Conn {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -58,9 +59,8 @@ func NewEager(conn net.Conn) net.Conn {
 	return e
 }
 
-// WhileIdle sets what the reader of a connection does when it finds nothing, if the connection is
-// eager, or TLS over an eager one. The caller must make sure that no goroutine reads the connection
-// meanwhile.
+// WhileIdle sets what the reader of a connection calls when there are no bytes, if the connection
+// is eager, or TLS over an eager one. No goroutine may read the connection meanwhile.
 func WhileIdle(conn net.Conn, idle Idle) {
 	if e := below(conn); e != nil {
 		e.idle = idle
@@ -69,7 +69,7 @@ func WhileIdle(conn net.Conn, idle Idle) {
 	}
 }
 
-// below is the eager connection that TLS is spoken over; nil if there is none.
+// below is the eager connection below TLS; nil if there is none.
 func below(conn net.Conn) *Eager {
 	over, ok := conn.(interface{ NetConn() net.Conn })
 	if !ok {
@@ -79,7 +79,7 @@ func below(conn net.Conn) *Eager {
 	return e
 }
 
-// looking is how many readers of this process look, mostLooking how many may.
+// looking is the number of readers of this process that poll, and mostLooking its limit.
 var (
 	looking     atomic.Int32
 	mostLooking atomic.Int32
@@ -95,11 +95,11 @@ func lookersFor(cores int) int {
 	return max(1, cores/4)
 }
 
-// SetLookers says how many readers of this process may look at a time, and returns how
-// many might before. It is for tests and measurements.
+// SetLookers sets how many readers of this process may poll at a time, and returns the previous
+// limit. It is for tests and measurements.
 func SetLookers(n int) (before int) { return int(mostLooking.Swap(int32(n))) }
 
-// Read waits for bytes.
+// Read reads bytes, and polls for them first if Idle is set.
 func (e *Eager) Read(b []byte) (int, error) {
 	if e.idle == nil || len(b) == 0 {
 		return e.TCPConn.Read(b)
@@ -119,8 +119,8 @@ func (e *Eager) Read(b []byte) (int, error) {
 	return e.n, nil
 }
 
-// takeBytes looks for bytes, and says whether the read is over: otherwise the system
-// tells when there are some, and it is called again.
+// takeBytes polls for bytes, and says whether the read is complete. If it returns false, the
+// runtime's poller sleeps until the socket is readable and calls it again.
 func (e *Eager) takeBytes(fd uintptr) bool {
 	for i := 0; ; i++ {
 		n, err := syscall.Read(int(fd), e.to)
@@ -129,7 +129,7 @@ func (e *Eager) takeBytes(fd uintptr) bool {
 			return true
 		}
 		switch {
-		case e.asleep: // the system has told of bytes that are read already
+		case e.asleep: // a spurious wake-up: the bytes have already been read
 			return false
 		case !e.mayLook() || !e.idle.Look():
 			e.asleep = true
@@ -160,11 +160,11 @@ func (e *Eager) stopLooking() {
 	}
 }
 
-// holdAtMost is how many bytes are kept at most before they are written.
+// holdAtMost is the size of the write buffer, in bytes.
 const holdAtMost = 320 << 10
 
-// Hold keeps what is written until Release: TLS writes each of its records, of 16 KiB, by
-// itself, and one long write takes less time.
+// Hold buffers writes until Release. TLS writes each of its records, of 16 KiB, separately; one
+// long write takes less time.
 func (e *Eager) Hold() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *Eager) Hold() {
 	}
 }
 
-// Release writes what was kept.
+// Release writes what was buffered.
 func (e *Eager) Release() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,7 +191,7 @@ func (e *Eager) writeHeld() error {
 	return err
 }
 
-// Write writes bytes, or keeps them.
+// Write writes bytes, or buffers them.
 func (e *Eager) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -31,7 +31,7 @@ func eagerPair(t *testing.T) (near, far net.Conn) {
 	return NewEager(accepted), far
 }
 
-// mayLook lets so many readers look, for a test.
+// mayLook sets the number of readers that may poll, for a test.
 func mayLook(t *testing.T, n int) {
 	before := SetLookers(n)
 	t.Cleanup(func() { SetLookers(before) })
@@ -103,8 +103,8 @@ func TestEagerReads(t *testing.T) {
 	}
 }
 
-// Deadlines hold, and a connection that is closed ends whoever reads it. The reader itself
-// must not close it between two looks: closing waits for it.
+// Deadlines work, and closing a connection ends its reader. The reader itself must not close it
+// between two polls, because closing waits for the read.
 func TestEagerEnds(t *testing.T) {
 	mayLook(t, 1)
 	near, _ := eagerPair(t)
@@ -120,7 +120,8 @@ func TestEagerEnds(t *testing.T) {
 	}
 }
 
-// Only so many look; the others sleep at once, and are told so.
+// Only the given number of readers polls; the others sleep immediately, and Sleep is called for
+// them.
 func TestEagerReadersAreFew(t *testing.T) {
 	mayLook(t, 1)
 	first, firstFar := eagerPair(t)
@@ -142,8 +143,8 @@ func TestEagerReadersAreFew(t *testing.T) {
 	}
 }
 
-// What is held comes out whole and in order, at the latest when it is released, or when there
-// is too much of it.
+// Buffered writes arrive complete and in order, at the latest on Release, or when the buffer is
+// full.
 func TestEagerHolds(t *testing.T) {
 	near, far := eagerPair(t)
 	e := near.(*Eager)

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Lane is a patient connection that any goroutine can end at once.
+// Lane is a patient connection that any goroutine can close immediately.
 type Lane struct {
 	*Patient
 	conn  net.Conn
-	eager *Eager // below TLS; nil without
+	eager *Eager // the connection below TLS; nil if there is none
 }
 
-// NewLane gives a connection its times.
+// NewLane wraps a connection; patience is the time for each read and write.
 func NewLane(conn net.Conn, patience time.Duration) *Lane {
 	return &Lane{NewPatient(conn, patience), conn, below(conn)}
 }
 
-// Write has the records that TLS makes of many bytes written together.
+// Write writes bytes. It combines the records that TLS makes of them into long writes.
 func (l *Lane) Write(b []byte) (int, error) {
 	if l.eager == nil {
 		return l.Patient.Write(b)
@@ -30,8 +30,8 @@ func (l *Lane) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// HangUp ends the connection, even while other goroutines read or write. It
-// does not wait, as a proper close of TLS would.
+// HangUp closes the connection, even while other goroutines read or write. It closes the TCP
+// connection and skips the closing handshake of TLS, which could block.
 func (l *Lane) HangUp() {
 	if over, ok := l.conn.(interface{ NetConn() net.Conn }); ok {
 		_ = over.NetConn().Close()

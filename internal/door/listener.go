@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// How long a listener waits before it tries again: each time twice as long.
+// The pauses between attempts to accept; each is twice as long as the one before.
 const (
 	shortestRest = time.Millisecond
 	longestRest  = 100 * time.Millisecond
-	// aLook is how long it then waits for a connection to see whether it can accept
-	// one.
+	// aLook is how long the listener then waits for a connection. If that wait times out without
+	// another error, accepting works again.
 	aLook = 50 * time.Millisecond
 )
 
@@ -24,44 +24,44 @@ type socket interface {
 	SetDeadline(time.Time) error
 }
 
-// Listener accepts connections until it is closed. What keeps it from that, such as
-// a lack of descriptors, may pass: so it tries again, and Trouble tells of it
-// until a connection can be accepted.
+// Listener accepts connections until it is closed. Errors such as a lack of descriptors may be
+// temporary, so it tries again. Trouble reports the error until accepting works again.
 type Listener struct {
 	socket
-	// Notice, if it is not nil, hears when trouble begins, and nil when it is over; but
-	// not of trouble soon after other trouble, which somebody may make on purpose.
+	// Notice, if not nil, is called with the error when trouble begins, and with nil when it ends.
+	// It is not called for trouble that follows other trouble within 10 s, because an attacker
+	// could cause that at will.
 	Notice func(trouble error)
 
-	rest    func(time.Duration, <-chan struct{}) // waits, at most until closed
-	pending func() bool                          // whether a connection waits to be accepted
+	rest    func(time.Duration, <-chan struct{}) // sleeps, at most until closed
+	pending func() bool                          // whether a connection is waiting to be accepted
 	closed  chan struct{}
 	once    sync.Once
 
 	now     func() time.Time
-	noticed time.Time // when trouble was noticed last
-	told    bool      // it was noticed, and is not over
+	noticed time.Time // when Notice was last called for trouble; used only by Accept
+	told    bool      // Notice was called for the current trouble; used only by Accept
 
 	mu      sync.Mutex
 	trouble error
-	keep    bool     // whether a descriptor is kept for the last connection
-	kept    *os.File // that descriptor; nil while it is in use
+	keep    bool     // whether a spare descriptor is kept
+	kept    *os.File // the spare descriptor; nil while it is in use
 }
 
 // Conn is a connection that a Listener accepted.
 type Conn struct {
 	net.Conn
-	// Last says that the connection has the descriptor that was kept for when no
-	// other is left: serve it shortly, or say why not, and close it.
+	// Last says that the connection uses the spare descriptor because no other is left. Serve it
+	// quickly, or say why not, and close it.
 	Last bool
 
 	listener *Listener
-	left     func() // when it is closed; nil for nothing
+	left     func() // called when the connection is closed; may be nil
 	once     sync.Once
 }
 
-// Listen makes a listener of one of the net package. With keep, one descriptor is
-// kept, so that a connection can be told that there are no more.
+// Listen wraps a listener of the net package. With keep, it holds a spare descriptor, so that when
+// all descriptors are in use, one more client can be accepted and told so.
 func Listen(s interface {
 	net.Listener
 	SetDeadline(time.Time) error
@@ -84,14 +84,14 @@ func rest(d time.Duration, closed <-chan struct{}) {
 	}
 }
 
-// Trouble says why no connection can be accepted; nil if one can.
+// Trouble says why connections cannot be accepted at present; nil if they can.
 func (l *Listener) Trouble() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.trouble
 }
 
-// Close ends Accept.
+// Close closes the listener and makes Accept return.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	err := l.socket.Close()
@@ -105,8 +105,8 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Accept waits for a connection, which is a *Conn. The only error is that the
-// listener is closed.
+// Accept waits for a connection, which is a *Conn. It returns an error only if the listener is
+// closed.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := shortestRest
 	for {
@@ -117,7 +117,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return &Conn{Conn: conn}, nil
 		case l.isClosed(err):
 			return nil, net.ErrClosed
-		case errors.Is(err, os.ErrDeadlineExceeded): // it could have accepted one
+		case errors.Is(err, os.ErrDeadlineExceeded): // no error but the deadline: accepting works again
 			l.note(nil)
 			pause = shortestRest
 			continue
@@ -141,7 +141,7 @@ func (l *Listener) isClosed(err error) bool {
 	}
 }
 
-// note remembers why no connection could be accepted, or that one can be.
+// note records why no connection could be accepted, or nil if accepting works.
 func (l *Listener) note(trouble error) {
 	l.mu.Lock()
 	was := l.trouble
@@ -156,10 +156,10 @@ func (l *Listener) note(trouble error) {
 	}
 }
 
-// soon is how long after trouble was noticed no other is.
+// soon is the time after trouble in which further trouble is not reported.
 const soon = 10 * time.Second
 
-// tell calls Notice when trouble begins or ends. Only Accept calls it.
+// tell calls Notice when trouble begins or ends. Only Accept may call it.
 func (l *Listener) tell(trouble error) {
 	now := l.now()
 	if trouble != nil {
@@ -173,9 +173,9 @@ func (l *Listener) tell(trouble error) {
 	}
 }
 
-// last accepts a connection with the descriptor that was kept. It returns nil
-// if none was kept, or if the connection or the freed descriptor was gone
-// before it could accept.
+// last accepts a connection with the spare descriptor: it closes the spare one, and accept reuses
+// it. It returns nil if there is no spare descriptor, or if the connection or the freed descriptor
+// was gone before it could accept.
 func (l *Listener) last(err error) net.Conn {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || !l.pending() {
 		return nil
@@ -185,11 +185,11 @@ func (l *Listener) last(err error) net.Conn {
 	l.kept = nil
 	l.mu.Unlock()
 	if kept == nil {
-		l.refill() // for the next time
+		l.refill() // for the next attempt
 		return nil
 	}
 	kept.Close()
-	_ = l.socket.SetDeadline(time.Now().Add(aLook)) // it may have gone meanwhile
+	_ = l.socket.SetDeadline(time.Now().Add(aLook)) // the connection may be gone by now
 	conn, err := l.socket.Accept()
 	_ = l.socket.SetDeadline(time.Time{})
 	if err != nil {
@@ -199,7 +199,7 @@ func (l *Listener) last(err error) net.Conn {
 	return &Conn{Conn: conn, Last: true, listener: l}
 }
 
-// refill keeps a descriptor again, if one can be had.
+// refill opens a spare descriptor again, if possible.
 func (l *Listener) refill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +211,7 @@ func (l *Listener) refill() {
 	}
 }
 
-// Close ends the connection.
+// Close closes the connection, and restores the spare descriptor if it used that.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {

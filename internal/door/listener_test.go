@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// played is a socket whose Accept gives what the test says, one after the other.
+// played is a socket whose Accept returns the given results, one after the other.
 type played struct {
 	results []error // nil is a connection
 	conns   int
@@ -77,7 +77,7 @@ func TestListenerGoesOn(t *testing.T) {
 	}
 }
 
-// That nobody comes is no trouble, and the end of some.
+// A timeout without a connection is no trouble, and ends earlier trouble.
 func TestListenerIsWellWhenNobodyComes(t *testing.T) {
 	p := &played{results: []error{syscall.EMFILE, os.ErrDeadlineExceeded, syscall.ENOMEM, nil}}
 	l := Listen(p, false)
@@ -146,7 +146,7 @@ func TestLastDescriptor(t *testing.T) {
 	}
 }
 
-// It is not given away while nobody wants to be accepted.
+// The spare descriptor is not used while no connection is waiting.
 func TestLastDescriptorIsKeptForSomebody(t *testing.T) {
 	real, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Patient is a connection whose other side may be silent for as long as it
-// likes between two messages, but has a time for each read within one, and for
-// each write. One goroutine reads, one writes.
+// Patient is a connection whose other side may be silent between two messages for any time, but has
+// a deadline for each read within a message, and for each write. One goroutine reads and one
+// writes.
 type Patient struct {
 	conn interface {
 		io.ReadWriter
@@ -17,14 +17,14 @@ type Patient struct {
 	}
 	patience time.Duration
 
-	begun, limited bool // the reader's
+	begun, limited bool // used only by the reader
 
 	mu      sync.Mutex
 	hurried bool
-	allowed time.Time // when writes were last given their time
+	allowed time.Time // when the write deadline was last set
 }
 
-// NewPatient gives a connection its times.
+// NewPatient wraps a connection; patience is the time for each read and write.
 func NewPatient(conn interface {
 	io.ReadWriter
 	SetReadDeadline(time.Time) error
@@ -33,24 +33,24 @@ func NewPatient(conn interface {
 	return &Patient{conn: conn, patience: patience}
 }
 
-// Begun says whether the other side has begun something that it must go on with.
-// The reader calls it.
+// Begun says whether the other side has begun a message that it must complete. Only the reader may
+// call it.
 func (p *Patient) Begun(begun bool) { p.begun = begun }
 
-// Read waits for bytes: without end between two messages.
+// Read reads bytes. It waits without limit between two messages.
 func (p *Patient) Read(b []byte) (int, error) {
 	if p.begun || p.limited {
 		deadline := time.Time{}
 		if p.begun {
 			deadline = time.Now().Add(p.patience)
 		}
-		_ = p.conn.SetReadDeadline(deadline) // what fails here fails below
+		_ = p.conn.SetReadDeadline(deadline) // an error here makes the read fail, too
 		p.limited = p.begun
 	}
 	return p.conn.Read(b)
 }
 
-// Write waits until the other side takes bytes.
+// Write writes bytes, with a deadline.
 func (p *Patient) Write(b []byte) (int, error) {
 	p.allow()
 	return p.conn.Write(b)
@@ -59,15 +59,15 @@ func (p *Patient) Write(b []byte) (int, error) {
 func (p *Patient) allow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Giving a time takes longer than encrypting a short message: so a write may have what
-	// is left to the last one, if that is nearly as much.
+	// Setting a deadline takes longer than encrypting a short message. So a write uses the previous
+	// deadline if at most a sixteenth of its time has passed.
 	if now := time.Now(); !p.hurried && now.Sub(p.allowed) > p.patience/16 {
 		p.allowed = now
 		_ = p.conn.SetWriteDeadline(now.Add(p.patience))
 	}
 }
 
-// Hurry gives all writes from now on, together with one under way, a time.
+// Hurry sets a final deadline for all further writes together, including one in progress.
 func (p *Patient) Hurry(left time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// isPending says whether a connection waits to be accepted.
+// isPending says whether a connection is waiting to be accepted.
 func isPending(s syscall.Conn) bool {
 	raw, err := s.SyscallConn()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Why Take gives no place.
+// The reasons why Take gives no place.
 var (
 	// ErrUserFull says that the user's places are all in use.
 	ErrUserFull = errors.New("the user's places are all in use")
@@ -16,34 +16,36 @@ var (
 	ErrClosed = errors.New("there are no places any more")
 )
 
-// Places bounds connections. A place is taken when a connection is accepted, and
-// left when it ends or is bounded by something else.
+// Places limits connections. A connection takes a place when it is accepted, and leaves it when it
+// ends or another limit applies to it.
 //
-// A user whose places are all taken gets a new one instead of an old one: of
-// the connections that wait and whose other side can come again, the one that came
-// first is closed, else the silent one that came first. When all places are
-// taken, that happens to the user who has the most of them. So a user who opens
-// many connections closes nobody's but his own.
+// If all places of a user are taken, a new connection replaces an old one of the same user: the
+// oldest waiting connection (whose other side can reconnect), or else the oldest silent one. If all
+// places together are taken, the victim is a connection of the user with the most places. So a user
+// who opens many connections displaces only his own.
+//
+// mu protects all fields, including those of users and Places. The hangUp functions are called
+// without it, because they belong to the caller.
 type Places struct {
 	each, all int
 
 	mu     sync.Mutex
 	users  map[string]*user
 	taken  int
-	came   uint64 // counts places
+	came   uint64 // numbers the places in order of arrival
 	closed bool
 }
 
-// user is a user with places. The connections that may be closed are in one of
-// the lists, the oldest first.
+// user is a user with places. Each connection that may be closed is in one of the lists, the oldest
+// first.
 type user struct {
 	name            string
 	taken           int
 	silent, waiting list.List
 }
 
-// Place is one connection's. Of a nil Place the methods do nothing: such a
-// connection is not counted.
+// Place is the place of one connection. The methods of a nil Place do nothing: such a connection is
+// not counted.
 type Place struct {
 	places *Places
 	user   *user
@@ -55,14 +57,14 @@ type Place struct {
 	gone    bool
 }
 
-// NewPlaces makes places: each is how many a user has, all how many there are.
+// NewPlaces makes places: at most each per user, and all in total.
 func NewPlaces(each, all int) *Places {
 	return &Places{each: each, all: all, users: map[string]*user{}}
 }
 
-// Take gives a user a place for a connection that has said nothing yet. hangUp
-// closes the connection when its place is needed; it must not wait. A user
-// with a reserve is not bounded by what others take.
+// Take gives a user a place for a connection that has not said anything yet. hangUp closes the
+// connection if its place is needed for another; it must not block. The total limit does not apply
+// to a user with a reserve.
 func (p *Places) Take(name string, reserve bool, hangUp func()) (*Place, error) {
 	p.mu.Lock()
 	victim, err := p.makeRoom(name, reserve)
@@ -87,8 +89,8 @@ func (p *Places) Take(name string, reserve bool, hangUp func()) (*Place, error) 
 	return place, nil
 }
 
-// makeRoom closes a connection to free its place if none is free for the user,
-// and returns that place.
+// makeRoom frees a place if none is free for the user, and returns its victim, whose hangUp the
+// caller must call after unlocking. The caller must hold the lock.
 func (p *Places) makeRoom(name string, reserve bool) (*Place, error) {
 	if p.closed {
 		return nil, ErrClosed
@@ -112,7 +114,7 @@ func (p *Places) makeRoom(name string, reserve bool) (*Place, error) {
 	return victim, nil
 }
 
-// oldest returns the user's connection to be closed first; nil if all are in use.
+// oldest is the user's connection to close first; nil if all are in use.
 func (u *user) oldest() *Place {
 	if place := front(&u.waiting); place != nil {
 		return place
@@ -127,8 +129,8 @@ func front(l *list.List) *Place {
 	return nil
 }
 
-// greediest returns a connection of the user who has the most places; of
-// several such users, the oldest connection.
+// greediest is a connection of the user with the most places; of several such users, the oldest
+// connection.
 func (p *Places) greediest() *Place {
 	var victim *Place
 	for _, u := range p.users {
@@ -144,7 +146,7 @@ func (p *Places) greediest() *Place {
 	return victim
 }
 
-// Close ends all connections that are not in use. There are no places any more.
+// Close closes all connections that are not in use. Take fails from then on.
 func (p *Places) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -155,7 +157,7 @@ func (p *Places) Close() {
 	}
 }
 
-// CloseWaiting ends the connections whose other side can come again.
+// CloseWaiting closes the connections whose other side can reconnect.
 func (p *Places) CloseWaiting() {
 	p.mu.Lock()
 	victims := p.clear(func(u *user) *Place { return front(&u.waiting) })
@@ -165,7 +167,8 @@ func (p *Places) CloseWaiting() {
 	}
 }
 
-// clear takes the places of all users that next names, and returns them.
+// clear drops, for each user, the places that next returns until it returns nil. The caller must
+// hold the lock.
 func (p *Places) clear(next func(*user) *Place) []*Place {
 	var victims []*Place
 	for _, u := range p.users {
@@ -177,22 +180,21 @@ func (p *Places) clear(next func(*user) *Place) []*Place {
 	return victims
 }
 
-// Taken is how many places are taken.
+// Taken is the number of taken places.
 func (p *Places) Taken() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.taken
 }
 
-// Wait says that the other side can come again if its connection is closed now:
-// it will be closed before those that have said nothing yet. It returns false if
-// it was closed already.
+// Wait says that the other side can reconnect if its connection is closed now, so it will be closed
+// before silent ones. It returns false if the connection has already been closed.
 func (l *Place) Wait() bool {
 	return l.move(func() { l.enlist(&l.user.waiting) })
 }
 
-// Use says that the connection is in use: it will not be closed for others. It
-// returns false if it was closed already.
+// Use says that the connection is in use, so that it will not be closed for others. It returns
+// false if it has already been closed.
 func (l *Place) Use() bool { return l.move(func() {}) }
 
 func (l *Place) move(to func()) bool {
@@ -228,7 +230,7 @@ func (l *Place) delist() {
 	}
 }
 
-// drop takes the place away. The caller holds the lock.
+// drop gives up the place. The caller must hold the lock.
 func (l *Place) drop() {
 	if l.gone {
 		return

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// street is what a test sees of places: who was closed, in order.
+// street is Places with a list of the connections that were closed, in order.
 type street struct {
 	*Places
 	closed []string
@@ -103,8 +103,8 @@ func TestPlacesClose(t *testing.T) {
 	none.Leave()
 }
 
-// Whatever users do, nobody has more than their places, there are never more
-// than all but for the reserve, and a user who has none gets one unless all are in use.
+// Whatever users do, none has more than each places, the total exceeds all only by the reserve, and
+// a user without a place gets one unless all are in use.
 func TestPlacesProperties(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))

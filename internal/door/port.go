@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// PortTrouble says why a port cannot be opened at an address, and what to do about
-// it.
+// PortTrouble explains why a port cannot be opened at an address, and what to do about it.
 func PortTrouble(address string, err error) error {
 	var wrong *net.AddrError
 	var unknown *net.DNSError

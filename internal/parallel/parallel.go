@@ -1,7 +1,6 @@
-// Package parallel runs many tasks that do not depend on each other, a few at a
-// time, and adds up how far they have come. Whoever asks gets the same results with
-// any number of workers, since each task writes to a place of its own. The package
-// knows nothing of what the tasks do.
+// Package parallel runs many independent tasks, a few at a time, and sums up their progress. The
+// results do not depend on the number of workers, because each task writes to its own memory. The
+// package knows nothing about what the tasks do.
 package parallel
 
 import (
@@ -10,18 +9,18 @@ import (
 	"sync"
 )
 
-// Task is one of many things to do. It must write what it finds where no other task
-// writes, and should end soon after its context does.
+// Task is one of many independent pieces of work. It must write its results to memory that no other
+// task writes, and should return soon after its context ends.
 type Task func(context.Context) error
 
-// Each runs tasks, at most workers of them at the same time (but at least one), and
-// begins them in the order of the sequence. The sequence runs in the goroutine of the
-// caller and is asked for a task when the one before has begun, so that it can make
-// what a task needs just before the task needs it.
+// Each runs tasks, at most workers of them at the same time (but at least one), and starts them in
+// the order of the sequence. The sequence runs in the goroutine of the caller. It is asked for the
+// next task only when the previous one has started, so it can prepare what a task needs just in
+// time.
 //
-// The first error of a task, or the end of ctx, ends the context of all tasks, and no
-// further one is begun. Each returns when all that it began have returned. It returns
-// the error that came first, or the cause for which ctx ended.
+// The first error of a task, or the end of ctx, ends the context of all tasks, and no further one
+// is started. Each returns when all started tasks have returned. It returns the first error, or the
+// cause of the end of ctx.
 func Each(ctx context.Context, workers int, tasks iter.Seq[Task]) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -43,8 +42,7 @@ func Each(ctx context.Context, workers int, tasks iter.Seq[Task]) error {
 	return context.Cause(ctx)
 }
 
-// Progress adds up how much of their work tasks have done. Its methods may be called
-// from any goroutine.
+// Progress sums up the progress of tasks. Its methods may be called from any goroutine.
 type Progress struct {
 	lock  sync.Mutex
 	tell  func(done, total int64)
@@ -53,21 +51,20 @@ type Progress struct {
 	total int64
 }
 
-// NewProgress is the progress of a number of tasks. It calls tell, unless that is nil,
-// whenever a task has come further, and never twice at the same time.
+// NewProgress makes the progress of a number of tasks. It calls tell, unless that is nil, whenever
+// a task has made progress, and never concurrently.
 func NewProgress(tasks int, tell func(done, total int64)) *Progress {
 	return &Progress{tell: tell, done: make([]int64, tasks)}
 }
 
-// Expect says how much work all tasks are together, as far as is known. It may be said
-// again when more is known.
+// Expect sets the expected total work of all tasks. It may be called again when more is known.
 func (p *Progress) Expect(total int64) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.total = total
 }
 
-// Set says how much of its work a task has done.
+// Set sets the work that a task has done so far.
 func (p *Progress) Set(task int, done int64) {
 	if p.tell == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"muster/internal/parallel"
 )
 
-// numbered are tasks of which each is told its number.
+// numbered makes tasks that get their index.
 func numbered(n int, do func(ctx context.Context, i int) error) iter.Seq[parallel.Task] {
 	return func(yield func(parallel.Task) bool) {
 		for i := range n {

@@ -1,9 +1,9 @@
-// Package scripts runs the scripts of pure cores in tests: text files in testdata
-// that say what happened and, below it, what came of that. What comes of it now is
-// compared with what is recorded; with -update it is recorded anew. Read the
-// difference, and commit it only if you can say why each line changed.
+// Package scripts runs the scripts of pure cores in tests: text files in testdata with events and,
+// below each, the recorded results. The current results are compared with the recorded ones; with
+// -update they replace them. Read the difference, and commit it only if you can say why each line
+// changed.
 //
-// The package knows no core: how a script is played is the caller's.
+// The package knows no core: the caller plays the script.
 package scripts
 
 import (
@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// Update says that recorded results are to be written anew.
+// Update says that the current results replace the recorded ones.
 var Update = flag.Bool("update", false, "write what comes of the scripts now into testdata")
 
-// Files returns the scripts of a package; it fails if there are none.
+// Files lists the scripts of a package; the test fails if there are none.
 func Files(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -28,7 +28,8 @@ func Files(t testing.TB) []string {
 	return files
 }
 
-// Run plays each script, which gives it as it would be recorded now.
+// Run plays each script, and compares it with the recording. play returns the script with its
+// current results.
 func Run(t *testing.T, play func(t *testing.T, text string) string) {
 	t.Helper()
 	for _, file := range Files(t) {
@@ -51,7 +52,7 @@ func Run(t *testing.T, play func(t *testing.T, text string) string) {
 	}
 }
 
-// FirstDifference says where two texts differ first.
+// FirstDifference describes the first difference between two texts.
 func FirstDifference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range max(len(w), len(g)) {
@@ -69,11 +70,11 @@ func FirstDifference(want, got string) string {
 	return ""
 }
 
-// Answered is an event of a script in which answers stand below a line of dashes,
-// up to an empty line.
+// Answered is an event of a script in which the answer follows below a line of dashes, up to an
+// empty line.
 type Answered struct{ Event, Answer string }
 
-// Parse takes such a script apart. Lines that begin with # are comments.
+// Parse parses such a script. Lines that begin with # are comments.
 func Parse(text string) []Answered {
 	var all []Answered
 	answer := false
@@ -94,7 +95,7 @@ func Parse(text string) []Answered {
 
 const dashes = "----\n"
 
-// Answer returns such a script with the answers that its events have now.
+// Answer is such a script with the current answers to its events.
 func Answer(text string, answer func(words []string) string) string {
 	var out strings.Builder
 	skip := false

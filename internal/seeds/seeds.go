@@ -1,6 +1,6 @@
-// Package seeds gives tests that play at random their seeds: always the same, so that
-// what is right today is right tomorrow, unless MUSTER_SEED says another. With
-// MUSTER_SEED=random each run plays something else; make soak does.
+// Package seeds gives seeds to randomized tests: always the same ones, so that results are
+// reproducible, unless MUSTER_SEED gives another. With MUSTER_SEED=random each run is different;
+// make soak uses that.
 package seeds
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// First is a test's seed, and whether it was asked for by number. A failure says how to
-// repeat it.
+// First is a test's seed, and whether the user gave it as a number. If the test fails, it says how
+// to repeat the run.
 func First(t testing.TB) (seed uint64, asked bool) {
 	t.Helper()
 	switch text := os.Getenv("MUSTER_SEED"); text {

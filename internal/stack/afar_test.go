@@ -2,8 +2,8 @@ package stack
 
 import "testing"
 
-// What a copy has brought to pinned memory is there when the program hears, in whatever
-// way, that the copy is done: here, and on a node of another machine.
+// Data that a copy has brought to pinned memory are there when the program learns, in whatever way,
+// that the copy is done: on this machine, and with a remote node.
 func TestPinnedMemoryIsThere(t *testing.T) {
 	if err := compile("afar"); err != nil {
 		t.Fatal(err)

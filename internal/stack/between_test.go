@@ -22,12 +22,11 @@ import (
 	"muster/wire/status"
 )
 
-// The programs of shim/conformance print what came of each call. They print the same if
-// between any two calls the client is moved to another device, or loses its worker. The
-// library that they load here (shim/conformance/c/between.c) asks the test before its
-// calls and waits for the answer; so what happens does not depend on time, except while a
-// function of the program's holds up a stream, when a move begins before a call and ends
-// whenever the function has returned.
+// The programs of shim/conformance print the result of each call. They must print the same if the
+// client is moved to another device, or loses its worker, between any two calls. The library that
+// they load here (shim/conformance/c/between.c) asks the test before each call and waits for the
+// answer, so that timing does not matter, with one exception: while a host function blocks a
+// stream, a move begins before a call and ends when the function has returned.
 
 var buildBetween = sync.OnceValue(func() error {
 	if err := os.Mkdir(made("between"), 0o755); err != nil {
@@ -74,7 +73,7 @@ func (n *theNode) between(do func(b *between, pid int32, wait bool) error) *betw
 	return b
 }
 
-// serve answers one process. One that gets no answer ends itself.
+// serve answers one process. A process that gets no answer exits.
 func (b *between) serve(conn net.Conn) {
 	defer conn.Close()
 	lines := bufio.NewReader(conn)
@@ -116,8 +115,8 @@ func (b *between) clients(pid int32) ([]status.Client, error) {
 	return mine, nil
 }
 
-// move has the clients of a process move to the other of two devices, and waits until
-// they have left the one that they are on.
+// move moves the clients of a process to the other of two devices, and waits until they have left
+// their current one.
 func (b *between) move(pid int32, wait bool) error {
 	mine, err := b.clients(pid)
 	if err != nil {
@@ -127,7 +126,7 @@ func (b *between) move(pid int32, wait bool) error {
 		from := *c.Device
 		_, err := node.MoveClient(b.socket, c.ID, fmt.Sprintf("#%d", 1-from))
 		if err != nil && strings.Contains(err.Error(), "already") {
-			continue // a move before this one has just ended
+			continue // an earlier move has just ended
 		}
 		if err != nil {
 			return err
@@ -147,8 +146,8 @@ func (b *between) move(pid int32, wait bool) error {
 	return nil
 }
 
-// lose kills the workers of a process's clients. What the program does next waits until
-// others have taken their place.
+// lose kills the workers of a process's clients. The program's next call waits until others have
+// replaced them.
 func (b *between) lose(pid int32, _ bool) error {
 	mine, err := b.clients(pid)
 	if err != nil || len(mine) == 0 {
@@ -236,7 +235,7 @@ func (b *between) playBetween(t *testing.T, all []playing) {
 	}
 }
 
-// More is done, and all sequences are played, if somebody has the time.
+// allBetween makes the tests do more, and play all sequences.
 var allBetween = os.Getenv("MUSTER_SOAK") != ""
 
 // playings are programs one after another, each with calls at other places.
@@ -303,8 +302,8 @@ func TestLostWorkersBetweenCalls(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=1G,name=a;soft:memory=1G,name=b", "--vgpus", "8", "--state", filepath.Join(t.TempDir(), "state"))
 	b := n.between((*between).lose)
-	// A client that reaches memory of its program ends with its worker, and one that lost
-	// twenty is slowed down.
+	// A client that accesses its program's memory ends with its worker, and one that has lost
+	// twenty workers is slowed down.
 	b.playBetween(t, playings(23, []string{"cases"}, []string{"captures"}, []string{"graphs"}, append([]string{"families"}, families(t, "mapped")...)))
 	b.playBetween(t, playings(83, sequences()...))
 	n.idle()

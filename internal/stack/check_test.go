@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// muster run --check reports defects of a program that nobody changed, and its exit status says so.
+// muster run --check reports defects of an unmodified program, and its exit status says so.
 func TestChecked(t *testing.T) {
 	needReasons(t)
 	w := newWorld(t)

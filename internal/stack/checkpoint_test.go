@@ -18,7 +18,7 @@ import (
 	"muster/node/checkpoint"
 )
 
-// dialogue is a program that does what it is told, and answers with a line.
+// dialogue is a program that executes commands, and answers each with a line.
 type dialogue struct {
 	*program
 	heard int // lines of its output so far
@@ -56,13 +56,13 @@ func (d *dialogue) next() (line string) {
 		}
 		return false
 	})
-	if strings.HasPrefix(line, "muster:") { // what is told to its user
+	if strings.HasPrefix(line, "muster:") { // a message to the user
 		return d.next()
 	}
 	return line
 }
 
-// ask tells the program to do something.
+// ask sends a command to the program, and returns its answer.
 func (d *dialogue) ask(format string, args ...any) string {
 	d.Helper()
 	if _, err := fmt.Fprintf(d.stdin, format+"\n", args...); err != nil {
@@ -96,8 +96,8 @@ func matches(t *testing.T, got, want string) {
 	}
 }
 
-// A program is saved from outside while it runs, and brought back to that point: after
-// it went on, and after a fault had ended its work for good.
+// A program is saved from outside while it runs, and restored to that point: after it has
+// continued, and after a fault has ended its work.
 func TestCheckpointOfAClient(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M;soft:memory=64M", "--swap-dir", w.T.TempDir())
@@ -106,7 +106,7 @@ func TestCheckpointOfAClient(t *testing.T) {
 	p.ask("alloc 3000000")
 	other.ask("alloc 1000")
 	p.expect("add 5", "added")
-	p.expect("sync", "result 0") // so that it is known what was done
+	p.expect("sync", "result 0") // so that it is known what has been done
 	other.expect("add 70", "added")
 	if got := w.muster("checkpoint", "--socket", n.socket, "1", dir); got != "client 1: 11 MiB in "+dir+"\n" {
 		t.Errorf("it says %q", got)
@@ -124,7 +124,7 @@ func TestCheckpointOfAClient(t *testing.T) {
 	p.expect("fault", "result 700")
 	p.expect("show", "result 700")
 	matches(t, w.fails(1, "checkpoint", "--socket", n.socket, "1", dir), "muster checkpoint: a fault has ended the program's work on the GPU, and there is nothing to save")
-	w.muster("restore", "--socket", n.socket, dir) // the older one is still there
+	w.muster("restore", "--socket", n.socket, dir) // the older checkpoint still exists
 	p.expect("show", "value 5")
 	p.expect("add 1", "added")
 	p.expect("show", "value 6")
@@ -149,7 +149,7 @@ func TestCheckpointOfAClient(t *testing.T) {
 	matches(t, w.fails(1, "restore", "--socket", n.socket, dir), "muster restore: not a checkpoint that can be used: record .* it is damaged: .*")
 	p.expect("show", "value 6")
 
-	// Again and again, until somebody ends that.
+	// Checkpoints are repeated until the command is interrupted.
 	every := w.execute(made("muster"), "checkpoint", "--socket", n.socket, "--every", "1ms", "2", dir)
 	for i := range 20 {
 		other.expect("add 1", "added")
@@ -199,8 +199,8 @@ func TestCheckpointOnAFullDisk(t *testing.T) {
 	p.right()
 }
 
-// A program that is started anew gets its device memory back, at the same addresses,
-// wherever its node is.
+// A program that is started again gets its device memory back, at the same addresses, wherever its
+// node is.
 func TestProgramGetsItsMemoryBack(t *testing.T) {
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {
@@ -225,8 +225,8 @@ func TestProgramGetsItsMemoryBack(t *testing.T) {
 	}
 }
 
-// A program whose node is lost with all that was on it goes on with a new one, in the
-// same process: a new context reaches it, and its memory is there again.
+// A program whose node is lost with everything on it continues on a new node, in the same process:
+// a new context reaches it, and its memory is restored.
 func TestProgramOutlivesItsNode(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("MUSTER_CHECKPOINTS", w.T.TempDir())
@@ -237,7 +237,7 @@ func TestProgramOutlivesItsNode(t *testing.T) {
 	p.expect("save run", "saved 0")
 	first.kill()
 	p.expect("show", "result 46")
-	p.expect("anew", "result 100") // nobody is there
+	p.expect("anew", "result 100") // there is no node
 	second := w.start("--devices", "soft:memory=32M", "--socket", first.socket)
 	second.socket = first.socket
 	w.eventually("the program reaches it", func() bool { return p.ask("anew") == "result 0" })
@@ -299,8 +299,8 @@ var fetchCRIU = sync.OnceValues(func() (string, error) {
 	return "", errors.New("the one that was got does not work on this kernel (criu check)")
 })
 
-// worksAsCRIU says whether a CRIU is there and new enough: older ones fail with threads
-// or with the kernel.
+// worksAsCRIU says whether a CRIU exists and is recent enough: older ones fail with threads or with
+// the kernel.
 func worksAsCRIU(path string) bool {
 	version, err := exec.Command(path, "--version").Output()
 	if err != nil || exec.Command(path, "check").Run() != nil {
@@ -313,8 +313,8 @@ func worksAsCRIU(path string) bool {
 
 var errNothingSaved = errors.New("CRIU cannot save even cat here")
 
-// savesAnything says why CRIU cannot save programs where the tests run, whatever they do:
-// a container may keep from it what it needs.
+// savesAnything says why CRIU cannot save any program in this environment: a container may deny it
+// what it needs.
 func savesAnything(path string) error {
 	images, err := os.MkdirTemp("", "muster-criu-")
 	if err != nil {
@@ -354,8 +354,8 @@ func needCRIU(t *testing.T) string {
 	return path
 }
 
-// An unmodified program is saved with everything, all is killed, and another node goes on
-// with it: messages that were on their way, memory, and its place in its own code.
+// An unmodified program is saved as a whole and killed with its node, and another node continues
+// it: messages in transit, memory, and its position in its own code.
 func TestWholeProgram(t *testing.T) {
 	criu := needCRIU(t)
 	w := newWorld(t)
@@ -374,7 +374,7 @@ func TestWholeProgram(t *testing.T) {
 	after := w.start("--devices", "soft:memory=32M;soft:memory=16M")
 	again := w.execute(made("muster"), "restore", "--criu", criu, "--socket", after.socket, dir)
 	w.eventually("it computes again", func() bool { s := after.status(); return len(s.Clients) == 1 && s.Clients[0].Kernels > 1000 })
-	// What was restored can be saved, too, and ended for that.
+	// A restored program can be saved again, and stopped for that.
 	w.muster("checkpoint", "--stop", "--criu", criu, "--socket", after.socket, "--program", fmt.Sprint(p.cmd.Process.Pid), dir)
 	if code := again.wait(); code != -1 && code != 128+9 {
 		t.Errorf("muster restore of a program that was killed ended with %d: %s", code, again.output)
@@ -387,15 +387,14 @@ func TestWholeProgram(t *testing.T) {
 	after.idle()
 }
 
-// restoreWhole has muster restore go on with a program, whose input and output are its
-// own then.
+// restoreWhole makes muster restore continue a program, which then inherits its input and output.
 func (w *world) restoreWhole(criu, socket, dir string) *dialogue {
 	w.Helper()
 	return &dialogue{program: w.execute(made("muster"), "restore", "--criu", criu, "--socket", socket, dir)}
 }
 
-// Programs that have nothing to do with a device yet, or wait, or have several processes,
-// are saved and restored like any other.
+// Programs that have not used a device yet, that wait, or that have several processes are saved and
+// restored like any other.
 func TestWholeProgramsOfAllKinds(t *testing.T) {
 	criu := needCRIU(t)
 	save := func(n *theNode, p *program, dir string, options ...string) {
@@ -416,7 +415,7 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 		again := w.restoreWhole(criu, after.socket, dir)
 		again.expect("show", "value 5")
 		again.expect("add 1", "added")
-		for pid := range after.workers() { // it is rebuilt as any other
+		for pid := range after.workers() { // it is rebuilt like any other
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		again.expect("show", "value 6")
@@ -489,8 +488,7 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 	})
 }
 
-// Where CRIU is not there, says no or goes astray, the program is told of nothing, and
-// goes on.
+// If CRIU is missing, refuses or fails, the program notices nothing and continues.
 func TestWholeProgramIsRefused(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M")

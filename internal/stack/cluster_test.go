@@ -9,7 +9,8 @@ import (
 	"muster/node/gateway"
 )
 
-// newTrio starts three nodes: a has these devices and borrows of b and c, which have a GPU each.
+// newTrio starts three nodes: a has the given devices and borrows from b and c, which have a GPU
+// each.
 func newTrio(t *testing.T, devices string) (p *pair, c *theNode) {
 	w := newWorld(t)
 	p = &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
@@ -22,11 +23,11 @@ func newTrio(t *testing.T, devices string) (p *pair, c *theNode) {
 	return p, c
 }
 
-// atRandom has kernels run anywhere, whatever speaks for it.
+// atRandom is a mapper that places kernels on any device, without preference.
 const atRandom = "ar:alpha=1:beta=1"
 
-// ranAt is how many kernels the program of a node ran on each device beside its own that it has now, by
-// the node that lends it; "" is the node itself.
+// ranAt counts the kernels that the node's program ran on each of its current additional devices,
+// by the node that lends the device; "" is the node itself.
 func (n *theNode) ranAt() map[string]uint64 {
 	s, ran := n.status(), map[string]uint64{}
 	for _, c := range s.Clients {
@@ -39,9 +40,9 @@ func (n *theNode) ranAt() map[string]uint64 {
 	return ran
 }
 
-// A program that sees one device uses those of the cluster: kernels of its streams run on its own node's
-// and on those of two others, which are lent while they are idle. When one of the lenders dies, the
-// program goes on.
+// A program that sees one device uses those of the cluster: kernels of its streams run on its own
+// node and on two others, which lend their devices while they are idle. When one of the lenders
+// dies, the program continues.
 func TestOneDeviceIsACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
@@ -60,7 +61,8 @@ func TestOneDeviceIsACluster(t *testing.T) {
 	c.idle()
 }
 
-// A node without devices has programs mapped to those of several others: its lenders tell what kernels use.
+// A node without devices maps programs to devices of several others; its lenders report what
+// kernels use.
 func TestMappingOnANodeWithoutDevices(t *testing.T) {
 	p, _ := newTrio(t, "none")
 	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
@@ -90,7 +92,7 @@ func TestThreeGPUsOnANodeWithOne(t *testing.T) {
 	p.eventually("everything is given back", func() bool { return len(p.b.status().Lent) == 0 && len(c.status().Lent) == 0 })
 }
 
-// Devices that a node has of others by its configuration are mapped to as its own are.
+// Devices that a node borrows by its configuration are mapped like its own.
 func TestMappingToLentDevices(t *testing.T) {
 	w := newWorld(t)
 	lender, users := remoteNode(w)
@@ -103,8 +105,8 @@ func TestMappingToLentDevices(t *testing.T) {
 	lender.idle()
 }
 
-// Nodes of a cluster know each other by its head: what waits on one runs on another, which no
-// configuration names. The head tells nobody of nodes that others cannot reach.
+// Nodes of a cluster learn of each other from its head: a program that waits on one runs on another
+// that no configuration names. The head does not announce nodes that others cannot reach.
 func TestPeersOfTheHead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")

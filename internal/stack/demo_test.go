@@ -72,7 +72,7 @@ func (d *demonstration) until(words string) {
 	}
 }
 
-// left lists the files and processes that there are.
+// left lists the remaining files and processes.
 func (d *demonstration) left() (list []string) {
 	files, _ := filepath.Glob(filepath.Join(d.temp, "*"))
 	list = append(list, files...)
@@ -104,8 +104,8 @@ func tableOf(text string) (rows [][]string) {
 	return rows
 }
 
-// The demonstration of a cluster, as a user runs it: all results are right, all that it
-// is to show happened, nothing is left, and the README shows such a table.
+// The demonstration of a cluster, as a user runs it: all results are right, everything that it is
+// to show happened, nothing is left behind, and the README has the same table.
 func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole demonstration")
@@ -162,7 +162,7 @@ func jobsOf(rows [][]string) (list []string) {
 	return list
 }
 
-// Whoever ends the demonstration, and when: nothing is left.
+// However and whenever the demonstration is ended, nothing is left behind.
 func TestDemoEndsEarly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("several demonstrations")
@@ -186,7 +186,7 @@ func TestDemoEndsEarly(t *testing.T) {
 				t.Errorf("it ended with %d, not %d:\n%s", got, c.status, d.text())
 			}
 			for end := time.Now().Add(patience); len(d.left()) > 0; time.Sleep(10 * time.Millisecond) {
-				if c.status != -1 || time.Now().After(end) { // one that was killed cannot wait
+				if c.status != -1 || time.Now().After(end) { // a killed process cannot wait for its children
 					t.Fatalf("it left %q\n%s", d.left(), d.text())
 				}
 			}
@@ -194,7 +194,7 @@ func TestDemoEndsEarly(t *testing.T) {
 	}
 }
 
-// inside is the process that plays, below the one that was started.
+// inside is the process that plays the demonstration, a child of the one that was started.
 func (d *demonstration) inside() int {
 	d.Helper()
 	children, _ := filepath.Glob("/proc/[0-9]*/cmdline")

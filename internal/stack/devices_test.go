@@ -11,7 +11,7 @@ import (
 	"muster/wire/status"
 )
 
-// client finds the client of a program, among those that ended too.
+// client finds the client of a program, also among those that have ended.
 func (n *theNode) client(p *program) (status.Client, bool) {
 	n.Helper()
 	s := n.status()
@@ -32,8 +32,7 @@ func (n *theNode) isOn(p *program, device int) {
 	})
 }
 
-// A program on a slow device moves to a fast one that falls idle, and its sums are
-// right.
+// A program on a slow device moves to a fast one that becomes idle, and its sums are right.
 func TestProgramMovesToAFasterDevice(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=slow,speed=0.05;soft:memory=64M,name=fast", "--vgpus", "1")
 	first := n.launch(made("small"), "endless", "1000")
@@ -70,8 +69,8 @@ func TestProgramStaysWhereMovesAreOff(t *testing.T) {
 	}
 }
 
-// Each device is drained, and taken out, while programs run on all of them; all end
-// right. A client is moved by hand among them.
+// Each device is drained and removed while programs run on all of them, and all programs end right.
+// One client is moved by hand meanwhile.
 func TestDevicesAreTakenFromUnderPrograms(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M,name=a,workers=1;soft:memory=8M,name=b,workers=1;soft:memory=8M,name=c,workers=1", "--vgpus", "2", "--max-idle", "1ms")
 	var all []*program
@@ -115,8 +114,8 @@ func (w *world) tries(args ...string) (string, int) {
 	return p.output.String(), code
 }
 
-// With everything drained programs wait, however long; a drain that is waited for says
-// for whom.
+// If all devices are drained, programs wait without limit. A command that waits for a drain names
+// the clients for which it waits.
 func TestEverythingIsDrained(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M,name=only")
 	p := n.launch(made("small"), "hold", "1000", "5")
@@ -136,8 +135,8 @@ func TestEverythingIsDrained(t *testing.T) {
 	n.idle()
 }
 
-// A configuration that is read again takes the only device from under a program and
-// gives it another; a broken one changes nothing.
+// A reloaded configuration removes the only device while a program uses it, and adds another; an
+// invalid configuration changes nothing.
 func TestConfigurationIsReadAgain(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "node.yaml")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The examples check their results themselves. With every way to divide the work they must be right, on
+// The examples check their own results. These must be right with every way to divide the work, on
 // GPUs of two nodes, also with more portions or elements than GPUs.
 func TestExamplesWithElements(t *testing.T) {
 	if testing.Short() {

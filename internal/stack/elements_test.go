@@ -114,8 +114,8 @@ func (w *world) elements() (found []int) {
 	return found
 }
 
-// Up to three of six elements and one of three nodes are killed while a program runs whose work is
-// divided by Guided: it ends, and its result is right. make soak has many rounds of it.
+// Up to three of six elements and one of three nodes are killed while a program runs that divides
+// its work with Guided. The program ends with the right result. make soak runs many rounds.
 func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
@@ -133,7 +133,7 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 		p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway + "," + third.gateway}, made("balanced"), "storm")
 		p.says("on 6 devices")
 		for i := range 4 {
-			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // so that it hits at any place
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // so that the kill hits at a random point
 			if elements := near.elements(); i == 2 {
 				third.kill()
 			} else if len(elements) > 0 {
@@ -162,7 +162,7 @@ func TestElementsInAJob(t *testing.T) {
 	}
 }
 
-// Whoever is root elsewhere is not root here, unless the node says so.
+// Root of another machine is not root here, unless the node's configuration says so.
 func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the program must be root's")

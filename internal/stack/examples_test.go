@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// mix is a run of each example, short enough to be repeated often. Kernel calls
-// build on each other, and --memory is checked at the end: lost updates show.
+// mix has a run of each example, short enough to be repeated often. Kernel calls build on each
+// other, and --memory is checked at the end, so that lost updates are noticed.
 var mix = [][]string{
 	{"bp", "--size", "1k", "--repeat", "4"},
 	{"bfs", "--size", "16k"},
@@ -52,8 +52,8 @@ func alone(t *testing.T) map[string]string {
 	return results
 }
 
-// The same results, whatever the node's configuration: how many virtual GPUs,
-// who is next, when memory moves and where to, and which way the calls come.
+// The results are the same with any configuration of the node: the number of virtual GPUs, the
+// order of clients, when and where memory moves, and the way in which calls arrive.
 func TestSameResults(t *testing.T) {
 	want := alone(t)
 	seeds, copies := []uint64{1, 2}, 2
@@ -151,8 +151,8 @@ func certificates(w *world) (nodeFolder, userFolder string) {
 	return nodes[0], users[0]
 }
 
-// More processes than virtual GPUs, and all have to meet before any goes on:
-// whoever waits at the barrier must make room.
+// There are more processes than virtual GPUs, and all must reach the barrier before any continues:
+// so a process that waits at the barrier must give up its virtual GPU.
 func TestBarrier(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--vgpus", "2")
 	n.launch(example(t, "procs"), "--processes", "6", "--iterations", "4", "--kernels", "2", "--elements", "4k", "--gpu-bytes", "4k", "--pattern", "barrier").right()

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// narrow makes room for processes that have so many bytes of memory together; enter
-// puts one there, and all that it starts from then on. Only root can, and only where
-// control groups can be made.
+// narrow makes a control group with a limit of bytes; enter puts a process there, with its future
+// children. It requires root and writable control groups.
 func (w *world) narrow(bytes int) (enter func(pid int)) {
 	w.Helper()
 	group, limit := memoryGroup()
@@ -56,18 +55,19 @@ func memoryGroup() (folder, limit string) {
 	return "", ""
 }
 
-// A node has no memory left because of one program: because of what is kept for it
-// on the host, or because of memory that it shares with its worker. That program
-// loses its worker and is told; the one beside it goes on. With recovery its memory
-// outlives its worker, and killing that does not help: docs/node.md says so.
+// One program uses up the node's memory: by what is kept for it on the host, or by memory that it
+// shares with its worker. That program loses its worker and is told; the one beside it continues.
+// With recovery its memory survives its worker, so killing the worker does not help; docs/node.md
+// says so.
 func TestMemoryExhausted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
 	for _, what := range []string{"memory", "pinned"} {
 		t.Run(what, func(t *testing.T) {
-			// The system may end a second worker in the moment in which the first is still giving
-			// its memory back: on a busy machine that happens, and nobody can keep it from it.
+			// While the first worker is still freeing its memory, the system may kill a second one.
+			// On a busy machine that happens and cannot be prevented, so the test allows several
+			// tries.
 			for range 5 {
 				if greed(t, what) {
 					return
@@ -78,7 +78,7 @@ func TestMemoryExhausted(t *testing.T) {
 	}
 }
 
-// greed says whether the program beside a greedy one goes on.
+// greed says whether the program beside a greedy one continues.
 func greed(t *testing.T, what string) bool {
 	w := newWorld(t)
 	enter := w.narrow(256 << 20)

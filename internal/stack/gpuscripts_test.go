@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// The scripts for machines with a GPU, with small shell scripts in the place of what they
-// run: what they say, and how they end, when something is not there or fails.
+// Tests of the scripts for machines with a GPU, with small shell scripts in place of what they run:
+// their messages and exit codes if something is missing or fails.
 
-// pretend lays out a repository with a copy of a script and the given files, all of which
-// can be run, and returns what the script prints and its exit status. Of all commands it
-// finds only those that scripts need: no compiler, no GPU.
+// pretend makes a repository with a copy of a script and the given files, all executable, and
+// returns the script's output and exit status. The script finds only the commands that it needs: no
+// compiler, no GPU.
 func pretend(t *testing.T, script string, files map[string]string) (string, int) {
 	t.Helper()
 	root := t.TempDir()

@@ -95,7 +95,7 @@ func (c *grantCluster) admitted(devices ...string) (file string, g *grant.Grant)
 	return file, g
 }
 
-// talker is a program that does what it is told.
+// talker is a program that executes commands.
 type talker struct {
 	*program
 	said int
@@ -148,8 +148,8 @@ func (t *talker) hears(want string) {
 	})
 }
 
-// One program uses a device of its own node and borrowed ones, in the grant's order, and
-// copies between them. Each is shown as it is.
+// One program uses a device of its own node and borrowed ones, in the order of the grant, and
+// copies between them. Each device is reported with its own properties.
 func TestGrantOfSeveralNodes(t *testing.T) {
 	c := newGrantCluster(t)
 	c.lend()
@@ -181,7 +181,7 @@ func TestGrantOfSeveralNodes(t *testing.T) {
 	c.far.idle()
 }
 
-// What the programs of a job take of a device is together no more than its share.
+// The programs of a job together get no more memory of a device than the job's share.
 func TestGrantedMemory(t *testing.T) {
 	c := newGrantCluster(t)
 	file, _ := c.admitted("near:1:32MiB")
@@ -206,8 +206,8 @@ func TestGrantedMemory(t *testing.T) {
 	c.near.idle()
 }
 
-// Other programs are not put on a device that is granted whole, and come back to it when
-// the grant has ended.
+// Other programs are moved off a device that is granted whole, and return to it when the grant has
+// ended.
 func TestGrantedWhole(t *testing.T) {
 	c := newGrantCluster(t)
 	other := c.near.launch(made("small"), "hold", "1000")
@@ -250,8 +250,8 @@ func TestGrantedWhole(t *testing.T) {
 	c.near.idle()
 }
 
-// A job that is suspended leaves its devices between kernels, near and far, and goes on
-// where it was.
+// A suspended job leaves its devices between kernels, on both nodes, and later continues where it
+// was.
 func TestGrantSuspended(t *testing.T) {
 	c := newGrantCluster(t)
 	c.lend()
@@ -286,7 +286,7 @@ func TestGrantSuspended(t *testing.T) {
 	}
 }
 
-// Of two devices of which one may be used at a time a program uses one after the other.
+// If a program may use only one of two devices at a time, it uses one after the other.
 func TestGrantTakesTurns(t *testing.T) {
 	c := newGrantCluster(t)
 	file, _ := c.grant("near:0", "near:1")
@@ -315,8 +315,8 @@ func TestGrantTakesTurns(t *testing.T) {
 	c.near.idle()
 }
 
-// A grant that is revoked ends the programs' use of its devices, with the reason, and the
-// credential is of no use any more. Devices of other nodes are not concerned.
+// Revoking a grant ends the programs' use of its devices, with the reason, and invalidates the
+// credential. Devices of other nodes are not affected.
 func TestGrantRevoked(t *testing.T) {
 	c := newGrantCluster(t)
 	c.lend()
@@ -346,8 +346,8 @@ func TestGrantRevoked(t *testing.T) {
 	c.near.idle()
 }
 
-// Nobody comes in with a credential that is made up, or another user's, or is for another
-// node; and none gets in without one where grants are required.
+// A node refuses a credential that is made up, belongs to another user, or is for another node; if
+// grants are required, it also refuses programs without one.
 func TestGrantsThatAreRefused(t *testing.T) {
 	c := newGrantCluster(t, "--grants", "required")
 	c.lend()
@@ -383,8 +383,8 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	c.near.idle()
 }
 
-// A lender that is gone is the trouble of its own device only. When it is back it knows
-// its grants: programs that have not used its device yet do not notice, and others come.
+// A failed lender affects only its own device. When it is back it knows its grants: programs that
+// have not used its device yet do not notice, and new ones can start.
 func TestLenderFails(t *testing.T) {
 	c := newGrantCluster(t)
 	state := []string{"--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
@@ -423,14 +423,14 @@ func (c *grantCluster) known() *status.Grants {
 	}
 	for _, g := range known.Grants {
 		for i := range g.Devices {
-			g.Devices[i].Allocated = 0 // workers say so now and then
+			g.Devices[i].Allocated = 0 // workers report it only from time to time
 		}
 	}
 	return known
 }
 
-// Programs go on under their grants when the daemon was killed and is started again; what
-// was granted is kept from others, and the grant can be limited and revoked as before.
+// Programs continue under their grants when the daemon was killed and started again. The granted
+// devices stay reserved, and the grant can be limited and revoked as before.
 func TestGrantsOutliveTheDaemon(t *testing.T) {
 	keeps := []string{"--name", "near", "--devices", nearDevices, "--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
 	c := newGrantCluster(t, keeps...)

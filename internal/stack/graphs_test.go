@@ -139,8 +139,8 @@ func TestConditionalGraphsSurvive(t *testing.T) {
 	n.idle()
 }
 
-// A program whose worker dies while a graph with conditions is under way ends, and says why,
-// or is rebuilt where that was over; it does not compute something else for ever.
+// A program whose worker dies while a conditional graph is running ends with the reason, or is
+// rebuilt if the graph had finished; it never computes something else forever.
 func TestConditionalGraphsAndLostWorkers(t *testing.T) {
 	if err := compile("conditional"); err != nil {
 		t.Fatal(err)
@@ -160,8 +160,8 @@ func TestConditionalGraphsAndLostWorkers(t *testing.T) {
 	n.idle()
 }
 
-// A function of the program's costs about the same if thousands of them wait: neither the
-// library nor the worker looks at all of them, or waits for a timer.
+// A host function costs about the same if thousands of them are waiting: neither the library nor
+// the worker scans all of them, or waits for a timer.
 func TestManyFunctionsCostTheSame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some seconds")

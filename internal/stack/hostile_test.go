@@ -28,7 +28,7 @@ func remoteNode(w *world, args ...string) (n *theNode, users []string) {
 	return w.start(args...), []string{user, filepath.Join(filepath.Dir(user), "user-other")}
 }
 
-// serves checks that a node serves everybody.
+// serves checks that a node serves all users.
 func (n *theNode) serves(users ...string) {
 	n.Helper()
 	if got := n.muster("ps", "--socket", n.socket); !strings.Contains(got, "CLIENT") {
@@ -53,8 +53,8 @@ func greet(address string, config *tls.Config) (net.Conn, error) {
 	return conn, wire.ReadAs(conn, &wire.Welcome{})
 }
 
-// One user of another machine says hello on many connections and never uses a
-// device. He hurts nobody, not even himself.
+// A user of another machine says hello on many connections and never uses a device. That harms no
+// one, not even that user.
 func TestManyWhoOnlySayHello(t *testing.T) {
 	n, users := remoteNode(newWorld(t))
 	config, err := client.LoadTLS(users[0])
@@ -81,7 +81,7 @@ func TestManyWhoOnlySayHello(t *testing.T) {
 	}
 }
 
-// Connections from elsewhere that never say a word hurt nobody.
+// Silent connections from another machine harm no other user.
 func TestManyWhoSayNothing(t *testing.T) {
 	n, users := remoteNode(newWorld(t))
 	for range 300 {
@@ -94,14 +94,14 @@ func TestManyWhoSayNothing(t *testing.T) {
 	n.serves(users...)
 }
 
-// descriptors returns what the daemon has open.
+// descriptors lists the open descriptors of the daemon.
 func (n *theNode) descriptors() []string {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", n.cmd.Process.Pid))
 	return files
 }
 
-// A user of this machine fills the places that he has. His programs are served
-// all the same: one whose connection was closed meanwhile makes a new one.
+// A user of this machine fills all places of the user. The user's programs are still served: one
+// whose connection was closed meanwhile reconnects.
 func TestManyLocalConnections(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=32M")
 	later := n.launch(made("small"), "later")
@@ -117,8 +117,8 @@ func TestManyLocalConnections(t *testing.T) {
 	later.right()
 }
 
-// A program elsewhere that has waited so long that its connection was closed
-// makes a new one when it uses a device.
+// A remote program that has been idle so long that its connection was closed reconnects when it
+// uses a device.
 func TestRemoteProgramComesAgain(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
@@ -140,7 +140,7 @@ func TestRemoteProgramComesAgain(t *testing.T) {
 	n.idle()
 }
 
-// health asks a node how it is, over a connection of the client's.
+// health asks a node for its health, over an HTTP client's connection.
 func health(t *testing.T, web *http.Client, n *theNode) (status int, text string) {
 	t.Helper()
 	reply, err := web.Get(n.web + "/healthz")
@@ -155,8 +155,8 @@ func health(t *testing.T, web *http.Client, n *theNode) (status int, text string
 	return reply.StatusCode, string(body)
 }
 
-// The node runs out of descriptors. It says so, still answers who asks how it
-// is, and goes on where it was when there are some again.
+// The node runs out of descriptors. It reports that, still answers health requests, and continues
+// when there are some again.
 func TestDescriptorsRunOut(t *testing.T) {
 	n, users := remoteNode(newWorld(t), "--warm", "0")
 	before := len(n.descriptors())
@@ -183,7 +183,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 		return strings.Contains(text, "socket: no connection can be accepted: ") && strings.Contains(text, "too many open files")
 	})
 	local.Close()
-	// A new connection is told the same; so is who asks at the socket.
+	// A new connection gets the same answer, and so does a request at the socket.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	if status, text := health(t, fresh, n); status != http.StatusServiceUnavailable || !strings.Contains(text, "too many open files") {
 		t.Error(status, text)
@@ -191,8 +191,8 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if got := n.muster("ps", "--socket", n.socket); !strings.Contains(got, "CLIENT") || !strings.Contains(got, "too many open files") {
 		t.Errorf("muster ps says %q", got)
 	}
-	// A descriptor that the node used for a moment may be free again, at any time: connections
-	// that only say hello take those, before each try.
+	// A descriptor that the node used temporarily may become free at any time. Connections that
+	// only say hello use those up, before each try.
 	const none = "the node has no file descriptors left"
 	var fillers []*client.Session
 	isNone := func(err error) bool { return err != nil && strings.Contains(err.Error(), none) }
@@ -238,8 +238,8 @@ func TestDescriptorsRunOut(t *testing.T) {
 	n.eventually("no descriptors are left", func() bool { return len(n.descriptors()) <= before })
 }
 
-// A node that is shutting down is not passed over for a private one: programs
-// are told, and can wait for the next.
+// Programs do not bypass a node that is shutting down by starting a private one: they are told, and
+// can wait for the next node.
 func TestRunWhileTheNodeShutsDown(t *testing.T) {
 	w := newWorld(t)
 	n, users := remoteNode(w)
@@ -260,7 +260,7 @@ func TestRunWhileTheNodeShutsDown(t *testing.T) {
 			t.Errorf("%s: muster run ended with %d: %s", name, code, p.output)
 		}
 	}
-	// One that has waited is not told to wait so.
+	// A program that has already waited is not advised to wait.
 	late := run("MUSTER_SOCKET="+n.socket, "--wait", "10ms", "--", made("small"), "sums")
 	want := "muster run: after a wait of 10ms, the node at " + n.socket + " is shutting down: wait longer, or use --private\n"
 	if code := late.wait(); code != 1 || !strings.Contains(late.output.String(), want) || strings.Contains(late.output.String(), "with --wait") {
@@ -284,7 +284,7 @@ func TestRunWhileTheNodeShutsDown(t *testing.T) {
 	waits.right()
 }
 
-// A private node is for its user, and root.
+// A private node is only for its user and root.
 func TestPrivateNodeIsPrivate(t *testing.T) {
 	w := newWorld(t)
 	p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", `echo "socket $MUSTER_SOCKET."; read line; true`)
@@ -347,7 +347,7 @@ func TestNodeOfAUser(t *testing.T) {
 	}
 }
 
-// Half of what the other side may do wrong is to do nothing.
+// A connection whose other side does nothing is closed after a time.
 func TestHalfOpenConnectionsEnd(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Images of modules are kept on the host as long as a program may be moved. They
-// count against its user's memory, beside what its programs allocate.
+// Images of modules are kept on the host while a program may be moved. They count against the
+// user's memory, beside what the user's programs allocate.
 func TestImagesCountAgainstTheUser(t *testing.T) {
 	if err := compile("images"); err != nil {
 		t.Fatal(err)
@@ -15,7 +15,7 @@ func TestImagesCountAgainstTheUser(t *testing.T) {
 	const limit = 64 << 20
 	n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {memory: 64MiB}}\n")
 
-	// A program with as much memory as it may have can load what programs load.
+	// A program at its memory limit can still load modules of usual size.
 	n.launch(made("small"), "memory", fmt.Sprint(limit)).right()
 
 	greedy := n.launch(made("images"), fmt.Sprint(4*limit))
@@ -30,13 +30,13 @@ func TestImagesCountAgainstTheUser(t *testing.T) {
 		t.Errorf("%d bytes of images were loaded where %d are allowed", loaded, limit)
 	}
 
-	// What it has, another program of the same user has not.
+	// What it uses is not available to another program of the same user.
 	other := n.launch(made("small"), "memory", fmt.Sprint(limit))
 	if code := other.wait(); code != 1 || !strings.Contains(other.output.String(), "CUDA_ERROR_OUT_OF_MEMORY") {
 		t.Errorf("beside the images another program got all of the memory: %d, %q", code, other.output)
 	}
 
-	// It goes on with those that it has, and gives back what it unloads.
+	// It continues with the images that it has, and unloading frees their memory.
 	if got := greedy.right(); !strings.Contains(got, "right") {
 		t.Errorf("it said %q", got)
 	}

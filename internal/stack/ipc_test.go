@@ -18,8 +18,8 @@ func ipcProgram(t *testing.T) string {
 	return made("ipc")
 }
 
-// Two programs have the same memory, large and small, and that of cuMemCreate; each waits
-// for events that the other has recorded.
+// Two programs share memory, large and small, and that of cuMemCreate; each waits for events that
+// the other has recorded.
 func TestProgramsShareMemoryAndEvents(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--swap-dir", t.TempDir())
 	program := ipcProgram(t)
@@ -33,8 +33,7 @@ func TestProgramsShareMemoryAndEvents(t *testing.T) {
 	n.idle()
 }
 
-// The programs do not fit on the device together and take turns: what they share is the
-// same to both.
+// The programs do not fit on the device together and take turns. Both see the same shared memory.
 func TestSharedMemoryOfProgramsThatTakeTurns(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=8M", "--swap-dir", t.TempDir())
 	for _, what := range []string{"memory", "events"} {
@@ -43,7 +42,7 @@ func TestSharedMemoryOfProgramsThatTakeTurns(t *testing.T) {
 	n.idle()
 }
 
-// Another user's program that has the handle gets nothing.
+// A program of another user that knows the handle gets no access.
 func TestSharedMemoryIsNotForOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two users")
@@ -53,8 +52,8 @@ func TestSharedMemoryIsNotForOtherUsers(t *testing.T) {
 	n.idle()
 }
 
-// The program that shares its memory is killed. The other goes on with it, and does not
-// wait for what it had recorded.
+// The program that shares its memory is killed. The other continues to use it, and does not wait
+// for events of the dead one.
 func TestSharedMemoryOutlivesItsProgram(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	p := n.launch(ipcProgram(t), "killed")
@@ -65,9 +64,9 @@ func TestSharedMemoryOutlivesItsProgram(t *testing.T) {
 	n.idle()
 }
 
-// Programs that share memory move to other devices, and are not saved. When the worker of
-// one dies, that one ends, since nobody could undo what the other has seen; the other has
-// its memory still.
+// Programs that share memory move to other devices, but cannot be saved. When the worker of one
+// dies, that program ends, because the node cannot undo what the other has already seen; the other
+// keeps its memory.
 func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
@@ -97,7 +96,7 @@ func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 	n.idle()
 }
 
-// Programs of another machine share no memory, and are told.
+// Programs of another machine cannot share memory, and are told so.
 func TestMemoryIsNotSharedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
@@ -109,7 +108,7 @@ func TestMemoryIsNotSharedElsewhere(t *testing.T) {
 	n.idle()
 }
 
-// Another daemon takes over while programs share memory: they go on.
+// Another daemon takes over while programs share memory, and they continue.
 func TestSharedMemoryOutlivesTheDaemon(t *testing.T) {
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=64M", "--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}

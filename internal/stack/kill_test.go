@@ -34,13 +34,13 @@ func testProcess(mode string) {
 	}
 }
 
-// victim is a client that kills itself after so many messages.
+// victim is a client that kills itself after a number of messages.
 type victim struct {
 	left int
 	*client.Session
 }
 
-// step dies if it is time.
+// step kills the process if its number of messages is reached.
 func (v *victim) step() {
 	if v.left == 0 {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -56,11 +56,11 @@ func (v *victim) live(socket string) error {
 	if err != nil {
 		return err
 	}
-	v.step() // connected, and never a word
+	v.step() // connected, without a message
 	if _, err := conn.Write([]byte{1, 2, 3}); err != nil {
 		return err
 	}
-	v.step() // in the middle of a word
+	v.step() // in the middle of a message
 	conn.Close()
 	if v.Session, err = client.Dial(socket, hello); err != nil {
 		return err
@@ -163,8 +163,8 @@ end: ret;
 }
 `
 
-// A client is killed at each boundary between its messages. It leaves nothing,
-// and those beside it do not notice.
+// A client is killed at each boundary between its messages. It leaves nothing behind, and its
+// neighbours do not notice.
 func TestClientKilledAtEveryMessage(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "2")
 	beside := n.launch(made("small"), "endless", "20000")
@@ -232,8 +232,8 @@ func TestProgramsKilledAtRandom(t *testing.T) {
 	n.idle()
 }
 
-// The worker of a program is killed on a node that does not rebuild clients: the program
-// is told, and nobody else.
+// The worker of a program is killed on a node that does not rebuild clients: only that program is
+// told.
 func TestWorkerKilled(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4", "--recover", "off")
 	beside := n.launch(made("small"), "hold", "1000")
@@ -360,7 +360,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
-// muster run with a node of its own is killed, or its program: everything goes.
+// muster run with a private node is killed, or its program: all its processes end.
 func TestPrivateNodeKilled(t *testing.T) {
 	t.Run("muster run", func(t *testing.T) {
 		w := newWorld(t)
@@ -399,8 +399,8 @@ func TestPrivateNodeKilled(t *testing.T) {
 	})
 }
 
-// A program that uses a node elsewhere, which does not rebuild clients: whatever is
-// killed, the other side notices.
+// A program uses a remote node that does not rebuild clients: whichever side is killed, the other
+// notices.
 func TestRemoteKilled(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)

@@ -18,8 +18,8 @@ func lent(w *world) (lender, borrower *theNode) {
 	return lender, borrower
 }
 
-// computes waits until the one program of a node computes on a device, and has launched so many
-// kernels more.
+// computes waits until the only program of a node computes on a device, and has launched more
+// further kernels.
 func (n *theNode) computes(device int, more uint64) {
 	n.Helper()
 	var from uint64
@@ -38,8 +38,8 @@ func (n *theNode) computes(device int, more uint64) {
 	})
 }
 
-// A program moves between a device of its node and one that another node lends, while it
-// computes, and back again. It is an ordinary program, which notices nothing.
+// A program moves between a device of its node and one that another node lends, and back, while it
+// computes. It is an ordinary program, and notices nothing.
 func TestProgramMovesToALentDeviceAndBack(t *testing.T) {
 	lender, n := lent(newWorld(t))
 	p := n.launch(example(t, "weave"), "--size", "4k", "--repeat", "400")
@@ -60,7 +60,7 @@ func TestProgramMovesToALentDeviceAndBack(t *testing.T) {
 	}
 }
 
-// A lender that dies takes its device along, and costs the program what any lost device does.
+// When a lender dies its device is lost, at the same cost to the program as any lost device.
 func TestLenderDies(t *testing.T) {
 	for name, leave := range map[string]bool{"while a program computes there": false, "while a program is leaving": true} {
 		t.Run(name, func(t *testing.T) {

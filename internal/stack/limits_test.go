@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One program writes where nothing is, again and again, while ten others
-// compute: it alone is told, and keeps being told.
+// One program repeatedly writes to invalid addresses while ten others compute: only it gets errors,
+// each time.
 func TestFaultBesideOthers(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "3", "--max-idle", "1ms")
 	rounds, words := 5, 40_000
@@ -89,7 +89,7 @@ func TestUserLimits(t *testing.T) {
 		n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {memory: 32MiB}}\n")
 		n.launch(made("small"), "memory", fmt.Sprint(32<<20)).right() // no program sees more
 		var held []*program
-		for range 8 { // small ones do not take from each other what they do not need
+		for range 8 { // small programs do not reserve what they do not need
 			p := n.launch(made("small"), "hold", "1000", "2")
 			p.says("holding")
 			held = append(held, p)
@@ -128,8 +128,7 @@ func TestUserLimits(t *testing.T) {
 	})
 }
 
-// Two hundred clients at once: all attach, all compute, and none costs much
-// while it does nothing.
+// Two hundred clients at once: all attach, all compute, and an idle one costs little.
 func TestManyClients(t *testing.T) {
 	clients := 200
 	if testing.Short() {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A device that answers nothing any more is taken from all before a program that met that
-// is rebuilt elsewhere: once, although the device is the fastest.
+// A device that stops answering is taken from all clients before a program that noticed is rebuilt
+// elsewhere: so the program is rebuilt only once, although the lost device is the fastest.
 func TestLostDeviceIsNotGrantedAgain(t *testing.T) {
 	for name, before := range map[string]bool{"while a program computes": false, "before its first kernel": true} {
 		t.Run(name, func(t *testing.T) { lostDevice(t, before) })

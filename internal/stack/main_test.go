@@ -25,8 +25,8 @@ import (
 	"muster/wire/status"
 )
 
-// patience is how long anything may take. It fails a test loudly instead of
-// leaving it to hang, and is never what a test waits for.
+// patience limits every wait, so that a test fails with a message instead of hanging. No test
+// depends on its length.
 const patience = 60 * time.Second
 
 var built struct {
@@ -55,11 +55,10 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// leaveOutside parts the tests' programs from what is outside of the container where the
-// tests run: CRIU saves no program whose session is led from there, or that has a file
-// open which was opened there. In such a container nobody may be there to wait for
-// orphans, so that their numbers stay taken; then this process does it, and the tests
-// run in a child.
+// leaveOutside separates the tests' programs from what is outside of their container: CRIU cannot
+// save a program whose session leader is outside, or with a file open that was opened there. Such a
+// container may also have no init process that reaps orphans, so that their PIDs stay in use; then
+// this process reaps them, and the tests run in a child.
 func leaveOutside() {
 	files, _ := os.ReadDir("/proc/self/fd")
 	for _, f := range files {
@@ -103,8 +102,8 @@ func leaveOutside() {
 	}
 }
 
-// lookAtSources lets the go command know that the results depend on all of
-// them: it remembers results, and what tests have looked at.
+// lookAtSources visits all sources. The go command caches test results together with the files that
+// tests have looked at, and so notices when one changes.
 var lookAtSources = sync.OnceValue(func() error {
 	return filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && filepath.Base(path) == ".git" {
@@ -195,8 +194,8 @@ func example(t *testing.T, name string) string {
 	return path
 }
 
-// world is one test's processes. They can be told by a mark in their
-// environment, so that none is overlooked.
+// world has the processes of one test. A mark in their environment identifies them, so that none is
+// overlooked.
 type world struct {
 	*testing.T
 	mark string
@@ -205,7 +204,7 @@ type world struct {
 
 var worlds atomic.Int64
 
-// newWorld begins a world, and at its end sees to it that nothing is left.
+// newWorld makes a world. At the end of the test it checks that no process is left.
 func newWorld(t *testing.T) *world {
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)
@@ -226,7 +225,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// processes are those of this world that run.
+// processes lists the running processes of this world.
 func (w *world) processes() []int {
 	var found []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -245,7 +244,7 @@ func (w *world) environment(more ...string) []string {
 	return append(append(os.Environ(), w.mark, "TMPDIR="+w.temp, "GORACE=halt_on_error=1 atexit_sleep_ms=0"), more...)
 }
 
-// eventually waits for what other processes do.
+// eventually waits for a condition that other processes bring about.
 func (w *world) eventually(what string, is func() bool) {
 	w.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
@@ -255,7 +254,7 @@ func (w *world) eventually(what string, is func() bool) {
 	}
 }
 
-// notebook is a log that may be read while it is written.
+// notebook is a log that can be read while it is written.
 type notebook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -273,7 +272,7 @@ func (n *notebook) String() string {
 	return n.text.String()
 }
 
-// theNode is a daemon in a process of its own.
+// theNode is a daemon that runs as a process.
 type theNode struct {
 	*world
 	socket  string
@@ -288,8 +287,8 @@ type theNode struct {
 
 var sockets atomic.Int64
 
-// start starts a node, and ends it with the test, which must find no trouble in
-// its log.
+// start starts a node, and stops it at the end of the test, which fails if there are errors in the
+// node's log.
 func (w *world) start(args ...string) *theNode {
 	w.Helper()
 	return w.startAs(nil, args...)
@@ -333,7 +332,7 @@ func (w *world) startAs(user *syscall.Credential, args ...string) *theNode {
 	return n
 }
 
-// finish ends the node, and says what is wrong with it.
+// finish stops the node, and reports what is wrong with it.
 func (n *theNode) finish() {
 	if !n.killed {
 		n.stdin.Close()
@@ -356,7 +355,7 @@ func (n *theNode) finish() {
 	}
 }
 
-// kill ends the daemon as the system does when memory runs out.
+// kill kills the daemon, as the system does when memory runs out.
 func (n *theNode) kill() {
 	n.killed = true
 	_ = n.cmd.Process.Kill()
@@ -374,7 +373,7 @@ func (n *theNode) logged(message, attribute string) string {
 	return ""
 }
 
-// status asks the node how it is.
+// status asks the node for its status.
 func (n *theNode) status() *status.Node {
 	n.Helper()
 	s, err := node.Ask(n.socket)
@@ -384,8 +383,7 @@ func (n *theNode) status() *status.Node {
 	return s
 }
 
-// total returns one of the node's metrics, which count clients that have gone
-// too.
+// total is one of the node's metrics, which include clients that have left.
 func (n *theNode) total(name string) float64 {
 	n.Helper()
 	reply, err := http.Get(n.web + "/metrics")
@@ -415,7 +413,7 @@ func (n *theNode) total(name string) float64 {
 	return sum
 }
 
-// idle waits until nobody uses the node, and all that it has is free again.
+// idle waits until the node has no clients, and all its resources are free again.
 func (n *theNode) idle() {
 	n.Helper()
 	n.eventually("the node is free again", func() bool {
@@ -497,7 +495,7 @@ func (p *program) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// right waits for the program, which must end well.
+// right waits for the program, which must succeed, and returns its output.
 func (p *program) right() string {
 	p.Helper()
 	if code := p.wait(); code != 0 {

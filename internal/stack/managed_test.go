@@ -17,9 +17,9 @@ func managedProgram(t *testing.T) string {
 	return made("managed")
 }
 
-// Managed memory is what the host and the device wrote last, whoever reads it: in lists,
-// in copies of every kind, with many threads, in children, beside the program's own
-// handler of signals, in functions that streams call, and after a fault.
+// Managed memory has what the host or the device wrote last, however it is read: in lists, in
+// copies of every kind, with many threads, in children, beside the program's own signal handler, in
+// host functions of streams, and after a fault.
 func TestManagedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := managedProgram(t)
@@ -42,8 +42,8 @@ func TestManagedMemoryBeyondTheDevice(t *testing.T) {
 	n.idle()
 }
 
-// Workers die and devices are left while a program computes with managed memory; it sees
-// nothing of that.
+// Workers die and devices are drained while a program computes with managed memory; it does not
+// notice.
 func TestManagedMemoryOutlivesWorkers(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
@@ -74,9 +74,8 @@ func mappedProgram(t *testing.T) string {
 	return made("mapped")
 }
 
-// Kernels reach memory of the program's at its own address: they wait for words there and
-// answer, add to words that the host adds to, and reach what malloc gave once it is
-// registered.
+// Kernels access the program's memory at its own address: they wait for words there and answer, add
+// to words that the host adds to, and access memory of malloc once it is registered.
 func TestMappedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := mappedProgram(t)
@@ -90,8 +89,8 @@ func TestMappedMemory(t *testing.T) {
 	n.idle()
 }
 
-// A client whose kernels reach the program's memory moves like any other. It is not rebuilt
-// when its worker dies: nobody could undo what kernels have written.
+// A client whose kernels access the program's memory moves like any other. It is not rebuilt when
+// its worker dies, because the node cannot undo what kernels have written there.
 func TestMappedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b")
 	p := n.launch(mappedProgram(t), "rounds")
@@ -113,7 +112,7 @@ func TestMappedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 	n.idle()
 }
 
-// Over a network kernels do not reach the program's memory, and the program is told.
+// Over a network, kernels cannot access the program's memory, and the program is told so.
 func TestMappedMemoryIsRefusedElsewhere(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)

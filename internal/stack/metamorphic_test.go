@@ -42,14 +42,14 @@ type storm struct {
 	history  []string
 }
 
-// How often things happen that cost a program its worker. A node gives up a client that
-// it has rebuilt five times without coming further.
+// Limits on events that cost a program its worker. A node gives up a client that it has rebuilt
+// five times without progress.
 const (
 	maxKilled = 2 // workers of one program
 	maxLost   = 2 // launches or copies that fail as if the device were gone
 )
 
-// happening is something that happens: it returns false if it cannot now.
+// happening is an event that the test can cause; do returns false if it is impossible at present.
 type happening struct {
 	name   string
 	weight int
@@ -128,7 +128,7 @@ func walkAlone(t *testing.T, all []walk) map[string]string {
 	return results
 }
 
-// printed is what a program has printed, without what its user is told.
+// printed is a program's own output, without Muster's messages to the user.
 func printed(output string) string {
 	var b strings.Builder
 	for line := range strings.Lines(output) {
@@ -152,7 +152,7 @@ func newStorm(w *world, r *rand.Rand) *storm {
 	s.args = []string{"--devices", strings.Join(devices, ";"), "--vgpus", pick("1", "2", "4"), "--policy", pick("fcfs", "sjf", "credit"),
 		"--max-idle", pick("1ms", "10ms"), "--migrate", pick("auto", "off"), "--warm", pick("0", "2"), "--defer=" + pick("true", "false"),
 		"--orphan-grace", "1m", "--state", filepath.Join(w.T.TempDir(), "state")}
-	if len(devices) == 2 { // kernels run wherever chance has it
+	if len(devices) == 2 { // kernels run on either, at random
 		s.args = append(s.args, "--mapping", "ar:alpha=1:beta=1")
 	}
 	if r.IntN(2) == 0 {
@@ -163,7 +163,7 @@ func newStorm(w *world, r *rand.Rand) *storm {
 	return s
 }
 
-// writeRules says how a device fails when there are files.
+// writeRules writes the rules by which a device fails when trigger files exist.
 func (s *storm) writeRules(w *world, device string) string {
 	file := filepath.Join(s.rules, device)
 	text := "any:while=" + s.trigger("gone", device) + ":fail=device-lost\n"
@@ -178,8 +178,8 @@ func (s *storm) writeRules(w *world, device string) string {
 
 func (s *storm) trigger(what, device string) string { return filepath.Join(s.rules, what+"-"+device) }
 
-// launchWalk starts a program that does not fit beside the others, and perhaps not at
-// all.
+// launchWalk starts a program that does not fit on the devices beside the others, and possibly not
+// even alone.
 func (s *storm) launchWalk(w walk) {
 	s.Helper()
 	limit := []string{"32M", "64M", "1G"}[s.r.IntN(3)]
@@ -190,7 +190,7 @@ func (s *storm) launchWalk(w walk) {
 	s.programs = append(s.programs, p)
 }
 
-// blow lets things happen, so many, while programs run.
+// blow causes the given number of events while programs run.
 func (s *storm) blow(times int) {
 	s.Helper()
 	s.eventually("all programs compute", func() bool {
@@ -212,8 +212,8 @@ func (s *storm) blow(times int) {
 	s.calm()
 }
 
-// goOn waits until programs have run so many kernels more, or none for a while: all
-// devices may be away.
+// goOn waits until programs have run the given number of further kernels, or none for a while,
+// because all devices may be away.
 func (s *storm) goOn(kernels uint64) {
 	s.Helper()
 	before := s.kernels()
@@ -243,7 +243,7 @@ func (s *storm) running() []*program {
 	})
 }
 
-// happen lets something happen.
+// happen causes a random event, and returns whether it was possible.
 func (s *storm) happen() bool {
 	total := 0
 	for _, h := range happenings {
@@ -268,7 +268,7 @@ func (s *storm) note(format string, args ...any) {
 	s.history = append(s.history, fmt.Sprintf(format, args...))
 }
 
-// calm ends what has happened and lasts.
+// calm ends all events that are still in effect.
 func (s *storm) calm() {
 	for _, undo := range s.undo {
 		undo()
@@ -278,7 +278,7 @@ func (s *storm) calm() {
 
 // --- what happens ------------------------------------------------------------
 
-// move has a program run on another device.
+// move moves a program to another device.
 func (s *storm) move() bool {
 	clients := s.status().Clients
 	if len(clients) == 0 {
@@ -293,14 +293,13 @@ func (s *storm) move() bool {
 	return code == 0
 }
 
-// impossible says whether what was asked for cannot be now: the client has ended or moved
-// by itself, or has more memory than the device.
+// impossible says whether a request was refused for a valid reason: the client has ended or has
+// moved by itself, or has more memory than the device.
 func impossible(text string) bool {
 	return slices.ContainsFunc([]string{"there is no client", "already", "drain", "removed", "lost", "bytes, and device"}, func(words string) bool { return strings.Contains(text, words) })
 }
 
-// drain takes some devices out of use, perhaps all, until programs have gone on or none
-// can.
+// drain drains some devices, possibly all, until programs have made progress or none can.
 func (s *storm) drain() bool {
 	for _, i := range s.r.Perm(len(s.devices))[:1+s.r.IntN(len(s.devices))] {
 		device := s.devices[i]
@@ -311,14 +310,14 @@ func (s *storm) drain() bool {
 	return true
 }
 
-// changed looks at the answer of a node that was asked to change something.
+// changed checks the node's answer to a change request.
 func (s *storm) changed(_ *status.Changed, err error) {
 	if err != nil && !impossible(err.Error()) {
 		s.Error(err)
 	}
 }
 
-// loseDevice has all calls to a device fail, once; it comes back.
+// loseDevice makes all calls to a device fail for a time, once per test.
 func (s *storm) loseDevice() bool {
 	if s.counts["device lost"] > 0 {
 		return false
@@ -328,12 +327,12 @@ func (s *storm) loseDevice() bool {
 	s.touch(s.trigger("gone", device))
 	s.undo = append(s.undo, func() {
 		s.remove(s.trigger("gone", device))
-		s.changed(node.ResumeDevice(s.socket, device)) // it would find out by itself, later
+		s.changed(node.ResumeDevice(s.socket, device)) // the node would find out by itself, but later
 	})
 	return true
 }
 
-// loseCall has a launch or a copy fail as if the device were gone.
+// loseCall makes a launch or a copy fail as if the device were gone.
 func (s *storm) loseCall() bool {
 	if s.counts["call lost"] >= maxLost {
 		return false
@@ -342,7 +341,7 @@ func (s *storm) loseCall() bool {
 	s.note("  %s on %s", call, device)
 	s.touch(s.trigger(call, device))
 	s.undo = append(s.undo, func() {
-		s.remove(s.trigger(call, device)) // nobody may have met it
+		s.remove(s.trigger(call, device)) // possibly no program has met it
 		for _, d := range s.status().Devices {
 			if d.Lost {
 				s.changed(node.ResumeDevice(s.socket, d.Name))
@@ -364,7 +363,7 @@ func (s *storm) remove(file string) {
 	}
 }
 
-// victim is the worker of a program that may lose it.
+// victim is a worker whose program may still lose one.
 func (s *storm) victim() (pid int, of *program) {
 	for _, i := range s.r.Perm(len(s.programs)) {
 		p := s.programs[i]
@@ -402,7 +401,7 @@ func (s *storm) killWorker() bool {
 	return true
 }
 
-// pauseWorker stops a worker for a while, which is no reason to kill it.
+// pauseWorker stops a worker for a time that is too short for the daemon to kill it.
 func (s *storm) pauseWorker() bool {
 	pid, of := s.victim()
 	if of == nil {
@@ -424,7 +423,7 @@ func (s *storm) killDaemon() bool {
 	return true
 }
 
-// handOver has the daemon leave its programs to the next one.
+// handOver makes the daemon hand its programs over to the next one.
 func (s *storm) handOver() bool {
 	if out, code := s.tries("node", "stop", "--handover", "--socket", s.socket); code != 0 {
 		s.Errorf("muster node stop says %q", out)
@@ -435,7 +434,7 @@ func (s *storm) handOver() bool {
 	return true
 }
 
-// save writes a client to the disk, whatever it does just now.
+// save saves a client to disk, in whatever state it is.
 func (s *storm) save() bool {
 	clients := s.status().Clients
 	if len(clients) == 0 {
@@ -444,21 +443,21 @@ func (s *storm) save() bool {
 	c := clients[s.r.IntN(len(clients))]
 	s.note("  client %d", c.ID)
 	out, code := s.tries("checkpoint", "--socket", s.socket, fmt.Sprint(c.ID), filepath.Join(s.T.TempDir(), "saved"))
-	// The program may just have faulted, as it does now and then on purpose.
+	// The program may have just faulted, which it sometimes does deliberately.
 	if code != 0 && !interrupted(out) && !strings.Contains(out, "a fault has ended the program's work") {
 		s.Errorf("checkpoint says %q", out)
 	}
 	return code == 0
 }
 
-// interrupted says whether a client cannot be saved or restored now: it has ended, has
-// just lost its worker, or its memory with a fault of its own.
+// interrupted says whether a client cannot be saved or restored at present: it has ended, has just
+// lost its worker, or has lost its memory by a fault of its own.
 func interrupted(text string) bool {
 	return slices.ContainsFunc([]string{"there is no client", "try again"}, func(words string) bool { return strings.Contains(text, words) })
 }
 
-// saveAndRestore saves a program that waits for it, lets it spoil its memory, and gives
-// it back, perhaps in another worker.
+// saveAndRestore saves a program that is waiting for it, lets it overwrite its memory, and restores
+// it, possibly in another worker.
 func (s *storm) saveAndRestore() bool {
 	running := s.running()
 	if len(running) == 0 {
@@ -491,7 +490,7 @@ func (s *storm) saveAndRestore() bool {
 	return true
 }
 
-// insists runs a command until no death of a worker comes between.
+// insists repeats a command until no loss of a worker interrupts it.
 func (s *storm) insists(args ...string) {
 	s.Helper()
 	s.eventually(args[0], func() bool {
@@ -527,8 +526,7 @@ func (s *storm) clientOf(p *program) string {
 	return ""
 }
 
-// check compares what the programs print with what they should, and looks at what is
-// left.
+// check compares the programs' output with the expected one, and checks that nothing is left.
 func (s *storm) check(want map[string]string) {
 	s.Helper()
 	for _, p := range s.programs {
@@ -549,7 +547,7 @@ func (s *storm) check(want map[string]string) {
 	s.Logf("%v; %d rebuilds and %d moves are known, %v swaps", s.counts, rebuilds, moves, s.total("muster_swaps_total"))
 }
 
-// differs says where two texts differ first.
+// differs describes the first difference between two texts.
 func differs(got, want string) string {
 	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
 	for i := range max(len(a), len(b)) {

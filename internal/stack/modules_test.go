@@ -29,8 +29,8 @@ func phases(t *testing.T, n *theNode, modules, times int) map[string]time.Durati
 	return shortest
 }
 
-// Calls cost about the same however many modules and kernels a program has: four times
-// as many take about four times as long, where a search through all of them takes sixteen.
+// The cost of calls does not depend on the number of modules and kernels: four times as many calls
+// take about four times as long, where a linear search would take sixteen times.
 func TestManyModules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
@@ -44,8 +44,8 @@ func TestManyModules(t *testing.T) {
 	if len(one) != 12 {
 		t.Fatalf("%d kinds of calls: %v", len(one), one)
 	}
-	// What other processes of a busy machine took is not counted: each kind of call has several
-	// tries, of which the fastest is taken.
+	// To exclude the load of other processes, each kind of call has several tries, of which the
+	// fastest counts.
 	for try := 0; ; try++ {
 		var slow []string
 		for name, took := range one {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// allocated waits until the node knows of a program's memory: its worker tells it now
-// and then.
+// allocated waits until the node knows about a program's memory, which its worker reports from time
+// to time.
 func (n *theNode) allocated(d *dialogue, bytes uint64) (pid int32) {
 	n.Helper()
 	n.eventually("the node knows of the memory", func() bool {
@@ -23,8 +23,8 @@ func (n *theNode) allocated(d *dialogue, bytes uint64) (pid int32) {
 	return pid
 }
 
-// A tool that watches GPUs finds, under muster run, the devices that a CUDA program
-// sees there, and the programs on them with their memory.
+// A GPU monitoring tool finds, under muster run, the devices that a CUDA program sees there, and
+// the programs on them with their memory.
 func TestToolsThatWatchGPUs(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M;soft:memory=64M")
@@ -46,7 +46,7 @@ func TestToolsThatWatchGPUs(t *testing.T) {
 	c.kill()
 }
 
-// asksInPython asks as Python's packages do.
+// asksInPython queries through Python's packages.
 func (w *world) asksInPython(n *theNode, pid int32) {
 	w.Helper()
 	const program = `

@@ -12,15 +12,15 @@ import (
 	"muster/wire/status"
 )
 
-// pair is two nodes on this machine: a borrows of b.
+// pair is two nodes on this machine; a borrows from b.
 type pair struct {
 	*world
 	certs string
 	a, b  *theNode
 }
 
-// ratedGPU is a software GPU whose kernels take as long as their operations at a rate: eight programs
-// are then not slower because the machine has two processors.
+// ratedGPU is a software GPU that paces kernels by their operations at a fixed rate, so that eight
+// programs are not slower because the machine has two processors.
 const ratedGPU = "soft:memory=64M,workers=1,rate=2e7"
 
 // newPair starts them.
@@ -43,8 +43,8 @@ func (p *pair) node(name string, args ...string) *theNode {
 	return p.start(append([]string{"--name", name, "--tls-dir", filepath.Join(p.certs, "node-"+name), "--state", filepath.Join(p.T.TempDir(), name)}, args...)...)
 }
 
-// places counts the programs of node a that have a device here and at the other node; all says whether
-// each of them has run kernels.
+// places counts the programs of node a that have a device here and on the other node; all says
+// whether each of them has run kernels.
 func (p *pair) places() (here, there int, all bool) {
 	s := p.a.status()
 	all = true
@@ -94,8 +94,8 @@ func (n *theNode) goOn() {
 	})
 }
 
-// Programs that wait are served by a node that is idle, and notice nothing. When they have ended,
-// what was borrowed is given back.
+// Waiting programs are served by an idle node without noticing. When they have ended, the borrowed
+// virtual GPUs are returned.
 func TestOffload(t *testing.T) {
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2"}, []string{"--devices", ratedGPU})
 	programs := endless(p.a, 4)
@@ -131,7 +131,7 @@ func TestOffload(t *testing.T) {
 	p.b.idle()
 }
 
-// A lender that is killed costs its guests a recovery, wherever they were with it.
+// A killed lender costs its guests a recovery, in any phase of the loan.
 func TestLenderIsKilled(t *testing.T) {
 	for name, when := range map[string]func(p *pair) bool{
 		"when programs are sent there": func(p *pair) bool { _, there, _ := p.places(); return there > 0 },
@@ -161,8 +161,8 @@ func (p *pair) guestsCompute() (n int) {
 	return n
 }
 
-// A program that runs elsewhere comes home when a device here is idle, once that has cost it as much
-// as the move.
+// A program that runs on another node returns when a device of its own node is idle, once staying
+// has cost as much as the move.
 func TestComesHome(t *testing.T) {
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "1", "--quantum", "off"}, []string{"--devices", ratedGPU})
 	first := endless(p.a, 1)[0]
@@ -232,9 +232,9 @@ func TestNobodyLends(t *testing.T) {
 	}
 }
 
-// Eight programs with equal work on one GPU, beside an idle node: with offload the GPU that has more to
-// do has at most a little more than half of it. MUSTER_MEASURE=1 has the programs run for longer, and
-// shows what that comes to on the clock.
+// Eight programs with equal work share one GPU, beside an idle node. With offload, the busier GPU
+// does at most slightly more than half of the work. With MUSTER_MEASURE=1 the programs run longer,
+// and the test shows the elapsed times.
 func TestOffloadHalvesTheWork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs eight programs to their end")
@@ -267,15 +267,15 @@ func TestOffloadHalvesTheWork(t *testing.T) {
 	t.Logf("%.2f times as fast with offload", wall["off"].Seconds()/wall["auto"].Seconds())
 }
 
-// A lender that is stopped answers nothing and ends no connection. It costs its guests a recovery, as
-// one that dies does; when it goes on, it is free.
+// A stopped lender does not answer and closes no connection. It costs its guests a recovery, like
+// one that dies; when it continues, its devices are free.
 func TestLenderIsFrozen(t *testing.T) {
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--worker-timeout", "2s"}, []string{"--devices", ratedGPU})
 	programs := endless(p.a, 4)
 	p.eventually("two programs compute there", func() bool { return p.guestsCompute() == 2 })
 	frozen := p.b.withWorkers()
 	signalAll(frozen, syscall.SIGSTOP)
-	t.Cleanup(func() { signalAll(frozen, syscall.SIGCONT) }) // it is ended with the test, which it must hear
+	t.Cleanup(func() { signalAll(frozen, syscall.SIGCONT) }) // it must run to be stopped at the end of the test
 	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
 	p.a.goOn()
 	signalAll(frozen, syscall.SIGCONT)
@@ -292,8 +292,8 @@ func signalAll(pids []int, signal syscall.Signal) {
 	}
 }
 
-// A borrower whose daemon is followed by another while its programs are elsewhere: the programs go on, and
-// what the first daemon borrowed is given back.
+// A borrower's daemon is replaced while its programs are on another node: the programs continue,
+// and what the first daemon borrowed is returned.
 func TestBorrowerIsRestarted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")

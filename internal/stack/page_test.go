@@ -125,8 +125,8 @@ func startRealCluster(t *testing.T, more ...string) *realCluster {
 	}
 }
 
-// The page shows a real cluster as it is: jobs that borrow and share software GPUs, what
-// they write, how busy the GPUs are, who waits and why, and what has ended.
+// The page shows the state of a real cluster: jobs that borrow and share software GPUs, their
+// output, the load of the GPUs, which jobs wait and why, and what has ended.
 func TestPageOfARealCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")

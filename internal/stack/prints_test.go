@@ -37,8 +37,8 @@ const fourAssertions = "doubt.cu:42: void doubt(: block: [1,0,0], thread: [28,0,
 	"doubt.cu:42: void doubt(: block: [1,0,0], thread: [30,0,0] Assertion `gtid < limit` failed.\n" +
 	"doubt.cu:42: void doubt(: block: [1,0,0], thread: [31,0,0] Assertion `gtid < limit` failed.\n"
 
-// An assertion that does not hold is told as NVIDIA's driver tells it, on the program's
-// standard error, and is not told a second time; the program gets CUDA_ERROR_ASSERT.
+// A failed assertion is reported like by NVIDIA's driver, on the program's standard error, and only
+// once; the program gets CUDA_ERROR_ASSERT.
 func TestAssertions(t *testing.T) {
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 var reasons = sync.OnceValue(func() error { return compile("reasons") })
 
-// needReasons builds the program to which things happen.
+// needReasons builds the program that provokes errors.
 func needReasons(t *testing.T) {
 	t.Helper()
 	if err := reasons(); err != nil {
@@ -21,8 +21,8 @@ func needReasons(t *testing.T) {
 	}
 }
 
-// told are the lines of Muster's in what a program and muster run said, but for that
-// a node was started.
+// told are Muster's lines in the output of a program and muster run, except the one about the start
+// of a node.
 func told(t *testing.T, output string) []string {
 	t.Helper()
 	var lines []string
@@ -50,8 +50,8 @@ func one(t *testing.T, output, want string) {
 	}
 }
 
-// What a program's user is told of a fault is what muster ptx run says of the same
-// kernel, once.
+// The message about a fault is the same that muster ptx run prints for the same kernel, and appears
+// once.
 func TestFaultsHaveReasons(t *testing.T) {
 	needReasons(t)
 	printed := exec.Command(made("reasons"), "ptx")
@@ -82,8 +82,7 @@ func TestFaultsHaveReasons(t *testing.T) {
 	}
 }
 
-// A program that faults a thousand times, with a new context each time, is told of a
-// few of them.
+// A program that faults a thousand times, with a new context each time, gets only a few messages.
 func TestFaultsDoNotFlood(t *testing.T) {
 	needReasons(t)
 	times := 1000
@@ -106,8 +105,8 @@ func TestFaultsDoNotFlood(t *testing.T) {
 	n.idle()
 }
 
-// An image that is refused says what in it is the reason, to the user and to
-// programs that ask for the log.
+// The error for a refused image names the reason in the image, to the user and to programs that
+// request the log.
 func TestImagesHaveReasons(t *testing.T) {
 	needReasons(t)
 	const head = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n\t.reg .b32 %r;\n"
@@ -159,7 +158,7 @@ func TestMachineCodeHasAReason(t *testing.T) {
 	}
 }
 
-// Whoever gets no memory hears which limit that is and what changes it, once.
+// A program that gets no memory is told, once, which limit applies and how to change it.
 func TestMemoryHasReasons(t *testing.T) {
 	needReasons(t)
 	const oom = "CUDA_ERROR_OUT_OF_MEMORY\n"

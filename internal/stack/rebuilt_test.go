@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// killWorkers kills the workers that serve somebody, and waits until others have taken
-// their place.
+// killWorkers kills the workers that serve a client, and waits until others have replaced them.
 func (n *theNode) killWorkers() {
 	n.Helper()
 	before := n.workers()
@@ -26,8 +25,8 @@ func (n *theNode) killWorkers() {
 	})
 }
 
-// A program whose kernel has faulted loses its worker: it is told of the fault once, and
-// every call goes on to fail in the same way.
+// A program whose kernel has faulted loses its worker. It is told about the fault once, and every
+// call continues to fail in the same way.
 func TestFaultOutlivesTheWorker(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M", "--state", filepath.Join(t.TempDir(), "state"))
@@ -42,8 +41,8 @@ func TestFaultOutlivesTheWorker(t *testing.T) {
 	n.idle()
 }
 
-// A daemon hands over while a client is between two workers: nobody else has what the
-// client needs, so the daemon waits for it.
+// A daemon is to hand over while a client is between two workers. Only the daemon has the client's
+// state then, so it waits until the client is rebuilt.
 func TestHandoverWaitsForRebuilding(t *testing.T) {
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=64M", "--warm", "0", "--orphan-grace", "1m"}

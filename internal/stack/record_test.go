@@ -35,8 +35,8 @@ func (w *world) replay(path string, status int) (r replayed) {
 	return r
 }
 
-// What a node decided for real programs is decided again, byte for byte: programs
-// that share devices too small for them, that fault, and that are killed.
+// A replay of a node's decisions for real programs gives the same decisions, byte for byte: for
+// programs that share devices too small for them, that fault, and that are killed.
 func TestRecordedDecisionsAreReplayed(t *testing.T) {
 	for _, policy := range []string{"fcfs", "sjf", "credit"} {
 		t.Run(policy, func(t *testing.T) {

@@ -23,7 +23,7 @@ func (n *theNode) again(args ...string) *theNode {
 	return next
 }
 
-// back waits until all workers of an earlier daemon have come.
+// back waits until all workers of an earlier daemon have reconnected.
 func (n *theNode) back(programs []*program) map[int32]status.Client {
 	n.Helper()
 	clients := map[int32]status.Client{}
@@ -45,8 +45,8 @@ func (n *theNode) back(programs []*program) map[int32]status.Client {
 	return clients
 }
 
-// compute starts programs that do not fit on the device together, and compute until
-// their standard input ends.
+// compute starts programs that do not fit on the device together, and that compute until their
+// standard input is closed.
 func (n *theNode) compute(count int) []*program {
 	n.Helper()
 	var programs []*program
@@ -65,7 +65,7 @@ func (n *theNode) compute(count int) []*program {
 	return programs
 }
 
-// more waits until the programs have run so many kernels more.
+// more waits until the programs have run the given number of further kernels.
 func (n *theNode) more(kernels uint64) {
 	n.Helper()
 	sum := func() (all uint64) {
@@ -78,8 +78,8 @@ func (n *theNode) more(kernels uint64) {
 	n.eventually("programs go on", func() bool { return sum() >= before+kernels })
 }
 
-// The daemon is killed at random moments, again and again, under programs that swap. They
-// end with the right results, and the last daemon knows them as the first did.
+// The daemon is killed repeatedly, at random moments, under programs that swap. They end with the
+// right results, and the last daemon has the same records of them as the first.
 func TestDaemonKilledAgainAndAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")
@@ -99,7 +99,7 @@ func TestDaemonKilledAgainAndAgain(t *testing.T) {
 		n.kill()
 		n = n.again(args...)
 		if random.IntN(3) == 0 {
-			continue // before all of them have come
+			continue // before all of them have reconnected
 		}
 		n.back(programs)
 	}
@@ -127,9 +127,8 @@ func TestDaemonKilledAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A node is upgraded under load: it hands over, programs that come in between wait, and
-// those that are there do not notice. Nothing is said where its state is: it is where
-// everybody looks.
+// A node is upgraded under load: it hands over, programs that start in between wait, and running
+// ones do not notice. The state is in its default place.
 func TestHandoverUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms", "--orphan-grace", "1m"}
@@ -187,7 +186,7 @@ func TestProgramsWaitAtAnySocket(t *testing.T) {
 		next := n.again(args[:4]...)
 		p.right()
 		next.finish()
-		// A node that has ended does not come back: nobody waits for it.
+		// A node that was stopped does not come back, so programs do not wait for it.
 		late := w.executeWith([]string{"MUSTER_SOCKET=" + socket, "LD_LIBRARY_PATH=" + made("lib")}, made("small"), "sums")
 		if code := late.wait(); code != 1 || !strings.Contains(late.output.String(), "muster: no daemon at") {
 			t.Errorf("it ended with %d: %s", code, late.output)
@@ -228,8 +227,8 @@ func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
 	}
 }
 
-// A user's worker comes back: to a node of root's as the user, with a number that nobody
-// else gets meanwhile, and to a node of the user's own, whose state is where users have it.
+// A user's worker reconnects: to a node of root, as that user, with a number that no other client
+// gets meanwhile, and to a node of the user, whose state is in the user's default place.
 func TestWorkersOfUsersComeBack(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
@@ -310,9 +309,9 @@ func lentNumber(t *testing.T, state string) uint32 {
 	return f.Worker.UID
 }
 
-// A program whose worker was killed before it sent anything goes on in another, and
-// notices when all of the node is killed: that it is told twice of its memory does not
-// hide the end of its connection.
+// A program whose worker was killed before the program sent anything continues in another worker,
+// and notices when the whole node is killed: being told twice about its memory must not hide the
+// end of its connection.
 func TestWorkerKilledBeforeItsClientIsUsed(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		w := newWorld(t)

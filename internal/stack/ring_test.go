@@ -18,8 +18,7 @@ import (
 	"muster/wire"
 )
 
-// vandal is a client that writes where it must not. It has the memory as the
-// program's library has it.
+// vandal is a client that writes where it must not. It maps the same memory as a program's library.
 type vandal struct {
 	conn     *net.UnixConn
 	attached wire.Attached
@@ -73,7 +72,7 @@ func (v *vandal) leave() {
 	v.shared.Unmap()
 }
 
-// Where things lie in the ring's memory, as shim/wire.h says.
+// Offsets in the ring's memory, as in shim/wire.h.
 const (
 	atTail        = 64
 	atWorkerWaits = 144
@@ -83,13 +82,13 @@ const (
 
 func (v *vandal) u64(at int, value uint64) { binary.LittleEndian.PutUint64(v.ring[at:], value) }
 
-// message puts a message of any kind on the ring, without asking what it is.
+// message puts any bytes on the ring as a message, valid or not.
 func (v *vandal) message(b []byte) {
 	copy(v.ring[ringAt:], b)
 	v.u64(atTail, uint64(len(b)+7)&^7)
 }
 
-// damages are what a vandal can do. Each must be its end.
+// damages are what a vandal can do. Each must end its client.
 var damages = []struct {
 	name string
 	do   func(*vandal)
@@ -155,8 +154,8 @@ var damages = []struct {
 	}},
 }
 
-// A client damages what it shares with its worker, in every way, while others
-// compute. It is ended with a reason, and nobody else is harmed.
+// A client damages the memory that it shares with its worker, in every way, while others compute.
+// The node ends it with a reason, and no other client is affected.
 func TestDamagedRing(t *testing.T) {
 	const seed = 1
 	n := newWorld(t).start("--devices", "soft:memory=32M,workers=1;soft:memory=16M,workers=1", "--vgpus", "4")
@@ -192,9 +191,8 @@ func TestDamagedRing(t *testing.T) {
 	n.idle()
 }
 
-// What the worker wrote in the shared memory is not believed either: heads,
-// sizes, states of slots, status. Whatever a client does to them, it harms
-// itself alone.
+// The worker does not trust its own values in the shared memory either: heads, sizes, states of
+// slots, status. A client that changes them harms only itself.
 func TestScribbledRing(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=32M", "--vgpus", "4")
 	beside := n.launch(made("small"), "endless", "100000")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// ways are how muster run gets at a node: each must leave the program alone.
+// ways are the ways in which muster run reaches a node. None may affect the program.
 func ways(t *testing.T) map[string]func(*world) []string {
 	return map[string]func(*world) []string{
 		"a node":         func(w *world) []string { return []string{"--socket", w.start("--devices", "soft:memory=64M").socket} },
@@ -56,8 +56,7 @@ func TestRunStatus(t *testing.T) {
 	}
 }
 
-// Why no worker can serve a program is what the program prints, however it gets at
-// the node.
+// If no worker can serve a program, the program prints why, however it reaches the node.
 func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
@@ -82,8 +81,8 @@ func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
 	n.idle()
 }
 
-// Signals that muster run gets are the program's, and a signal that ends the
-// program ends muster run.
+// muster run forwards its signals to the program, and a signal that ends the program ends muster
+// run.
 func TestRunSignals(t *testing.T) {
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"muster/wire/status"
 )
 
-// slurmCluster is a real Slurm of which some nodes lend GPUs that Slurm does not know, Muster's
-// plug-in in it, and the driver, all in processes of their own.
+// slurmCluster is a real Slurm with Muster's plug-in, nodes that lend GPUs that Slurm does not
+// know, and the driver, all as processes.
 type slurmCluster struct {
 	*world
 	slurm   *emulate.Cluster
@@ -30,7 +30,7 @@ type slurmCluster struct {
 	tls     bool   // they are known by certificates there
 	driver  *program
 	lenders map[string]*theNode
-	// gateways are the lenders' addresses, which they keep: grants name them.
+	// gateways are the lenders' addresses. They stay the same, because grants contain them.
 	gateways map[string]string
 	scripts  int // of jobs, so far
 }
@@ -225,7 +225,7 @@ func (c *slurmCluster) uses(id, out, lender string) {
 	})
 }
 
-// free waits until nothing is lent any more: the nodes serve nobody and know no grant, no process
+// free waits until nothing is lent any longer: the nodes have no clients and no grants, no process
 // serves a step, and the folder for grants is empty.
 func (c *slurmCluster) free() {
 	c.Helper()
@@ -256,7 +256,7 @@ func (c *slurmCluster) why(id string) string {
 	return c.must("squeue", "-h", "-j", id, "-t", "all", "-O", "admin_comment:400") + c.must("squeue", "-h", "-j", id, "-t", "all", "-O", "Comment:400")
 }
 
-// needAllSlurms skips what takes long unless all of it was asked for, as make soak does.
+// needAllSlurms skips long tests unless they were asked for, as in make soak.
 func needAllSlurms(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MUSTER_SOAK") == "" {
@@ -265,7 +265,7 @@ func needAllSlurms(t *testing.T) {
 }
 
 // Unmodified CUDA programs in jobs on nodes without a GPU run on borrowed ones, through sbatch and
-// srun, of every release; all is given back.
+// srun, with every release; everything is returned.
 func TestSlurmJobsBorrowGPUs(t *testing.T) {
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -481,8 +481,8 @@ func (c *slurmCluster) requeues() {
 	c.free()
 }
 
-// A policy that weighs alternatives gives a job the one that can start, and Slurm's record, the script
-// and its steps are those of that one.
+// A policy that supports alternatives grants a job the one that can start, and Slurm's record, the
+// script and its steps reflect that one.
 func TestSlurmAlternatives(t *testing.T) {
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4, Rootless: true}, "n4")
 	c.killDriver()
@@ -506,8 +506,8 @@ func TestSlurmAlternatives(t *testing.T) {
 	c.free()
 }
 
-// The driver is killed while jobs borrow, and while others wait: those that run go on, none is lost,
-// and all is given back.
+// The driver is killed while jobs borrow, and while others wait: running jobs continue, none is
+// lost, and everything is returned.
 func TestSlurmDriverIsKilled(t *testing.T) {
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4}, "n4")
 	runs, out := c.sbatch("read x < "+filepath.Join(c.dir, "go")+"; exec "+made("small")+" sums", "--rgpu=1", "-w", "n1")
@@ -515,7 +515,7 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 	c.eventually("the job runs", func() bool { return c.state(runs) == "RUNNING" && len(c.grantsOf("n4")) == 1 })
 	waits, waitsOut := c.sbatch("exec "+made("small")+" sums", "--rgpu=1", "-w", "n2")
 	c.killDriver()
-	// What a driver leaves that was killed between lending and placing.
+	// This is what a driver leaves that is killed between lending and placing.
 	if err := os.Mkdir(filepath.Join(c.grants(), waits+".0"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -536,7 +536,7 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 		}
 	}
 	c.free()
-	// A job whose end nobody saw gives its GPU back to the next driver.
+	// A job that ends while no driver runs returns its GPU to the next driver.
 	last, lastOut := c.sbatch("exec "+made("small")+" endless", "--rgpu=1", "-w", "n1")
 	c.uses(last, lastOut, "n4")
 	c.killDriver()
@@ -546,8 +546,8 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 	c.free()
 }
 
-// A driver that is to fall back and is killed leaves its waiting jobs to Slurm's own scheduler, but not
-// those that need borrowed GPUs; another driver that comes in time takes them instead.
+// A driver with fallback that is killed leaves its waiting jobs to Slurm's own scheduler, except
+// those that need borrowed GPUs. Another driver that starts in time takes them instead.
 func TestSlurmFallsBack(t *testing.T) {
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 2, CPUs: 2}, "n2")
 	c.killDriver()

@@ -19,9 +19,9 @@ import (
 	"muster/slurm/release"
 )
 
-// Everything is killed at random while jobs borrow: slurmctld, slurmds, whole nodes, slurmrestd, the driver and
-// lenders, on each release. No job is lost, no node and no GPU is given twice, and in the end nobody holds
-// anything.
+// Everything is killed at random while jobs borrow: slurmctld, slurmds, whole nodes, slurmrestd,
+// the driver and lenders, on each release. No job is lost, no node and no GPU is given out twice,
+// and in the end nothing is held.
 func TestSlurmKillsUnderLoad(t *testing.T) {
 	needAllSlurms(t)
 	for _, r := range release.All() {
@@ -59,13 +59,14 @@ type campaignJob struct {
 const (
 	campaignCPUs  = 4 // of each node
 	campaignShare = 40
-	// campaignPatience is how long Slurm may take until it has found out what it has forgotten.
+	// campaignPatience is how long Slurm may take to recover what it has forgotten.
 	campaignPatience = 4 * time.Minute
 )
 
 func newCampaign(t *testing.T, r *release.Release, seed uint64) *campaign {
-	// A slurmctld that was killed believes jobs to run that have ended, until their nodes tell it next:
-	// every third of SlurmdTimeout, and not before BatchStartTimeout. Ended jobs must be known to the end.
+	// A killed slurmctld considers ended jobs as running until their nodes report: every third of
+	// SlurmdTimeout, and not before BatchStartTimeout. Ended jobs must stay known until the end of
+	// the test.
 	o := emulate.Options{Release: r, Nodes: 8, CPUs: campaignCPUs, Extra: "SlurmdTimeout=30\nBatchStartTimeout=5\nMinJobAge=3600\n"}
 	c := &campaign{slurmCluster: newSlurmCluster(t, o, "n6", "n7", "n8"), random: rand.New(rand.NewPCG(seed, 1)), killed: map[string]bool{}}
 	for name, n := range c.lenders {
@@ -84,7 +85,7 @@ func (c *campaign) run() {
 				c.submit()
 			}
 			c.eventually("some job runs", func() bool { return c.count("RUNNING") > 0 || c.count("PENDING,RUNNING") == 0 })
-			c.pause() // anything may be under way when it happens
+			c.pause() // the kill may hit anything in progress
 			kill()
 		}
 	}
@@ -169,8 +170,8 @@ func (c *campaign) killDaemon(name string) {
 	}
 }
 
-// killController kills slurmctld. It forgets what it has not written down, and jobs of which it never wrote
-// are lost to Slurm itself, so that this waits for it to write.
+// killController kills slurmctld. It forgets what it has not saved, and Slurm itself loses jobs
+// that it never saved, so this waits until it has saved.
 func (c *campaign) killController() {
 	c.Helper()
 	submitted := time.Now()
@@ -190,8 +191,8 @@ func (c *campaign) note(what string) {
 	c.Logf("%s: %s is killed", time.Now().UTC().Format("15:04:05.000"), what)
 }
 
-// killNode ends all that runs on a node, for long enough that Slurm notices: of one that is back sooner Slurm
-// 22.05 believes that its jobs run until their time is up.
+// killNode kills everything on a node, for long enough that Slurm notices. If the node is back
+// sooner, Slurm 22.05 considers its jobs as running until their time limit.
 func (c *campaign) killNode() {
 	c.Helper()
 	name := fmt.Sprintf("n%d", 1+c.random.IntN(5))
@@ -227,8 +228,8 @@ func (c *campaign) killLender() {
 	c.lent = append(c.lent, namedLender{name, c.lenders[name]})
 }
 
-// checkJobs looks whether some job is lost: each has computed what it was to, unless a lender of its GPUs was
-// killed, or slurmctld before it had told the node.
+// checkJobs checks that no job is lost: each has computed its result, unless a lender of its GPUs
+// was killed, or slurmctld before it had told the node.
 func (c *campaign) checkJobs() {
 	c.Helper()
 	for _, j := range c.jobs {
@@ -244,8 +245,9 @@ func (c *campaign) checkJobs() {
 	}
 }
 
-// neverLaunched says whether slurmctld was killed when it had just started a job: it may have written down that
-// it had, and not told the node. Slurm then believes that the job runs until its time is up.
+// neverLaunched says whether slurmctld was killed just after it had started a job: it may have
+// saved that without telling the node. Slurm then considers the job as running until its time
+// limit.
 func (c *campaign) neverLaunched(id string) bool {
 	command := c.slurm.Command("squeue", "-h", "-j", id, "-t", "all", "-o", "%S")
 	command.Env = append(os.Environ(), "SLURM_TIME_FORMAT=%s")

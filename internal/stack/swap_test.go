@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// smallDisk mounts a file system of so many bytes. Only root can.
+// smallDisk mounts a file system of size bytes, which requires root.
 func (w *world) smallDisk(size int) (dir string) {
 	w.Helper()
 	if os.Geteuid() != 0 {
@@ -29,8 +29,8 @@ func (w *world) smallDisk(size int) (dir string) {
 	return dir
 }
 
-// Others fill the disk of the swap area. A program that wants memory then hears
-// that there is none, and the one that has some computes with it.
+// Another process fills the disk of the swap area. A program that then asks for memory is told that
+// there is none, and one that already has some continues to compute with it.
 func TestSwapDiskIsFull(t *testing.T) {
 	w := newWorld(t)
 	dir := w.smallDisk(32 << 20)

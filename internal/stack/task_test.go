@@ -106,8 +106,8 @@ func sendTo(t *testing.T, conn net.Conn, messages ...wire.ToAgent) {
 	}
 }
 
-// A job of another user than the agent's uses the GPU that it was granted, and no
-// longer than it lasts.
+// A job of another user than the agent's uses the GPU that it was granted, but only for the
+// duration of the job.
 func TestTaskOfAUser(t *testing.T) {
 	who, err := user.Lookup("nobody")
 	if os.Geteuid() != 0 || err != nil {

@@ -22,9 +22,8 @@ func (w *world) textures(options ...string) *dialogue {
 	return d
 }
 
-// Arrays, textures and surfaces of a program are what they were, with the same handles,
-// after its client moved to another device, lost its worker, and was brought back from a
-// checkpoint.
+// Arrays, textures and surfaces of a program keep their content and their handles after its client
+// has moved to another device, has lost its worker, and was restored from a checkpoint.
 func TestTexturesMoveWithTheirClient(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--swap-dir", w.T.TempDir())
@@ -57,7 +56,7 @@ func TestTexturesMoveWithTheirClient(t *testing.T) {
 	p.expect("read", "all is right")
 	p.expect("step", "stepped")
 	p.expect("show", "value 4")
-	n.killWorkers() // right after work that no base has
+	n.killWorkers() // right after work that no recovery copy includes
 	p.expect("show", "value 4")
 	p.expect("drop", "dropped")
 	p.expect("make", "made 1 2 3 4 5 6 7")

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A program with eight threads that use the GPU in every way, fork meanwhile,
-// and exit while other threads are in calls.
+// A program with eight threads uses the GPU in every way, forks meanwhile, and exits while other
+// threads are in calls.
 func TestThreads(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	rounds := 50
@@ -43,9 +43,9 @@ var sanitized = sync.OnceValues(func() (string, error) {
 	return dir, errors.Join(compileAs(filepath.Join(dir, "threads"), "threads", dir, flags...), compileAs(filepath.Join(dir, "small"), "small", dir, flags...))
 })
 
-// The same under AddressSanitizer: the library touches no memory that is not
-// its own. Without fork, in whose children AddressSanitizer's own locks may be
-// held by nobody.
+// The same under AddressSanitizer: the library accesses only its own memory. This runs without
+// fork, because in a child AddressSanitizer's own locks may be held by threads that no longer
+// exist.
 func TestAddressSanitizer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building with AddressSanitizer takes a while")
@@ -74,15 +74,16 @@ func TestAddressSanitizer(t *testing.T) {
 	n.idle()
 }
 
-// Two threads wait when a program loses its device, or its kernel faults. The reason is
-// printed by one of them, and neither of their calls fails before that: the program
-// may end at the first failure, and the reason would be lost.
+// Two threads are waiting when a program loses its device, or its kernel faults. One of them prints
+// the reason, and no call of either fails before that: the program may exit at the first failure,
+// and the reason would be lost.
 func TestReasonComesBeforeFailures(t *testing.T) {
 	for what, want := range map[string]string{"ended": "muster: the node has been shut down", "fault": "muster: kernel add: illegal address 0x10"} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t)
 			n := w.start("--devices", "soft:memory=64M")
-			// Whoever prints on standard error waits until it is read.
+			// The pipe is full, so the thread that prints to standard error blocks until the test
+			// reads.
 			read, write, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +101,7 @@ func TestReasonComesBeforeFailures(t *testing.T) {
 			if what == "ended" {
 				n.stdin.Close()
 			}
-			// That nothing happens can only be seen by waiting for it.
+			// Only waiting can show that nothing happens.
 			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				if strings.Contains(said.String(), "failed") {
 					t.Error("a call failed before the reason was printed")

@@ -52,8 +52,8 @@ func count(names []string, name string) (n int) {
 	return n
 }
 
-// The timeline of a small program, whichever way it gets at its node: every call in order,
-// and on the device each kernel and copy once.
+// The timeline of a small program, however it reaches its node, has every call in order, and each
+// kernel and copy once on the device.
 func TestTimeline(t *testing.T) {
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)
@@ -124,8 +124,8 @@ func TestTimelineOfChildren(t *testing.T) {
 	}
 }
 
-// A program that does very much has a timeline of bounded size, with its beginning and its
-// end, exact sums, and a sentence about what was left out.
+// A program with very many calls has a timeline of limited size, with its beginning and its end,
+// exact sums, and a sentence about what was left out.
 func TestTimelineIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many launches")
@@ -150,7 +150,7 @@ func TestTimelineIsBounded(t *testing.T) {
 	}
 }
 
-// The names of other users' programs are nobody's business; those of one's own are shown.
+// The timeline does not show the names of other users' programs, but those of the same user's.
 func TestTimelineShowsOthers(t *testing.T) {
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)

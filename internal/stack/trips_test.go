@@ -8,8 +8,8 @@ import (
 
 var tripsLine = regexp.MustCompile(`round trips to the node: (\d+)`)
 
-// How often a program of another machine waits for its node does not depend on how much it
-// asks for, only on how often it wants a result: a step of training costs one round trip.
+// The number of round trips of a remote program depends only on how often it needs a result, not on
+// how much it requests: a training step costs one round trip.
 func TestRoundTrips(t *testing.T) {
 	if err := compile("trips"); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %d round trips for 3, %d for 13: each should cost %d", what, few, many, each)
 		}
 	}
-	// Copies out that nobody waits for share the trips of each other.
+	// Copies out of the device that the program does not wait for share round trips.
 	if few, many := trips("out-later", 3), trips("out-later", 100); many-few > 97 {
 		t.Errorf("copies that nobody waits for: %d round trips for 3, %d for 100", few, many)
 	}

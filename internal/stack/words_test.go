@@ -16,8 +16,8 @@ func wordsProgram(t *testing.T) string {
 	return made("words")
 }
 
-// Streams write words and wait for them, in memory of the device and of the host, and hold
-// up nobody else; what is only a hint is remembered.
+// Streams write words and wait for them, in device memory and in host memory, without blocking
+// other streams; hints are stored.
 func TestWordsOfStreams(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := wordsProgram(t)

@@ -1,5 +1,5 @@
-// Package strictjson reads JSON of which every word counts: one object, without
-// fields that nobody knows, and with nothing behind it.
+// Package strictjson decodes JSON strictly: one object, without unknown fields, and with nothing
+// after it.
 package strictjson
 
 import (

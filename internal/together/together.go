@@ -1,5 +1,5 @@
-// Package together works on large memory with several threads: one alone is slower than the bus
-// of a device. It knows nothing of what the memory is.
+// Package together works on large memory with several threads, because a single one is slower than
+// the bus of a device. It knows nothing about the memory's content.
 package together
 
 import (
@@ -17,7 +17,7 @@ const (
 	piece = 512 << 10
 )
 
-// Copy copies src to dst, which is no shorter and does not overlap it.
+// Copy copies src to dst, which must not be shorter and must not overlap it.
 func Copy(dst, src []byte) {
 	shares := min(len(src)/share, runtime.GOMAXPROCS(0)/2, most)
 	if shares < 2 {

@@ -31,7 +31,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// Whoever panics among several, the caller does.
+// Whichever call panics, Do panics in its caller.
 func TestDoPanics(t *testing.T) {
 	for _, which := range []int{0, 7, 99} {
 		func() {

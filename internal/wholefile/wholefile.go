@@ -1,10 +1,9 @@
-// Package wholefile reads files that are small by nature, such as configurations
-// and certificates, into memory: no more of them than the caller can use, and
-// without waiting for ever for a pipe. Whoever names a device, a folder or an
-// endless file by mistake gets an error at once.
+// Package wholefile reads files that are naturally small, such as configurations and certificates,
+// into memory, up to a limit and without waiting forever for a pipe. If the user names a device, a
+// folder or an endless file by mistake, the result is an immediate error.
 //
-// It knows nothing of what is in the files. Logs, which may be large, are not
-// read so: package workload reads them line by line.
+// It knows nothing about the content of files. Logs, which may be large, are read line by line by
+// package workload.
 package wholefile
 
 import (
@@ -19,14 +18,14 @@ import (
 	"muster/model"
 )
 
-// Limit is how much of a kind of file is read.
+// Limit is the maximum size of a kind of file.
 type Limit struct {
 	Bytes int64
-	// Remedy is what to do about a file that is larger.
+	// Remedy is the advice for a larger file.
 	Remedy string
 }
 
-// pipeWait is how long a pipe may take to give all that it has.
+// pipeWait is how long a pipe may take to deliver all its content.
 const pipeWait = 10 * time.Second
 
 // ReadFile reads a file, or a pipe such as <(command) in a shell.
@@ -63,7 +62,7 @@ func (l Limit) readFile(path string, wait time.Duration) ([]byte, error) {
 	return text, err
 }
 
-// Read reads all that a reader has. The name stands for it in errors.
+// Read reads everything from a reader. name identifies it in errors.
 func (l Limit) Read(r io.Reader, name string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, l.Bytes+1))
 	if err != nil {

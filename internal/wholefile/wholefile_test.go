@@ -53,7 +53,7 @@ func TestReadFileRefuses(t *testing.T) {
 	}
 }
 
-// pipe makes a pipe with a name, and somebody who has it open to write.
+// pipe makes a named pipe, and opens it for writing.
 func pipe(t *testing.T) (path string, writer *os.File) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "pipe")

@@ -23,7 +23,7 @@ func sortedTasks[V any](m map[agent.Task]V) []agent.Task {
 	})
 }
 
-// brief says in a word what a message is about.
+// brief describes a message in a word.
 func brief(m any) string {
 	switch m := m.(type) {
 	case agent.Start:
@@ -50,7 +50,7 @@ func brief(m any) string {
 	return ""
 }
 
-// check holds each machine to what it has.
+// check verifies that no machine uses more than it has.
 func (w *World) check() {
 	for _, h := range w.changed {
 		h.changed = false
@@ -74,12 +74,13 @@ func (w *World) check() {
 	w.changed = w.changed[:0]
 }
 
-// checkLoans: a whole device is lent once, and shares come to no more than there is.
+// checkLoans verifies that a whole device is lent only once, and that shares do not exceed the
+// device.
 func (w *World) checkLoans(h *host) {
 	whole, shares := map[int]string{}, map[int]uint64{}
 	for id, l := range h.served {
 		if l.Limit == 0 {
-			continue // a suspended job's: others may have the devices
+			continue // a suspended job's; others may use the devices
 		}
 		for _, d := range l.Devices {
 			if d.Memory > 0 {
@@ -101,7 +102,7 @@ func (w *World) checkLoans(h *host) {
 
 // past tells the core how a job ended, as the store does.
 func (h *headHost) past(job uint64) (past head.Past, known bool) {
-	for id := job; ; id++ { // an array's tasks follow its number
+	for id := job; ; id++ { // the tasks of an array have the following IDs
 		value, ok := h.disk[head.Ended][string(head.Number(id))]
 		var doc api.Job
 		if ok {
@@ -124,10 +125,10 @@ func (h *headHost) past(job uint64) (past head.Past, known bool) {
 	}
 }
 
-// maxArray is more tasks than any array here has.
+// maxArray is more than the tasks of any array here.
 const maxArray = 64
 
-// checkEnd looks at a world in which everything is over.
+// checkEnd checks a world in which everything should be over.
 func (w *World) checkEnd() {
 	for _, id := range sortedNumbers(w.jobs) {
 		for i := range w.jobs[id].tasks {
@@ -150,8 +151,8 @@ func (w *World) checkEnd() {
 	}
 }
 
-// waitsForEver says whether a job may be left: it depends on what cannot happen, or on
-// a job of which that is so.
+// waitsForEver says whether a job may be left over: it depends on something that cannot happen, or
+// on a job that itself may be left over.
 func (w *World) waitsForEver(key string) bool {
 	if w.head.core == nil {
 		return false
@@ -172,7 +173,7 @@ func (w *World) waitsForEver(key string) bool {
 	return false
 }
 
-// checkJob: a job that was accepted has ended, and ran as often as it says.
+// checkJob verifies that an accepted job has ended, and ran as often as its record says.
 func (w *World) checkJob(id uint64) {
 	value, over := w.head.disk[head.Ended][string(head.Number(id))]
 	if !over {
@@ -188,8 +189,7 @@ func (w *World) checkJob(id uint64) {
 		w.fail("the record of job %d: %v", id, err)
 		return
 	}
-	// How often each attempt ran to its end: a job that is complete did so once, in its
-	// last attempt.
+	// The number of complete runs of the last attempt: exactly one if the job is completed.
 	ran := w.ran[agent.Task{Job: id, Attempt: doc.Attempt}.String()]
 	switch doc.State {
 	case api.Completed:

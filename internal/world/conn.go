@@ -7,17 +7,17 @@ import (
 	"muster/wire/agent"
 )
 
-// conn is a connection between an agent and the head: in each direction messages keep
-// their order, unless the world says otherwise, take a time, and may come twice. When it breaks, what is on its way is
-// lost, and each side notices in its own time.
+// conn is a connection between an agent and the head. In each direction messages keep their order
+// (unless the world reorders them), take some time, and may arrive twice. When the connection
+// breaks, messages in transit are lost, and each side notices in its own time.
 type conn struct {
 	w       *World
 	host    *host
 	life    uint64 // of the agent
 	session head.Session
-	dead    bool // nothing passes any more
+	dead    bool // nothing passes any longer
 	down    time.Duration
-	up      time.Duration // when the last message of each direction arrives
+	up      time.Duration // up and down: when the last message of each direction arrives
 }
 
 // connect makes a connection. It may fail.
@@ -32,10 +32,10 @@ func (h *host) connect() *conn {
 	return c
 }
 
-// passage is how long a message takes. last is when the one before it arrives, which it
-// does not overtake, unless the world has messages change their order. What lends and
-// ends a loan keeps it always: a device is lent again once the node was told that the
-// last loan is over, and that rests on the order of a connection.
+// passage is the transit time of a message. *last is when the previous message arrives; the new one
+// does not overtake it, unless the world reorders messages. Messages that begin and end loans
+// always keep their order: a device is lent again once the node was told that the previous loan is
+// over, and that relies on the order within a connection.
 func (c *conn) passage(last *time.Duration, m any) time.Duration {
 	loan := false
 	switch m.(type) {
@@ -49,7 +49,7 @@ func (c *conn) passage(last *time.Duration, m any) time.Duration {
 	return *last - c.w.now
 }
 
-// toHead sends to the head.
+// toHead sends a message to the head.
 func (c *conn) toHead(m agent.ToHead) {
 	times := 1
 	if c.w.chance(c.w.Repeat) {
@@ -61,7 +61,7 @@ func (c *conn) toHead(m agent.ToHead) {
 				return
 			}
 			if hello, ok := m.(agent.Hello); ok {
-				if times == 1 { // a second one is refused, which is tried elsewhere
+				if times == 1 { // the head refuses a second one, which other tests cover
 					c.w.head.tell(head.Greeted{Session: c.session, Hello: hello})
 					return
 				}
@@ -73,7 +73,7 @@ func (c *conn) toHead(m agent.ToHead) {
 	}
 }
 
-// toAgent sends to the agent.
+// toAgent sends a message to the agent.
 func (c *conn) toAgent(m agent.ToAgent) {
 	times := 1
 	if c.w.chance(c.w.Repeat) {
@@ -88,7 +88,7 @@ func (c *conn) toAgent(m agent.ToAgent) {
 	}
 }
 
-// broken ends the connection. Both sides notice, at different times.
+// broken breaks the connection. Both sides notice, at different times.
 func (c *conn) broken() {
 	if c.dead {
 		return

@@ -13,11 +13,11 @@ import (
 
 func stack() string { return string(debug.Stack()) }
 
-// headHost is the machine of the head: the core, what its daemon would do, and a disk.
+// headHost is the machine of the head: the core, a model of its daemon, and a disk.
 type headHost struct {
 	w    *World
-	core *head.Core // nil while it is not up
-	life uint64     // which start of the daemon this is
+	core *head.Core // nil while the daemon is not running
+	life uint64     // number of starts; a scheduled event of an earlier life is void
 
 	disk      map[head.Bucket]map[string][]byte
 	diskFails bool
@@ -26,8 +26,8 @@ type headHost struct {
 	asked    map[head.Request]func(head.Answer)
 	sessions map[head.Session]*conn
 	session  head.Session
-	due      bool          // a flush is on its way
-	ticked   time.Duration // when the next Tick is
+	due      bool          // a flush is scheduled
+	ticked   time.Duration // when the next Tick is scheduled
 }
 
 func newHeadHost(w *World) *headHost {
@@ -47,7 +47,7 @@ func (h *headHost) config() head.Config {
 	return cfg
 }
 
-// boot starts the daemon from what is on disk.
+// boot starts the daemon from its disk.
 func (h *headHost) boot() {
 	if h.core != nil {
 		return
@@ -86,7 +86,7 @@ func (h *headHost) heal() {
 	h.boot()
 }
 
-// each visits what the daemon would read at its start.
+// each visits the records that the daemon reads at its start.
 func (h *headHost) each(visit func(head.Record) error) error {
 	for _, b := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
 		for _, k := range sortedTexts(h.disk[b]) {
@@ -98,7 +98,7 @@ func (h *headHost) each(visit func(head.Record) error) error {
 	return nil
 }
 
-// ask is a request of a user, which may get lost with the daemon.
+// ask sends a user's request, which is lost if the daemon dies.
 func (h *headHost) ask(make func(head.Request) head.Event, answer func(head.Answer)) {
 	h.w.after(h.w.delay(time.Millisecond), func() {
 		if h.core == nil {
@@ -110,7 +110,7 @@ func (h *headHost) ask(make func(head.Request) head.Event, answer func(head.Answ
 	})
 }
 
-// tell gives the core an event.
+// tell passes an event to the core.
 func (h *headHost) tell(ev head.Event) {
 	if h.core == nil {
 		return
@@ -119,7 +119,8 @@ func (h *headHost) tell(ev head.Event) {
 	h.flushSoon()
 }
 
-// flushSoon has the effects carried out a little later: the core may hear more before.
+// flushSoon schedules a flush a little later, so that the core may get more events before, as in
+// the daemon's batches.
 func (h *headHost) flushSoon() {
 	if h.due {
 		return
@@ -134,8 +135,8 @@ func (h *headHost) flushSoon() {
 	})
 }
 
-// flush does what the daemon does with a batch: step, disk, then the rest. The machine
-// may die between any two of these.
+// flush does what the daemon does with a batch: step, write to disk, then everything else. In this
+// order nothing is acknowledged that is not on disk. The machine may die between any two of these.
 func (h *headHost) flush() {
 	h.core.Step(h.w.now)
 	e := h.core.Take()
@@ -195,7 +196,7 @@ func (h *headHost) carryOut(e *head.Effects) {
 	}
 }
 
-// tickSoon has the core told the time when it asked for that.
+// tickSoon schedules a Tick for the time that the core asks for.
 func (h *headHost) tickSoon() {
 	next := h.core.Next()
 	if next == h.ticked || next > h.w.now+365*24*time.Hour {

@@ -16,29 +16,29 @@ import (
 type host struct {
 	w       *World
 	name    string
-	changed bool // since it was last checked
+	changed bool // since the last check
 
 	cores       int
 	memory      int64
 	devices     []agent.Device
 	incarnation int
 
-	core     *agentcore.Core // nil while the agent is not up
+	core     *agentcore.Core // nil while the agent is not running
 	life     uint64
 	dead     bool // the machine is off
 	conn     *conn
 	cutUntil time.Duration
-	books    []agentcore.Effect // the grants that the daemon has not been told of yet
+	books    []agentcore.Effect // grants about which the daemon has not been told yet
 
-	// The spool, which outlives the agent.
+	// The spool, which survives the agent.
 	tasks   map[agent.Task]*spooled
 	marks   map[agent.Task]agentcore.Past
 	loans   map[string]grant.Loan
 	cluster string
 
-	// What runs, whether there is an agent or not.
+	// What runs independently of the agent.
 	supervisors map[agent.Task]*supervisor
-	served      map[string]grant.Loan // by the daemon
+	served      map[string]grant.Loan // loans that the daemon serves
 }
 
 type spooled struct {
@@ -52,11 +52,11 @@ type supervisor struct {
 	cores     []int
 	began     bool
 	suspended bool
-	left      time.Duration // of the run, when it was last set going
+	left      time.Duration // remaining run time when it was last set going
 	since     time.Duration
 	limit     time.Duration
 	exit      int
-	turn      int // which timer counts
+	turn      int // number of the valid timer; earlier ones are void
 	stopping  *agent.Stop
 	gone      bool
 }
@@ -72,7 +72,7 @@ func newHost(w *World, i int) *host {
 	return h
 }
 
-// wipe loses the spool.
+// wipe erases the spool.
 func (h *host) wipe() {
 	h.incarnation++
 	h.tasks, h.marks, h.loans, h.cluster = map[agent.Task]*spooled{}, map[agent.Task]agentcore.Past{}, map[string]grant.Loan{}, ""
@@ -110,7 +110,7 @@ func (h *host) boot() {
 	h.tick()
 }
 
-// tick tells the agent the time: often while it may have something to repeat.
+// tick gives the agent the time regularly: often while it may have to repeat a message.
 func (h *host) tick() {
 	life, pause := h.life, 15*time.Second
 	if len(h.tasks) == 0 {
@@ -124,7 +124,7 @@ func (h *host) tick() {
 	})
 }
 
-// crash kills the agent. What runs goes on.
+// crash kills the agent. The tasks continue.
 func (h *host) crash() {
 	if h.core == nil {
 		return
@@ -136,7 +136,7 @@ func (h *host) crash() {
 	}
 }
 
-// die switches the machine off.
+// die turns the machine off, with everything that runs there.
 func (h *host) die() {
 	h.crash()
 	h.dead = true
@@ -157,7 +157,7 @@ func (h *host) heal() {
 	h.w.after(0, h.boot)
 }
 
-// cut lets nothing pass for a time.
+// cut breaks the link to the head for a time.
 func (h *host) cut(d time.Duration) {
 	h.cutUntil = h.w.now + d
 	h.breakConnection()
@@ -190,7 +190,7 @@ func (h *host) reconnect() {
 }
 
 func (h *host) heard(m agent.ToAgent) {
-	if r, ok := m.(agent.Refused); ok && !strings.Contains(r.Reason, "is connected already") { // its old connection is not yet known to be dead
+	if r, ok := m.(agent.Refused); ok && !strings.Contains(r.Reason, "is connected already") { // the head has not noticed yet that the old connection is dead
 		h.w.fail("%s is refused: %v", h.name, m)
 	}
 	h.w.trace("%s hears %s %v", h.name, m.Kind(), brief(m))
@@ -203,7 +203,7 @@ func (h *host) step(e agentcore.Event) {
 	}
 }
 
-// perform carries effects out. The agent may be killed between any two.
+// perform carries out effects. The agent may be killed between any two of them.
 func (h *host) perform(effects []agentcore.Effect) {
 	life := h.life
 	for i, e := range effects {
@@ -224,7 +224,7 @@ func (h *host) perform(effects []agentcore.Effect) {
 	}
 }
 
-// savedTask is the task that an effect writes about.
+// savedTask is the task about which an effect writes to the spool.
 func savedTask(e agentcore.Effect) (agent.Task, bool) {
 	switch e := e.(type) {
 	case agentcore.Save:
@@ -239,7 +239,7 @@ func savedTask(e agentcore.Effect) (agent.Task, bool) {
 	return agent.Task{}, false
 }
 
-// touch says that what the host runs or lends may have changed.
+// touch marks the host for the next check.
 func (h *host) touch() {
 	if !h.changed {
 		h.changed = true
@@ -303,8 +303,8 @@ func (h *host) do(e agentcore.Effect) {
 	}
 }
 
-// book has the daemon told of a grant in a moment, in the order of the effects. An agent that
-// dies before has told it nothing.
+// book tells the daemon about a grant a moment later, in the order of the effects. If the agent
+// dies before that, the daemon is told nothing.
 func (h *host) book(e agentcore.Effect) {
 	h.books = append(h.books, e)
 	h.later(func() {
@@ -326,7 +326,7 @@ func (h *host) book(e agentcore.Effect) {
 	})
 }
 
-// later does something in a moment, if the agent still lives then.
+// later calls a function a moment later, if the agent is still alive then.
 func (h *host) later(do func()) {
 	life := h.life
 	h.w.after(h.w.delay(5*time.Millisecond), func() {
@@ -348,7 +348,7 @@ func (h *host) launch(id agent.Task) {
 	case t == nil:
 		h.w.fail("%s launches %v, which is not in its spool", h.name, id)
 		return
-	case t.known.Begun || t.known.End != nil: // an earlier one had begun, and is gone
+	case t.known.Begun || t.known.End != nil: // an earlier supervisor had begun it, and is gone
 		h.attach(id)
 		return
 	}
@@ -357,7 +357,8 @@ func (h *host) launch(id agent.Task) {
 	h.w.after(h.w.delay(5*time.Millisecond), func() { h.begin(s, t) })
 }
 
-// begin starts the processes of a task, once it is on disk that this happens.
+// begin starts the processes of a task. The spool records that first, so that no later supervisor
+// starts them again.
 func (h *host) begin(s *supervisor, t *spooled) {
 	if s.gone {
 		return
@@ -393,7 +394,7 @@ func (h *host) tellBegan(s *supervisor) {
 	})
 }
 
-// setGoing lets the processes run on.
+// setGoing lets the processes run, and schedules their end.
 func (h *host) setGoing(s *supervisor) {
 	s.turn++
 	turn := s.turn
@@ -420,7 +421,7 @@ func (h *host) setGoing(s *supervisor) {
 	})
 }
 
-// endSupervisor writes down how a task ended, and tells the agent, if there is one.
+// endSupervisor writes the end of a task to the spool, and tells the agent, if it is running.
 func (h *host) endSupervisor(s *supervisor, end agent.End) {
 	s.gone = true
 	delete(h.supervisors, s.task)
@@ -436,7 +437,7 @@ func (h *host) attach(id agent.Task) {
 	switch {
 	case s != nil && s.began:
 		h.tellBegan(s)
-	case s != nil: // it will say so when it has begun
+	case s != nil: // it reports when it has begun
 		h.later(func() {
 			if !s.gone && s.began {
 				h.tellBegan(s)
@@ -491,7 +492,7 @@ func (h *host) order(id agent.Task, o agentcore.Order) {
 	}
 }
 
-// killSupervisor kills one, and with it its processes. An agent that is there notices.
+// killSupervisor kills a supervisor with its processes. A running agent notices.
 func (h *host) killSupervisor() {
 	ids := sortedTasks(h.supervisors)
 	if len(ids) == 0 {

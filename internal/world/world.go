@@ -13,38 +13,38 @@ import (
 	"muster/policy/catalog"
 )
 
-// Config is one run.
+// Config describes one run.
 type Config struct {
 	Seed  uint64
 	Nodes int
-	// Hours is how long faults and submissions go on.
+	// Hours is the time during which there are faults and submissions.
 	Hours float64
-	// Jobs is how many jobs a user submits in an hour, in the mean, all users together.
+	// Jobs is the mean number of submissions per hour, by all users together.
 	Jobs float64
-	// Faults is how many faults there are in an hour, in the mean.
+	// Faults is the mean number of faults per hour.
 	Faults float64
-	// Repeat is the part of messages that come twice.
+	// Repeat is the fraction of messages that arrive twice.
 	Repeat float64
-	// Reorder is the part of messages that others may overtake, or that overtake others.
-	// Connections keep the order; the cores depend on it for loans alone.
+	// Reorder is the fraction of messages that may overtake others or be overtaken. Real
+	// connections keep the order; the cores depend on it only for loans.
 	Reorder float64
 	Policy  string
-	// Trace, if set, is told what happens.
+	// Trace, if set, receives a line for each event.
 	Trace func(string)
 }
 
-// Result is what a run came to.
+// Result is the outcome of a run.
 type Result struct {
 	Events                           int
 	Submitted, Completed, Lost, Rest int
 	Crashes                          map[string]int
 }
 
-// start is when the world begins, since 1970: not at 0, so that a forgotten instant
-// shows.
+// start is the Unix time at which the world begins. It is not 0, so that uninitialized times are
+// noticed.
 const start = time.Duration(1_700_000_000) * time.Second
 
-// World is a cluster at one instant.
+// World is the state of a cluster.
 type World struct {
 	Config
 	rng    *rand.Rand
@@ -54,18 +54,18 @@ type World struct {
 	err    error
 
 	head    *headHost
-	changed []*host // since the last check
+	changed []*host // hosts that changed since the last check
 	hosts   []*host
 	users   []string
-	jobs    map[uint64]*submitted // that were acknowledged
-	keys    map[string]uint64     // by key of a submission: the job that came of it
-	began   map[string]int        // how often each task's processes were begun
+	jobs    map[uint64]*submitted // acknowledged jobs
+	keys    map[string]uint64     // the job of each submission, by the submission's key
+	began   map[string]int        // how often each task's processes were started
 	ran     map[string]int        // how often they ran to their end
 	result  Result
-	quiet   bool // no more faults
+	quiet   bool // there are no more faults
 }
 
-// submitted is a job that a user knows of.
+// submitted is a job that its user knows about.
 type submitted struct {
 	user  string
 	tasks int
@@ -92,27 +92,27 @@ func (h *eventHeap) Pop() any {
 	return last
 }
 
-// after has something done later.
+// after schedules an event.
 func (w *World) after(d time.Duration, do func()) {
 	w.turn++
 	heap.Push(&w.events, event{w.now + d, w.turn, do})
 }
 
-// delay is a short random time.
+// delay draws a random time with the given mean.
 func (w *World) delay(mean time.Duration) time.Duration {
 	return time.Duration(w.rng.ExpFloat64() * float64(mean))
 }
 
 func (w *World) chance(p float64) bool { return w.rng.Float64() < p }
 
-// trace tells what happens.
+// trace reports an event to Trace.
 func (w *World) trace(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(fmt.Sprintf("%12.3f ", (w.now-start).Seconds()) + fmt.Sprintf(format, args...))
 	}
 }
 
-// fail notes the first thing that must not be.
+// fail records the first violation.
 func (w *World) fail(format string, args ...any) {
 	if w.err == nil {
 		w.err = fmt.Errorf("seed %d, at %.3f s: %s", w.Seed, (w.now - start).Seconds(), fmt.Sprintf(format, args...))
@@ -120,7 +120,7 @@ func (w *World) fail(format string, args ...any) {
 	}
 }
 
-// Run lets a world live, and says what was wrong with it.
+// Run plays a world, and returns the first violation as an error.
 func Run(cfg Config) (*Result, error) {
 	w := &World{
 		Config: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6d7573746572)), now: start,
@@ -157,8 +157,8 @@ func Run(cfg Config) (*Result, error) {
 	return &w.result, w.err
 }
 
-// calmTime is how long the world has at the end to become quiet: longer than the
-// longest job, and than a node may be away.
+// calmTime is the time for the world to become quiet at the end. It is longer than the longest job,
+// and than a node may be away.
 const calmTime = 40 * time.Hour
 
 func (w *World) run(until time.Duration) {
@@ -172,7 +172,7 @@ func (w *World) run(until time.Duration) {
 	w.now = max(w.now, until)
 }
 
-// guard makes a finding of a panic.
+// guard turns a panic into a violation.
 func (w *World) guard(do func()) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -197,7 +197,7 @@ func (w *World) submitSome() {
 	w.submit(user, w.submission(), fmt.Sprintf("key%d", w.rng.Uint64()))
 }
 
-// submission is what a user asks for.
+// submission draws a user's submission.
 func (w *World) submission() api.Submission {
 	pick := func(choices ...string) string { return choices[w.rng.IntN(len(choices))] }
 	options := []string{"-n" + pick("1", "1", "2", "4"), "--time=" + pick("10", "60", "240")}
@@ -241,7 +241,7 @@ func (w *World) someJob() (uint64, bool) {
 	return ids[len(ids)-1-w.rng.IntN(min(len(ids), 20))], true
 }
 
-// submit asks the head until it answers: the key makes that harmless.
+// submit repeats a submission until the head answers. Its key prevents duplicates.
 func (w *World) submit(user string, s api.Submission, key string) {
 	s.Key = key
 	answered := false
@@ -265,7 +265,7 @@ func (w *World) submit(user string, s api.Submission, key string) {
 			w.fail("job %d was given to two users", done.Job)
 		}
 		w.trace("%s submitted job %d (%d tasks): %s", user, done.Job, done.Tasks, strings.Join(s.Options, " "))
-		if slices.Contains(s.Options, "--hold") { // nobody forgets a held job
+		if slices.Contains(s.Options, "--hold") { // a held job is released eventually, so that it can end
 			w.after(w.delay(time.Hour), func() { w.insist([]head.Ref{{Job: done.Job, Task: -1}}, head.Release) })
 		}
 	})
@@ -276,7 +276,7 @@ func (w *World) submit(user string, s api.Submission, key string) {
 	})
 }
 
-// meddle changes a job of a user's.
+// meddle makes a user change a job, which may be another user's.
 func (w *World) meddle(user string) {
 	id, _ := w.someJob()
 	ref := []head.Ref{{Job: id, Task: -1}}
@@ -298,7 +298,7 @@ func (w *World) meddle(user string) {
 		}
 		return head.Change{Caller: caller, Jobs: ref, Action: head.LimitDevices, Limit: w.rng.IntN(3) - 1}
 	}, func(head.Answer) {})
-	if what == 2 { // nobody forgets a held job
+	if what == 2 { // a held job is released eventually, so that it can end
 		w.after(w.delay(time.Hour), func() { w.insist(ref, head.Release) })
 	}
 	if what == 3 {
@@ -306,7 +306,7 @@ func (w *World) meddle(user string) {
 	}
 }
 
-// insist asks until it is granted for all that is left of a job.
+// insist repeats a request until nothing of the job is held or suspended any longer.
 func (w *World) insist(ref []head.Ref, action head.Action) {
 	w.head.ask(func(r head.Request) head.Event {
 		return head.Change{Caller: head.Caller{Request: r, User: "root"}, Jobs: ref, Action: action}

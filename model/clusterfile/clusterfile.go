@@ -1,8 +1,8 @@
-// Package clusterfile reads and writes descriptions of clusters: strict YAML
-// for people, presets that are built in, and the node list of the openb trace.
+// Package clusterfile reads and writes descriptions of clusters: strict YAML for people, built-in
+// presets, and the node list of the openb trace.
 //
-// Everything wrong with a file is an error that names file, line, column and
-// remedy. It knows nothing of jobs or of who uses the cluster.
+// Every error names file, line, column and remedy. The package knows nothing of jobs or of what
+// uses the cluster.
 package clusterfile
 
 import (
@@ -16,14 +16,14 @@ import (
 	"muster/model/strictyaml"
 )
 
-// fileLimit is far more than a description of a million nodes in ranges, and far
-// less than a machine's memory.
+// fileLimit is far more than a description of a million nodes in ranges needs, and far less than a
+// machine's memory.
 var fileLimit = wholefile.Limit{Bytes: 32 << 20, Remedy: "describe equal nodes in one entry, as n[0001-1024]"}
 
 // Error is something wrong at one place of a file.
 type Error = strictyaml.Error
 
-// Read reads a cluster description. The name stands for the file in errors.
+// Read reads a cluster description. name identifies it in errors.
 func Read(r io.Reader, name string) (*model.Cluster, error) {
 	text, err := fileLimit.Read(r, name)
 	if err != nil {

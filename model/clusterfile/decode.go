@@ -14,7 +14,7 @@ type decoder struct {
 	cluster model.Cluster
 	types   map[string]int // the numbers of GPU types
 	links   map[string]model.Link
-	// lineOf says where a node was described first.
+	// lineOf is the line in which a node was first described.
 	lineOf map[string]int
 }
 
@@ -38,11 +38,11 @@ func decode(text []byte, file string) (*model.Cluster, error) {
 
 func above0(x float64) bool { return x > 0 }
 
-// Factors are at least 1, and no larger than a model.Cluster takes.
+// isFactor: factors are at least 1, and at most what a model.Cluster accepts.
 func isFactor(x float64) bool { return x >= 1 && x <= 1_000_000 }
 
-// document reads the whole file. The keys may stand in any order, but nodes
-// need the types and links, so they are read last.
+// document reads the whole file. The keys may be in any order, but nodes refer to types and links,
+// so they are read last.
 func (d *decoder) document(root strictyaml.Node) error {
 	var types, links, nodes strictyaml.Node
 	keep := func(into *strictyaml.Node) func(strictyaml.Node) error {
@@ -150,7 +150,7 @@ func (d *decoder) nodes(n strictyaml.Node) error {
 	return nil
 }
 
-// node reads one entry, which may stand for a range of equal nodes.
+// node reads one entry, which may describe a range of equal nodes.
 func (d *decoder) node(n strictyaml.Node) error {
 	var node model.Node
 	var names []string
@@ -216,8 +216,7 @@ func (d *decoder) linkNames() []string {
 	return names
 }
 
-// gpus reads {k20x: 2, p100: 1}, or [k20x, p100, k20x] where their order in
-// the node matters.
+// gpus reads {k20x: 2, p100: 1}, or [k20x, p100, k20x] if their order in the node matters.
 func (d *decoder) gpus(n strictyaml.Node) ([]int, error) {
 	var devices []int
 	add := func(tok strictyaml.Word, count int) error {

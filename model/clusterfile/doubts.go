@@ -6,8 +6,8 @@ import (
 	"muster/model"
 )
 
-// Doubts are what can be so, but is mostly a slip: sizes without a unit are bytes. There is one for
-// GPU types and one for nodes, each about the first of them.
+// Doubts are warnings about things that are valid but probably mistakes: sizes without a unit,
+// which are bytes. There is one for GPU types and one for nodes, each about the first of them.
 func Doubts(c *model.Cluster) (all []string) {
 	for _, t := range c.GPUTypes {
 		if model.LacksUnit(t.Memory) {

@@ -16,18 +16,18 @@ import (
 	"muster/model/strictyaml"
 )
 
-// OpenbGPUMemory is the memory that FromOpenb gives each device: the trace
-// counts shares of devices in thousandths, so that one of them is one MiB.
+// OpenbGPUMemory is the memory that FromOpenb gives each device. The trace counts shares of devices
+// in thousandths, so that each is one MiB.
 const OpenbGPUMemory = 1000 << 20
 
-// OpenbLimit is more than a list of as many nodes as a cluster may have takes.
+// OpenbLimit is more than a list of the maximum number of nodes needs.
 var OpenbLimit = wholefile.Limit{Bytes: 128 << 20, Remedy: "is it a node list of openb?"}
 
 var openbHeader = []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}
 
-// FromOpenb reads the node list of the openb trace (Alibaba's GPU trace of
-// 2023), a CSV with the columns sn, cpu_milli, memory_mib, gpu and model. All
-// GPU types get speed 1: the trace says nothing of their speeds.
+// FromOpenb reads the node list of the openb trace (Alibaba's GPU trace of 2023), a CSV with the
+// columns sn, cpu_milli, memory_mib, gpu and model. All GPU types get speed 1, because the trace
+// does not give speeds.
 func FromOpenb(r io.Reader) (*model.Cluster, error) {
 	text, err := OpenbLimit.Read(r, "openb node list")
 	if err != nil {
@@ -73,7 +73,7 @@ func FromOpenb(r io.Reader) (*model.Cluster, error) {
 	return c, nil
 }
 
-// openbNode reads one line; where it fails, it says in which column.
+// openbNode parses one line. If it fails, it returns the column.
 func openbNode(c *model.Cluster, types map[string]int, record []string) (node model.Node, column int, err error) {
 	if names, err := model.ExpandNodes(record[0]); err != nil || len(names) != 1 || !validName(record[0]) {
 		return node, 0, fmt.Errorf("sn %q is no node name", record[0])

@@ -12,7 +12,7 @@ import (
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// PresetInfo says what a built-in cluster is.
+// PresetInfo describes a built-in cluster.
 type PresetInfo struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`

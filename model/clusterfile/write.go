@@ -12,9 +12,8 @@ import (
 	"muster/model/strictyaml"
 )
 
-// Write writes a cluster in the form that Read reads, with neighbouring equal
-// nodes as one entry. Links are named anew, since a model.Cluster does not
-// keep their names.
+// Write writes a cluster in the form that Read reads, and combines adjacent equal nodes into one
+// entry. Links get new names, because a model.Cluster does not keep theirs.
 func Write(w io.Writer, c *model.Cluster) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -60,7 +59,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 	return b.Flush()
 }
 
-// writeRemote writes what remote GPUs cost, where they cost something.
+// writeRemote writes the costs of remote GPUs, if there are any.
 func writeRemote(b *bufio.Writer, r *model.Remote) {
 	if r.Latency == 0 && r.Overhead <= 1 && r.Far == 0 && r.DriverMemory == 0 && r.ClientMemory == 0 {
 		return
@@ -78,7 +77,7 @@ func writeRemote(b *bufio.Writer, r *model.Remote) {
 	fmt.Fprintln(b, "}")
 }
 
-// checkWritable refuses what a program can put into a cluster but a file cannot hold.
+// checkWritable refuses values that a file cannot represent.
 func checkWritable(c *model.Cluster) error {
 	if c.Name != "" {
 		if err := strictyaml.CheckName(c.Name); err != nil {
@@ -115,7 +114,7 @@ func checkWritable(c *model.Cluster) error {
 
 func validName(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
-// linksOf lists the links that nodes have, and says which number each has.
+// linksOf lists the distinct links of the nodes, and numbers them.
 func linksOf(c *model.Cluster) (links []model.Link, numbers map[model.Link]int) {
 	numbers = map[model.Link]int{}
 	for i := range c.Nodes {
@@ -154,7 +153,7 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links map[model.Link]int, nod
 	fmt.Fprintln(b, "}")
 }
 
-// formatGPUs writes {a: 2, b: 1}, or a list where the types alternate.
+// formatGPUs writes {a: 2, b: 1}, or a list if the types alternate.
 func formatGPUs(c *model.Cluster, devices []int) string {
 	var types []int
 	var counts, list []string

@@ -10,53 +10,53 @@ import (
 	"time"
 )
 
-// Submit is the tool whose jobs really run: `muster submit`. It has the options of
-// sbatch. What a simulated job has no use for is read into Batch, and options
-// without effect are named in a note instead of being dropped silently.
+// Submit is the tool whose jobs really run: `muster submit`. It has the options of sbatch. Those
+// that a simulated job does not need go into Batch, and options without effect are named in a note
+// instead of being ignored silently.
 const Submit = "submit"
 
-// Batch is what a job that really runs may say besides its request. It is zero for
-// other tools than Submit.
+// Batch has what a real job may specify besides its request. It is zero for other tools than
+// Submit.
 type Batch struct {
-	// Output, Error and Input are files for the job's streams, with sbatch's patterns
-	// such as %j still in them. Append keeps what a file has.
+	// Output, Error and Input are the files of the job's streams, with sbatch's patterns such as %j
+	// unexpanded. Append keeps the content of existing files.
 	Output, Error, Input string
 	Append               bool
-	// Directory is where the job runs.
+	// Directory is the job's working directory.
 	Directory string
-	// Export says which variables of the submitter the job gets: nil is all of them,
-	// NONE alone none, else names and NAME=VALUE assignments. ALL may stand among them.
+	// Export says which variables of the submitter the job gets: nil means all, NONE alone none,
+	// otherwise names and NAME=VALUE assignments. ALL may be among them.
 	Export []string
 	Array  *Array
-	// Dependency are the jobs that this one waits for; nil for none.
+	// Dependency has the jobs that this one waits for; nil for none.
 	Dependency *Dependency
 	// Begin is the earliest start and Deadline the latest end.
 	Begin, Deadline Moment
 	Hold            bool
-	// Nice lowers the priority where it is above 0.
+	// Nice lowers the priority if above 0.
 	Nice int64
-	// Requeue lets the job wait again after its node failed. Otherwise than with sbatch
-	// it must be said: a node that the head cannot reach may still run the job to its end.
+	// Requeue returns the job to the queue if its node fails. Unlike with sbatch it is off by
+	// default, because a node that the head cannot reach may still run the job to its end.
 	Requeue              bool
 	Comment, Reservation string
-	// Signal is nil where no signal is asked for before the time limit.
+	// Signal is the signal before the time limit; nil for none.
 	Signal *Signal
 }
 
-// Client is what the command that submits does itself: nothing of it is the job's.
+// Client has the options for the submitting command itself; none of them concerns the job.
 type Client struct {
 	Parsable, Wait, TestOnly, Quiet, Help bool
-	// Head and TLSDir say which head to ask, and with which certificate.
+	// Head and TLSDir select the head and the certificate to use.
 	Head, TLSDir string
 	// JSON asks for the answer as a document.
 	JSON bool
-	// Program says that Command is a program and its arguments, given behind --. Wrap
-	// says that it is a shell's, of --wrap. Else it is a script and the arguments of that.
+	// Program says that Command is a program with its arguments, given after --. Wrap says that it
+	// is a shell command from --wrap. Otherwise it is a script with its arguments.
 	Program, Wrap bool
 }
 
-// JobWords are the options of a command line of Submit that concern the job, each in
-// its full form. A head reads them as it reads the lines of a script.
+// JobWords are the options of a Submit command line that concern the job, each in its full form. A
+// head parses them like the lines of a script.
 func JobWords(argv []string) ([]string, error) {
 	tool, words := toolOf(argv)
 	p := newParser(tool)
@@ -66,17 +66,17 @@ func JobWords(argv []string) ([]string, error) {
 	return p.job, nil
 }
 
-// MaxArrayTasks bounds the tasks of an array, MaxArrayTask their numbers.
+// MaxArrayTasks limits the number of tasks of an array, and MaxArrayTask their indices.
 const (
 	MaxArrayTasks = 100_000
 	MaxArrayTask  = 4_000_000
 )
 
-// Array makes a job of many tasks.
+// Array makes a job an array of tasks.
 type Array struct {
-	// Tasks are the numbers of the tasks, sorted, each once.
+	// Tasks are the indices of the tasks, sorted and unique.
 	Tasks []uint32
-	// Limit is how many run at a time; 0 is any number.
+	// Limit is how many may run at a time; 0 means any number.
 	Limit int
 }
 
@@ -157,19 +157,19 @@ func (a *Array) String() string {
 // The kinds of a Term, as --dependency spells them.
 const (
 	After      = "after"      // the other has started, and Delay has passed since
-	AfterAny   = "afterany"   // it has ended, however
-	AfterOK    = "afterok"    // it has ended with success
-	AfterNotOK = "afternotok" // it has ended without
-	AfterCorr  = "aftercorr"  // the task of the same number of the other array has ended with success
-	Singleton  = "singleton"  // no other job of this name and user is before it
+	AfterAny   = "afterany"   // it has ended, in any way
+	AfterOK    = "afterok"    // it has ended successfully
+	AfterNotOK = "afternotok" // it has ended unsuccessfully
+	AfterCorr  = "aftercorr"  // the task with the same index of the other array has ended successfully
+	Singleton  = "singleton"  // no earlier job of the same name and user is left
 )
 
 var termKinds = []string{After, AfterAny, AfterOK, AfterNotOK, AfterCorr, Singleton}
 
-// MaxTerms bounds the terms of a dependency.
+// MaxTerms limits the terms of a dependency.
 const MaxTerms = 10_000
 
-// Dependency is what a job waits for: all of the terms, or any one of them.
+// Dependency is the condition for which a job waits: all of the terms, or any one of them.
 type Dependency struct {
 	Any   bool
 	Terms []Term
@@ -178,16 +178,16 @@ type Dependency struct {
 // Term is one job to wait for.
 type Term struct {
 	Kind string
-	// Job is its number; 0 for a singleton.
+	// Job is its ID; 0 for a singleton.
 	Job uint64
-	// Task is the task of an array, -1 for all of the job.
+	// Task is the task of an array; -1 for the whole job.
 	Task int64
-	// Delay counts from the start of the other job; for After alone.
+	// Delay counts from the start of the other job; only for After.
 	Delay time.Duration
 }
 
-// setDependency reads KIND:JOB[:JOB...] joined by commas, or by question marks where
-// any of them is enough. A number alone is afterany, as in Slurm.
+// setDependency parses KIND:JOB[:JOB...], separated by commas, or by question marks if any one is
+// sufficient. A number alone is afterany, as in Slurm.
 func (p *parser) setDependency(value string) error {
 	d := &Dependency{Any: strings.Contains(value, "?")}
 	separator := ","
@@ -295,11 +295,11 @@ func (d *Dependency) String() string {
 	return strings.Join(terms, separator)
 }
 
-// Signal is sent to a job some time before its time limit.
+// Signal is a signal that a job gets some time before its time limit.
 type Signal struct {
 	Number int
 	Before time.Duration
-	// Batch sends it to the script alone, not to what the script has started.
+	// Batch sends it only to the script, not to the processes that the script has started.
 	Batch bool
 }
 
@@ -308,7 +308,7 @@ var signalNames = map[string]int{
 	"TSTP": 20, "TTIN": 21, "TTOU": 22, "URG": 23, "XCPU": 24, "XFSZ": 25, "VTALRM": 26, "PROF": 27, "WINCH": 28, "IO": 29, "PWR": 30, "SYS": 31,
 }
 
-// SignalNumber reads a signal as its number or its name, with or without SIG.
+// SignalNumber parses a signal, by number or by name with or without SIG.
 func SignalNumber(s string) (int, error) {
 	if n := signalNames[strings.TrimPrefix(strings.ToUpper(s), "SIG")]; n > 0 {
 		return n, nil
@@ -441,7 +441,7 @@ func (p *parser) setWrap(value string) error {
 	return nil
 }
 
-// textOf keeps a value as it is written.
+// textOf stores a value unchanged.
 func textOf(at func(*Options) *string) func(*parser, string) error {
 	return func(p *parser, value string) error {
 		if strings.IndexByte(value, 0) >= 0 {
@@ -467,8 +467,7 @@ func momentOf(at func(*Batch) *Moment) func(*parser, string) error {
 	}
 }
 
-// batchTable are the options that Submit has and other tools have not, or take
-// otherwise.
+// batchTable has the options that only Submit has, or that it treats differently from other tools.
 func batchTable() []option {
 	onOff := func(long string, short byte, at func(*Options) *bool, to bool) option {
 		return option{long: long, short: short, set: switchOf(at, to)}

@@ -110,7 +110,7 @@ func TestSubmitOptions(t *testing.T) {
 	}
 }
 
-// TestJobWords: what a head is told of a command line.
+// TestJobWords: the options of a command line that are sent to the head.
 func TestJobWords(t *testing.T) {
 	argv := []string{Submit, "-WQn4", "-N", "2", "--gres", "gpu:1", "--nice", "--mail-type=END", "--head=h", "--wait", "--or=-n 64", "-H", "-J", "a b", "job.sh", "-n", "9"}
 	want := []string{"--ntasks=4", "--nodes=2", "--gres=gpu:1", "--nice", "--or=-n 64", "--hold", "--job-name=a b"}

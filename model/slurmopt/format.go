@@ -10,9 +10,8 @@ import (
 	"muster/model"
 )
 
-// Format writes the options as one line that ParseLine reads back (Parse, cut into
-// Words, for the tool Submit): the canonical spelling of the same submission. A request that no option of Slurm asks for is
-// an error.
+// Format writes the options as one line in canonical form. ParseLine reads it back (for the tool
+// Submit: Words, then Parse). A request that cannot be expressed in Slurm's options is an error.
 func (o *Options) Format() (string, error) {
 	var words []string
 	if o.Tool != "" {
@@ -144,8 +143,8 @@ func sizeWords(r *model.Request) ([]string, error) {
 	}
 	number("-N", r.Nodes)
 	number("-n", tasks)
-	// A node may have more cores than its tasks divide evenly: then it has room for
-	// more tasks than it runs.
+	// If the cores of a node are not a multiple of its tasks, the node has room for more tasks than
+	// it runs.
 	room := perNode
 	for cores%room != 0 {
 		room++
@@ -157,7 +156,7 @@ func sizeWords(r *model.Request) ([]string, error) {
 	return words, nil
 }
 
-// memoryText writes whole megabytes with the largest unit that fits.
+// memoryText writes whole megabytes in the largest unit that fits.
 func memoryText(n int64) string {
 	n /= megabyte
 	unit := 0

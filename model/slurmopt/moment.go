@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// Moment is a point in time as a user writes it: so long from now, a date, or a time
-// of day. This package reads no clock, so Time turns it into a time with the clock
-// and the zone that the caller has.
+// Moment is a point in time as a user writes it: a time from now, a date, or a time of day. This
+// package reads no clock; Time converts a moment with the clock and zone of the caller.
 type Moment struct {
-	// Set tells a moment from none.
+	// Set distinguishes a moment from none.
 	Set bool
-	// After counts from now where there is neither date nor clock.
+	// After counts from now if there is neither date nor time of day.
 	After time.Duration
-	// Year, Month and Day are a date; a Year of 0 is the next such day. Without a date
-	// a Clock is the next such time.
+	// Year, Month and Day are a date; if Year is 0, it is the next such day. A Clock without a date
+	// is the next such time.
 	Year, Month, Day int
-	// Days is how many days after today, where Today is true.
+	// Days counts from today if Today is set.
 	Today bool
 	Days  int
-	// Clock is the time of day where HasClock is true.
+	// Clock is the time of day if HasClock is set.
 	HasClock bool
 	Clock    time.Duration
 }
@@ -37,9 +36,9 @@ var momentUnits = []struct {
 	unit time.Duration
 }{{"seconds", time.Second}, {"minutes", time.Minute}, {"hours", time.Hour}, {"days", 24 * time.Hour}, {"weeks", 7 * 24 * time.Hour}}
 
-// ParseMoment reads Slurm's moments: now[+COUNT[UNIT]], HH:MM[:SS][AM|PM], MMDD[YY],
-// MM/DD[/YY], MM.DD[.YY], YYYY-MM-DD, each date perhaps with T and a time of day,
-// today, tomorrow, midnight, noon, fika and teatime.
+// ParseMoment parses Slurm's moments: now[+COUNT[UNIT]], HH:MM[:SS][AM|PM], MMDD[YY], MM/DD[/YY],
+// MM.DD[.YY], YYYY-MM-DD, each date with an optional T and time of day, today, tomorrow, midnight,
+// noon, fika and teatime.
 func ParseMoment(s string) (Moment, error) {
 	m := Moment{Set: true}
 	text := strings.ToLower(strings.Trim(s, blanks))
@@ -77,7 +76,7 @@ func ParseMoment(s string) (Moment, error) {
 	return m, nil
 }
 
-// parseAfter reads what stands behind now.
+// parseAfter parses the part after "now".
 func parseAfter(s string) (time.Duration, bool) {
 	if s == "" {
 		return 0, true
@@ -93,7 +92,7 @@ func parseAfter(s string) (time.Duration, bool) {
 	}
 	name := strings.Trim(s[digits:], blanks)
 	for _, u := range momentUnits {
-		// As with Slurm, a beginning is enough: min, hour, h.
+		// As in Slurm, a prefix is sufficient: min, hour, h.
 		if strings.HasPrefix(u.name, name) {
 			return time.Duration(n) * u.unit, n <= uint64(longest/u.unit)
 		}
@@ -196,7 +195,7 @@ func (m *Moment) parseDate(s string) bool {
 			return false
 		}
 	}
-	// A leap year where none is given: the 29th of February may come.
+	// Without a year, assume a leap year, so that February 29 is valid.
 	year := m.Year
 	if year == 0 {
 		year = 2000
@@ -205,9 +204,8 @@ func (m *Moment) parseDate(s string) bool {
 	return m.Month >= 1 && m.Month <= 12 && day.Day() == m.Day && int(day.Month()) == m.Month
 }
 
-// Time is the moment for a user whose clock says now, in the zone of now. A
-// time of day that has passed is tomorrow's, and a day without a year that has
-// passed is the next year's.
+// Time is the moment for a user whose clock says now, in the zone of now. A time of day that has
+// passed is tomorrow's, and a date without a year that has passed is next year's.
 func (m *Moment) Time(now time.Time) time.Time {
 	if !m.Set {
 		return time.Time{}
@@ -230,7 +228,7 @@ func (m *Moment) Time(now time.Time) time.Time {
 	case m.Year > 0:
 		return on(m.Year, time.Month(m.Month), m.Day)
 	}
-	// Up to 8 years lie between two days of the 29th of February.
+	// Two February 29ths are up to 8 years apart.
 	for y := year; y <= year+8; y++ {
 		at := on(y, time.Month(m.Month), m.Day)
 		if at.Day() == m.Day && !at.AddDate(0, 0, 1).Before(now) && (!m.HasClock || !at.Before(now)) {
@@ -240,7 +238,7 @@ func (m *Moment) Time(now time.Time) time.Time {
 	return on(year, time.Month(m.Month), m.Day)
 }
 
-// String writes the moment as ParseMoment reads it, and nothing where none is set.
+// String writes the moment in the form that ParseMoment reads; "" if it is not set.
 func (m *Moment) String() string {
 	clock := ""
 	if m.HasClock {

@@ -50,7 +50,7 @@ var (
 	ownOptions = []string{"rcuda-mode", "or", "run"}
 	// These are of later releases, or left out of some builds.
 	otherReleases = []string{"container-id", "tres-bind", "extra", "x11"}
-	// These end a tool at once, so record.sh does not try them.
+	// These make a tool exit immediately, so record.sh does not try them.
 	notRecorded = []string{"help", "usage", "version"}
 )
 

@@ -8,17 +8,17 @@ import (
 	"muster/model"
 )
 
-// request puts together what was said, by Slurm's rules:
+// request builds the request from the settings, by Slurm's rules:
 //
-//   - -n tasks of -c cores are spread over any nodes, a task on one node.
-//   - With -N they are spread evenly over so many nodes, the last ones perhaps
-//     with fewer; every node gives what the fullest needs.
-//   - --ntasks-per-node counts tasks where -n does not, and limits them where it
-//     does. Every node then gives the cores of that many tasks, even if it runs
+//   - -n tasks of -c cores are spread over any nodes, each task on one node.
+//   - With -N they are spread evenly over that many nodes, possibly with fewer on
+//     the last ones; every node gives what the fullest needs.
+//   - --ntasks-per-node sets the number of tasks if -n does not, and limits it if
+//     -n does. Every node then gives the cores of that many tasks, even if it runs
 //     fewer.
-//   - Fewer tasks than nodes make fewer nodes.
-//   - -w gives the nodes where -N does not.
-//   - --gres=gpu is for each node, --gres=rgpu for the job.
+//   - Fewer tasks than nodes reduce the number of nodes.
+//   - -w sets the number of nodes if -N does not.
+//   - --gres=gpu is per node, --gres=rgpu per job.
 func (p *parser) request() (model.Request, error) {
 	var r model.Request
 	g := &p.requested
@@ -64,13 +64,13 @@ func (p *parser) request() (model.Request, error) {
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// nodesAndTasks are the numbers of both; 0 nodes are any.
+// nodesAndTasks are the numbers of both; 0 nodes means any number.
 func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
 	g := &p.requested
 	nodes, tasks = g.nodes.n, g.tasks.n
 	listed := int64(len(g.nodeList))
 	top := max(nodes, g.mostNodes.n)
-	// srun then takes the first ones.
+	// srun takes the first ones instead.
 	if g.nodes.set() && listed > top && p.options.Tool != "srun" {
 		return 0, 0, g.nodeListAt.errorf("--nodelist names %d nodes, and --nodes allows %d: name no more", listed, top)
 	}
@@ -127,7 +127,7 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(stemA, stemB), cmp.Compare(len(numberA), len(numberB)), cmp.Compare(numberA, numberB))
 }
 
-// setGPUs sets the GPUs of each node, however they were asked for.
+// setGPUs sets the GPUs per node from the various options for them.
 func (p *parser) setGPUs(r *model.Request, nodes, tasks, perNode int64) error {
 	g := &p.requested
 	var asked *setting
@@ -176,8 +176,8 @@ func (p *parser) setGPUs(r *model.Request, nodes, tasks, perNode int64) error {
 	return nil
 }
 
-// setRemote sets the remote GPUs. Asking for memory chooses the shared mode,
-// unless the exclusive one is asked for: then it is the least that a GPU must have.
+// setRemote sets the remote GPUs. A memory selects the shared mode, unless the exclusive mode was
+// asked for: then it is the minimum memory of a GPU.
 func (p *parser) setRemote(r *model.Request) error {
 	g := &p.requested
 	if !g.rgpu.set() {

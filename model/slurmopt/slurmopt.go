@@ -1,17 +1,15 @@
-// Package slurmopt reads what users ask Slurm for: the options of srun, sbatch
-// and salloc command lines and of the #SBATCH lines in scripts, spelt exactly as
-// Slurm spells them, with the paper's additions for remote GPUs
-// (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). They become a
-// request and the attributes of a job, and a canonical option line again.
+// Package slurmopt parses what users ask Slurm for: the options of srun, sbatch and salloc command
+// lines and of the #SBATCH lines in scripts, exactly in Slurm's spelling, with the paper's
+// additions for remote GPUs (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). It
+// converts them to a request and the attributes of a job, and back to a canonical line of options.
 //
-// `muster submit` is one more tool, with sbatch's options: its jobs really run, so
-// it also reads what a simulated job has no use for (arrays, dependencies, files).
+// `muster submit` is another tool, with sbatch's options: its jobs really run, so it also accepts
+// what a simulated job does not need (arrays, dependencies, files).
 //
-// What a real Slurm says of each line is recorded in testdata, and a test holds
-// the parser to it.
+// testdata records what a real Slurm says about each line, and a test compares the parser with it.
 //
-// It is the one parser for simulated and for real submissions. It must not know
-// any cluster, file or queue: whether a request can be met is not its question.
+// It is the one parser for simulated and real submissions. It must not know any cluster, file or
+// queue: whether a request can be met is decided elsewhere.
 package slurmopt
 
 import (
@@ -24,9 +22,9 @@ import (
 	"muster/model"
 )
 
-// Options is what one submission says.
+// Options is the content of one submission.
 type Options struct {
-	// Tool is srun, sbatch, salloc or Submit; empty where only options were given.
+	// Tool is srun, sbatch, salloc or Submit; "" if only options were given.
 	Tool string
 
 	Request model.Request
@@ -34,30 +32,28 @@ type Options struct {
 	Alternatives []model.Request
 
 	Name, Partition, Account, QOS string
-	// Time is the wall time in whole minutes, as Slurm keeps it; 0 is none.
+	// Time is the wall time in whole minutes, as Slurm keeps it; 0 means none.
 	Time time.Duration
 	// Unlimited says that the user explicitly asked for no limit.
 	Unlimited bool
 	Priority  int64
-	// Exclude are nodes that must not be used. A request has no place for them:
-	// see Avoid.
+	// Exclude are nodes that must not be used. A request cannot express that; see Avoid.
 	Exclude []string
 
-	// Command is what stands after the options.
+	// Command is what follows the options.
 	Command []string
-	// Batch and Client are for the tool Submit alone.
+	// Batch and Client are only for the tool Submit.
 	Batch  Batch
 	Client Client
-	// Notes tell where a request is taken otherwise than it is written.
+	// Notes say where a request is interpreted differently from how it is written.
 	Notes []string
 }
 
-// Error is something wrong with one word.
+// Error is an error in one word.
 type Error struct {
-	// Word is the index of the word to blame, in the arguments that were given.
+	// Word is the index of the wrong word in the arguments.
 	Word int
-	// Line and Column are where it stands in a script or line, counted from 1; 0
-	// where it stands in neither.
+	// Line and Column are its position in a script or line, from 1; 0 if it is in neither.
 	Line, Column int
 	Reason       string
 }
@@ -72,15 +68,15 @@ func (e *Error) Error() string {
 	return e.Reason
 }
 
-// Parse reads a command line, word by word, as a program gets it. The first word
-// may be srun, sbatch, salloc or Submit; options end at the first word that is none.
+// Parse parses a command line given as words, as a program receives it. The first word may be srun,
+// sbatch, salloc or Submit; the options end at the first word that is not one.
 func Parse(argv []string) (*Options, error) {
 	tool, words := toolOf(argv)
 	return parse(tool, nil, words)
 }
 
-// ParseLine reads a command line as a shell would, with its quotes. Errors name
-// the column. It is for simulated jobs: the tool Submit is none of theirs.
+// ParseLine parses a command line with quotes, as a shell would. Errors give the column. It is for
+// simulated jobs, and does not accept the tool Submit.
 func ParseLine(line string) (*Options, error) {
 	words, err := Words(line)
 	if err != nil {
@@ -95,14 +91,13 @@ func ParseLine(line string) (*Options, error) {
 	return parse(tool, nil, words)
 }
 
-// ParseScript reads the #SBATCH lines at the head of a script, and then the
-// options of the command that submits it. Where both give the same option, the
-// command wins. For the tool Submit there are #MUSTER lines, too, which win over
-// #SBATCH lines.
+// ParseScript parses the #SBATCH lines at the beginning of a script, and then the options of the
+// command that submits it. If both have the same option, that of the command takes precedence. For
+// the tool Submit there are also #MUSTER lines, which take precedence over #SBATCH lines.
 func ParseScript(script string, argv []string) (*Options, error) {
 	tool, words := toolOf(argv)
 	if tool != Submit && tool != "sbatch" {
-		tool, words = "sbatch", wordsOf(argv) // a script is submitted, whatever its command is
+		tool, words = "sbatch", wordsOf(argv) // a script is always submitted with sbatch
 	}
 	lines, err := scriptLines(script, tool)
 	if err != nil {
@@ -119,7 +114,7 @@ func wordsOf(argv []string) []Word {
 	return words
 }
 
-// toolOf takes the tool off the front of a command line.
+// toolOf separates the tool from the rest of a command line.
 func toolOf(argv []string) (tool string, rest []Word) {
 	rest = wordsOf(argv)
 	if len(argv) == 0 {
@@ -134,7 +129,7 @@ func toolOf(argv []string) (tool string, rest []Word) {
 	return tool, rest
 }
 
-// slurmTool is the tool of Slurm that a word names, perhaps with its folder.
+// slurmTool is the Slurm tool that a word names, with or without a folder.
 func slurmTool(word string) string {
 	name := word[strings.LastIndexByte(word, '/')+1:]
 	if slices.Contains(tools, name) {
@@ -143,7 +138,7 @@ func slurmTool(word string) string {
 	return ""
 }
 
-// Apply puts the options into a job. What the job has and they do not say stays.
+// Apply applies the options to a job. It keeps what they do not set.
 func (o *Options) Apply(j *model.Job) {
 	j.Request, j.Alternatives = o.Request, o.Alternatives
 	j.WallTime, j.Priority = o.Time, o.Priority
@@ -164,7 +159,7 @@ func (o *Options) Apply(j *model.Job) {
 	}
 }
 
-// Avoid restricts the requests to the nodes of all that -x does not exclude.
+// Avoid restricts the requests to those of all nodes that -x does not exclude.
 func (o *Options) Avoid(all []string) error {
 	if len(o.Exclude) == 0 {
 		return nil
@@ -203,18 +198,18 @@ func (o *Options) Avoid(all []string) error {
 	return nil
 }
 
-// parser collects what the words say; the last one that says something wins.
+// parser collects the settings; the last word for a setting wins.
 type parser struct {
 	options   Options
 	inOr      bool
 	inScript  bool
-	at        Word // the word in hand
+	at        Word // the current word
 	requested given
-	named     *int     // nodes that were named so far, also in --or
-	job       []string // what the command line says of the job: see JobWords
+	named     *int     // number of nodes named so far, including --or
+	job       []string // the job's options on the command line; see JobWords
 }
 
-// setting is a number that may be given, and the word that gave it.
+// setting is an optional number with the word that set it.
 type setting struct {
 	n  int64
 	at *Word
@@ -222,7 +217,7 @@ type setting struct {
 
 func (s *setting) set() bool { return s.at != nil }
 
-// given is what was said of one request.
+// given has the settings for one request.
 type given struct {
 	nodes, mostNodes, tasks, tasksPerNode, cpus    setting
 	memory, memoryPerCPU                           setting
@@ -255,7 +250,7 @@ func newParser(tool string) *parser {
 	return p
 }
 
-// read reads the lines of a script, and then a command line.
+// read parses the lines of a script, and then a command line.
 func (p *parser) read(script [][]Word, argv []Word) error {
 	p.inScript = true
 	for _, line := range script {
@@ -295,7 +290,7 @@ func (p *parser) finish() (*Options, error) {
 	return o, nil
 }
 
-// words reads options up to the first word that is none, and returns the rest.
+// words parses options up to the first word that is not one, and returns the rest.
 func (p *parser) words(words []Word) ([]Word, error) {
 	for len(words) > 0 {
 		w := words[0]
@@ -322,7 +317,7 @@ func (p *parser) words(words []Word) ([]Word, error) {
 	return nil, nil
 }
 
-// long reads --name, --name=value or --name value, and says how many words that took.
+// long parses --name, --name=value or --name value, and returns the number of words used.
 func (p *parser) long(w Word, rest []Word) (int, error) {
 	name, value, joined := strings.Cut(w.Text[2:], "=")
 	o, err := findLong(p.options.Tool, name)
@@ -343,8 +338,8 @@ func (p *parser) long(w Word, rest []Word) (int, error) {
 	return used, p.apply(o, w, value, joined || used == 2)
 }
 
-// short reads -abc: flags, and at most one option with a value, which takes the
-// rest of the word or else the next one.
+// short parses -abc: flags, and at most one option with a value, which is the rest of the word or
+// else the next word.
 func (p *parser) short(w Word, rest []Word) (int, error) {
 	for i := 1; i < len(w.Text); i++ {
 		o := findShort(p.options.Tool, w.Text[i])
@@ -400,7 +395,7 @@ func (p *parser) apply(o *option, w Word, value string, valued bool) error {
 	return nil
 }
 
-// spelt notes an option of the job in its full form.
+// spelt records an option of the job in its full form.
 func (p *parser) spelt(o *option, value string, valued bool) {
 	word := "--" + o.long
 	if valued {
@@ -409,7 +404,7 @@ func (p *parser) spelt(o *option, value string, valued bool) {
 	p.job = append(p.job, word)
 }
 
-// here is the word in hand, to blame later.
+// here is the current word, for later errors.
 func (p *parser) here() *Word {
 	w := p.at
 	return &w
@@ -419,7 +414,7 @@ func (p *parser) note(format string, args ...any) {
 	p.options.Notes = append(p.options.Notes, fmt.Sprintf(format, args...))
 }
 
-// or reads the options of another request that would do.
+// or parses the options of an alternative request.
 func (p *parser) or(value string) error {
 	outer := p.at
 	words, err := Words(value)

@@ -402,7 +402,7 @@ func checkFormat(t interface {
 		t.Fatalf("%s: %v", line, err)
 	}
 	want := *o
-	want.Notes = nil // what was taken otherwise is now written so
+	want.Notes = nil // the canonical form states explicitly what the notes were about
 	if !reflect.DeepEqual(*back, want) {
 		t.Fatalf("%s\ngot  %+v\nwant %+v", line, *back, want)
 	}

@@ -16,7 +16,7 @@ type argument int
 const (
 	none argument = iota
 	required
-	optional // only as --name=value or -xvalue
+	optional // value only as --name=value or -xvalue
 )
 
 // option is one option of Slurm.
@@ -24,18 +24,19 @@ type option struct {
 	long  string
 	short byte
 	arg   argument
-	// only is the tools that have it; empty for all.
+	// only lists the tools that have it; "" for all.
 	only string
-	// ofRequest marks what may stand in --or.
+	// ofRequest marks options that --or may contain.
 	ofRequest bool
-	// ofCommand marks what no line of a script may say, local what concerns the command
-	// alone, not the job.
+	// ofCommand marks options that are not allowed in scripts, and local those that concern only
+	// the command, not the job.
 	ofCommand, local bool
-	// set takes the value; nil accepts the option and ignores it: it does not
-	// concern where and when a job runs.
+	// set stores the value. If it is nil the option is accepted and ignored, because it does not
+	// affect where and when a job runs.
 	set         func(p *parser, value string) error
-	unlessGiven string // the value where an optional one is left out
-	// refused says why an option that does concern it is an error, and what to do.
+	unlessGiven string // the value if an optional one is omitted
+	// refused explains why an option that would affect that is not supported, and what to do
+	// instead.
 	refused string
 	example string
 }
@@ -56,12 +57,12 @@ func (o option) in(tools string) option { o.only = tools; return o }
 
 func (o option) refuse(why string) option { o.refused = why; return o }
 
-// read makes an option that says something about a request.
+// read makes an option of a request.
 func read(long string, short byte, example string, set func(p *parser, value string) error) option {
 	return option{long: long, short: short, arg: required, ofRequest: true, set: set, example: example}
 }
 
-// attribute makes an option that says something about the job.
+// attribute makes an option of the job.
 func attribute(long string, short byte, example string, set func(p *parser, value string) error) option {
 	o := read(long, short, example, set)
 	o.ofRequest = false
@@ -75,7 +76,8 @@ const (
 	oneCluster  = "is not modelled: there is one cluster"
 )
 
-// whyRefused tells real jobs nothing of a model.
+// whyRefused is the reason for refusing an option. For real jobs it does not mention the
+// simulator's model.
 func (o *option) whyRefused(tool string) string {
 	if tool == Submit {
 		return strings.Replace(o.refused, "is not modelled", "is not supported", 1)
@@ -83,13 +85,13 @@ func (o *option) whyRefused(tool string) string {
 	return o.refused
 }
 
-// table has Slurm's options, submitTable those of the tool Submit: sbatch's, with
-// its own before them. Both are filled in init: the options of --or read them.
+// table has Slurm's options. submitTable has those of the tool Submit: sbatch's, preceded by its
+// own. Both are initialized in init, because the option --or refers to them.
 var table, submitTable []option
 
 func init() {
 	table = []option{
-		// What a job asks for.
+		// The request of a job.
 		read("nodes", 'N', "4", (*parser).setNodes),
 		read("ntasks", 'n', "16", countOf(func(g *given) *setting { return &g.tasks })),
 		read("ntasks-per-node", 0, "8", countOf(func(g *given) *setting { return &g.tasksPerNode })),
@@ -109,7 +111,7 @@ func init() {
 		read("run", 0, "165", (*parser).setRun),
 		attribute("or", 0, "'-n 64 -t 2:00:00'", (*parser).or),
 
-		// What else matters of a job.
+		// Other attributes of a job.
 		attribute("exclude", 'x', "n[1-4]", (*parser).setExclude),
 		attribute("priority", 0, "100", (*parser).setPriority),
 		attribute("job-name", 'J', "NAME", func(p *parser, v string) error { p.options.Name = v; return nil }),
@@ -118,7 +120,7 @@ func init() {
 		attribute("qos", 'q', "NAME", func(p *parser, v string) error { p.options.QOS = v; return nil }),
 		attribute("wrap", 0, "COMMAND", (*parser).setWrap).in("sbatch"),
 
-		// What would change where or when a job runs, and is not there.
+		// Options that would change where or when a job runs, and are not supported.
 		value("array", 'a').in("sbatch").refuse("is not modelled: submit the jobs one by one"),
 		value("begin", 'b').refuse("is not modelled: submit the job when it may begin"),
 		value("deadline", 0).refuse(notModelled),
@@ -167,7 +169,7 @@ func init() {
 		flag("usage", 0).refuse("asks for no job: see the manual"),
 		flag("version", 'V').refuse("asks for no job"),
 
-		// What does not matter here.
+		// Options without effect here.
 		value("chdir", 'D'), value("comment", 0), value("extra", 0), value("mail-type", 0), value("mail-user", 0),
 		value("output", 'o').in("sbatch srun"), value("error", 'e').in("sbatch srun"), value("input", 'i').in("sbatch srun"),
 		value("open-mode", 0).in("sbatch srun"), value("export", 0).in("sbatch srun"), value("export-file", 0).in("sbatch"),
@@ -214,7 +216,7 @@ func (o *option) of(tool string) bool {
 	return tool == "" || o.only == "" || slices.Contains(strings.Fields(o.only), tool)
 }
 
-// findLong finds an option by its name, or by a beginning that no other shares.
+// findLong finds an option by its name, or by an unambiguous prefix.
 func findLong(tool, name string) (*option, error) {
 	var found []*option
 	var known []string

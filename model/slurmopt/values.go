@@ -12,7 +12,7 @@ import (
 	"muster/model"
 )
 
-// most bounds counts, as a model.Request does.
+// most limits counts, as in a model.Request.
 const most = math.MaxInt32
 
 const (
@@ -20,8 +20,8 @@ const (
 	blanks   = " \t\r\n\v\f"
 )
 
-// parseCount reads a whole number of at least 1. As in C, and so in Slurm, blanks
-// and a plus may stand before it.
+// parseCount parses a whole number of at least 1. As in C, and therefore in Slurm, blanks and a
+// plus may precede it.
 func parseCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimLeft(s, blanks), 10, 64)
 	if err != nil || n < 1 || n > most {
@@ -38,8 +38,8 @@ func countOf(at func(*given) *setting) func(*parser, string) error {
 	}
 }
 
-// setNodes reads MIN or MIN-MAX, where k and m stand for 1024 and 1024 x 1024.
-// Jobs are rigid here: one that may have more nodes gets the fewest.
+// setNodes parses MIN or MIN-MAX, where k and m stand for 1024 and 1024 x 1024. Jobs are rigid
+// here: one with a range gets the minimum.
 func (p *parser) setNodes(value string) error {
 	if strings.ContainsAny(value, ",:") {
 		return fmt.Errorf("%q is a list of node counts, which is not modelled: give one number", value)
@@ -81,9 +81,8 @@ func parseScaled(s string) (int64, error) {
 	return n * scale, err
 }
 
-// parseMemory reads Slurm's sizes: a whole number with K, M, G or T (and perhaps a
-// B), all powers of 1024, and M where there is none. Slurm keeps whole megabytes,
-// rounded up.
+// parseMemory parses Slurm's sizes: a whole number with K, M, G or T (and an optional B), all
+// powers of 1024, where M is the default. Slurm keeps whole megabytes, rounded up.
 func parseMemory(s string) (int64, error) {
 	number := strings.TrimPrefix(strings.TrimLeft(s, blanks), "+")
 	digits := len(number) - len(strings.TrimLeft(number, "0123456789"))
@@ -126,8 +125,8 @@ func (p *parser) setMemoryPerCPU(value string) error {
 
 const gresHelp = "write gpu:2, gpu:k20:2, gpu:2:1G, rgpu:4 or rgpu:4:1G"
 
-// setGres reads a list of NAME[[:TYPE]:COUNT[:MEMORY]]. Memory asks for a share of each GPU;
-// a count of gpu with a plus is of the fewest.
+// setGres parses a list of NAME[[:TYPE]:COUNT[:MEMORY]]. A memory asks for a share of each GPU. A
+// count of gpu with a plus is a minimum.
 func (p *parser) setGres(value string) error {
 	g := &p.requested
 	g.gresGPUs, g.rgpu, g.gresType, g.gpuMemory, g.rgpuMemory, g.moreGPUs = setting{}, setting{}, "", 0, 0, false
@@ -180,7 +179,7 @@ func (p *parser) setGres(value string) error {
 			}
 			fields = fields[1:]
 		}
-		// Slurm knows no such thing of gpu. With a unit nothing else can be meant.
+		// Slurm has no memory for gpu. With a unit, the field cannot mean anything else.
 		if len(fields) > 0 && (name == "rgpu" || !isNumber(fields[0])) {
 			n, err := parseMemory(fields[0])
 			if err == nil && n == 0 {
@@ -202,7 +201,7 @@ func (p *parser) setGres(value string) error {
 	return nil
 }
 
-// fewest takes the plus off a count of GPUs, and says whether there was one.
+// fewest removes the plus from a count of GPUs, and says whether there was one.
 func fewest(fields []string) bool {
 	for i := range min(2, len(fields)) {
 		if count, plus := strings.CutSuffix(fields[i], "+"); plus && isNumber(count) {
@@ -213,7 +212,7 @@ func fewest(fields []string) bool {
 	return false
 }
 
-// parseNumber reads a count that may be 0, which asks for none.
+// parseNumber parses a count that may be 0, for none.
 func parseNumber(s string) (int64, error) {
 	if isNumber(s) && strings.Trim(s, "+0") == "" {
 		return 0, nil
@@ -226,8 +225,8 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// isCount tells counts from types. Types such as 2080ti start with a digit, too:
-// Slurm wants a count behind those.
+// isCount distinguishes counts from types. Types such as 2080ti start with a digit, too; Slurm
+// requires a count after those.
 func isCount(fields []string) bool {
 	s := fields[0]
 	return isNumber(s) || (len(fields) == 1 && s != "" && s[0] >= '0' && s[0] <= '9')
@@ -304,8 +303,8 @@ func (p *parser) setExclusive(value string) error {
 	return nil
 }
 
-// parseNodes reads a list of nodes. All lists of a submission together are
-// bounded as one is: a line of them would else take memory without bound.
+// parseNodes parses a list of nodes. The limit applies to all lists of a submission together,
+// because otherwise a line with many lists could use unlimited memory.
 func (p *parser) parseNodes(value string) ([]string, error) {
 	if strings.Contains(value, "/") {
 		return nil, errors.New("node files are not read: name the nodes, as n[1-4]")
@@ -317,7 +316,7 @@ func (p *parser) parseNodes(value string) ([]string, error) {
 	if *p.named += len(names); *p.named > model.MaxNodeNames {
 		return nil, fmt.Errorf("all lists of nodes together have more than %d names", model.MaxNodeNames)
 	}
-	// Slurm takes a node that is there twice once.
+	// Slurm ignores duplicate nodes.
 	seen := make(map[string]bool, len(names))
 	return slices.DeleteFunc(names, func(name string) bool {
 		again := seen[name]
@@ -352,8 +351,8 @@ func (p *parser) setTime(value string) error {
 	return err
 }
 
-// setRun reads how long a simulated job would run with this request, in seconds
-// or as other times of a log.
+// setRun parses the run time that a simulated job has with this request, in seconds or in any form
+// of a log.
 func (p *parser) setRun(value string) error {
 	d, err := model.ParseDuration(value)
 	switch {
@@ -373,9 +372,8 @@ const (
 	timeHelp = "write minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"
 )
 
-// parseTime reads a time limit as Slurm does: minutes and not seconds where it is
-// a plain number, rounded up to whole minutes, and no limit for 0, UNLIMITED and
-// INFINITE.
+// parseTime parses a time limit as Slurm does: a plain number is in minutes, the result is rounded
+// up to whole minutes, and 0, UNLIMITED and INFINITE mean no limit.
 func parseTime(s string) (d time.Duration, limited bool, err error) {
 	if strings.EqualFold(s, "UNLIMITED") || strings.EqualFold(s, "INFINITE") || s == "-1" {
 		return 0, false, nil
@@ -386,7 +384,7 @@ func parseTime(s string) (d time.Duration, limited bool, err error) {
 	case !hasDays:
 		clock = s
 	case clock == "":
-		clock = "0" // Slurm takes 2- for two days
+		clock = "0" // Slurm accepts "2-" for two days
 	}
 	fields := strings.Split(clock, ":")
 	units := []time.Duration{time.Hour, time.Minute, time.Second} // after days

@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// Word is one word of a line and where it starts.
+// Word is one word of a line, with the position of its start.
 type Word struct {
 	Text string
-	// Column counts bytes from 1; 0 where the word is from no line.
+	// Column counts bytes from 1; 0 if the word is not from a line.
 	Column int
 
 	index, line int
-	of          int // the directive of its line
+	of          int // index of the directive of its line
 }
 
 func (w *Word) errorf(format string, args ...any) error {
 	return &Error{Word: w.index, Line: w.line, Column: w.Column, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Words cuts a line at its blanks as a shell does: '...' is taken as it stands, in
-// "..." a backslash protects quotes and backslashes, outside it protects any
-// character. Nothing else is special.
+// Words splits a line at blanks as a shell does: '...' is literal, in "..." a backslash escapes
+// quotes and backslashes, and outside of quotes it escapes any character. Nothing else is special.
 func Words(line string) ([]Word, error) {
 	var words []Word
 	for i := 0; i < len(line); {
@@ -44,7 +43,7 @@ func isBlank(c byte) bool {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f'
 }
 
-// word reads the word that starts at i and returns the index after it.
+// word reads the word at i and returns the index after it.
 func word(line string, i int) (string, int, error) {
 	var out strings.Builder
 	quote, opened := byte(0), 0
@@ -70,10 +69,10 @@ func word(line string, i int) (string, int, error) {
 	return out.String(), i, nil
 }
 
-// plain are the characters that no shell takes for something else.
+// plain are the characters that are not special in any shell.
 const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-"
 
-// quoteWord writes a word so that Words, and a shell, read it back.
+// quoteWord quotes a word so that Words, and a shell, read it back.
 func quoteWord(s string) string {
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
@@ -90,15 +89,14 @@ func quoteWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// directives start the lines of a script that have options; a later one wins.
+// directives begin the lines of a script that have options; a later one takes precedence.
 var directives = []string{"#SBATCH", "#MUSTER"}
 
-// directive is what the word's line in a script starts with.
+// directive is the directive of the word's line in a script.
 func (w *Word) directive() string { return directives[w.of] }
 
-// scriptLines are the options of a script: the lines that start with #SBATCH,
-// up to the first that is neither empty nor a comment. For the tool Submit those that
-// start with #MUSTER follow.
+// scriptLines are the options in a script: the lines that start with #SBATCH, up to the first line
+// that is neither empty nor a comment. For the tool Submit, those that start with #MUSTER follow.
 func scriptLines(script, tool string) ([][]Word, error) {
 	if !strings.HasPrefix(script, "#!") {
 		return nil, &Error{Line: 1, Column: 1, Reason: "a script starts with #! and what runs it, such as #!/bin/sh"}
@@ -130,7 +128,7 @@ func scriptLines(script, tool string) ([][]Word, error) {
 	return slices.Concat(lines...), nil
 }
 
-// scriptLine reads what stands behind a directive.
+// scriptLine parses the rest of a line after the directive.
 func scriptLine(rest string, number, directive int) ([]Word, error) {
 	before := len(directives[directive])
 	words, err := Words(beforeComment(rest))
@@ -145,7 +143,7 @@ func scriptLine(rest string, number, directive int) ([]Word, error) {
 	return words, nil
 }
 
-// beforeComment cuts a line at a # outside quotes, even one inside a word.
+// beforeComment cuts a line at a # outside quotes, even within a word.
 func beforeComment(line string) string {
 	quote := byte(0)
 	for i := 0; i < len(line); i++ {

@@ -6,17 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// The parser reads the part of YAML 1.2 that files of settings are written in:
-// mappings and lists, by indentation or in brackets, and plain and quoted
-// values. It reads each byte a fixed number of times, so that no file, however
-// odd, takes longer than its size explains. Anchors, tags, directives, blocks
-// of text and complex keys are refused by name.
+// The parser supports the subset of YAML 1.2 in which settings are written: mappings and lists, by
+// indentation or in brackets, and plain and quoted values. It reads each byte a bounded number of
+// times, so that the time is proportional to the size of the file, however odd. Anchors, tags,
+// directives, block scalars and complex keys are refused by name.
 
 const (
-	// maxDepth is deeper than any of our files nests.
+	// maxDepth is deeper than any of our files is nested.
 	maxDepth = 32
-	// maxValues bounds the memory that the tree of a file takes: keys and values
-	// are 56 bytes each, and there may be one for every two bytes of the file.
+	// maxValues limits the memory of a file's tree: keys and values are 56 bytes each, and a file
+	// may have one for every two bytes.
 	maxValues = 4 << 20
 )
 
@@ -29,17 +28,17 @@ const (
 	mapping
 )
 
-// node is a value in a file.
+// node is a value in the file.
 type node struct {
 	text         string // of a scalar
-	items        []node // of a list; of a mapping its keys and values in turn
+	items        []node // items of a list; alternating keys and values of a mapping
 	line, column int32
 	kind         kind
 }
 
 func (n *node) place() Place { return Place{int(n.line), int(n.column)} }
 
-// parser is at one byte of a text.
+// parser is the state of parsing a text.
 type parser struct {
 	file  *File
 	text  string
@@ -47,14 +46,14 @@ type parser struct {
 	line  int // its line, from 1
 	start int // where that line begins
 
-	// The column of the byte at mark: columns count characters, and counting them
-	// from the start of the line each time would take long on long lines.
+	// column is the column of the byte at mark. Columns count characters; counting them from the
+	// start of the line each time would take quadratic time on long lines.
 	mark, column int
 
 	depth, values int
 }
 
-// errorf says what is wrong where the parser is.
+// errorf makes an error at the current position.
 func (p *parser) errorf(format string, args ...any) error {
 	return p.errorAt(p.place(), format, args...)
 }
@@ -63,7 +62,7 @@ func (p *parser) errorAt(at Place, format string, args ...any) error {
 	return p.file.Errorf(at, "not valid YAML: "+format, args...)
 }
 
-// place is where the parser is.
+// place is the current position.
 func (p *parser) place() Place {
 	if p.mark < p.start || p.mark > p.at {
 		p.mark, p.column = p.start, 1
@@ -81,7 +80,7 @@ func (p *parser) value(k kind, at Place, text string) (node, error) {
 	return node{kind: k, text: text, line: int32(at.Line), column: int32(at.Column)}, nil
 }
 
-// enter counts a list or mapping around what is read next.
+// enter counts a nested list or mapping.
 func (p *parser) enter(at Place) error {
 	if p.depth++; p.depth > maxDepth {
 		return p.file.Errorf(at, "nested too deeply for %s: at most %d levels are read", p.file.What, maxDepth)
@@ -89,7 +88,7 @@ func (p *parser) enter(at Place) error {
 	return nil
 }
 
-// peek is the byte at a distance, a line break beyond the end.
+// peek is the byte at a distance; a line break beyond the end of the text.
 func (p *parser) peek(ahead int) byte {
 	if p.at+ahead < len(p.text) {
 		return p.text[p.at+ahead]
@@ -103,7 +102,7 @@ func isBlank(c byte) bool         { return c == ' ' || c == '\t' }
 func isSpace(c byte) bool         { return isBlank(c) || c == '\n' }
 func isFlowIndicator(c byte) bool { return strings.IndexByte(",[]{}", c) >= 0 }
 
-// newLine goes past a line break.
+// newLine skips a line break.
 func (p *parser) newLine() {
 	p.at++
 	p.line++
@@ -116,7 +115,7 @@ func (p *parser) skipBlanks() {
 	}
 }
 
-// skip goes on to the next byte that is no blank, line break or comment.
+// skip advances to the next byte that is not a blank, line break or comment.
 func (p *parser) skip() {
 	for !p.ended() {
 		switch c := p.peek(0); {
@@ -136,7 +135,7 @@ func (p *parser) skip() {
 	}
 }
 
-// markerAt says whether a line that begins at a byte separates documents.
+// markerAt says whether the line that begins at a byte is a document separator.
 func (p *parser) markerAt(start int) bool {
 	rest := p.text[start:]
 	return (strings.HasPrefix(rest, "---") || strings.HasPrefix(rest, "...")) && (len(rest) == 3 || isSpace(rest[3]))
@@ -144,10 +143,10 @@ func (p *parser) markerAt(start int) bool {
 
 func (p *parser) atMarker() bool { return p.at == p.start && p.markerAt(p.at) }
 
-// dash says whether an entry of a list begins here.
+// dash says whether a list item begins here.
 func (p *parser) dash() bool { return p.peek(0) == '-' && isSpace(p.peek(1)) }
 
-// document reads the only document of the file; it is nil if there is none.
+// document reads the only document of the file; nil if there is none.
 func (p *parser) document() (root Node, err error) {
 	for {
 		p.skip()
@@ -181,7 +180,7 @@ func (p *parser) document() (root Node, err error) {
 	}
 }
 
-// indent is how far the first thing of a line is from its start.
+// indent is the indentation of the current line.
 func (p *parser) indent() (int, error) {
 	if strings.IndexByte(p.text[p.start:p.at], '\t') >= 0 {
 		return 0, p.errorf("a tab before the first word of the line: indent with spaces")
@@ -189,9 +188,9 @@ func (p *parser) indent() (int, error) {
 	return p.at - p.start, nil
 }
 
-// block reads a value that is indented more than parent, and goes on to what
-// follows it, which is on another line. One that is inline stands behind its
-// key, where neither a list nor a mapping may begin without brackets.
+// block reads a value that is indented more than parent, and advances to what follows it on a later
+// line. inline says that the value is on the line of its key, where neither a list nor a mapping
+// may begin without brackets.
 func (p *parser) block(column, parent int, inline bool) (node, error) {
 	at := p.place()
 	switch {
@@ -216,10 +215,10 @@ func (p *parser) block(column, parent int, inline bool) (node, error) {
 	return p.blockMapping(column, n)
 }
 
-// colon says whether a colon is here that ends a key.
+// colon says whether a colon that ends a key is here.
 func (p *parser) colon() bool { return p.peek(0) == ':' && isSpace(p.peek(1)) }
 
-// endOfLine goes on to the next line that is not empty.
+// endOfLine advances to the next line that is not empty.
 func (p *parser) endOfLine() error {
 	line := p.line
 	if p.skip(); !p.ended() && p.line == line {
@@ -233,7 +232,7 @@ func (p *parser) rune() rune {
 	return r
 }
 
-// sibling says whether what is here belongs to the mapping or list at a column.
+// sibling says whether the current position belongs to the mapping or list at a column.
 func (p *parser) sibling(column int) (bool, error) {
 	if p.ended() || p.atMarker() {
 		return false, nil
@@ -248,7 +247,7 @@ func (p *parser) sibling(column int) (bool, error) {
 	return true, nil
 }
 
-// blockMapping reads a mapping by indentation. The parser is at the first colon.
+// blockMapping reads a mapping by indentation. The parser must be at the first colon.
 func (p *parser) blockMapping(column int, key node) (node, error) {
 	m, err := p.value(mapping, key.place(), "")
 	if err == nil {
@@ -291,7 +290,7 @@ func (p *parser) key(column int) (node, error) {
 	return n, nil
 }
 
-// blockList reads a list by indentation. The parser is at the first dash.
+// blockList reads a list by indentation. The parser must be at the first dash.
 func (p *parser) blockList(column int, at Place) (node, error) {
 	l, err := p.value(list, at, "")
 	if err == nil {
@@ -312,11 +311,11 @@ func (p *parser) blockList(column int, at Place) (node, error) {
 	return l, err
 }
 
-// below reads what belongs to the key or dash in a column: on its line, or
-// indented on those below, or nothing. The parser is at the colon or dash.
+// below reads the value of the key or dash in a column: on the same line, or indented on the lines
+// below, or empty. The parser must be at the colon or dash.
 func (p *parser) below(column int, isKey bool) (node, error) {
 	empty := p.place()
-	empty.Column += 2 // where a value would be
+	empty.Column += 2 // where the value would be
 	p.at++
 	line := p.line
 	if p.skip(); !p.ended() && p.line == line {
@@ -334,7 +333,7 @@ func (p *parser) below(column int, isKey bool) (node, error) {
 		return node{}, err
 	case indent > column:
 		return p.block(indent, column, false)
-	case indent == column && isKey && p.dash(): // a list may stand right below its key
+	case indent == column && isKey && p.dash(): // a list may have the indentation of its key
 		return p.block(indent, column-1, false)
 	}
 	return p.value(nothing, empty, "")
@@ -434,7 +433,7 @@ func (p *parser) flowKey(opened Place) (node, error) {
 	return k, p.errorAt(k.place(), "%q has no value: write a colon and a blank behind a key, and a value with a comma in quotes", shorten(k.text))
 }
 
-// flowEntry reads a value between brackets that were opened at a place.
+// flowEntry reads a value between brackets; opened is the place of the opening one.
 func (p *parser) flowEntry(opened Place, closing byte) (node, error) {
 	if p.ended() || p.atMarker() {
 		return node{}, p.unclosed(opened, closing)
@@ -473,7 +472,7 @@ func (p *parser) unclosed(opened Place, closing byte) error {
 	return p.errorAt(opened, "the bracket that opens here is not closed: add '%c'", closing)
 }
 
-// refuse says why no plain value begins with the character here.
+// refuse explains why no plain value can begin with the current character.
 func (p *parser) refuse() error {
 	switch c := p.peek(0); c {
 	case '&', '*':
@@ -497,8 +496,8 @@ func (p *parser) complexKey(at Place) error {
 	return p.file.Errorf(at, "a complex key, which is not read: a key is a plain word")
 }
 
-// scalar reads a plain or quoted value. It may go on on lines that are indented
-// more than parent, and between brackets on any.
+// scalar reads a plain or quoted value. It may continue on lines that are indented more than parent
+// or, between brackets, on any line.
 func (p *parser) scalar(parent int, inFlow bool) (node, error) {
 	at := p.place()
 	switch c := p.peek(0); c {
@@ -543,7 +542,7 @@ func (p *parser) plain(parent int, inFlow bool) (string, error) {
 	return string(joined), nil
 }
 
-// plainLine reads what a plain value has on this line.
+// plainLine reads the part of a plain value on this line.
 func (p *parser) plainLine(inFlow bool) string {
 	from, solid := p.at, p.at
 	for ; ; p.at++ {
@@ -560,8 +559,8 @@ func (p *parser) plainLine(inFlow bool) string {
 	}
 }
 
-// continues says whether the plain value that ends with this line goes on on
-// the next that is not empty.
+// continues says whether the plain value that ends with this line continues on the next line that
+// is not empty.
 func (p *parser) continues(parent int, inFlow bool) bool {
 	if p.ended() || p.peek(0) != '\n' {
 		return false
@@ -582,7 +581,7 @@ func (p *parser) continues(parent int, inFlow bool) bool {
 	return i-start > parent
 }
 
-// lineBreaks goes past line breaks and the blanks around them, and counts them.
+// lineBreaks skips line breaks and the blanks around them, and counts the breaks.
 func (p *parser) lineBreaks() (n int) {
 	for !p.ended() && isSpace(p.peek(0)) {
 		if p.peek(0) == '\n' {
@@ -595,8 +594,8 @@ func (p *parser) lineBreaks() (n int) {
 	return n
 }
 
-// fold is what line breaks inside a value stand for: one is a blank, of more
-// than one all but the first remain.
+// fold is what line breaks inside a value become: a single one becomes a blank; of several, all but
+// the first remain.
 func fold(breaks int) string {
 	if breaks == 1 {
 		return " "
@@ -608,14 +607,14 @@ func fold(breaks int) string {
 func (p *parser) quoted(quote byte) (string, error) {
 	opened := p.place()
 	p.at++
-	// As long as nothing needs to be changed the value is part of the text.
+	// If nothing needs to be changed, the value can be a substring of the text.
 	if end := strings.IndexAny(p.text[p.at:min(len(p.text), p.at+shortQuoted)], "\"'\\\n"); end >= 0 && p.text[p.at+end] == quote && p.peek(end+1) != quote {
 		text := p.text[p.at : p.at+end]
 		p.at += end + 1
 		return text, nil
 	}
 	var out []byte
-	solid := 0 // what of it is no blank at the end of a line
+	solid := 0 // length without blanks at the end of the line
 	for !p.ended() {
 		c := p.peek(0)
 		switch {
@@ -647,19 +646,19 @@ func (p *parser) quoted(quote byte) (string, error) {
 	return "", p.errorAt(opened, "the quote that opens here is not closed")
 }
 
-// shortQuoted is how far quoted looks for the end of a value that it need not copy.
+// shortQuoted is how far quoted searches for the end of a value that it need not copy.
 const shortQuoted = 256
 
-// escapes are what a character behind a backslash stands for.
+// escapes maps the character after a backslash to its meaning.
 var escapes = map[byte]string{
 	'0': "\x00", 'a': "\a", 'b': "\b", 't': "\t", '\t': "\t", 'n': "\n", 'v': "\v", 'f': "\f", 'r': "\r", 'e': "\x1b",
 	' ': " ", '"': `"`, '/': "/", '\\': `\`, 'N': "\u0085", '_': "\u00a0", 'L': "\u2028", 'P': "\u2029",
 }
 
-// escape adds what the backslash here and the characters behind it stand for.
+// escape appends the meaning of the escape sequence at the current position.
 func (p *parser) escape(out []byte) ([]byte, error) {
 	c := p.peek(1)
-	if c == '\n' { // the value goes on on the next line as if there were none
+	if c == '\n' { // the value continues on the next line without a break
 		if p.at++; p.ended() {
 			return out, nil
 		}
@@ -683,12 +682,12 @@ func (p *parser) escape(out []byte) ([]byte, error) {
 	return utf8.AppendRune(out, rune(n)), nil
 }
 
-// clean makes line breaks alike, and refuses characters that no text has.
+// clean normalises line breaks, and refuses control characters.
 func (f *File) clean(text []byte) (string, error) {
 	if !utf8.Valid(text) {
 		return "", f.Errorf(Place{}, "the file is not UTF-8 text: %s is YAML", f.What)
 	}
-	// Some editors begin a file with this mark.
+	// Remove the byte order mark that some editors write.
 	clean := strings.ReplaceAll(strings.TrimPrefix(string(text), "\ufeff"), "\r\n", "\n")
 	bad := strings.IndexFunc(clean, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' || r == 0x7f })
 	if bad < 0 {
@@ -700,7 +699,7 @@ func (f *File) clean(text []byte) (string, error) {
 	return "", f.Errorf(Place{line + 1, column + 1}, "the control character %q: %s is plain text", clean[bad], f.What)
 }
 
-// shorten is the start of a text, short enough for a message.
+// shorten cuts a text to a length that fits a message.
 func shorten(s string) string {
 	const most = 80
 	if len(s) <= most {

@@ -227,10 +227,9 @@ func repeat(n int, format string) string {
 	return b.String()
 }
 
-// Sixteen times the text takes about sixteen times as long, whatever is in it. A
-// reader that looks at the rest of the file for each part of it takes more than
-// two hundred times as long, however often it is tried; one that shares the
-// processor with other programs, or has to make room in memory, does not.
+// Sixteen times the text takes about sixteen times as long, whatever its content. A parser that
+// scans the rest of the file for each part of it would take more than two hundred times as long, in
+// every try. Disturbances by other processes or by the garbage collector do not affect every try.
 func TestParseTakesTimeInProportion(t *testing.T) {
 	n := 500
 	if testing.Short() {
@@ -376,7 +375,7 @@ func checkPlace(t *testing.T, err error, text string) {
 	}
 }
 
-// checkTree: values stand in the order of the file.
+// checkTree checks that values are in the order of the file.
 func checkTree(t *testing.T, n Node, after Place) Place {
 	if at := n.place(); at.Line < after.Line || at.Line == after.Line && at.Column < after.Column {
 		t.Fatalf("%s at %v, after %v", flow(n), at, after)

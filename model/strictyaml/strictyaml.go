@@ -1,10 +1,8 @@
-// Package strictyaml reads YAML files in which nothing may be wrong: every key
-// is one that is known, nothing is given twice, and every error names file,
-// line, column and remedy.
+// Package strictyaml reads YAML files strictly: every key must be known, nothing may be given
+// twice, and every error names file, line, column and remedy.
 //
-// It reads the part of YAML that such files need, in time and memory that grow
-// with the size of the file and with nothing else: parse.go says which part. It
-// knows what a YAML file looks like, and not what any of them is about.
+// It supports the subset of YAML that such files need (parse.go says which), in time and memory
+// proportional to the size of the file. It knows YAML, and not what any file is about.
 package strictyaml
 
 import (
@@ -15,7 +13,7 @@ import (
 	"muster/model"
 )
 
-// Error is something wrong at one place of a file.
+// Error is an error at one place of a file.
 type Error struct {
 	File         string
 	Line, Column int
@@ -26,18 +24,18 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// File is a file that is being read. The tree is walked by hand, since only so
-// does every error know its place and its remedy.
+// File is a file that is being read. Callers walk the tree by hand, so that every error knows its
+// place and its remedy.
 type File struct {
 	Name  string
 	What  string // what the file is, as "a cluster description"
-	Empty string // what to do about a file without contents
+	Empty string // the remedy for an empty file
 }
 
 // Node is a value in the file.
 type Node = *node
 
-// Place is where something is in the file.
+// Place is a position in the file.
 type Place struct{ Line, Column int }
 
 // Word is a plain value, or a key.
@@ -46,7 +44,7 @@ type Word struct {
 	Text string
 }
 
-// Field is one key of a mapping, and what reads its value.
+// Field is one key of a mapping, with the function that reads its value.
 type Field struct {
 	Key  string
 	Read func(value Node) error
@@ -61,7 +59,7 @@ type Entry struct {
 	Value Node
 }
 
-// Errorf says what is wrong at a place.
+// Errorf makes an error at a place.
 func (f *File) Errorf(at Place, format string, args ...any) error {
 	return &Error{File: f.Name, Line: max(1, at.Line), Column: max(1, at.Column), Message: fmt.Sprintf(format, args...)}
 }
@@ -104,7 +102,7 @@ func (f *File) Entries(n Node, what string) ([]Entry, error) {
 	return list, nil
 }
 
-// Fields reads a mapping with fixed keys and reports which were there.
+// Fields reads a mapping with fixed keys and returns which of them were present.
 func (f *File) Fields(n Node, what string, fields ...Field) (map[string]bool, error) {
 	entries, err := f.Entries(n, what)
 	if err != nil {
@@ -132,7 +130,7 @@ func keysOf(fields []Field) []string {
 	return keys
 }
 
-// Items lists what is in a list; ok is false for anything else.
+// Items lists the items of a list; ok is false for any other value.
 func Items(n Node) (items []Node, ok bool) {
 	if n.kind != list {
 		return nil, false
@@ -144,17 +142,17 @@ func Items(n Node) (items []Node, ok bool) {
 	return items, true
 }
 
-// IsMapping says whether a value has keys.
+// IsMapping says whether a value is a mapping.
 func IsMapping(n Node) bool { return n.kind == mapping }
 
-// What an error about a name that is not known costs and says at most, where
-// very many are: it looks for the nearest among some, and lists a few.
+// Limits on an error about an unknown name, if there are very many names: it compares only some,
+// and lists a few.
 const (
 	maxCompared = 1000
 	maxListed   = 20
 )
 
-// Unknown is the error for a word that is not among those known.
+// Unknown is the error for a word that is not one of the known ones.
 func (f *File) Unknown(w Word, what string, known []string) error {
 	text := shorten(w.Text)
 	switch near := model.Nearest(w.Text, known[:min(len(known), maxCompared)]); {
@@ -177,10 +175,10 @@ func (f *File) Scalar(n Node, what string) (Word, error) {
 	return Word{n.place(), n.text}, nil
 }
 
-// Start is where a value begins: a mapping without braces at its first key.
+// Start is the place where a value begins; for a mapping without braces that of its first key.
 func Start(n Node) Place { return n.place() }
 
-// Kind says what a value is, in words.
+// Kind describes the type of a value in words.
 func Kind(n Node) string {
 	switch n.kind {
 	case nothing:

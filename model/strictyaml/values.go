@@ -12,7 +12,7 @@ import (
 	"muster/model"
 )
 
-// Value reads a plain value with a parser.
+// Value reads a plain value with a parse function.
 func Value[T any](f *File, what string, into *T, parse func(string) (T, error)) func(Node) error {
 	return func(n Node) error {
 		w, err := f.Scalar(n, what)
@@ -33,7 +33,7 @@ func (f *File) Size(what string, into *int64) func(Node) error {
 	return Value(f, what, into, model.ParseSize)
 }
 
-// Bandwidth reads bytes a second.
+// Bandwidth reads bytes per second.
 func (f *File) Bandwidth(what string, into *int64) func(Node) error {
 	return Value(f, what, into, model.ParseBandwidth)
 }
@@ -43,7 +43,7 @@ func (f *File) Duration(what string, into *time.Duration) func(Node) error {
 	return Value(f, what, into, model.ParseDuration)
 }
 
-// Number reads a number; need says in words what fits.
+// Number reads a number; need says in words which are accepted.
 func (f *File) Number(what, need string, fits func(float64) bool, into *float64) func(Node) error {
 	return Value(f, what, into, func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -85,8 +85,7 @@ func (f *File) Text(what string, into *string) func(Node) error {
 	})
 }
 
-// Identifier reads a name of the kind that is safe in every file format and command
-// line.
+// Identifier reads a name that is safe in every file format and command line.
 func (f *File) Identifier(what string, into *string) func(Node) error {
 	return Value(f, what, into, func(s string) (string, error) { return s, CheckName(s) })
 }
@@ -104,12 +103,11 @@ func CheckName(s string) error {
 
 var (
 	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
-	// yamlWords are read as something else than text by one YAML reader or another.
+	// yamlWords are words that some YAML reader does not read as text.
 	yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 )
 
-// Quote writes a text so that every YAML reader takes it for one, without quotes
-// where none are needed.
+// Quote writes a text so that every YAML reader reads it as text, without quotes if possible.
 func Quote(s string) string {
 	if plainWord.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
 		return s

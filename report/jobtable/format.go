@@ -9,14 +9,14 @@ import (
 	"muster/report"
 )
 
-// Format says what is shown of jobs.
+// Format is the selection of columns for jobs.
 type Format struct {
 	columns []column
-	// asWritten says that columns have the widths that were asked for, and text between them.
+	// asWritten says that columns have the widths that the user gave, and text between them.
 	asWritten bool
 }
 
-// column is a column of a format: field is nil for plain text.
+// column is a column of a format; field is nil for literal text.
 type column struct {
 	field *field
 	text  string
@@ -24,7 +24,7 @@ type column struct {
 	right bool
 }
 
-// ParseFormat reads squeue's --format: %[.][WIDTH]LETTER, and text between.
+// ParseFormat parses squeue's --format: %[.][WIDTH]LETTER, with text between.
 func ParseFormat(format string) (*Format, error) {
 	var columns []column
 	text := ""
@@ -64,8 +64,8 @@ func ParseFormat(format string) (*Format, error) {
 	return &Format{columns, true}, nil
 }
 
-// ParseFields reads squeue's --Format: NAME[:[.]WIDTH],... Where one has a width, those
-// without have squeue's own.
+// ParseFields parses squeue's --Format: NAME[:[.]WIDTH],... If one column has a width, those
+// without get squeue's defaults.
 func ParseFields(list string) (*Format, error) {
 	var columns []column
 	otherwise := 0
@@ -86,7 +86,7 @@ func ParseFields(list string) (*Format, error) {
 			}
 		}
 		if !sized && field.name == "why" {
-			k.width = 0 // a sentence that is cut says nothing
+			k.width = 0 // a truncated sentence would be useless
 		}
 		if otherwise > 0 && len(columns) > 0 {
 			columns = append(columns, column{text: " "})
@@ -96,7 +96,7 @@ func ParseFields(list string) (*Format, error) {
 	return &Format{columns, otherwise > 0}, nil
 }
 
-// writeAsWritten writes lines as squeue does: what has a width is cut or filled.
+// writeAsWritten writes lines as squeue does: columns with a width are cut or padded.
 func (f *Format) writeAsWritten(w io.Writer, jobs []Line, header bool) error {
 	var b strings.Builder
 	line := func(value func(*field) string) {
@@ -123,8 +123,8 @@ func (f *Format) writeAsWritten(w io.Writer, jobs []Line, header bool) error {
 	return err
 }
 
-// Write writes lines, with the names of the columns above if there is to be a header. Columns without
-// widths are as wide as they must be; room, unless it is 0, is how many characters a line may have.
+// Write writes lines, below the names of the columns if header is set. Columns without widths are
+// as wide as needed. room, unless 0, is the maximum width of a line.
 func (f *Format) Write(w io.Writer, jobs []Line, header bool, room int) error {
 	if f.asWritten {
 		return f.writeAsWritten(w, jobs, header)

@@ -1,5 +1,5 @@
-// Package jobtable shows jobs of a head in Slurm's words: squeue's letters, names, widths and order,
-// and its way of writing states, times and sizes.
+// Package jobtable shows a head's jobs as Slurm does: with squeue's letters, names, widths and
+// order, and its formats for states, times and sizes.
 //
 // It knows neither the head, which has the jobs, nor the command line that asks for them.
 package jobtable
@@ -17,7 +17,7 @@ import (
 	"muster/model/slurmopt"
 )
 
-// Name is how people call a job.
+// Name is the name of a job that people use: its ID, or ARRAY_TASK.
 func Name(j *api.Job) string {
 	if j.ArrayTask != nil {
 		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
@@ -25,14 +25,14 @@ func Name(j *api.Job) string {
 	return fmt.Sprint(j.ID)
 }
 
-// Compare has squeue's order: partition, state, priority.
+// Compare orders jobs as squeue does: by partition, state and priority.
 func Compare(a, b api.Job) int {
 	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(slices.Index(stateOrder, a.State), slices.Index(stateOrder, b.State)),
 		cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 }
 
-// Lines puts waiting tasks of an array that wait for the same reason into one, unless every task
-// is wanted.
+// Lines combines the waiting tasks of an array that wait for the same reason into one line, unless
+// everyTask is set.
 func Lines(jobs []api.Job, everyTask bool) []Line {
 	type group struct {
 		array  uint64
@@ -77,8 +77,8 @@ type Line struct {
 	id string
 }
 
-// field is something that can be shown of a job: letter is squeue's in --format,
-// name its in --Format.
+// field is a property of a job that can be shown. letter is its letter in squeue's --format, and
+// name its name in --Format.
 type field struct {
 	letter byte
 	name   string
@@ -151,7 +151,7 @@ func byLetter(letter byte) *field {
 	return nil
 }
 
-// byName finds a field by its name, or says which are there.
+// byName finds a field by its name. The error lists the names.
 func byName(name string) (*field, error) {
 	var known []string
 	for i := range fields {
@@ -178,12 +178,12 @@ func shortState(s api.State) string {
 	return string(s)
 }
 
-// stateOrder is the order of Slurm's numbers for states, in which squeue lists jobs.
+// stateOrder is the order of Slurm's state numbers, in which squeue lists jobs.
 var stateOrder = []api.State{
 	api.Pending, api.Running, api.Suspended, api.Completed, api.Cancelled, api.Failed, api.Timeout, api.NodeFail, api.Preempted, api.OutOfMemory, api.Completing,
 }
 
-// ParseStates reads states by their names or short forms, separated by commas.
+// ParseStates parses states, by name or short form, separated by commas.
 func ParseStates(text string) ([]api.State, error) {
 	if text == "" {
 		return nil, nil
@@ -223,7 +223,7 @@ func Time(seconds float64) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// TimeLimit writes a limit in seconds, of which 0 is none.
+// TimeLimit writes a limit in seconds; 0 means none.
 func TimeLimit(seconds float64) string {
 	if seconds == 0 {
 		return "UNLIMITED"
@@ -231,8 +231,7 @@ func TimeLimit(seconds float64) string {
 	return Time(seconds)
 }
 
-// Size writes bytes as Slurm does, 4G; what is not whole in a unit is written in
-// the next smaller one.
+// Size writes bytes as Slurm does, as 4G, in the largest unit of which it is a whole number.
 func Size(n int64) string {
 	for _, u := range []struct {
 		name string
@@ -248,7 +247,7 @@ func Size(n int64) string {
 	return strconv.FormatInt((n+1<<20-1)>>20, 10) + "M"
 }
 
-// Instant writes a time since 1970 as Slurm does, in the zone of this machine.
+// Instant writes a Unix time as Slurm does, in the time zone of this machine.
 func Instant(seconds float64) string {
 	if seconds == 0 {
 		return "N/A"
@@ -256,7 +255,7 @@ func Instant(seconds float64) string {
 	return time.Unix(int64(seconds), 0).Format("2006-01-02T15:04:05")
 }
 
-// NodeList is where a job runs, or ran.
+// NodeList is the list of nodes on which a job runs or ran.
 func NodeList(j *api.Job) string {
 	if j.NodeList != "" {
 		return j.NodeList

@@ -84,13 +84,13 @@ var sacctFields = []sacctField{
 	{"SubmitLine", false, func(j *api.Job) string { return j.Options }},
 }
 
-// Sacct says what is shown of jobs that have ended.
+// Sacct is the selection of columns for jobs that have ended.
 type Sacct struct {
 	fields []*sacctField
-	widths []int // 0 for as much as it takes
+	widths []int // 0 means as wide as needed
 }
 
-// ParseSacct reads sacct's --format: NAME[%WIDTH],...
+// ParseSacct parses sacct's --format: NAME[%WIDTH],...
 func ParseSacct(list string) (*Sacct, error) {
 	s := &Sacct{}
 	var known []string
@@ -118,7 +118,8 @@ func ParseSacct(list string) (*Sacct, error) {
 	return s, nil
 }
 
-// WriteParsable writes what sacct -P does. Bars and line ends in names would break it.
+// WriteParsable writes the format of sacct -P. It replaces bars and line ends in names, which would
+// break it.
 func (s *Sacct) WriteParsable(w io.Writer, jobs []api.Job, header bool) error {
 	var b strings.Builder
 	clean := strings.NewReplacer("|", "_", "\n", " ", "\r", " ")
@@ -161,7 +162,7 @@ func (s *Sacct) Table(jobs []api.Job) *report.Table {
 	return t
 }
 
-// sacctInstant is a time as sacct writes it.
+// sacctInstant writes a time as sacct does.
 func sacctInstant(seconds float64) string {
 	if seconds == 0 {
 		return "Unknown"
@@ -171,7 +172,7 @@ func sacctInstant(seconds float64) string {
 
 func nodeCount(j *api.Job) int { return max(j.NumNodes, len(j.Nodes)) }
 
-// tresOf writes what a job has as Slurm does: cpu=4,mem=8G,node=1,gres/gpu=2.
+// tresOf writes a job's resources as Slurm does: cpu=4,mem=8G,node=1,gres/gpu=2.
 func tresOf(j *api.Job) string {
 	words := []string{"cpu=" + strconv.Itoa(j.Cores)}
 	if j.Memory > 0 {
@@ -191,16 +192,16 @@ func tresOf(j *api.Job) string {
 	return strings.Join(words, ",")
 }
 
-// gpuCount are the GPUs of a job: those in its own nodes, those of any, and how much
-// memory it has of each of the latter, 0 for all.
+// gpuCount has the GPUs of a job: those on its own nodes, those on any node, and the memory that it
+// has of each of the latter (0 for all).
 type gpuCount struct {
 	local, remote int
 	share         int64
 }
 
-// gpusAsked counts a job's GPUs by what it asked for. Which devices it got tells less:
-// a remote GPU may happen to be in the job's own node. That must do for a job with
-// alternatives, of which it is not said which one was taken.
+// gpusAsked counts a job's GPUs by its request. The devices that it got say less, because a remote
+// GPU may happen to be on the job's own node. For a job with alternatives it uses the main request,
+// because the job does not say which one was granted.
 func gpusAsked(j *api.Job) gpuCount {
 	if words, err := slurmopt.Words(j.Options); err == nil {
 		argv := []string{slurmopt.Submit}

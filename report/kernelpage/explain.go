@@ -13,11 +13,11 @@ import (
 	"muster/sim/kernels"
 )
 
-// maxChoices is how many devices the account of a call lists.
+// maxChoices limits the devices in the explanation of a call.
 const maxChoices = 12
 
-// explained calls f for every launch that was asked for, in the order of the mappers. The
-// table is nil where no devices were compared.
+// explained calls f for every launch that the user asked about, in the order of the mappers. The
+// table is nil if the mapper compared no devices.
 func (s *Study) explained(f func(title, lead string, t *report.Table)) {
 	for i := range s.Policies {
 		r := &s.Runs[i]
@@ -34,7 +34,7 @@ func (s *Study) explained(f func(title, lead string, t *report.Table)) {
 	}
 }
 
-// WriteExplained writes the launches that were asked for, for a terminal.
+// WriteExplained writes the explanations of launches for a terminal.
 func (s *Study) WriteExplained(w io.Writer) error {
 	var err error
 	s.explained(func(title, lead string, t *report.Table) {
@@ -48,7 +48,7 @@ func (s *Study) WriteExplained(w io.Writer) error {
 	return err
 }
 
-// explainedSections are the same for the page.
+// explainedSections are the explanations for the page.
 func (s *Study) explainedSections() []report.Section {
 	var list []report.Section
 	s.explained(func(title, lead string, t *report.Table) {
@@ -60,7 +60,8 @@ func (s *Study) explainedSections() []report.Section {
 	return list
 }
 
-// lead says who launched what, where it went, and why if a sentence says it.
+// lead says which process launched what, where the call went, and the mapper's reason if it gives
+// one.
 func (r *Run) lead(e *kernels.Explained, names []string) string {
 	c := &e.Launched
 	var b strings.Builder
@@ -88,7 +89,8 @@ func (r *Run) lead(e *kernels.Explained, names []string) string {
 	return b.String()
 }
 
-// choiceTable lists the devices that were compared, the best first, and the one that was chosen in any case.
+// choiceTable lists the devices that the mapper compared, the best first. It always includes the
+// chosen one.
 func (r *Run) choiceTable(e *kernels.Explained, names []string) *report.Table {
 	t := &report.Table{}
 	shown := make([]int, min(maxChoices, len(e.Choices)))
@@ -106,7 +108,7 @@ func (r *Run) choiceTable(e *kernels.Explained, names []string) *report.Table {
 			t.Rows[row] = append(t.Rows[row], text(i))
 		}
 	}
-	// some says whether a column has anything to tell.
+	// some says whether a column has any content.
 	some := func(of func(i int) bool) bool {
 		for i := range e.Choices {
 			if of(i) {

@@ -7,20 +7,22 @@ import (
 	"muster/sim/kernels"
 )
 
-// The JSON form of a study of mappers is flat, times in seconds, sizes in bytes, shares of 1.
-// What there is none of, such as the mean wait of no call, is null. docs/kernels.md lists the names.
+// The JSON form of a study of mappers is flat, with times in seconds, sizes in bytes, and fractions
+// from 0 to 1. Values that do not exist, such as the mean wait of no call, are null.
+// docs/kernels.md lists the names.
 type (
 	// Document is a study as JSON.
 	Document struct {
 		Input Input     `json:"input"`
 		Runs  []jsonRun `json:"runs"`
-		// Summary has a line for each mapper and size: means over the seeds, and how far on either side
-		// of them the truth lies with a confidence of 95 %, null where there is one seed.
+		// Summary has an entry for each mapper and size: means over the seeds with the half-widths
+		// of their 95 % confidence intervals, which are null for one seed.
 		Summary []jsonSummary `json:"summary"`
-		// Explained are the calls that were asked for.
+		// Explained are the calls that the user asked about.
 		Explained []jsonExplainedCall `json:"explained,omitempty"`
 	}
-	// Input is what was asked: Cluster and Workload as they were named, Hold and Send as the flags say it.
+	// Input has the inputs: Cluster and Workload as the user named them, Hold and Send as the flags
+	// spell them.
 	Input struct {
 		Cluster  string   `json:"cluster"`
 		Nodes    []int    `json:"nodes"`
@@ -37,7 +39,7 @@ type (
 		FalsePositive float64 `json:"false_positive"`
 		FalseNegative float64 `json:"false_negative"`
 
-		// Of the network; null where the nodes differ. A bandwidth of 0 is no limit.
+		// The network; null if the nodes differ. A bandwidth of 0 means no limit.
 		Bandwidth *int64   `json:"link_bytes_per_s"`
 		Latency   *float64 `json:"latency_s"` // of a call to another node
 		Overhead  float64  `json:"overhead"`
@@ -55,8 +57,8 @@ type (
 		jsonCalls
 		Apps []jsonApp `json:"apps"`
 	}
-	// jsonCalls is the results of calls: all of a run's, or those of an application. The means are
-	// over the calls that are done.
+	// jsonCalls has the results of calls: of a whole run, or of an application. The means are over
+	// the calls that are done.
 	jsonCalls struct {
 		Kernels        int64    `json:"kernels"`
 		Launched       int64    `json:"launched"`
@@ -73,9 +75,9 @@ type (
 		Processes int    `json:"processes"`
 		jsonCalls
 		KernelsPerSecond float64  `json:"kernels_per_s"`
-		OwnGPUs          *float64 `json:"own_gpu_utilization"` // null where its nodes have none
+		OwnGPUs          *float64 `json:"own_gpu_utilization"` // null if its nodes have none
 		Ended            int      `json:"processes_ended"`
-		End              *float64 `json:"end_s"` // null where some process had not ended
+		End              *float64 `json:"end_s"` // null if some process has not ended
 	}
 	jsonSummary struct {
 		Policy         string       `json:"policy"`
@@ -133,11 +135,11 @@ type (
 		Kernel   string  `json:"kernel"`
 		Upload   int64   `json:"upload_bytes"`
 		Download int64   `json:"download_bytes"`
-		// Device has the call; null where it waits for any that is free.
+		// Device is the device of the call; null if the call waits for any free one.
 		Device *jsonDevice `json:"device"`
 		Reason string      `json:"reason,omitempty"`
-		// Choices are the devices that were compared, the best first; Unseen how many more
-		// the mapper did not look at, since none could be better.
+		// Choices are the devices that the mapper compared, the best first. Unseen is the number of
+		// devices that it did not look at, because none could be better.
 		Choices []jsonChoice `json:"choices,omitempty"`
 		Unseen  int          `json:"unseen,omitempty"`
 	}
@@ -156,7 +158,7 @@ type (
 		*jsonCosts
 		*jsonChance
 	}
-	// jsonCosts are expected times, of mappers that look for the least sum.
+	// jsonCosts are expected times, for mappers that minimise their sum.
 	jsonCosts struct {
 		Wait     float64 `json:"wait_s"`
 		Run      float64 `json:"run_s"`
@@ -164,19 +166,19 @@ type (
 		Care     float64 `json:"care_s"`
 		Sum      float64 `json:"sum_s"`
 	}
-	// jsonChance is how likely it was, of mappers that draw.
+	// jsonChance is the probability of the choice, for mappers that draw at random.
 	jsonChance struct {
 		Weight      float64 `json:"weight"`
 		Probability float64 `json:"probability"`
 	}
-	// jsonInterval is a mean over seeds; null where some seed has no such number.
+	// jsonInterval is a mean over seeds; null if the number is missing for some seed.
 	jsonInterval struct {
 		Mean *float64 `json:"mean"`
 		CI95 *float64 `json:"ci95"`
 	}
 )
 
-// Document is the study for programs.
+// Document is the study for other programs.
 func (s *Study) Document(input Input) Document {
 	out := Document{Input: input, Runs: make([]jsonRun, 0, len(s.Runs))}
 	for i := range s.Runs {
@@ -195,7 +197,7 @@ func (s *Study) Document(input Input) Document {
 	return out
 }
 
-// InputOf is what a sweep says of what was asked. The caller adds the names that were given.
+// InputOf is the input as the sweep knows it. The caller adds the names that the user gave.
 func InputOf(s *kernels.Sweep) Input {
 	first := s.Sizes[0].Cluster
 	in := Input{
@@ -215,7 +217,7 @@ func InputOf(s *kernels.Sweep) Input {
 	return in
 }
 
-// orOne is a factor; one that was not given is 1.
+// orOne is a factor; 0 means that none was given, which is 1.
 func orOne(factor float64) float64 {
 	if factor == 0 {
 		return 1
@@ -315,7 +317,7 @@ func callsJSON(r *Run, of CallMeasures) jsonCalls {
 	}
 }
 
-// numberJSON is null for what is no number.
+// numberJSON is null for NaN.
 func numberJSON(x float64) *float64 {
 	if math.IsNaN(x) {
 		return nil
@@ -323,7 +325,7 @@ func numberJSON(x float64) *float64 {
 	return &x
 }
 
-// intervalJSON gives an interval in another unit.
+// intervalJSON converts an interval to another unit.
 func intervalJSON(i report.Interval, scale float64) jsonInterval {
 	return jsonInterval{Mean: numberJSON(i.Mean * scale), CI95: numberJSON(i.Half * scale)}
 }

@@ -11,17 +11,17 @@ import (
 	"muster/report"
 )
 
-// blocks is how many blocks of a run the picture of devices over time has, so that
-// the page stays a file that can be sent around.
+// blocks is the number of blocks per run in the picture of devices over time. It keeps the file
+// small enough to send.
 func blocks(policies, devices int) int {
 	return min(max(30_000/max(1, policies), 8*devices), 100_000)
 }
 
-// grey is the colour of what belongs to no application.
+// grey is the colour of time that belongs to no application.
 const grey = len(report.Palette) - 1
 
-// appColours are those of applications, as far as can be others than those of mappers, which
-// have the palette from its beginning on.
+// appColours are the colours of applications. Mappers take the palette from its beginning, so these
+// are in another order to differ from them as far as possible.
 var appColours = [grey]int{5, 6, 4, 3, 2, 1, 0}
 
 func appColour(app int) int { return appColours[app%grey] }
@@ -62,7 +62,7 @@ func (s *Study) title() string {
 	return "Kernels on devices: " + strings.Join(s.Policies[1:], ", ") + " instead of " + s.Policies[0]
 }
 
-// verdict says in a sentence for each mapper how the kernels fared.
+// verdict says in a sentence for each mapper what it means for the kernels.
 func (s *Study) verdict() string {
 	var b strings.Builder
 	for k, policy := range s.Policies {
@@ -97,7 +97,7 @@ func (s *Study) askedTable() *report.Table {
 	return t
 }
 
-// onFirst says on which size the pictures are where there are several.
+// onFirst names the size that the pictures show, if there are several.
 func (s *Study) onFirst() string {
 	if len(s.Nodes) > 1 {
 		return fmt.Sprintf(", on %d nodes", s.Nodes[0])
@@ -112,8 +112,8 @@ func (s *Study) intervalsInWords() string {
 	return fmt.Sprintf("Bars: means over %d seeds; lines: 95 %% confidence.", len(s.Seeds))
 }
 
-// series are the bars of one policy, one for each measure. No interval reaches beyond
-// what the measure can be at most.
+// series are the bars of one policy, one for each measure. Intervals are clipped to most, the
+// largest value that the measure can have.
 func (s *Study) series(policy int, of []Measure, most float64) report.BarSeries {
 	b := report.BarSeries{Name: s.Policies[policy]}
 	for _, m := range of {
@@ -126,7 +126,7 @@ func (s *Study) series(policy int, of []Measure, most float64) report.BarSeries 
 	return b
 }
 
-// useBars compare the use of all GPUs and of those on each application's nodes.
+// useBars compare the utilisation of all GPUs and of those on each application's nodes.
 func (s *Study) useBars() *report.Bars {
 	b := &report.Bars{Title: "Use of the GPUs" + s.onFirst(), YLabel: "of their time in kernels", YIsPercent: true, Groups: []string{"all GPUs"}, Note: s.intervalsInWords()}
 	of := []Measure{Utilisation}
@@ -171,7 +171,7 @@ func (s *Study) rateBars() *report.Bars {
 	return b
 }
 
-// sizeCharts draw the measures against the number of nodes.
+// sizeCharts draw the measures over the number of nodes.
 func (s *Study) sizeCharts() []report.Section {
 	list := []struct {
 		chart *report.Chart
@@ -181,7 +181,7 @@ func (s *Study) sizeCharts() []report.Section {
 		{&report.Chart{Title: "Mean wait of a call", YLabel: "wait", YIsTime: true}, Wait},
 		{&report.Chart{Title: "Calls done by GPUs of other nodes", YLabel: "of all calls", YIsPercent: true}, Remote},
 	}
-	sizes := make([]int, len(s.Nodes)) // in their order
+	sizes := make([]int, len(s.Nodes)) // sorted
 	for i := range sizes {
 		sizes[i] = i
 	}
@@ -208,14 +208,14 @@ func (s *Study) sizeCharts() []report.Section {
 	return sections
 }
 
-// maxColumns is how many devices a picture shows one by one; of more, neighbours
-// are drawn together.
+// maxColumns is the number of devices that a picture shows one by one. With more, neighbours are
+// drawn together.
 const maxColumns = 240
 
-// maxApps is how many applications have a name of their own in a legend.
+// maxApps is the number of applications with an entry of their own in a legend.
 const maxApps = 12
 
-// appNames are the names of the parts of a picture: applications, the last of many together.
+// appNames are the names in the legend: the applications, with the last of many combined.
 func (r *Run) appNames() []string {
 	var names []string
 	for app := range r.Workload.Apps {
@@ -227,7 +227,7 @@ func (r *Run) appNames() []string {
 	return names
 }
 
-// deviceStacks show for every device whose kernels it ran, a picture for each mapper.
+// deviceStacks show which applications' kernels each device ran, in a picture for each mapper.
 func (s *Study) deviceStacks() []report.Section {
 	text := "A column is a GPU, as high as the part of its time that it spent in kernels of each application, and held for data of calls from other nodes. " +
 		"Below stands to which application its node was given: other colours above it are kernels that came over the network."
@@ -277,7 +277,7 @@ func (r *Run) deviceStack() *report.Stacks {
 	return p
 }
 
-// bands say to which application the nodes of the columns were given.
+// bands say to which application the nodes of the columns belong.
 func (r *Run) bands(per int) []report.Band {
 	owners := r.owners()
 	var list []report.Band
@@ -296,7 +296,7 @@ func (r *Run) bands(per int) []report.Band {
 	return list
 }
 
-// deviceNames are those of the nodes, with the device's number on its node.
+// deviceNames are the names of the nodes with the index of the device on its node.
 func (r *Run) deviceNames() []string {
 	var names []string
 	for n := range r.Cluster.Nodes {
@@ -307,7 +307,8 @@ func (r *Run) deviceNames() []string {
 	return names
 }
 
-// gantts draw the devices call by call from the beginning, for as long as all mappers were recorded.
+// gantts draw the devices call by call from the beginning, up to the time for which all mappers
+// were recorded.
 func (s *Study) gantts() []report.Section {
 	until := time.Duration(0)
 	for k := range s.Policies {
@@ -352,7 +353,7 @@ func (r *Run) gantt(until time.Duration) *report.Gantt {
 	return g
 }
 
-// tell is what the page tells of a call.
+// tell is what the page shows about a call.
 func (r *Run) tell(c *call, device string) report.GanttJob {
 	p := r.Recorder.processes[c.process]
 	lines := []string{

@@ -8,33 +8,33 @@ import (
 	"muster/workload/phased"
 )
 
-// Recorder watches one run: whose kernels each device ran, and what the devices did
-// at first, call by call.
+// Recorder is an observer of one run. It records which applications' kernels each device ran, and
+// for the beginning of the run what the devices did, call by call.
 type Recorder struct {
 	processes []kernels.Process
 	devices   []watched
 	// busy is the time that each device spent in kernels of each application.
 	busy [][]time.Duration
 
-	// The picture: blocks until limit, and the calls that they are of.
+	// The picture: up to limit blocks, and the calls that they belong to.
 	limit  int
-	until  time.Duration // after which there is no picture; 0 while it goes on
+	until  time.Duration // where the picture ends; 0 while it is still growing
 	blocks []block
 	calls  []call
-	open   map[int64]int32 // where the calls under way are in calls
-	steps  []int64         // of each process, so far
+	open   map[int64]int32 // index in calls of the calls in progress
+	steps  []int64         // of each process so far
 }
 
 var _ kernels.Observer = (*Recorder)(nil)
 
-// watched is a device: what it does now.
+// watched is a device with its current activity.
 type watched struct {
 	doing   doing
 	since   time.Duration
 	process int32
 	number  int64 // of the call that holds it
-	block   int32 // that is being drawn, or -1
-	call    int32 // of the picture, or -1
+	block   int32 // the current block, or -1
+	call    int32 // index of the call in the picture, or -1
 }
 
 type doing uint8
@@ -45,12 +45,12 @@ const (
 	inKernel
 )
 
-// call is what the picture tells of one.
+// call is what the picture shows about a call.
 type call struct {
 	process                 int32
 	step                    int64
 	launched, held, running time.Duration
-	done                    time.Duration // -1: not by the end
+	done                    time.Duration // -1: not done at the end
 	sent, returned          int64
 	remote, ran             bool
 }
@@ -61,8 +61,8 @@ type block struct {
 	kernel       bool
 }
 
-// NewRecorder makes the recorder of a run. It keeps about the given number of
-// blocks for the picture.
+// NewRecorder makes the recorder of a run. It keeps about the given number of blocks for the
+// picture.
 func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
 	r := &Recorder{processes: kernels.Processes(c, w), limit: blocks, open: map[int64]int32{}}
 	r.steps = make([]int64, len(r.processes))
@@ -75,10 +75,10 @@ func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
 	return r
 }
 
-// Rate is of no interest here.
+// Rate is not recorded.
 func (r *Recorder) Rate(time.Duration, int64, int64) {}
 
-// Event follows the calls.
+// Event implements kernels.Observer.
 func (r *Recorder) Event(e kernels.Event) {
 	c := r.callOf(e)
 	switch e.Stage {
@@ -108,7 +108,7 @@ func (r *Recorder) Event(e kernels.Event) {
 		if c != nil {
 			c.returned = e.Bytes
 		}
-		// The device may be another call's by now.
+		// Another call may hold the device by now.
 		if d := &r.devices[e.Device]; d.number == e.Call && d.doing == inKernel {
 			r.turn(e, forData)
 		}
@@ -122,8 +122,8 @@ func (r *Recorder) Event(e kernels.Event) {
 	}
 }
 
-// callOf is what the picture tells of a call; nil where nothing. It ends with the
-// calls that were under way when the last block was drawn.
+// callOf is the picture's entry for a call; nil if it has none. The picture includes the calls that
+// were in progress when its last block began, but no later ones.
 func (r *Recorder) callOf(e kernels.Event) *call {
 	if e.Stage == kernels.Launched {
 		r.steps[e.Process]++
@@ -141,7 +141,7 @@ func (r *Recorder) callOf(e kernels.Event) *call {
 	return nil
 }
 
-// turn makes a device do something else.
+// turn changes the activity of a device.
 func (r *Recorder) turn(e kernels.Event, next doing) {
 	d := &r.devices[e.Device]
 	if d.doing == inKernel {
@@ -150,7 +150,7 @@ func (r *Recorder) turn(e kernels.Event, next doing) {
 	if d.block >= 0 {
 		r.blocks[d.block].to = e.At
 		if r.blocks[d.block].from == e.At && int(d.block) == len(r.blocks)-1 {
-			r.blocks = r.blocks[:d.block] // it took no time
+			r.blocks = r.blocks[:d.block] // it had no duration
 		}
 		d.block = -1
 	}
@@ -161,7 +161,7 @@ func (r *Recorder) turn(e kernels.Event, next doing) {
 	}
 }
 
-// finish ends what is under way when the run is over.
+// finish ends what is in progress when the run is over.
 func (r *Recorder) finish(end time.Duration) {
 	for i := range r.devices {
 		d := &r.devices[i]

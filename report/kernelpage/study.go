@@ -10,19 +10,19 @@ import (
 	"muster/workload/phased"
 )
 
-// Study is runs of one workload under several mappers, and what they found.
+// Study is a set of runs of one workload under several mappers, with their results.
 type Study struct {
-	// Asked tells what was asked: names and values, in the order of the page.
+	// Asked has the inputs: names and values, in the order of the page.
 	Asked [][2]string
-	// Command writes the page again.
+	// Command is the command line that makes the page again.
 	Command string
 
-	// Policies, Nodes and Seeds in the order in which they were given. The first
-	// policy is what the others are compared with.
+	// Policies, Nodes and Seeds are in the order in which they were given. All other policies are
+	// compared with the first.
 	Policies []string
 	Nodes    []int
 	Seeds    []uint64
-	Runs     []Run // seeds, then sizes, then policies
+	Runs     []Run // ordered by seed, then size, then policy
 }
 
 // Run is one run of a study.
@@ -37,7 +37,7 @@ type Run struct {
 	Recorder *Recorder
 }
 
-// NewStudy is a sweep that has been run, and what it found. The recorders, by run, may be nil.
+// NewStudy makes the study of a completed sweep. recorders has one recorder per run, or nil.
 func NewStudy(sweep *kernels.Sweep, runs []kernels.RunOf, recorders []*Recorder) *Study {
 	s := &Study{Policies: sweep.Mappers, Seeds: sweep.Seeds, Runs: make([]Run, len(runs))}
 	for _, size := range sweep.Sizes {
@@ -52,7 +52,7 @@ func NewStudy(sweep *kernels.Sweep, runs []kernels.RunOf, recorders []*Recorder)
 	return s
 }
 
-// Record gives the runs that the pictures show their recorders: those of the first seed and size.
+// Record makes recorders for the runs that the pictures show: those of the first seed and size.
 func Record(sweep *kernels.Sweep) []*Recorder {
 	points := sweep.Points()
 	recorders := make([]*Recorder, len(points))
@@ -70,7 +70,7 @@ func Record(sweep *kernels.Sweep) []*Recorder {
 	return recorders
 }
 
-// Nodes is how many the cluster of a run has.
+// Nodes is the number of nodes in the cluster of a run.
 func (r *Run) Nodes() int { return len(r.Cluster.Nodes) }
 
 // base is the run of the first policy with the same seed and size.
@@ -79,10 +79,10 @@ func (s *Study) base(index int) *Run { return &s.Runs[index-index%len(s.Policies
 // Measure is a number of a run.
 type Measure func(*Run) float64
 
-// Utilisation is the part of all GPUs' time that was spent in kernels.
+// Utilisation is the fraction of all GPUs' time that was spent in kernels.
 func Utilisation(r *Run) float64 { return r.Result.Utilisation() }
 
-// ForData is the part of all GPUs' time in which they were held for data that travelled.
+// ForData is the fraction of all GPUs' time in which they were held while data travelled.
 func ForData(r *Run) float64 {
 	sum := 0.0
 	for i := range r.Result.Devices {
@@ -92,20 +92,20 @@ func ForData(r *Run) float64 {
 	return ratio(sum, float64(len(r.Result.Devices))*r.Result.End.Seconds())
 }
 
-// Turnaround is the mean time from the launch of a call until its results are there, in
-// seconds: the wait and the kernel. Like all means over calls it is one over those that are
-// done, and NaN where there is none.
+// Turnaround is the mean time from the launch of a call until its results have arrived, in seconds:
+// the wait plus the kernel. Like all means over calls it includes only calls that are done, and is
+// NaN if there are none.
 func Turnaround(r *Run) float64 { return Wait(r) + KernelTime(r) }
 
 // Wait is the mean time of a call without the kernel: Queue and Transfer.
 func Wait(r *Run) float64 { return Queue(r) + Transfer(r) }
 
-// Queue is the mean time until a call has its device.
+// Queue is the mean time until a call gets its device.
 func Queue(r *Run) float64 {
 	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Queue })
 }
 
-// Transfer is the mean time in which the data of a call travel, with the latency.
+// Transfer is the mean time in which the data of a call travel, including the latency.
 func Transfer(r *Run) float64 {
 	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Transfer })
 }
@@ -123,17 +123,17 @@ func perCall(r *Run, of func(*kernels.AppResult) time.Duration) float64 {
 	return mean(sum, Kernels(r))
 }
 
-// Kernels is how many calls are done.
+// Kernels is the number of calls that are done.
 func Kernels(r *Run) float64 {
 	return overApps(r, func(a *kernels.AppResult) int64 { return a.Done })
 }
 
-// Launched is how many calls there were, done or not.
+// Launched is the number of calls, done or not.
 func Launched(r *Run) float64 {
 	return overApps(r, func(a *kernels.AppResult) int64 { return a.Launched })
 }
 
-// Remote is the part of the calls that were done elsewhere.
+// Remote is the fraction of the finished calls that ran on another node.
 func Remote(r *Run) float64 {
 	return mean(overApps(r, func(a *kernels.AppResult) int64 { return a.Remote }), Kernels(r))
 }
@@ -146,7 +146,7 @@ func overApps(r *Run, of func(*kernels.AppResult) int64) float64 {
 	return float64(sum)
 }
 
-// Moved is how many bytes went from node to node.
+// Moved is the number of bytes moved between nodes.
 func Moved(r *Run) float64 {
 	sum := int64(0)
 	for i := range r.Result.Nodes {
@@ -155,10 +155,11 @@ func Moved(r *Run) float64 {
 	return float64(sum)
 }
 
-// End is how long the run lasted, in seconds.
+// End is the length of the run, in seconds.
 func End(r *Run) float64 { return r.Result.End.Seconds() }
 
-// mean is that of some calls, or GPUs. Of none there is no mean: 0 would be the best of all waits.
+// mean divides a sum over calls or GPUs by their number. Without any it is NaN, because 0 would be
+// the best of all waits.
 func mean(sum, of float64) float64 {
 	if of == 0 {
 		return math.NaN()
@@ -166,7 +167,7 @@ func mean(sum, of float64) float64 {
 	return sum / of
 }
 
-// ratio is 0 where there is nothing to divide by: no device, no time.
+// ratio is a / b, or 0 if b is 0 (no device, no time).
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -174,26 +175,27 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// CallMeasures are those that all calls together have, and those of one application.
+// CallMeasures are the measures that exist for all calls together and for each application.
 type CallMeasures struct {
 	Kernels, Launched, Turnaround, Wait, Queue, Transfer, KernelTime, Remote Measure
 }
 
-// OfAll has those of all calls.
+// OfAll are the measures of all calls.
 var OfAll = CallMeasures{Kernels, Launched, Turnaround, Wait, Queue, Transfer, KernelTime, Remote}
 
-// AppMeasures are those of one application.
+// AppMeasures are the measures of one application.
 type AppMeasures struct {
 	CallMeasures
-	// Rate is kernels a second: of an application that has ended, until then.
+	// Rate is kernels per second, until the application's end if it has ended.
 	Rate Measure
-	// OwnGPUs is the use of the GPUs on its own nodes, by whomever; NaN where there are none.
+	// OwnGPUs is the utilisation of the GPUs on its own nodes by all applications; NaN if there are
+	// none.
 	OwnGPUs Measure
-	// End is when all its processes had ended, NaN where some had not.
+	// End is when the last of its processes ended; NaN if some have not.
 	End Measure
 }
 
-// OfApp gives the measures of an application, counted from 0.
+// OfApp are the measures of an application, by its index.
 func OfApp(app int) AppMeasures {
 	of := func(f func(*kernels.AppResult) float64) Measure {
 		return func(r *Run) float64 { return f(&r.Result.Apps[app]) }
@@ -245,7 +247,7 @@ func utilisationOf(app int) Measure {
 	}
 }
 
-// owners are the applications that the nodes were given to; -1 where to none.
+// owners are the applications to which the nodes belong; -1 for none.
 func (r *Run) owners() []int {
 	owners := make([]int, r.Nodes())
 	for n := range owners {
@@ -261,7 +263,7 @@ func (r *Run) owners() []int {
 	return owners
 }
 
-// change is how much more a measure is than under the first policy, of 1.
+// change is the relative change of a measure against the first policy.
 func (s *Study) change(of Measure) func(index int) float64 {
 	return func(index int) float64 {
 		base := of(s.base(index))
@@ -272,23 +274,22 @@ func (s *Study) change(of Measure) func(index int) float64 {
 	}
 }
 
-// margin is how much more a measure is than under the first policy.
+// margin is the difference of a measure from that under the first policy.
 func (s *Study) margin(of Measure) func(index int) float64 {
 	return func(index int) float64 { return of(&s.Runs[index]) - of(s.base(index)) }
 }
 
-// Over gives a number of the runs of one policy on one size, with all seeds. Policy
-// and size are counted from 0.
+// Over is a measure over all seeds for one policy and size, given by index.
 func (s *Study) Over(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, func(index int) float64 { return of(&s.Runs[index]) })
 }
 
-// Against is the same of the change from the first policy, of 1, seed by seed.
+// Against is the relative change of a measure against the first policy, seed by seed.
 func (s *Study) Against(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, s.change(of))
 }
 
-// Margin is the same of the difference from the first policy.
+// Margin is the difference of a measure from that under the first policy, seed by seed.
 func (s *Study) Margin(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, s.margin(of))
 }

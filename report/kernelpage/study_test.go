@@ -46,7 +46,7 @@ func plain(nodes, gpus int) (*model.Cluster, *phased.Workload) {
 	return c, &phased.Workload{Apps: []phased.App{{Name: "H", Nodes: nodes / 2}, {Name: "L", Nodes: nodes - nodes/2}}}
 }
 
-// made is a run whose numbers are known: so much of 100 s of each GPU in kernels, so many calls.
+// made is a run with known numbers: busy of 100 s of each GPU in kernels, and a number of calls.
 func made(c *model.Cluster, w *phased.Workload, policy string, seed uint64, busy time.Duration, calls, remote int64, queue, transfer time.Duration, recorded bool) kernelpage.Run {
 	r := kernelpage.Run{Policy: policy, Seed: seed, Cluster: c, Workload: w, Result: &kernels.Result{End: 100 * time.Second, Nodes: make([]kernels.NodeResult, len(c.Nodes))}}
 	for n := range c.Nodes {
@@ -113,7 +113,7 @@ func TestTables(t *testing.T) {
 		t.Error(got)
 	}
 
-	// What has ended is compared by when it did; before, nothing is told of an end.
+	// Applications that have ended are compared by their ends; before that, no end is shown.
 	for i := range s.Runs[0].Result.Apps {
 		a := &s.Runs[0].Result.Apps[i]
 		a.Ended, a.LastEnd = a.Processes, 80*time.Second

@@ -10,25 +10,24 @@ import (
 	"muster/report"
 )
 
-// Tables are the study in numbers: the mappers side by side, then what each
-// application got.
+// Tables show the study in numbers: the mappers side by side, then the results of each application.
 func (s *Study) Tables() []*report.Table {
 	return []*report.Table{s.mapperTable(), s.appTable()}
 }
 
-// cell is a column of a table, and what stands in it for a policy on a size.
+// cell is a column of a table, with a function for its value for a policy and size.
 type cell struct {
 	name, help string
 	right      bool
 	text       func(size, policy int) string
 }
 
-// write gives a number over all seeds: the mean, with its interval where there are several.
+// write writes a number over all seeds: the mean, with its interval if there are several seeds.
 func (s *Study) write(i report.Interval, format func(float64) string) string {
 	return s.plusMinus(format(i.Mean), i, format)
 }
 
-// plusMinus adds the interval to a mean, with the unit once where it is the same.
+// plusMinus appends the interval to a mean. If the units are the same it writes the unit once.
 func (s *Study) plusMinus(mean string, i report.Interval, format func(float64) string) string {
 	if len(s.Seeds) == 1 || math.IsNaN(i.Mean) {
 		return mean
@@ -45,8 +44,8 @@ func (s *Study) number(name, help string, of Measure, format func(float64) strin
 	return cell{name, help, true, func(size, policy int) string { return s.write(s.Over(size, policy, of), format) }}
 }
 
-// mean is a number without its interval: those that matter most have one, or the
-// table would be wider than any screen.
+// mean is a column without intervals. Only the most important columns have them, because otherwise
+// the table would be too wide.
 func (s *Study) mean(name, help string, of Measure, format func(float64) string) cell {
 	return cell{name, help, true, func(size, policy int) string { return format(s.Over(size, policy, of).Mean) }}
 }
@@ -80,7 +79,7 @@ func Size(bytes float64) string {
 	return strconv.FormatFloat(bytes, 'f', digits(bytes), 64) + " " + units[unit]
 }
 
-// digits after the point that leave three that count.
+// digits is the number of digits after the point that leaves three significant digits.
 func digits(x float64) int {
 	switch {
 	case x == 0 || x >= 99.95 || x == math.Trunc(x):
@@ -94,7 +93,7 @@ func digits(x float64) int {
 // points writes the difference of two shares in percentage points.
 func points(x float64) string { return strconv.FormatFloat(x*100, 'f', 1, 64) + " pp" }
 
-// percent writes a share, of 1; small ones, such as intervals, with two digits.
+// percent writes a fraction as a percentage; small ones, such as intervals, with two digits.
 func percent(x float64) string {
 	if a := math.Abs(x); a > 0 && a < 0.00995 {
 		return strconv.FormatFloat(x*100, 'f', 2, 64) + " %"
@@ -102,7 +101,7 @@ func percent(x float64) string {
 	return report.Percent(x)
 }
 
-// wait writes seconds; mappers may differ in the third digit.
+// wait writes seconds with three significant digits where mappers may differ in the third.
 func wait(x float64) string {
 	if a := math.Abs(x); a >= 0.9995 && a < 59.5 {
 		return strconv.FormatFloat(x, 'f', digits(a), 64) + " s"
@@ -113,7 +112,7 @@ func wait(x float64) string {
 // count writes a mean of counts.
 func count(x float64) string { return report.Number(math.Round(x)) }
 
-// rate writes kernels a second.
+// rate writes kernels per second.
 func rate(x float64) string {
 	if x >= 999.5 {
 		return count(x)
@@ -161,7 +160,7 @@ func (s *Study) mapperTable() *report.Table {
 	return t
 }
 
-// notes are the lines below the table of mappers: what must be known before it is believed.
+// notes are the caveats below the table of mappers.
 func (s *Study) notes() string {
 	list := []string{s.seedsInWords(), s.unfinishedInWords()}
 	if s.speedsDiffer() {
@@ -187,11 +186,11 @@ func (s *Study) speedsDiffer() bool {
 	return false
 }
 
-// fewUnfinished is the part of the calls that may be under way at the end without a word.
+// fewUnfinished is the fraction of calls in progress at the end that needs no note.
 const fewUnfinished = 0.1
 
-// unfinishedInWords names the mappers of whose calls many were not done at the end: what
-// those waited is in no mean, so that the worst may look best.
+// unfinishedInWords names the mappers with many unfinished calls at the end. No mean includes the
+// waits of those calls, so that the worst mapper could look best.
 func (s *Study) unfinishedInWords() string {
 	var list []string
 	for size, nodes := range s.Nodes {
@@ -267,7 +266,7 @@ func (s *Study) appCells(app int) []cell {
 	return cells
 }
 
-// allEnd says whether the processes of every run came to their end.
+// allEnd says whether the processes of every run have ended.
 func (s *Study) allEnd() bool {
 	for i := range s.Runs {
 		for k := range s.Runs[i].Result.Apps {
@@ -297,7 +296,7 @@ func (s *Study) table(title string, cells []cell) *report.Table {
 	return t
 }
 
-// runTable has a line for each run.
+// runTable has a row for each run.
 func (s *Study) runTable() *report.Table {
 	t := &report.Table{Columns: []report.Column{
 		{Name: "Mapper"}, {Name: "Nodes", Right: true}, {Name: "Seed", Right: true}, {Name: "GPUs", Right: true}, {Name: "Wait", Right: true},

@@ -13,8 +13,8 @@ import (
 	"muster/sim"
 )
 
-// explained calls f for every step that was asked for, in the order of the
-// policies; title names the step.
+// explained calls f for every step that the user asked about, in the order of the policies. title
+// names the step.
 func (s *Study) explained(f func(r *Run, e *sim.Explained, title string)) {
 	for i := range s.shown() {
 		r := &s.Runs[i]
@@ -25,7 +25,7 @@ func (s *Study) explained(f func(r *Run, e *sim.Explained, title string)) {
 	}
 }
 
-// WriteExplained writes the steps that were asked for, for a terminal.
+// WriteExplained writes the explanations of steps for a terminal.
 func (s *Study) WriteExplained(w io.Writer) error {
 	var err error
 	s.explained(func(_ *Run, e *sim.Explained, title string) {
@@ -44,7 +44,7 @@ func (s *Study) WriteExplained(w io.Writer) error {
 	return err
 }
 
-// explainedSections are the same for the page, with pictures.
+// explainedSections are the explanations for the page, with pictures.
 func (s *Study) explainedSections() []report.Section {
 	var list []report.Section
 	s.explained(func(r *Run, e *sim.Explained, title string) {
@@ -59,7 +59,7 @@ func (s *Study) explainedSections() []report.Section {
 	return list
 }
 
-// stepTable is a table of an explanation. Columns of numbers stand on the right.
+// stepTable is a table of an explanation, with columns of numbers aligned to the right.
 func stepTable(t *policy.ExplanationTable) *report.Table {
 	out := &report.Table{Title: t.Title, Rows: t.Rows}
 	for i, name := range t.Columns {
@@ -81,7 +81,7 @@ const (
 	lost
 )
 
-// stepPicture draws who wanted which nodes, and who got them.
+// stepPicture draws which bids wanted which nodes, and which won them.
 func stepPicture(e *policy.Explanation, c *model.Cluster) *report.Strips {
 	bars := e.Bars
 	s := &report.Strips{

@@ -16,7 +16,7 @@ import (
 	"muster/sim"
 )
 
-// label names a run among those of the study.
+// label names a run within the study.
 func (s *Study) label(r *Run) string {
 	name := r.Policy
 	if len(s.Nodes) > 1 {
@@ -28,14 +28,14 @@ func (s *Study) label(r *Run) string {
 	return name
 }
 
-// ImpossibleJobs are jobs that cannot run, and the runs in which they cannot.
+// ImpossibleJobs are jobs that cannot run, with the runs in which they cannot.
 type ImpossibleJobs struct {
 	Runs  []string
 	Count int
-	First []string // the first of them, with the reasons
+	First []string // the first of them, with reasons
 }
 
-// Impossible groups the runs by their impossible jobs, of which it names the first few.
+// Impossible groups the runs by their impossible jobs, and names the first few of each group.
 func (s *Study) Impossible(few int) []ImpossibleJobs {
 	var groups []ImpossibleJobs
 	for i := range s.Runs {
@@ -64,10 +64,10 @@ func (r *Run) Reason(job int) string {
 	return strings.TrimPrefix(r.Result.Reasons[job], policy.ErrImpossible.Error()+": ")
 }
 
-// maxReasons is how many reasons for waiting are told of a job; the JSON has all.
+// maxReasons limits the reasons for waiting that are shown for a job; the JSON has all.
 const maxReasons = 24
 
-// Why tells what the watched jobs waited for, a text for each job and run.
+// Why says what the watched jobs waited for, in one text per job and run.
 func (s *Study) Why() []string {
 	var texts []string
 	for i := range s.Runs {
@@ -123,13 +123,13 @@ func (s *Study) why(r *Run, job int) string {
 	return b.String()
 }
 
-// alternative says which of its alternatives a job was granted.
+// alternative names the alternative that a job was granted.
 func alternative(j *model.Job, o *sim.Outcome) string {
 	return fmt.Sprintf("alternative %d: %s", o.Alternative, Words(&j.Alternatives[o.Alternative-1]))
 }
 
-// clock writes an instant, to the second, as reasons and steps name it; behind it the date and time
-// where the log has them.
+// clock writes an instant to the second, as reasons and steps do, with date and time if the log has
+// them.
 func (s *Study) clock(at time.Duration) string {
 	if s.Start.IsZero() {
 		return clock(at)
@@ -140,7 +140,7 @@ func (s *Study) clock(at time.Duration) string {
 // clock writes an instant after the beginning of the log, to the second.
 func clock(at time.Duration) string { return model.FormatDuration(at.Round(time.Second)) }
 
-// Words says what a request asks for.
+// Words describes a request.
 func Words(r *model.Request) string {
 	var b strings.Builder
 	switch cores := r.CoresOnNode(); {
@@ -154,7 +154,7 @@ func Words(r *model.Request) string {
 	default:
 		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, report.Plural(cores, "core"))
 	}
-	ofEach := "" // of what cores anywhere take beside them
+	ofEach := "" // what each unit of cores takes in addition
 	if r.Nodes == 0 {
 		ofEach = " on each node"
 	}
@@ -194,8 +194,7 @@ func Words(r *model.Request) string {
 	return b.String()
 }
 
-// WriteJobs writes a line for each job of each run, as CSV. The runs must have
-// been recorded.
+// WriteJobs writes a line for each job of each run, as CSV. The runs must have been recorded.
 func (s *Study) WriteJobs(w io.Writer) error {
 	out := csv.NewWriter(w)
 	err := out.Write([]string{
@@ -232,15 +231,14 @@ func jobRow(r *Run, job int) []string {
 		strconv.Itoa(int(o.Alternative)), strconv.Itoa(int(o.Blocks)), strconv.Itoa(int(o.Span)), r.Recorder.Environment(job))
 }
 
-// seconds writes a time exactly, without zeros at the end.
+// seconds writes a time exactly, without trailing zeros.
 func seconds(d time.Duration) string {
 	text := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// slowedBy says what made a job that was killed run longer than in its log: the slowest of its
-// GPUs, and the GPUs that it borrowed. It is "" if the job reached its wall time without that, or
-// if no recorder observed the run.
+// slowedBy says why a killed job ran longer than in its log: the slowest of its GPUs, and the GPUs
+// that it borrowed. It is "" if neither applies, or if no recorder observed the run.
 func (r *Run) slowedBy(job int) string {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	asked := j.As(int(o.Alternative))

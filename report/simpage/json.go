@@ -25,8 +25,8 @@ type (
 		Killed          int     `json:"killed"`
 		Impossible      int     `json:"impossible"`
 		Borrowing       int     `json:"borrowing"`
-		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped for one of a higher class
-		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled so
+		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped in favour of one of a higher class
+		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled for that
 		Lost            int     `json:"lost,omitempty"`
 		Requeues        int     `json:"requeues,omitempty"`
 		NodeHoursLost   float64 `json:"node_hours_lost,omitempty"`
@@ -50,7 +50,8 @@ type (
 		MedianSlowdown  float64 `json:"median_slowdown"`
 		P95Slowdown     float64 `json:"p95_slowdown"`
 		MaxSlowdown     float64 `json:"max_slowdown"`
-		// Blocks of neighbouring nodes of a job, and how many times more nodes it spans than it has.
+		// The number of contiguous blocks of a job's nodes, and the nodes that it spans divided by
+		// those it has.
 		MeanFragmentation   float64 `json:"mean_fragmentation"`
 		MedianFragmentation float64 `json:"median_fragmentation"`
 		P95Fragmentation    float64 `json:"p95_fragmentation"`
@@ -59,7 +60,7 @@ type (
 		MedianSpread        float64 `json:"median_spread"`
 		P95Spread           float64 `json:"p95_spread"`
 		MaxSpread           float64 `json:"max_spread"`
-		// Comparison with the first policy, of the same seed and size; null for the first.
+		// Comparison with the first policy for the same seed and size; null for the first.
 		Comparison     *jsonComparison  `json:"comparison"`
 		ImpossibleJobs []jsonImpossible `json:"impossible_jobs,omitempty"`
 		// Shares of accounts and users at the end of the run, with --priority.
@@ -77,7 +78,7 @@ type (
 		Usage     float64  `json:"raw_usage_s"`
 		NormUsage float64  `json:"norm_usage"`
 		Effective float64  `json:"effective_usage"`
-		Level     *float64 `json:"level_fs"` // null where nothing was used
+		Level     *float64 `json:"level_fs"` // null if nothing was used
 		FairShare *float64 `json:"fair_share,omitempty"`
 	}
 	jsonComparison struct {
@@ -100,7 +101,7 @@ type (
 		Job    string `json:"job"`
 		Reason string `json:"reason"`
 	}
-	// jsonWhy is one thing that was known about a job at one instant of a run.
+	// jsonWhy is the reason of a watched job at one instant of a run.
 	jsonWhy struct {
 		Policy string  `json:"policy"`
 		Seed   uint64  `json:"seed"`
@@ -125,7 +126,7 @@ type (
 		Columns []string   `json:"columns"`
 		Rows    [][]string `json:"rows"`
 	}
-	// jsonBar is a stretch of nodes, from and to included, that something wanted.
+	// jsonBar is a range of nodes, inclusive, that something wanted.
 	jsonBar struct {
 		Row   int32  `json:"row"`
 		From  int32  `json:"from"`
@@ -135,7 +136,7 @@ type (
 	}
 )
 
-// Document is the study for programs.
+// Document is the study for other programs.
 func (s *Study) Document() Document {
 	out := Document{Runs: make([]jsonRun, 0, len(s.Runs))}
 	for i := range s.Runs {

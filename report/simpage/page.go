@@ -9,8 +9,8 @@ import (
 	"muster/sim"
 )
 
-// MaxBlocks is how many blocks the Gantts of a page have together, so that it
-// stays a file that can be sent around.
+// MaxBlocks limits the blocks in all Gantt charts of a page together, so that the file stays small
+// enough to send.
 const MaxBlocks = 400_000
 
 // Page arranges the study as a page. The runs of the first seed and size must
@@ -71,7 +71,7 @@ func (s *Study) Page() *report.Page {
 	return page
 }
 
-// manyRuns are too many to begin a page with.
+// manyRuns is the largest number of runs whose table is at the top of the page.
 const manyRuns = 12
 
 func (s *Study) title() string {
@@ -81,7 +81,7 @@ func (s *Study) title() string {
 	return "What if: " + strings.Join(s.Policies[1:], ", ") + " instead of " + s.Policies[0]
 }
 
-// verdict says in a sentence for each policy how the jobs fared.
+// verdict says in a sentence for each policy what it means for the jobs.
 func (s *Study) verdict() string {
 	var b strings.Builder
 	for _, p := range s.points() {
@@ -117,7 +117,7 @@ func (s *Study) askedTable() *report.Table {
 	return t
 }
 
-// changeBars compares the means with those of the first policy.
+// changeBars show the changes of the means against the first policy.
 func (s *Study) changeBars() *report.Bars {
 	b := &report.Bars{Title: "Change of the means against " + s.Policies[0], YLabel: "change", YIsPercent: true, FirstColour: 1}
 	if len(s.Nodes) > 1 {
@@ -148,7 +148,7 @@ func (s *Study) changeBars() *report.Bars {
 	return b
 }
 
-// sizeCharts draw each measure against the number of nodes.
+// sizeCharts draw each measure over the number of nodes.
 func (s *Study) sizeCharts() []report.Section {
 	charts := []*report.Chart{
 		{Title: "Mean wait", YLabel: "wait", YIsTime: true},
@@ -221,7 +221,7 @@ func (s *Study) usageCharts() []report.Section {
 	return sections
 }
 
-// differences are the histograms of what changed for each job.
+// differences are histograms of the changes for each job.
 func (s *Study) differences() []report.Section {
 	var list []report.Section
 	for _, d := range []struct {
@@ -258,7 +258,8 @@ func (s *Study) differences() []report.Section {
 	return list
 }
 
-// logFrom is how many jobs make the peak of a histogram hide all else.
+// logFrom is the number of jobs from which on the peak of a histogram would hide everything else,
+// so that a log scale is used.
 const logFrom = 1000
 
 // gantts draw the nodes over time, one for each policy.
@@ -301,7 +302,7 @@ func heightsInWords(gpus, strip bool) string {
 	return "A row is a node; the height of a block is the job's share of its GPUs."
 }
 
-// needsStrip says whether a job held cores, but no device, of a node that has some.
+// needsStrip says whether some job held only cores of a node that has devices.
 func (p *picture) needsStrip() bool {
 	for i := range p.closed {
 		if p.closed[i].ofCores && len(p.devices[p.closed[i].node]) > 0 {
@@ -311,7 +312,7 @@ func (p *picture) needsStrip() bool {
 	return false
 }
 
-// place gives the part of its row that a segment takes.
+// place is the part of its row that a segment takes.
 func (p *picture) place(s *segment, strip bool) (lo, hi float32) {
 	devices := float32(len(p.devices[s.node]))
 	if devices == 0 {
@@ -350,7 +351,7 @@ func (r *Run) fill(g *report.Gantt, strip bool) {
 	}
 }
 
-// tell is what the page tells of a job.
+// tell is what the page shows about a job.
 func (r *Run) tell(job int) report.GanttJob {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	wait, run := o.Start-j.Submit, o.End-o.Start
@@ -382,7 +383,7 @@ func (r *Run) tell(job int) report.GanttJob {
 	return report.GanttJob{ID: j.ID, Lines: lines}
 }
 
-// sortByX puts the points of a line in order; sizes may have been given in any.
+// sortByX sorts the points of a line. Sizes may have been given in any order.
 func sortByX(s *report.Series) {
 	for i := 1; i < len(s.X); i++ {
 		for k := i; k > 0 && s.X[k] < s.X[k-1]; k-- {

@@ -11,20 +11,20 @@ import (
 	"muster/sim"
 )
 
-// Recorder watches one run: where each job ran, what it held, and the blocks of
-// a picture of nodes over time.
+// Recorder is an observer of one run. It records where each job ran, what it held, and the blocks
+// of a picture of nodes over time.
 type Recorder struct {
 	cluster *model.Cluster
 	held    []holding // by job
-	nodes   []int32   // of all jobs, one after the other
+	nodes   []int32   // the nodes of all jobs, one job after the other
 	devices []model.Device
-	picture *picture // nil where none is wanted
+	picture *picture // nil if none is wanted
 }
 
 var _ sim.Observer = (*Recorder)(nil)
 
-// holding is what a job held, and where its nodes stand in Recorder.nodes: first
-// those that host it, then those that lend it a device.
+// holding is what a job held, with the position of its nodes in Recorder.nodes: first those that
+// host it, then those that lend it a device.
 type holding struct {
 	gpus           float64
 	cores          int32
@@ -35,8 +35,8 @@ type holding struct {
 	devices     int32
 }
 
-// NewRecorder watches a run on a cluster. With blocks above 0 it keeps at most
-// that many blocks of the picture; without, no picture.
+// NewRecorder makes the recorder of a run on a cluster. It keeps at most about the given number of
+// blocks for the picture; with 0 there is no picture.
 func NewRecorder(c *model.Cluster, blocks int) *Recorder {
 	r := &Recorder{cluster: c}
 	if blocks > 0 {
@@ -45,13 +45,13 @@ func NewRecorder(c *model.Cluster, blocks int) *Recorder {
 	return r
 }
 
-// Started is told by the simulator.
+// Started implements sim.Observer.
 func (r *Recorder) Started(now time.Duration, job int, a *model.Allocation) {
 	if job >= len(r.held) {
 		r.held = append(r.held, make([]holding, job+1-len(r.held))...)
 	}
 	h := &r.held[job]
-	*h = holding{} // it may have been requeued, or suspended
+	*h = holding{} // replaces an earlier start of a job that was requeued or suspended
 	cores, gpus := sim.Held(r.cluster, a)
 	h.cores, h.gpus = int32(cores), gpus
 	h.from, h.hosts = len(r.nodes), int32(len(a.Parts))
@@ -74,14 +74,14 @@ func (r *Recorder) Started(now time.Duration, job int, a *model.Allocation) {
 	}
 }
 
-// Ended is told by the simulator.
+// Ended implements sim.Observer.
 func (r *Recorder) Ended(now time.Duration, job int) {
 	if r.picture != nil {
 		r.picture.end(now, int32(job))
 	}
 }
 
-// Hosts lists the nodes that hosted a job, as a node list, and says how many.
+// Hosts is the list of the nodes that hosted a job, and their number.
 func (r *Recorder) Hosts(job int) (list string, count int) {
 	if job >= len(r.held) {
 		return "", 0
@@ -90,7 +90,7 @@ func (r *Recorder) Hosts(job int) (list string, count int) {
 	return r.names(r.nodes[h.from : h.from+int(h.hosts)]), int(h.hosts)
 }
 
-// Lenders lists the nodes whose devices served the job from outside.
+// Lenders is the list of the nodes that lent devices to the job, and their number.
 func (r *Recorder) Lenders(job int) (list string, count int) {
 	if job >= len(r.held) {
 		return "", 0
@@ -100,8 +100,7 @@ func (r *Recorder) Lenders(job int) (list string, count int) {
 	return r.names(r.nodes[from : from+int(h.lenders)]), int(h.lenders)
 }
 
-// Environment is what the job's environment said about its devices; empty where
-// it had none.
+// Environment is the part of the job's environment that describes its devices; "" if it had none.
 func (r *Recorder) Environment(job int) string {
 	if job >= len(r.held) || r.held[job].devices == 0 {
 		return ""
@@ -118,15 +117,15 @@ func (r *Recorder) names(nodes []int32) string {
 	return model.CompressNodes(names)
 }
 
-// The colours of the TSUBAME paper's Figs. 7 and 8.
+// Kinds of blocks, with the colours of Figs. 7 and 8 of the TSUBAME paper.
 const (
 	native   uint8 = iota // the job's part of this node uses no other node's GPU
-	borrower              // it does
+	borrower              // it uses a GPU of another node
 	lender                // the node's GPU serves a job on another node
 )
 
-// segment is a job's part of a node for some time. On a node with devices, lo and hi
-// count devices, unless the part holds cores only; then they are shares of the cores.
+// segment is a job's part of a node from start to end. On a node with devices, lo and hi are in
+// devices, unless the part has only cores; then they are fractions of the cores.
 type segment struct {
 	start, end time.Duration
 	node, job  int32
@@ -135,22 +134,22 @@ type segment struct {
 	ofCores    bool
 }
 
-// picture collects segments, and forgets those of the smallest jobs where there
-// are too many.
+// picture collects segments. If there are too many, it drops those of the jobs with the smallest
+// areas.
 type picture struct {
 	cluster *model.Cluster
 	hasGPUs bool
 	cores   []lane   // by node
 	devices [][]lane // by node and device
 	open    map[int32][]opened
-	closed  []segment // those of one job stand together
+	closed  []segment // the segments of one job are consecutive
 	limit   int
 
 	lostJobs int
 	lostArea float64
 }
 
-// opened is a segment that has not ended, and what to give back when it does.
+// opened is a segment that has not ended, with what to return to its lane when it does.
 type opened struct {
 	segment
 	lane  *lane
@@ -244,7 +243,9 @@ func (p *picture) end(now time.Duration, job int32) {
 	}
 }
 
-// prune keeps the jobs with the largest areas that fit into the limit.
+// prune keeps the jobs with the largest areas, as many as fit into the limit, in their original
+// order. It runs when there are twice as many segments as the limit, so its cost per segment stays
+// small.
 func (p *picture) prune() {
 	if len(p.closed) <= p.limit {
 		return
@@ -290,7 +291,7 @@ func (p *picture) prune() {
 	p.closed = p.closed[:to]
 }
 
-// areaOf is how much of a node a segment takes, times how long.
+// areaOf is the fraction of a node that a segment takes, times its duration.
 func (p *picture) areaOf(s *segment) float64 {
 	of := 1.0
 	if devices := len(p.devices[s.node]); devices > 0 && !s.ofCores {
@@ -299,7 +300,7 @@ func (p *picture) areaOf(s *segment) float64 {
 	return (s.end - s.start).Seconds() * float64(s.hi-s.lo) / of
 }
 
-// lane hands out stretches of one thing that can be divided, none of them twice.
+// lane allocates disjoint ranges of a divisible resource, for drawing.
 type lane struct {
 	size  int64
 	taken []span // in order
@@ -307,7 +308,7 @@ type lane struct {
 
 type span struct{ from, to int64 }
 
-// take finds the first gap that is large enough, or else several.
+// take allocates the first gap that is large enough or, if there is none, several smaller ones.
 func (l *lane) take(n int64) []span {
 	at, pieces := int64(0), []span(nil)
 	for i := 0; i <= len(l.taken); i++ {
@@ -349,7 +350,7 @@ func (l *lane) give(s span) {
 	}
 }
 
-// slowest names the slowest of a job's GPUs, with its speed; 1 where the job has none.
+// slowest names the slowest of a job's GPUs, with its speed; 1 if the job has none.
 func (r *Recorder) slowest(job int) (name string, speed float64) {
 	speed = 1
 	if job >= len(r.held) {

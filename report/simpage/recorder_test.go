@@ -60,8 +60,8 @@ func record(t interface{ Fatal(...any) }, c *model.Cluster, jobs []model.Job, sp
 	return res, r
 }
 
-// Whatever runs, no two blocks of a node lie over each other, none leaves its
-// row, and together they have the area that the simulator accounts for.
+// For any run, no two blocks of a node overlap, none leaves its row, and together they have the
+// area that the simulator accounts for.
 func TestBlocksNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := pictureCluster()

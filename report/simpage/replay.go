@@ -11,7 +11,7 @@ import (
 	"muster/report"
 )
 
-// ReplayDocument is a history that was played again, as JSON.
+// ReplayDocument is a replayed history, as JSON.
 type ReplayDocument struct {
 	File       string          `json:"file"`
 	Cluster    string          `json:"cluster"`
@@ -33,7 +33,7 @@ type jsonDifference struct {
 	Now  json.RawMessage `json:"now"`
 }
 
-// Replayed is the document of a history, by the name of its file.
+// Replayed makes the document of a replayed history; file is its name.
 func Replayed(file string, r *history.Result) ReplayDocument {
 	doc := ReplayDocument{File: file, Cluster: r.Header.Cluster.Name, Policy: r.Header.Policy, Muster: r.Header.Muster,
 		Events: r.Events, Plans: r.Steps, Started: r.Starts, Time: r.Last.Seconds(), Cut: r.Cut, Same: r.Difference == nil}
@@ -43,7 +43,7 @@ func Replayed(file string, r *history.Result) ReplayDocument {
 	return doc
 }
 
-// WriteReplayed tells people of a history that was played again.
+// WriteReplayed describes a replayed history to people.
 func WriteReplayed(w io.Writer, r *history.Result) error {
 	fmt.Fprintf(w, "%s in %s under %s; jobs started: %d\n", model.Plural(r.Events, "event"), model.FormatDuration(r.Last), report.Printable(r.Header.Policy), r.Starts)
 	if r.Cut {
@@ -91,7 +91,7 @@ func Compared(file, other string, r *history.Comparison) ComparedDocument {
 	return doc
 }
 
-// WriteCompared tells people of a comparison with another policy.
+// WriteCompared describes a comparison with another policy to people.
 func WriteCompared(w io.Writer, r *history.Comparison, other string) error {
 	fmt.Fprintf(w, "Of %s by %s, %s would have decided %d otherwise.\n", model.Plural(r.Steps, "plan"), report.Printable(r.Header.Policy), report.Printable(other), r.Different)
 	fmt.Fprintf(w, "Of %s started, %d would have started as they did, %d in another place, %d not then; %d would have started that did not.\n",
@@ -114,7 +114,7 @@ func WriteCompared(w io.Writer, r *history.Comparison, other string) error {
 	return nil
 }
 
-// someOf names the first of many jobs.
+// someOf names the first jobs of a long list.
 func someOf(jobs []string) string {
 	const most = 5
 	if extra := len(jobs) - most; extra > 0 {

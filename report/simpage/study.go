@@ -9,22 +9,22 @@ import (
 	"muster/sim"
 )
 
-// Study is a sweep that has been run, and what it found.
+// Study is a completed sweep with its results.
 type Study struct {
 	Cluster *model.Cluster
-	// Asked tells what was asked: names and values, in the order of the page.
+	// Asked has the inputs: names and values, in the order of the page.
 	Asked [][2]string
-	// Start is when the log begins; zero where the log has no dates.
+	// Start is when the log begins; the zero time if the log has no dates.
 	Start time.Time
-	// Command writes the page again.
+	// Command is the command line that makes the page again.
 	Command string
 
-	// Policies, Nodes and Seeds in the order in which they were given. The first
-	// policy is what the others are compared with.
+	// Policies, Nodes and Seeds are in the order in which they were given. All other policies are
+	// compared with the first.
 	Policies []string
 	Nodes    []int
 	Seeds    []uint64
-	Runs     []Run // seeds, then sizes, then policies
+	Runs     []Run // ordered by seed, then size, then policy
 }
 
 // Run is one run of a study.
@@ -32,13 +32,15 @@ type Run struct {
 	sim.Point
 	Result  *sim.Result
 	Summary sim.Summary
-	// Against the first policy with the same seed and size; nil for the first.
+	// Against is the comparison with the first policy for the same seed and size; nil for the
+	// first.
 	Against *sim.Comparison
 	// Recorder observed the run; nil if none did.
 	Recorder *Recorder
 }
 
-// NewStudy works out the numbers of a sweep. The recorders, by run, may be nil.
+// NewStudy computes the numbers of a sweep. recorders has one recorder per run, or nil, or is nil
+// itself.
 func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study {
 	s := &Study{Cluster: c, Runs: make([]Run, len(runs))}
 	policies, sizes, seeds := map[string]bool{}, map[int]bool{}, map[uint64]bool{}
@@ -67,7 +69,7 @@ func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study 
 		}
 		c := sim.Compare(runs[base].Result, runs[i].Result)
 		if i >= len(s.Policies) {
-			// The differences of single jobs are shown of the first seed and size only.
+			// The differences of single jobs are shown only for the first seed and size.
 			c.Wait, c.Run, c.Life = nil, nil, nil
 		}
 		s.Runs[i].Against = &c
@@ -75,9 +77,9 @@ func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study 
 	return s
 }
 
-// Record sets up what watches the runs of a sweep: the page needs those of the first
-// seed and size, with blocks, and the list of jobs and what is said of
-// one of them need all. It returns nil where neither is wanted.
+// Record makes the recorders for the runs of a sweep. The page needs those of the first seed and
+// size, with blocks. The list of jobs, and explanations of single jobs, need all. It returns nil if
+// neither is wanted.
 func Record(s *sim.Sweep, page, jobs bool) []*Recorder {
 	if !page && !jobs {
 		return nil
@@ -90,7 +92,7 @@ func Record(s *sim.Sweep, page, jobs bool) []*Recorder {
 		}
 		cluster, err := s.Cluster.Resize(p.Nodes)
 		if err != nil {
-			panic(err) // the sweep has just done the same
+			panic(err) // the sweep has just done the same without an error
 		}
 		blocks := 0
 		if drawn {
@@ -102,7 +104,7 @@ func Record(s *sim.Sweep, page, jobs bool) []*Recorder {
 	return recorders
 }
 
-// shown are the runs that the pictures show: the first seed and size.
+// shown are the runs that the pictures show: those of the first seed and size.
 func (s *Study) shown() []Run { return s.Runs[:len(s.Policies)] }
 
 // point is one policy on one size, with the runs of all seeds.
@@ -112,7 +114,7 @@ type point struct {
 	runs   []*Run
 }
 
-// points are in the order of sizes, then policies.
+// points are ordered by size, then by policy.
 func (s *Study) points() []point {
 	per := len(s.Nodes) * len(s.Policies)
 	list := make([]point, per)
@@ -124,7 +126,7 @@ func (s *Study) points() []point {
 	return list
 }
 
-// over is a value over all seeds.
+// over is a value over all seeds: its mean, minimum and maximum.
 type over struct{ mean, lo, hi float64 }
 
 func (p *point) over(value func(*Run) float64) over {
@@ -138,12 +140,12 @@ func (p *point) over(value func(*Run) float64) over {
 	return o
 }
 
-// quantity is one of the things that a run measures for every job.
+// quantity is a quantity that a run measures for every job.
 type quantity struct {
 	name, help string
 	isTime     bool
 	stats      func(*sim.Summary) *sim.Stats
-	// Of a comparison; nil where jobs are not compared by it.
+	// Accessors of a comparison; nil if jobs are not compared by this quantity.
 	change func(*sim.Comparison) float64
 	losers func(*sim.Comparison) *sim.Losers
 }
@@ -170,8 +172,7 @@ var placement = []quantity{
 	{"spread", "Nodes from a job's first to its last, over the nodes that it had.", false, func(s *sim.Summary) *sim.Stats { return &s.Spread }, nil, nil},
 }
 
-// quantities that are worth a place in the tables: where every job's nodes stand
-// next to each other there is nothing to say of them.
+// quantities are those worth showing. Placement is left out if every job's nodes are contiguous.
 func (s *Study) quantities() []quantity {
 	if s.fragmented() {
 		return append(quantities[:len(quantities):len(quantities)], placement...)

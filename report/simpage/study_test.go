@@ -80,7 +80,7 @@ func TestHandWorkedStudy(t *testing.T) {
 	golden(t, "hand.csv", jobs.Bytes())
 }
 
-// The page is the same bytes twice, and tells of clusters without GPUs, too.
+// The page has the same bytes twice, and works for clusters without GPUs.
 func TestPageOfCoresOnly(t *testing.T) {
 	c := twoNodes()
 	for i := range c.Nodes {
@@ -137,7 +137,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// bidder starts every job with its last request, on node 1, and tells of it.
+// bidder is a policy that starts every job with its last request, on node 1, and explains it.
 type bidder struct{}
 
 func (bidder) Traits() policy.Traits                 { return policy.Traits{Alternatives: true} }
@@ -189,8 +189,7 @@ func bidderStudy(t *testing.T) *simpage.Study {
 	return simpage.NewStudy(twoNodes(), []sim.RunOf{run}, []*simpage.Recorder{recorder})
 }
 
-// A job that was granted an alternative is told with it, and a step with its
-// tables and its picture.
+// A job with a granted alternative is shown with it, and a step with its tables and its picture.
 func TestAlternativesAndExplainedSteps(t *testing.T) {
 	s := bidderStudy(t)
 	var csv, text, page bytes.Buffer
@@ -242,7 +241,7 @@ a    6 cores on any nodes, 3 together  n[1-2]  its bid won the auction
 	}
 }
 
-// Every policy's account of a step can be written, whatever it keeps in it.
+// Every policy's explanation of a step can be written, whatever it contains.
 func TestEveryPolicyExplains(t *testing.T) {
 	cluster, err := clusterfile.Preset("small")
 	if err != nil {
@@ -288,7 +287,7 @@ func TestEveryPolicyExplains(t *testing.T) {
 	}
 }
 
-// Where jobs ran is told as soon as one ran on nodes that are no neighbours.
+// The placement of jobs is shown as soon as one ran on nodes that are not contiguous.
 func TestFragmentation(t *testing.T) {
 	c := twoNodes()
 	third := c.Nodes[1]

@@ -10,8 +10,8 @@ import (
 	"muster/report"
 )
 
-// Tables are the study in numbers: a line a run, then what jobs saw and who
-// lost, then, where there are several seeds, how far they lie apart.
+// Tables show the study in numbers: a line for each run, then the effect on jobs and the jobs that
+// lost, then, if there are several seeds, the spread over them.
 func (s *Study) Tables() []*report.Table {
 	list := []*report.Table{s.runTable(), s.jobTable()}
 	if len(s.Seeds) > 1 {
@@ -31,7 +31,7 @@ func (c *columns) add(right bool, name, help string, cell func(*Run) string) {
 	c.cells = append(c.cells, cell)
 }
 
-// count adds a column of counts where some run has one that is not 0.
+// count adds a column of counts if they are not 0 in all runs.
 func (c *columns) count(runs []Run, name, help string, of func(*Run) int) {
 	for i := range runs {
 		if of(&runs[i]) > 0 {
@@ -90,7 +90,7 @@ func (q *quantity) write(value float64) string {
 	return report.Number(rounded(value))
 }
 
-// rounded keeps what a reader of a table can use of a ratio.
+// rounded rounds a ratio to two decimals.
 func rounded(x float64) float64 {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(x, 'f', 2, 64), 64)
 	if err != nil {
@@ -102,7 +102,7 @@ func rounded(x float64) float64 {
 // signed writes a change in per cent with its sign.
 func signed(percent float64) string {
 	if percent != 0 && math.Abs(percent) < 0.05 {
-		return fmt.Sprintf("%+.1f %%", percent) // that it changed at all is enough
+		return fmt.Sprintf("%+.1f %%", percent) // says only that it changed
 	}
 	text := report.Percent(percent / 100)
 	if percent > 0 {
@@ -111,8 +111,8 @@ func signed(percent float64) string {
 	return text
 }
 
-// jobTable has a row for each quantity, size and policy: how it is distributed
-// over jobs, and for which jobs it got worse.
+// jobTable has a row for each quantity, size and policy: its distribution over jobs, and for which
+// jobs it got worse.
 func (s *Study) jobTable() *report.Table {
 	t := &report.Table{Title: "Jobs", Columns: []report.Column{
 		{Name: "", Help: "What is measured of every job that ran."}, {Name: "Policy"},
@@ -174,12 +174,12 @@ func (p *point) lost(q *quantity) []string {
 	return cells
 }
 
-// measure is a number of a run, for the spread over seeds and the curves over sizes.
+// measure is a number of a run, for the spread over seeds and the charts over sizes.
 type measure struct {
 	name  string
 	value func(*Run) float64
 	write func(float64) string
-	// compared measures need another policy to compare with.
+	// compared says that the measure needs another policy to compare with.
 	compared, ofGPUs, ofPlacement bool
 }
 
@@ -205,7 +205,7 @@ var measures = func() []measure {
 	return list
 }()
 
-// seedTable tells how far the seeds lie apart.
+// seedTable shows the spread over the seeds.
 func (s *Study) seedTable() *report.Table {
 	t := &report.Table{
 		Title:   fmt.Sprintf("Spread over %d seeds", len(s.Seeds)),

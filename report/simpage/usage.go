@@ -9,21 +9,21 @@ import (
 	"muster/sim"
 )
 
-// maxPoints is how many points a line over time has at most.
+// maxPoints limits the points of a line over time.
 const maxPoints = 2000
 
-// usage is what was in use over time: shares of the cluster's cores and GPUs, and
-// the number of jobs that waited.
+// usage is the use of the cluster over time: fractions of its cores and GPUs, and the number of
+// waiting jobs.
 type usage struct{ cores, gpus, waiting report.Series }
 
-// change is how the state of a run changes at one instant.
+// change is the change of a run's state at one instant.
 type change struct {
 	at          time.Duration
 	cores, gpus float32
 	waiting     int32
 }
 
-// usageOf follows a run. The recorder knows what each job held.
+// usageOf computes the usage of a run. The recorder knows what each job held.
 func usageOf(name string, res *sim.Result, rec *Recorder) usage {
 	changes := make([]change, 0, 3*len(res.Outcomes))
 	for i := range res.Outcomes {
@@ -54,7 +54,7 @@ func usageOf(name string, res *sim.Result, rec *Recorder) usage {
 	return u
 }
 
-// together adds up what changes at the same instant.
+// together adds up the changes at the same instant.
 func together(changes []change) []change {
 	out := changes[:0]
 	for _, c := range changes {
@@ -70,7 +70,7 @@ func together(changes []change) []change {
 	return out
 }
 
-// sums turns changes into the state from each instant on, as shares of the capacity.
+// sums turns changes into the state from each instant on, as fractions of the capacity.
 func sums(changes []change, allCores, allGPUs float64) {
 	cores, gpus, waiting := 0.0, 0.0, int32(0)
 	for i := range changes {
@@ -82,8 +82,8 @@ func sums(changes []change, allCores, allGPUs float64) {
 	}
 }
 
-// sampled gives a line as it is where it has few points, and else the averages,
-// weighted by time, of that many equal spans.
+// sampled returns a line unchanged if it has few points, and otherwise the time-weighted averages
+// of that many equal periods.
 func sampled(states []change, of func(*change) float64, points int) (x, y []float64) {
 	if len(states) == 0 {
 		return nil, nil
@@ -97,7 +97,7 @@ func sampled(states []change, of func(*change) float64, points int) (x, y []floa
 	}
 	first, last := states[0].at, states[len(states)-1].at
 	width := (last - first + time.Duration(points) - 1) / time.Duration(points)
-	at := 0 // the state that holds now
+	at := 0 // index of the current state
 	for from := first; from < last; from += width {
 		to := min(from+width, last)
 		sum := 0.0

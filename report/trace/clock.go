@@ -8,28 +8,29 @@ import (
 	"muster/wire/timeline"
 )
 
-// sample is what one question to a node tells of its clock.
+// sample is the estimate of the clock difference from one round trip.
 type sample struct {
-	at         int64 // of the node's clock
-	difference int64 // to be added to it, for the program's
-	error      int64 // at most
+	at         int64 // the node's time
+	difference int64 // to be added to it to get the program's time
+	error      int64 // upper bound of the error
 }
 
-// clock turns times of a node into the program's. The zero value is the program's own.
+// clock converts a node's times to the program's. The zero value changes nothing: both are the same
+// clock.
 type clock struct {
-	samples []sample // by time; none: it is the same clock
-	error   int64    // of the worst
+	samples []sample // in time order; none if it is the same clock
+	error   int64    // the largest of the samples' errors
 }
 
-// sampleEvery is how long a stretch of time is of which the best sample counts: clocks of
-// two machines differ by some parts in a million, which is nothing in that time.
+// sampleEvery is the period of which only the best sample counts. Clocks of two machines drift by
+// some parts per million, which is negligible in that time.
 const sampleEvery = int64(10 * time.Second)
 
-// sameClock is how far, in nanoseconds, two processes of one machine may be apart that read
-// the same clock by different ways.
+// sameClock is the difference, in nanoseconds, that two processes of one machine may see because
+// they read the same clock in different ways.
 const sameClock = 1000
 
-// clockOf makes a clock of what the library noted.
+// clockOf makes a clock from the round trips that the library recorded.
 func clockOf(records []timeline.Record) clock {
 	var all []sample
 	same := true
@@ -58,7 +59,7 @@ func clockOf(records []timeline.Record) clock {
 	return c
 }
 
-// program is a time of the node on the program's clock.
+// program converts a time of the node to the program's clock. Between samples it interpolates.
 func (c *clock) program(at int64) int64 {
 	n := len(c.samples)
 	if n == 0 {

@@ -10,15 +10,15 @@ import (
 	"muster/wire/timeline"
 )
 
-// Cost is something that took time, and what to do about it.
+// Cost is something that took time, with a recommendation.
 type Cost struct {
-	Took     int64 // nanoseconds, that no other cost counts
+	Took     int64 // nanoseconds that no other cost includes
 	Sentence string
 }
 
-// Costs returns what took the most time, the costliest first. No time is counted twice: what
-// a call waited for while kernels of its process ran, memory moved or others had the device
-// is theirs, and what is left is the call's own.
+// Costs returns the costs, the largest first. No time is counted twice: the time that a call waited
+// while kernels of its process ran, memory moved or other clients had the device belongs to those,
+// and only the rest is the call's own.
 func (t *Trace) Costs() []Cost {
 	var all []Cost
 	for _, p := range t.Processes {
@@ -28,14 +28,14 @@ func (t *Trace) Costs() []Cost {
 	return all
 }
 
-// tally sums up things of one kind.
+// tally sums up events of one kind.
 type tally struct {
 	count          uint64
 	took           int64
 	bytes          uint64
-	least, largest uint64 // bytes of one
+	least, largest uint64 // bytes of the smallest and the largest event
 	waits          map[int]int64
-	about          string // before what is an estimate
+	about          string // "about " if the sums are estimates
 }
 
 func (t *tally) add(took int64, bytes uint64) {
@@ -48,7 +48,7 @@ func (t *tally) add(took int64, bytes uint64) {
 	t.bytes += bytes
 }
 
-// each says what one of them took, if there are several, and more in brackets.
+// each says in brackets what one event took on average, if there are several, and more.
 func (t *tally) each(more ...string) string {
 	if t.count > 1 {
 		more = append([]string{brief(t.took/int64(t.count)) + " each"}, more...)
@@ -59,7 +59,7 @@ func (t *tally) each(more ...string) string {
 	return " (" + strings.Join(more, ", ") + ")"
 }
 
-// sizes says how large they were.
+// sizes says how large the events were.
 func (t *tally) sizes() string {
 	if t.least == t.largest {
 		return size(t.least)
@@ -67,7 +67,7 @@ func (t *tally) sizes() string {
 	return size(t.least) + " to " + size(t.largest)
 }
 
-// speed is how fast bytes went.
+// speed is the mean rate of the bytes.
 func (t *tally) speed() string {
 	if t.took == 0 {
 		return "at once"
@@ -84,7 +84,7 @@ func (p *Process) costs() []Cost {
 	return costs
 }
 
-// spanKey tells things apart that the node did.
+// spanKey is the kind of thing that a node did, with the name of the kernel or transfer.
 type spanKey struct {
 	kind timeline.Kind
 	name string
@@ -111,7 +111,7 @@ func (p *Process) deviceCosts() []Cost {
 	var costs []Cost
 	for _, key := range order {
 		t := sums[key]
-		if p.nodeGap.missing > 0 { // those that were left out are taken to be as the others
+		if p.nodeGap.missing > 0 { // assume that the missing records are like the others
 			more := float64(p.NodeMade) / float64(p.NodeMade-p.nodeGap.missing)
 			t.count, t.took, t.bytes = uint64(float64(t.count)*more), int64(float64(t.took)*more), uint64(float64(t.bytes)*more)
 			t.about = "about "
@@ -121,8 +121,8 @@ func (p *Process) deviceCosts() []Cost {
 	return costs
 }
 
-// counts says whether what the node did is a cost of its own: what a call does and waits
-// for is that call's.
+// counts says whether a span is a cost of its own. What a synchronous call does, and waits for,
+// belongs to that call.
 func (s *Span) counts() bool {
 	switch s.Kind {
 	case timeline.Kernel, timeline.Wait, timeline.SwapIn, timeline.SwapOut, timeline.Exchange, timeline.Keep, timeline.Transfer, timeline.Open, timeline.Rebuild:
@@ -174,7 +174,7 @@ func times(n uint64) string {
 	return number(n) + " times"
 }
 
-// who names the other clients that had devices.
+// who names the other client that had devices for the longest time.
 func (p *Process) who() string {
 	took := map[string]int64{}
 	for i := range p.Device {
@@ -194,18 +194,18 @@ func (p *Process) who() string {
 	return ", which " + most + " had the most"
 }
 
-// callKey tells calls apart.
+// callKey is a function with a size class.
 type callKey struct {
 	name  string
-	class int // of how many bytes; -1 for those that move none
+	class int // number of bits of the size; -1 for calls that move no data
 }
 
-// callSum sums up calls of one kind. What a call took without what the device did meanwhile
-// is known only of those at whose time records of the device are there.
+// callSum sums up calls of one kind. A call's own time, without what the device did meanwhile, is
+// known only if the device's records for that time exist.
 type callSum struct {
 	tally
-	all        int64 // nanoseconds of all of them
-	known, own int64 // of those of which it is known, and what of that was their own
+	all        int64 // total time, in nanoseconds
+	known, own int64 // time of the calls whose own part is known, and that part
 	kept       uint64
 }
 
@@ -251,7 +251,7 @@ func (p *Process) addCall(s *callSum, c *Call, busy intervals) {
 	s.waits[what] += waited
 }
 
-// totalOf is the sum of all calls of a function.
+// totalOf sums up all calls of a function, over its versions.
 func (p *Process) totalOf(base string) (sum timeline.Total) {
 	for name, t := range p.Totals {
 		if baseName(name) == base {
@@ -263,9 +263,8 @@ func (p *Process) totalOf(base string) (sum timeline.Total) {
 	return sum
 }
 
-// estimate is what calls of a kind took for themselves. Where some calls of the function
-// were left out, they are taken to be as those that were kept, and to take together what
-// the function's sum says.
+// estimate is the calls' own time. If some calls of the function were not recorded one by one, it
+// assumes that they are like the recorded ones, and scales these to the function's total.
 func (s *callSum) estimate(total timeline.Total, function *callSum) *tally {
 	t := s.tally
 	t.took = s.all
@@ -312,7 +311,7 @@ func direction(function string) string {
 	return ""
 }
 
-// small is how many bytes a copy has that is all overhead.
+// small is the size below which a copy is mostly overhead, in bytes.
 const small = 64 << 10
 
 func copyAdvice(t *tally) string {
@@ -348,7 +347,7 @@ func callAdvice(function string, t *tally) string {
 	return "call it less often if that is possible"
 }
 
-// idleCost is the time in which nothing happened that Muster knows of.
+// idleCost is the time in which neither a call nor the node did anything.
 func (p *Process) idleCost() (Cost, bool) {
 	if len(p.Calls) == 0 || p.callsGap.missing > 0 || p.nodeGap.missing > 0 {
 		return Cost{}, false
@@ -369,10 +368,10 @@ func (p *Process) idleCost() (Cost, bool) {
 
 type interval struct{ begin, end int64 }
 
-// intervals are in order and do not touch.
+// intervals are sorted, and do not overlap or touch.
 type intervals []interval
 
-// join makes one of intervals that overlap or touch.
+// join merges intervals that overlap or touch.
 func join(all []interval) intervals {
 	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.begin, b.begin) })
 	var joined intervals
@@ -386,7 +385,7 @@ func join(all []interval) intervals {
 	return joined
 }
 
-// within is how much of a time lies in intervals.
+// within is how much of the time from begin to end lies in the intervals.
 func (a intervals) within(begin, end int64) int64 {
 	i, _ := slices.BinarySearchFunc(a, begin, func(i interval, at int64) int { return cmp.Compare(i.end, at) })
 	sum := int64(0)
@@ -396,7 +395,7 @@ func (a intervals) within(begin, end int64) int64 {
 	return sum
 }
 
-// busy is when things were done for the process that are costs of their own.
+// busy is the union of the spans that are costs of their own.
 func (p *Process) busy() intervals {
 	var all []interval
 	for i := range p.Device {

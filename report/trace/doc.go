@@ -1,13 +1,12 @@
-// Package trace shows where a program's time went: of the records that the library and
-// the node made of it (wire/timeline) it makes a timeline in the JSON that Perfetto and
-// Chrome read, and the costliest things as sentences.
+// Package trace shows where a program's time went. From the records of the library and the node
+// (wire/timeline) it makes a timeline in the JSON that Perfetto and Chrome read, and describes the
+// largest costs in sentences.
 //
-// All times become those of the program's clock. What a node noted is moved by the
-// difference of the two clocks, as the round trips of the library's questions show it:
-// the node answered somewhere between question and answer, so the shortest round trip of
-// each stretch of time knows the difference best, to half of what it took. Where no
-// difference at all explains every round trip, the two are one clock: the node is on the
-// same machine.
+// All times are converted to the clock of the program. The difference between that clock and the
+// node's is known from the round trips of the library's requests: the node answered between request
+// and answer, so the shortest round trip in each period gives the best estimate, with an error of
+// at most half of it. If no round trip contradicts a difference of zero, the two clocks are the
+// same one: the node is on the same machine.
 //
-// The package reads nothing and knows no node.
+// The package reads no files and knows no node.
 package trace

@@ -10,8 +10,7 @@ import (
 	"muster/wire/timeline"
 )
 
-// Rows of what a node did, in a process of their own, which no real process has the
-// number of.
+// nodePid is the process ID for the rows of what nodes did. It is larger than any real process ID.
 const nodePid = 10_000_000
 
 // WritePerfetto writes the timeline as JSON that Perfetto (ui.perfetto.dev) and
@@ -32,7 +31,7 @@ func (t *Trace) WritePerfetto(w io.Writer) error {
 	return out.w.Flush()
 }
 
-// about says what the timeline is of, and what is missing.
+// about describes the timeline and what it lacks.
 func (t *Trace) about() map[string]string {
 	about := map[string]string{"made by": "muster trace", "clocks": t.Clocks()}
 	for i, sentence := range t.LeftOut() {
@@ -41,7 +40,7 @@ func (t *Trace) about() map[string]string {
 	return about
 }
 
-// perfetto writes events, and remembers what went wrong first.
+// perfetto writes events, and keeps the first error.
 type perfetto struct {
 	w     *bufio.Writer
 	from  int64
@@ -64,7 +63,7 @@ func (o *perfetto) json(v any) {
 	o.text(string(b))
 }
 
-// event is one of the format's. Its fields are those of all events that are used here.
+// event is an event of the format, with the fields that are used here.
 type event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -87,7 +86,7 @@ func (o *perfetto) emit(e event) {
 	o.json(e)
 }
 
-// microseconds is a time as the format has it.
+// microseconds writes a time in the format's unit, exactly.
 func microseconds(ns int64) json.Number {
 	sign := ""
 	if ns < 0 {
@@ -98,7 +97,7 @@ func microseconds(ns int64) json.Number {
 
 func (o *perfetto) at(ns int64) json.Number { return microseconds(ns - o.from) }
 
-// named gives a process or one of its rows a name and a place.
+// named gives a process or one of its rows a name and a position.
 func (o *perfetto) named(what string, pid, tid int, name string, place int) {
 	o.emit(event{Name: what + "_name", Phase: "M", Pid: pid, Tid: tid, Args: map[string]any{"name": name}})
 	o.emit(event{Name: what + "_sort_index", Phase: "M", Pid: pid, Tid: tid, Args: map[string]any{"sort_index": place}})
@@ -139,7 +138,8 @@ func (o *perfetto) call(p *Process, c *Call) {
 	waited, what := c.Waits()
 	o.emit(event{Name: c.Name, Phase: "X", Cat: "call", Time: o.at(c.Begin), Took: microseconds(c.End - c.Begin), Pid: p.Pid, Tid: int(c.Row), Args: args})
 	if waited = min(waited, c.End-c.Begin); waited > 0 && what < len(waitedFor) {
-		// When in the call it waited is not recorded; most wait last.
+		// The record has only the length of the wait. Draw it at the end of the call, where most
+		// waits are.
 		o.emit(event{Name: "waits for " + waitedFor[what], Phase: "X", Cat: "wait", Time: o.at(c.End - waited), Took: microseconds(waited), Pid: p.Pid, Tid: int(c.Row)})
 	}
 }
@@ -148,13 +148,13 @@ func rate(bytes uint64, ns int64) json.Number {
 	return json.Number(fmt.Sprintf("%.3f", float64(bytes)/float64(ns)))
 }
 
-// rows gives each stream, and each other row, a number.
+// rows assigns a number to each stream and each other row.
 type rows struct {
 	o     *perfetto
 	p     *Process
 	pid   int
 	known map[rowKey]int
-	busy  map[int]int64 // until when
+	busy  map[int]int64 // until when each row is occupied
 }
 
 type rowKey struct {
@@ -174,11 +174,12 @@ func (r *rows) row(key rowKey, name string) int {
 	return n
 }
 
-// maxLanes is how many rows there are for what overlaps. More overlaps only if a node says
-// what is not so.
+// maxLanes limits the rows for overlapping spans. More of them overlap only if a node's records are
+// wrong.
 const maxLanes = 64
 
-// lane is a row for what may overlap: the first of its kind that is free, or the last.
+// lane finds a row for a span that may overlap others: the first free one of its kind, or else the
+// last.
 func (r *rows) lane(key rowKey, name string, s *Span) int {
 	for key.lane = 0; ; key.lane++ {
 		if n := r.row(key, name); r.busy[n] <= s.Begin || key.lane == maxLanes-1 {
@@ -188,7 +189,7 @@ func (r *rows) lane(key rowKey, name string, s *Span) int {
 	}
 }
 
-// node writes what was done for a process.
+// node writes what the node did for a process.
 func (o *perfetto) node(p *Process, number int) {
 	if len(p.Device) == 0 {
 		return
@@ -225,7 +226,7 @@ func (o *perfetto) span(r *rows, s *Span, devices map[uint32]string) {
 	switch {
 	case isWork(s.Kind):
 		cat = "device"
-		// A stream that moves to another device with its program stays one row.
+		// A stream keeps its row when its program moves to another device.
 		tid = r.lane(rowKey{'s', s.Source, s.Row, 0}, fmt.Sprintf("GPU %d, stream %d", s.Source, s.Row), s)
 	case s.Kind == timeline.Others:
 		cat = "others"

@@ -10,8 +10,8 @@ import (
 	"muster/wire/timeline"
 )
 
-// Trace is what is known of a program and of what its node did for it. Times are
-// nanoseconds on the clock of the program's first process.
+// Trace is the record of a program and of what its node did for it. Times are in nanoseconds on the
+// clock of the program's first process.
 type Trace struct {
 	Begin, End int64
 	Processes  []*Process
@@ -19,39 +19,39 @@ type Trace struct {
 	Skipped    int                 // processes of which nothing is known: there were too many
 }
 
-// Process is one of the program's.
+// Process is one of the program's processes.
 type Process struct {
 	*timeline.File
-	Calls  []Call // by their beginnings
-	Device []Span // what the node did, likewise
-	Error  int64  // of the node's times, in nanoseconds
+	Calls  []Call // in order of their beginnings
+	Device []Span // what the node did, in order of the beginnings
+	Error  int64  // upper bound of the error of the node's times, in nanoseconds
 
 	callsGap, nodeGap gap
 }
 
-// Call is one of a function of CUDA's.
+// Call is a call of a CUDA function.
 type Call struct {
 	timeline.Record
 	Name    string
 	Process *Process
 }
 
-// Span is something that the node did.
+// Span is something that the node did for the process.
 type Span struct {
 	timeline.Record
-	Name    string // of a kernel, or who else had the device
+	Name    string // the kernel, or the other client that had the device
 	Process *Process
-	call    *Call // that wanted it; nil if that is not known
+	call    *Call // the call that caused it; nil if not known
 }
 
-// gap is where records are missing, in the middle.
+// gap is a range in the middle of the records that is missing, because only the first and the last
+// are kept.
 type gap struct {
 	missing    uint64
-	begin, end int64 // between which; 0 and 0: everywhere
+	begin, end int64 // the time range; 0 and 0 if it is not known
 }
 
-// New puts the records of a program's processes together. The first process is the one
-// that began first.
+// New combines the records of a program's processes. The first process is the one that began first.
 func New(files []*timeline.File, skipped int) *Trace {
 	t := &Trace{Begin: math.MaxInt64, End: math.MinInt64, Skipped: skipped}
 	slices.SortFunc(files, func(a, b *timeline.File) int {
@@ -73,8 +73,8 @@ func New(files []*timeline.File, skipped int) *Trace {
 	return t
 }
 
-// newProcess has the times of a process in those of the first one. Processes of another
-// machine are moved by what the clocks of the world say.
+// newProcess converts the times of a process to the clock of the first one. For processes of
+// another machine it uses the difference of the two wall clocks.
 func newProcess(f, first *timeline.File) *Process {
 	p := &Process{File: f}
 	shift := int64(0)
@@ -117,8 +117,8 @@ func (p *Process) addNode(f *timeline.File, shift int64) {
 	p.findCalls()
 }
 
-// joinOthers merges spans that follow each other without a gap: a client that keeps a device is
-// noted again and again.
+// joinOthers merges consecutive spans without a gap, because a client that keeps a device is
+// recorded repeatedly.
 func joinOthers(spans []Span) []Span {
 	type holder struct{ device, name uint32 }
 	last := map[holder]int{}
@@ -148,14 +148,15 @@ func gapOf(records []timeline.Record, made uint64, shift int64) gap {
 	return g
 }
 
-// findCalls finds for what a device did the call that sent the message: that whose
-// messages are the fewest, since threads send theirs between each other's.
+// findCalls finds the call that caused each piece of device work, by the sequence number of its
+// message. Threads send concurrently, so the ranges of several calls may include a message; the
+// call with the shortest range is the most specific.
 func (p *Process) findCalls() {
 	type sent struct {
 		source uint16
 		seq    uint32
 	}
-	const most = 1 << 12 // messages of a call that are looked up: a graph's may be many more
+	const most = 1 << 12 // limit of messages per call that are looked up; a graph may have many more
 	of := map[sent]*Call{}
 	for i := range p.Calls {
 		c := &p.Calls[i]
@@ -180,10 +181,10 @@ func (p *Process) findCalls() {
 	}
 }
 
-// isWork says whether a device does that in the order of a stream.
+// isWork says whether a kind is work that a device does in stream order.
 func isWork(k timeline.Kind) bool { return k >= timeline.Kernel && k <= timeline.Fill }
 
-// title is what a span is called.
+// title is the name of a span in the timeline.
 func (s *Span) title() string {
 	switch s.Kind {
 	case timeline.Kernel:
@@ -203,14 +204,13 @@ var titles = map[timeline.Kind]string{
 	timeline.Keep: "copy to the host, for a rebuild", timeline.Open: "open the device", timeline.Load: "load a module",
 }
 
-// waitedFor says what a call waited for.
+// waitedFor names the things that a call may wait for.
 var waitedFor = [...]string{
 	timeline.ForAnswer: "the node's answer", timeline.ForRing: "room in the ring of messages", timeline.ForStaging: "staging memory",
 	timeline.ForOthers: "other threads of the program",
 }
 
-// baseName is a function's name without its version and without what says whose default
-// stream is meant.
+// baseName is a function's name without suffixes for its version and for its default stream.
 func baseName(function string) string {
 	for _, suffix := range []string{"_ptsz", "_ptds", "_v2", "_v3", "_v4"} {
 		function = strings.TrimSuffix(function, suffix)

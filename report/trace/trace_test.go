@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 const ms, us = 1_000_000, 1_000
 
-// tiny is a program of two processes whose node is on another machine, where it is 5 s
-// later.
+// tiny is a program of two processes whose node is on another machine, with a clock that is 5 s
+// ahead.
 func tiny() []*timeline.File {
 	const later = 5000 * ms
 	add := timeline.Hash("add")
@@ -100,8 +100,8 @@ func TestGolden(t *testing.T) {
 	tracetest.Check(t, write(t, tr))
 }
 
-// Of what was recorded below the limit nothing is lost, whatever it is; rows nest; a
-// stream's kernels do not overlap, because they did not.
+// Nothing that was recorded below the limit is lost; rows nest; kernels of a stream do not overlap,
+// because they did not.
 func TestEverythingIsInTheTimeline(t *testing.T) {
 	seed, _ := seeds.First(t)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -185,7 +185,7 @@ func randomFiles(r *rand.Rand) []*timeline.File {
 	return files
 }
 
-// What was left out in the middle is said, and the sums count it.
+// The report says what was left out in the middle, and the sums include it.
 func TestLeftOut(t *testing.T) {
 	f := &timeline.File{Pid: 7, Functions: map[uint32]string{1: "cuCtxSynchronize"}, CallsMade: 1000, NodeLost: 12,
 		Totals: map[string]timeline.Total{"cuCtxSynchronize": {Count: 1000, Took: 2000 * ms}}}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Clocks says how well the times of the program and of its node agree.
+// Clocks says how exactly the times of the program and of its node are aligned.
 func (t *Trace) Clocks() string {
 	worst := int64(0)
 	for _, p := range t.Processes {
@@ -19,7 +19,7 @@ func (t *Trace) Clocks() string {
 	return fmt.Sprintf("the node's times are moved to the program's clock by round trips, to within %s", brief(worst))
 }
 
-// LeftOut says what is not in the timeline, a sentence each.
+// LeftOut says what the timeline lacks, one sentence for each thing.
 func (t *Trace) LeftOut() []string {
 	var all []string
 	for _, p := range t.Processes {
@@ -94,5 +94,5 @@ func size(n uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[unit]
 }
 
-// Duration is how long it took from the first thing that was recorded to the last.
+// Duration is the time from the first recorded event to the last.
 func (t *Trace) Duration() string { return brief(t.End - t.Begin) }

@@ -1,6 +1,6 @@
-// Package whatifpage shows what other policies would have made of a cluster's own history,
-// as tables for a terminal and as a page. It knows the head's document, and neither the
-// head nor the simulator.
+// Package whatifpage shows how other policies would have handled a cluster's own history, as tables
+// for a terminal and as a page. It knows the head's document, and neither the head nor the
+// simulator.
 package whatifpage
 
 import (
@@ -15,8 +15,8 @@ import (
 	"muster/report"
 )
 
-// Figures is a period's table: what was measured, what the policy in force gives in the
-// simulator, how far that is from what was measured, and all others.
+// Figures is the table of a period: what was measured, the simulation of the policy in force, the
+// difference between the two, and the simulations of all other policies.
 func Figures(p *api.WhatIfPeriod, zone *time.Location) *report.Table {
 	t := &report.Table{
 		Title: title(p, zone),
@@ -69,7 +69,7 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// line is a simulated policy, or why there are no figures.
+// line is the row of a simulated policy, or of the reason why there are no figures.
 func line(l *api.WhatIfPolicy, base *api.WhatIfFigures) []string {
 	if l.Figures == nil {
 		return []string{l.Policy, l.Error, "", "", "", "", "", "", "", "", ""}
@@ -81,7 +81,7 @@ func line(l *api.WhatIfPolicy, base *api.WhatIfFigures) []string {
 	return row(l.Policy, "simulated", l.Figures, change)
 }
 
-// difference is the error of the prediction.
+// difference is the row with the error of the prediction.
 func difference(policy string, m *api.WhatIfAccuracy) []string {
 	span := func(seconds float64) string { return signed(seconds, report.Duration) }
 	return []string{
@@ -97,7 +97,7 @@ func signed(x float64, format func(float64) string) string {
 	return format(x)
 }
 
-// Users is a table of mean waits: users, and what was measured and simulated for them.
+// Users is a table of users' mean waits, measured and simulated.
 func Users(p *api.WhatIfPeriod, most int) *report.Table {
 	t := &report.Table{Title: "Mean waits of users", Columns: []report.Column{{Name: "User"}, {Name: "Jobs", Right: true}, {Name: "Measured", Right: true}}}
 	type cell struct {
@@ -137,10 +137,10 @@ func Users(p *api.WhatIfPeriod, most int) *report.Table {
 	return t
 }
 
-// shownUsers is how many users a page lists.
+// shownUsers is the number of users on a page.
 const shownUsers = 100
 
-// Page is everything that is known.
+// Page shows the whole document.
 func Page(w *api.WhatIf, zone *time.Location) *report.Page {
 	p := &report.Page{
 		Title: "What if",

@@ -53,7 +53,7 @@ func (d *Description) Page(wl *workload.Workload) *report.Page {
 
 func one(values []float64) []report.Sample { return []report.Sample{{Name: "jobs", Values: values}} }
 
-// bars is a panel as a chart.
+// bars draws a panel as a chart.
 func (p panel) bars(label string) *report.Bars {
 	b := &report.Bars{Title: p.title, YLabel: label, YIsPercent: p.share, Series: []report.BarSeries{{Name: label}}}
 	for _, r := range p.rows {
@@ -71,7 +71,7 @@ func (d *Description) hourPanel() panel {
 	return p
 }
 
-// logValues are what the histograms of the page count.
+// logValues are the values that the page's histograms show.
 type logValues struct{ run, accuracy, nodes, cores, gaps []float64 }
 
 func valuesOf(wl *workload.Workload) logValues {
@@ -93,10 +93,10 @@ func valuesOf(wl *workload.Workload) logValues {
 	return v
 }
 
-// pieces is into how many equal times a log is cut for the charts over time.
+// pieces is the number of equal periods into which a log is divided for the charts over time.
 const pieces = 120
 
-// overTime sums value(job) over equal pieces of the log.
+// overTime sums value(job) over each period of the log.
 func overTime(wl *workload.Workload, value func(i int) float64) report.Series {
 	width := wl.Jobs[len(wl.Jobs)-1].Submit/pieces + 1
 	s := report.Series{Step: true, X: make([]float64, pieces+1), Y: make([]float64, pieces+1)}
@@ -106,7 +106,7 @@ func overTime(wl *workload.Workload, value func(i int) float64) report.Series {
 	for i := range wl.Jobs {
 		s.Y[wl.Jobs[i].Submit/width] += value(i)
 	}
-	s.Y[pieces] = math.NaN() // where the last piece ends
+	s.Y[pieces] = math.NaN() // ends the last period
 	return s
 }
 
@@ -116,7 +116,7 @@ func submissions(wl *workload.Workload) *report.Chart {
 	return &report.Chart{Title: "Submissions", XLabel: "time", YLabel: "jobs", XIsTime: true, Series: []report.Series{s}}
 }
 
-// demand is the work that comes: cores and GPUs that it would keep busy.
+// demand is the arriving work over time, as the number of cores and GPUs that it would keep busy.
 func demand(wl *workload.Workload) *report.Chart {
 	width := (wl.Jobs[len(wl.Jobs)-1].Submit/pieces + 1).Seconds()
 	cores := overTime(wl, func(i int) float64 {

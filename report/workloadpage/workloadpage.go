@@ -1,8 +1,8 @@
-// Package workloadpage says what a log of jobs looks like: lines and bars for a terminal, a
-// document for programs, and a page with charts.
+// Package workloadpage describes a log of jobs: as lines and bars for a terminal, as a document for
+// programs, and as a page with charts.
 //
-// It arranges what package workload has worked out and leaves the drawing to package report. It
-// reads no files and knows no command line.
+// It arranges what package workload has computed and leaves the drawing to package report. It reads
+// no files and knows no command line.
 package workloadpage
 
 import (
@@ -20,25 +20,25 @@ import (
 	"muster/workload"
 )
 
-// Description is what is told of a log; this is its JSON form, too.
+// Description is the description of a log, and its JSON form.
 type Description struct {
 	workload.Summary
 	Load *OfferedLoad `json:"offered_load,omitempty"`
-	// Report is what reading a log found; nil for a generated one.
+	// Report is the report of the reader; nil for a generated log.
 	Report *workload.ReadReport `json:"read,omitempty"`
 }
 
-// OfferedLoad is the work that is submitted over what a cluster could do meanwhile.
+// OfferedLoad is the submitted work relative to what the cluster can do in the same time.
 type OfferedLoad struct {
 	Cluster        string `json:"cluster"`
-	*workload.Load        // nil where all jobs come at once
+	*workload.Load        // nil if all jobs are submitted at once
 }
 
 // New describes a workload, and its load on a cluster unless that is nil.
 func New(wl *workload.Workload, cluster *model.Cluster) *Description {
 	d := &Description{Summary: workload.Describe(wl)}
 	if d.Span == 0 {
-		d.Interarrival = workload.Distribution{} // there is nothing to say about it
+		d.Interarrival = workload.Distribution{} // meaningless if all jobs are submitted at once
 	}
 	if cluster != nil {
 		d.Load = &OfferedLoad{Cluster: cluster.Name}
@@ -50,7 +50,7 @@ func New(wl *workload.Workload, cluster *model.Cluster) *Description {
 	return d
 }
 
-// lead says in a line what it is about.
+// lead describes the log in one line.
 func (d *Description) lead(name string) string {
 	text := fmt.Sprintf("%s: %s", name, report.Plural(d.Jobs, "job"))
 	if d.Users > 0 {
@@ -66,7 +66,7 @@ func (d *Description) lead(name string) string {
 	return text + fmt.Sprintf(" (%s a day)", report.Number(math.Round(d.JobsPerDay*10)/10))
 }
 
-// work says what the jobs take in all, and of the cluster.
+// work describes the total work of the jobs, and its share of the cluster.
 func (d *Description) work() string {
 	hours := func(seconds float64, what string) string {
 		return report.Number(math.Round(seconds/3600)) + " " + what + " hours"
@@ -99,7 +99,7 @@ func (d *Description) offered() string {
 	return fmt.Sprintf("Offered load on %s: %s", l.Cluster, strings.Join(parts, ", "))
 }
 
-// facts is one line for each quantity.
+// facts has one line for each quantity.
 func (d *Description) facts() *report.Table {
 	t := &report.Table{Columns: []report.Column{{Name: ""}}}
 	for _, name := range []string{"jobs", "min", "median", "mean", "p95", "max"} {
@@ -134,11 +134,11 @@ func size(bytes float64) string {
 	return report.Number(math.Round(bytes*10)/10) + " " + []string{"B", "kB", "MB", "GB", "TB", "PB"}[unit]
 }
 
-// panel is a small bar chart: names, and what each amounts to.
+// panel is a small bar chart: names with their values.
 type panel struct {
 	title string
 	rows  []panelRow
-	share bool // values are shares of 1, not jobs
+	share bool // values are fractions, not numbers of jobs
 }
 
 type panelRow struct {
@@ -147,7 +147,7 @@ type panelRow struct {
 	count string
 }
 
-// Sizes of what is drawn, so that all fits a terminal of 100 by 60.
+// Sizes of the drawing, so that everything fits a terminal of 100 by 60 characters.
 const (
 	maxPanelRows = 11
 	maxGPUCounts = 5
@@ -155,7 +155,7 @@ const (
 	maxLogName   = 32
 )
 
-// widths are those of a panel and its parts, in characters.
+// widths are the widths of a panel and its parts, in characters.
 type widths struct{ name, count, bar, panel int }
 
 var (
@@ -163,7 +163,7 @@ var (
 	oneOfThree = widths{12, 7, 8, 33}
 )
 
-// panels are the charts of numbers, those without data left out, in pairs of like height.
+// panels are the charts of quantities that have data, in pairs of similar height.
 func (d *Description) panels() []panel {
 	size := sizePanel("Nodes", d.Nodes)
 	if d.Nodes.Count == 0 {
@@ -181,7 +181,8 @@ func (d *Description) panels() []panel {
 
 func (p panel) empty() bool { return len(p.rows) == 0 }
 
-// groupPanels show who submits jobs, where they run and how they ended, as far as the log says.
+// groupPanels show which users submit jobs, where the jobs run and how they end, as far as the log
+// says.
 func (d *Description) groupPanels() []panel {
 	byJobs := func(g workload.Group) float64 { return g.Share }
 	byWork := func(g workload.Group) float64 { return g.CoreSeconds / max(1, d.CoreSeconds) }
@@ -192,7 +193,7 @@ func (d *Description) groupPanels() []panel {
 	}, panel.empty)
 }
 
-// binPanel merges the emptiest ends of a distribution that has too many bins.
+// binPanel shows a distribution. If it has too many bins, those at the emptier end are merged.
 func binPanel(title string, x workload.Distribution, name func(workload.Bin) string) panel {
 	bins := slices.Clone(x.Bins)
 	for len(bins) > maxPanelRows {
@@ -214,7 +215,7 @@ func binPanel(title string, x workload.Distribution, name func(workload.Bin) str
 	return p
 }
 
-// sizePanel has whole numbers, so its last bin can end where they do.
+// sizePanel shows whole numbers, so its last bin can end at the largest of them.
 func sizePanel(title string, x workload.Distribution) panel {
 	x.Bins = slices.Clone(x.Bins)
 	if last := len(x.Bins) - 1; last >= 0 {
@@ -227,7 +228,7 @@ func (p *panel) add(name string, jobs float64) {
 	p.rows = append(p.rows, panelRow{name, jobs, report.Number(jobs)})
 }
 
-// timeBin names a bin by the times people think in.
+// timeBin names a bin of times in round units.
 func timeBin(b workload.Bin) string {
 	switch {
 	case b.From == 0:
@@ -238,7 +239,7 @@ func timeBin(b workload.Bin) string {
 	return shortTime(b.From) + " – " + shortTime(b.To)
 }
 
-// shortTime writes a whole number of the largest unit that has one.
+// shortTime writes a time in the largest unit of which it is a whole number.
 func shortTime(seconds float64) string {
 	for _, u := range []struct {
 		name string
@@ -308,7 +309,7 @@ func (d *Description) weekdayPanel() panel {
 	return p
 }
 
-// groupPanel shows the largest groups, where the log tells more than one.
+// groupPanel shows the largest groups, if the log has more than one.
 func groupPanel(title string, groups []workload.Group, share func(workload.Group) float64) panel {
 	p := panel{title: title, share: true}
 	if len(groups) < 2 {
@@ -388,8 +389,8 @@ func (p *panel) line(i int, size widths) string {
 	return fmt.Sprintf("  %s %*s %s", fill(report.Short(report.Printable(r.name), size.name), size.name), size.count, r.count, bar(length, size.bar))
 }
 
-// bar draws a length from 0 to 1 with eighths of a character; what is not zero is
-// seen.
+// bar draws a length from 0 to 1 in eighths of a character. A bar that is not zero is always
+// visible.
 func bar(length float64, width int) string {
 	eighths := int(math.Round(length * 8 * float64(width)))
 	if length > 0 {
@@ -402,7 +403,7 @@ func bar(length float64, width int) string {
 	return text
 }
 
-// hourTitle says what hours are: a log without dates has only its own.
+// hourTitle says what the hours mean: in a log without dates they count from its start.
 func hourTitle(relative bool) string {
 	if relative {
 		return "Submissions by hour of the log"
@@ -410,7 +411,7 @@ func hourTitle(relative bool) string {
 	return "Submissions by hour (UTC)"
 }
 
-// writeHours draws the day, two characters an hour.
+// writeHours draws the day, with two characters per hour.
 func writeHours(w io.Writer, hours []int, relative bool) {
 	title := hourTitle(relative)
 	busiest := slices.Index(hours, slices.Max(hours))
@@ -427,7 +428,7 @@ func writeHours(w io.Writer, hours []int, relative bool) {
 	fmt.Fprintf(w, "%s  0           6           12          18       24\n", strings.Repeat(" ", len(title)))
 }
 
-// fill adds blanks up to a width.
+// fill pads a text with blanks to a width.
 func fill(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 }

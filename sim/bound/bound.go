@@ -1,17 +1,16 @@
-// Package bound proves how long any schedule of a workload must take: no
-// policy, however clever, ends sooner. It is what tells "65%" from "65%, and
-// nobody can do better".
+// Package bound proves lower bounds for the makespan of a workload: no policy, however clever, ends
+// sooner. A bound shows whether a utilisation of 65 % is poor, or the best that any schedule can
+// reach.
 //
-// Every argument is an inequality in whole numbers. Floating point only
-// proposes the weights of some of them; whatever it proposes, what is
-// concluded from it is checked exactly, so that a rounding error can make a
-// bound weaker but never false.
+// Every argument is an inequality in integers. Floating point only proposes the weights of some of
+// them; what is concluded from the weights is checked exactly. So a rounding error can weaken a
+// bound but never make it false.
 //
-// The package knows clusters and jobs. It knows no policy and no simulator: what it says
-// holds for schedules that neither has thought of. It assumes what the simulator does:
-// jobs are not interrupted, a job holds what it asks for from its start to its end,
-// nobody is given more than there is, and the GPUs that a job asks for on its nodes are
-// there. For schedules that borrow such GPUs from other nodes there is Decoupled.
+// The package knows clusters and jobs. It knows no policy and no simulator: its bounds also hold
+// for schedules that neither can produce. It makes the simulator's assumptions: jobs are not
+// interrupted, a job holds what it asks for from its start to its end, nothing is oversubscribed,
+// and a job's GPUs are on its own nodes. For schedules that borrow GPUs from other nodes, pass the
+// jobs through Decoupled first.
 package bound
 
 import (
@@ -26,18 +25,18 @@ import (
 	"muster/policy/prices"
 )
 
-// Bound is what was proven.
+// Bound is a proven bound.
 type Bound struct {
-	// Makespan is the least time from the first submission to the last end.
+	// Makespan is a lower bound for the time from the first submission to the last end.
 	Makespan time.Duration
-	// By names the argument that gave it; Why says it in words.
+	// By names the argument that proves it; Why states it in words.
 	By, Why string
-	// Arguments are all that were tried, the strongest first.
+	// Arguments are all arguments that were tried, the strongest first.
 	Arguments []Argument
-	// Jobs were counted; those that the cluster cannot run were left out.
+	// Jobs is the number of jobs that were counted, without those that the cluster cannot run.
 	Jobs int
 
-	coreTime *big.Int // ns x cores as requested, of the jobs counted
+	coreTime *big.Int // run time in ns x requested cores, summed over the counted jobs
 	cores    int64
 }
 
@@ -48,8 +47,8 @@ type Argument struct {
 	Why      string
 }
 
-// Utilisation is the largest share of the cores' time that jobs can have asked
-// for: the theoretical run time over the proven makespan.
+// Utilisation is an upper bound for the share of the cores' time that the jobs can use: the
+// theoretical run time divided by the proven makespan.
 func (b Bound) Utilisation() float64 {
 	if b.Makespan == 0 || b.cores == 0 {
 		return 0
@@ -57,8 +56,8 @@ func (b Bound) Utilisation() float64 {
 	return b.Theoretical().Seconds() / b.Makespan.Seconds()
 }
 
-// Theoretical is the sum of run times x requested cores over all cores: what a
-// perfect schedule of work that can be cut at will would take.
+// Theoretical is the sum of run time x requested cores over all jobs, divided by the cluster's
+// cores: the makespan of a perfect schedule if jobs were divisible.
 func (b Bound) Theoretical() time.Duration {
 	if b.cores == 0 {
 		return 0
@@ -94,12 +93,13 @@ func Makespan(c *model.Cluster, jobs []model.Job) Bound {
 	return b
 }
 
-// Decoupled are the same jobs with GPUs that may be anywhere: what is proven for
-// them holds for policies that borrow GPUs, too.
+// Decoupled are the same jobs with GPUs that may be on any node. Bounds for them also hold for
+// policies that borrow GPUs.
 func Decoupled(jobs []model.Job) []model.Job {
 	loosen := func(r *model.Request) {
 		if r.Nodes > 0 && r.GPUs > 0 && r.GPUMemory == 0 {
-			// Remote devices that it asks for beside them are not counted.
+			// Remote devices that the job asks for in addition are dropped. That can only weaken
+			// the bound.
 			r.Remote = &model.RemoteGPUs{Count: r.Nodes * r.GPUs}
 			r.GPUs = 0
 		}
@@ -115,19 +115,19 @@ func Decoupled(jobs []model.Job) []model.Job {
 	return out
 }
 
-// work is what a job surely takes: the least of all ways in which it may run.
+// work is a lower bound for what a job takes: the minimum over all requests that it may run with.
 type work struct {
 	id     string
 	submit time.Duration
 	hold   time.Duration
-	// amount x time of each resource, the least of the job's requests.
+	// area is amount x time of each resource, the minimum over the job's requests.
 	area [resources]*big.Int
-	// units of kinds of work, where the job has one request only.
+	// units is the job's work by kind, if the job has only one request; nil otherwise.
 	units []unit
-	nodes int64 // that it needs; 0 if that is not known
+	nodes int64 // number of nodes that it needs; 0 if not known
 }
 
-// unit is count times a kind.
+// unit is count units of a kind of work.
 type unit struct {
 	kind  int
 	count int64
@@ -142,14 +142,14 @@ const (
 
 var resourceNames = [resources]string{"cores", "GPUs", "memory"}
 
-// machine is a cluster in numbers.
+// machine is the cluster as the arguments need it.
 type machine struct {
 	c        *model.Cluster
 	capacity [resources]*big.Int
-	// device is the memory of the largest device, at least 1: a whole device counts
-	// as so much, a share as its memory.
+	// device is the memory of the largest device, at least 1. A whole device counts as this amount,
+	// a share as its memory.
 	device int64
-	// speed of the fastest device, in millionths, and at least 1.
+	// speed of the fastest device in millionths, at least that of speed 1.
 	speed int64
 	nodes []prices.Nodes
 	alike bool
@@ -185,7 +185,7 @@ func newMachine(c *model.Cluster) *machine {
 
 const million = 1_000_000
 
-// workOf is what a job takes; false if the cluster cannot run it.
+// workOf is the least work of a job; false if the cluster cannot run it.
 func (m *machine) workOf(j *model.Job) (work, bool) {
 	w := work{id: j.ID, submit: j.Submit, hold: math.MaxInt64}
 	ways := 0
@@ -198,7 +198,8 @@ func (m *machine) workOf(j *model.Job) (work, bool) {
 		ways++
 		hold := as.Run
 		if m.speed > million && (r.GPUs > 0 || r.Remote != nil) {
-			// A little less than on the fastest device, whichever way that is rounded.
+			// Slightly less than on the fastest device, so that it is a lower bound however the
+			// simulator rounds.
 			hold = max(0, whole(new(big.Int).Div(product(int64(hold), million), big.NewInt(m.speed)))-1)
 		}
 		if as.WallTime > 0 {
@@ -215,17 +216,17 @@ func (m *machine) workOf(j *model.Job) (work, bool) {
 		w.units, w.nodes = m.unitsOf(r), int64(r.Nodes)
 	}
 	if len(j.Alternatives) > 0 {
-		w.units, w.nodes = nil, 0 // which of them it will be is open
+		w.units, w.nodes = nil, 0 // it is not known which of them the job will run with
 	}
 	return w, ways > 0
 }
 
-// amounts is what a request holds of each resource at least.
+// amounts is a lower bound for what a request holds of each resource.
 func (m *machine) amounts(r *model.Request) (a [resources]*big.Int) {
 	a[cores] = big.NewInt(int64(r.TotalCores()))
 	if r.Nodes == 0 {
 		a[memory] = product(r.MemoryPerCore, int64(r.Cores))
-		a[memory].Add(a[memory], big.NewInt(r.Memory)) // one node at least
+		a[memory].Add(a[memory], big.NewInt(r.Memory)) // it has at least one node
 	} else {
 		a[memory] = product(r.MemoryOnNode(r.CoresOnNode()), int64(r.Nodes))
 	}
@@ -244,19 +245,19 @@ func (m *machine) amounts(r *model.Request) (a [resources]*big.Int) {
 	return a
 }
 
-// unitsOf takes a request apart into work on single nodes. What one unit takes
-// is never more than the job takes there.
+// unitsOf divides a request into units of work on single nodes. A unit is never more than what the
+// job takes on the node.
 func (m *machine) unitsOf(r *model.Request) []unit {
 	gpus := int32(r.GPUs)
 	if r.GPUMemory > 0 {
-		gpus = 0 // others may be on the same device
+		gpus = 0 // other jobs may share the device
 	}
 	var list []unit
 	switch {
 	case r.Nodes == 0:
 		g := max(1, r.CoresPerProcess)
 		list = append(list, unit{m.kind(int32(g), 0), int64(r.Cores / g)})
-	case r.Exclusive && m.alike && r.Remote == nil: // its remote devices may be its own
+	case r.Exclusive && m.alike && r.Remote == nil: // its remote devices may be on its own nodes
 		list = append(list, unit{m.kind(m.nodes[0].Cores, m.nodes[0].GPUs), int64(r.Nodes)})
 	default:
 		list = append(list, unit{m.kind(int32(r.CoresOnNode()), gpus), int64(r.Nodes)})
@@ -267,6 +268,7 @@ func (m *machine) unitsOf(r *model.Request) []unit {
 	return list
 }
 
+// kind is the index of a kind of work, which it registers if it is new.
 func (m *machine) kind(cores, gpus int32) int {
 	k := prices.Kind{Cores: cores, GPUs: gpus}
 	i, ok := m.found[k]
@@ -278,7 +280,7 @@ func (m *machine) kind(cores, gpus int32) int {
 	return i
 }
 
-// longest: a job cannot end before it was submitted and has run.
+// longest: a job cannot end earlier than its submission plus its run time.
 func longest(list []work, first time.Duration) Argument {
 	a := Argument{Name: "longest job", Makespan: -1}
 	for i := range list {
@@ -290,8 +292,8 @@ func longest(list []work, first time.Duration) Argument {
 	return a
 }
 
-// areas: what jobs hold x how long they hold it fits into what there is x time,
-// for all jobs, and for those submitted from some time on.
+// areas: the sum over jobs of what they hold x how long fits into capacity x time. That is true for
+// all jobs, and also for those submitted from some time on, with the time counted from there.
 func (m *machine) areas(list []work, first time.Duration) Argument {
 	a := Argument{Name: "area", Why: "there is nothing to do"}
 	for k := range resources {
@@ -314,7 +316,7 @@ func (m *machine) areas(list []work, first time.Duration) Argument {
 	return a
 }
 
-// product is a x b without a limit.
+// product is a x b with arbitrary precision.
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 
 // above is a / b, rounded up: times are whole nanoseconds.
@@ -326,12 +328,12 @@ func above(a, b *big.Int) *big.Int {
 	return q
 }
 
-// later is a time so long after another.
+// later is the time d after t.
 func later(t time.Duration, d *big.Int) time.Duration {
 	return whole(new(big.Int).Add(big.NewInt(int64(t)), d))
 }
 
-// whole is a duration; those beyond all time are the end of it.
+// whole converts to a duration; values that are too large become the largest duration.
 func whole(q *big.Int) time.Duration {
 	if !q.IsInt64() {
 		return math.MaxInt64

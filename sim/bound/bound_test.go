@@ -367,8 +367,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestUtilisation: on the paper's workload V nobody can use all cores, and the
-// bound says so for each instance; a bound above 1 would be nonsense.
+// TestUtilisation: on the paper's workload V no schedule can use all cores, and the bound says so
+// for each instance. A bound above 1 would be wrong.
 func TestUtilisation(t *testing.T) {
 	for seed := range uint64(5) {
 		w, err := workload.Generate("aucsched", map[string]string{"nodes": "64", "hours": "1"}, seed)

@@ -2,8 +2,8 @@ package bound
 
 import "muster/model"
 
-// possible says whether the idle cluster could run a request. It errs on the
-// side of no: a job that is left out makes a bound weaker, not false.
+// possible says whether the idle cluster can run a request. In doubt it says no: leaving a job out
+// weakens a bound but does not make it false.
 func (m *machine) possible(r *model.Request) bool {
 	listed := map[string]bool{}
 	for _, name := range r.NodeList {
@@ -36,7 +36,7 @@ func (m *machine) possible(r *model.Request) bool {
 		delete(listed, m.c.Nodes[i].Name)
 	}
 	if len(listed) > 0 {
-		return false // a node that is not there
+		return false // it lists a node that the cluster does not have
 	}
 	if r.Remote != nil && lent < r.Remote.Count+r.Nodes*r.GPUs {
 		return false
@@ -50,7 +50,7 @@ func (m *machine) possible(r *model.Request) bool {
 	return found >= r.Nodes
 }
 
-// fitting counts the devices of a node that are of the right type, and large enough.
+// fitting counts the devices of a node that have the right type and enough memory.
 func (m *machine) fitting(n *model.Node, r *model.Request) int {
 	count := 0
 	for _, t := range n.GPUs {
@@ -74,7 +74,8 @@ func (m *machine) lends(n *model.Node, r *model.Request) int {
 	return count
 }
 
-// gives is the number of cores that an idle node would give, 0 if it does not suit.
+// gives is the number of cores that the idle node can give to a request; 0 if the node does not
+// suit.
 func (m *machine) gives(n *model.Node, r *model.Request, devices int) int {
 	if devices < r.GPUs {
 		return 0

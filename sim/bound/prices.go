@@ -10,12 +10,12 @@ import (
 	"muster/policy/prices"
 )
 
-// maxStarts bounds the submission times from which the linear program is solved.
+// maxStarts limits the number of submission times for which the linear program is solved.
 const maxStarts = 16
 
-// configurations: give each kind of work a price such that whatever a node does at
-// the same time is worth at most so much. Then all the work is worth at most the
-// worth of all nodes x time.
+// configurations: give each kind of work a price such that no set of work that fits on a node at
+// the same time exceeds the node's price. Then the worth of all work x its time is at most the
+// worth of all nodes x the makespan.
 func (m *machine) configurations(list []work, first time.Duration) Argument {
 	a := Argument{Name: "configurations", Why: "there is nothing to do"}
 	var starts []int
@@ -46,19 +46,20 @@ func (m *machine) configurations(list []work, first time.Duration) Argument {
 	return a
 }
 
-// solve finds prices for the work of some jobs.
+// solve finds prices that are good for the work of the given jobs.
 func (m *machine) solve(list []work) *prices.Table {
 	kinds := slices.Clone(m.kinds)
 	for i := range list {
 		for _, u := range list[i].units {
-			// Demands steer the prices and prove nothing: milliseconds do.
+			// Demands only steer the choice of prices and prove nothing, so milliseconds are
+			// precise enough.
 			kinds[u.kind].Demand += u.count * max(1, int64(list[i].hold/time.Millisecond))
 		}
 	}
 	return prices.Solve(kinds, m.nodes)
 }
 
-// total is the worth of all nodes.
+// total is the total worth of all nodes.
 func (m *machine) total(t *prices.Table) *big.Int {
 	sum := new(big.Int)
 	for i, n := range m.nodes {
@@ -67,7 +68,7 @@ func (m *machine) total(t *prices.Table) *big.Int {
 	return sum
 }
 
-// worth is the price of what a job holds.
+// worth is the price of all that a job holds.
 func worth(t *prices.Table, w *work) *big.Int {
 	sum := new(big.Int)
 	for _, u := range w.units {

@@ -8,31 +8,33 @@ import (
 	"muster/policy/prices"
 )
 
-// The widths and parts that are tried. More of them cost time, and may prove more.
+// Limits on the widths and functions that are tried. Larger ones take more time and may prove
+// stronger bounds.
 const (
 	maxWidths   = 48
 	maxSlivers  = 24
 	maxMultiple = 8
 )
 
-// part is a job of which the share of the machine's worth is known: a of total.
+// part is a job with its share of the machine's worth. The share is relative to the total worth of
+// all nodes.
 type part struct {
 	hold  int64
 	share *big.Int
 	nodes int64
-	each  int64 // the price of what it takes of each of its nodes
+	each  int64 // price of what it takes of each of its nodes
 }
 
 // wide: jobs that cannot run at the same time run one after the other.
 //
-// At any instant the shares of the machine's worth that jobs hold add up to 1 at
-// most. A function f for which any such shares have sum f <= 1 (they are called dual
-// feasible) makes another proof: the sum of run time x f(share) is a bound. Those used here count
-// a large share as all, and a small one as nothing, or round it.
+// At any instant the shares of the machine's worth that jobs hold add up to at most 1. A function f
+// is called dual feasible if the sum of f over any such shares is at most 1, too. Each such
+// function gives another bound: the sum of run time x f(share). The functions used here round large
+// shares up to 1 and small ones down to 0, or round to multiples.
 //
-// And where some jobs, the wide ones, exclude each other and some others, because they
-// need a common node on which there is no room for both, the time of the wide ones adds
-// to what is proven for the others.
+// Wide jobs need more than half of the nodes, so any two have a node in common. If there is no room
+// on that node for both, they exclude each other. If they also exclude some narrower jobs for the
+// same reason, their total run time adds to any bound that is proven for those.
 func (m *machine) wide(list []work) Argument {
 	a := Argument{Name: "wide jobs", Why: "no job is wide"}
 	all := int64(len(m.c.Nodes))
@@ -51,7 +53,7 @@ func (m *machine) wide(list []work) Argument {
 			}
 		}
 		for _, width := range widths(parts, all) {
-			// Two wide jobs need a common node, and each takes more than half of its worth.
+			// Two wide jobs have a common node, and each takes more than half of its worth.
 			wide := func(p *part) bool { return p.nodes >= width && 2*p.each > node }
 			alone, count, least := new(big.Int), 0, node
 			for i := range parts {
@@ -81,8 +83,8 @@ func (m *machine) wide(list []work) Argument {
 	return a
 }
 
-// weights are the prices that are tried: those of the linear program, and the
-// plain shares of cores and of GPUs.
+// weights are the prices that are tried: those of the linear program, and the plain counts of cores
+// and of GPUs.
 func (m *machine) weights(list []work) []*prices.Table {
 	tables := []*prices.Table{m.solve(list)}
 	byCores, byGPUs := make([]int64, len(m.kinds)), make([]int64, len(m.kinds))
@@ -92,8 +94,9 @@ func (m *machine) weights(list []work) []*prices.Table {
 	return append(tables, prices.With(m.kinds, m.nodes, byCores), prices.With(m.kinds, m.nodes, byGPUs))
 }
 
-// widths are numbers of nodes from which on jobs may be called wide: more than
-// half of all, so that any two share a node; and one that nothing reaches.
+// widths are the numbers of nodes from which on jobs count as wide: more than half of all nodes, so
+// that any two have a common node. The list includes a number that no job reaches, for a proof
+// without wide jobs.
 func widths(parts []part, all int64) []int64 {
 	list := []int64{all + 1}
 	for i := range parts {
@@ -104,7 +107,7 @@ func widths(parts []part, all int64) []int64 {
 	return some(list, maxWidths)
 }
 
-// some are at most n different values of a list, the least and the largest among them.
+// some selects at most n distinct values of a list, including the smallest and the largest.
 func some(list []int64, n int) []int64 {
 	slices.Sort(list)
 	list = slices.Compact(list)
@@ -118,8 +121,8 @@ func some(list []int64, n int) []int64 {
 	return out
 }
 
-// beside is the best that dual feasible functions prove for parts of a machine
-// that is worth total.
+// beside is the best bound that dual feasible functions prove for parts of a machine of worth
+// total.
 func beside(parts []part, total *big.Int) (best *big.Int, how string) {
 	best = new(big.Int)
 	take := func(t *big.Int, say string) {
@@ -136,7 +139,8 @@ func beside(parts []part, total *big.Int) (best *big.Int, how string) {
 		take(big.NewInt(parts[i].hold), "the longest of them")
 	}
 
-	// Slivers: shares above 1 - e count as all, those below e as nothing.
+	// Slivers: shares above 1 - e count as 1, and those below e as 0. At most one share above 1 - e
+	// fits at a time, and beside it only shares below e.
 	half := new(big.Int).Rsh(total, 1)
 	var cuts []*big.Int
 	for i := range parts {
@@ -161,14 +165,14 @@ func beside(parts []part, total *big.Int) (best *big.Int, how string) {
 		}
 		take(above(sum, total), "large ones count as all of the machine, slivers as nothing")
 	}
-	// Multiples: with k+1 parts of the machine in mind, shares are rounded down to
-	// them, and k such are all of it.
+	// Multiples: f(x) = floor((k+1) x) / k, and f(x) = x where (k+1) x is an integer. It counts a
+	// share just above 1/(k+1) as 1/k, because at most k of those fit at a time.
 	for k := int64(1); k <= maxMultiple; k++ {
 		sum.SetInt64(0)
 		q, r := new(big.Int), new(big.Int)
 		for i := range parts {
 			q.QuoRem(x.Mul(parts[i].share, big.NewInt(k+1)), total, r)
-			if r.Sign() == 0 { // f(x) = x, of which k x total parts are all
+			if r.Sign() == 0 { // f(x) = x; all sums are in units of 1 / (k x total)
 				q.Mul(parts[i].share, big.NewInt(k))
 			} else {
 				q.Mul(q, total)

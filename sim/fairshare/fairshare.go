@@ -1,31 +1,27 @@
-// Package fairshare divides the bandwidth of network ports among flows,
-// max-min fairly: no flow can have more without taking from one that has no
-// more. Rates are integers. After a change the work is in proportion to what
-// the change does, not to the size of the network.
+// Package fairshare divides the bandwidth of network ports among flows, max-min fairly: no flow can
+// have more without taking from one that has no more. Rates are integers. After a change the work
+// is in proportion to what the change affects, not to the size of the network.
 //
 // It knows ports and flows, and nothing of jobs, kernels or time.
 //
 // # The division
 //
-// Imagine all rates rising together from nothing. A port that is full stops its
-// flows, and is their bottleneck; the others go on. What the flows that were
-// stopped before leave of a port is divided evenly among those that it stops,
-// rounded down. Of ports that are full at the same rate the one with the lower
-// number comes first.
+// Imagine all rates rising together from zero. When a port is full it stops its flows, and is their
+// bottleneck; the others continue to rise. Each port divides the capacity that flows stopped
+// elsewhere leave to it evenly among the flows that it stops, rounded down. If several ports are
+// full at the same rate, the one with the lowest number stops its flows first.
 //
-// So the rates follow from the ports and flows that there are. The order in
-// which flows came and went, and their names, leave no trace, to the last unit.
-// Rounding takes no flow further from the exact division than one unit for each
-// flow in the network.
+// So the rates follow from the current ports and flows alone. Neither the order in which flows came
+// and went nor their names have any effect, to the last unit. Rounding moves no flow further from
+// the exact division than one unit for each flow in the network.
 //
 // # How a change is followed
 //
-// The rate at which a port is full depends on its neighbours, the ports at
-// the other ends of its flows, and only on those that are full before it.
-// Exactly one set of rates agrees with itself in this way. Settle looks for
-// ports that disagree with their neighbours and mends them, slowest first: all
-// that is slower than the port it has come to is right already. What lies
-// behind a port that does not change is not looked at.
+// The rate at which a port is full depends on its neighbours (the ports at the other ends of its
+// flows), and only on those that are full before it. Exactly one assignment of rates is consistent
+// in this sense. Settle looks for ports that are inconsistent with their neighbours and corrects
+// them, slowest first: when it reaches a port, all slower ones are already final. Ports behind a
+// port that does not change are not visited.
 package fairshare
 
 import (
@@ -33,13 +29,14 @@ import (
 	"slices"
 )
 
-// Flow names a flow. Names of removed flows are used again.
+// Flow identifies a flow. The names of removed flows are reused.
 type Flow int32
 
-// flow uses one port, or two: the second may be the one that stands for none.
+// flow uses one port or two. A flow through one port has the extra port at the end of Network.ports
+// as its second.
 type flow struct {
 	ports [2]int32
-	at    [2]int32 // its place in the lists of its ports
+	at    [2]int32 // its index in the list of each port
 	rate  int64
 }
 
@@ -49,29 +46,29 @@ type end struct {
 	other int32 // the flow's other port
 }
 
-// never is the rate of a port that is not full: its neighbours stop all its flows.
+// never is the rate of a port that is never full, because its neighbours stop all its flows.
 const never = math.MaxInt64
 
 type port struct {
 	capacity int64
 	ends     []end
-	// rate is that at which the port is full; due is what it has to be, as its
-	// neighbours are.
+	// rate is the rate at which the port is full. due is what rate has to be, given its neighbours'
+	// rates; Settle makes them equal.
 	rate, due int64
-	stale     bool // due is too low, perhaps
+	stale     bool // due may be too low, because a neighbour became slower; review must recompute it
 	touched   bool // in Network.touched
 }
 
 // Network is a set of ports and the flows through them.
 type Network struct {
-	// ports has one more at the end, which is never full: flows through one port
-	// have it as their second.
+	// ports has an extra element at the end, which is never full: the second port of flows that use
+	// only one.
 	ports  []port
 	flows  []flow
 	vacant []Flow
 
-	touched []int32 // ports at which flows came or went, or whose rates changed
-	queue   []step  // heap of the ports that may have to change
+	touched []int32 // ports whose flows or rates changed since the last Settle
+	queue   []step  // heap of the ports that may have to change; may hold outdated entries
 	changed []Flow
 }
 
@@ -87,8 +84,8 @@ func New(capacity []int64) *Network {
 	return n
 }
 
-// Add puts a flow through port a and, unless it is negative, port b.
-// Its rate is known after the next Settle.
+// Add adds a flow through port a and, unless it is negative, port b. Its rate is valid after the
+// next Settle.
 func (n *Network) Add(a, b int32) Flow {
 	var f Flow
 	if l := len(n.vacant); l > 0 {
@@ -114,7 +111,7 @@ func (n *Network) Add(a, b int32) Flow {
 	return f
 }
 
-// Remove ends a flow.
+// Remove removes a flow.
 func (n *Network) Remove(f Flow) {
 	fl := &n.flows[f]
 	for i, p := range fl.ports {
@@ -142,11 +139,14 @@ func (n *Network) touch(p int32) {
 	}
 }
 
-// Rate is what a flow gets, in bytes per second.
+// Rate is the rate of a flow, in the unit of the capacities.
 func (n *Network) Rate(f Flow) int64 { return n.flows[f].rate }
 
-// Settle works the rates out again after flows came or went, and returns, in
-// order, those that changed. The slice is valid until the next call.
+// Settle recomputes the rates after flows came or went, and returns the flows whose rates changed,
+// in order. The slice is valid until the next call.
+//
+// It takes ports from the queue in the order of their steps, slowest first. A port's step is the
+// lower of its old and its new rate, since from there on it affects its neighbours differently.
 func (n *Network) Settle() []Flow {
 	for _, p := range n.touched {
 		n.review(p)
@@ -155,7 +155,7 @@ func (n *Network) Settle() []Flow {
 		s := n.pop()
 		pt := &n.ports[s.port]
 		switch {
-		case s.rate != min(pt.due, pt.rate): // entered anew since
+		case s.rate != min(pt.due, pt.rate): // outdated: the port was pushed again since
 		case pt.stale:
 			n.review(s.port)
 		case pt.due != pt.rate:
@@ -179,8 +179,8 @@ func (n *Network) Settle() []Flow {
 	return n.changed
 }
 
-// mend gives a port the rate that is due, and lets its neighbours know. At s the
-// port is full, or was.
+// mend gives a port the rate that is due, and informs its neighbours. s is the earlier of the old
+// and the new step of the port. Neighbours that are full before s do not depend on this port.
 func (n *Network) mend(s step) {
 	pt := &n.ports[s.port]
 	slower := pt.due < pt.rate
@@ -189,13 +189,14 @@ func (n *Network) mend(s step) {
 	for _, e := range pt.ends {
 		other := &n.ports[e.other]
 		switch {
-		case !s.before(step{other.due, e.other}): // full before s: it cannot tell
+		case !s.before(step{other.due, e.other}): // full before s: it does not depend on this port
 		case !slower:
 			n.review(e.other)
 		case other.due == never || other.stale:
 		default:
-			// It is full as before, or later, so it is time enough when it comes up:
-			// a port of very many flows need not be reviewed for each of them.
+			// This port became slower and leaves the neighbour more capacity, so the neighbour is
+			// full at the same rate or later. It is enough to review it when its turn comes:
+			// otherwise a port with very many flows would be reviewed once for each of them.
 			other.stale = true
 			if other.due == other.rate {
 				n.push(step{other.due, e.other})
@@ -204,17 +205,21 @@ func (n *Network) mend(s step) {
 	}
 }
 
-// review works out when a port is full, as its neighbours are now.
+// review computes the rate at which a port is full, given its neighbours' current rates. It starts
+// with an even division of the whole capacity. Flows whose other port is full before that are
+// stopped there: review subtracts them and divides the rest among the others, which can only get
+// more, and repeats until nothing changes.
 func (n *Network) review(p int32) {
 	pt := &n.ports[p]
 	left, open := pt.capacity, int64(len(pt.ends))
-	counted := step{-1, p} // neighbours that are full before this are taken off
+	counted := step{-1, p} // neighbours full before this step have been subtracted
 	for open > 0 {
 		full := step{left / open, p}
 		if full == counted {
 			break
 		}
-		// Each that is full first leaves the others the same or more.
+		// A neighbour that is full before this port takes less than an even share, so the others
+		// get the same or more.
 		for _, e := range pt.ends {
 			if o := (step{n.ports[e.other].rate, e.other}); o.before(full) && !o.before(counted) {
 				left -= o.rate
@@ -232,8 +237,8 @@ func (n *Network) review(p int32) {
 	}
 }
 
-// step is a port that is full at a rate: of these steps the rise of all rates
-// consists.
+// step is the event that a port is full at a rate. The common rise of all rates is a sequence of
+// these steps.
 type step struct {
 	rate int64
 	port int32
@@ -243,7 +248,7 @@ func (a step) before(b step) bool {
 	return a.rate < b.rate || a.rate == b.rate && a.port < b.port
 }
 
-// push enters a port in the heap.
+// push adds a step to the heap.
 func (n *Network) push(s step) {
 	n.queue = append(n.queue, s)
 	q := n.queue
@@ -259,7 +264,7 @@ func (n *Network) push(s step) {
 	q[i] = s
 }
 
-// pop takes the first out of the heap.
+// pop removes the first step from the heap.
 func (n *Network) pop() step {
 	top, last := n.queue[0], len(n.queue)-1
 	s := n.queue[last]

@@ -46,8 +46,8 @@ func anyPorts(rng *rand.Rand, ports int) [2]int32 {
 	return [2]int32{a, max(b, -1)}
 }
 
-// fill is the division as the package's comment tells it: all rates rise, and
-// of the ports that are full first the one with the lowest number stops its flows.
+// fill is the division as the package's comment describes it: all rates rise, and of the ports that
+// are full first the one with the lowest number stops its flows.
 func fill(capacity []int64, flows map[Flow][2]int32) map[Flow]int64 {
 	rates := make(map[Flow]int64, len(flows))
 	for len(rates) < len(flows) {
@@ -77,9 +77,9 @@ func fill(capacity []int64, flows map[Flow][2]int32) map[Flow]int64 {
 	return rates
 }
 
-// TestFill adds and removes flows at random, one or a few before each
-// settlement, and compares with the whole network divided from the start:
-// exactly, since nothing of what was may show.
+// TestFill adds and removes flows at random, one or a few before each settlement, and compares with
+// a division of the whole network from scratch. The results must be equal, because the history must
+// leave no trace.
 func TestFill(t *testing.T) {
 	seeds, steps := uint64(600), 80
 	if testing.Short() {
@@ -241,7 +241,7 @@ func TestEqualUsers(t *testing.T) {
 	}
 }
 
-// TestOnePortTwice is a flow whose two ports are one: it counts once.
+// TestOnePortTwice has a flow whose two ports are the same: it counts once.
 func TestOnePortTwice(t *testing.T) {
 	n := New([]int64{9000})
 	f, g := n.Add(0, 0), n.Add(0, -1)
@@ -258,8 +258,8 @@ func TestOnePortTwice(t *testing.T) {
 	}
 }
 
-// TestOrder takes ports out of the queue slowest first. The rates come out right
-// in another order, too, but only after much more work.
+// TestOrder checks that ports leave the queue slowest first. In another order the rates would be
+// right, too, but only after much more work.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -267,7 +267,7 @@ func TestOrder(t *testing.T) {
 		last := step{-1, -1}
 		for range 200 {
 			if len(n.queue) == 0 || rng.IntN(2) == 0 {
-				// As in Settle, nothing enters that comes before what was taken out.
+				// As in Settle, no step is pushed that precedes the one popped last.
 				s := step{max(last.rate, 0) + rng.Int64N(8), int32(rng.IntN(8))}
 				if last.before(s) {
 					n.push(s)
@@ -327,8 +327,8 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// BenchmarkAll divides a whole network at once, in which one fast port has a flow
-// from every other, and each of these its own capacity.
+// BenchmarkAll divides a whole network, in which one fast port has a flow from every other port,
+// and each of these its own capacity.
 func BenchmarkAll(b *testing.B) {
 	const ports = 10_000
 	rng := rand.New(rand.NewPCG(1, 1))

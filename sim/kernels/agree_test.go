@@ -14,7 +14,7 @@ import (
 	"muster/mapping"
 )
 
-// recorder keeps all that it is told.
+// recorder is an observer that keeps all events.
 type recorder struct {
 	events []Event
 	rates  []oracleRate

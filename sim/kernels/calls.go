@@ -202,6 +202,7 @@ func (e *engine) joinDevice(s int32) {
 	}
 }
 
+// runKernel starts the kernel of a call that holds its device and whose input is there.
 func (e *engine) runKernel(s int32) {
 	c := &e.calls[s]
 	d := &e.devices[c.device]
@@ -215,6 +216,8 @@ func (e *engine) runKernel(s int32) {
 	e.at(s, c.ran)
 }
 
+// endKernel ends the kernel of a call. The device is released before the output travels, unless
+// HoldResults is set.
 func (e *engine) endKernel(s int32) {
 	c := &e.calls[s]
 	r := &e.result.Devices[c.device]

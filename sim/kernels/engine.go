@@ -16,8 +16,8 @@ const none = int32(-1)
 // never is longer than any simulation; several of them can be added without overflow.
 const never = math.MaxInt64 / 8
 
-// maxAtOnce bounds the events of one instant, so that programs whose phases take no time end with
-// an error instead of running for ever.
+// maxAtOnce limits the events of one instant, so that programs whose phases take no time cause an
+// error instead of an endless run.
 const maxAtOnce = 50_000_000
 
 // engine is one simulation: events in virtual time, in one goroutine. The actors on the agenda are

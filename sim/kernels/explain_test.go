@@ -10,8 +10,8 @@ import (
 	"muster/mapping"
 )
 
-// TestExplainingChangesNothing: a run of which every launch is explained is the run of which
-// none is, and each account tells of its launch.
+// TestExplainingChangesNothing: a run in which every launch is explained equals the run in which
+// none is, and each explanation is about its launch.
 func TestExplainingChangesNothing(t *testing.T) {
 	runs := uint64(3000)
 	if testing.Short() {

@@ -523,8 +523,8 @@ func TestResultOfSendingAheadByHand(t *testing.T) {
 	}
 }
 
-// TestStatusIsLate: a call is given to the device at 1 ms. With a delay of 3 ms others believe
-// that it is idle until 4 ms; its own node knows at once.
+// TestStatusIsLate: a call is given to the device at 1 ms. With a delay of 3 ms, other nodes
+// believe that it is idle until 4 ms; its own node knows immediately.
 func TestStatusIsLate(t *testing.T) {
 	var saw []string
 	c := Config{
@@ -606,7 +606,7 @@ func TestProgressIsTold(t *testing.T) {
 	}
 }
 
-// Windows may have 1 GiB, which is 2^27 run times; the remedy that is told is one.
+// Windows may have 1 GiB, which is 2^27 run times; the value that the error recommends is accepted.
 func TestWindowsAreBounded(t *testing.T) {
 	e := &engine{Config: Config{Cluster: handCluster([]float64{1, 1, 1}, []float64{1, 1}), Window: 1<<27/3 + 1}}
 	err := e.checkWindow()

@@ -102,7 +102,8 @@ type Status struct {
 // Stage is a point in the life of a call.
 type Stage uint8
 
-// The stages of a call, in order; with SendAhead, Sending may come before Holding. Local calls have no Sending and no Returning.
+// The stages of a call, in order; with SendAhead, Sending may come before Holding. Local calls have
+// no Sending and no Returning.
 const (
 	Launched  Stage = iota // its process has launched it
 	Queued                 // it is in the queue of a device, or with device -1 in the shared queue

@@ -1,7 +1,7 @@
 package kernels
 
-// list is a set of numbers from 0 to n-1 in the order in which they were
-// appended.
+// list is a set of numbers from 0 to n-1, in the order in which they were appended. It is a doubly
+// linked list in two arrays, so append and remove take constant time.
 type list struct {
 	head, tail int32
 	next, prev []int32

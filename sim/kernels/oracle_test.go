@@ -54,8 +54,8 @@ type oracleCall struct {
 	state   oracleState
 	device  int32
 	due     time.Duration // of oDelayed and oRunning
-	// While its data travel: what was left of them at since, in 2^-20 bytes, and the
-	// rate in the same unit a second.
+	// While its data travel: what was left of them at since, in 2^-20 bytes, and the rate, in the
+	// same unit per second.
 	left  *big.Int
 	since time.Duration
 	rate  int64
@@ -75,7 +75,7 @@ type oracleDevice struct {
 	result DeviceResult
 }
 
-// oracleNote is what a table is told.
+// oracleNote is an entry for a table.
 type oracleNote struct {
 	at   time.Duration
 	kind Stage // Queued, Holding or Released
@@ -159,7 +159,7 @@ func newOracle(c Config, layout *mapping.Layout) (*oracle, error) {
 	return o, nil
 }
 
-// oracleLayout is what a mapper is told of the cluster.
+// oracleLayout is the description of the cluster for mappers.
 func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
 	l := &mapping.Layout{First: []int32{0}}
 	for n := range c.Nodes {
@@ -171,8 +171,8 @@ func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
 		l.Cores = append(l.Cores, int32(c.Nodes[n].Cores))
 		l.Owner = append(l.Owner, -1)
 	}
-	// What is between nodes is told by node where it is not the same for all. Switches are
-	// numbered in the order in which nodes name them.
+	// Network properties are listed by node if they differ between nodes. Switches are numbered in
+	// the order in which nodes name them.
 	l.Bandwidth, l.Latency = c.Nodes[0].Link.Bandwidth, c.Remote.Latency+c.Nodes[0].Link.Latency
 	l.Overhead, l.Far = c.Remote.Overhead, c.Remote.Far
 	var names []string
@@ -439,7 +439,7 @@ func (o *oracle) longestIdle() int32 {
 	return best
 }
 
-// view is what a mapper sees: new tables that are told all that is known.
+// view is what a mapper sees: new tables, filled with all that is known.
 func (o *oracle) view() *mapping.View {
 	v := &mapping.View{Now: o.now, Local: o.table(0)}
 	v.Table = v.Local
@@ -575,7 +575,8 @@ func (o *oracle) onTheWire(c *oracleCall, bytes int64) int64 {
 	return bytes
 }
 
-// far says whether a call's node and device hang on different switches, and that matters.
+// far says whether a call's node and device are on different switches, and the cluster has a factor
+// for that.
 func (o *oracle) far(c *oracleCall) bool {
 	return o.Cluster.Remote.Far != 0 && o.Cluster.Distance(c.call.Node, o.layout.NodeOf[c.device]) == 2
 }

@@ -31,7 +31,7 @@ type checker struct {
 	queues [][]*checkedCall
 	shared []*checkedCall
 	answer int32 // of the mapper, to the last launch
-	// unsent are those that are to be sent ahead, and whose latency is not over.
+	// unsent are calls that are to be sent ahead, and whose latency is not over.
 	unsent  []*checkedCall
 	flows   map[int64]*checkedCall // under way, by number
 	nodes   []NodeResult
@@ -76,7 +76,8 @@ func (k *checker) fail(format string, args ...any) {
 	}
 }
 
-// advance ends an instant: nobody waits who need not, and the ports are divided well.
+// advance ends an instant: it checks that no call waits unnecessarily, and that the ports are
+// divided fairly.
 func (k *checker) advance(to time.Duration) {
 	if to < k.now {
 		k.fail("back to %v", to)
@@ -288,7 +289,8 @@ func (k *checker) depart(c *checkedCall, bytes int64) {
 }
 
 func (k *checker) Rate(at time.Duration, call, rate int64) {
-	// Rates are told when an instant is over, so that those of it need no check before.
+	// Rates are reported at the end of an instant, so they are checked only when the next one
+	// begins.
 	if at != k.now {
 		k.advance(at)
 	}
@@ -342,9 +344,9 @@ func (k *checker) arrive(c *checkedCall, from, to int32) {
 	}
 }
 
-// checkPorts sees that no port has more than it can, and that the division is max-min fair:
-// each transfer has a port that is full and on which nobody is faster. Rates are
-// rounded down, so that each transfer may leave a little.
+// checkPorts checks that no port exceeds its capacity, and that the division is max-min fair: each
+// transfer has a port that is full and on which no transfer is faster. Rates are rounded down, so
+// each transfer may leave a little.
 func (k *checker) checkPorts() {
 	type load struct{ capacity, sum, fastest, flows int64 }
 	ports := make([]load, 2*k.layout.Nodes())
@@ -466,9 +468,9 @@ func (k *checker) endTransfers(r *Result) {
 	}
 }
 
-// checkProcesses works out from the launches when each CPU phase was: before its launch,
-// for as long as it was drawn. No process has two phases at once, no node more than
-// it has cores, and nobody waits while a core is free.
+// checkProcesses computes from the launches when each CPU phase was: before its launch, for the
+// time that was drawn. No process has two phases at the same time, no node more than it has cores,
+// and no process waits while a core is free.
 func (k *checker) checkProcesses() error {
 	processes := 0
 	for a := range k.config.Workload.Apps {
@@ -598,7 +600,7 @@ func checkCores(phases []cpuPhase, cores int) error {
 	return nil
 }
 
-// overheard is a mapper whose last answer is known.
+// overheard is a mapper that remembers its last answer.
 type overheard struct {
 	mapping.Mapper
 	answer *int32
@@ -669,7 +671,8 @@ func TestMoreRunsKeepTheRules(t *testing.T) {
 	for seed := range uint64(runs) {
 		choose := randomly(rand.New(rand.NewPCG(seed, 78)))
 		config := smallConfig(choose)
-		// Sent ahead, the data of all calls of an overloaded open queue travel at once, and each instant costs as much.
+		// In an overloaded open queue with data sent ahead, the data of all calls travel
+		// concurrently, and each instant costs time in proportion to them.
 		async := slices.ContainsFunc(config.Workload.Apps, func(a phased.App) bool { return a.Async })
 		if seed%50 == 49 && !(async && config.SendAhead) {
 			enlarge(&config, 20, 5)

@@ -17,7 +17,7 @@ import (
 // it: to the nanosecond with the recursions for the same draws, and with the
 // formulas for means as closely as the length of a run allows.
 
-// openQueue is calls that arrive whatever the devices do: one process launches
+// openQueue is a queue in which calls arrive independently of the devices: one process launches
 // them, and waits for none.
 func openQueue(servers int, between, service phased.Dist, calls int64) Config {
 	node := model.Node{Name: "n", Cores: 1}
@@ -121,7 +121,7 @@ func gm1(rho float64) float64 {
 	return sigma
 }
 
-// erlangC is how likely a call must wait on so many devices under a load.
+// erlangC is the probability that a call must wait, with the given number of devices and load.
 func erlangC(servers int, load float64) float64 {
 	term, sum := 1.0, 0.0
 	for k := range servers {
@@ -242,7 +242,8 @@ func within(t *testing.T, what string, means []float64, want, precision float64)
 	}
 }
 
-// batchMeans divides what was seen, after a first part that is left out.
+// batchMeans divides the observations into batches, without the first part (the warm-up), and
+// returns the mean of each.
 func batchMeans(of []time.Duration) []float64 {
 	size := len(of) / (batches + 1)
 	means := make([]float64, batches)
@@ -271,8 +272,8 @@ func TestMeanWaitsOfOpenQueues(t *testing.T) {
 	}
 }
 
-// TestPortIsProcessorSharing: uploads that arrive at random and share one port take
-// 1/(1-rho) of their time alone, whatever the distribution of their sizes is.
+// TestPortIsProcessorSharing: uploads that arrive at random and share one port take 1/(1-rho) times
+// their time alone, for any distribution of their sizes.
 func TestPortIsProcessorSharing(t *testing.T) {
 	calls := int64(100_000)
 	if testing.Short() {
@@ -365,8 +366,8 @@ func watchBusy(t *testing.T, c Config) (busy, ended []float64) {
 	return b.busy[1:], b.ended[1:]
 }
 
-// repairmen is the mean number of busy devices where so many processes alternate between a time
-// of their own and one on any of the devices, both exponential: M/M/c//N.
+// repairmen is the mean number of busy devices if the processes alternate between a time of their
+// own and one on any of the devices, both exponential: M/M/c//N.
 func repairmen(servers, processes int, own, service float64) float64 {
 	weight, sum, busy := 1.0, 0.0, 0.0
 	for k := range processes + 1 {

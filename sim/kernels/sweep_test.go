@@ -73,7 +73,7 @@ func TestSweepStops(t *testing.T) {
 	}
 }
 
-// What cannot be written is told, although all runs were made.
+// An error in writing the trace is reported, although all runs were made.
 func TestSweepTellsOfABrokenTrace(t *testing.T) {
 	s := smallSweep(t, 1)
 	s.Trace = brokenWriter{}

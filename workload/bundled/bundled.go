@@ -1,5 +1,5 @@
-// Package bundled holds logs that come with Muster, to try it out on. They are
-// files as a site would have them; package workload reads them, not this one.
+// Package bundled holds logs that come with Muster, for trying it out. They are files as a site
+// would have them; package workload reads them.
 package bundled
 
 import (
@@ -28,7 +28,7 @@ func Logs() []Log { return logs }
 func (l Log) Data() []byte {
 	data, err := files.ReadFile(l.File)
 	if err != nil {
-		panic(fmt.Sprintf("bundled: %v", err)) // a slip in logs, found by the test
+		panic(fmt.Sprintf("bundled: %v", err)) // logs names a file that does not exist; the test finds that
 	}
 	return data
 }

@@ -14,7 +14,7 @@ import (
 	"muster/model"
 )
 
-// Entry is a workload that is built in.
+// Entry is a built-in workload.
 type Entry struct {
 	Name    string
 	Summary string
@@ -36,8 +36,8 @@ func List() []Entry {
 	return append(list, threeEntry, mpiEntry, asyncEntry)
 }
 
-// Load reads the file of that name, or makes the built-in workload for a cluster of
-// some nodes, with its settings: "W4:ratio=100:reuse=0.9".
+// Load reads the file of that name, or makes the built-in workload for a cluster with the given
+// number of nodes and settings: "W4:ratio=100:reuse=0.9".
 func Load(spec string, nodes int) (*Workload, error) {
 	info, err := os.Stat(spec)
 	if err == nil && info.IsDir() && strings.ContainsAny(spec, "/\\") {
@@ -72,7 +72,7 @@ func Load(spec string, nodes int) (*Workload, error) {
 	return w, nil
 }
 
-// find takes a specification of a built-in workload apart.
+// find splits the specification of a built-in workload.
 func find(spec string) (*Entry, model.Settings, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	list := List()
@@ -97,10 +97,10 @@ func find(spec string) (*Entry, model.Settings, error) {
 	return &list[i], settings, nil
 }
 
-// asItIs is the value of a setting that changes nothing.
+// asItIs is the value of a setting that leaves the workload unchanged.
 const asItIs = "own"
 
-// options are the settings of a workload. Their defaults are given in this order.
+// options are the settings of a workload; the arguments are their defaults.
 func options(ratio, cv, reuse, barrier, async, critical, iterations, processes string) []model.Option {
 	return []model.Option{
 		{Name: "ratio", Summary: "KB to upload for each ms of a kernel; half of it is downloaded", Default: ratio},
@@ -119,7 +119,7 @@ var (
 	generalOptions = options(asItIs, asItIs, asItIs, asItIs, asItIs, asItIs, asItIs, asItIs)
 )
 
-// tune changes a workload as its settings say.
+// tune applies the settings to a workload.
 func (e *Entry) tune(w *Workload, settings model.Settings) error {
 	for _, o := range e.Options {
 		value := settings[o.Name]
@@ -137,7 +137,7 @@ func (e *Entry) tune(w *Workload, settings model.Settings) error {
 	return nil
 }
 
-// setting is what a setting does to an application.
+// setting is the effect of a setting on an application.
 func (e *Entry) setting(name, value string) (func(*App), error) {
 	switch name {
 	case "ratio":
@@ -200,7 +200,7 @@ func flag(value string) (bool, error) {
 	return value == "yes", nil
 }
 
-// someApps reads names of applications.
+// someApps parses names of applications.
 func (e *Entry) someApps(value string) ([]string, error) {
 	if value == "none" {
 		return nil, nil
@@ -226,9 +226,8 @@ func spread(mean, cv float64) Dist {
 	return LognormalOf(m, cv)
 }
 
-// The built-in workloads that are no paper's. Their figures are made up; each shows
-// what a workload may have. GPUs have enough time for all where there are four
-// processes to each.
+// The built-in workloads that are not from a paper. Their numbers are invented; each shows a
+// feature of workloads. With four processes per GPU, the GPUs have enough time for all.
 var (
 	threeEntry = Entry{
 		Name: "three", Summary: "three applications whose times and sizes have different distributions", Options: generalOptions,
@@ -298,7 +297,7 @@ var (
 	}
 )
 
-// divide gives nodes to applications, as evenly as can be.
+// divide divides nodes among applications, as evenly as possible.
 func divide(name string, nodes, apps int) ([]int, error) {
 	if nodes < apps || nodes > maxNodes {
 		return nil, fmt.Errorf("%s has %d applications: take at least as many nodes, not %d", name, apps, nodes)

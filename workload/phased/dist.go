@@ -27,21 +27,21 @@ const (
 	Empirical
 )
 
-// Dist is a distribution of numbers that are not negative: nanoseconds or bytes. Two of
-// them are the same if == says so.
+// Dist is a distribution of non-negative numbers: nanoseconds or bytes. Equal distributions compare
+// equal with ==.
 type Dist struct {
 	Kind Kind
-	// Mean is always that of what is drawn. Families that have only this may be
-	// written as literals; the others are made by functions.
+	// Mean is always the mean of the draws. Families with no other parameter may be written as
+	// literals; functions make the others.
 	Mean float64
-	// a and b are what the family has beside the mean, c and d what follows from it.
+	// a and b are the family's other parameters; c and d are derived from them.
 	a, b, c, d float64
-	// values are those of an empirical distribution, eight bytes each: a string is
-	// equal to another by what it holds, and does not change.
+	// values are those of an empirical distribution, eight bytes each. It is a string because
+	// strings are immutable and compare by content.
 	values string
 }
 
-// What the parameters may be.
+// Limits of the parameters.
 const (
 	maxMean      = 1e15 // 11 days or a petabyte: leaves room for tails
 	maxPerSecond = 1e15
@@ -52,37 +52,37 @@ const (
 	maxValues    = 1_000_000
 )
 
-// Number is what distributions are of: time.Duration, or bytes.
+// Number is the type of the values: time.Duration, or bytes.
 type Number interface{ ~int64 }
 
-// ConstantOf is always the same.
+// ConstantOf always draws the same value.
 func ConstantOf[N Number](value N) Dist { return Dist{Kind: Constant, Mean: float64(value)} }
 
-// ExponentialOf has no memory.
+// ExponentialOf is the exponential distribution.
 func ExponentialOf[N Number](mean N) Dist { return Dist{Kind: Exponential, Mean: float64(mean)} }
 
-// UniformOf is from low to high, each as likely.
+// UniformOf is the uniform distribution from low to high.
 func UniformOf[N Number](low, high N) Dist {
 	l, h := float64(low), float64(high)
 	return Dist{Kind: Uniform, Mean: l + (h-l)/2, a: l, b: h}
 }
 
-// ErlangOf is the sum of some exponential stages: the more, the more even.
+// ErlangOf is the sum of several exponential stages. More stages give less variation.
 func ErlangOf[N Number](mean N, stages int) Dist {
 	return Dist{Kind: Erlang, Mean: float64(mean), a: float64(stages)}
 }
 
-// HyperexponentialOf is one of two exponential distributions, of a short and a long mean
-// that each bring half of the sum (balanced means). The standard deviation is cv times
-// the mean, and at least the mean.
+// HyperexponentialOf draws from one of two exponential distributions, with a short and a long mean
+// that each contribute half of the total (balanced means). The standard deviation is cv times the
+// mean; cv is at least 1.
 func HyperexponentialOf[N Number](mean N, cv float64) Dist {
 	d := Dist{Kind: Hyperexponential, Mean: float64(mean), a: cv}
 	square := float64(cv * cv)
-	d.c = 0.5 + math.Sqrt((square-1)/(square+1))/2 // how often it is the short one
+	d.c = 0.5 + math.Sqrt((square-1)/(square+1))/2 // probability of the short one
 	return d
 }
 
-// LognormalOf has a normal logarithm. The standard deviation is cv times the mean.
+// LognormalOf is the lognormal distribution. The standard deviation is cv times the mean.
 func LognormalOf[N Number](mean N, cv float64) Dist {
 	d := Dist{Kind: Lognormal, Mean: float64(mean), a: cv}
 	variance := portable.Log(1 + float64(cv*cv))
@@ -90,19 +90,20 @@ func LognormalOf[N Number](mean N, cv float64) Dist {
 	return d
 }
 
-// WeibullOf has longer tails than exponential below shape 1, shorter ones above.
+// WeibullOf is the Weibull distribution. Its tail is longer than the exponential one for a shape
+// below 1, and shorter above 1.
 func WeibullOf[N Number](mean N, shape float64) Dist {
 	d := Dist{Kind: Weibull, Mean: float64(mean), a: shape}
 	d.c, d.d = d.Mean/portable.Gamma(1+1/shape), 1/shape
 	return d
 }
 
-// ParetoOf is from low to high, with a density that falls with the power shape+1
-// between.
+// ParetoOf is the Pareto distribution bounded to low and high: the density falls with the power
+// shape+1.
 func ParetoOf[N Number](low, high N, shape float64) Dist {
 	l, h := float64(low), float64(high)
 	d := Dist{Kind: Pareto, a: l, b: h}
-	if !(0 < l && l < h) { // validate says so
+	if !(0 < l && l < h) { // validate reports it
 		d.c = shape
 		return d
 	}
@@ -113,7 +114,7 @@ func ParetoOf[N Number](low, high N, shape float64) Dist {
 	return d
 }
 
-// oneLessPower is (1 - e^(x y)) / y, which has a limit where y is 0.
+// oneLessPower is (1 - e^(x y)) / y, or its limit if y is 0.
 func oneLessPower(x, y float64) float64 {
 	z := float64(x * y)
 	if math.Abs(z) < 1e-5 {
@@ -122,7 +123,7 @@ func oneLessPower(x, y float64) float64 {
 	return (1 - portable.Exp(z)) / y
 }
 
-// EmpiricalOf is one of the values, each as likely.
+// EmpiricalOf draws one of the values with equal probability.
 func EmpiricalOf[N Number](values ...N) Dist {
 	text := make([]byte, 0, 8*len(values))
 	sum := 0.0
@@ -133,14 +134,14 @@ func EmpiricalOf[N Number](values ...N) Dist {
 	return Dist{Kind: Empirical, Mean: sum / float64(len(values)), values: string(text)}
 }
 
-// value is one of those of an empirical distribution.
+// value is the i-th value of an empirical distribution.
 func (d *Dist) value(i int) float64 {
 	v := d.values[8*i : 8*i+8]
 	return math.Float64frombits(uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
 		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56)
 }
 
-// Draw is a number from the distribution.
+// Draw draws a number from the distribution.
 func (d *Dist) Draw(from *rand.PCG) float64 {
 	switch d.Kind {
 	case Exponential:
@@ -162,7 +163,7 @@ func (d *Dist) Draw(from *rand.PCG) float64 {
 	case Lognormal:
 		return float64(d.Mean * portable.Exp(float64(d.c*portable.NormalQuantile(portable.Unit(from.Uint64())))-d.d))
 	case Weibull:
-		// An exponential draw of 0 has no logarithm, but it has a neighbour.
+		// Avoid the logarithm of 0.
 		draw := max(1e-17, portable.Exponential(from.Uint64()))
 		return float64(d.c * portable.Exp(float64(d.d*portable.Log(draw))))
 	case Pareto:

@@ -10,7 +10,7 @@ import (
 	"muster/workload/portable"
 )
 
-// Each distribution with what a textbook says of it: the probability of a draw above x.
+// theory has each distribution with its textbook tail: the probability of a draw above x.
 func theory() []struct {
 	name  string
 	dist  Dist

@@ -11,11 +11,10 @@ import (
 	"muster/model/strictyaml"
 )
 
-// fileLimit is more than the largest workload that is supported takes.
+// fileLimit is more than the largest supported workload needs.
 var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a workload of kernels?"}
 
-// Read reads a workload from strict YAML. Everything wrong is an error that names file,
-// line, column and remedy.
+// Read reads a workload from strict YAML. Errors name file, line, column and remedy.
 func Read(r io.Reader, file string) (*Workload, error) {
 	text, err := fileLimit.Read(r, file)
 	if err != nil {
@@ -194,7 +193,7 @@ func (w *Workload) Write(to io.Writer) error {
 	return b.Flush()
 }
 
-// String is what Write writes, or what is wrong with the workload.
+// String is the output of Write, or the error if the workload is invalid.
 func (w *Workload) String() string {
 	var b strings.Builder
 	if err := w.Write(&b); err != nil {

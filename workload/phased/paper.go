@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The applications of the paper on mapping kernels to devices: H leans on the GPU, L
-// less so, and how much less is what tells its three groups of workloads apart. The
-// times are those that are printed; two of the pairs do not add up to 3 s as the others do.
+// The applications of the paper on mapping kernels to devices: H uses the GPU heavily, L less. How
+// much less distinguishes the paper's three groups of workloads. The times are those printed; two
+// of the pairs do not add up to 3 s as the others do.
 var (
 	heavy  = phases{750 * time.Millisecond, 2250 * time.Millisecond}
 	lights = [3]phases{
@@ -20,15 +20,16 @@ var (
 
 type phases struct{ cpu, gpu time.Duration }
 
-// Of each 24 nodes, this many are H's in the five workloads of a group.
+// heavyOf24 is the number of H's nodes out of 24, in the five workloads of a group.
 var heavyOf24 = [5]int{24, 18, 12, 6, 0}
 
 const paperWorkloads = len(lights) * len(heavyOf24)
 
-// A kernel is sent 10 KB for each millisecond that it runs, and sends back half of it.
+// paperUpload: a kernel receives 10 KB for each millisecond that it runs, and sends back half of
+// that.
 const paperUpload = 10_000_000
 
-// Paper is W1 to W15, on any number of nodes that can be divided as the paper divides 24.
+// Paper is W1 to W15, for any number of nodes that can be divided as the paper divides 24.
 func Paper(name string, nodes int) (*Workload, error) {
 	number, ok := paperNumber(name)
 	if !ok {
@@ -37,7 +38,7 @@ func Paper(name string, nodes int) (*Workload, error) {
 	return paper(number, nodes)
 }
 
-// paperNumber reads W1 to W15, counted from 0.
+// paperNumber parses W1 to W15 as a number from 0.
 func paperNumber(name string) (int, bool) {
 	for i := range paperWorkloads {
 		if strings.EqualFold(name, paperName(i)) {

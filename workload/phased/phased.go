@@ -1,9 +1,7 @@
-// Package phased describes programs that alternate between phases on the CPU and
-// kernels on a GPU: applications of many processes, and how long each phase of
-// each process takes.
+// Package phased describes programs that alternate between phases on the CPU and kernels on a GPU:
+// applications of many processes, and the length of each phase of each process.
 //
-// It knows what programs do, and not what runs them: no device, no mapper, no
-// simulator.
+// It knows what programs do, and not what executes them: no device, no mapper, no simulator.
 package phased
 
 import (
@@ -14,53 +12,52 @@ import (
 	"muster/model/strictyaml"
 )
 
-// Workload is applications that run at the same time.
+// Workload is a set of applications that run at the same time.
 type Workload struct {
 	Name string
 	Apps []App
 }
 
-// App is one application. It gets nodes of its own, as many of its processes on each.
+// App is one application. It has nodes of its own, with the same number of processes on each.
 type App struct {
 	Name string
-	// Nodes is how many nodes it has. Those of the first application come first.
+	// Nodes is the number of its nodes. The nodes of the first application come first.
 	Nodes int
-	// PerNode is how many processes run on each; 0 stands for as many as the node has cores.
+	// PerNode is the number of processes per node; 0 means one per core.
 	PerNode int
-	// Steps are done in turn, again and again.
+	// Steps are executed in turn, repeatedly.
 	Steps []Step
-	// Iterations is how many steps each process makes before it ends; 0 is no end.
+	// Iterations is the number of steps that each process makes before it ends; 0 means no end.
 	Iterations int64
 	// Barrier makes all processes wait for each other after each step, as with
 	// MPI_Barrier.
 	Barrier bool
 	// Async lets a process begin its next step as soon as its kernel is launched.
 	Async bool
-	// Reuse is the part of a kernel's input, of 1, that stays on the device after it, and
-	// that the next kernel of the process need not send there again.
+	// Reuse is the fraction of a kernel's input that stays on the device, so that the next kernel
+	// of the process need not send it there again.
 	Reuse float64
-	// Critical applications keep the GPUs of their nodes for themselves, where the
-	// mapper protects them.
+	// Critical applications have exclusive use of the GPUs of their nodes, if the mapper supports
+	// that.
 	Critical bool
 }
 
 // Step is a phase on the CPU, and the kernel that follows it.
 type Step struct {
-	// Kernel names the code; it may be empty. Equal names in one application are one
+	// Kernel is the name of the code; it may be empty. Equal names in one application are the same
 	// kernel.
 	Kernel string
 	CPU    Time
 	GPU    Time
-	// In is what a remote device is sent before the kernel, Out what it sends back.
+	// In is what a remote device receives before the kernel, Out what it sends back.
 	In, Out Size
 }
 
-// Size is an amount of data: some for each second of the kernel, or whatever
-// its distribution says.
+// Size is an amount of data: in proportion to the kernel's run time, or drawn from a distribution.
 type Size struct {
-	// PerSecond is bytes for each second that the kernel runs.
+	// PerSecond is the number of bytes per second of the kernel's run time.
 	PerSecond int64
-	// Bytes are drawn where PerSecond is 0.
+	// Bytes is the distribution if PerSecond is 0.
 	Bytes Dist
 }
 
@@ -68,7 +65,7 @@ type Size struct {
 type Time struct{ Dist }
 
 // Kernels names the kernels of the workload by their numbers, as "application" or
-// "application/kernel": each name in each application has a number of its own.
+// "application/kernel". Each name in each application has its own number.
 func (w *Workload) Kernels() []string {
 	var names []string
 	for i := range w.Apps {
@@ -89,8 +86,7 @@ func (w *Workload) Kernels() []string {
 	return names
 }
 
-// kernels numbers the kernels of an application's steps from 0, and counts those that
-// are different.
+// kernels numbers the kernels of an application's steps from 0, and counts the distinct ones.
 func (a *App) kernels() (numbers []int32, different int32) {
 	numbers = make([]int32, len(a.Steps))
 	if len(a.Steps) == 1 {
@@ -108,7 +104,7 @@ func (a *App) kernels() (numbers []int32, different int32) {
 	return numbers, int32(len(known))
 }
 
-// Nodes is how many all applications have together.
+// Nodes is the total number of nodes of all applications.
 func (w *Workload) Nodes() int {
 	n := 0
 	for i := range w.Apps {
@@ -117,7 +113,7 @@ func (w *Workload) Nodes() int {
 	return n
 }
 
-// What a workload may have at most, so that a slip costs an error.
+// Limits of a workload, so that a typo causes an error.
 const (
 	maxNodes     = 1 << 24
 	maxProcesses = 1 << 16 // on a node
@@ -125,8 +121,8 @@ const (
 	maxSteps     = 1000
 )
 
-// Validate says what makes no sense, on a cluster of some nodes; 0 stands for one
-// that is large enough.
+// Validate reports what is invalid on a cluster with the given number of nodes; 0 means one that is
+// large enough.
 func (w *Workload) Validate(nodes int) error {
 	if w.Name != "" {
 		if err := strictyaml.CheckName(w.Name); err != nil {
@@ -212,9 +208,9 @@ func (s *Step) validate() error {
 	return nil
 }
 
-// Draw is one phase of each kind, of one process.
+// Draw is one step of a process: a CPU phase and a kernel.
 type Draw struct {
-	Kernel   int32 // its number, in the whole workload
+	Kernel   int32 // its number in the whole workload
 	CPU, GPU time.Duration
 	In, Out  int64
 }

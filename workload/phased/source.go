@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Source draws the steps of one process. The same seed, application and rank give
-// the same steps, whatever runs them.
+// Source draws the steps of one process. Equal seed, application and rank give equal steps,
+// whatever executes them.
 type Source struct {
 	steps   []Step
-	kernels []int32 // of each step
-	at      int     // the next step
+	kernels []int32 // kernel number of each step
+	at      int     // index of the next step
 	bits    rand.PCG
 }
 
@@ -18,10 +18,10 @@ type Source struct {
 type Sources struct {
 	work    *Workload
 	seed    uint64
-	kernels [][]int32 // of each step of each application
+	kernels [][]int32 // kernel number of each step, by application
 }
 
-// Sources are those of all processes, for a seed.
+// Sources makes the sources of all processes for a seed.
 func (w *Workload) Sources(seed uint64) *Sources {
 	s := &Sources{work: w, seed: seed, kernels: make([][]int32, len(w.Apps))}
 	first := int32(0)
@@ -36,16 +36,15 @@ func (w *Workload) Sources(seed uint64) *Sources {
 	return s
 }
 
-// Of is the source of one process: rank counts those of the application.
+// Of is the source of one process; rank is its index within the application.
 func (s *Sources) Of(app, rank int) *Source {
 	one := &Source{steps: s.work.Apps[app].Steps, kernels: s.kernels[app]}
 	one.bits.Seed(scatter(s.seed), scatter(uint64(app)<<32|uint64(rank)))
 	return one
 }
 
-// scatter makes neighbouring numbers look unrelated, and different ones stay so (the
-// last step of SplitMix64): generators that begin close to each other are alike for a
-// while.
+// scatter maps neighbouring numbers to unrelated ones, injectively (the last step of SplitMix64).
+// Without it, generators with similar seeds would produce similar numbers for a while.
 func scatter(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -53,7 +52,7 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Next is the next step.
+// Next draws the next step.
 func (s *Source) Next() Draw {
 	st := &s.steps[s.at]
 	kernel := s.kernels[s.at]
@@ -68,7 +67,7 @@ func (s *Source) Next() Draw {
 	}
 }
 
-// draw is the size for a kernel of some nanoseconds.
+// draw draws the size for a kernel of the given nanoseconds.
 func (z *Size) draw(gpu int64, bits *rand.PCG) int64 {
 	if z.PerSecond != 0 {
 		return whole(float64(float64(z.PerSecond)*float64(gpu)) / 1e9)
@@ -79,8 +78,8 @@ func (z *Size) draw(gpu int64, bits *rand.PCG) int64 {
 	return whole(z.Bytes.Draw(bits))
 }
 
-// whole rounds to the nearest integer. What is longer than 36 years, or larger than
-// an exbibyte, is cut: only the last of a long tail is.
+// whole rounds to the nearest integer. It limits values to 36 years or an exbibyte, which only the
+// far end of a long tail exceeds.
 func whole(x float64) int64 {
 	const most = 1 << 60
 	if x >= most {

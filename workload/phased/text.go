@@ -12,7 +12,7 @@ import (
 	"muster/model"
 )
 
-// Unit is what the numbers of a distribution are.
+// Unit is the unit of a distribution's numbers.
 type Unit uint8
 
 // The units.
@@ -21,13 +21,13 @@ const (
 	Bytes
 )
 
-// family is how a kind of distribution is written: its name, then values with units,
-// then perhaps a number, each with its name or in this order.
+// family is the syntax of a kind of distribution: its name, then values with units, then an
+// optional number. Each may be given by name or in this order.
 type family struct {
 	kind    Kind
 	name    string
-	values  []string // their names; none for any number of them
-	number  string   // its name, where there is one
+	values  []string // the names of the values; none for any number of values
+	number  string   // the name of the number, if there is one
 	example [2]string
 	make    func(v []int64, x float64) Dist
 }
@@ -53,7 +53,7 @@ var families = []family{
 		func(v []int64, _ float64) Dist { return EmpiricalOf(v...) }},
 }
 
-// Families are examples of all distributions, as they are written.
+// Families are examples of all distributions in their syntax.
 func Families(unit Unit) []string {
 	examples := make([]string, len(families))
 	for i := range families {
@@ -62,8 +62,7 @@ func Families(unit Unit) []string {
 	return examples
 }
 
-// ParseDist reads a distribution, such as exponential(750ms), or a plain value for one
-// that is always the same.
+// ParseDist parses a distribution, such as exponential(750ms), or a plain value for a constant.
 func ParseDist(text string, unit Unit) (Dist, error) {
 	name, rest, hasArguments := strings.Cut(strings.TrimSpace(text), "(")
 	if !hasArguments {
@@ -115,7 +114,7 @@ func nearFamily(name string) string {
 	return model.Nearest(name, names)
 }
 
-// parse reads what is between the brackets.
+// parse parses the text between the brackets.
 func (f *family) parse(inside string, unit Unit) (Dist, error) {
 	arguments := strings.Split(inside, ",")
 	if f.values == nil {
@@ -192,7 +191,7 @@ func (u Unit) format(x float64) string {
 	return time.Duration(x).String()
 }
 
-// Text is the form that ParseDist reads.
+// Text writes the distribution in the syntax of ParseDist.
 func (d *Dist) Text(unit Unit) string {
 	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	name := families[d.Kind].name
@@ -223,15 +222,15 @@ func ParseTime(text string) (Time, error) {
 
 func (t Time) String() string { return t.Text(Nanoseconds) }
 
-// perTime are the times that sizes may be for, and how many digits they are less than
-// a second.
+// perTime are the time units that may follow the slash of a size, with the number of decimal digits
+// by which each is smaller than a second.
 var perTime = []struct {
 	name   string
 	digits int
 }{{"us", 6}, {"ms", 3}, {"s", 0}}
 
-// ParseSize reads an amount of data: 10KB/ms (this much for each millisecond of
-// the kernel), 22.5MB, or a distribution of sizes.
+// ParseSize parses an amount of data: 10KB/ms (per millisecond of the kernel), 22.5MB, or a
+// distribution of sizes.
 func ParseSize(text string) (Size, error) {
 	amount, per, proportional := strings.Cut(text, "/")
 	if !proportional {
@@ -254,7 +253,7 @@ func ParseSize(text string) (Size, error) {
 	return Size{}, fmt.Errorf("%q is no amount of data for each time of the kernel: write it as 10KB/ms, 5MB/s or 1KB/us", text)
 }
 
-// shiftPoint moves the point in the number that a text begins with to the right.
+// shiftPoint moves the decimal point of the number at the start of a text to the right.
 func shiftPoint(text string, digits int) string {
 	end := strings.IndexFunc(text, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	if end < 0 {
@@ -262,7 +261,7 @@ func shiftPoint(text string, digits int) string {
 	}
 	whole, fraction, _ := strings.Cut(text[:end], ".")
 	if whole == "" || strings.Contains(fraction, ".") || (fraction == "" && strings.Contains(text[:end], ".")) {
-		return text // which is no number anyway
+		return text // it is not a number; the parser reports that
 	}
 	for range digits {
 		next := "0"

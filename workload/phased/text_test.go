@@ -12,7 +12,7 @@ func TestParseDist(t *testing.T) {
 		text string
 		unit Unit
 		want Dist
-		form string // as it is written; where empty, as it was read
+		form string // in canonical form; "" if it is the same as the input
 	}{
 		{"750ms", Nanoseconds, ConstantOf(750 * ms), ""},
 		{"constant( 750ms )", Nanoseconds, ConstantOf(750 * ms), "750ms"},

@@ -1,9 +1,8 @@
-// Package portable has the functions that random draws need, with the same bits
-// on every machine. Those of package math have assembly for some processors, and
-// compilers may fuse x*y+z into one rounding; an explicit float64 around each
-// product forbids that.
+// Package portable has the functions that random draws need, with bit-identical results on every
+// machine. The functions of package math use assembly on some processors, and compilers may fuse
+// x*y+z into one rounding; an explicit float64 around each product prevents that.
 //
-// It knows numbers, and not what they are drawn for.
+// It knows numbers, and not what they are used for.
 package portable
 
 import "math"
@@ -21,15 +20,15 @@ func Log(x float64) float64 {
 	return float64(2*float64(s*polynomial(z, artanh[:]))) + float64(float64(exponent)*math.Ln2)
 }
 
-// Exp is e to the x, for results that a float64 holds.
+// Exp is e to the power of x, for results within the range of float64.
 func Exp(x float64) float64 {
 	k := math.Floor(float64(x/math.Ln2) + 0.5)
 	r := x - float64(k*math.Ln2)
 	return math.Ldexp(polynomial(r, inverseFactorials[:]), int(k))
 }
 
-// NormalQuantile is the number that a standard normal variable stays below with
-// probability p, 0 < p < 1 (Wichura's algorithm AS 241).
+// NormalQuantile is the value below which a standard normal variable is with probability p, 0 < p <
+// 1 (Wichura's algorithm AS 241).
 func NormalQuantile(p float64) float64 {
 	q := p - 0.5
 	if math.Abs(q) <= 0.425 {
@@ -62,7 +61,7 @@ var (
 		1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800, 1. / 87178291200}
 )
 
-// polynomial has its coefficients from the constant on.
+// polynomial evaluates a polynomial, whose coefficients begin with the constant.
 func polynomial(x float64, coefficients []float64) float64 {
 	sum := 0.0
 	for i := len(coefficients) - 1; i >= 0; i-- {
@@ -86,17 +85,17 @@ var (
 		7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15}
 )
 
-// Unit makes a number between 0 and 1, neither of them, of 64 random bits.
+// Unit converts 64 random bits to a number between 0 and 1, exclusive.
 func Unit(bits uint64) float64 {
 	return (float64(bits>>12) + 0.5) / (1 << 52)
 }
 
-// Exponential makes a draw from the exponential distribution of mean 1 of 64 random
-// bits: the negative logarithm of Unit, several times as fast as Log and as good to
-// a rounding of 1.
+// Exponential converts 64 random bits to a draw from the exponential distribution with mean 1: the
+// negative logarithm of Unit. It is several times as fast as Log, with an error in the order of one
+// rounding of 1.
 func Exponential(bits uint64) float64 {
-	// The number is m times two to the exponent, 1 <= m < 2, and m is nearly the middle of
-	// one of the intervals of the table.
+	// The number is m times a power of two, 1 <= m < 2. The table has the inverse and the logarithm
+	// of the middle of the interval in which m lies, so that the rest is a short series.
 	number := math.Float64bits(float64(bits>>12) + 0.5)
 	middle := &middles[number>>(52-intervalBits)&(1<<intervalBits-1)]
 	m := math.Float64frombits(number&(1<<52-1) | 1023<<52)
@@ -111,7 +110,8 @@ func Exponential(bits uint64) float64 {
 
 const intervalBits = 7
 
-// middles are those of the intervals into which 1 to 2 is divided.
+// middles has the inverse and the logarithm of the middles of the intervals into which [1, 2) is
+// divided.
 var middles = func() (table [1 << intervalBits]struct{ inverse, log float64 }) {
 	for i := range table {
 		inverse := 1 / (1 + (float64(i)+0.5)/(1<<intervalBits))
@@ -120,7 +120,7 @@ var middles = func() (table [1 << intervalBits]struct{ inverse, log float64 }) {
 	return table
 }()
 
-// Gamma is Euler's gamma function, of 1 to 100 (Lanczos's approximation).
+// Gamma is Euler's gamma function for 1 to 100 (Lanczos's approximation).
 func Gamma(x float64) float64 {
 	x--
 	sum := lanczos[0]

@@ -15,10 +15,10 @@ import (
 	chaosbuild "muster/internal/chaos/build"
 )
 
-// built is the folder of what was built; empty until a test asks.
+// built is the folder with the built files; "" until the first test asks for them.
 var built string
 
-// Main runs the tests of a package, and removes what was built for them.
+// Main runs the tests of a package, and then removes the files built for them.
 func Main(m *testing.M) {
 	code := m.Run()
 	if built != "" {
@@ -27,7 +27,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes muster and its library. Packages of experiments are two folders below the root.
+// build builds muster and its library, once per test process. The relative paths assume a package
+// two folders below the repository's root, as those of experiments are.
 var build = sync.OnceValue(func() error {
 	dir, err := os.MkdirTemp("", "muster-exp-")
 	if err != nil {
@@ -50,7 +51,8 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// Tools are what a test runs, with these programs among the examples, or the test is skipped.
+// Tools returns the executables for a test. If one of the named example programs is missing, the
+// test is skipped, or fails if MUSTER_REQUIRE_EXAMPLES is set.
 func Tools(t *testing.T, programs ...string) bench.Tools {
 	t.Helper()
 	if testing.Short() {
@@ -79,7 +81,7 @@ func Tools(t *testing.T, programs ...string) bench.Tools {
 	return found
 }
 
-// WithElements adds the library of programs with elements to tools.
+// WithElements builds the library for programs with elements into the folder of tools.
 func WithElements(t *testing.T, tools bench.Tools) {
 	t.Helper()
 	sources, err := filepath.Glob("../../ivm/c/*.c")

@@ -1,5 +1,5 @@
-// Package build makes what tests of whole programs need: muster and its library, as the
-// sources are now.
+// Package build builds what tests of whole programs need: muster and its library, from the current
+// sources.
 package build
 
 import (
@@ -15,7 +15,8 @@ import (
 // Muster builds muster and, in lib/ beside it, the library that programs load. All users can read
 // the folder, because workers run as users of their own.
 func Muster(root, dir string) error {
-	// The go command remembers results of tests, and what tests have looked at: all sources.
+	// The go command caches test results together with the files that a test has looked at.
+	// Visiting all sources makes the cache notice their changes.
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && filepath.Base(path) == ".git" {
 			return filepath.SkipDir
@@ -31,8 +32,8 @@ func Muster(root, dir string) error {
 		run("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), filepath.Join(root, "cmd/muster")))
 }
 
-// Library makes the library that programs load. Where MUSTER_TEST_LIBRARY says that make has
-// just made it of these sources, that one is taken: half a dozen packages need it, and
+// Library builds the library that programs load. If MUSTER_TEST_LIBRARY names one that make has
+// just built from these sources, it is copied instead: half a dozen packages need the library, and
 // each would compile for ten seconds.
 func Library(root, to string) error {
 	if made := os.Getenv("MUSTER_TEST_LIBRARY"); made != "" {
@@ -50,8 +51,8 @@ func Library(root, to string) error {
 		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}, sources...)...)
 }
 
-// run runs a command that says nothing if all is well. The software GPU is made
-// with vectors where the toolchain has them, as make build does.
+// run runs a command that is silent if it succeeds. The software GPU is built with vector
+// instructions if the toolchain supports them, as in make build.
 func run(name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Env = os.Environ()

@@ -10,7 +10,7 @@ import (
 	"muster/internal/chaos/cluster"
 )
 
-// runCluster plays a campaign against clusters: a new one for each share of the faults.
+// runCluster plays a campaign against clusters, with a new cluster for each share of the faults.
 func runCluster(o *chaos.Options, kinds string, nodes int) int {
 	chosen, err := cluster.ParseKinds(kinds)
 	switch {
@@ -44,7 +44,7 @@ func runCluster(o *chaos.Options, kinds string, nodes int) int {
 	return 0
 }
 
-// playCluster plays one episode, and says whether all was well.
+// playCluster plays one episode, and returns whether it found nothing wrong.
 func playCluster(o *chaos.Options, dir string, c cluster.Options) bool {
 	err := os.RemoveAll(dir)
 	if err == nil {

@@ -58,12 +58,12 @@ func run() int {
 		return 1
 	}
 	if !o.Keep {
-		_ = os.Remove(o.Dir) // nothing is in it
+		_ = os.Remove(o.Dir) // removes it only if it is empty
 	}
 	return 0
 }
 
-// complete checks the options, and makes a folder if none was named.
+// complete validates the options, and makes a folder if none was given.
 func complete(o *chaos.Options, kinds, expect string) error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q is no option: --help shows them", flag.Arg(0))
@@ -83,7 +83,7 @@ func complete(o *chaos.Options, kinds, expect string) error {
 	return place(o, &o.Muster, &o.Examples)
 }
 
-// place finds what a campaign needs, and makes its folder.
+// place checks that the files exist, and makes the campaign's folder.
 func place(o *chaos.Options, needs ...*string) error {
 	for _, path := range needs {
 		absolute, err := filepath.Abs(*path)
@@ -104,7 +104,7 @@ func place(o *chaos.Options, needs ...*string) error {
 	if err != nil {
 		return err
 	}
-	return os.Chmod(o.Dir, 0o755) // workers of other users look at files in it
+	return os.Chmod(o.Dir, 0o755) // workers of other users need access
 }
 
 // show prints the report for people.

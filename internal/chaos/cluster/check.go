@@ -16,7 +16,7 @@ import (
 	"muster/internal/chaos/vitals"
 )
 
-// settle waits, when the faults have ceased, until all is quiet.
+// settle waits after the last fault until everything is quiet, and reports what does not become so.
 func (c *campaign) settle() {
 	report := func(wrong func() []string) {
 		for _, w := range c.eventually(wrong) {
@@ -49,7 +49,7 @@ func (c *campaign) settle() {
 	report(c.grown)
 }
 
-// strays are processes that should not be there when no job is.
+// strays are processes that should not exist when there are no jobs.
 func (c *campaign) strays() []string {
 	var left []string
 	pids := map[int]bool{}
@@ -69,7 +69,7 @@ func (c *campaign) strays() []string {
 	return left
 }
 
-// grown says what a daemon has more of than after the first jobs.
+// grown says what daemons have more of than after the first jobs.
 func (c *campaign) grown() []string {
 	var left []string
 	look := func(d *daemon, before vitals.Vitals) {
@@ -89,7 +89,7 @@ func (c *campaign) grown() []string {
 	return left
 }
 
-// line is one that a job has written.
+// line is a line that a job has written.
 type line struct {
 	what          string
 	attempt, part int
@@ -113,8 +113,8 @@ func (c *campaign) lines(job uint64) (list []line, err error) {
 	return list, err
 }
 
-// check compares what the head says with what was submitted, with what the jobs wrote,
-// and with the faults.
+// check compares what the head says with the submissions, with the lines that the jobs wrote, and
+// with the faults.
 func (c *campaign) check() {
 	jobs := c.everything()
 	for _, a := range c.load.all {
@@ -148,7 +148,7 @@ func (c *campaign) check() {
 	}
 }
 
-// everything is all jobs that the head knows: in its queue, and in its history.
+// everything is all jobs that the head knows, in its queue and in its history.
 func (c *campaign) everything() map[uint64]*api.Job {
 	all := map[uint64]*api.Job{}
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.Patience)
@@ -177,7 +177,7 @@ func (c *campaign) everything() map[uint64]*api.Job {
 	return all
 }
 
-// checkSubmission looks at the jobs that a submission has become.
+// checkSubmission checks the jobs of a submission.
 func (c *campaign) checkSubmission(a *asked, jobs map[uint64]*api.Job) {
 	var own []*api.Job
 	for _, j := range jobs {
@@ -201,7 +201,7 @@ func (c *campaign) checkSubmission(a *asked, jobs map[uint64]*api.Job) {
 	}
 }
 
-// wrongWith says what is wrong with how a job ended.
+// wrongWith says what is wrong with the outcome of a job.
 func (c *campaign) wrongWith(a *asked, j *api.Job) []string {
 	lines, err := c.lines(j.ID)
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *campaign) wrongWith(a *asked, j *api.Job) []string {
 	return wrong
 }
 
-// unexcused says why a job should not have ended as it did; "" if it may have.
+// unexcused says why the outcome of a job is not explained by any fault or request; "" if it is.
 func (c *campaign) unexcused(a *asked, j *api.Job) string {
 	switch j.State {
 	case api.Completed:
@@ -263,7 +263,7 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 		if j.ExitCode == 4 {
 			return "its GPU's memory was wrong"
 		}
-		if c.wasHit(j, []Kind{JobKill, SupervisorKill}, nil) { // a task whose supervisor dies before it begins has failed
+		if c.wasHit(j, []Kind{JobKill, SupervisorKill}, nil) { // a task whose supervisor dies before it begins counts as failed
 			return ""
 		}
 		if a.gpus && c.wasHit(j, nil, gpuFaults(j)) {
@@ -274,9 +274,8 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 	return "no fault explains that"
 }
 
-// gpuFaults are faults of nodes that a program which uses GPUs may not survive. A
-// program's GPUs of its own node survive the daemon; those that it borrowed are lost with the
-// connection.
+// gpuFaults are the faults of nodes that a program with GPUs may not survive. GPUs of its own node
+// survive the daemon; borrowed ones are lost with the connection.
 func gpuFaults(j *api.Job) []Kind {
 	kinds := []Kind{NodeRestart}
 	if slices.ContainsFunc(j.Devices, func(d api.Device) bool { return d.Borrowed }) {
@@ -285,7 +284,7 @@ func gpuFaults(j *api.Job) []Kind {
 	return kinds
 }
 
-// nodesOf are a job's own nodes, and those whose GPUs it has.
+// nodesOf are a job's own nodes, and those that lend it GPUs.
 func nodesOf(j *api.Job) []string {
 	list := slices.Clone(j.Nodes)
 	for _, d := range j.Devices {
@@ -294,7 +293,8 @@ func nodesOf(j *api.Job) []string {
 	return list
 }
 
-// wasHit says whether a fault hit a job itself, or one of its nodes while it ran.
+// wasHit says whether a fault hit a job itself, or one of its nodes while it ran (with a second of
+// tolerance for the clocks and for delayed effects).
 func (c *campaign) wasHit(j *api.Job, itself, nodes []Kind) bool {
 	return slices.ContainsFunc(c.faults.hits, func(h hit) bool {
 		if h.job == j.ID && slices.Contains(itself, h.kind) {
@@ -304,12 +304,12 @@ func (c *campaign) wasHit(j *api.Job, itself, nodes []Kind) bool {
 	})
 }
 
-// instant is a time of a document.
+// instant converts a time of a document.
 func instant(seconds float64) time.Time { return time.UnixMicro(int64(seconds * 1e6)) }
 
-// awayForLong says whether faults may have kept one of a job's nodes from the head for as
-// long as it takes to be given up. An agent that cannot reach the head tries again after a
-// while that grows with how long it has tried.
+// awayForLong says whether faults may have separated one of a job's nodes from the head for longer
+// than nodeTimeout. An agent that cannot reach the head retries after a pause that grows with the
+// time that it has tried, so each fault counts for twice its length plus 2 s.
 func (c *campaign) awayForLong(j *api.Job) bool {
 	for _, node := range nodesOf(j) {
 		var from, until time.Time

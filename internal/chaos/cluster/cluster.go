@@ -25,9 +25,8 @@ import (
 //go:embed program/gpu.c
 var gpuSource []byte
 
-// Times of the cluster: short, so that a campaign has much of what takes an hour elsewhere.
-// An agent that could not reach the head for as long as a short fault lasts is back well
-// within nodeTimeout.
+// Times of the cluster. They are short, so that a campaign includes what takes hours elsewhere. An
+// agent that a short fault separated from the head is back well within nodeTimeout.
 const (
 	silence     = time.Second
 	nodeTimeout = 6 * time.Second
@@ -35,38 +34,38 @@ const (
 	keep        = 3 * time.Second
 )
 
-// Options are those of a campaign.
+// Options describe a campaign.
 type Options struct {
 	Muster   string // the program, with its library in lib/ beside it
-	Dir      string // a folder for all of it, which is there
+	Dir      string // an existing folder for all files
 	Seed     uint64
-	Episode  int // of the seed: each has other jobs and faults
+	Episode  int // each episode of a seed has other jobs and faults
 	Faults   int
 	Kinds    []Kind // nil: all
 	Nodes    int
 	Width    int           // jobs in the cluster at a time
-	Patience time.Duration // how long anything may take
-	Log      io.Writer     // what happens; nil discards it
+	Patience time.Duration // limit for any single wait
+	Log      io.Writer     // for events; nil discards them
 }
 
-// chance is what one part of the campaign draws from.
+// chance is the random source of one part of the campaign.
 func (o *Options) chance(part uint64) *random.Rand {
 	return random.New(random.NewPCG(o.Seed, uint64(o.Episode)<<8|part))
 }
 
-// Report is what came of a campaign.
+// Report is the result of a campaign.
 type Report struct {
 	Seed       uint64         `json:"seed"`
 	Episode    int            `json:"episode"`
 	Faults     map[Kind]int   `json:"faults"`
 	PassedOver int            `json:"passed_over"`
-	Jobs       map[string]int `json:"jobs"` // by how they ended
+	Jobs       map[string]int `json:"jobs"` // by final state
 	Attempts   int            `json:"attempts"`
 	Borrowed   int            `json:"borrowed"` // jobs that had GPUs of other nodes
 	Seconds    float64        `json:"seconds"`
 	Skipped    []string       `json:"skipped"`
 	Violations []string       `json:"violations"`
-	Dir        string         `json:"dir"` // where everything is kept if something was wrong
+	Dir        string         `json:"dir"` // where all files are kept if a check failed
 }
 
 // Line is the report in one line.
@@ -82,7 +81,7 @@ func (r *Report) Line() string {
 		r.Seed, r.Episode, faults, counts(r.Faults), r.PassedOver, r.Seconds, jobs, counts(r.Jobs), r.Attempts, r.Borrowed, len(r.Violations))
 }
 
-// counts writes numbers of things by their names.
+// counts writes counts by name.
 func counts[K ~string](of map[K]int) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(of)) {
@@ -91,7 +90,7 @@ func counts[K ~string](of map[K]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// ParseKinds reads kinds of faults, as head-kill,link-cut, or those to leave out, as -machine-kill.
+// ParseKinds parses kinds of faults, as head-kill,link-cut, or kinds to exclude, as -machine-kill.
 func ParseKinds(text string) ([]Kind, error) {
 	if text == "" {
 		return Kinds, nil
@@ -114,7 +113,7 @@ func ParseKinds(text string) ([]Kind, error) {
 	return slices.DeleteFunc(slices.Clone(with), func(k Kind) bool { return slices.Contains(without, k) }), nil
 }
 
-// campaign is one that is being played.
+// campaign is a campaign in progress.
 type campaign struct {
 	o        *Options
 	mark     string
@@ -134,8 +133,7 @@ type campaign struct {
 	report *Report
 }
 
-// Run plays a campaign. An error says that it could not be played; what it found is in
-// the report.
+// Run plays a campaign. An error says that it could not be played; findings are in the report.
 func Run(o Options) (*Report, error) {
 	if len(o.Kinds) == 0 {
 		o.Kinds = Kinds
@@ -187,7 +185,7 @@ func (c *campaign) play() error {
 	return err
 }
 
-// violate writes down what must not be, once.
+// violate records a violation, once.
 func (c *campaign) violate(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	c.say("VIOLATION: %s", what)
@@ -210,7 +208,7 @@ func (c *campaign) say(format string, args ...any) {
 	fmt.Fprintf(c.log, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 }
 
-// prepare makes certificates, files and links.
+// prepare makes certificates, configuration files and proxies.
 func (c *campaign) prepare() error {
 	dir := c.o.Dir
 	for _, folder := range []string{"lines", "out", "logs"} {
@@ -297,8 +295,8 @@ func (c *campaign) makeProgram() string {
 	return program
 }
 
-// startAll starts the cluster, has one job of each kind run, and looks at what the daemons
-// take then.
+// startAll starts the cluster, runs one job of each kind, and records the daemons' vitals
+// afterwards.
 func (c *campaign) startAll() error {
 	if err := c.head.start(); err != nil {
 		return err
@@ -320,12 +318,13 @@ func (c *campaign) startAll() error {
 	return c.lookAtDaemons()
 }
 
-// lookAtDaemons takes down what each daemon has while nothing runs.
+// lookAtDaemons records the vitals of each daemon while no job runs.
 func (c *campaign) lookAtDaemons() (err error) {
 	if c.before, err = vitals.Read(c.head.pid()); err != nil {
 		return err
 	}
-	// The campaign asks the head two things at a time at most, and keeps the connections for a minute.
+	// The campaign makes at most two requests to the head at a time, and keeps the connections for
+	// a minute.
 	c.before.Allow("socket", 2)
 	for _, m := range c.machines {
 		if m.before, err = vitals.Read(m.pid()); err != nil {
@@ -335,7 +334,8 @@ func (c *campaign) lookAtDaemons() (err error) {
 	return nil
 }
 
-// eventually waits until nothing is wrong, and returns what still is in the end.
+// eventually waits until nothing is wrong, and returns what is still wrong at the end of the
+// patience.
 func (c *campaign) eventually(wrong func() []string) []string {
 	for end := time.Now().Add(c.o.Patience); ; time.Sleep(50 * time.Millisecond) {
 		left := wrong()
@@ -345,7 +345,7 @@ func (c *campaign) eventually(wrong func() []string) []string {
 	}
 }
 
-// away says which nodes are not in the cluster.
+// away lists the nodes that are not up in the cluster.
 func (c *campaign) away() []string {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
@@ -366,7 +366,7 @@ func (c *campaign) away() []string {
 	return left
 }
 
-// unfinished says which jobs have not ended.
+// unfinished lists the jobs that have not ended.
 func (c *campaign) unfinished() []string {
 	jobs, err := c.load.jobs(context.Background())
 	if err != nil {
@@ -381,7 +381,7 @@ func (c *campaign) unfinished() []string {
 	return left
 }
 
-// killAll ends all processes of the campaign, whatever happened.
+// killAll kills all processes of the campaign.
 func (c *campaign) killAll() {
 	for _, d := range c.daemons() {
 		if d.cmd != nil && d.cmd.Process != nil {

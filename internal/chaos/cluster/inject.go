@@ -16,10 +16,10 @@ const (
 	HeadKill        Kind = "head-kill"        // SIGKILL, and started again later
 	HeadPause       Kind = "head-pause"       // SIGSTOP, and SIGCONT later
 	HeadRestart     Kind = "head-restart"     // SIGTERM, and started again
-	NodeKill        Kind = "node-kill"        // the daemon with its agent
+	NodeKill        Kind = "node-kill"        // the daemon, including its agent
 	NodePause       Kind = "node-pause"       //
 	NodeRestart     Kind = "node-restart"     // programs that use GPUs end
-	NodeHandover    Kind = "node-handover"    // programs that use GPUs go on
+	NodeHandover    Kind = "node-handover"    // programs that use GPUs continue
 	MachineKill     Kind = "machine-kill"     // all processes of a node at once
 	SupervisorKill  Kind = "supervisor-kill"  // of a task
 	SupervisorPause Kind = "supervisor-pause" //
@@ -38,11 +38,11 @@ var Kinds = []Kind{
 	LinkCut, LinkStall, LinkSlow, GatewayCut, GatewayStall, GatewaySlow,
 }
 
-// hit is a fault that was played: its victim, and how long it lasted.
+// hit is an injected fault: its victim, and its duration.
 type hit struct {
 	kind        Kind
 	node        string // "" if it hit the head
-	job         uint64 // of faults of one task
+	job         uint64 // for faults of a single task
 	from, until time.Time
 }
 
@@ -57,15 +57,15 @@ func (h hit) String() string {
 	return fmt.Sprintf("%s %s for %v", h.kind, whom, h.until.Sub(h.from).Round(time.Millisecond))
 }
 
-// repair is what ends a fault.
+// repair ends a fault.
 type repair struct {
 	at   time.Time
 	do   func() error
-	hit  int    // whose end it is
-	busy string // who cannot be hit meanwhile
+	hit  int    // index of the fault that it ends
+	busy string // what cannot be a victim until then
 }
 
-// injector plays faults, one after the other; those that last overlap.
+// injector injects faults one after the other; lasting faults overlap.
 type injector struct {
 	c       *campaign
 	random  *rand.Rand
@@ -73,10 +73,10 @@ type injector struct {
 	hits    []hit
 	repairs []repair
 	busy    map[string]bool
-	passed  int // faults that found no victim
+	passed  int // faults without a victim
 }
 
-// play plays faults, and ends when all have been repaired.
+// play injects faults, and returns when all have been repaired.
 func (in *injector) play(faults int) error {
 	for range faults {
 		if err := in.wait(time.Now().Add(time.Duration(50+in.random.IntN(350)) * time.Millisecond)); err != nil {
@@ -97,7 +97,7 @@ func (in *injector) play(faults int) error {
 	return nil
 }
 
-// wait does the repairs that are due until then.
+// wait makes the repairs that are due up to a time, and sleeps until then.
 func (in *injector) wait(until time.Time) error {
 	for {
 		if len(in.repairs) == 0 || in.repairs[0].at.After(until) {
@@ -116,7 +116,7 @@ func (in *injector) wait(until time.Time) error {
 	}
 }
 
-// lasts draws how long a fault lasts: mostly so short that no node is given up for it.
+// lasts draws the duration of a fault: mostly too short for the head to give up a node.
 func (in *injector) lasts() time.Duration {
 	if in.random.IntN(9) == 0 {
 		return nodeTimeout + time.Duration(in.random.IntN(3000))*time.Millisecond
@@ -124,7 +124,7 @@ func (in *injector) lasts() time.Duration {
 	return time.Duration(20+in.random.IntN(1200)) * time.Millisecond
 }
 
-// begin notes a fault that lasts, and the function that repairs it.
+// begin records a lasting fault with the function that repairs it.
 func (in *injector) begin(h hit, busy string, lasts time.Duration, do func() error) {
 	h.from = time.Now()
 	h.until = h.from.Add(lasts)
@@ -135,7 +135,7 @@ func (in *injector) begin(h hit, busy string, lasts time.Duration, do func() err
 	slices.SortStableFunc(in.repairs, func(a, b repair) int { return a.at.Compare(b.at) })
 }
 
-// one plays one fault.
+// one injects one fault.
 func (in *injector) one() error {
 	kind := in.kinds[in.random.IntN(len(in.kinds))]
 	m := in.c.machines[in.random.IntN(len(in.c.machines))]
@@ -155,7 +155,7 @@ func (in *injector) one() error {
 	return nil
 }
 
-// stopTime is how long a daemon has to end when it is told to.
+// stopTime is the time limit for a daemon to stop.
 const stopTime = 20 * time.Second
 
 func (in *injector) hurtHead(kind Kind, lasts time.Duration) error {
@@ -207,12 +207,12 @@ func (in *injector) hurtNode(kind Kind, m *machine, lasts time.Duration) error {
 		in.killMachine(m)
 	}
 	in.begin(hit{kind: kind, node: m.name}, m.name, lasts, repair)
-	in.hits[len(in.hits)-1].from = from // what a daemon does while it ends counts too
+	in.hits[len(in.hits)-1].from = from // includes the time that the daemon takes to stop
 	return nil
 }
 
-// killMachine kills all processes of a node: first they are stopped, so that none
-// notices that another has gone.
+// killMachine kills all processes of a node. It stops all of them first, until no new one appears,
+// so that none can react to the end of another.
 func (in *injector) killMachine(m *machine) {
 	m.wanted = false
 	stopped := map[int]bool{}

@@ -17,7 +17,8 @@ import (
 	"muster/head/client"
 )
 
-// body is what every process of a job runs: a line at its beginning, and one at its end.
+// body is the script of every process of a job: it writes a line at its beginning and one at its
+// end.
 const body = `say() { echo "$1 $MUSTER_RESTART_COUNT $MUSTER_NODEID $EPOCHREALTIME" >> "$CHAOS_LINES/$MUSTER_JOB_ID"; }
 say begin
 %s
@@ -26,21 +27,21 @@ say end
 exit $status
 `
 
-// asked is a submission, and what was done to its jobs.
+// asked is a submission, with what was done to its jobs.
 type asked struct {
-	name    string // which no other has
+	name    string // unique
 	doc     api.Submission
-	tasks   int // jobs that it becomes
-	parts   int // lines that one attempt of each writes at its begin
+	tasks   int // number of jobs that it becomes
+	parts   int // number of begin lines that one attempt of each job writes
 	gpus    bool
-	requeue bool // its jobs may be started several times
+	requeue bool // its jobs may be started more than once
 
 	job       uint64 // 0 until the head has acknowledged it
 	cancelled map[uint64]bool
 	requeued  map[uint64]bool
 }
 
-// load submits jobs, and cancels and requeues some.
+// load submits jobs, and cancels and requeues some of them.
 type load struct {
 	head    *client.Head
 	random  *rand.Rand
@@ -71,7 +72,7 @@ func (l *load) draw() *asked {
 	}
 	command := false
 	switch kind {
-	case 0: // as short as can be
+	case 0: // the shortest possible job
 		work = ":"
 	case 1:
 		options = append(options, fmt.Sprintf("-c%d", 1+l.random.IntN(3)))
@@ -81,13 +82,13 @@ func (l *load) draw() *asked {
 	case 3:
 		command, a.parts = true, 2
 		options = append(options, "-N2", "-n2")
-	case 4: // processes beside its own, which leave its session
+	case 4: // additional processes that leave the job's session
 		work = "(setsid sleep 300 &)\n" + work
 	case 5, 6:
 		a.gpus, work = true, use
 		options = append(options, "--gres=gpu:1")
 		alone()
-	case 7: // more than its node has, so that it borrows
+	case 7: // more GPUs than its node has, so that it borrows
 		a.gpus, work = true, use
 		options = append(options, "-w", at.name, fmt.Sprintf("--gres=rgpu:%d", at.gpus+1))
 		alone()
@@ -113,12 +114,12 @@ func (l *load) draw() *asked {
 	return a
 }
 
-// run keeps some jobs in the cluster until it is told to cease.
+// run keeps a number of jobs in the cluster until the context ends.
 func (l *load) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		jobs, err := l.jobs(ctx)
 		if err != nil {
-			time.Sleep(20 * time.Millisecond) // the head is away
+			time.Sleep(20 * time.Millisecond) // the head does not answer
 			continue
 		}
 		active := slices.DeleteFunc(jobs, func(j api.Job) bool { return j.State.Over() })
@@ -135,7 +136,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// askTime is how long a head has to answer. One that is stopped does not.
+// askTime is the time limit for an answer of the head. A stopped head does not answer.
 const askTime = 3 * time.Second
 
 func (l *load) jobs(ctx context.Context) ([]api.Job, error) {
@@ -144,14 +145,15 @@ func (l *load) jobs(ctx context.Context) ([]api.Job, error) {
 	return l.head.Jobs(ctx, client.Query{})
 }
 
-// submit submits a job, as often as it takes: its key makes that harmless.
+// submit submits a job, and repeats that until the head answers. The submission's key prevents
+// duplicates.
 func (l *load) submit(ctx context.Context) {
 	l.mu.Lock()
 	a := l.draw()
 	l.all = append(l.all, a)
 	l.mu.Unlock()
 	for {
-		// What was begun is finished, so that it is known whether the job is there.
+		// Complete what was begun, so that it is known whether the job exists.
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 		answer, err := l.head.Submit(ask, &a.doc)
 		cancel()
@@ -170,8 +172,8 @@ func (l *load) submit(ctx context.Context) {
 	}
 }
 
-// change cancels or requeues a job. Whether the head has done so is not known where it
-// did not answer: then it may have.
+// change cancels or requeues a job. If the head does not answer, it may or may not have done so,
+// and the checks must accept both.
 func (l *load) change(ctx context.Context, j *api.Job) {
 	a := l.of(j)
 	if a == nil {
@@ -180,7 +182,7 @@ func (l *load) change(ctx context.Context, j *api.Job) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	id := strconv.FormatUint(j.ID, 10)
-	if j.ArrayTask != nil { // its number alone may be that of the whole array
+	if j.ArrayTask != nil { // its ID alone may be that of the whole array
 		id = fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
 	}
 	l.mu.Lock()

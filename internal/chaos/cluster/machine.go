@@ -18,7 +18,7 @@ import (
 	"muster/wire/status"
 )
 
-// daemon is a head or a node, and what it is started with: it is started several times.
+// daemon is a head or a node with its start options. It is started several times.
 type daemon struct {
 	name    string
 	command []string
@@ -30,7 +30,7 @@ type daemon struct {
 	stdin  io.Closer
 	exited chan struct{}
 	paused bool
-	wanted bool // it should live
+	wanted bool // it should be running
 }
 
 // start starts the daemon, and does not wait until it is ready.
@@ -43,7 +43,7 @@ func (d *daemon) start() error {
 	defer log.Close()
 	d.cmd = exec.Command(d.command[0], d.command[1:]...)
 	d.cmd.Env, d.cmd.Stdout, d.cmd.Stderr = d.environ, log, log
-	// A node ends when its standard input does, so that none outlives the campaign.
+	// A node ends when its standard input is closed, so that none outlives the campaign.
 	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -70,27 +70,27 @@ func (d *daemon) alive() bool {
 	}
 }
 
-// kill ends the daemon as the system does when memory runs out.
+// kill kills the daemon, as the system does when memory runs out.
 func (d *daemon) kill() {
 	d.wanted = false
 	_ = d.cmd.Process.Kill()
 	<-d.exited
 }
 
-// stop ends the daemon as an administrator does.
+// stop stops the daemon, as an administrator does.
 func (d *daemon) stop(how syscall.Signal, patience time.Duration) error {
 	d.wanted = false
 	_ = d.cmd.Process.Signal(how)
 	select {
 	case <-d.exited:
 	case <-time.After(patience):
-		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // it says what it is doing
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // makes it dump its goroutines
 		<-d.exited
 		return fmt.Errorf("%s does not end within %v", d.name, patience)
 	}
 	state, _ := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if state.Signaled() && state.Signal() == how {
-		return nil // it had just been started, and did not listen to signals yet
+		return nil // it had just been started, and did not handle signals yet
 	}
 	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("%s ended with %v", d.name, d.cmd.ProcessState)
@@ -98,7 +98,7 @@ func (d *daemon) stop(how syscall.Signal, patience time.Duration) error {
 	return nil
 }
 
-// pause stops the daemon's process, or lets it go on.
+// pause stops the daemon's process, or continues it.
 func (d *daemon) pause(on bool) {
 	d.paused = on
 	signal := syscall.SIGCONT
@@ -108,7 +108,7 @@ func (d *daemon) pause(on bool) {
 	_ = d.cmd.Process.Signal(signal)
 }
 
-// machine is a node of the cluster: its daemon, and what else belongs to it.
+// machine is a node of the cluster: its daemon, its files and its links.
 type machine struct {
 	daemon
 	socket, spool string
@@ -118,7 +118,7 @@ type machine struct {
 	before        vitals.Vitals
 }
 
-// grants asks the node's daemon which devices it has granted to which jobs.
+// grants asks the node's daemon for its grants.
 func (m *machine) grants() (*status.Grants, error) {
 	conn, err := net.DialTimeout("unix", m.socket, time.Second)
 	if err != nil {
@@ -144,7 +144,7 @@ func (m *machine) grants() (*status.Grants, error) {
 	return &g, nil
 }
 
-// config is the node's file.
+// config is the node's configuration file.
 func (m *machine) config(certificates, head, gateway, dir string) string {
 	return fmt.Sprintf(`name: %s
 socket: %s
@@ -161,7 +161,7 @@ head: {address: "%s", spool: %s, gateway: "%s", cores: %d, memory: 8GiB}
 `, m.name, m.socket, m.gpus, filepath.Join(dir, m.name+".state"), gateway, certificates, head, m.spool, m.gateway.address(), m.cores)
 }
 
-// freePort finds a port on which no process listens now.
+// freePort finds a port on which no process is listening at present.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -171,7 +171,7 @@ func freePort() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// inSpool lists what a node's spool has of tasks and loans.
+// inSpool lists the tasks and loans in a node's spool.
 func (m *machine) inSpool() []string {
 	var left []string
 	for _, folder := range []string{"tasks", "scripts", "loans", "damaged"} {
@@ -181,7 +181,7 @@ func (m *machine) inSpool() []string {
 	return left
 }
 
-// trouble finds in a daemon's logs what none ever says.
+// trouble finds messages in a daemon's logs that no correct one writes.
 func (d *daemon) trouble() []string {
 	var found []string
 	for i := range d.starts {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// proxy is a link between two processes that can be hurt.
+// proxy is a link between two processes that can be disturbed.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -14,22 +14,22 @@ type proxy struct {
 	mu     sync.Mutex
 	mode   linkMode
 	delay  time.Duration
-	healed chan struct{} // closed when the link is well again
+	healed chan struct{} // closed when the link works again
 	conns  map[net.Conn]bool
 	serves sync.WaitGroup
 }
 
-// linkMode is how a link is.
+// linkMode is the state of a link.
 type linkMode int
 
 const (
 	linkWell  linkMode = iota
-	linkCut            // connections end, and none can be made
-	linkStall          // nothing comes through, until it is well again
-	linkSlow           // all takes longer
+	linkCut            // connections are closed, and new ones refused
+	linkStall          // nothing passes until the link works again
+	linkSlow           // everything is delayed
 )
 
-// newProxy listens at a free port, for connections to target.
+// newProxy listens on a free port, for connections to target.
 func newProxy(target string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *proxy) serve() {
 	}
 }
 
-// connect carries what two sides say to each other.
+// connect relays the data between two sides.
 func (p *proxy) connect(near net.Conn) {
 	defer p.forget(near)
 	if !p.know(near) {
@@ -77,7 +77,7 @@ func (p *proxy) connect(near net.Conn) {
 	both.Wait()
 }
 
-// know takes a connection, unless the link is cut.
+// know registers a connection, unless the link is cut.
 func (p *proxy) know(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,8 +95,7 @@ func (p *proxy) forget(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// pump carries one direction. That a side has closed takes as long to come through as
-// anything else.
+// pump relays one direction. The end of a connection is delayed like data.
 func (p *proxy) pump(from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -113,7 +112,7 @@ func (p *proxy) pump(from, to net.Conn) {
 	}
 }
 
-// pass waits for as long as the link holds things up.
+// pass waits for as long as the link delays data.
 func (p *proxy) pass() {
 	p.mu.Lock()
 	mode, delay, healed := p.mode, p.delay, p.healed
@@ -129,7 +128,7 @@ func (p *proxy) pass() {
 	}
 }
 
-// hurt has the link do badly until heal.
+// hurt disturbs the link until heal.
 func (p *proxy) hurt(mode linkMode, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"muster/internal/chaos/vitals"
 )
 
-// markVariable marks the processes of a campaign: the daemons, and the jobs'.
+// markVariable marks the processes of a campaign: daemons, and processes of jobs.
 const markVariable = "MUSTER_CHAOS_CLUSTER"
 
-// wholeVariable is set for jobs whose GPUs are theirs alone.
+// wholeVariable marks jobs that have whole GPUs.
 const wholeVariable = "MUSTER_CHAOS_WHOLE"
 
-// role is what a process of a campaign is.
+// role is the role of a process in a campaign.
 type role int
 
 const (
@@ -43,7 +43,7 @@ func (t taskName) String() string {
 // seen is a process of the campaign.
 type seen struct {
 	pid     int
-	started string // distinguishes it from others with its number
+	started string // its start time, which distinguishes it from others with the same PID
 	role    role
 	node    string
 	task    taskName
@@ -52,10 +52,10 @@ type seen struct {
 	whole   bool
 }
 
-// alive says whether it is still there, and no zombie.
+// alive says whether the process still exists and is no zombie.
 func (s *seen) alive() bool { return startOf(s.pid) == s.started && !vitals.IsZombie(s.pid) }
 
-// startOf is when a process was started, as the system counts; "" if there is none.
+// startOf is the start time of a process in the system's ticks; "" if there is none.
 func startOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -69,7 +69,7 @@ func startOf(pid int) string {
 	return fields[19]
 }
 
-// watcher looks at a campaign's processes again and again.
+// watcher checks a campaign's processes repeatedly.
 type watcher struct {
 	mark, dir string
 	machines  []*machine
@@ -77,12 +77,12 @@ type watcher struct {
 
 	mu      sync.Mutex
 	known   map[int]*seen
-	foreign map[int]string // others, by when they were started
+	foreign map[int]string // start times of processes that do not belong to the campaign, by PID
 	looks   int
 }
 
-// look finds the processes of the campaign. What a process is it is asked only once,
-// unless it may become something else.
+// look finds the processes of the campaign. It identifies each only once, unless the process may
+// become something else by exec.
 func (w *watcher) look() []*seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,8 @@ func (w *watcher) look() []*seen {
 			continue
 		}
 		started := startOf(pid)
-		// A process that was started a moment ago may be on its way to another program.
+		// Look at other processes again from time to time, because one may have been about to exec
+		// another program.
 		if was, ok := w.foreign[pid]; ok && was == started && w.looks%10 != 0 {
 			foreign[pid] = started
 			continue
@@ -119,7 +120,7 @@ func (w *watcher) look() []*seen {
 	return list
 }
 
-// identify tells what a process is; nil if it is not of the campaign.
+// identify determines the role of a process; nil if it does not belong to the campaign.
 func (w *watcher) identify(pid int, started string) *seen {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	line := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
@@ -157,7 +158,7 @@ func (w *watcher) identify(pid int, started string) *seen {
 	return s
 }
 
-// supervisor knows a task's by its folder in a node's spool.
+// supervisor identifies a task's supervisor by the task's folder in a node's spool.
 func (w *watcher) supervisor(s *seen, folder string) *seen {
 	for _, m := range w.machines {
 		if rest, ok := strings.CutPrefix(folder, m.spool+"/tasks/"); ok {
@@ -171,7 +172,7 @@ func (w *watcher) supervisor(s *seen, folder string) *seen {
 	return nil
 }
 
-// run looks until the campaign ends.
+// run makes the checks until the campaign ends.
 func (w *watcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.checkTasks(w.look())
@@ -187,7 +188,7 @@ func (w *watcher) run(ctx context.Context) {
 
 const lookTime = 50 * time.Millisecond
 
-// checkTasks finds cores and GPUs of a node that more tasks have than may.
+// checkTasks reports cores and whole GPUs of a node that are used by too many tasks.
 func (w *watcher) checkTasks(list []*seen) {
 	tasks := map[taskName]*seen{} // one process of each
 	for _, s := range list {
@@ -219,8 +220,8 @@ func (w *watcher) checkTasks(list []*seen) {
 	}
 }
 
-// together says whether processes live at the same time: all do when each is looked at,
-// and all still do when each is looked at again.
+// together says whether processes live at the same time. It checks all of them twice: if all are
+// alive in both rounds, all were alive between the rounds.
 func together(list []*seen) bool {
 	for range 2 {
 		for _, s := range list {
@@ -241,12 +242,12 @@ func names(list []*seen) []string {
 	return n
 }
 
-// checkGrants finds devices that a node's daemon has granted whole, and to another as
-// well.
+// checkGrants reports devices that a node's daemon has granted whole to one job and also to
+// another.
 func (w *watcher) checkGrants(m *machine) {
 	g, err := m.grants()
 	if err != nil {
-		return // it is away, or stopped
+		return // it is down or stopped
 	}
 	users := map[int][]string{}
 	whole := map[int]bool{}

@@ -1,6 +1,6 @@
-// Package vitals is what the system says of a process: whether it lives, what it was
-// started as, and what it has of descriptors, threads and memory. Campaigns compare a daemon
-// with itself, so that what leaks is found.
+// Package vitals reads what the system knows about a process: whether it is alive, its command
+// line, and its descriptors, threads and memory. Campaigns compare a daemon with its earlier state
+// to find leaks.
 package vitals
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// IsZombie says whether a process has ended and only waits for its parent to notice.
+// IsZombie says whether a process has ended and only waits for its parent to reap it.
 func IsZombie(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -23,21 +23,21 @@ func IsZombie(pid int) bool {
 	return len(after) == 0 || after[0] == 'Z' || after[0] == 'X'
 }
 
-// Words are those of a process's command line.
+// Words is the command line of a process.
 func Words(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 
-// Vitals are the resources that a daemon takes while no client uses it.
+// Vitals are the resources that a daemon uses without clients.
 type Vitals struct {
 	descriptors map[string]int // by kind
 	threads     int
 	resident    int // KiB
-	sharedKiB   int // of that, memory shared with others
+	sharedKiB   int // the part of that which is shared memory
 }
 
-// Read looks at a process.
+// Read reads the vitals of a process.
 func Read(pid int) (Vitals, error) {
 	v := Vitals{descriptors: map[string]int{}}
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -68,7 +68,7 @@ func Read(pid int) (Vitals, error) {
 	return v, nil
 }
 
-// descriptorKind is what a descriptor is, without its number.
+// descriptorKind is the kind of a descriptor, without its number.
 func descriptorKind(to string) string {
 	kind, _, numbered := strings.Cut(to, ":[")
 	switch {
@@ -78,23 +78,22 @@ func descriptorKind(to string) string {
 		name, _, _ := strings.Cut(to, " ")
 		return name
 	}
-	return digits.ReplaceAllString(to, "N") // each start has a log of its own
+	return digits.ReplaceAllString(to, "N") // each start of a daemon has its own log
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// Memory that a daemon may have more than in the beginning: Go gives what it has
-// freed back to the system when it likes.
+// Memory by which a daemon may grow, since Go returns freed memory to the system at its own pace.
 const (
 	residentSlack = 64 << 10 // KiB
 	sharedSlack   = 1 << 10  // KiB
 	threadSlack   = 32
 )
 
-// Allow lets a daemon have some more descriptors of a kind.
+// Allow permits some more descriptors of a kind.
 func (v Vitals) Allow(kind string, more int) { v.descriptors[kind] += more }
 
-// Grown says what a daemon has more of than in the beginning.
+// Grown says what a daemon has more of than before.
 func Grown(before, now Vitals) []string {
 	var more []string
 	for kind, n := range now.descriptors {
@@ -114,7 +113,7 @@ func Grown(before, now Vitals) []string {
 	return more
 }
 
-// Most is the larger of each of two sets of vitals.
+// Most has the maximum of each value of two vitals.
 func Most(a, b Vitals) Vitals {
 	m := Vitals{map[string]int{}, max(a.threads, b.threads), max(a.resident, b.resident), max(a.sharedKiB, b.sharedKiB)}
 	for _, v := range []Vitals{a, b} {

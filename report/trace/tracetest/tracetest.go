@@ -1,5 +1,5 @@
-// Package tracetest holds timelines to the rules of their format, for the tests of all who
-// make some.
+// Package tracetest checks timelines against the rules of their format, for the tests of all
+// packages that write some.
 package tracetest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Event is one as a reader of the format has it.
+// Event is an event as a reader of the format sees it.
 type Event struct {
 	Name *string         `json:"name"`
 	Ph   string          `json:"ph"`
@@ -26,7 +26,7 @@ type Event struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// nanoseconds reads a time without rounding it.
+// nanoseconds parses a time without rounding it.
 func nanoseconds(t testing.TB, n *json.Number) int64 {
 	t.Helper()
 	if n == nil {
@@ -45,9 +45,9 @@ func nanoseconds(t testing.TB, n *json.Number) int64 {
 
 type place struct{ pid, tid int }
 
-// Check holds a timeline to the rules of the format (the Trace Event Format of Chrome, which
-// Perfetto reads): complete events have times, events of a row nest, flows begin and end once
-// and in a slice, rows have names. It returns the complete events.
+// Check checks a timeline against the Trace Event Format of Chrome, which Perfetto reads: complete
+// events have times, events of a row nest, flows begin and end exactly once and inside a slice, and
+// rows have names. It returns the complete events.
 func Check(t testing.TB, document []byte) []Event {
 	t.Helper()
 	var d struct {

@@ -12,7 +12,6 @@ import (
 // release. In 22.05 each node gives what was pinned: 5 tasks on 2 nodes get 3 and 3 processors.
 // From 24.11 on Slurm requires that much to be free and takes less: 3 and 2, the first nodes in its
 // order having one task more. From the placement on, the book has what Slurm will take (trim).
-
 //
 // A job that asks for more processors than a node has, and for nothing else of nodes, may have them
 // wherever they are free. Nothing is pinned then: of the nodes that it is given, Slurm takes

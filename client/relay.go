@@ -596,7 +596,7 @@ func (r *relay) sendData(part piece) error {
 	return nil
 }
 
-// receive does what the node says until something ends, and says why.
+// receive handles the node's frames until something ends, and returns why.
 func (r *relay) receive() string {
 	frames := wire.NewFrameReader(r.in)
 	for {
@@ -652,9 +652,9 @@ func (r *relay) receive() string {
 // lastWordTime is how long a node may take to say why it has ended the lanes.
 const lastWordTime = 3 * time.Second
 
-// lastWord finds out why the node has ended the lanes. The node says so last, on the
-// connection with the messages, which may be slower than the lanes: so frames are read and
-// dropped until then.
+// lastWord finds out why the node has ended the lanes. The node says so in its last frame, on the
+// connection with the messages, which may be slower than the lanes: so frames are read and dropped
+// until then.
 func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 	defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
 	for {
@@ -671,8 +671,8 @@ func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 	}
 }
 
-// next reads one frame. The node may take as long as it likes to begin one, but
-// not to finish it.
+// next reads one frame. The node may take as long as it likes to begin a frame, but not to finish
+// it.
 func (r *relay) next(frames *wire.FrameReader) (wire.Frame, error) {
 	r.patient.Begun(false)
 	if _, err := r.in.Peek(1); err != nil {

@@ -88,7 +88,7 @@ const (
 	maxChunks  = 1 << 24
 )
 
-// Config says what a Space is like.
+// Config describes a Space.
 type Config struct {
 	Arena   Range   // a whole number of chunks, aligned to them
 	Chunk   uint64  // a power of two
@@ -192,8 +192,8 @@ func New(c Config) (*Space, error) {
 	}, nil
 }
 
-// Config returns what New was given, with the devices that were added since. It is
-// not to be changed.
+// Config returns the configuration given to New, with the devices that were added since. The caller
+// must not change it.
 func (s *Space) Config() Config { return s.config }
 
 // AddDevice adds a device, on which the client has no memory yet.
@@ -373,7 +373,7 @@ func (s *Space) Mapped(dev Place) uint64 {
 	return s.bytes(s.tallies[at].held)
 }
 
-// Usage counts.
+// Usage returns how much memory is where.
 func (s *Space) Usage() Usage {
 	u := Usage{
 		Allocated: s.allocated,

@@ -51,7 +51,7 @@ const aboutLease = time.Second
 // the others by truncating it.
 func CreatePrecedence() (*os.File, error) { return memfd("muster-precedence", precedence) }
 
-// MapPrecedence maps the memory. The file may be closed afterwards.
+// MapPrecedence maps it. The file may be closed afterwards.
 func MapPrecedence(f *os.File) (*Precedence, error) {
 	info, err := f.Stat()
 	if err == nil && info.Size() < precedence {

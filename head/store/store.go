@@ -24,7 +24,7 @@ import (
 // FileName is the name of the file in the head's folder.
 const FileName = "head.db"
 
-// Version is the version of the format. A head refuses files of other versions.
+// Version is that of the format. A head refuses a file of a later one.
 const Version = 1
 
 // The buckets that only the store knows.
@@ -143,8 +143,8 @@ func open(path string) (db *bolt.DB, err error) {
 	return db, err
 }
 
-// checkVersion refuses files of other formats. Buckets that an earlier program did not need may be
-// missing.
+// checkVersion refuses what this program does not know. Buckets may be missing that an
+// earlier program had no use for.
 func (s *Store) checkVersion(missing *bool) error {
 	file, err := os.Stat(s.path)
 	if err != nil {

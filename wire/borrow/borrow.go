@@ -17,13 +17,13 @@ import (
 // Protocol names the conversation in the negotiation of TLS.
 const Protocol = "muster-borrow/1"
 
-// Version must change with every change that an older side would misread.
+// Version changes with every change that an older side would misread.
 const Version = 2
 
 // Limits of the values in a message.
 const (
-	MaxLine  = 8 << 10 // bytes, including the end of the line
-	MaxHolds = 64      // tickets that a node may hold of another
+	MaxLine  = 8 << 10 // bytes, the end of the line included
+	MaxHolds = 64      // tickets that a node holds of another
 	maxSlots = 1 << 20
 	maxName  = 253 // a host's name
 	maxID    = 100
@@ -48,8 +48,8 @@ type Answer struct {
 	Waiting int      `json:"waiting"`
 	Idle    int      `json:"idle"` // devices without any client that it would lend
 	Ticket  *Ticket  `json:"ticket,omitempty"`
-	Recalls []string `json:"recalls,omitempty"` // tickets that it wants back
-	Error   string   `json:"error,omitempty"`   // why it refuses; then nothing else counts
+	Recalls []string `json:"recalls,omitempty"` // tickets
+	Error   string   `json:"error,omitempty"`   // why there is no answer; then nothing else counts
 }
 
 // Ticket is the right to use slots of a device. Its ID is a secret of the two nodes.
@@ -60,7 +60,7 @@ type Ticket struct {
 	Speed  float64 `json:"speed"`
 }
 
-// Encode encodes a question or an answer, with the end of its line.
+// Encode writes a question or an answer, with the end of its line.
 func Encode(m any) ([]byte, error) {
 	line, err := json.Marshal(m)
 	if err != nil {

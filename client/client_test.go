@@ -117,7 +117,7 @@ func TestAttachedTwice(t *testing.T) {
 	<-twice
 	over := make(chan string, 1)
 	go func() { over <- s.Wait() }()
-	for range 1000 { // it may look at the memory
+	for range 1000 { // gives Wait time to read what came
 		runtime.Gosched()
 	}
 	select {

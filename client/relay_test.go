@@ -179,7 +179,7 @@ func TestWhatTheNodeHears(t *testing.T) {
 		}
 	}
 	copy(s.Shared.Arena()[pinned+8:], "filled")
-	for range 2 { // no call waits for the second
+	for range 2 { // the second belongs to no function
 		if err := s.Producer.Send(wire.Header{Op: wire.OpHostDone, Slot: -1}, (&wire.HostDone{Cookie: 9}).Append(nil)); err != nil {
 			t.Fatal(err)
 		}

@@ -302,6 +302,8 @@ func (c *Core) happenedTo(j *job) {
 	}
 }
 
+// wakeThose settles the jobs that wait under a key, and keeps those in the list that still wait. It
+// filters the list in place: settling and advancing a job never adds to it.
 func (c *Core) wakeThose(on awaited) {
 	waiting := c.waiters[on]
 	if len(waiting) == 0 {

@@ -27,6 +27,7 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 		}
 	}
 	var moves mover
+	// If every chunk is ready and fits, there is nothing to move, whatever need is.
 	if here.ready < s.chunks || here.held > room {
 		spans := s.spans(need)
 		missing, total := s.missing(at, spans)
@@ -265,6 +266,7 @@ func (s *Space) Launched(dev Place, used []Range) {
 		return
 	}
 	here := &s.tallies[at]
+	// If ready equals only, every chunk that a kernel here can write is valid here alone already.
 	if here.ready == here.only || used != nil && s.launched[at].same(s.version, used) {
 		return
 	}

@@ -40,7 +40,7 @@ type machine struct {
 	number  int
 	written []bool // by chunk: since it was first allocated
 
-	devices  int // how many devices the space knows
+	devices  int // that the space knows
 	last     launch
 	launches int
 	partial  []int // by chunk: the launch that last needed some of it
@@ -175,7 +175,7 @@ func (m *machine) stepChunk(plan Plan, step Step, c int) {
 	}
 }
 
-// agrees fails if a place does not have what the client believes.
+// agrees fails where a place does not have what the client believes.
 func (m *machine) agrees(place Place, r Range) {
 	from, to := offsets(r)
 	for i := from; i < to; i++ {

@@ -17,7 +17,8 @@ type call struct {
 	next   int // index of the next event; the queue's lock protects it
 	// look, if it is not nil, is called by the loop; there are no events then.
 	look func(*head.Core)
-	// taken, if it is not nil, is called when the last event was taken from the queue.
+	// taken, if it is not nil, is called when the last event was taken from the queue. The queue's
+	// lock is held then, so taken must not block.
 	taken func()
 
 	answers []head.Answer

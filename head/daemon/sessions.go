@@ -279,6 +279,9 @@ func (s *sessions) closeAll() {
 	}
 }
 
+// put queues a message, or with last the end of the session, and starts write unless it runs. mu
+// protects waiting and writing together: write sets writing to false only while it sees waiting
+// empty, so no message is left without a writer.
 func (s *session) put(m head.Send, last bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -428,6 +428,8 @@ func (s *session) enter(hello agent.Hello) error {
 	return s.write(say...)
 }
 
+// leave ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
+// node has replaced it.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -415,9 +415,9 @@ func (c *Core) partEnded(j *job, part int, end *agent.End) {
 	}
 }
 
-// finish ends an attempt all of whose tasks have ended. It concludes first, while j.stop and the ends of
-// the tasks are there, and then frees what the attempt held: the policy may use that from the next
-// step on.
+// finish ends an attempt all of whose tasks have ended. It concludes first, while j.stop and the
+// ends of the tasks are there, and then frees what the attempt held: the policy may use that from
+// the next step on.
 func (c *Core) finish(j *job) {
 	again := c.conclude(j)
 	c.release(j)

@@ -42,8 +42,8 @@ type Serve struct {
 	MemoryBy string `json:"memory_by,omitempty"`
 	// Guest says that the client is another node, which uses the device as its own.
 	Guest bool `json:"guest,omitempty"`
-	// Share is how many bytes of its device the client, together with others of the same job, may
-	// take, contexts included; 0 is all.
+	// Share is how many bytes of its device the client, together with other clients of the same
+	// grant, may take, contexts included; 0 is all.
 	Share uint64 `json:"share,omitempty"`
 	// Devices are the node's devices; messages name them by their index here.
 	Devices []DeviceConfig `json:"devices"`

@@ -12,21 +12,21 @@ import (
 	"muster/wire"
 )
 
-// How long the reader of a connection looks for an answer before it sleeps: after the
-// question, and after the last answer, for a program that waits for each of its calls asks
-// again at once.
+// How long the reader of a connection polls for an answer before it sleeps: after a call was sent,
+// and after the last answer, since a program that waits for each of its calls sends the next at
+// once.
 const (
 	answerTime = 150 * time.Microsecond
 	againTime  = 30 * time.Microsecond
 )
 
 // awaited counts the answers that the program waits for. The sending goroutine calls ask; the
-// receiving one is told of answers and decides whether to spin or sleep (door.Idle).
+// receiving one is told of answers and decides whether to poll or to sleep (door.Idle).
 type awaited struct {
 	slots   [wire.Slots]atomic.Bool
-	count   atomic.Int32 // how many are outstanding
-	asked   atomic.Int64 // the last time, on the clock of sinceStart
-	hadLast int64        // the last answer; the receiver's
+	count   atomic.Int32 // how many answers are outstanding
+	asked   atomic.Int64 // when a call was last sent, on the clock of sinceStart
+	hadLast int64        // when the last answer came; only the receiver uses it
 	trips   *Trips
 }
 
@@ -34,8 +34,8 @@ var start = time.Now()
 
 func sinceStart() int64 { return int64(time.Since(start)) }
 
-// ask notes a call. That of a thread which waits for functions to run (host_next) may be
-// answered at any time, so the receiver does not look for it.
+// ask notes a call. A call that waits for host functions to run (host_next) may be answered at any
+// time, so the receiver does not poll for it.
 func (a *awaited) ask(h wire.Header) {
 	if h.Slot < 0 || h.Op == wire.OpHostNext {
 		return
@@ -53,18 +53,18 @@ func (a *awaited) answered(slot int) {
 	}
 }
 
-// Look says whether an answer may come soon.
+// Look says whether an answer may come soon, so that polling is worth it.
 func (a *awaited) Look() bool {
 	now := sinceStart()
 	return a.count.Load() > 0 && now-a.asked.Load() < int64(answerTime) || now-a.hadLast < int64(againTime)
 }
 
-// Sleep does nothing: only the node answers, and needs no wake-up.
+// Sleep does nothing: only the node answers, and the receiver needs no other wake-up.
 func (a *awaited) Sleep() {}
 
-// Trips counts round trips between a program and its node, by the call that began each. Calls
-// that are asked while another is being answered share its trip: so the time that a distant
-// node costs is about that of a trip times their number. A nil Trips counts nothing.
+// Trips counts round trips between a program and its node, by the call that began each. Calls that
+// are sent while another is being answered share its trip, so the time that a distant node costs is
+// about the number of trips times the time of one. A nil Trips counts nothing.
 type Trips struct {
 	mu    sync.Mutex
 	begun map[wire.Op]int
@@ -82,7 +82,7 @@ func (t *Trips) begin(op wire.Op) {
 	t.begun[op]++
 }
 
-// String says how many there were, in all and of each kind, the most first.
+// String says how many trips there were, in all and by kind, the most frequent first.
 func (t *Trips) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

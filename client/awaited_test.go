@@ -6,7 +6,7 @@ import (
 	"muster/wire"
 )
 
-// A trip begins with a question while no answer is due; the rest share it.
+// A trip begins with a call while no answer is outstanding; other calls share it.
 func TestTrips(t *testing.T) {
 	a := awaited{trips: &Trips{}}
 	ask := func(op wire.Op, slot int) { a.ask(wire.Header{Op: op, Slot: slot}) }

@@ -12,22 +12,22 @@ import (
 	"muster/wire/lanes"
 )
 
-// laneTime is how long a lane may take to be made.
+// laneTime is how long connecting a lane may take.
 const laneTime = 10 * time.Second
 
-// bulk is a client's lanes, which are made when there is enough data to be worth it. The methods of
-// a nil bulk do nothing.
+// bulk is a client's lanes. They are made when there is first enough data to be worth it. end may
+// be called on a nil bulk.
 type bulk struct {
 	dial  func(context.Context) (net.Conn, error)
 	most  int
 	from  uint64 // bytes
 	key   wire.LaneKey
-	start func(serve func()) // in a goroutine that is waited for
-	ctx   context.Context    // of lanes that are being made
+	start func(serve func()) // runs serve in a goroutine that carry waits for
+	ctx   context.Context    // done when the client ends; bounds the making of lanes
 	over  func()
 
 	lanes   *lanes.Lanes
-	begun   bool // they are being made; send's
+	begun   bool // they are being made; only send uses it
 	staging inOrder
 }
 
@@ -40,12 +40,12 @@ func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, rel
 	return b
 }
 
-// Lanes is how many lanes this machine can keep busy: half of its cores encrypt, the others
-// have the program and its messages.
+// Lanes is how many lanes this machine can keep busy: half of its cores encrypt, the others run the
+// program and its messages.
 func Lanes() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 
-// takes says whether this many bytes go over lanes. The first time it has them made, and until
-// there is one the connection with the messages takes all.
+// takes says whether this many bytes go over lanes. The first time it starts to make them; until
+// one is open, the connection with the messages carries everything.
 func (b *bulk) takes(length uint64) bool {
 	if length < b.from || b.most == 0 {
 		return false
@@ -59,7 +59,7 @@ func (b *bulk) takes(length uint64) bool {
 	return b.lanes.Open() > 0
 }
 
-// serve makes a lane and serves it. If it cannot be made it is tried again a few times, since a
+// serve makes a lane and serves it. If it cannot be made, serve tries again a few times, since a
 // busy node may not have had time for it; after that the client does without.
 func (b *bulk) serve() {
 	for pause := laneTime / 64; !b.serveOne() && pause <= laneTime; pause *= 4 {
@@ -71,7 +71,7 @@ func (b *bulk) serve() {
 	}
 }
 
-// serveOne makes and serves one lane, and says whether there was one.
+// serveOne makes and serves one lane. It returns whether there was one.
 func (b *bulk) serveOne() bool {
 	ctx, cancel := context.WithTimeout(b.ctx, laneTime)
 	defer cancel()
@@ -86,8 +86,9 @@ func (b *bulk) serveOne() bool {
 	if _, err := conn.Write(b.key[:]); err != nil {
 		return false
 	}
-	// The node says when it has taken it, however long that takes: what is sent to one that
-	// it has not is lost, and one that it has and that ends ends the program.
+	// The node confirms when it has accepted the lane, however long that takes. Data sent on a lane
+	// that the node has not accepted would be lost, and the end of an accepted lane ends the
+	// client, so the lane joins only after that.
 	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return false
@@ -106,8 +107,8 @@ func (b *bulk) end() {
 	}
 }
 
-// releases notes that staging memory up to a position is in use, if it is, and returns
-// what says that it is free again.
+// releases notes that staging memory up to a position is in use, if staged, and returns the
+// function that frees it.
 func (b *bulk) releases(staged bool, position uint64) (free func()) {
 	if !staged {
 		return nil
@@ -115,8 +116,8 @@ func (b *bulk) releases(staged bool, position uint64) (free func()) {
 	return b.staging.use(position)
 }
 
-// inOrder frees staging memory in the order in which it was used, whatever the order in which lanes
-// send the bytes.
+// inOrder frees staging memory in the order in which it was used, in whatever order the lanes send
+// the bytes: the position that release publishes covers everything before it.
 type inOrder struct {
 	release func(position uint64)
 

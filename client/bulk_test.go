@@ -10,7 +10,7 @@ import (
 	"muster/wire"
 )
 
-// A lane that a busy node did not take is tried again: without it, the program's data would have
+// A lane that a busy node did not accept is tried again: without it, the program's data would have
 // fewer connections for as long as it runs.
 func TestLaneIsTriedAgain(t *testing.T) {
 	tries, taken := 0, make(chan struct{})

@@ -1,6 +1,5 @@
-// Package client is the Go side of the protocol: it attaches to a node's daemon
-// as a program does, and lets programs of this machine use a node elsewhere by
-// playing the daemon to them.
+// Package client is the Go side of the protocol: it attaches to a node's daemon as a program does,
+// and lets programs on this machine use a node elsewhere, by taking the daemon's part towards them.
 //
 // It knows no device, and of daemons only what they say.
 package client
@@ -19,12 +18,11 @@ import (
 	"muster/wire"
 )
 
-// setUpTime is how long the other side may take to answer while a client is set
-// up.
+// setUpTime is how long the other side may take to answer while a client is set up.
 const setUpTime = 10 * time.Second
 
-// attachTime is how long a node may take to attach a program: it waits for the
-// worker, for a minute at most, and that opens the node's devices first.
+// attachTime is how long a node may take to attach a program: it waits for the worker, a minute at
+// most, and the worker first opens the node's devices.
 const attachTime = 75 * time.Second
 
 // Session is one client of a daemon: a virtual device with its ring.
@@ -38,13 +36,13 @@ type Session struct {
 	conn *net.UnixConn
 }
 
-// Hello is what a program of this build says first.
+// Hello is the greeting of a program of this build.
 func Hello(program string, memory uint64) wire.Hello {
 	return wire.Hello{Magic: wire.Magic, Version: wire.Version, Schema: wire.Schema, Pid: uint32(os.Getpid()), Memory: memory, Program: program}
 }
 
-// Dial greets the daemon at a socket and learns of its devices. If the daemon
-// refuses, the error is a *wire.Refused.
+// Dial greets the daemon at a socket and reads its devices. If the daemon refuses, the error is a
+// *wire.Refused.
 func Dial(socket string, hello wire.Hello) (*Session, error) {
 	conn, err := net.DialTimeout("unix", socket, setUpTime)
 	if err != nil {
@@ -60,8 +58,8 @@ func Dial(socket string, hello wire.Hello) (*Session, error) {
 
 func (s *Session) greet(hello wire.Hello) error {
 	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
-	// A daemon that refuses may do so before it reads the greeting: its reason is read
-	// first, and the error of this write counts only if there is none.
+	// A daemon that refuses may do so before it reads the greeting. So its reason is read first,
+	// and the error of this write counts only if there is none.
 	unsaid := wire.WriteRecord(s.conn, &hello)
 	err := wire.ReadAs(s.conn, &s.Welcome)
 	var refused *wire.Refused
@@ -85,13 +83,12 @@ func (s *Session) greet(hello wire.Hello) error {
 	return nil
 }
 
-// Shows says whether the daemon has said the same as to another session.
+// Shows says whether the daemon has announced the same as another session did.
 func (s *Session) Shows(welcome wire.Welcome, devices []wire.Device) bool {
 	return s.Welcome == welcome && reflect.DeepEqual(s.Devices, devices)
 }
 
-// Check greets a node on another machine, so that what is wrong is known before
-// a program is started.
+// Check greets a node on another machine, so that errors are known before a program is started.
 func Check(ctx context.Context, remote Remote) error {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
@@ -120,8 +117,7 @@ func (s *Session) Attach(device uint32) error {
 	return s.AttachAs(wire.Attach{Device: device, Place: device})
 }
 
-// AttachAs makes the session the client of a device that its program knows by another
-// number.
+// AttachAs makes the session the client of a device that its program knows by another number.
 func (s *Session) AttachAs(wanted wire.Attach) error {
 	_ = s.conn.SetDeadline(time.Now().Add(attachTime))
 	if err := wire.WriteRecord(s.conn, &wanted); err != nil {
@@ -159,9 +155,8 @@ func Attach(socket string, hello wire.Hello, device uint32) (*Session, error) {
 	return s, nil
 }
 
-// Wait returns when the daemon has ended the client, with the reason, or after
-// Close. What else the daemon says is dropped: if a worker dies at once, it may give the
-// ring and the arena again.
+// Wait returns when the daemon has ended the client, with the reason, or after Close. It discards
+// what else the daemon sends: if a worker dies at once, the daemon may send ring and arena again.
 func (s *Session) Wait() string {
 	_, _ = io.Copy(io.Discard, reading{s.conn})
 	if reason, closed := s.Shared.Closed(); closed {
@@ -170,13 +165,12 @@ func (s *Session) Wait() string {
 	return "the node ended the client without a word"
 }
 
-// reading is a connection that can only be read, so that io.Copy does not look for a
-// faster way.
+// reading hides all methods of a connection but Read, so that io.Copy does not use splice.
 type reading struct{ conn *net.UnixConn }
 
 func (r reading) Read(p []byte) (int, error) { return r.conn.Read(p) }
 
-// HangUp ends the client; its memory can still be looked at.
+// HangUp ends the client; its shared memory stays mapped.
 func (s *Session) HangUp() { _ = s.conn.Close() }
 
 // Close ends the client. The caller must not use it any more.
@@ -187,7 +181,7 @@ func (s *Session) Close() {
 	}
 }
 
-// fileReader reads from a socket and keeps the descriptors that come along.
+// fileReader reads from a socket and collects the descriptors that come along.
 type fileReader struct {
 	conn  *net.UnixConn
 	files []*os.File

@@ -18,7 +18,7 @@ import (
 
 var geometry = wire.Geometry{Ring: 128 << 10, Staging: 2 << 20, Bounce: 1 << 20, Pinned: 1 << 20}
 
-// playDaemon lets a test speak the daemon's part, once.
+// playDaemon lets a test take the daemon's part, once.
 func playDaemon(t *testing.T, play func(conn *net.UnixConn)) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "socket")
@@ -97,7 +97,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// A daemon that gives the same again does not end the client by that.
+// A daemon that sends the same again does not end the client by that.
 func TestAttachedTwice(t *testing.T) {
 	twice, end := make(chan struct{}), make(chan struct{})
 	socket := playDaemon(t, func(conn *net.UnixConn) {
@@ -117,7 +117,7 @@ func TestAttachedTwice(t *testing.T) {
 	<-twice
 	over := make(chan string, 1)
 	go func() { over <- s.Wait() }()
-	for range 1000 { // it may look at what is there
+	for range 1000 { // gives Wait time to read what came
 		runtime.Gosched()
 	}
 	select {
@@ -168,7 +168,7 @@ func TestAttachFails(t *testing.T) {
 	}
 }
 
-// A program hears why the node cannot be reached, as a refusal.
+// A program is told why the node cannot be reached, as a refusal.
 func TestRelayWithoutANode(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
@@ -193,7 +193,7 @@ func TestRelayWithoutANode(t *testing.T) {
 	}
 }
 
-// What is left of a piece is exactly the bytes that nobody has promised.
+// What is left of a piece is exactly the bytes that are not promised.
 func TestPromised(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -11,42 +11,42 @@ import (
 	"muster/wire"
 )
 
-// Direct is a client of a node on another machine within this process, without a program and
-// without a socket: its messages take the same way as those of a relayed program. Several
-// goroutines may use it.
+// Direct is a client, within this process, of a node on another machine, without a program and
+// without a socket. Its messages take the same way as those of a relayed program. Its methods may
+// be called concurrently.
 type Direct struct {
 	Welcome  wire.Welcome
 	Devices  []wire.Device
 	Attached wire.Attached
-	// Shared has the data arena, whether a fault was seen, whether something was printed, and
-	// notices. Answers do not go there.
+	// Shared has the data arena, the fault status, the mark that kernels have printed, and notices.
+	// Answers do not go there.
 	Shared *wire.Shared
 	// Producer sends messages that have no answer.
 	Producer *wire.Producer
 
 	relay *relay
-	free  chan int // slots for answers
+	free  chan int // free reply slots
 	over  chan struct{}
 
 	mu      sync.Mutex
 	asked   [slots]func(Answer)
-	given   map[uint32]func(Answer) // by the number of the message
+	given   map[uint32]func(Answer) // by sequence number
 	closed  bool
 	release sync.Once
 }
 
-// slots is how many calls can wait at a time. The gateway needs some for data that it waits
-// for on our behalf.
+// slots is how many calls can wait at a time. The gateway needs the other slots for data that it
+// waits for on our behalf.
 const slots = wire.Slots - 64
 
-// Answer is what became of a call.
+// Answer is the outcome of a call.
 type Answer struct {
 	Result int32
 	Body   []byte // valid during the call that hands it over
-	Err    error  // there will be no answer: a *wire.ClosedError
+	Err    error  // set if there will be no answer: a *wire.ClosedError
 }
 
-// Greet asks a node what it shows.
+// Greet asks a node for its devices.
 func Greet(ctx context.Context, remote Remote, hello wire.Hello) (wire.Welcome, []wire.Device, error) {
 	r := &relay{remote: remote, hello: withCredentials(hello, remote)}
 	defer r.finish("")
@@ -115,12 +115,12 @@ func (r *relay) connectDirect(ctx context.Context, attach wire.Attach) (*Direct,
 	return d, nil
 }
 
-// Long is how much of what programs have as pinned memory a Direct uses, for answers that fit
-// in no other buffer.
+// Long is how much of the arena's pinned part a Direct uses, for answers that fit in no other
+// buffer.
 const Long = 16 << 20
 
-// bound refuses memory of other sizes than nodes have, and keeps the node from filling more of
-// it than is asked for: each page that it fills is memory of this machine.
+// bound refuses memory of other sizes than nodes have, and limits which part of the arena the node
+// may fill: each page that it fills is memory of this machine.
 func (r *relay) bound() error {
 	g := r.shared.Geometry()
 	const most = 64 << 20
@@ -131,8 +131,8 @@ func (r *relay) bound() error {
 	return nil
 }
 
-// Start sends a call. The answer is handed to done, by the goroutine that receives: done must
-// not wait for anything, and must not send. It waits while all places for answers are taken.
+// Start sends a call. The receiving goroutine passes the answer to done, which must not block and
+// must not send. Start waits while all slots are taken.
 func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
 	var slot int
 	select {
@@ -153,7 +153,7 @@ func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
 		mine := d.asked[slot] != nil
 		d.asked[slot] = nil
 		d.mu.Unlock()
-		if !mine { // its end was told already
+		if !mine { // end has called done already
 			return nil
 		}
 		d.free <- slot
@@ -162,8 +162,8 @@ func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
 	return nil
 }
 
-// Fetch sends a message that has a part of the arena filled. done is called as in Start, before
-// any answer that tells of the end of work behind the message. At most 32 may be on their way.
+// Fetch sends a message after which the node fills a part of the arena. done is called as in Start,
+// before any answer that reports the end of work behind the message. At most 32 may be outstanding.
 func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
 	h.Slot = -1
 	closed := false
@@ -186,8 +186,8 @@ func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
 	return err
 }
 
-// answer hands an answer to the function that was registered for its message. Answers to
-// messages that were never sent are ignored: a node that sends them can only hurt this client.
+// answer passes an answer to the function that was registered for its message. Answers to messages
+// that were never sent are ignored: a node that sends them harms only this client.
 func (d *Direct) answer(f *wire.Frame) {
 	if f.Slot >= slots {
 		return
@@ -211,7 +211,8 @@ func (d *Direct) answer(f *wire.Frame) {
 	done(Answer{Result: f.Result, Body: f.Body})
 }
 
-// end tells all waiting callers that there will be no answers.
+// end tells all waiting callers that there will be no answers. After d.closed is set, no caller can
+// register.
 func (d *Direct) end() {
 	d.mu.Lock()
 	d.closed = true
@@ -227,7 +228,7 @@ func (d *Direct) end() {
 	close(d.over)
 }
 
-// reason says why it is over.
+// reason says why the client has ended.
 func (d *Direct) reason() error {
 	d.relay.mu.Lock()
 	defer d.relay.mu.Unlock()
@@ -237,14 +238,13 @@ func (d *Direct) reason() error {
 	return &wire.ClosedError{Reason: d.relay.reason}
 }
 
-// Over is closed when the client has ended, whichever side ended it, and all waiting callers
-// have been told.
+// Over is closed when the client has ended, for whatever reason, and all waiting callers were told.
 func (d *Direct) Over() <-chan struct{} { return d.over }
 
-// Reason says why it is over.
+// Reason says why the client has ended.
 func (d *Direct) Reason() string { return d.reason().Error() }
 
-// HangUp ends the client at the node. Callers that wait for an answer are told.
+// HangUp ends the client. Callers that wait for an answer are told.
 func (d *Direct) HangUp() { d.relay.finish("") }
 
 // Close ends the client. The caller must not use it any more.

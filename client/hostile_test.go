@@ -20,7 +20,7 @@ import (
 	"muster/wire"
 )
 
-// Promises are bounded: the next waits until one was kept, or until the end.
+// Promises are limited: the next waits until one was kept, or until the end.
 func TestPromisesAreBounded(t *testing.T) {
 	var p promised
 	for seq := range uint32(maxPromised) {
@@ -44,7 +44,7 @@ func TestPromisesAreBounded(t *testing.T) {
 	}
 }
 
-// A node that keeps its promises late, but keeps them, is waited for.
+// The relay waits for a node that keeps its promises late.
 func TestManyPromises(t *testing.T) {
 	const many = 3*maxPromised + 7
 	socket := relayTo(t, func(far net.Conn) {
@@ -83,7 +83,7 @@ func TestManyPromises(t *testing.T) {
 	}
 }
 
-// timed is a connection that counts the reads that have a time, and those that have none.
+// timed is a connection that counts the reads with a deadline, and those without.
 type timed struct {
 	net.Conn
 	mu                 sync.Mutex
@@ -109,7 +109,7 @@ func (c *timed) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Until a node has said all that a client needs, it has a time for it.
+// Until a node has sent everything that a client needs, it has a deadline.
 func TestNodesThatSayNothing(t *testing.T) {
 	near, far := net.Pipe()
 	conn := &timed{Conn: near}
@@ -144,7 +144,7 @@ func TestNodesThatSayNothing(t *testing.T) {
 	}
 }
 
-// A node that says that it has more devices than can be is not believed.
+// A node that claims to have impossibly many devices is refused.
 func TestNodesWithTooMuch(t *testing.T) {
 	socket := relayTo(t, func(far net.Conn) {
 		_ = wire.ReadAs(far, &wire.Hello{})
@@ -156,8 +156,7 @@ func TestNodesWithTooMuch(t *testing.T) {
 	}
 }
 
-// A node that has closed a connection which was not used is greeted again, and must
-// say the same.
+// A node that has closed an unused connection is greeted again, and must announce the same.
 func TestComesAgain(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -176,7 +175,7 @@ func TestComesAgain(t *testing.T) {
 			socket := relayToEach(t, func(far net.Conn) {
 				if visits.Add(1) == 1 {
 					greet(far, wire.Device{Name: "a"})
-					return // and it hangs up
+					return // and it closes the connection
 				}
 				greet(far, c.again)
 				if wire.ReadAs(far, &wire.Attach{}) != nil {
@@ -199,8 +198,7 @@ func TestComesAgain(t *testing.T) {
 	}
 }
 
-// relayToEach starts a relay whose node is played by the test, one connection after
-// the other.
+// relayToEach starts a relay whose node is the test, one connection after the other.
 func relayToEach(t *testing.T, play func(far net.Conn)) (socket string) {
 	t.Helper()
 	node, err := net.Listen("tcp", "127.0.0.1:0")
@@ -239,8 +237,8 @@ func relayToEach(t *testing.T, play func(far net.Conn)) (socket string) {
 	return socket
 }
 
-// A lack of descriptors does not end the relay: who has connected is served when
-// there are some again.
+// A lack of descriptors does not end the relay: programs that have connected are served when there
+// are descriptors again.
 func TestRelayOutlivesALackOfDescriptors(t *testing.T) {
 	var heard notes
 	socket := filepath.Join(t.TempDir(), "socket")

@@ -21,37 +21,36 @@ import (
 	"muster/wire/grant"
 )
 
-// The programs of a job use the devices of its grant, wherever they are, as devices 0, 1
-// and so on. Each device that a program uses is a connection of its own, so devices of
-// several nodes are at home in one program. All of them come to one socket (Serve).
+// The programs of a job use the devices of its grant, wherever they are, as devices 0, 1 and so on.
+// Each device that a program uses has a connection of its own, so one program can use devices of
+// several nodes. All connections come to one socket (Serve).
 //
-// A connection for a device of this machine is passed on to the local daemon, which
-// answers with the descriptors of the ring and the arena; they go to the program. From
-// then on program and worker share memory, and nothing is copied on the way: the process
-// that serves the job only makes sure that each side learns of the other's end. A
-// connection for a borrowed device goes through a relay to the lender's gateway.
+// A connection for a device of this machine is passed on to the local daemon, which answers with
+// the descriptors of the ring and the arena; these go to the program. From then on program and
+// worker share memory, and nothing is copied on the way: the process that serves the job only makes
+// each side learn of the other's end. A connection for a borrowed device goes through a relay to
+// the lender's gateway.
 //
-// The process that serves the job shows the credential to nodes. Programs never see it.
+// The process that serves the job presents the credential to nodes. Programs never see it.
 
 // CUresults of refusals.
 const (
 	resultInvalidDevice = 101
-	resultTryAgain      = 600 // said by a daemon that is about to be replaced
+	resultTryAgain      = 600 // from a daemon that is being replaced
 )
 
-// How long the daemon of this machine is waited for while it is started again, and how
-// often it is looked for.
+// How long to wait for this machine's daemon while it restarts, and how often to try.
 const restartTime, restartLook = 10 * time.Second, 20 * time.Millisecond
 
-// Serve lets the programs of a job that connect to a socket use the devices of its grant.
-// Those of this machine are the daemon's at the socket local. Only programs of the same
-// user are served. It returns when ctx is over and all programs were told.
+// Serve lets the programs of a job that connect to a socket use the devices of its grant. Devices
+// of this machine are those of the daemon at the socket local. Only programs of the same user are
+// served. Serve returns when ctx is done and all programs were told.
 func Serve(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, log *slog.Logger) error {
 	return ServeUser(ctx, listener, g, local, os.Getuid(), log)
 }
 
-// ServeUser is Serve for the programs of another user, whose grant it is. Only root does
-// that: the daemon believes it.
+// ServeUser is Serve for the programs of another user, to whom the grant belongs. Only root may do
+// that: the daemon trusts it to name the user.
 func ServeUser(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, user int, log *slog.Logger) error {
 	j, err := newJob(g, local)
 	if err != nil {
@@ -61,8 +60,8 @@ func ServeUser(ctx context.Context, listener *net.UnixListener, g *grant.Grant, 
 	return acceptPrograms(ctx, listener, user, log, j.serve)
 }
 
-// CheckGrant asks all nodes of a grant what they show, so that what is wrong is known
-// before a program is started.
+// CheckGrant asks all nodes of a grant for their devices, so that errors are known before a program
+// is started.
 func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
 	j, err := newJob(g, local)
 	if err != nil {
@@ -72,24 +71,24 @@ func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
 	return err
 }
 
-// job is what serves one grant.
+// job serves one grant.
 type job struct {
 	grant *grant.Grant
 	local string
-	user  int         // whose programs are served
-	tls   *tls.Config // to recognise lenders by
+	user  int         // the user whose programs are served
+	tls   *tls.Config // authenticates lenders
 
 	mu    sync.Mutex
 	shown map[shownKey]*said
 }
 
-// shownKey is a node, and how much memory a program wants to see of each device.
+// shownKey is a node, and how much memory of each device a program wants to see.
 type shownKey struct {
 	node   string
 	memory uint64
 }
 
-// maxShown is how many answers of nodes are kept.
+// maxShown is how many answers of nodes are cached.
 const maxShown = 256
 
 func newJob(g *grant.Grant, local string) (*job, error) {
@@ -107,7 +106,7 @@ func newJob(g *grant.Grant, local string) (*job, error) {
 	return j, nil
 }
 
-// serve serves one connection of a program to its end.
+// serve serves one connection of a program until it ends.
 func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 	pid, err := programOf(near, j.user)
 	if err != nil {
@@ -142,7 +141,7 @@ func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 	return j.passOn(ctx, r, place)
 }
 
-// numberOnNode is the number of a device among those that its node shows.
+// numberOnNode is the number of a device among those that its node shows to the job.
 func (j *job) numberOnNode(i int) (n uint32) {
 	for _, d := range j.grant.Devices[:i] {
 		if d.Node == j.grant.Devices[i].Node {
@@ -152,8 +151,8 @@ func (j *job) numberOnNode(i int) (n uint32) {
 	return n
 }
 
-// offer tells a program of its devices, and waits until it wants one. It may do much else
-// before.
+// offer tells a program its devices, and waits until it wants one. The program may do much else
+// before, so there is no deadline.
 func (s *said) offer(near *net.UnixConn) (wanted wire.Attach, err error) {
 	_ = near.SetDeadline(time.Now().Add(setUpTime))
 	if err := wire.WriteRecord(near, &s.welcome); err != nil {
@@ -173,9 +172,9 @@ func (s *said) offer(near *net.UnixConn) (wanted wire.Attach, err error) {
 
 // --- what a program sees -------------------------------------------------------
 
-// describe asks the nodes of the grant what they show, those that have not been asked, and
-// puts the devices in the grant's order. What a node has said once is kept: programs find
-// the same devices for as long as the job runs, also while a lender is away.
+// describe asks those nodes of the grant that have not been asked yet for their devices, and lists
+// all devices in the grant's order. Answers are cached: programs find the same devices for as long
+// as the job runs, even while a lender is away.
 func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 	hello.Grant = string(j.grant.Secret)
 	all := &said{}
@@ -202,7 +201,7 @@ func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 	return all, nil
 }
 
-// ask hears what a node shows, unless it has said so before.
+// ask asks a node for its devices, unless it has answered before.
 func (j *job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said, error) {
 	key := shownKey{d.Node, hello.Memory}
 	j.mu.Lock()
@@ -236,7 +235,7 @@ func (j *job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said,
 	return known, nil
 }
 
-// about says which node an error is about; refusals stay what they are.
+// about adds the node to an error; a refusal stays a refusal.
 func about(d grant.Device, err error) error {
 	var refused *wire.Refused
 	if errors.As(err, &refused) {
@@ -248,8 +247,8 @@ func about(d grant.Device, err error) error {
 // CUdevice_attribute: a device's place on the PCI bus.
 const attrPCIBus = 33
 
-// atBus gives a device another place on the PCI bus: no two of a program's devices may
-// have the same, and nodes do not know of each other's.
+// atBus changes a device's place on the PCI bus: no two devices of a program may have the same, and
+// nodes do not know of each other's.
 func atBus(attributes []byte, bus int) []byte {
 	changed := bytes.Clone(attributes)
 	for at := 0; at+8 <= len(changed); at += 8 {
@@ -262,7 +261,7 @@ func atBus(attributes []byte, bus int) []byte {
 
 // --- devices of this machine ---------------------------------------------------
 
-// askLocal hears what the daemon of this machine shows.
+// askLocal asks this machine's daemon for its devices.
 func (j *job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
 	var s *Session
 	err := j.patiently(ctx, func() (err error) {
@@ -276,7 +275,7 @@ func (j *job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
 	return &said{s.Welcome, s.Devices}, nil
 }
 
-// patiently tries again while the daemon of this machine is being started again.
+// patiently calls try again while this machine's daemon is restarting.
 func (j *job) patiently(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(restartTime); ; {
 		err := try()
@@ -293,8 +292,8 @@ func (j *job) patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// dial greets the daemon of this machine. It must be root's or the same user's, since it
-// is shown the credential.
+// dial greets this machine's daemon. The daemon must run as root or as the same user, since it is
+// shown the credential.
 func (j *job) dial(hello wire.Hello) (*Session, error) {
 	conn, err := net.DialTimeout("unix", j.local, setUpTime)
 	if err != nil {
@@ -314,8 +313,8 @@ func (j *job) dial(hello wire.Hello) (*Session, error) {
 	return s, nil
 }
 
-// trusted refuses daemons of other users than root and this one, and the one that
-// MUSTER_UID names, as for programs.
+// trusted refuses daemons of users other than root, this user, and the one that MUSTER_UID names,
+// as programs do.
 func trusted(conn *net.UnixConn) error {
 	peer, err := peerOf(conn)
 	if err != nil {
@@ -327,8 +326,8 @@ func trusted(conn *net.UnixConn) error {
 	return nil
 }
 
-// passOn makes a program the client of a device of this machine, and stays until one side
-// has ended.
+// passOn makes a program the client of a device of this machine, and returns when one side has
+// ended.
 func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
 	device := j.grant.Devices[wanted.Place]
 	var session *Session
@@ -351,13 +350,13 @@ func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
 		_, _ = io.Copy(io.Discard, reading{session.conn})
 		_ = r.near.Close()
 	}()
-	_, _ = io.Copy(io.Discard, reading{r.near}) // a program says nothing more
+	_, _ = io.Copy(io.Discard, reading{r.near}) // a program sends nothing more
 	session.HangUp()
 	<-ended
 	return nil
 }
 
-// attachLocal asks for a device, and gives the program what the daemon answers with.
+// attachLocal asks the daemon for a device, and passes its answer to the program.
 func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wanted wire.Attach) error {
 	known, err := j.ask(context.Background(), device, r.hello)
 	if err != nil {
@@ -383,12 +382,12 @@ func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wante
 	}
 	_ = r.near.SetWriteDeadline(time.Now().Add(setUpTime))
 	if err := wire.SendFiles(r.near, record.Bytes(), in.files...); err != nil {
-		return fmt.Errorf("the program has gone: %v", err) // an error of its own, which does not look like a daemon that is being restarted
+		return fmt.Errorf("the program has gone: %v", err) // %v and not %w: patiently must not take it for a restarting daemon
 	}
 	return nil
 }
 
-// errChanged says that a program would not find what it was told.
+// errChanged says that a program would not find the devices that it was told of.
 var errChanged = errors.New("the node's devices are not those of which the program was told: start it again")
 
 // --- borrowed devices ----------------------------------------------------------

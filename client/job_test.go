@@ -16,7 +16,7 @@ import (
 	"muster/wire/grant"
 )
 
-// jobWorld is a job of one local device whose daemon is the test.
+// jobWorld is a job with one local device whose daemon is the test.
 type jobWorld struct {
 	t      *testing.T
 	grant  *grant.Grant
@@ -64,7 +64,7 @@ func (l logTo) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// accept greets one who comes to the daemon, as a daemon does that has one device.
+// accept greets a program that connects to the daemon, as a daemon with one device does.
 func (w *jobWorld) accept() (*net.UnixConn, wire.Hello) {
 	conn, err := w.daemon.AcceptUnix()
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *jobWorld) accept() (*net.UnixConn, wire.Hello) {
 	return conn, hello
 }
 
-// A program that ends while it is attached is let go: no other client is made for it.
+// When a program ends while it is being attached, no other client is made for it.
 func TestProgramEndsWhileItIsAttached(t *testing.T) {
 	w := newJobWorld(t)
 	program := make(chan *Session, 1)
@@ -135,7 +135,7 @@ func TestProgramEndsWhileItIsAttached(t *testing.T) {
 	}
 }
 
-// Nobody is served a device that the job does not have.
+// No program is served a device that the job does not have.
 func TestJobHasNoSuchDevice(t *testing.T) {
 	w := newJobWorld(t)
 	go func() {

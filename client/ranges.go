@@ -5,21 +5,20 @@ import "sync"
 // piece is a part of the data arena.
 type piece struct{ offset, length uint64 }
 
-// promised are the parts of the arena that messages on their way will fill at the far
-// side. What the program has there now is out of date for later messages, so it must
-// not be sent.
+// promised are the parts of the arena that the node will fill for messages that were sent. What the
+// program has there now is out of date for later messages, so it must not be sent.
 type promised struct {
 	mu     sync.Mutex
-	pieces map[uint32]piece // by the message's number
-	fewer  *sync.Cond       // signalled when there is one promise less, or at the end; nil while no goroutine waits
+	pieces map[uint32]piece // by the message's sequence number
+	fewer  *sync.Cond       // signalled when a promise is kept, and by end; nil while no goroutine waits
 	ended  bool
 }
 
-// maxPromised is how many promises may be due at a time. A node takes 256 such messages
-// before it has kept one; the bound is for a node that keeps none.
+// maxPromised is how many promises may be outstanding. A node accepts 256 such messages before it
+// has kept one; the limit is for a node that keeps none.
 const maxPromised = 1024
 
-// add notes a promise, and returns false if too many are due.
+// add notes a promise. It returns false if too many are outstanding.
 func (p *promised) add(seq uint32, at piece) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +29,7 @@ func (p *promised) add(seq uint32, at piece) bool {
 	return true
 }
 
-// wait notes a promise once few enough are due. It returns false after end.
+// wait notes a promise once few enough are outstanding. It returns false after end.
 func (p *promised) wait(seq uint32, at piece) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +57,7 @@ func (p *promised) kept(seq uint32) {
 	p.wake()
 }
 
-// end wakes all waiting goroutines, and lets none wait any more.
+// end wakes all waiting goroutines, and no goroutine waits any more.
 func (p *promised) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,19 +71,19 @@ func (p *promised) wake() {
 	}
 }
 
-// behind are the parts of the arena that copies take which were sent while functions of
-// the program's (cuLaunchHostFunc) had not returned. A copy takes what is there when it
-// is its turn, and the function may be what puts it there: so these parts are sent
-// again before the node hears that a function has returned.
+// behind are the parts of the arena that copies read which were sent before functions of the
+// program (cuLaunchHostFunc) had returned. Such a copy must read what is there when its turn comes,
+// and the function may be what writes it. So these parts are sent again before the node is told
+// that a function has returned.
 type behind struct {
-	functions int // how many have not returned
+	functions int // how many functions have not returned
 	pieces    []piece
 }
 
-// maxBehind is how many parts are told apart.
+// maxBehind is how many separate parts are kept; beyond that they are merged.
 const maxBehind = 256
 
-// note notes that a copy takes a part.
+// note notes that a copy reads a part.
 func (b *behind) note(at piece) {
 	if b.functions == 0 {
 		return
@@ -92,7 +91,7 @@ func (b *behind) note(at piece) {
 	for i, other := range b.pieces {
 		end := max(at.offset+at.length, other.offset+other.length)
 		start := min(at.offset, other.offset)
-		if end-start <= at.length+other.length || i == maxBehind-1 { // they touch, or there are too many
+		if end-start <= at.length+other.length || i == maxBehind-1 { // they touch or overlap, or there are too many
 			b.pieces[i] = piece{start, end - start}
 			return
 		}
@@ -100,14 +99,14 @@ func (b *behind) note(at piece) {
 	b.pieces = append(b.pieces, at)
 }
 
-// returned notes that a function has.
+// returned notes that a function has returned.
 func (b *behind) returned() {
 	if b.functions--; b.functions <= 0 {
 		*b = behind{}
 	}
 }
 
-// without returns what is left of a piece, in order.
+// without returns what is left of a piece without the promised parts, in order.
 func (p *promised) without(all piece) []piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +121,7 @@ func (p *promised) without(all piece) []piece {
 	return left
 }
 
-// minus cuts a hole.
+// minus cuts a hole into a piece.
 func (p piece) minus(hole piece) []piece {
 	end, holeEnd := p.offset+p.length, hole.offset+hole.length
 	if holeEnd <= p.offset || hole.offset >= end {

@@ -21,36 +21,36 @@ import (
 
 // Remote is a node on another machine.
 type Remote struct {
-	// Dial makes a connection; each virtual device that a program uses gets one.
+	// Dial makes a connection; each virtual device that a program uses has one.
 	Dial func(context.Context) (net.Conn, error)
-	// Lane makes one for bulk data; nil: there are none.
+	// Lane makes a connection for bulk data; nil if there are to be none.
 	Lane func(context.Context) (net.Conn, error)
-	// Token is what the node wants to hear, "" if nothing.
+	// Token is the node's token, "" if it needs none.
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
-	// Trips counts the round trips that programs wait for; nil: they are not counted.
+	// Trips counts the round trips that programs wait for; nil if they are not counted.
 	Trips *Trips
 }
 
-// resultNotReady is the CUresult of programs whose node cannot be reached.
+// resultNotReady is the CUresult that programs get if their node cannot be reached.
 const resultNotReady = 802
 
-// silence is how long a node may take to read what it is sent, and to go on with
-// what it has begun to send.
+// silence is how long a node may take to read what it is sent, and to continue what it has begun to
+// send.
 const silence = time.Minute
 
-// Relay lets programs that connect to a socket use a node on another machine: it
-// plays the daemon to them and sends their messages there. Only programs of the
-// same user are served. It returns when ctx is over and all programs were told.
+// Relay lets programs that connect to a socket use a node on another machine: it takes the daemon's
+// part towards them and sends their messages there. Only programs of the same user are served.
+// Relay returns when ctx is done and all programs were told.
 func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *slog.Logger) error {
 	return acceptPrograms(ctx, listener, os.Getuid(), log, func(ctx context.Context, near *net.UnixConn) error {
 		return serveProgram(ctx, near, remote)
 	})
 }
 
-// acceptPrograms serves each program of a user that connects, until ctx is over and
-// all of them were told.
+// acceptPrograms serves each program of a user that connects, until ctx is done and all programs
+// were told.
 func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, log *slog.Logger, serve func(context.Context, *net.UnixConn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,7 +86,7 @@ func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, l
 	}
 }
 
-// serveProgram serves one connection of a program to its end.
+// serveProgram serves one connection of a program until it ends.
 func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error {
 	_ = near.SetDeadline(time.Now().Add(setUpTime))
 	var hello wire.Hello
@@ -105,7 +105,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 	return r.serve(attached)
 }
 
-// programOf refuses programs of other users than one, and says which process it is.
+// programOf refuses programs of other users, and returns the program's process ID.
 func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
 	peer, err := peerOf(conn)
 	if err != nil {
@@ -117,7 +117,7 @@ func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
 	return peer.Pid, nil
 }
 
-// peerOf is who is at the other end of a connection, as the kernel says.
+// peerOf identifies the process at the other end of a connection, as the kernel knows it.
 func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -133,39 +133,40 @@ func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
 	return peer, failed
 }
 
-// bufferSize is several records of TLS.
+// bufferSize is several TLS records.
 const bufferSize = 64 << 10
 
-// relay is one program's client of a node elsewhere. One goroutine reads the
-// ring and writes to the connection, one reads from the connection, and one
-// watches the program.
+// relay is one program's client of a node elsewhere. One goroutine reads the ring and writes to the
+// connection (send), one reads from the connection (receive), and one watches the program. mu
+// protects finished, reason, and the assignments of far, shared and bulk, because finish may be
+// called at any time, by any of them.
 type relay struct {
 	near   *net.UnixConn
 	remote Remote
 	hello  wire.Hello
-	node   string // its name, if the program uses several
+	node   string // the node's name, if the program uses several
 
 	far     net.Conn
-	patient *door.Patient // far, with times for the node
+	patient *door.Patient // far, with deadlines for the node
 	in      *bufio.Reader
 	out     *bufio.Writer
 
 	shared   *wire.Shared
 	consumer *wire.Consumer
 	promised promised
-	behind   behind // send's
+	behind   behind // only send uses it
 	awaited  awaited
 	bulk     *bulk
-	answers  func(f *wire.Frame) // takes the answers instead of the program's slots; nil: they go there
-	most     uint64              // the node may fill no more of the arena than up to here; 0: all of it
-	heard    chan struct{}       // closed when nothing more is received
+	answers  func(f *wire.Frame) // receives the answers in place of the program's slots; nil if they go there
+	most     uint64              // the node may fill the arena up to this offset; 0 is all of it
+	heard    chan struct{}       // closed when receive has returned
 
 	mu       sync.Mutex
 	finished bool
 	reason   string
 }
 
-// serve carries messages of a program that the node has attached.
+// serve carries the messages of a program that the node has attached.
 func (r *relay) serve(attached *wire.Attached) error {
 	if err := r.share(attached); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (r *relay) serve(attached *wire.Attached) error {
 	return r.carry()
 }
 
-// carry carries messages until something ends, and says what.
+// carry carries messages until one of the goroutines ends, and returns the reason.
 func (r *relay) carry() error {
 	door.WhileIdle(r.far, &r.awaited)
 	var all sync.WaitGroup
@@ -201,7 +202,7 @@ func (r *relay) carry() error {
 	return errors.New(r.reason)
 }
 
-// named says which node a reason is about, for programs that use several.
+// named adds the node to a reason, for programs that use several nodes.
 func (r *relay) named(reason string) string {
 	if reason == "" || r.node == "" {
 		return reason
@@ -209,8 +210,9 @@ func (r *relay) named(reason string) string {
 	return "node " + r.node + ": " + reason
 }
 
-// finish ends everything, with a reason for the program unless it is the
-// program that ended. Only the first reason counts.
+// finish ends everything, with a reason for the program unless the program itself ended. Only the
+// first reason counts. Closing the connections and stopping the consumer makes all goroutines of
+// carry return.
 func (r *relay) finish(reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,14 +234,13 @@ func (r *relay) finish(reason string) {
 	}
 }
 
-// said is what a node says of itself when it is greeted.
+// said is a node's answer to a greeting.
 type said struct {
 	welcome wire.Welcome
 	devices []wire.Device
 }
 
-// setUp passes records on until the node has attached the program, or one side
-// has had enough.
+// setUp passes records on until the node has attached the program, or one side gives up.
 func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 	first, err := r.greet(ctx)
 	if err != nil {
@@ -262,7 +263,7 @@ func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
 	attached, err := r.attach(attach)
-	if isGone(err) { // the node closes connections that are not used for long
+	if isGone(err) { // the node closes connections that are unused for long
 		if attached, err = r.comeAgain(ctx, first, attach); err != nil {
 			return nil, r.lost(err)
 		}
@@ -273,7 +274,7 @@ func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 	return attached, nil
 }
 
-// greet connects to the node and hears what it says of itself.
+// greet connects to the node and reads its answer to the greeting.
 func (r *relay) greet(ctx context.Context) (*said, error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
@@ -298,7 +299,7 @@ func (r *relay) greet(ctx context.Context) (*said, error) {
 	return s, nil
 }
 
-// connect makes the connection to the node, instead of one that it may have had.
+// connect makes a connection to the node; it replaces an earlier one.
 func (r *relay) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)
 	defer cancel()
@@ -333,8 +334,7 @@ func (r *relay) attach(attach wire.Attach) (*wire.Attached, error) {
 	return attached, nil
 }
 
-// comeAgain greets the node a second time, which must say the same, and asks for a
-// device.
+// comeAgain greets the node a second time, which must answer the same, and asks for a device.
 func (r *relay) comeAgain(ctx context.Context, first *said, attach wire.Attach) (*wire.Attached, error) {
 	again, err := r.greet(ctx)
 	if err != nil {
@@ -346,13 +346,12 @@ func (r *relay) comeAgain(ctx context.Context, first *said, attach wire.Attach) 
 	return r.attach(attach)
 }
 
-// isGone says whether an error is that the node has closed the connection.
+// isGone says whether an error means that the node has closed the connection.
 func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// odd says of what came from the node, or did not, that it should have been
-// otherwise; refusals stay what they are.
+// odd is the error of an unexpected answer, or of none; refusals stay refusals.
 func odd(err error) error {
 	var refused *wire.Refused
 	if errors.As(err, &refused) {
@@ -372,7 +371,7 @@ func (r *relay) lost(err error) error {
 	return err
 }
 
-// makeShared makes the ring and the arena, as large as those of the node.
+// makeShared makes a ring and an arena of the same sizes as the node's.
 func (r *relay) makeShared() (ring, arena *os.File, err error) {
 	frame, err := wire.NewFrameReader(r.in).Next()
 	if err == nil && frame.Kind != wire.FrameGeometry {
@@ -426,9 +425,9 @@ func (r *relay) share(attached *wire.Attached) error {
 	return nil
 }
 
-// send sends the program's messages until something ends, and says why.
+// send sends the program's messages until something ends, and returns why.
 func (r *relay) send() string {
-	waits := false // whether the last message has a reply slot, so that the program probably waits for the answer
+	waits := false // the last message has a reply slot, so the program probably waits for the answer
 	for {
 		// If the program waits, send at once. If it does not, give it a moment to write
 		// more messages, so that they go out together.
@@ -463,10 +462,10 @@ func (r *relay) send() string {
 
 func broke(err error) string { return "the connection to the node broke: " + err.Error() }
 
-// forward writes one message and the bytes that it takes. Bytes in staging memory follow
-// the message, or go over the lanes; bytes in pinned memory are sent before it, since the
-// node must have them when it handles the message. Staging memory is free again as soon as
-// its bytes are on their way.
+// forward sends one message and the bytes that it reads. Bytes in staging memory follow the
+// message, or go over the lanes. Bytes in pinned memory are sent before it, since the node must
+// have them when it handles the message. Staging memory is free again as soon as its bytes were
+// sent.
 func (r *relay) forward(h wire.Header, body, data []byte) error {
 	if err := r.countFunctions(h.Op); err != nil {
 		return err
@@ -511,8 +510,8 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	return nil
 }
 
-// sendAway sends bytes over the lanes. The frame that announces them is flushed first, so
-// that the node knows where they go.
+// sendAway sends bytes over the lanes. The frame that announces them is flushed first, so that the
+// node knows where they go.
 func (r *relay) sendAway(data []byte, free func()) error {
 	if err := r.out.Flush(); err != nil {
 		return err
@@ -520,8 +519,8 @@ func (r *relay) sendAway(data []byte, free func()) error {
 	return r.bulk.lanes.Send(data, free)
 }
 
-// countFunctions counts the program's functions that have not returned. When one has, the
-// memory that it may have written is sent before the node hears of its return.
+// countFunctions counts the program's functions that have not returned. When one has, the memory
+// that it may have written is sent before the node is told of its return.
 func (r *relay) countFunctions(op wire.Op) error {
 	switch op {
 	case wire.OpHostFunction:
@@ -539,8 +538,8 @@ func (r *relay) countFunctions(op wire.Op) error {
 	return nil
 }
 
-// sendPinned sends a part of the program's pinned memory, except what the node has yet to
-// fill there.
+// sendPinned sends a part of the program's pinned memory, except what the node has yet to fill
+// there.
 func (r *relay) sendPinned(at piece) error {
 	for _, part := range r.promised.without(at) {
 		if err := r.sendData(part); err != nil {
@@ -550,7 +549,7 @@ func (r *relay) sendPinned(at piece) error {
 	return nil
 }
 
-// promise notes that the node will fill a part of the arena. If too many promises are due,
+// promise notes that the node will fill a part of the arena. If too many promises are outstanding,
 // it waits until the node has kept some.
 func (r *relay) promise(seq uint32, at piece) error {
 	if r.promised.add(seq, at) {
@@ -597,7 +596,7 @@ func (r *relay) sendData(part piece) error {
 	return nil
 }
 
-// receive does what the node says until something ends, and says why.
+// receive handles the node's frames until something ends, and returns why.
 func (r *relay) receive() string {
 	frames := wire.NewFrameReader(r.in)
 	for {
@@ -653,9 +652,9 @@ func (r *relay) receive() string {
 // lastWordTime is how long a node may take to say why it has ended the lanes.
 const lastWordTime = 3 * time.Second
 
-// lastWord finds out why the node has ended the lanes. The node says so last, on the
-// connection with the messages, which may be slower than the lanes: so frames are read and
-// dropped until then.
+// lastWord finds out why the node has ended the lanes. The node says so in its last frame, on the
+// connection with the messages, which may be slower than the lanes: so frames are read and dropped
+// until then.
 func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 	defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
 	for {
@@ -672,8 +671,8 @@ func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 	}
 }
 
-// next reads one frame. The node may take as long as it likes to begin one, but
-// not to finish it.
+// next reads one frame. The node may take as long as it likes to begin a frame, but not to finish
+// it.
 func (r *relay) next(frames *wire.FrameReader) (wire.Frame, error) {
 	r.patient.Begun(false)
 	if _, err := r.in.Peek(1); err != nil {

@@ -12,7 +12,7 @@ import (
 	"muster/wire"
 )
 
-// relayTo starts a relay whose node is played by the test.
+// relayTo starts a relay whose node is the test.
 func relayTo(t *testing.T, play func(far net.Conn)) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "socket")
@@ -42,7 +42,7 @@ func relayTo(t *testing.T, play func(far net.Conn)) (socket string) {
 	return socket
 }
 
-// playNode plays a node's part until its first frame.
+// playNode takes a node's part up to its first frame.
 func playNode(t *testing.T, far net.Conn) {
 	var hello wire.Hello
 	if err := wire.ReadAs(far, &hello); err != nil || hello.Token != "secret" {
@@ -54,7 +54,7 @@ func playNode(t *testing.T, far net.Conn) {
 	_ = wire.WriteRecord(far, &wire.Attached{})
 }
 
-// Whatever a node sends, the program hears what was wrong with it.
+// Whatever a node sends, the program is told what was wrong with it.
 func TestNodesThatAreWrong(t *testing.T) {
 	frame := func(f wire.Frame) []byte { return append(f.Append(nil), make([]byte, f.Bytes)...) }
 	const broke = "the connection to the node broke: "
@@ -107,8 +107,8 @@ func TestNodesThatAreWrong(t *testing.T) {
 	}
 }
 
-// What the program sends arrives as it was, data before the messages that need
-// them, and staging memory comes back.
+// What the program sends arrives unchanged, data before the messages that need them, and staging
+// memory is released.
 func TestWhatTheNodeHears(t *testing.T) {
 	type heard struct {
 		frame wire.Frame
@@ -156,7 +156,7 @@ func TestWhatTheNodeHears(t *testing.T) {
 		{wire.FrameMessage, 0, "staged"},
 		{wire.FrameData, pinned, "pinned"}, {wire.FrameMessage, 0, ""},
 		{wire.FrameMessage, 0, ""},
-		// The two bytes between will be filled there.
+		// The node will fill the two bytes in between.
 		{wire.FrameData, pinned, "pi"}, {wire.FrameData, pinned + 4, "ed"}, {wire.FrameMessage, 0, ""},
 	} {
 		got := <-frames
@@ -164,7 +164,7 @@ func TestWhatTheNodeHears(t *testing.T) {
 			t.Errorf("frame %d is %v at %d with %q, want %+v", i, got.frame.Kind, got.frame.Offset, got.data, want)
 		}
 	}
-	// A function of the program's writes what a copy behind it takes.
+	// A function of the program writes what a copy behind it reads.
 	for _, err := range []error{
 		s.Producer.Send(wire.Header{Op: wire.OpHostFunction, Slot: -1}, (&wire.HostFunction{Cookie: 9}).Append(nil)),
 		s.Producer.Send(wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: pinned + 8, Length: 6}, in),
@@ -179,7 +179,7 @@ func TestWhatTheNodeHears(t *testing.T) {
 		}
 	}
 	copy(s.Shared.Arena()[pinned+8:], "filled")
-	for range 2 { // the second is nobody's
+	for range 2 { // the second belongs to no function
 		if err := s.Producer.Send(wire.Header{Op: wire.OpHostDone, Slot: -1}, (&wire.HostDone{Cookie: 9}).Append(nil)); err != nil {
 			t.Fatal(err)
 		}
@@ -200,11 +200,11 @@ func TestWhatTheNodeHears(t *testing.T) {
 		<-frames
 	}
 	s.Close()
-	for range frames { // until the relay has hung up
+	for range frames { // until the relay has closed the connection
 	}
 }
 
-// Parts that touch are one, and there are never many.
+// Parts that touch are merged, and there are never many.
 func TestBehind(t *testing.T) {
 	var b behind
 	b.note(piece{0, 8})

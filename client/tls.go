@@ -24,8 +24,8 @@ const (
 	FileUserKey = "user-key.pem"
 )
 
-// LoadTLS reads a user's folder: the authority that vouches for nodes, and the
-// user's own certificate. Without the latter a token must do.
+// LoadTLS reads a user's folder: the authority that vouches for nodes, and the user's own
+// certificate. Without the latter the user needs a token.
 func LoadTLS(dir string) (*tls.Config, error) {
 	pool, err := LoadAuthority(filepath.Join(dir, FileCA))
 	if err != nil {
@@ -59,7 +59,7 @@ func LoadPair(cert, key string) (pair tls.Certificate, err error) {
 	return tls.X509KeyPair(certText, keyText)
 }
 
-// LoadAuthority reads the certificates of whoever vouches for others.
+// LoadAuthority reads the certificates of an authority.
 func LoadAuthority(file string) (*x509.CertPool, error) {
 	text, err := fileLimit.ReadFile(file)
 	if err != nil {
@@ -72,7 +72,7 @@ func LoadAuthority(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Dialler returns how to reach a node at HOST:PORT.
+// Dialler returns a function that connects to a node at HOST:PORT.
 func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
 	return dialler(address, func(ctx context.Context, plain net.Conn) (net.Conn, error) {
 		config := config
@@ -89,8 +89,8 @@ func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn
 	})
 }
 
-// PlainDialler returns how to reach a node at HOST:PORT without TLS, for messages or for
-// lanes. The node and the program show each other that they know the token.
+// PlainDialler returns a function that connects to a node at HOST:PORT without TLS, for messages or
+// for lanes. Node and program prove to each other that they know the token.
 func PlainDialler(address string, kind wire.PlainKind, token string) func(context.Context) (net.Conn, error) {
 	return dialler(address, func(ctx context.Context, plain net.Conn) (net.Conn, error) {
 		defer context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })()
@@ -98,7 +98,7 @@ func PlainDialler(address string, kind wire.PlainKind, token string) func(contex
 	})
 }
 
-// dialler returns how to reach a node, where greet makes a connection what it has to be.
+// dialler returns a function that connects to a node and then lets greet perform the handshake.
 func dialler(address string, greet func(context.Context, net.Conn) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		system := net.Dialer{Control: GiveUpAfterAMinute}
@@ -114,15 +114,15 @@ func dialler(address string, greet func(context.Context, net.Conn) (net.Conn, er
 	}
 }
 
-// LaneDialler returns how to make lanes to a node at HOST:PORT.
+// LaneDialler returns a function that makes lanes to a node at HOST:PORT.
 func LaneDialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
 	config = config.Clone()
 	config.NextProtos = []string{wire.LaneProtocol}
 	return Dialler(address, config)
 }
 
-// GiveUpAfterAMinute lets connections break when the other machine has been
-// silent for so long; the system's own patience is a quarter of an hour.
+// GiveUpAfterAMinute makes connections break when the other machine has not acknowledged data for a
+// minute; the system's own limit is a quarter of an hour.
 func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {
 	const userTimeout = 18
 	var failed error

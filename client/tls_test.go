@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever stands where a certificate is looked for, it costs an error.
+// Whatever is found in place of a certificate, the result is an error.
 func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 	if _, err := LoadAuthority("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero is a device: name a file") {
 		t.Errorf("got %v", err)

@@ -8,7 +8,8 @@ import (
 	"muster/wire/agent"
 )
 
-// cancel ends jobs, or sends them a signal.
+// cancel ends jobs, or sends them a signal. Jobs for which that is impossible are skipped; if the
+// only job named is such a job, the request is refused.
 func (c *Core) cancel(ev Cancel) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
 	if err != nil {
@@ -52,8 +53,9 @@ func (c *Core) late(j *job) {
 	c.cancelJob(j, "its deadline has passed")
 }
 
-// setSignal sets the timer for the signal that a job's user asked for before its time
-// limit.
+// setSignal sets the timer for the signal that a job's user wants some time before the time limit.
+// If that instant has passed (the job is restored), no signal is sent, unless it is the start
+// itself.
 func (c *Core) setSignal(j *job) {
 	s, limit := j.said.Batch.Signal, j.timeLimit(c.cfg.TimeLimit)
 	if s == nil || limit == 0 {
@@ -66,7 +68,7 @@ func (c *Core) setSignal(j *job) {
 
 func (c *Core) cancelJob(j *job, reason string) {
 	if j.active() {
-		if j.stop != nil { // it is being stopped already: make sure that it is not requeued
+		if j.stop != nil { // its tasks are being stopped already: make sure that the job is not requeued
 			j.stop.Requeue, j.stop.Outcome, j.stop.Reason = false, api.Cancelled, reason
 			c.touch(j)
 			return
@@ -80,8 +82,7 @@ func (c *Core) cancelJob(j *job, reason string) {
 	c.settleEnded(j)
 }
 
-// targets lists the jobs that a request is about. It refuses if the user may not touch
-// all of them.
+// targets resolves the jobs that a request names. It refuses if the user may not touch all of them.
 func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	var jobs []*job
 	for _, ref := range refs {
@@ -99,8 +100,8 @@ func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	return jobs, nil
 }
 
-// change applies one of the other actions to jobs. Of several, such as the tasks of an
-// array, it changes those that it can; it is an error if it can change none.
+// change applies one of the other actions to jobs. If several are named, such as the tasks of an
+// array, it changes those that it can, and refuses only if it can change none.
 func (c *Core) change(ev Change) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
 	changed := &api.Changed{}
@@ -173,7 +174,7 @@ func (c *Core) changeJob(j *job, ev *Change) *Refusal {
 	return nil
 }
 
-// by says who holds a job. An administrator who holds his own job holds it as its user,
+// by says as whom a user holds a job. An administrator who holds his own job holds it as its user,
 // so that he may release it as a user.
 func by(admin bool, j *job, user string) heldBy {
 	if admin && user != j.user {
@@ -217,7 +218,8 @@ func (c *Core) suspendJob(j *job) {
 	c.whenSuspended(j)
 }
 
-// resumeJob lets a suspended job go on, if the cores and GPUs that it had are free.
+// resumeJob resumes a suspended job if the cores and GPUs that it had are free. A job whose tasks
+// have not all been suspended yet still has them.
 func (c *Core) resumeJob(j *job) bool {
 	if j.state == api.Suspended {
 		if err := c.state.Resumed(j.number); err != nil {
@@ -259,7 +261,7 @@ func (c *Core) sendLimit(j *job, l *loan) {
 	c.send(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
 }
 
-// elapsed is how long a job has run in this attempt.
+// elapsed is how long a job has run in its present attempt, without the time that it was suspended.
 func (j *job) elapsed(now time.Duration) time.Duration {
 	if j.start == 0 {
 		return 0

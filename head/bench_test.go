@@ -11,7 +11,7 @@ import (
 	"muster/wire/agent"
 )
 
-// greet brings nodes to a head.
+// greet connects nodes to a head.
 func (l *live) greet(nodes int) {
 	for i := range nodes {
 		hello := agent.Hello{Version: agent.Version, Node: fmt.Sprintf("n%05d", i), Incarnation: "1", Cores: 32, Memory: 128 << 30, Gateway: "g:1"}
@@ -30,7 +30,7 @@ func (l *live) submit(now time.Duration, user string, options ...string) {
 	})
 }
 
-// BenchmarkSubmit is what a submission costs the core, with its records.
+// BenchmarkSubmit measures what a submission costs the core, with its records.
 func BenchmarkSubmit(b *testing.B) {
 	l := newLive(b, "easy")
 	l.greet(100)
@@ -46,8 +46,8 @@ func BenchmarkSubmit(b *testing.B) {
 	l.core.Take()
 }
 
-// BenchmarkStep is a step at 10,000 nodes with 50,000 waiting jobs, when one job ends
-// and one comes.
+// BenchmarkStep measures a step with 10,000 nodes and 50,000 waiting jobs, when one job ends and
+// one arrives.
 func BenchmarkStep(b *testing.B) {
 	l := newLive(b, "easy")
 	before := memory()
@@ -57,7 +57,7 @@ func BenchmarkStep(b *testing.B) {
 		l.submit(began, fmt.Sprintf("user%d", i%500), "-n", fmt.Sprint(16+i%48), "-t", fmt.Sprint(30+i%600))
 	}
 	at := time.Now()
-	l.core.Step(began) // all of them have just come
+	l.core.Step(began) // all of them have just been submitted
 	first := time.Since(at)
 	l.settle(began)
 	jobs := memory()

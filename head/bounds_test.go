@@ -10,9 +10,8 @@ import (
 	"muster/wire/agent"
 )
 
-// TestDependenciesAreNearlyLinear has arrays depend on arrays, and cancels both: what
-// that costs may not grow with the square of the tasks, as one user would then stop the
-// head for hours.
+// TestDependenciesAreNearlyLinear makes arrays depend on arrays, and cancels both. The cost must
+// not grow with the square of the number of tasks, or one user could stop the head for hours.
 func TestDependenciesAreNearlyLinear(t *testing.T) {
 	for _, depends := range []string{"afterok:1", "aftercorr:1", "singleton"} {
 		cost := func(tasks int) uint64 {
@@ -38,8 +37,7 @@ func TestDependenciesAreNearlyLinear(t *testing.T) {
 	}
 }
 
-// TestManyTermsAreRefused: tasks that each depend on very many jobs would take all
-// memory.
+// TestManyTermsAreRefused: tasks that each depend on very many jobs would use up all memory.
 func TestManyTermsAreRefused(t *testing.T) {
 	l := newLive(t, "fcfs")
 	terms := "afterok"
@@ -53,7 +51,7 @@ func TestManyTermsAreRefused(t *testing.T) {
 	}
 }
 
-// TestManyBytesAreRefused: what a submission says is in the record of each task.
+// TestManyBytesAreRefused: the record of each task repeats the texts of the submission.
 func TestManyBytesAreRefused(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	for _, options := range [][]string{{"--array=0-99999", "--comment=" + long}, {"--job-name=" + long}} {
@@ -65,7 +63,7 @@ func TestManyBytesAreRefused(t *testing.T) {
 	}
 }
 
-// TestStaleTasksAreBounded has a node claim to run ever more tasks that nobody wants.
+// TestStaleTasksAreBounded lets a node claim to run ever more tasks that the head does not want.
 func TestStaleTasksAreBounded(t *testing.T) {
 	l := newLive(t, "fcfs")
 	l.greet(1)
@@ -90,7 +88,7 @@ func TestStaleTasksAreBounded(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// TestNumbersOfNodesAreBounded has a node come with ever other cores.
+// TestNumbersOfNodesAreBounded lets a node reconnect with a different number of cores each time.
 func TestNumbersOfNodesAreBounded(t *testing.T) {
 	l := newLive(t, "fcfs")
 	greet := func(session, cores int) (refused string, records int) {

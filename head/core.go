@@ -14,16 +14,16 @@ import (
 
 // Core is the state of a head.
 type Core struct {
-	// Past tells how a job ended that the core has forgotten, or how the tasks of an array
-	// did; it may be nil. The daemon's asks the store.
+	// Past looks up how a job ended that the core has forgotten, or how the tasks of an array
+	// ended. It may be nil. The daemon sets it to a lookup in the store.
 	Past func(job uint64) (Past, bool)
 
 	cfg   Config
-	spec  string        // the policy, as the administrator wrote it
+	spec  string        // the policy, as the administrator named it
 	state policyState   // what the policy knows of the cluster
-	plain *policy.State // the same, without the recorder that may stand before it
+	plain *policy.State // the same state, without the recorder that state may be
 
-	now   time.Duration // of the latest call
+	now   time.Duration // the time of the latest call
 	began time.Duration
 	next  uint64 // the number of the next job
 	jobs  map[uint64]*job
@@ -48,20 +48,22 @@ type Core struct {
 
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
-	aliases  map[string]bool // the policy's names of nodes, those that are gone included
-	retired  map[string]int  // how many policy numbers of each node are out of use
+	aliases  map[string]bool // the policy's names of all nodes, including removed ones
+	retired  map[string]int  // by node name, how many of its policy numbers are retired
 	types    map[string]model.GPUType
 	special  bool // some node serves one user alone, or has another name with the policy
 	sessions map[Session]*node
 
 	book     *priority.Book        // nil if the policy alone orders the queue
-	inBook   map[priority.Key]bool // jobs that the book knows; true if they wait there
-	bookTime time.Duration         // when the book was written that the core began with
+	inBook   map[priority.Key]bool // the jobs in the book; true for those waiting there
+	bookTime time.Duration         // when the record was written from which the book was restored
 
 	timers  timers
 	stepDue bool
 	wake    time.Duration
 
+	// changes numbers the changes sent to subscribers. dirty are the jobs whose records the next
+	// Take writes, tell those whose documents it publishes.
 	changes uint64
 	dirty   []*job
 	tell    []*job
@@ -75,18 +77,18 @@ type array struct {
 	waiting  []*job
 	tally
 	told   news             // what the jobs that wait for the array were last told
-	tasks  []uint32         // all task numbers, in the order of the jobs' numbers
-	byTask map[uint32]int32 // the places in tasks; made when first needed
-	unread []uint32         // tasks that ended before the head was started and are not counted yet
-	last   uint64           // the task that ended last
+	tasks  []uint32         // all task numbers; tasks[i] is job number array+i
+	byTask map[uint32]int32 // task number to its index in tasks; built on first use
+	unread []uint32         // tasks that ended before this head started, not yet in the tally
+	last   uint64           // the job number of the task that ended last
 }
 
 // user is what a user has of the cluster.
 type user struct {
-	jobs     int // that have not ended
-	admitted int // with the policy, or running
+	jobs     int // jobs that have not ended
+	admitted int // jobs that have passed the gate of limits: the policy has them, or they run
 	taken    need
-	waiting  []*job // for room in the limits
+	waiting  []*job // jobs at the gate of limits, first in first out
 }
 
 type key struct{ user, key string }
@@ -96,8 +98,8 @@ type keyed struct {
 	at     time.Duration
 }
 
-// New returns a cluster without nodes and jobs. The policy serves this core only; spec
-// is how the administrator named it.
+// New returns a cluster without nodes and jobs. The caller hands over the policy, which must serve
+// no other core; spec is how the administrator named it.
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{
@@ -113,7 +115,7 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 	return c
 }
 
-// Configure changes what an administrator decides. The policy stays: see SetPolicy.
+// Configure replaces what an administrator decides. The policy stays: see SetPolicy.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
 	for _, name := range sortedKeys(c.users) {
@@ -122,15 +124,15 @@ func (c *Core) Configure(cfg Config) {
 	c.setWindows()
 }
 
-// SetPolicy lets another policy decide from the next step on; spec is how the
-// administrator named it. A recording goes on: a replay with the old policy stops at the
-// first decision that it would not have made.
+// SetPolicy makes another policy decide from the next step on; spec is how the administrator named
+// it. A running recording continues: its replay with the old policy stops at the first decision
+// that the old policy would not have made.
 func (c *Core) SetPolicy(p policy.Policy, spec string) {
 	c.plain.SetPolicy(p)
 	c.spec, c.stepDue = spec, true
 }
 
-// Handle takes an event. The effects are collected until Take.
+// Handle processes an event. Its effects are collected until the caller takes them with Take.
 func (c *Core) Handle(now time.Duration, ev Event) {
 	c.advance(now)
 	switch ev := ev.(type) {
@@ -154,7 +156,7 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	}
 }
 
-// advance moves the clock, never back, and does what has become due.
+// advance moves the clock, never back, and rings the timers that have become due.
 func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
 	for {
@@ -166,7 +168,7 @@ func (c *Core) advance(now time.Duration) {
 	}
 }
 
-// Next is when a Tick is due at the latest.
+// Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
 	if c.stepDue {
@@ -175,7 +177,8 @@ func (c *Core) Next() time.Duration {
 	return next
 }
 
-// Take returns what was collected since the last call.
+// Take returns the effects collected since the last call. Records and documents of changed jobs are
+// made only here, so a job that changed several times is written and published once.
 func (c *Core) Take() Effects {
 	for _, j := range c.dirty {
 		j.dirty = false
@@ -199,7 +202,7 @@ func (c *Core) publish(change api.Change) {
 	c.effects.Changes = append(c.effects.Changes, change)
 }
 
-// touch says that a job has changed: the next Take writes its record and tells listeners.
+// touch marks a job as changed: the next Take writes its record and tells subscribers.
 func (c *Core) touch(j *job) {
 	if !j.dirty {
 		j.dirty = true
@@ -208,7 +211,7 @@ func (c *Core) touch(j *job) {
 	c.show(j)
 }
 
-// show says that only what is shown of a job has changed, and not its record.
+// show marks a job whose document has changed, but not its record.
 func (c *Core) show(j *job) {
 	if !j.told {
 		j.told = true
@@ -228,8 +231,8 @@ func refusal(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Reason: fmt.Sprintf(format, args...)}
 }
 
-// send sends a message to a node's agent. If the agent is away the message is dropped:
-// compare makes it again when the agent greets.
+// send queues a message to a node's agent. If the agent is away the message is dropped: compare
+// makes it again when the agent greets.
 func (c *Core) send(n *node, m agent.ToAgent, bulk uint64) {
 	if n.session != 0 {
 		c.effects.Sends = append(c.effects.Sends, Send{Session: n.session, Message: m, Bulk: bulk})
@@ -241,7 +244,7 @@ func (c *Core) IsAdmin(user string) bool {
 	return user == "root" || slices.Contains(c.cfg.Admins, user)
 }
 
-// mayTouch says whether a user may change a job, read its output and run commands in it.
+// mayTouch refuses a user who may not change a job, read its output or run commands in it.
 func (c *Core) mayTouch(user string, j *job) *Refusal {
 	if j.user == user || c.IsAdmin(user) {
 		return nil
@@ -286,7 +289,8 @@ func (c *Core) between(from, to uint64) []uint64 {
 	return c.order[i:k]
 }
 
-// forget drops a job that is long over.
+// forget drops a job whose time of being listed (Config.Keep) is over. An ended array is dropped
+// with the task of it that ended last.
 func (c *Core) forget(id uint64) {
 	if array := c.jobs[id].array; array != 0 && c.over[array] != nil && c.over[array].last == id {
 		delete(c.over, array)
@@ -307,7 +311,7 @@ func (c *Core) user(name string) *user {
 	return u
 }
 
-// limits are those of a user.
+// limits returns a user's own limits, or else those of all users.
 func (c *Core) limits(name string) Limits {
 	if l, ok := c.cfg.Users[name]; ok {
 		return l

@@ -8,18 +8,18 @@ import (
 	"muster/model/slurmopt"
 )
 
-// Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. There
-// may be 100,000 tasks that each wait for an array of as many, so the head keeps a tally
-// of an array's tasks instead of looking at each, and wakes the jobs that wait for an
-// array only when the answer may have changed.
+// Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. 100,000 tasks
+// may each wait for an array of 100,000. So the head keeps a tally of an array's tasks instead of
+// looking at each, and wakes the jobs that wait for an array only when the tally has changed in a
+// way that can decide a dependency (news).
 
 // term is one condition of a dependency.
 type term struct {
 	slurmopt.Term
 }
 
-// awaited is what jobs wait for: a whole array or a single job, by its number, or one
-// task of an array, by the task's own job number.
+// awaited identifies what jobs wait for: a whole array or a single job, by its number (whole is
+// true), or one task of an array, by the task's own job number (whole is false).
 type awaited struct {
 	job   uint64
 	whole bool
@@ -27,8 +27,8 @@ type awaited struct {
 
 // tally counts the tasks of an array by state; a single job counts as an array of one.
 type tally struct {
-	pending, live int // live are all that have not ended, pending ones included
-	ok, bad       int // those that have ended
+	pending, live int // live are all tasks that have not ended, pending ones included
+	ok, bad       int // tasks that have ended: completed, and all others
 }
 
 func (t *tally) end(s api.State) {
@@ -39,23 +39,23 @@ func (t *tally) end(s api.State) {
 	}
 }
 
-// news is the part of a tally on which the outcome of a term may depend: if it does not
-// change, waiting jobs need not be woken.
+// news is the part of a tally on which the outcome of a term may depend. While it stays the same,
+// waiting jobs need not be woken.
 type news struct{ pending, live, bad bool }
 
 func (t *tally) news() news { return news{t.pending > 0, t.live > 0, t.bad > 0} }
 
-// Past is how a job ended that the core has forgotten.
+// Past is how a job, or the tasks of an array, ended that the core has forgotten.
 type Past struct {
 	State api.State
-	// Tasks are those of an array; nil for a single job.
+	// Tasks are the states of an array's tasks, by task number; nil for a single job.
 	Tasks map[int64]api.State
 }
 
-// maxPasts is how many answers are remembered, since reading them from disk is slow.
+// maxPasts is how many answers of Core.Past are cached, since reading them from disk is slow.
 const maxPasts = 64
 
-// past finds how a job ended, or the tasks of an array that have.
+// past looks up how a forgotten job ended, or which tasks of an array have ended and how.
 func (c *Core) past(job uint64) (Past, bool) {
 	if p, ok := c.pasts[job]; ok {
 		return p, true
@@ -73,7 +73,8 @@ func (c *Core) past(job uint64) (Past, bool) {
 	return p, ok
 }
 
-// idOf is the number of a task of an array.
+// idOf finds the job number of a task of an array. The numbers of an array's tasks are consecutive
+// and begin at the array's own.
 func (a *array) idOf(array uint64, task int64) (uint64, bool) {
 	if a.byTask == nil {
 		a.byTask = make(map[uint32]int32, len(a.tasks))
@@ -85,7 +86,8 @@ func (a *array) idOf(array uint64, task int64) (uint64, bool) {
 	return array + uint64(i), ok && task >= 0
 }
 
-// readEnded counts the tasks of an array that ended before the head was started.
+// readEnded adds to the tally the tasks of an array that ended before this head started. That is
+// done when the tally is first needed, because it reads the store.
 func (c *Core) readEnded(id uint64, a *array) {
 	if len(a.unread) == 0 || c.Past == nil {
 		return
@@ -99,7 +101,8 @@ func (c *Core) readEnded(id uint64, a *array) {
 	a.unread = nil
 }
 
-// countPending counts a job as pending, or not pending any more.
+// countPending counts a job as pending (by is 1), or as no longer pending (by is -1). A job that
+// becomes pending again wakes nothing; told is updated so that its next start is news.
 func (c *Core) countPending(j *job, by int) {
 	c.pending += by
 	if a := c.arrays[j.array]; a != nil {
@@ -109,7 +112,7 @@ func (c *Core) countPending(j *job, by int) {
 	}
 }
 
-// depend finds out what a new job must wait for.
+// depend registers what a new job must wait for.
 func (c *Core) depend(j *job) {
 	d := j.said.Batch.Dependency
 	if d == nil {
@@ -128,17 +131,18 @@ func (c *Core) dependOn(j *job, t term) {
 	}
 	on, ok := c.awaitedBy(j, t)
 	if !ok {
-		return // it has happened already, or never will
+		return // the outcome is final: the term has happened already, or never will
 	}
 	list := c.waiters[on]
-	if len(list) == cap(list) { // instead of growing, first drop jobs that no longer wait
+	if len(list) == cap(list) { // before growing, drop jobs that no longer wait
 		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
 		list = slices.Grow(list, max(1, len(list)))
 	}
 	c.waiters[on] = append(list, j)
 }
 
-// taskOf is which task of an array a term is about; -1 is all.
+// taskOf is the task of an array that a term names; -1 is all. With aftercorr, a task waits for the
+// task of the same number.
 func (t *term) taskOf(j *job) int64 {
 	if t.Kind == slurmopt.AfterCorr && t.Task < 0 && j.task >= 0 {
 		return j.task
@@ -146,7 +150,7 @@ func (t *term) taskOf(j *job) int64 {
 	return t.Task
 }
 
-// awaitedBy is what a job waits for with a term; false if that can no longer change.
+// awaitedBy is the key under which a job waits for a term; false if the term's outcome is final.
 func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	task := t.taskOf(j)
 	if a := c.arrays[t.Job]; a != nil {
@@ -163,8 +167,8 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	return awaited{t.Job, o.array == 0}, true
 }
 
-// settle finds out which of a job's terms have been met, and whether the job may go on
-// or never will.
+// settle removes the terms of a job's dependency that have been met, and finds out whether the rest
+// can still be met (never).
 func (c *Core) settle(j *job) {
 	if len(j.unmet) == 0 {
 		return
@@ -199,7 +203,8 @@ const (
 	cannot
 )
 
-// outcome says whether what a job waits for has happened.
+// outcome says whether the condition of a term has happened, has not happened yet, or cannot
+// happen.
 func (c *Core) outcome(j *job, t term) outcome {
 	if t.Kind == slurmopt.Singleton {
 		if c.firstOfName(key{j.user, j.title()}) == j {
@@ -229,7 +234,8 @@ func (c *Core) outcome(j *job, t term) outcome {
 	return happened
 }
 
-// tallyOf is the tally of the jobs that a term names; false if they are unknown.
+// tallyOf is the tally of the jobs that a term names; false if the head does not know them. It is
+// looked up in this order: live arrays and those that ended recently, jobs in memory, the store.
 func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 	task := t.taskOf(j)
 	a := c.arrays[t.Job]
@@ -280,7 +286,7 @@ func (j *job) tally() tally {
 	return n
 }
 
-// happenedTo wakes the jobs that wait for a job which has begun or ended.
+// happenedTo wakes the jobs that wait for a job which has started or ended.
 func (c *Core) happenedTo(j *job) {
 	c.wakeThose(awaited{j.id, j.array == 0})
 	a := c.arrays[j.array]
@@ -296,6 +302,8 @@ func (c *Core) happenedTo(j *job) {
 	}
 }
 
+// wakeThose settles the jobs that wait under a key, and keeps those in the list that still wait. It
+// filters the list in place: settling and advancing a job never adds to it.
 func (c *Core) wakeThose(on awaited) {
 	waiting := c.waiters[on]
 	if len(waiting) == 0 {
@@ -320,16 +328,17 @@ func (c *Core) wakeThose(on awaited) {
 	}
 }
 
-// ---- jobs that are alone with their name ----
+// ---- singletons: jobs that wait until no earlier job of the user has their name ----
 
-// nameTaken notes that a user has one more job of a name. Jobs must come in the order of
-// their numbers.
+// nameTaken adds a job to the list of its user's jobs with its name. Callers must add jobs in
+// ascending order of their numbers.
 func (c *Core) nameTaken(j *job) {
 	k := key{j.user, j.title()}
 	c.named[k] = append(c.named[k], j)
 }
 
-// firstOfName is a user's first job of a name that has not ended.
+// firstOfName is a user's first job with a name that has not ended. It drops ended jobs from the
+// front of the list.
 func (c *Core) firstOfName(k key) *job {
 	list := c.named[k]
 	for len(list) > 0 && list[0].over() {
@@ -344,7 +353,7 @@ func (c *Core) firstOfName(k key) *job {
 	return list[0]
 }
 
-// nameFree lets the next job of a name go on, if it waited for the one that ended
+// nameFree settles the next job with the ended job's name, which may have waited for it
 // (singleton).
 func (c *Core) nameFree(ended *job) {
 	next := c.firstOfName(key{ended.user, ended.title()})
@@ -357,7 +366,8 @@ func (c *Core) nameFree(ended *job) {
 	}
 }
 
-// delay keeps a job back for as long after another's start as it asked for.
+// delay postpones a job to the delay that it asked for (after:JOB+MINUTES) behind the other job's
+// start.
 func (c *Core) delay(j *job, t term) {
 	if t.Delay == 0 {
 		return

@@ -8,43 +8,44 @@ import (
 	"muster/wire/agent"
 )
 
-// Instants are since 1970.
+// All instants are durations since 1970.
 
 // Config is what an administrator decides.
 type Config struct {
 	Cluster string
-	// Admins may touch everybody's jobs, and nodes.
+	// Admins may change the jobs of all users, and nodes.
 	Admins []string
-	// Limits of each user, and those of single users instead.
+	// Limits are those of every user; Users has those of single users, which replace them.
 	Limits Limits
 	Users  map[string]Limits
 	// NodeTimeout is how long a node may be away before it counts as down and its
 	// jobs as lost.
 	NodeTimeout time.Duration
-	// Silence is told to agents: how long either side may say nothing.
+	// Silence is how long either end of an agent's connection may send nothing before the other
+	// gives it up; agents are told.
 	Silence time.Duration
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration
-	// TimeLimit is for jobs that ask for none; 0 is none.
+	// TimeLimit is the time limit of jobs that ask for none; 0 is no limit.
 	TimeLimit time.Duration
-	// Keep is how long ended jobs are listed among the others.
+	// Keep is how long an ended job is listed among the others.
 	Keep time.Duration
-	// Priority orders the queue, as Slurm does; nil leaves that to the policy.
+	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
 	Priority *priority.Config
 	Windows  []Window
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
-	// Zone is where users' times of day are meant; nil is UTC.
+	// Zone is the time zone of the times of day that users write; nil is UTC.
 	Zone *time.Location
 }
 
 // Limits bound what one user may have; 0 is no limit.
 type Limits struct {
-	Jobs    int   // that have not ended
-	Running int   // that run
-	GPUs    int   // of jobs that run
-	Cores   int   // likewise
-	Memory  int64 // likewise, of their nodes
+	Jobs    int   // jobs that have not ended
+	Running int   // jobs that run
+	GPUs    int   // GPUs of jobs that run
+	Cores   int   // cores of jobs that run
+	Memory  int64 // memory on the nodes of jobs that run
 }
 
 // Session is one connection of an agent. The daemon numbers them.
@@ -53,29 +54,29 @@ type Session uint64
 // Request is one request of a user. The daemon numbers them.
 type Request uint64
 
-// Caller is who asks.
+// Caller is the request, and the user who makes it.
 type Caller struct {
 	Request Request
 	User    string
 }
 
-// Event is what the core is told. It is one of the types below.
+// Event is an input of the core: one of the types below.
 type Event interface{ event() }
 
 type (
-	// Submit is a new job. Secret is a random text from which its credentials are made.
+	// Submit is a new job. Secret is a random text from which the job's credentials are derived.
 	Submit struct {
 		Caller
 		Submission api.Submission
 		Secret     string
 	}
-	// Cancel ends jobs; with a Signal they are sent that instead.
+	// Cancel ends jobs, or sends them Signal if that is not 0.
 	Cancel struct {
 		Caller
 		Jobs   []Ref
 		Signal int
 	}
-	// Change is one of the other things that can be done to jobs.
+	// Change is one of the other actions on jobs.
 	Change struct {
 		Caller
 		Jobs     []Ref
@@ -83,7 +84,7 @@ type (
 		Priority api.Priority // Prioritise
 		Limit    int          // LimitDevices
 	}
-	// Node is something that an administrator does to nodes.
+	// Node is an administrator's action on nodes.
 	Node struct {
 		Caller
 		Nodes  []string
@@ -95,14 +96,14 @@ type (
 		Session Session
 		Hello   agent.Hello
 	}
-	// Said: an agent said something after its greeting.
+	// Said: an agent has sent a message other than its greeting.
 	Said struct {
 		Session Session
 		Message agent.ToHead
 	}
 	// HungUp: an agent's connection has ended.
 	HungUp struct{ Session Session }
-	// Tick: what time it is. See Core.Next.
+	// Tick: time has passed. See Core.Next.
 	Tick struct{}
 )
 
@@ -118,10 +119,10 @@ func (Tick) event()    {}
 // Ref names a job, or one task of an array.
 type Ref struct {
 	Job  uint64
-	Task int64 // -1: all of it
+	Task int64 // -1: the job, or all tasks of the array
 }
 
-// Action is what can be done to a job.
+// Action is an action on a job.
 type Action string
 
 // The actions.
@@ -135,7 +136,7 @@ const (
 	LimitDevices Action = "limit"
 )
 
-// NodeAction is what can be done to a node.
+// NodeAction is an action on a node.
 type NodeAction string
 
 // The actions.
@@ -145,26 +146,27 @@ const (
 	RemoveNode NodeAction = "remove"
 )
 
-// Effects is what must be done, in the order of its fields.
+// Effects is what the daemon must do, in the order of the fields.
 type Effects struct {
 	Records []Record
 	Sends   []Send
 	Answers []Answer
 	Changes []api.Change
-	// HangUps are sessions to be closed when what was sent to them has left.
+	// HangUps are sessions that the daemon closes once everything queued for them was sent.
 	HangUps []Session
 }
 
-// Send is a message to an agent. What Start runs (script, arguments and environment)
-// is not in it if Bulk is not 0: the daemon puts in what was submitted as that job.
+// Send is a message to an agent. If Bulk is not 0, the daemon must first fill in what the Start
+// runs (script, arguments and environment) from the bulk record of that job: see FillIn. The core
+// does not keep these in memory.
 type Send struct {
 	Session Session
 	Message agent.ToAgent
 	Bulk    uint64
 }
 
-// Answer is what a request is answered with: Result is *api.Submitted or
-// *api.Changed, or Err says why not.
+// Answer is the answer to a request: Result is *api.Submitted or *api.Changed, or Err says why the
+// request was refused.
 type Answer struct {
 	Request Request
 	Result  any
@@ -173,13 +175,13 @@ type Answer struct {
 
 // Refusal is why a request was refused.
 type Refusal struct {
-	Status int // as HTTP counts them
+	Status int // an HTTP status
 	Reason string
 }
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// Record is one entry of the store; one without a value is deleted.
+// Record is one entry of the store; a Record without a value deletes the entry.
 type Record struct {
 	Bucket Bucket
 	Key    []byte
@@ -192,11 +194,11 @@ type Bucket string
 // The buckets.
 const (
 	Meta  Bucket = "meta"  // single values
-	Jobs  Bucket = "jobs"  // that have not ended, by number
-	Bulk  Bucket = "bulk"  // what they run, by number
-	Ended Bucket = "ended" // that have, by number
+	Jobs  Bucket = "jobs"  // jobs that have not ended, by number
+	Bulk  Bucket = "bulk"  // what jobs run, by number
+	Ended Bucket = "ended" // jobs that have ended, by number
 	Nodes Bucket = "nodes" // by name
-	Keys  Bucket = "keys"  // of submissions, by user and key
+	Keys  Bucket = "keys"  // keys of submissions, by user and key
 	// NodeLog is what nodes could be used for, by time and number; see NodeTurn.
 	NodeLog Bucket = "node_log"
 	// WhatIf is what other policies would have made of the last day and week, by name.

@@ -15,19 +15,20 @@ import (
 // job is a job that has not ended, or ended less than Config.Keep ago.
 type job struct {
 	id uint64
-	// array is the number of the job that a user submitted as an array, and task which
-	// of it this is; 0 and -1 for a single job.
+	// array is the number of the array that this job is a task of, and task its task number; 0 and
+	// -1 for a single job.
 	array uint64
 	task  int64
 
 	user   string
 	dir    string
 	key    string
-	secret string // its credentials are derived from it
-	// options is what was submitted, as one line; jobs of an array share it and said.
+	secret string // the job's credentials are derived from it
+	// options is what the user submitted, as one line; the tasks of an array share options and
+	// said.
 	options string
 	said    *slurmopt.Options
-	command []string // the beginning of what it runs, for display
+	command []string // the beginning of the command line, for display
 
 	state    api.State
 	held     heldBy
@@ -39,48 +40,49 @@ type job struct {
 	end      time.Duration
 	attempt  uint32
 	requeues uint32
-	limit    int // devices that it may use at a time; -1 is all
+	limit    int // how many devices the job may use at a time; -1 is all
 
-	// A waiting job stands at a gate, or the policy has it.
+	// A waiting job stands at a gate, or has passed all of them and is with the policy.
 	gate   gate
 	number policy.JobID // the policy's number for it; -1 if the policy does not have it
-	need   need         // what it takes of its user's limits
-	// notBefore is when it may begin, as a term of its dependency says.
+	need   need         // how much of its user's limits the job takes
+	// notBefore is the earliest start that a term of the dependency allows (after:JOB+MINUTES).
 	notBefore time.Duration
-	unmet     []term // what it depends on and has not happened yet
-	never     bool   // what it depends on cannot happen any more
-	// inArray and inLimit say that it has passed these gates, and counts in the array
-	// and for the user.
+	unmet     []term // the terms of its dependency that have not happened yet
+	never     bool   // the dependency cannot be met any more
+	// inArray and inLimit say that the job has passed the gates atArray and atLimit, and is counted
+	// in array.admitted and user.taken.
 	inArray, inLimit bool
-	impossible       string // why no node could run it, at the moment
+	impossible       string // why no node can run it at the moment; "" if one can
 
-	// What it has, while it has something; afterwards what it had.
+	// The allocation of the present attempt; after the end, that of the last.
 	alloc       *model.Allocation
 	alternative int
 	tasks       []task
 	loans       []loan
-	lending     bool // it waits for nodes to lend
-	// suspend says that it should be suspended: its tasks follow later.
+	lending     bool // the attempt waits until the nodes of its borrowed devices serve them
+	// suspend says that the job should be suspended. Its tasks stop some time later: see asleep.
 	suspend bool
-	// asleep says that all tasks are suspended, and the policy may give its cores and
-	// GPUs to others.
+	// asleep says that all its tasks have stopped, and that the policy may give its cores and GPUs
+	// to other jobs.
 	asleep bool
 	// stop is why its tasks are being stopped; nil if they are not.
 	stop *stop
-	// suspended is how long it was suspended in this attempt, and since when it is.
+	// suspended is the time that the job has been suspended in this attempt, without the present
+	// suspension, which began at suspendedSince (0: there is none).
 	suspended      time.Duration
 	suspendedSince time.Duration
 
 	exit, signal int
-	reason       string // why it ended so
+	reason       string // why the job ended in this state
 	cpu          time.Duration
 	peak         int64
 
-	dirty bool // its record must be written
-	told  bool // listeners must be told of it
+	dirty bool // the job is in Core.dirty
+	told  bool // the job is in Core.tell
 }
 
-// heldBy is who holds a job back.
+// heldBy is a set: who holds a job back.
 type heldBy uint8
 
 const (
@@ -88,7 +90,8 @@ const (
 	heldByAdmin
 )
 
-// gate is what a waiting job must pass before the policy sees it.
+// gate is a condition that a waiting job must meet before it is offered to the policy. Jobs pass
+// the gates in this order (advanceJob).
 type gate uint8
 
 const (
@@ -100,7 +103,7 @@ const (
 	atPolicy
 )
 
-// need is what a job takes of its user's limits.
+// need is how much a job takes of its user's limits.
 type need struct {
 	gpus, cores int
 	memory      int64
@@ -109,28 +112,28 @@ type need struct {
 // task is a job's part on one node.
 type task struct {
 	node *node
-	// incarnation is that of the node when the task was started.
+	// incarnation is that of the node when the attempt began.
 	incarnation string
-	state       agent.State // Unknown until the agent has said something
+	state       agent.State // Unknown until the agent has reported the task
 	end         *agent.End
 }
 
-// loan is what a node lends to a part of the job.
+// loan is what a node lends to one part of a job.
 type loan struct {
 	node *node
 	part int32
 	lent bool
 }
 
-// stop is why a job's tasks are to end.
+// stop is why the head stops the tasks of a job, and what becomes of the job then.
 type stop struct {
 	Cause   agent.Cause `json:"cause"`
 	Reason  string      `json:"reason,omitempty"`
-	Outcome api.State   `json:"outcome,omitempty"` // the job's final state; "": it follows from its tasks
+	Outcome api.State   `json:"outcome,omitempty"` // the job's final state; "": its tasks' ends decide
 	Requeue bool        `json:"requeue,omitempty"`
 }
 
-// name is how people and the policy name a job.
+// name is the name of a job for people and for the policy: JOB, or ARRAY_TASK.
 func (j *job) name() string {
 	if j.task < 0 {
 		return strconv.FormatUint(j.id, 10)
@@ -138,7 +141,7 @@ func (j *job) name() string {
 	return strconv.FormatUint(j.array, 10) + "_" + strconv.FormatInt(j.task, 10)
 }
 
-// bulk is the number under which the store has what the job runs.
+// bulk is the number under which the store has what the job runs; the tasks of an array share it.
 func (j *job) bulk() uint64 {
 	if j.array != 0 {
 		return j.array
@@ -146,13 +149,13 @@ func (j *job) bulk() uint64 {
 	return j.id
 }
 
-// over says whether it has ended.
+// over says whether the job has ended.
 func (j *job) over() bool { return j.state.Over() }
 
 // active says whether it holds resources of the cluster.
 func (j *job) active() bool { return len(j.tasks) > 0 && !j.over() }
 
-// request is what it asks for, or what it was given of its alternatives.
+// request is what the job asks for, or the alternative with which it was started.
 func (j *job) request() *model.Request {
 	if j.alternative > 0 && j.alternative <= len(j.said.Alternatives) {
 		return &j.said.Alternatives[j.alternative-1]
@@ -160,7 +163,7 @@ func (j *job) request() *model.Request {
 	return &j.said.Request
 }
 
-// timeLimit is how long it may run; 0 is without limit.
+// timeLimit is how long the job may run; 0 is no limit.
 func (j *job) timeLimit(otherwise time.Duration) time.Duration {
 	switch r := j.request(); {
 	case r.WallTime > 0:
@@ -173,17 +176,17 @@ func (j *job) timeLimit(otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// aYear is how long a policy must expect a job without a limit to run.
+// aYear is how long the policy is told that jobs without a time limit run.
 const aYear = 365 * 24 * time.Hour
 
 // script says whether the job is a script, which runs on its first node alone.
 func (j *job) script() bool { return len(j.command) > 0 && j.command[0] == scriptMark }
 
-// scriptMark stands for the script among what a job runs.
+// scriptMark stands in for the script in job.command.
 const scriptMark = "<script>"
 
-// file fills in a path as Slurm does: %j is the job, %A and %a the array and its
-// task, %x the name, %u the user, %N the first node, %% a percent sign.
+// file expands a path as Slurm does: %j is the job, %A and %a the array and its task, %x the name,
+// %u the user, %N the first node, %% a percent sign. Digits after the % pad numbers with zeros.
 func (j *job) file(pattern, node string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -226,7 +229,7 @@ func padded(number string, width int) string {
 	return number
 }
 
-// output is where its output goes.
+// output is the pattern of the file for the job's output.
 func (j *job) output() string {
 	switch {
 	case j.said.Batch.Output != "":
@@ -237,7 +240,7 @@ func (j *job) output() string {
 	return "muster-%j.out"
 }
 
-// title is its name.
+// title is the job's name, as its user chose it or derived from the command.
 func (j *job) title() string {
 	switch {
 	case j.said.Name != "":

@@ -16,9 +16,9 @@ import (
 	"muster/wire/agent"
 )
 
-// TestLies has nodes with valid certificates say whatever they like, users do whatever
-// they may, and the head restart at any moment, with a clock that may have been set
-// back. It must neither panic nor refuse to start from what it wrote itself.
+// TestLies lets nodes with valid certificates send whatever they like, users do whatever they may,
+// and the head restart at any moment, with a clock that may have been set back. The head must
+// neither panic nor refuse to start from its own records.
 func TestLies(t *testing.T) {
 	runs, steps := 12, 300
 	if testing.Short() {

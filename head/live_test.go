@@ -22,16 +22,16 @@ import (
 // began is when the test's cluster begins, since 1970.
 const began = 1_000_000 * time.Second
 
-// live drives a head as agents without delay would.
+// live drives a head with agents that answer without delay.
 type live struct {
 	t      testing.TB
 	core   *head.Core
 	starts []string
-	// running has the tasks of each job that were started.
+	// running has the started tasks of each job.
 	running map[uint64][]started
 	sends   int
 	errors  []string
-	// obedient: tasks stop, stand still and go on when the head says so.
+	// obedient: tasks stop, suspend and resume when the head says so.
 	obedient bool
 }
 
@@ -54,8 +54,8 @@ func newLive(t testing.TB, policySpec string) *live {
 	return &live{t: t, core: core, running: map[uint64][]started{}}
 }
 
-// settle lets the policy decide, and agents do what they are told, until nothing is
-// left to do.
+// settle lets the policy decide, and the agents carry out what they are told, until nothing is left
+// to do.
 func (l *live) settle(now time.Duration) {
 	l.core.Step(now)
 	for {
@@ -85,7 +85,7 @@ func (l *live) settle(now time.Duration) {
 	}
 }
 
-// obey is what an agent does that is told to stop, suspend or resume a task.
+// obey is how an agent reacts to a message that stops, suspends or resumes a task.
 func (l *live) obey(now time.Duration, s head.Send) {
 	var r agent.Report
 	switch m := s.Message.(type) {
@@ -100,7 +100,7 @@ func (l *live) obey(now time.Duration, s head.Send) {
 	l.core.Handle(now, head.Said{Session: s.Session, Message: r})
 }
 
-// plan is what a simulated run started and ended, in its order.
+// plan is what a simulated run started and ended, in order.
 type plan struct {
 	cluster *model.Cluster
 	lines   []planLine
@@ -147,7 +147,7 @@ func randomCluster(rng *rand.Rand) *model.Cluster {
 	return c
 }
 
-// randomOptions is what a user asks for, of what the cluster may have.
+// randomOptions is a random request, some of which the cluster cannot satisfy.
 func randomOptions(rng *rand.Rand, nodes int) []string {
 	o := []string{fmt.Sprintf("-n%d", 1+rng.IntN(6)), fmt.Sprintf("--time=%d", 1+rng.IntN(90))}
 	switch rng.IntN(7) {
@@ -247,7 +247,7 @@ func playLive(t *testing.T, spec string, cluster *model.Cluster, jobs []model.Jo
 		l.core.Handle(began, head.Greeted{Session: head.Session(i + 1), Hello: hello})
 	}
 	l.settle(began)
-	// The instants of the run, with what ends and what comes at each.
+	// The instants of the run, with the jobs that end and arrive at each.
 	ends := map[time.Duration][]int{}
 	var instants []time.Duration
 	for _, line := range want.lines {
@@ -292,7 +292,7 @@ func playLive(t *testing.T, spec string, cluster *model.Cluster, jobs []model.Jo
 	return got
 }
 
-// newStarts lists the jobs that run since the last call, in the order of their tasks'
+// newStarts lists the jobs that were started since the last call, in the order of their tasks'
 // starts.
 func newStarts(l *live, at time.Duration, seen map[uint64]bool, of map[uint64]int, cluster *model.Cluster) []string {
 	var lines []string

@@ -16,9 +16,9 @@ import (
 // node is a machine whose agent has greeted at least once.
 type node struct {
 	name    string
-	alias   string // the policy's name for it: there each name is used only once
-	number  int32  // with the policy
-	removed bool   // its number is out of use; a node of the same name gets another
+	alias   string // the policy's name for it: the policy never sees a name twice
+	number  int32  // the policy's number for it
+	removed bool   // its number is retired; a node of the same name gets another
 
 	incarnation string
 	user        string
@@ -27,22 +27,26 @@ type node struct {
 	devices     []agent.Device
 	gateway     string
 
-	session Session // 0 while it is away
+	session Session // 0 while the agent is away
 	since   time.Duration
-	down    bool // it was away for too long
+	down    bool // its agent was away for NodeTimeout
 	drained bool // by an administrator
 	reason  string
-	usable  string          // what the policy may use it for, as the log has it
-	jobs    map[uint64]bool // jobs that hold something of it
-	// stale are tasks of attempts that were given up and still run there. Until they have ended,
-	// the policy places nothing new there.
+	usable  string          // the policy's state of the node that the node log has last
+	jobs    map[uint64]bool // jobs that have a task or a loan here
+	// stale are tasks of lost attempts that still run here. Until they have ended, the policy
+	// places nothing new on the node.
 	stale map[agent.Task]bool
 }
 
 // serves says whether the node's agent can start processes of a user.
 func (n *node) serves(user string) bool { return n.user == "" || n.user == user }
 
-// greeted takes an agent's greeting: what it has, and what runs there.
+// greeted processes an agent's greeting: what the node has, and which tasks and loans its agent
+// knows. A name belongs to one machine at a time. The machine is recognised by the incarnation,
+// which is that of its spool. The same name with another incarnation is refused while the old one
+// is connected, and afterwards means that the tasks there are lost. A node whose hardware has
+// changed gets a new number with the policy, because the policy's books cannot shrink a node.
 func (c *Core) greeted(s Session, h agent.Hello) {
 	refuse := func(format string, args ...any) {
 		c.effects.Sends = append(c.effects.Sends, Send{Session: s, Message: agent.Refused{Reason: fmt.Sprintf(format, args...)}})
@@ -59,9 +63,9 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 		return
 	}
 	if n != nil && n.session != 0 && n.incarnation != h.Incarnation {
-		// There may be two machines with this name, or one whose spool was lost and whose old
-		// connection has not been noticed to be dead yet. In the first case the tasks that run
-		// there must not be given up.
+		// Either two machines have this name, or one machine has lost its spool and the head has
+		// not noticed yet that the old connection is dead. In the first case the tasks on the
+		// connected machine must not be given up.
 		refuse("node %s is connected already, with another spool: give one of the two another name; if there is one only, its old connection is given up within a minute or so", h.Node)
 		return
 	}
@@ -96,16 +100,16 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.touchNode(n)
 }
 
-// maxRetired is how many numbers of one node may be out of use. They are kept for ever, so a node
-// that lies about what it has must not use them up without bound.
+// maxRetired is how many numbers of one node may be retired. The core keeps them for ever, so a
+// node that lies about what it has must not retire numbers without bound.
 const maxRetired = 1000
 
-// maxSkipped is how many numbers are skipped at a time, so that a node that lies cannot use them
-// up.
+// maxSkipped is how many job numbers one greeting may skip, so that a node that lies cannot use
+// them up.
 const maxSkipped = 10_000_000
 
-// skipNumbers skips job numbers that a node remembers and this head does not know: the head was
-// restored from a backup, and has given them to jobs before.
+// skipNumbers skips job numbers that a node remembers and this head does not know. The head was
+// restored from a backup then, and had given those numbers to other jobs before.
 func (c *Core) skipNumbers(h *agent.Hello) {
 	if h.Cluster == c.cfg.Cluster && h.Last >= c.next && h.Last-c.next < maxSkipped {
 		c.next = h.Last + 1
@@ -113,7 +117,8 @@ func (c *Core) skipNumbers(h *agent.Hello) {
 	}
 }
 
-// sameMachine says whether a node has what it had, but for devices that came later.
+// sameMachine says whether a greeting shows the hardware that the node had; additional devices at
+// the end of the list are allowed.
 func (n *node) sameMachine(h *agent.Hello) bool {
 	if n.cores != h.Cores || !about(n.memory, h.Memory) || len(h.Devices) < len(n.devices) {
 		return false
@@ -126,7 +131,7 @@ func (n *node) sameMachine(h *agent.Hello) bool {
 	return true
 }
 
-// about says whether two sizes of memory may be the same machine's: they may differ by 5 %, as
+// about says whether two memory sizes may be those of one machine: they may differ by 5 %, since
 // another kernel or a ballooning host leaves a little more or less.
 func about(a, b int64) bool { return max(a, b)-min(a, b) <= max(a, b)/20 }
 
@@ -134,7 +139,7 @@ func sameDevice(a, b *agent.Device) bool {
 	return a.Name == b.Name && a.Memory == b.Memory && a.Speed == b.Speed
 }
 
-// addNode makes a node known to the policy: a new one, or one that has changed.
+// addNode adds a node to the policy: a new one, or a new number for one whose hardware has changed.
 func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices)}
 	if old != nil {
@@ -151,8 +156,8 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	return n, nil
 }
 
-// offerAgain submits all waiting jobs to the policy again, because the nodes that they name, or may
-// not use, have other names there now.
+// offerAgain submits all waiting jobs to the policy again, because the names of the nodes that they
+// may use (restrict) have changed there.
 func (c *Core) offerAgain() {
 	for _, id := range c.order {
 		j := c.jobs[id]
@@ -166,7 +171,7 @@ func (c *Core) offerAgain() {
 	}
 }
 
-// join gives a node a number with the policy.
+// join gives a node an alias and a number with the policy.
 func (c *Core) join(n *node) error {
 	n.alias = n.name
 	for k := 2; c.aliases[n.alias]; k++ {
@@ -190,7 +195,8 @@ func (c *Core) join(n *node) error {
 	return nil
 }
 
-// distinct leaves each type once, and has gpus name it.
+// distinct lists each type once, and rewrites gpus from indexes into types to indexes into that
+// list.
 func distinct(gpus []int, types []model.GPUType) []model.GPUType {
 	var once []model.GPUType
 	for i := range gpus {
@@ -205,9 +211,8 @@ func distinct(gpus []int, types []model.GPUType) []model.GPUType {
 	return once
 }
 
-// gpuType is a device's kind, in a word: what users write in --gres=gpu:TYPE:1. Of
-// devices with one name that differ, those that come later have their memory or a
-// number in it.
+// gpuType is a device's type, whose name is the word that users write in --gres=gpu:TYPE:1. If
+// devices of one name differ, the second kind has its memory in the word, and later kinds a number.
 func (c *Core) gpuType(d *agent.Device) model.GPUType {
 	t := model.GPUType{Memory: d.Memory, Speed: d.Speed}
 	word := strings.Map(func(r rune) rune {
@@ -237,7 +242,8 @@ func (c *Core) gpuType(d *agent.Device) model.GPUType {
 	}
 }
 
-// retire takes a node's number out of use for ever.
+// retire takes a node's number out of use for ever, and disconnects the agent. Records of running
+// and ended jobs refer to nodes by number, so numbers are never given again.
 func (c *Core) retire(n *node) {
 	n.removed, n.down = true, true
 	c.retired[n.name]++
@@ -251,10 +257,10 @@ func (c *Core) retire(n *node) {
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		n.session = 0
 	}
-	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // its number stays taken
+	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
 }
 
-// inventory takes over the state of a node's devices.
+// inventory takes over which of a node's devices are up, and adds devices that are new.
 func (c *Core) inventory(n *node, devices []agent.Device) {
 	for i := range devices {
 		d := &devices[i]
@@ -263,7 +269,7 @@ func (c *Core) inventory(n *node, devices []agent.Device) {
 			c.mustState(c.state.AddDevices(n.number, []int{0}, c.gpuType(d)))
 			n.devices = append(n.devices, *d)
 		case !sameDevice(&n.devices[i], d):
-			d.Up = false // another device has this number now: the policy must place nothing there
+			d.Up = false // another device has this number now: the policy must place nothing on it
 		}
 		n.devices[i].Up = d.Up
 		c.mustState(c.state.SetDevice(n.number, int32(i), d.Up))
@@ -276,7 +282,8 @@ func (c *Core) inventory(n *node, devices []agent.Device) {
 	c.retryImpossible()
 }
 
-// setNodeState tells the policy whether a node can be used.
+// setNodeState tells the policy whether it may use a node, and logs the change. A node that is
+// away, or on which tasks of lost attempts still run, is draining: what runs there continues.
 func (c *Core) setNodeState(n *node) {
 	state := policy.NodeUp
 	switch {
@@ -290,15 +297,16 @@ func (c *Core) setNodeState(n *node) {
 	c.stepDue = true
 }
 
-// mustState panics on an error of a call that cannot fail while head and policy agree.
+// mustState panics on an error of a call that cannot fail while the head's and the policy's books
+// agree.
 func (c *Core) mustState(err error) {
 	if err != nil {
 		panic("head: the policy's book and the head's disagree: " + err.Error())
 	}
 }
 
-// compare reconciles what an agent says that it has with what it should have. This replaces all
-// messages that were lost while it was away.
+// compare reconciles what an agent has with what it should have. This replaces all messages that
+// were lost while the agent was away, in both directions.
 func (c *Core) compare(n *node, h *agent.Hello) {
 	known := make(map[agent.Task]bool, len(h.Tasks))
 	for i := range h.Tasks {
@@ -313,20 +321,21 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 			c.send(n, agent.Unlend{ID: id}, 0)
 		}
 	}
-	// Send what it should have and does not, loans first: messages arrive in order, so a task finds
-	// its devices.
+	// Send what the agent should have and does not, loans first: messages arrive in order, so a
+	// task finds its devices.
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
 		if j.stop == nil {
 			c.lendAgain(j, n, loans)
 		}
-		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
+		for part := 0; part < len(j.tasks); part++ { // taskEnded may requeue the job, which then has no tasks
 			t := &j.tasks[part]
 			if t.node == n && t.end == nil && !known[j.taskName(part)] {
 				c.missing(j, part)
 			}
 		}
 	}
+	// The reports below fill stale again, with what still runs.
 	n.stale = nil
 	for i := range h.Tasks {
 		c.report(n, &h.Tasks[i])
@@ -334,22 +343,23 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 	c.setNodeState(n)
 }
 
-// missing handles a task that its agent does not know.
+// missing handles a task that its agent does not know. A task that the agent has reported before is
+// lost. Any other was never started, or its Start was lost, and is started now.
 func (c *Core) missing(j *job, part int) {
 	t := &j.tasks[part]
 	switch {
 	case t.state != agent.Unknown:
 		c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: "the node has forgotten the task"})
 	case j.stop != nil:
-		// A Start may still be on its way from an earlier connection: the agent must learn that the
-		// task is not wanted, and then reports that.
+		// A Start may still be on its way from an earlier connection. So the agent must be told
+		// that the task is not wanted, and reports that; only then is the task over.
 		c.sendStop(j, part)
 	case !j.lending:
 		c.sendStart(j, part)
 	}
 }
 
-// activeOn lists the jobs that have something of a node, in their order.
+// activeOn lists the jobs that have a task or a loan on a node, by number.
 func (c *Core) activeOn(n *node) []uint64 {
 	var ids []uint64
 	for id := range n.jobs {
@@ -359,11 +369,11 @@ func (c *Core) activeOn(n *node) []uint64 {
 	return ids
 }
 
-// said takes what an agent says.
+// said processes a message of an agent that has greeted.
 func (c *Core) said(s Session, m agent.ToHead) {
 	n := c.sessions[s]
 	if n == nil {
-		return // it was hung up
+		return // the core has closed this session; the message was still on its way
 	}
 	switch m := m.(type) {
 	case agent.Report:
@@ -376,12 +386,12 @@ func (c *Core) said(s Session, m agent.ToHead) {
 	case agent.AskPeers:
 		c.send(n, agent.Peers{Gateways: c.peersOf(n)}, 0)
 	case agent.Hello:
-		c.effects.HangUps = append(c.effects.HangUps, s) // it has greeted already
+		c.effects.HangUps = append(c.effects.HangUps, s) // an agent greets once
 	}
 }
 
 // peersOf lists the gateways of the nodes from which a node may borrow virtual GPUs: those that
-// follow it in a ring. So each node is asked by equally many others.
+// follow it in the ring of all nodes. So each node is asked by equally many others.
 func (c *Core) peersOf(n *node) (gateways []string) {
 	own := slices.Index(c.nodes, n)
 	for i := 1; i < len(c.nodes) && len(gateways) < agent.MaxPeers; i++ {
@@ -393,8 +403,8 @@ func (c *Core) peersOf(n *node) (gateways []string) {
 	return gateways
 }
 
-// hungUp notes that an agent is away. Its tasks go on, and nothing new is placed there until it is
-// back or given up.
+// hungUp notes that an agent is away. Its tasks continue, and the policy places nothing new there
+// until the agent is back or the node is given up.
 func (c *Core) hungUp(s Session) {
 	n := c.sessions[s]
 	if n == nil {
@@ -407,7 +417,7 @@ func (c *Core) hungUp(s Session) {
 	c.touchNode(n)
 }
 
-// giveUp counts a node as down, and its tasks and loans as lost.
+// giveUp marks a node as down, and its tasks and loans as lost.
 func (c *Core) giveUp(n *node) {
 	n.down = true
 	c.setNodeState(n)
@@ -415,7 +425,7 @@ func (c *Core) giveUp(n *node) {
 	c.touchNode(n)
 }
 
-// loseTasks gives up what a node had of jobs: its tasks, and what it lent.
+// loseTasks gives up a node's tasks as lost, and stops jobs that borrowed from the node.
 func (c *Core) loseTasks(n *node, reason string) {
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
@@ -423,7 +433,7 @@ func (c *Core) loseTasks(n *node, reason string) {
 		for i := range j.loans {
 			lent = lent || j.loans[i].node == n
 		}
-		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
+		for part := 0; part < len(j.tasks); part++ { // taskEnded may requeue the job, which then has no tasks
 			if t := &j.tasks[part]; t.node == n && t.end == nil {
 				c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: reason})
 			}
@@ -434,7 +444,7 @@ func (c *Core) loseTasks(n *node, reason string) {
 	}
 }
 
-// nodeAction does what an administrator wants of nodes.
+// nodeAction performs an administrator's action on nodes.
 func (c *Core) nodeAction(ev Node) {
 	if !c.IsAdmin(ev.User) {
 		c.refuse(ev.Request, statusForbidden, "nodes are for administrators, and %s is none", ev.User)
@@ -476,14 +486,14 @@ func (c *Core) nodeAction(ev Node) {
 	c.answer(ev.Request, &api.Changed{})
 }
 
-// touchNode has a node's record written, and tells of it.
+// touchNode queues a node's record for the store and its document for subscribers.
 func (c *Core) touchNode(n *node) {
 	c.effects.Records = append(c.effects.Records, c.nodeRecord(n))
 	doc := c.nodeDocument(n)
 	c.publish(api.Change{Node: &doc})
 }
 
-// retryImpossible offers jobs to the policy again that no node could run before.
+// retryImpossible offers the jobs that no node could run to the policy again.
 func (c *Core) retryImpossible() {
 	again := c.impossible
 	c.impossible = nil
@@ -494,7 +504,8 @@ func (c *Core) retryImpossible() {
 	}
 }
 
-// policyTime is an instant as the policy counts it.
+// policyTime converts an instant to the policy's clock, which starts when the cluster began. The
+// cap leaves the policy room to add durations without overflow.
 func (c *Core) policyTime(at time.Duration) time.Duration {
 	return min(max(0, at-c.began), math.MaxInt64/4)
 }

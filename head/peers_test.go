@@ -10,7 +10,7 @@ import (
 	"muster/wire/agent"
 )
 
-// A node that asks for peers is told of those that others can reach and that are there, never of itself,
+// A node that asks for peers is told of nodes that are connected and reachable, never of itself,
 // and each node is named to as many others as any other.
 func TestPeersOfNodes(t *testing.T) {
 	p, err := catalog.New("fcfs")

@@ -10,17 +10,17 @@ import (
 	"muster/policy"
 )
 
-// NodeTurn is a change of what a node can be used for. Was is the state before it, so
-// that a log whose beginning was dropped still tells how a node was.
+// NodeTurn is a change of the policy's state of a node. Was is the state before the change, so that
+// a log whose beginning was dropped still tells the state of each node.
 type NodeTurn struct {
 	At   time.Duration `json:"at"`
 	Node int32         `json:"node"` // its number with the policy
-	// Was and Is are states as the policy names them; Was is "" of a node that is new.
+	// Was and Is are states as the policy names them; Was is "" for a new node.
 	Was string `json:"was,omitempty"`
 	Is  string `json:"is"`
 }
 
-// logTurn notes what a node can be used for from now on, if that is something else.
+// logTurn appends the policy's new state of a node to the node log, if it has changed.
 func (c *Core) logTurn(n *node, state policy.NodeState) {
 	is := state.String()
 	if n.usable == is {
@@ -31,8 +31,8 @@ func (c *Core) logTurn(n *node, state policy.NodeState) {
 	n.usable = is
 }
 
-// usableThen is what a node could be used for when its record was written, but for
-// short absences.
+// usableThen is the policy's state of a node when its record was written. Short absences, which
+// make a node draining, are not recorded.
 func usableThen(r *nodeRecord) string {
 	switch {
 	case r.Down || r.Removed:
@@ -43,28 +43,28 @@ func usableThen(r *nodeRecord) string {
 	return policy.NodeUp.String()
 }
 
-// Picture is what the core knows of the cluster and of the jobs that have not ended, for
-// whoever simulates.
+// Picture is what the core knows of the cluster and of the jobs that have not ended, as input of a
+// simulation.
 type Picture struct {
 	At     time.Duration
 	Config Config
-	Began  time.Duration // the policy counts from there
-	// Cluster has the nodes by their numbers, those that are gone included.
+	Began  time.Duration // the instant at which the policy's clock starts
+	// Cluster has the nodes by their numbers, including removed ones.
 	Cluster  *model.Cluster
 	Machines []Machine // by number
 	Jobs     []api.Job
 }
 
-// Machine is what the cluster's description does not say of a node.
+// Machine is what model.Cluster does not say of a node.
 type Machine struct {
-	// Name is what users call it; with the policy it may have another.
+	// Name is the users' name of the node; the policy may have another.
 	Name string `json:"name"`
-	User string `json:"user,omitempty"` // whose processes alone it starts
-	Is   string `json:"is"`             // what it can be used for
-	Gone bool   `json:"gone,omitempty"` // its number is out of use
+	User string `json:"user,omitempty"` // the only user whose processes it starts; "" for all
+	Is   string `json:"is"`             // the policy's state of it
+	Gone bool   `json:"gone,omitempty"` // its number is retired
 }
 
-// Picture is how the cluster is now.
+// Picture returns what the core knows now.
 func (c *Core) Picture(now time.Duration) Picture {
 	c.now = max(c.now, now)
 	of := c.state.Cluster()

@@ -10,19 +10,19 @@ import (
 	"muster/policy/priority"
 )
 
-// The head keeps a book of priorities: it tells the book what happens, and the policy
-// the ranks that follow from it. Without a book, jobs stand in the order in which they
-// came, apart from nice values and what administrators set. The store has the book as
-// one record, written every keepRanking. After a restart, usage since the last write is
-// computed again for jobs that still run; that of jobs that ended meanwhile is lost.
+// The head keeps a book of priorities. It tells the book what happens to jobs, and tells the policy
+// the ranks that follow. Without a book, jobs stand in the order in which they came, apart from
+// nice values and what administrators set. The store has the book as one record, written every
+// keepRanking. After a restart, usage since the last write is computed again for jobs that still
+// run; that of jobs that ended meanwhile is lost.
 
-// rankingKey is that of the book's record.
+// rankingKey is the key of the book's record.
 var rankingKey = []byte("priority")
 
 // keepRanking is how often the book is written.
 const keepRanking = 5 * time.Minute
 
-// setRanking makes the book, from what was kept of it if there is something.
+// setRanking makes the book, from the stored document if there is one.
 func (c *Core) setRanking(kept *priority.Document) error {
 	if c.cfg.Priority == nil {
 		return nil
@@ -48,7 +48,7 @@ func (c *Core) setRanking(kept *priority.Document) error {
 	return nil
 }
 
-// compareBook reconciles a book from the store with the present jobs.
+// compareBook reconciles a book from the store, which may be minutes old, with the present jobs.
 func (c *Core) compareBook() {
 	if c.book == nil {
 		return
@@ -87,7 +87,7 @@ func (c *Core) mustBook(err error) {
 	}
 }
 
-// bookSubmitted enters a job that the policy sees from now on.
+// bookSubmitted enters a job that has been offered to the policy.
 func (c *Core) bookSubmitted(j *job) {
 	if c.book == nil {
 		return
@@ -100,12 +100,12 @@ func (c *Core) bookSubmitted(j *job) {
 	case known:
 		c.mustBook(c.book.Requeued(k, c.now))
 	case c.book.Submitted(k, c.entryOf(j)) != nil:
-		return // the administrator has taken its account away: it is not ranked
+		return // an administrator has removed its account: the book does not rank it
 	}
 	c.inBook[k] = true
 }
 
-// entryOf is what the book must know of a job.
+// entryOf is what the book needs to know of a job.
 func (c *Core) entryOf(j *job) priority.Submission {
 	r := &j.said.Request
 	return priority.Submission{
@@ -128,7 +128,7 @@ func (c *Core) bookStarted(j *job, at time.Duration) {
 	c.inBook[k] = false
 }
 
-// bookStopped notes that a job neither waits nor runs.
+// bookStopped notes that a job neither waits in the book nor runs.
 func (c *Core) bookStopped(j *job) {
 	k := priority.Key(j.id)
 	if _, known := c.inBook[k]; known {
@@ -145,7 +145,7 @@ func (c *Core) bookGone(j *job) {
 	}
 }
 
-// mayBook says whether the book takes a job.
+// mayBook refuses a job that the book would refuse. It tries with a key that no job has.
 func (c *Core) mayBook(j *job) *Refusal {
 	if c.book == nil {
 		return nil
@@ -158,7 +158,7 @@ func (c *Core) mayBook(j *job) *Refusal {
 	return nil
 }
 
-// rankAll hands the policy the ranks that have changed.
+// rankAll tells the policy the ranks that have changed.
 func (c *Core) rankAll() {
 	if c.book == nil {
 		return
@@ -171,7 +171,7 @@ func (c *Core) rankAll() {
 	}
 }
 
-// rankingDue is when ranks change next by the passing of time alone.
+// rankingDue is when ranks change next because time passes.
 func (c *Core) rankingDue() time.Duration {
 	if c.book == nil || c.book.Waiting() == 0 {
 		return policy.Never
@@ -179,7 +179,8 @@ func (c *Core) rankingDue() time.Duration {
 	return c.book.Next()
 }
 
-// rank tells the policy where a waiting job stands.
+// rank brings a waiting job's rank up to date. The book takes nice value and priority, and rankAll
+// hands on what follows; a job that is not in the book is ranked directly.
 func (c *Core) rank(j *job) {
 	if j.number < 0 || j.state != api.Pending {
 		return
@@ -193,7 +194,7 @@ func (c *Core) rank(j *job) {
 	c.mustState(c.state.Rank(j.number, j.standing(c)))
 }
 
-// standing is a job's priority, as it is shown.
+// standing is a job's priority, as users see it.
 func (j *job) standing(c *Core) int64 {
 	if c.book != nil {
 		if rank, ok := c.book.Rank(priority.Key(j.id)); ok {
@@ -206,7 +207,7 @@ func (j *job) standing(c *Core) int64 {
 	return -j.nice
 }
 
-// keepBook writes the book down.
+// keepBook writes the book to the store, and sets the timer for the next time.
 func (c *Core) keepBook() {
 	if c.book != nil {
 		c.effects.Records = append(c.effects.Records, Record{Meta, rankingKey, encoded(c.book.Export())})
@@ -214,7 +215,7 @@ func (c *Core) keepBook() {
 	}
 }
 
-// clusterChanged tells the book how large the cluster is.
+// clusterChanged tells the book the size of the cluster, and the policy the nodes of the windows.
 func (c *Core) clusterChanged() {
 	if c.book != nil {
 		c.book.Cluster(int64(len(c.byName)), priority.WholeOf(c.state.Cluster()))
@@ -222,7 +223,7 @@ func (c *Core) clusterChanged() {
 	c.setWindows()
 }
 
-// Usage is what users and accounts used.
+// Usage lists what users and accounts have used.
 func (c *Core) Usage(now time.Duration) []api.UsageLine {
 	c.now = max(c.now, now)
 	lines := []api.UsageLine{}
@@ -237,7 +238,7 @@ func (c *Core) Usage(now time.Duration) []api.UsageLine {
 	return lines
 }
 
-// Priorities is the order of the queue, and what it comes from.
+// Priorities lists the waiting jobs with their priorities, and the factors of each.
 func (c *Core) Priorities(time.Duration) []api.JobPriority {
 	lines := []api.JobPriority{}
 	for _, id := range c.order {
@@ -260,8 +261,8 @@ func (c *Core) Priorities(time.Duration) []api.JobPriority {
 	return lines
 }
 
-// Window is a reservation or a maintenance window: nodes that some users, or nobody,
-// may use for a time. Without names it is all nodes.
+// Window is a reservation or a maintenance window: a time in which only the users and accounts
+// listed may use the nodes; if none are listed, none may. Without Nodes, it covers all nodes.
 type Window struct {
 	Name            string
 	From, Until     time.Duration
@@ -269,13 +270,12 @@ type Window struct {
 	Users, Accounts []string
 }
 
-// setWindows tells the policy of the windows, by the numbers of the nodes that there
-// are.
+// setWindows tells the policy the windows that are not over, with the numbers of the present nodes.
 func (c *Core) setWindows() {
 	var list []policy.Window
 	for _, w := range c.cfg.Windows {
 		p := policy.Window{Name: w.Name, From: c.policyTime(w.From), Until: c.policyTime(w.Until), Users: w.Users, Accounts: w.Accounts}
-		if w.Until <= c.now || p.From >= p.Until { // over, or beyond what the policy can count
+		if w.Until <= c.now || p.From >= p.Until { // over, or beyond the policy's clock
 			continue
 		}
 		for _, n := range c.nodes {

@@ -9,8 +9,8 @@ import (
 	"muster/policy/history"
 )
 
-// policyState is a policy.State as the core uses it: the state itself, or a recorder
-// that stands before it and writes down what it is told and decides.
+// policyState is policy.State as the core uses it: the state itself, or a recorder that passes
+// calls on to it and writes them down with their answers.
 type policyState interface {
 	Submit(*model.Job) (policy.JobID, error)
 	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
@@ -37,15 +37,15 @@ var (
 	_ policyState = (*history.Recorder)(nil)
 )
 
-// Record writes what the policy is told from now on, and what it decides, as package
-// history has it. It begins with a snapshot. The header's cluster is the core's. An
-// error of w ends the recording and nothing else: whoever made w has seen it.
+// Record writes everything that the policy is told from now on, and what it decides, in the format
+// of package history. The recording begins with a snapshot. The cluster in the header is replaced
+// by the core's. An error of w ends the recording and nothing else: w itself must report it.
 func (c *Core) Record(w io.Writer, h history.Header) {
 	c.state = history.Record(w, h, c.plain)
 }
 
-// Snapshot writes a history that makes a state what the policy's is now. It returns
-// what time it is for the policy.
+// Snapshot writes a history whose replay makes a state equal to the policy's present one. It
+// returns the present time on the policy's clock.
 func (c *Core) Snapshot(now time.Duration, w io.Writer, h history.Header) (time.Duration, error) {
 	c.now = max(c.now, now)
 	return c.policyTime(c.now), history.Snapshot(w, h, c.plain)

@@ -18,12 +18,12 @@ import (
 	"muster/wire/agent"
 )
 
-// jobRecord is a job that has not ended, as it lies in the store.
+// jobRecord is the record of a job that has not ended.
 type jobRecord struct {
 	Job      uint64        `json:"job"`
 	Array    uint64        `json:"array,omitempty"`
 	Task     int64         `json:"task"`
-	Of       int           `json:"of,omitempty"` // tasks of the array
+	Of       int           `json:"of,omitempty"` // how many tasks the array has
 	User     string        `json:"user"`
 	Dir      string        `json:"dir"`
 	Key      string        `json:"key,omitempty"`
@@ -40,7 +40,7 @@ type jobRecord struct {
 	Attempt  uint32        `json:"attempt,omitempty"`
 	Requeues uint32        `json:"requeues,omitempty"`
 	Limit    int           `json:"limit"`
-	// Unmet are the terms of its dependency that have not happened yet.
+	// Unmet are the terms of the dependency that have not happened yet.
 	Unmet     []slurmopt.Term `json:"unmet,omitempty"`
 	Never     bool            `json:"never,omitempty"`
 	NotBefore time.Duration   `json:"not_before,omitempty"`
@@ -58,7 +58,7 @@ type jobRecord struct {
 	Peak           int64         `json:"peak,omitempty"`
 }
 
-// partRecord is what a job has of a node. Node is a number, since names are reused.
+// partRecord is what a job has on a node. Node is a number, since names are reused.
 type partRecord struct {
 	Node        int32       `json:"node"`
 	Incarnation string      `json:"incarnation"`
@@ -94,21 +94,21 @@ type nodeRecord struct {
 	Since       time.Duration  `json:"since"`
 }
 
-// metaRecord is what there is once.
+// metaRecord is what the store has once per cluster: the start of the policy's clock, and the next
+// job number.
 type metaRecord struct {
 	Began time.Duration `json:"began"`
 	Next  uint64        `json:"next"`
 }
 
-// bulkOf is what a job runs.
+// bulkOf is what a job runs: large, and not kept in memory.
 type bulkOf struct {
 	Script      string   `json:"script,omitempty"`
 	Arguments   []string `json:"arguments,omitempty"`
 	Environment []string `json:"environment,omitempty"`
 }
 
-// FillIn puts what a job runs, as its bulk record has it, into a message that starts
-// it.
+// FillIn completes a Start with what the job runs, from the job's bulk record.
 func FillIn(s *agent.Start, bulk []byte) error {
 	var b bulkOf
 	if err := strictjson.Decode(bulk, &b); err != nil {
@@ -143,12 +143,12 @@ func (c *Core) setMeta() {
 func encoded(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("head: " + err.Error()) // values and texts
+		panic("head: " + err.Error()) // cannot fail: only plain values
 	}
 	return b
 }
 
-// record is what the store must have of a job.
+// record is what the store must change for a job. What an array runs is deleted with its last task.
 func (c *Core) record(j *job) []Record {
 	if !j.over() {
 		return []Record{{Jobs, Number(j.id), encoded(c.jobRecord(j))}}
@@ -196,8 +196,10 @@ func (c *Core) nodeRecord(n *node) Record {
 
 func numberOf(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// Restore rebuilds the core that wrote the records. All nodes are away at first: those
-// that do not come back within NodeTimeout are given up.
+// Restore rebuilds the core from the records that another one wrote. All nodes are away at first:
+// those whose agents do not greet within NodeTimeout are given up. Nodes are restored before jobs,
+// and in the order of their numbers, because the policy numbers nodes as they are added, and jobs
+// refer to them by number.
 func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Record) error) error, now time.Duration) (*Core, error) {
 	c := New(cfg, p, spec)
 	c.now = now
@@ -307,7 +309,7 @@ func (c *Core) restoreNode(r *nodeRecord) error {
 }
 
 func (c *Core) restoreJobs(records []jobRecord) error {
-	said := map[uint64]*slurmopt.Options{} // of arrays
+	said := map[uint64]*slurmopt.Options{} // by array: its tasks share their options
 	for i := range records {
 		r := &records[i]
 		options := said[r.Array]
@@ -329,6 +331,7 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 			return fmt.Errorf("job %d: %w", r.Job, err)
 		}
 	}
+	// Tasks of live arrays without a record have ended; the store is asked about them when needed.
 	for id, a := range c.arrays {
 		for i, task := range a.tasks {
 			if c.jobs[id+uint64(i)] == nil {
@@ -337,8 +340,8 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 		}
 		a.told = a.news()
 	}
-	// Jobs that are asleep come first: those that run in their place fit only when the
-	// policy knows that their cores are free.
+	// Jobs that are asleep come first: those that run in their place fit only when the policy knows
+	// that the cores of the sleeping ones are free.
 	for _, asleep := range []bool{true, false} {
 		for _, id := range c.order {
 			j := c.jobs[id]
@@ -404,13 +407,15 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 	for i := range j.loans {
 		l := &j.loans[i]
 		l.node.add(j)
+		// Which nodes had confirmed their loan is not recorded: lendAgain finds out when each
+		// greets.
 		l.lent = !r.Lending || l.node == j.tasks[l.part].node
 	}
 	j.lending = r.Lending
 	return nil
 }
 
-// adopt tells the policy of a job that runs.
+// adopt tells the policy of a job that has an allocation.
 func (c *Core) adopt(j *job) error {
 	m := j.model(c)
 	c.allowWhere(m, j)
@@ -433,10 +438,9 @@ func (c *Core) adopt(j *job) error {
 	return nil
 }
 
-// allowWhere adds the nodes on which a job runs to those it may use. They may not be
-// among them any more: the agent may have come back as one that starts another user's
-// processes only. The tasks run there all the same, and refusing to start the head
-// because of that would help no user.
+// allowWhere adds the nodes on which a job runs to those that it may use. They may no longer be
+// among those: the agent may have come back as one that starts only another user's processes. The
+// tasks run there all the same, and if the policy refused the job here, the head could not start.
 func (c *Core) allowWhere(m *model.Job, j *job) {
 	r := &m.Request
 	if j.alternative > 0 && j.alternative <= len(m.Alternatives) {

@@ -15,9 +15,9 @@ import (
 	"muster/wire/agent"
 )
 
-// What a head records of a random life is decided again, plan by plan: jobs of all
-// kinds and classes, ranks of a fair share, windows that come and go, nodes that leave,
-// drain and return.
+// A replay of what a head recorded of a random life makes the same decisions, plan by plan: jobs of
+// all kinds and classes, fair-share ranks, windows that come and go, nodes that leave, drain and
+// return.
 func TestRecordedIsReplayed(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
@@ -129,7 +129,7 @@ func recordedLife(t *testing.T, spec string, seed uint64) (*live, *bytes.Buffer)
 	return l, record
 }
 
-// endSome lets some of the running jobs end.
+// endSome ends some of the running jobs.
 func (l *live) endSome(now time.Duration, rng *rand.Rand) {
 	for _, d := range l.core.JobList(now, head.Filter{States: []api.State{api.Running}}) {
 		if rng.IntN(2) == 0 {

@@ -20,9 +20,9 @@ import (
 	"muster/wire/agent"
 )
 
-// A script is lines that say what happened; below each, indented, stands what came of
-// it. Agents obey by themselves, unless a line says "agents silent". -update rewrites
-// the indented lines: read the difference before you keep it.
+// A script is lines that say what happened; below each, indented, is what followed. Agents obey by
+// themselves, unless a line says "agents silent". -update rewrites the indented lines: read the
+// difference before you keep it.
 //
 //	policy easy                          the policy, first; fcfs if it is not said
 //	limits jobs=2 running=1 gpus=1
@@ -39,8 +39,8 @@ import (
 //	jobs | job 1 | nodes | priorities | usage
 //	restart                              the head is killed, and starts from its disk
 //
-// What the policy was told and decided is recorded, from each start of the head on, and
-// must be decided again when it is played.
+// What the policy was told and decided is recorded, from each start of the head on, and a replay
+// must decide the same.
 func TestScripts(t *testing.T) { scripts.Run(t, playScript) }
 
 type player struct {
@@ -53,9 +53,9 @@ type player struct {
 	session  map[string]head.Session
 	hello    map[string]agent.Hello
 	sessions head.Session
-	tasks    map[agent.Task]string // that run, and where
+	tasks    map[agent.Task]string // running tasks, and where they run
 	silent   bool
-	loans    map[string]bool // that nodes have, as ID@NODE
+	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
 }
@@ -89,7 +89,7 @@ func playScript(t *testing.T, text string) string {
 	return p.out.String()
 }
 
-// mustReplay plays a history again, which must be decided as it was.
+// mustReplay replays a history, which must make the same decisions.
 func mustReplay(t testing.TB, what string, recorded *bytes.Buffer) history.Result {
 	t.Helper()
 	r, err := history.Replay(recorded, catalog.New)
@@ -297,7 +297,7 @@ func (p *player) window(words []string) error {
 	return nil
 }
 
-// past is what the store does for a head: how jobs ended that it has forgotten.
+// past takes the store's part: it says how forgotten jobs ended.
 func (p *player) past(job uint64) (past head.Past, known bool) {
 	for _, value := range p.disk[head.Ended] {
 		var d api.Job
@@ -368,7 +368,7 @@ func (p *player) sorted() []agent.Task {
 	return ids
 }
 
-// ends has tasks of a job end.
+// ends ends tasks of a job.
 func (p *player) ends(words []string) {
 	end := agent.End{Cause: agent.Exited}
 	part := -1
@@ -411,7 +411,7 @@ func ref(word string) head.Ref {
 	return r
 }
 
-// user is a request.
+// user performs a user's request.
 func (p *player) user(name, verb string, words []string) error {
 	caller := head.Caller{Request: 1, User: name}
 	change := func(action head.Action, priority api.Priority) {
@@ -457,7 +457,7 @@ func (p *player) user(name, verb string, words []string) error {
 	return nil
 }
 
-// settle does what follows, until nothing more does.
+// settle carries out what follows, until nothing more does.
 func (p *player) settle() {
 	for range 100 {
 		p.core.Step(p.now)
@@ -493,7 +493,7 @@ func (p *player) settle() {
 	p.say("it does not come to rest")
 }
 
-// send is a message that reaches an agent, which obeys.
+// send delivers a message to an agent, which obeys.
 func (p *player) send(s head.Send) {
 	name := p.names[s.Session]
 	switch m := s.Message.(type) {

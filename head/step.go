@@ -10,11 +10,11 @@ import (
 	"muster/wire/agent"
 )
 
-// leastRest is the least time between two steps that only the policy asked for.
+// leastRest is the least time between two steps that the policy alone asked for.
 const leastRest = 100 * time.Millisecond
 
-// Step lets the policy decide, if anything has changed since it last did or it asked
-// for it.
+// Step lets the policy decide if something has changed since its last step, or if the time has come
+// at which it asked for another. Ranks come first: the policy must not decide with old ones.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
 	c.rankAll()
@@ -25,8 +25,8 @@ func (c *Core) Step(now time.Duration) {
 	plan := c.state.Step(c.policyTime(c.now))
 	c.wake = policy.Never
 	if at := c.policyTime(c.now); plan.Wake != policy.Never && plan.Wake > at {
-		// A policy script may ask for any time at every step: leastRest keeps it from
-		// making the head busy all the time.
+		// A policy script may ask for any time, at every step: leastRest keeps it from making the
+		// head step without pause.
 		c.wake = model.After(max(plan.Wake, at+leastRest), c.began)
 	}
 	for i := range plan.Starts {
@@ -55,7 +55,7 @@ func (c *Core) Step(now time.Duration) {
 	}
 }
 
-// preempt stops a running job for another, as the policy wants it.
+// preempt stops a running job in favour of another, in the way that the policy chose.
 func (c *Core) preempt(j *job, st policy.Stop) {
 	reason := "preempted"
 	if o := c.numbered[st.For]; o != nil {
@@ -71,8 +71,8 @@ func (c *Core) preempt(j *job, st policy.Stop) {
 	}
 }
 
-// why says why a waiting job waits: one of Slurm's words, and a sentence. Only with
-// ask is the policy asked, which may look at the whole queue.
+// why says why a waiting job waits: one of Slurm's words, and a sentence. The policy is asked only
+// if ask is true, since its answer may take a look at the whole queue.
 func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	switch {
 	case j.state != api.Pending:
@@ -109,7 +109,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	return "Resources", c.state.Why(j.number)
 }
 
-// neverMet says which dependency of a waiting job cannot come true any more.
+// neverMet says which term of a waiting job's dependency cannot happen any more.
 func (c *Core) neverMet(j *job) string {
 	for _, t := range j.unmet {
 		switch {
@@ -123,7 +123,7 @@ func (c *Core) neverMet(j *job) string {
 	return "what it depends on cannot happen any more: cancel it"
 }
 
-// clock writes an instant as users know it, in the head's time zone.
+// clock formats an instant for users, in the head's time zone.
 func (c *Core) clock(at time.Duration) string {
 	zone := c.cfg.Zone
 	if zone == nil {
@@ -132,8 +132,8 @@ func (c *Core) clock(at time.Duration) string {
 	return time.Unix(0, int64(at)).In(zone).Format("2006-01-02T15:04:05")
 }
 
-// policyClock writes an instant of the policy for its sentences. Nothing is said of
-// those so far away that they stand behind a job without a time limit, which a policy
+// policyClock formats an instant of the policy's clock for its sentences. It returns "" for
+// instants so far away that they depend on the end of a job without a time limit, which the policy
 // expects to run for a year.
 func (c *Core) policyClock(t time.Duration) string {
 	if t-c.policyTime(c.now) > aYear/2 {
@@ -142,5 +142,5 @@ func (c *Core) policyClock(t time.Duration) string {
 	return c.clock(t + c.began)
 }
 
-// seconds is a span or an instant as documents have it.
+// seconds converts a span or an instant for documents.
 func seconds(d time.Duration) float64 { return d.Seconds() }

@@ -13,17 +13,18 @@ import (
 	"muster/policy"
 )
 
-// keepKeys is how long the key of a submission is known.
+// keepKeys is how long a submission's key is remembered: a client that repeats a submission with it
+// gets the first answer again.
 const keepKeys = time.Hour
 
 // The limits of one submission.
 const (
 	maxKey       = 128
-	maxTitle     = 1024      // bytes of a name
-	maxRecords   = 128 << 20 // bytes of all records of an array, about
+	maxTitle     = 1024      // bytes of a job's name
+	maxRecords   = 128 << 20 // bytes of all records of an array, estimated
 	maxDirectory = 4096
-	maxTerms     = 200_000 // that all tasks of an array depend on, in sum
-	shownCommand = 1024    // bytes of what a job runs that are kept to be shown
+	maxTerms     = 200_000 // terms of the dependencies of all tasks of an array, in sum
+	shownCommand = 1024    // bytes of a job's command that are kept for display
 )
 
 func (c *Core) submit(ev Submit) {
@@ -35,7 +36,8 @@ func (c *Core) submit(ev Submit) {
 	c.answer(ev.Request, done)
 }
 
-// accept makes jobs of a submission, or says why not.
+// accept makes jobs of a submission, or says why not. Nothing is changed before all checks have
+// passed.
 func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 	s := &ev.Submission
 	owner := ev.User
@@ -78,7 +80,8 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 	return done, nil
 }
 
-// read makes a job of a submission. The tasks are those of an array.
+// read parses and checks a submission, and makes a job of it. The second result are the task
+// numbers of an array.
 func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	bad := func(format string, args ...any) (*job, []uint32, *Refusal) {
 		return nil, nil, refusal(statusBadRequest, format, args...)
@@ -152,14 +155,14 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	if said.Batch.Array != nil {
 		tasks = said.Batch.Array.Tasks
 	}
-	// Each task has a record of its own, which says this again.
+	// Each task has a record of its own, which repeats these texts.
 	if each := len(j.options) + len(j.dir) + shownCommand; len(tasks) > 0 && len(tasks) > maxRecords/each {
 		return bad("%d tasks with %d bytes of options, directory and command each are too much: shorten these, or submit several arrays", len(tasks), each)
 	}
 	return j, tasks, nil
 }
 
-// shown is the beginning of what a job runs.
+// shown is the beginning of what a job runs, for display.
 func shown(s *api.Submission) []string {
 	var words []string
 	left := shownCommand
@@ -175,8 +178,8 @@ func shown(s *api.Submission) []string {
 	return words
 }
 
-// mayAvoid says what is wrong with the nodes that a job excludes, if something is. They
-// are left out when the policy is told of the job, see restrict: nodes come and go.
+// mayAvoid checks the nodes that a job excludes. They are removed from the job's nodes only when
+// the job is offered to the policy (restrict), because nodes come and go until then.
 func (c *Core) mayAvoid(said *slurmopt.Options) error {
 	if len(said.Exclude) == 0 {
 		return nil
@@ -192,7 +195,7 @@ func (c *Core) mayAvoid(said *slurmopt.Options) error {
 	return trial.Avoid(all)
 }
 
-// roomFor refuses count jobs like j if they are over the user's limits.
+// roomFor refuses count jobs like j if they exceed the user's limits, and sets j.need.
 func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	limits := c.limits(j.user)
 	u := c.user(j.user)
@@ -214,7 +217,7 @@ func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	return nil
 }
 
-// needOf is the most that any of a job's requests takes.
+// needOf is the most that any of a job's alternatives takes.
 func needOf(said *slurmopt.Options) need {
 	var n need
 	for _, r := range append([]model.Request{said.Request}, said.Alternatives...) {
@@ -229,8 +232,8 @@ func needOf(said *slurmopt.Options) need {
 	return n
 }
 
-// possible refuses what no node that is known could ever run. A cluster without nodes
-// takes everything: they will come.
+// possible refuses a job that none of the known nodes could ever run, by submitting it to the
+// policy for a moment. A cluster without nodes takes every job: nodes will come.
 func (c *Core) possible(j *job) *Refusal {
 	if len(c.byName) == 0 {
 		return nil
@@ -240,17 +243,17 @@ func (c *Core) possible(j *job) *Refusal {
 		return refusal(statusUnprocessableEntity, "it can never run: %v", err)
 	}
 	if err := c.state.Cancel(id); err != nil {
-		panic("head: " + err.Error()) // it has just come
+		panic("head: " + err.Error()) // it was submitted just now
 	}
 	return nil
 }
 
-// model is the job as the policy knows it.
+// model is the job as the policy sees it.
 func (j *job) model(c *Core) *model.Job {
 	m := &model.Job{ID: j.name(), User: j.user, Submit: c.policyTime(c.now)}
 	j.said.Apply(m)
 	m.Run = aYear
-	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may know programs by name
+	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may recognise programs by name
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = c.cfg.TimeLimit
 	}
@@ -264,8 +267,9 @@ func (j *job) model(c *Core) *model.Job {
 	return m
 }
 
-// restrict keeps a request from nodes that the job excludes or whose agent cannot start
-// the user's processes, and names nodes as the policy does.
+// restrict limits a request to the nodes that the job does not exclude and whose agents can start
+// the user's processes, under the policy's names. If none is left it names a node that cannot
+// exist, whose name explains itself in the policy's error: an empty list would mean all nodes.
 func (c *Core) restrict(r *model.Request, j *job) {
 	exclude := j.said.Exclude
 	if !c.special && len(exclude) == 0 {
@@ -286,8 +290,9 @@ func (c *Core) restrict(r *model.Request, j *job) {
 	r.NodeList = names
 }
 
-// enter records new jobs, and advances each to the gate at which it must wait, or to
-// the policy.
+// enter records new jobs, and advances each to the gate at which it must wait, or to the policy.
+// All tasks of an array are inserted before the first advances, so that the array's tally is
+// complete.
 func (c *Core) enter(first *job, tasks []uint32) {
 	all := []*job{first}
 	if len(tasks) > 0 {
@@ -311,7 +316,7 @@ func (c *Core) enter(first *job, tasks []uint32) {
 	}
 }
 
-// insert puts a job into the books.
+// insert adds a job to the core's maps and counts.
 func (c *Core) insert(j *job) {
 	c.jobs[j.id] = j
 	c.order = append(c.order, j.id)
@@ -335,8 +340,8 @@ func (c *Core) keep(k key, answer api.Submitted) {
 
 // ---- gates ----
 
-// advanceJob moves a waiting job through the gates as far as it may go, or back to the
-// one where it must wait.
+// advanceJob moves a waiting job through the gates as far as it may go, and offers it to the policy
+// behind the last. A job that is held goes back to the first gate, even from the policy.
 func (c *Core) advanceJob(j *job) {
 	if j.state != api.Pending || j.number >= 0 && j.held == 0 {
 		return
@@ -369,7 +374,7 @@ func (c *Core) advanceJob(j *job) {
 	}
 }
 
-// beginOf is when a job may begin.
+// beginOf is the earliest time at which a job may begin.
 func (c *Core) beginOf(j *job) time.Duration {
 	b := &j.said.Batch.Begin
 	if !b.Set {
@@ -378,15 +383,14 @@ func (c *Core) beginOf(j *job) time.Duration {
 	return max(j.notBefore, c.moment(b, j))
 }
 
-// moment is the instant that a user's time specification meant when the job was
-// submitted.
+// moment is the instant that a user's time specification meant when the job was submitted.
 func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	zone := c.cfg.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
 	at := m.Time(time.Unix(0, int64(j.submit)).In(zone))
-	// Instants are nanoseconds, and users may write years that have too many.
+	// Instants are in nanoseconds. Users may write years beyond their range.
 	switch seconds := at.Unix(); {
 	case seconds <= 0:
 		return 0
@@ -396,6 +400,8 @@ func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	return time.Duration(at.UnixNano())
 }
 
+// passArray admits a job to its array's limit of running tasks, or makes it wait. A job whose gate
+// is atArray is in a.waiting already.
 func (c *Core) passArray(j *job) bool {
 	if j.array == 0 || j.inArray {
 		return true
@@ -412,6 +418,8 @@ func (c *Core) passArray(j *job) bool {
 	return true
 }
 
+// passLimit admits a job to its user's limits, or makes it wait. Jobs of a user pass in order: one
+// that would fit waits behind an earlier one that does not, or large jobs would starve.
 func (c *Core) passLimit(j *job) bool {
 	if j.inLimit {
 		return true
@@ -443,7 +451,8 @@ func (u *user) take(n need, sign int) {
 	u.taken.memory += int64(sign) * n.memory
 }
 
-// offer gives a job to the policy.
+// offer submits a job to the policy. If no node can run it, the job stays with the head until nodes
+// have changed (retryImpossible).
 func (c *Core) offer(j *job) {
 	id, err := c.state.Submit(j.model(c))
 	if err != nil {
@@ -466,17 +475,17 @@ func (c *Core) offer(j *job) {
 func (c *Core) leave(j *job) {
 	if j.number >= 0 {
 		if err := c.state.Cancel(j.number); err != nil {
-			panic("head: " + err.Error()) // it waits
+			panic("head: " + err.Error()) // the policy has it and it waits, so this cannot fail
 		}
 		delete(c.numbered, j.number)
 		j.number = -1
 		c.bookStopped(j)
-		c.stepDue = true // others may have waited for it
+		c.stepDue = true // other jobs may have waited behind it
 	}
 	c.giveBack(j)
 }
 
-// giveBack frees a job's places at the gates, and lets other jobs pass there instead.
+// giveBack frees a job's places at the gates, and lets the next jobs pass there.
 func (c *Core) giveBack(j *job) {
 	if j.inArray {
 		j.inArray = false
@@ -486,6 +495,8 @@ func (c *Core) giveBack(j *job) {
 			next := a.waiting[0]
 			a.waiting = a.waiting[1:]
 			if next.gate == atArray && next.state == api.Pending {
+				// It has left a.waiting. With the gate before, passArray puts it there again if
+				// need be.
 				next.gate = atBegin
 				c.advanceJob(next)
 			}
@@ -499,7 +510,8 @@ func (c *Core) giveBack(j *job) {
 	}
 }
 
-// admitWaiting lets a user's jobs in for which there is room now, in their order.
+// admitWaiting lets a user's waiting jobs pass as long as there is room, in their order. A job
+// stays at the front of the list while it advances, because passLimit admits only the first.
 func (c *Core) admitWaiting(u *user) {
 	for len(u.waiting) > 0 {
 		next := u.waiting[0]

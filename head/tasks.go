@@ -14,16 +14,17 @@ import (
 	"muster/wire/grant"
 )
 
-// maxLaunches is how often a job is started again after a start that failed through no
-// fault of its own.
+// maxLaunches is how often a job is started again after its start failed through no fault of its
+// own.
 const maxLaunches = 3
 
-// taskName is how agents know a part of the job's present attempt.
+// taskName is the agents' name for a part of the job's present attempt.
 func (j *job) taskName(part int) agent.Task {
 	return agent.Task{Job: j.id, Attempt: j.attempt, Part: int32(part)}
 }
 
-// begin starts an attempt with the allocation that the policy gave.
+// begin starts an attempt with the allocation that the policy chose. If it borrows devices, its
+// tasks start when all nodes that lend have confirmed (whenLent).
 func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.attempt++
 	j.alloc, j.alternative = cloned(a), alternative
@@ -59,14 +60,14 @@ func (n *node) add(j *job) {
 	n.jobs[j.id] = true
 }
 
-// borrow lists the nodes that lend devices to the job, and tells them.
+// borrow lists the nodes that lend devices to the job, and tells them to.
 func (c *Core) borrow(j *job) {
 	c.listLoans(j)
 	for i := range j.loans {
 		l := &j.loans[i]
 		l.node.add(j)
 		if l.node == j.tasks[l.part].node {
-			l.lent = true // need not be awaited: messages to a node arrive in order, so it hears of the loan before the task
+			l.lent = true // no need to wait: messages to a node arrive in order, so it hears of the loan before the task
 		} else {
 			j.lending = true
 		}
@@ -74,7 +75,8 @@ func (c *Core) borrow(j *job) {
 	}
 }
 
-// listLoans makes the list of a job's loans from what it was given.
+// listLoans makes the list of a job's loans from its allocation. A part that uses devices of its
+// own node has a loan from that node too.
 func (c *Core) listLoans(j *job) {
 	j.loans, j.lending = nil, false
 	for part := range j.tasks {
@@ -93,7 +95,7 @@ func (c *Core) sendLend(j *job, l *loan) {
 	c.send(l.node, agent.Lend{Loan: g.Loan(l.node.name)}, 0)
 }
 
-// grantOf is what the processes of a part may use; nil if nothing.
+// grantOf is the right of a part's processes to use devices; nil if the part has none.
 func (c *Core) grantOf(j *job, part int) *grant.Grant {
 	devices := j.alloc.DevicesOf(part)
 	if len(devices) == 0 {
@@ -118,7 +120,7 @@ func (c *Core) grantOf(j *job, part int) *grant.Grant {
 	return g
 }
 
-// shareOf is the memory that a part was given of a device; 0 is all.
+// shareOf is how many bytes of a device a part was given; 0 is the whole device.
 func shareOf(a *model.Allocation, part int, d model.Device) int64 {
 	for _, g := range a.Grants {
 		if int(g.For) == part && g.Node == d.Node && g.Device == d.Device {
@@ -128,16 +130,15 @@ func shareOf(a *model.Allocation, part int, d model.Device) int64 {
 	return 0
 }
 
-// credential is the secret of a part in the present attempt. It is derived from the
-// job's secret, so it cannot be guessed and need not be stored, and the next attempt
-// has another.
+// credential is the secret of a part in the present attempt. It is derived from the job's secret,
+// so it cannot be guessed, need not be stored, and differs in the next attempt.
 func (j *job) credential(part int) grant.Credential {
 	mac := hmac.New(sha256.New, []byte(j.secret))
 	fmt.Fprint(mac, j.taskName(part))
 	return grant.Credential(base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// lent notes that a node serves what it lends, or that it cannot.
+// lent processes a node's answer to Lend: it serves the devices, or it cannot.
 func (c *Core) lent(n *node, m agent.Lent) {
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
@@ -157,7 +158,7 @@ func (c *Core) lent(n *node, m agent.Lent) {
 	}
 }
 
-// whenLent starts the tasks of a job that has all that it borrows.
+// whenLent starts the tasks of a job once all its loans are confirmed.
 func (c *Core) whenLent(j *job) {
 	if !j.lending {
 		return
@@ -172,7 +173,8 @@ func (c *Core) whenLent(j *job) {
 	c.startTasks(j)
 }
 
-// lendAgain tells a node of loans that it does not know.
+// lendAgain tells a node that has greeted of the loans that it does not know, and takes those that
+// it knows as confirmed.
 func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 	for i := range j.loans {
 		l := &j.loans[i]
@@ -183,7 +185,7 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 			c.sendLend(j, l)
 			continue
 		}
-		c.sendLimit(j, l) // it may have changed meanwhile
+		c.sendLimit(j, l) // the limit may have changed while the agent was away
 		if !l.lent {
 			l.lent = true
 			c.whenLent(j)
@@ -191,7 +193,7 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 	}
 }
 
-// isLent says whether a node lends something under this name.
+// isLent says whether the head wants a node to lend something under this name.
 func (c *Core) isLent(n *node, id string) bool {
 	for _, number := range c.activeOn(n) {
 		j := c.jobs[number]
@@ -215,7 +217,7 @@ func (c *Core) sendStart(j *job, part int) {
 	c.send(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: c.specOf(j, part), Grant: c.grantOf(j, part)}, j.bulk())
 }
 
-// specOf is what a part runs, but for what lies in bulk.
+// specOf is what a part runs, without what the bulk record holds.
 func (c *Core) specOf(j *job, part int) agent.Spec {
 	p := &j.alloc.Parts[part]
 	r := j.request()
@@ -235,8 +237,8 @@ func (c *Core) specOf(j *job, part int) agent.Spec {
 	return s
 }
 
-// processes is how many processes a part runs, the rank of its first, and how many
-// the job has.
+// processes is how many processes a part runs, the rank of the first of them, and how many the job
+// has.
 func (j *job) processes(part int) (here, first, all int) {
 	counts := j.perNode()
 	for i, n := range counts {
@@ -267,7 +269,8 @@ func (j *job) perNode() []int {
 			}
 		}
 	} else {
-		// Cores are spread: as many as fit, and what is left over where it ends.
+		// The job asked for cores, not nodes: each part runs as many processes as fit its cores,
+		// and the last part runs the remainder.
 		each, left := max(1, int32(j.request().Threads())), all
 		for i := range counts {
 			counts[i] = min(left, int(parts[i].Cores/each))
@@ -286,7 +289,7 @@ func (j *job) nodeNames() []string {
 	return names
 }
 
-// report takes an agent's report on a task. A task that is not part of a present
+// report processes an agent's report on a task. A task that does not belong to a job's present
 // attempt is stopped and forgotten (staleReport).
 func (c *Core) report(n *node, r *agent.Report) {
 	j := c.jobs[r.Task.Job]
@@ -301,8 +304,8 @@ func (c *Core) report(n *node, r *agent.Report) {
 		c.taskEnded(j, part, r.End)
 		c.send(n, agent.Done{Task: r.Task}, 0)
 	case agent.Unknown:
-		// The agent does not have the task. If it was told to stop it, it will not
-		// begin it later either.
+		// The agent does not have the task. If it was told to stop it, it will not start it later
+		// either.
 		if j.stop != nil {
 			c.taskEnded(j, part, &agent.End{Cause: j.stop.Cause, Reason: j.stop.Reason})
 		} else if t.state == agent.Unknown && !j.lending {
@@ -318,7 +321,8 @@ func (c *Core) report(n *node, r *agent.Report) {
 	}
 }
 
-// staleReport handles a report on a task that the head no longer wants.
+// staleReport handles a report on a task that the head no longer wants. The node takes nothing new
+// until such tasks have ended, since they still use its cores and GPUs.
 func (c *Core) staleReport(n *node, r *agent.Report) {
 	switch r.State {
 	case agent.Running, agent.Suspended:
@@ -326,7 +330,7 @@ func (c *Core) staleReport(n *node, r *agent.Report) {
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}
 		}
-		if len(n.stale) < agent.MaxTasks { // no agent has more, unless it lies
+		if len(n.stale) < agent.MaxTasks { // no honest agent has more
 			n.stale[r.Task] = true
 		}
 	case agent.Ended:
@@ -338,7 +342,7 @@ func (c *Core) staleReport(n *node, r *agent.Report) {
 	c.setNodeState(n)
 }
 
-// steer tells an agent what state a task should be in, if it is in another.
+// steer tells an agent which state a task should have, if it has another.
 func (c *Core) steer(j *job, part int) {
 	t := &j.tasks[part]
 	switch {
@@ -355,7 +359,7 @@ func (c *Core) sendStop(j *job, part int) {
 	c.send(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: j.stop.Reason, Grace: c.cfg.Grace}, 0)
 }
 
-// stopJob has all tasks of an active job ended. The first reason counts.
+// stopJob stops all tasks of an active job. The first stop decides the outcome.
 func (c *Core) stopJob(j *job, s stop) {
 	if j.stop != nil || !j.active() {
 		return
@@ -363,7 +367,7 @@ func (c *Core) stopJob(j *job, s stop) {
 	j.stop = &s
 	j.state = api.Completing
 	c.touch(j)
-	if j.lending { // none of its tasks was sent
+	if j.lending { // no Start was sent: there is nothing to wait for
 		j.lending = false
 		for part := range j.tasks {
 			if j.tasks[part].end == nil {
@@ -380,7 +384,7 @@ func (c *Core) stopJob(j *job, s stop) {
 	}
 }
 
-// taskEnded notes that a task has ended, or is given up.
+// taskEnded notes that a task has ended or was given up. With the last one the attempt is over.
 func (c *Core) taskEnded(j *job, part int, end *agent.End) {
 	t := &j.tasks[part]
 	t.end, t.state = end, agent.Ended
@@ -397,7 +401,7 @@ func (c *Core) taskEnded(j *job, part int, end *agent.End) {
 	c.finish(j)
 }
 
-// partEnded decides what the end of one task means for the others.
+// partEnded decides what the end of one task means for the tasks that still run.
 func (c *Core) partEnded(j *job, part int, end *agent.End) {
 	switch {
 	case end.Cause == agent.NodeLost:
@@ -411,7 +415,9 @@ func (c *Core) partEnded(j *job, part int, end *agent.End) {
 	}
 }
 
-// finish ends an attempt all of whose tasks have ended.
+// finish ends an attempt all of whose tasks have ended. It concludes first, while j.stop and the
+// ends of the tasks are there, and then frees what the attempt held: the policy may use that from
+// the next step on.
 func (c *Core) finish(j *job) {
 	again := c.conclude(j)
 	c.release(j)
@@ -430,7 +436,7 @@ func (c *Core) finish(j *job) {
 	c.settleEnded(j)
 }
 
-// conclude finds out how the job ended. It says whether it is to be started anew.
+// conclude decides how the job ended, and whether it is started anew.
 func (c *Core) conclude(j *job) (again bool) {
 	first := (*agent.End)(nil)
 	lost := ""
@@ -439,8 +445,7 @@ func (c *Core) conclude(j *job) (again bool) {
 		if end.Cause == agent.NodeLost && lost == "" {
 			lost = end.Reason
 		}
-		// The end of a task that was stopped because of another one says nothing about
-		// the job.
+		// The end of a task that was stopped because of another task says nothing about the job.
 		wrong := end.Cause != agent.Stopped && end.Cause != agent.Abandoned && (end.Cause != agent.Exited || end.Exit != 0 || end.Signal != 0)
 		if first == nil && wrong {
 			first = end
@@ -471,7 +476,7 @@ func (c *Core) conclude(j *job) (again bool) {
 	return false
 }
 
-// release gives back what an attempt borrowed, and takes the job off its nodes' lists.
+// release returns what an attempt borrowed, and removes the job from its nodes' lists.
 func (c *Core) release(j *job) {
 	for i := range j.loans {
 		l := &j.loans[i]
@@ -484,7 +489,7 @@ func (c *Core) release(j *job) {
 	j.loans, j.lending = nil, false
 }
 
-// requeue has a job wait again.
+// requeue makes a job wait again. It keeps its places at the gates.
 func (c *Core) requeue(j *job) {
 	j.requeues++
 	j.state, j.stop, j.suspend = api.Pending, nil, false
@@ -492,7 +497,7 @@ func (c *Core) requeue(j *job) {
 	c.countPending(j, 1)
 	j.gate = atPolicy
 	if err := c.state.Requeue(j.number); errors.Is(err, policy.ErrImpossible) {
-		// Nodes or devices are gone that it needs: it waits until others come.
+		// Nodes or devices that it needs are gone: it waits until others join.
 		delete(c.numbered, j.number)
 		j.number, j.impossible = -1, err.Error()
 		c.impossible = append(c.impossible, j)
@@ -508,7 +513,7 @@ func (c *Core) requeue(j *job) {
 	}
 }
 
-// settleEnded does what follows from a job's end, whether it ever ran or not.
+// settleEnded does what follows from a job's end, whether the job ever ran or not.
 func (c *Core) settleEnded(j *job) {
 	if j.number >= 0 {
 		delete(c.numbered, j.number)
@@ -532,8 +537,8 @@ func (c *Core) settleEnded(j *job) {
 	c.timers.set(timer{at: model.After(c.now, c.cfg.Keep), what: ringForget, job: j.id})
 }
 
-// whenSuspended notes that all tasks of a job that is to be suspended have stopped.
-// Only then may the policy give its cores to others.
+// whenSuspended notes that all tasks of a job that is to be suspended have stopped. Only then may
+// the policy give its cores and GPUs to others.
 func (c *Core) whenSuspended(j *job) {
 	if !j.suspend || j.state != api.Running || j.stop != nil {
 		return

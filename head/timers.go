@@ -7,11 +7,11 @@ import (
 	"muster/policy"
 )
 
-// timer is something that is due at a time. Timers are never cancelled: ring checks
-// whether the timer's reason still holds.
+// timer is something that is due at an instant. Timers are never cancelled: ring checks whether the
+// timer's reason still holds.
 type timer struct {
 	at   time.Duration
-	turn uint64 // of equal times, the one that was set first
+	turn uint64 // breaks ties: the timer that was set first rings first
 	what timerKind
 	job  uint64
 	// attempt is set for timers that concern one attempt of a job only.
@@ -24,15 +24,15 @@ type timerKind uint8
 
 const (
 	ringBegin    timerKind = iota // a job may begin
-	ringForget                    // an ended job need not be listed any more
-	ringNode                      // a node has been away for long enough
-	ringKey                       // a submission's key need not be known any more
-	ringSignal                    // a job has asked for a signal before its time is over
-	ringDeadline                  // a job must have ended
-	ringRanking                   // the book of priorities is to be kept
+	ringForget                    // an ended job leaves the list
+	ringNode                      // a node may have been away for NodeTimeout
+	ringKey                       // a submission's key may be forgotten
+	ringSignal                    // a job wants a signal now, before its time limit
+	ringDeadline                  // a job's deadline has passed
+	ringRanking                   // the book of priorities is written
 )
 
-// timers is a heap of them.
+// timers is a heap, ordered by time.
 type timers struct {
 	all  []timer
 	turn uint64
@@ -64,7 +64,7 @@ func (t *timers) first() time.Duration {
 	return t.all[0].at
 }
 
-// due takes the first timer that is due.
+// due removes and returns the first timer that is due.
 func (t *timers) due(now time.Duration) (timer, bool) {
 	if t.first() > now {
 		return timer{}, false

@@ -9,14 +9,13 @@ import (
 	"muster/wire/agent"
 )
 
-// Filter chooses jobs; what is not given does not matter.
+// Filter chooses jobs; a field that is empty admits all.
 type Filter struct {
 	User, Account, Node, Name string
 	States                    []api.State
 }
 
-// JobList lists jobs that have not ended, or not long ago, in the order of their
-// numbers.
+// JobList lists the jobs that have not ended, or ended recently, in the order of their numbers.
 func (c *Core) JobList(now time.Duration, f Filter) []api.Job {
 	c.now = max(c.now, now)
 	jobs := []api.Job{}
@@ -48,7 +47,7 @@ func (j *job) isOn(node string) bool {
 	return false
 }
 
-// Job is one job, or the tasks of an array.
+// Job returns one job, or the tasks of an array.
 func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
 	c.now = max(c.now, now)
 	found, err := c.find(ref)
@@ -63,10 +62,10 @@ func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
 	return jobs, true
 }
 
-// maxAsked is for how many jobs at a time the policy is asked why they wait.
+// maxAsked is for how many jobs of one request the policy is asked why they wait.
 const maxAsked = 100
 
-// document is a job as users see it, but for what the policy would say.
+// document is a job as users see it, without the policy's reason for its waiting.
 func (c *Core) document(j *job) api.Job {
 	r := j.request()
 	d := api.Job{
@@ -94,7 +93,7 @@ func (c *Core) document(j *job) api.Job {
 	return d
 }
 
-// has adds what a job has, or had.
+// has adds the allocation that a job has, or had.
 func (c *Core) has(j *job, d *api.Job) {
 	d.Nodes = j.nodeNames()
 	d.NodeList = model.CompressNodes(d.Nodes)
@@ -118,7 +117,7 @@ func (c *Core) has(j *job, d *api.Job) {
 	}
 }
 
-// partOf is the part of a device that a share is.
+// partOf is the fraction of a device that share bytes are; a share of 0 is the whole device.
 func partOf(share int64, n *node, device int) float64 {
 	if share == 0 || device >= len(n.devices) {
 		return 1
@@ -154,7 +153,7 @@ func (c *Core) nodeDocument(n *node) api.Node {
 	return d
 }
 
-// uses adds what a job has of a node.
+// uses adds what a job uses of a node.
 func (c *Core) uses(j *job, n *node, d *api.Node) {
 	for i := range j.alloc.Parts {
 		if p := &j.alloc.Parts[i]; p.Node == n.number && j.tasks[i].end == nil {
@@ -192,12 +191,12 @@ func nodeState(n *node, d *api.Node) api.NodeState {
 	return api.NodeIdle
 }
 
-// Info is what cluster this is.
+// Info describes the cluster.
 func (c *Core) Info(now time.Duration) api.Cluster {
 	return api.Cluster{Name: c.cfg.Cluster, Policy: c.spec, Now: seconds(now), Nodes: len(c.byName), Pending: c.pending, Running: c.running}
 }
 
-// SessionOf says which agent a node has.
+// SessionOf returns the session of a node's agent.
 func (c *Core) SessionOf(name string) (Session, *Refusal) {
 	n := c.byName[name]
 	switch {
@@ -209,8 +208,8 @@ func (c *Core) SessionOf(name string) (Session, *Refusal) {
 	return n.session, nil
 }
 
-// TaskOf says which agent has a job's task on a node, or its first, for a user who
-// wants to look at its output or run something there.
+// TaskOf finds a job's task on a node, or its first task, and the session of the agent that has it,
+// for a user who wants to read its output or run a command there.
 func (c *Core) TaskOf(ref Ref, node, user string) (Session, agent.Task, *Refusal) {
 	none := func(status int, format string, args ...any) (Session, agent.Task, *Refusal) {
 		return 0, agent.Task{}, refusal(status, format, args...)

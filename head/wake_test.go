@@ -7,15 +7,15 @@ import (
 	"muster/policy"
 )
 
-// waker is a policy that only asks for a time.
+// waker is a policy that does nothing but ask to be woken.
 type waker func(now time.Duration) time.Duration
 
 func (w waker) Traits() policy.Traits                 { return policy.Traits{} }
 func (w waker) Step(v *policy.View, p *policy.Plan)   { p.Wake = w(v.Now()) }
 func (w waker) Why(*policy.View, policy.JobID) string { return "" }
 
-// A policy that asks for a step in hundreds of years, or at once and again at once, does
-// not keep the head busy.
+// A policy that asks for a step in hundreds of years, or at once and again at once, does not keep
+// the head busy.
 func TestPoliciesThatAskForSteps(t *testing.T) {
 	for name, w := range map[string]waker{
 		"far":   func(time.Duration) time.Duration { return policy.Never - 1 },

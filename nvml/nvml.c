@@ -503,7 +503,7 @@ nvmlReturn_t do_nvmlDeviceGetDisplayMode(nvmlDevice_t device, unsigned int *mode
 nvmlReturn_t do_nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned int *active) { return constant(device, active, 0); }
 nvmlReturn_t do_nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is) { return constant(device, is, 0); }
 nvmlReturn_t do_nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) { return constant(device, count, 0); }
-nvmlReturn_t do_nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); } // no virtual machine's
+nvmlReturn_t do_nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); } // not that of a virtual machine
 nvmlReturn_t do_nvmlDeviceGetAccountingMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
 nvmlReturn_t do_nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *several) { return constant(device, several, 0); }
 
@@ -604,9 +604,9 @@ nvmlReturn_t do_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizati
 	return leave(NVML_SUCCESS);
 }
 
-// Counts the programs on a device, and passes each to take. *count is the caller's room; if there
-// are more programs it gets their number. The caller has already seen the pictures up to the time
-// seen.
+// Counts the programs on a device, and passes each to take. *count is the caller's room, and
+// becomes the number of programs. If the picture is not newer than seen, which the caller has had,
+// the result is NVML_ERROR_NOT_FOUND.
 static nvmlReturn_t list_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
 	unsigned int found = 0;
 	ENTER(device, count != NULL && (*count == 0 || into != NULL));

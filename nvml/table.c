@@ -90,9 +90,9 @@ static nvmlReturn_t dispatch(unsigned int slot, long a, long b, long c, bool *kn
 		return compute(device, (unsigned int *)b, (struct table_process *)c);
 	case SLOT_GRAPHICS:
 	case SLOT_MPS:
-	case SLOT_DEFERRED_CLOCK: // 0 is none, as NVIDIA's library says it
+	case SLOT_DEFERRED_CLOCK: // 0 is none, as in NVIDIA's library
 		return constant(device, (unsigned int *)b, 0);
-	case SLOT_FRU_PART_NUMBER: // an empty text is none
+	case SLOT_FRU_PART_NUMBER: // an empty string is none
 		return empty_text(device, (char *)b, (unsigned int)c);
 	}
 	*known = false;

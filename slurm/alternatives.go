@@ -12,22 +12,22 @@ import (
 	"muster/slurm/words"
 )
 
-// Change is what a job asks for from now on: a policy has chosen one of its alternatives. Slurm's
-// record is changed to it, and the job keeps it, also when it is requeued.
+// Change is what a job asks for from now on, because the policy has chosen one of its alternatives.
+// Slurm's record is changed to it, and the job keeps it, also when it is requeued.
 type Change struct {
 	Tasks, CPUs int
-	// TimeLimit is 0 where it stays as it is.
+	// TimeLimit is 0 if it stays as it is.
 	TimeLimit time.Duration
-	// GPUs is how many of Slurm's own each node gives.
+	// GPUs is how many of Slurm's own GPUs each node gives.
 	GPUs int
-	// Licences are the new ones; nil where they stay as they are.
+	// Licences are the new ones; nil if they stay as they are.
 	Licences *string
 }
 
-// rgpuOption is --rgpu, which is --gres=rgpu in the words of package slurmopt.
+// rgpuOption matches --rgpu, which package slurmopt knows as --gres=rgpu.
 var rgpuOption = regexp.MustCompile(`(^|\s)--rgpu[= ]`)
 
-// ParseAlternative reads the value of --muster-or.
+// ParseAlternative parses the value of --muster-or.
 func ParseAlternative(options string) (model.Request, error) {
 	o, err := slurmopt.Parse([]string{"sbatch", "--or=" + rgpuOption.ReplaceAllString(options, "$1--gres=rgpu:")})
 	if err != nil {
@@ -43,8 +43,8 @@ func ParseAlternative(options string) (model.Request, error) {
 	return r, nil
 }
 
-// readAlternatives reads those of a job's comment. One that makes no sense is left out: the plug-in
-// refuses it where it can.
+// readAlternatives parses the alternatives in a job's comment. One that is wrong stays as an empty
+// request, so that the others keep their numbers; the plug-in refuses wrong ones where it can.
 func (c *Core) readAlternatives(j *job) {
 	j.ors = nil
 	if !j.managed {
@@ -60,7 +60,8 @@ func (c *Core) readAlternatives(j *job) {
 	}
 }
 
-// alternatives are the requests that would do as well for a job, each in its place.
+// alternatives are the other requests that would do for a job. Their positions must stay those of
+// the comment, so one that is not understood becomes a request that no node can satisfy.
 func (c *Core) alternatives(j *job) []model.Request {
 	var list []model.Request
 	for i := range j.ors {
@@ -73,7 +74,7 @@ func (c *Core) alternatives(j *job) []model.Request {
 	return list
 }
 
-// alternative is a request as the core reads those of Slurm's own fields.
+// alternative completes an alternative as the core reads Slurm's own fields of a job.
 func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
 	f := j.fact
 	f.MinNodes, f.MaxNodes = said.Nodes, said.Nodes
@@ -95,8 +96,8 @@ func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
 	return r, r.Validate()
 }
 
-// choose makes one of a job's alternatives the request that it asks for. The caller undoes it if
-// the placement fails.
+// choose makes one of a job's alternatives what the job asks for. withdraw undoes it if the
+// placement fails.
 func (c *Core) choose(j *job, alternative int) *Change {
 	r := &j.spec.Alternatives[alternative-1]
 	before := j.comment
@@ -114,7 +115,8 @@ func (c *Core) choose(j *job, alternative int) *Change {
 	return &Change{Tasks: max(1, r.Processes), CPUs: r.Nodes * r.CoresPerNode, TimeLimit: r.WallTime, GPUs: r.GPUs, Licences: licences(j.fact.Licences, &w)}
 }
 
-// licences are those of a job when it borrows other GPUs: one rgpu for each whole one, if it had any.
+// licences are the licences of a job when it borrows other GPUs: one rgpu for each whole GPU, if it
+// had any rgpu.
 func licences(had string, w *words.Request) *string {
 	var list []string
 	found := false

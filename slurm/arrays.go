@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// arrayTasks lists the first tasks that Slurm's words for an array's tasks name: "1-4%2",
+// arrayTasks lists the first most tasks that Slurm's notation for an array's tasks names: "1-4%2",
 // "0,3-8:2". A list that Slurm has cut short ("1,3,...") is read as far as it goes.
 func arrayTasks(text string, most int) []int {
 	text, _, _ = strings.Cut(text, "%")

@@ -19,33 +19,34 @@ import (
 // Config is what an administrator decides.
 type Config struct {
 	Cluster string
-	// Memory says that Slurm gives out memory as it does cores.
+	// Memory says that Slurm allocates memory as it does cores.
 	Memory bool
-	// WholeNodes says that Slurm gives out whole nodes only.
+	// WholeNodes says that Slurm allocates whole nodes only.
 	WholeNodes bool
-	// Balanced says that Slurm divides tasks among the nodes that were pinned as evenly as can be; else
-	// each node gives what was pinned (release.Balanced).
+	// Balanced says that Slurm divides tasks among the pinned nodes as evenly as possible;
+	// otherwise each node gives what was pinned (release.Balanced).
 	Balanced bool
-	// GPUMemory is the memory of a GPU; 0 is 16 GiB. Slurm does not know it.
+	// GPUMemory is the memory of a GPU, which Slurm does not know; 0 is 16 GiB.
 	GPUMemory int64
-	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is for how
-	// long the fate of a request without an answer stays open, and how long a new driver waits for
-	// requests of the one before; 0 is 3 s. Retry is how long a job
-	// stands aside at most that Slurm refused to start; 0 is 30 s.
+	// Patience is how long a placed job may wait for Slurm to start it; 0 is 30 s. Settle is how
+	// long the outcome of a request without an answer stays open, and how long a new driver waits
+	// for requests of the driver before it; 0 is 3 s. Retry is how long a job that Slurm refused to
+	// start stands aside at most; 0 is 30 s.
 	Patience, Settle, Retry time.Duration
 	// Lending says that nodes lend GPUs (Picture.Lenders). A GPU then counts only while its node is
 	// connected and lends it. Without Lending, jobs are told which GPUs they have, but no node
-	// grants them.
+	// enforces it.
 	Lending bool
-	// GrantFolder is where the plug-in finds the grants of jobs that borrow: that of job 17, when it
-	// was started for the first time, below GrantFolder/17.0. "" is nowhere.
+	// GrantFolder is where the plug-in finds the grants of jobs that borrow: those for the first
+	// start of job 17 are below GrantFolder/17.0. "" if there are none.
 	GrantFolder string
-	// Priority is how Slurm ranks jobs that are not held; nil if it serves them as they come. The age of
-	// a job counts from when it could first have started, or AgeFromSubmission.
+	// Priority is how Slurm ranks jobs that are not held; nil if it serves them in the order of
+	// arrival. The age of a job counts from when it could first have started, or from its
+	// submission if AgeFromSubmission.
 	Priority          *priority.Config
 	AgeFromSubmission bool
-	// ClassByPartition says that policies which tell classes of jobs apart do so by their partitions,
-	// not by their QOS.
+	// ClassByPartition says that policies with classes of jobs take the partition as the class, not
+	// the QOS.
 	ClassByPartition bool
 }
 
@@ -74,17 +75,18 @@ func (r Ref) String() string {
 type Place struct {
 	Job   Ref
 	Nodes []string
-	// CPUsPerNode is what each node gives; Slurm would else divide the processors as it likes.
+	// CPUsPerNode is pinned for each node; otherwise Slurm would divide the processors as it likes.
 	CPUsPerNode int
 	// Comment is the job's new comment.
 	Comment string
-	// Start is how often Slurm had started the job anew, and User and UID are whose it is.
+	// Start is how often Slurm had restarted the job; User and UID are its owner.
 	Start int
 	User  string
 	UID   int
 	// As is what the job asks for from now on; nil if that stays as it is.
 	As *Change
-	// Borrows are the GPUs that are lent to the programs on each of Nodes; nil if there are none.
+	// Borrows are, for each of Nodes, the GPUs that are lent to the programs there; nil if there
+	// are none.
 	Borrows [][]Borrow
 }
 
@@ -95,7 +97,7 @@ type Borrow struct {
 	Memory int64
 }
 
-// Say asks for something that comes with a comment.
+// Say asks for an action that comes with a new comment.
 type Say struct {
 	Job     Ref
 	Comment string
@@ -105,11 +107,11 @@ type Say struct {
 type Split struct {
 	Array uint64
 	Tasks []int
-	// Contiguous is what the array asks for, and each task will.
+	// Contiguous is what the array asks for, and so what each task must ask for.
 	Contiguous bool
 }
 
-// Effects are what the driver is to do. It must answer each, except Comments, with Done.
+// Effects are what the driver must do. It must report the fate of each, except Comments, with Told.
 type Effects struct {
 	Places    []Place
 	Recalls   []Ref
@@ -117,7 +119,7 @@ type Effects struct {
 	Splits    []Split
 	Comments  []Say
 	Stops     []Stop
-	// Resumes let suspended jobs go on, with their new comments.
+	// Resumes let suspended jobs continue, with their new comments.
 	Resumes []Say
 	// Notes are for the log.
 	Notes []string
@@ -129,8 +131,8 @@ type Fate uint8
 // The fates of requests.
 const (
 	Done    Fate = iota
-	Refused      // nothing was done
-	Unknown      // it is unknown whether it was done
+	Refused      // Slurm did nothing
+	Unknown      // it is not known whether Slurm did it
 )
 
 // phase is the stage of a job of Muster.
@@ -139,12 +141,12 @@ type phase uint8
 const (
 	aside     phase = iota // not offered to the policy
 	waiting                // in the policy's queue
-	placing                // a request is in progress, or its outcome is unknown
-	placed                 // Slurm was told, and has not started it
-	running                // Slurm says so
-	recalling              // to be held again
-	leaving                // to be handed to Slurm
-	slurms                 // Slurm's own
+	placing                // a request to place it is in progress, or its outcome is unknown
+	placed                 // Slurm was told, and has not started it yet
+	running                // Slurm has started it
+	recalling              // it is to be held again
+	leaving                // it is being handed to Slurm's scheduler
+	slurms                 // it is Slurm's own
 )
 
 func (p phase) String() string {
@@ -160,38 +162,39 @@ type job struct {
 	managed bool
 	spec    *model.Job
 	number  policy.JobID   // its number in the policy's state, or -1 if it is not there
-	parts   []policy.JobID // the policy's jobs that stand for what it uses on single nodes
+	parts   []policy.JobID // the policy's jobs for its uses of single nodes, where one job could not describe them
 	plan    *words.Answer
 	why     string
-	until   time.Duration // until then it is aside
+	until   time.Duration // it stands aside until then
 	since   time.Duration // when this phase began
-	// told is when the latest request about it was answered: listings that were requested before
-	// may not show its effect. While busy is true, the request has not been answered.
+	// told is when the latest request about the job was answered: a listing that was requested
+	// before that may not show the effect, and is ignored. While busy is true, a request has not
+	// been answered.
 	told time.Duration
 	busy bool
 	// said is the comment's sentence, saidAt when it was written.
 	said   string
 	saidAt time.Duration
-	mark   uint64        // the latest listing that has it
-	uses   []Use         // what the book has of it while it runs
-	grants []model.Grant // of a job that is entered again
-	// counted: it is among its array's active tasks.
+	mark   uint64        // the latest listing that contains it
+	uses   []Use         // what the policy's book has for it while it runs
+	grants []model.Grant // GPUs lent to it, while uncrowd enters it again
+	// counted: it is counted in Core.active.
 	counted bool
-	member  bool // it is a task with a record of its own
+	member  bool // it is counted in Core.members
 	tries   int  // how often it was recalled or refused since it last ran
-	// borrower: it asks for GPUs anywhere. short: the book lacks some that it has, of nodes that have
-	// not said yet what they lend.
+	// borrower: it asks for GPUs on any node. short: the book lacks some of the GPUs that it has,
+	// because their nodes have not said yet what they lend.
 	borrower, short bool
-	// before is the comment of a job whose placement would change what it asks for.
+	// before is the comment before choose changed what the job asks for; nil if it did not.
 	before *words.Comment
 	ors    []model.Request // its alternatives, as they were written
-	nice   int64           // as the policy was told
+	nice   int64           // the nice value that the policy was told
 	ranked bool            // it is in the book of priorities
 	// halting: the policy wants it stopped. asleep: it is suspended, and the policy knows. rousing:
-	// the policy wants it resumed. stopFor is the job for which it was stopped.
+	// the policy wants it resumed. stopFor is the job in whose favour it was stopped.
 	halting, asleep, rousing bool
 	stopFor                  string
-	spread                   bool // its processors are wherever they are free
+	spread                   bool // no processors per node are pinned: Slurm takes whatever is free on its nodes
 }
 
 // Counts are the numbers of events so far.
@@ -205,10 +208,10 @@ type Counts struct {
 	HandedOver int `json:"handed_over"`
 	// Clashes is how often Slurm gave a job a GPU that was lent to another.
 	Clashes int `json:"gpu_clashes"`
-	// Stopped is the number of jobs that were suspended, requeued or cancelled for others.
+	// Stopped is the number of jobs that were suspended, requeued or cancelled in favour of others.
 	Stopped int `json:"stopped"`
-	// Wrong is the number of jobs that started on other nodes than they were placed on; Uneven of
-	// those that started on the right nodes with other shares of them.
+	// Wrong is the number of jobs that started on other nodes than they were placed on; Uneven that
+	// of jobs that started on the right nodes with other shares of them.
 	Wrong  int `json:"wrong"`
 	Uneven int `json:"uneven"`
 }
@@ -221,33 +224,33 @@ type Core struct {
 
 	now, began time.Duration
 	started    bool
-	settled    bool // a listing shows the effect of all requests of the driver before this one
+	settled    bool // a listing was requested late enough to show all requests of the driver before this one
 
 	nodes      []*node
 	byName     map[string]*node
-	strangers  map[string]bool // lenders that Slurm does not know, after that was logged
+	strangers  map[string]bool // lenders that Slurm does not know, and that were logged
 	partitions map[string]*partition
 	reserved   []Reservation
 	largest    int // processors of the largest node
 	threads    int
 	leastMem   int64
 
-	book     *priority.Book // nil where Slurm does not rank jobs
+	book     *priority.Book // nil if Slurm does not rank jobs
 	jobs     map[uint64]*job
 	numbered map[policy.JobID]*job
 	active   map[uint64]int // by array: its tasks in the policy's book
-	members  map[uint64]int // by array: its tasks that are jobs of their own
+	members  map[uint64]int // by array: its tasks with a record of their own
 	listing  uint64
 
-	preempts  bool          // the policy resumes suspended jobs
-	asleep    int           // the number of jobs that it takes for suspended
-	open      map[int32]int // in a step: nodes of jobs that have not started
+	preempts  bool          // the policy resumes suspended jobs by itself
+	asleep    int           // the number of jobs that the policy takes for suspended
+	open      map[int32]int // within one step: nodes of jobs that were placed and have not started (see startsFirst)
 	uncrowdAt time.Duration
 	stepDue   bool
 	wake      time.Duration
 	effects   Effects
 	counts    Counts
-	asked     uint64 // the job at which explain continues
+	asked     uint64 // the job with which Explain continues
 }
 
 type partition struct {
@@ -259,12 +262,12 @@ type node struct {
 	Node
 	number  int32
 	crowded bool // a job uses something that the book has no room for
-	noted   bool // and that was said
+	noted   bool // that it is crowded was logged
 	gone    bool
-	// book is how many GPUs the book has, lends the set of those that can be used.
+	// book is how many of its GPUs the policy's book has, lends the set of those that are usable.
 	book  int
 	lends uint64
-	odd   bool // its GPUs cannot be entered, and that was said
+	odd   bool // its GPUs cannot be entered in the book, and that was logged
 }
 
 // New returns a core that knows nothing of the cluster yet. The policy must serve this core only.
@@ -293,8 +296,8 @@ func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
 }
 
-// policyTime is an instant in the policy's time, which counts from c.began. It is negative for jobs
-// that started before.
+// policyTime converts an instant to the policy's clock, which starts at c.began. It is negative for
+// jobs that started earlier.
 func (c *Core) policyTime(at time.Duration) time.Duration { return at - c.began }
 
 // Take returns the effects collected so far, and forgets them.
@@ -304,7 +307,7 @@ func (c *Core) Take() Effects {
 	return e
 }
 
-// Counts returns what has happened so far.
+// Counts returns the numbers of events so far.
 func (c *Core) Counts() Counts { return c.counts }
 
 // Next is when a Step is due even if nothing happens.
@@ -322,14 +325,16 @@ func (c *Core) note(format string, args ...any) {
 	c.effects.Notes = append(c.effects.Notes, fmt.Sprintf(format, args...))
 }
 
-// must takes the answers of calls that cannot fail if the books agree.
+// must panics on an error of a call that cannot fail while the driver's and the policy's books
+// agree.
 func (c *Core) must(err error) {
 	if err != nil {
 		panic("slurm: the policy's book and the driver's disagree: " + err.Error())
 	}
 }
 
-// Observe takes what Slurm says.
+// Observe brings the core up to date with what Slurm says. Partitions and nodes come before jobs,
+// because jobs are understood in their terms.
 func (c *Core) Observe(now time.Duration, p *Picture) {
 	c.advance(now)
 	if p.Partitions != nil {
@@ -356,9 +361,9 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	}
 	c.listing++
 	var fresh []*job
-	// Those that have nothing go first: after a slurmctld was killed that has forgotten which jobs it had
-	// started, others may have what the book says is theirs. Then those that are suspended, since others
-	// may run in their place.
+	// Jobs that hold nothing go first: after slurmctld was killed it may have forgotten which jobs
+	// it had started, and other jobs may have what the book says is theirs. Suspended jobs come
+	// next, since others may run in their place.
 	for turn := range 3 {
 		for i := range p.Jobs {
 			if p.Jobs[i].turn() != turn {
@@ -376,7 +381,8 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 	c.offerAll(fresh)
 }
 
-// lookAgain does what a listing without changes asks for: time has passed.
+// lookAgain acts on a listing without changes: time has passed, so jobs may be offered again, and
+// patience may be over.
 func (c *Core) lookAgain(asked time.Duration) {
 	var fresh []*job
 	for _, id := range c.sorted(func(j *job) bool { return !j.busy && asked > j.told }) {
@@ -398,7 +404,7 @@ func (c *Core) lookAgain(asked time.Duration) {
 	c.offerAll(fresh)
 }
 
-// sorted lists the numbers of some jobs, in their order.
+// sorted lists the numbers of some jobs, ascending.
 func (c *Core) sorted(which func(*job) bool) []uint64 {
 	var ids []uint64
 	for id, j := range c.jobs {
@@ -410,13 +416,14 @@ func (c *Core) sorted(which func(*job) bool) []uint64 {
 	return ids
 }
 
-// take brings what is known of a job together with what Slurm says.
+// take updates what is known of a job with what Slurm says. It returns nil if the job has ended, or
+// if the listing is older than the latest request about the job.
 func (c *Core) take(f *Job, asked time.Duration) *job {
 	j := c.jobs[f.ID]
 	if j != nil {
 		j.mark = c.listing
 		if j.busy || asked <= j.told {
-			return nil // it is older than what is known
+			return nil // the listing may be older than what is known
 		}
 	}
 	if f.Ended() {
@@ -451,7 +458,7 @@ func refOf(f *Job) Ref {
 	return Ref{ID: f.ID, Array: f.ArrayJob, Task: task}
 }
 
-// read takes the facts of a job, and reads its comments if they have changed.
+// read takes over Slurm's record of a job, and parses its comments if they have changed.
 func (c *Core) read(j *job, f *Job) {
 	c.member(j, f.ArrayJob, f.ArrayJob != 0 && !f.several())
 	fresh := j.fact.ID == 0 || j.fact.AdminComment != f.AdminComment || j.fact.Comment != f.Comment
@@ -469,7 +476,7 @@ func (c *Core) read(j *job, f *Job) {
 	c.readAlternatives(j)
 }
 
-// borrows says whether a job asks for GPUs anywhere.
+// borrows says whether a job asks for GPUs on any node.
 func (j *job) borrows() bool {
 	return j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob, "rgpu"))
 }
@@ -481,7 +488,7 @@ func (c *Core) enter(j *job, p phase) {
 	}
 }
 
-// withdraw takes a job out of the policy's book.
+// withdraw removes a job from the policy's book, undoes choose, and puts the job aside.
 func (c *Core) withdraw(j *job) {
 	if j.number >= 0 {
 		c.unrank(j)
@@ -512,7 +519,7 @@ func (c *Core) withdraw(j *job) {
 	}
 }
 
-// ended takes the end of a job, which may have been too short to be seen running.
+// ended handles a job that Slurm lists as ended. It may have been too short to be seen running.
 func (c *Core) ended(j *job, f *Job) {
 	if j.managed && j.plan != nil && (j.phase == placing || j.phase == placed) && f.Nodes != "" {
 		c.checkNodes(j, names(f.Nodes))
@@ -521,21 +528,21 @@ func (c *Core) ended(j *job, f *Job) {
 	c.over(f.ID, j)
 }
 
-// over forgets a job that has ended.
+// over forgets a job that has ended, or that Slurm does not list any more.
 func (c *Core) over(id uint64, j *job) {
 	if j.managed && (j.phase == running || j.phase == placed) {
-		c.counts.Ended++ // or Slurm has forgotten it already
+		c.counts.Ended++ // a placed job that is gone has run and ended between two listings
 	}
 	c.withdraw(j)
 	c.member(j, j.fact.ArrayJob, false)
 	delete(c.jobs, id)
 }
 
-// waits deals with a job that Slurm has not started.
+// waits handles a job that is pending in Slurm.
 func (c *Core) waits(j *job, asked time.Duration) {
 	f := &j.fact
 	if j.phase == running {
-		c.withdraw(j) // Slurm has put it back into its queue
+		c.withdraw(j) // Slurm has requeued it
 	}
 	switch {
 	case !j.managed:
@@ -546,16 +553,16 @@ func (c *Core) waits(j *job, asked time.Duration) {
 	case !f.Held:
 		c.released(j)
 	case j.phase == placing && asked <= j.told+c.cfg.Settle:
-		// Its fate is open.
+		// The outcome of the request is still open.
 	case j.phase == placing, j.phase == placed, j.phase == recalling, j.phase == leaving, j.phase == slurms:
-		c.withdraw(j) // it is held again, or always was
+		c.withdraw(j) // it is held again, or was never released
 		j.plan = nil
 	case j.phase == waiting:
 		c.reread(j)
 	}
 }
 
-// released deals with a pending job that is not held.
+// released handles a pending job that is not held.
 func (c *Core) released(j *job) {
 	f, answer := &j.fact, j.comment.Answer
 	switch {
@@ -567,7 +574,7 @@ func (c *Core) released(j *job) {
 		}
 		c.checkPlaced(j)
 	case answer != nil && answer.Job == f.ID:
-		// Slurm has requeued it, on the nodes that it had; or it was to be recalled.
+		// Slurm has requeued it, pinned to the nodes that it had; or it is to be recalled.
 		c.recall(j, "Slurm has requeued it")
 	default:
 		// Its user released it, or it was handed over.
@@ -588,7 +595,7 @@ func (c *Core) checkPlaced(j *job) {
 		}
 		return
 	}
-	if c.now-j.since < time.Second { // the reason may be an old one
+	if c.now-j.since < time.Second { // the reason may be from before the placement
 		return
 	}
 	c.recall(j, "Slurm does not start it: "+j.fact.Reason)
@@ -597,20 +604,21 @@ func (c *Core) checkPlaced(j *job) {
 	}
 }
 
-// pause is how long a job stands aside: longer each time.
+// pause is how long a job stands aside: twice as long each time, up to Retry.
 func (c *Core) pause(j *job) time.Duration {
 	j.tries++
 	return min(c.cfg.Retry, time.Second<<min(j.tries, 20))
 }
 
-// recall has a job held again. What it was given stays its own until a listing shows it held.
+// recall asks for a job to be held again. The job keeps what it was given until a listing shows it
+// held, since Slurm may start it before.
 func (c *Core) recall(j *job, why string) {
 	if j.phase != recalling {
 		c.counts.Recalled++
 		c.note("job %s is recalled: %s", j.Ref, why)
 	}
 	if j.phase == waiting {
-		c.withdraw(j) // the policy has given it nothing
+		c.withdraw(j) // the policy has given it nothing yet
 	}
 	c.enter(j, recalling)
 	c.crowdLenders(j)
@@ -619,7 +627,7 @@ func (c *Core) recall(j *job, why string) {
 	c.effects.Recalls = append(c.effects.Recalls, j.Ref)
 }
 
-// offerAll offers jobs that stand aside to the policy, in the order of their numbers.
+// offerAll offers the jobs that stand aside to the policy, in the order of their numbers.
 func (c *Core) offerAll(list []*job) {
 	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
 	for _, j := range list {
@@ -629,7 +637,7 @@ func (c *Core) offerAll(list []*job) {
 	}
 }
 
-// gate says why a job is not to be offered now; "" if it is.
+// gate says why a job must not be offered now; "" if it may.
 func (c *Core) gate(j *job) string {
 	f := &j.fact
 	switch p := c.partitions[f.Partition]; {
@@ -651,7 +659,7 @@ func (c *Core) gate(j *job) string {
 	return ""
 }
 
-// member keeps the number of an array's tasks that are jobs of their own.
+// member counts the tasks of arrays that have a record of their own.
 func (c *Core) member(j *job, array uint64, is bool) {
 	if is == j.member {
 		return
@@ -664,7 +672,7 @@ func (c *Core) member(j *job, array uint64, is bool) {
 	}
 }
 
-// count keeps the number of an array's tasks that are in the policy's book.
+// count counts the tasks of arrays that are in the policy's book.
 func (c *Core) count(j *job) {
 	in := j.number >= 0 || len(j.parts) > 0
 	if in == j.counted || j.fact.ArrayJob == 0 {
@@ -678,7 +686,7 @@ func (c *Core) count(j *job) {
 	}
 }
 
-// offer gives a job to the policy, or says why not.
+// offer submits a job to the policy, or notes why not.
 func (c *Core) offer(j *job) {
 	if j.why = c.gate(j); j.why != "" {
 		return
@@ -694,7 +702,7 @@ func (c *Core) offer(j *job) {
 		if !errors.Is(err, policy.ErrImpossible) {
 			j.why = err.Error()
 		}
-		j.until = c.now + 10*time.Second // nodes may come
+		j.until = c.now + 10*time.Second // nodes may join
 		return
 	}
 	j.spec, j.number = spec, id
@@ -705,8 +713,8 @@ func (c *Core) offer(j *job) {
 	c.stepDue = true
 }
 
-// notOurs deals with a job that the core does not understand: Slurm's scheduler gets it, unless it
-// needs what only Muster can give.
+// notOurs handles a job that the core does not understand: it is handed to Slurm's scheduler,
+// unless it needs what only Muster can give.
 func (c *Core) notOurs(j *job, err error) {
 	if j.borrower {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
@@ -725,7 +733,8 @@ func (c *Core) notOurs(j *job, err error) {
 	c.effects.Handovers = append(c.effects.Handovers, Say{j.Ref, say.String()})
 }
 
-// reread looks whether a waiting job asks for something else than it did.
+// reread withdraws a waiting job that must not be offered any more, or that asks for something else
+// than it did.
 func (c *Core) reread(j *job) {
 	if c.gate(j) == "" || strings.HasPrefix(c.gate(j), "partition") {
 		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
@@ -733,12 +742,13 @@ func (c *Core) reread(j *job) {
 			return
 		}
 	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
-		return // it counts itself among its array's tasks
+		return // its array's limit is reached because the job itself is counted
 	}
 	c.withdraw(j)
 }
 
-// takeApart takes the next tasks out of an array.
+// takeApart asks for the next tasks of an array to become jobs of their own: few at a time, since
+// each is a record in Slurm.
 func (c *Core) takeApart(j *job) {
 	f := &j.fact
 	c.enter(j, aside)
@@ -753,7 +763,7 @@ func (c *Core) takeApart(j *job) {
 	if n -= c.members[f.ArrayJob]; n <= 0 {
 		return
 	}
-	// The last task stays as it is: it is the record itself.
+	// The last task is not taken out: the record that is left becomes that task.
 	tasks := f.tasks(n + 1)
 	if len(tasks) > n {
 		tasks = tasks[:n]
@@ -768,8 +778,8 @@ func (c *Core) takeApart(j *job) {
 	c.effects.Splits = append(c.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Contiguous: f.Contiguous})
 }
 
-// Told takes the fate of a request about a job; err says what was refused. Asked for a Split the
-// job is the array.
+// Told reports the outcome of a request about a job; err says why it was refused. The outcome of a
+// Split is reported for the array.
 func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 	c.advance(now)
 	j := c.jobs[id]
@@ -803,7 +813,8 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 	}
 }
 
-// Step lets the policy decide, if anything has changed since it last did or it asked for it.
+// Step lets the policy decide, if anything has changed since it last did, or if it asked for a step
+// now. A new driver first waits for Settle, until it knows what the driver before it has placed.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
 	if !c.stepDue && c.now < c.wake && !c.ranksDue() || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
@@ -837,7 +848,7 @@ func (c *Core) Step(now time.Duration) {
 	c.rouseIdle()
 }
 
-// begin asks for a job to be placed.
+// begin asks for a job to be placed as the policy decided.
 func (c *Core) begin(st *policy.Start) {
 	j := c.numbered[st.Job]
 	c.unrank(j)
@@ -887,12 +898,12 @@ func (c *Core) begin(st *policy.Start) {
 	c.effects.Places = append(c.effects.Places, place)
 }
 
-// Explain asks for the sentences of a few waiting jobs to be written into their comments: of those
-// that have changed, and not again before every has passed.
+// Explain asks for the reasons why jobs wait to be written into their comments: of at most most
+// jobs, only if the reason has changed, and for each job once in every.
 func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 	c.advance(now)
 	if c.now-c.began < c.cfg.Settle {
-		return // the policy has not decided anything yet
+		return // the policy has decided nothing yet
 	}
 	ids := c.sorted(func(j *job) bool {
 		return (j.phase == waiting || j.phase == aside) && j.managed && !j.busy && c.now-j.saidAt >= every
@@ -916,7 +927,7 @@ func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 	}
 }
 
-// Why says why a job is where it is.
+// Why says why a job waits, or why it was placed where it is.
 func (c *Core) Why(id uint64) string {
 	j := c.jobs[id]
 	switch {

@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// Slurm does not look at the dependencies of a job that is held. So the core waits until those it
-// depends on have ended, as far as Slurm still knows them, and places the job then; whether they
-// ended as they should Slurm decides when it is released. If they did not, the job is recalled, and
-// waits with Slurm's reason.
+// Slurm does not look at the dependencies of a held job. So the core waits until the jobs that it
+// depends on have ended, as far as Slurm still knows them, and places it then. Whether they ended
+// as required Slurm decides when the job is released. If they did not, the core recalls the job,
+// and it waits with Slurm's reason.
 
-// dependsOn says which of a job's dependencies is surely not satisfied yet; "" if none is.
+// dependsOn returns the first dependency of a job that is certainly not satisfied yet; "" if there
+// is none.
 func (c *Core) dependsOn(f *Job) string {
 	any, some := strings.Contains(f.Dependency, "?"), false
 	open := ""
@@ -30,13 +31,14 @@ func (c *Core) dependsOn(f *Job) string {
 	return open
 }
 
-// unmet says whether a dependency as "afterok:17:18_3" names a job that has not ended.
+// unmet says whether a dependency such as "afterok:17:18_3" names a job that has not ended, or for
+// after, has not started.
 func (c *Core) unmet(text string) bool {
 	kind, list, _ := strings.Cut(text, ":")
 	switch kind {
 	case "afterany", "afterok", "afternotok", "after", "afterburstbuffer":
 	default:
-		return false // singleton, aftercorr and the like: Slurm knows
+		return false // Slurm decides about the others, such as singleton and aftercorr
 	}
 	for item := range strings.SplitSeq(list, ":") {
 		item, _, _ = strings.Cut(item, "+")

@@ -6,12 +6,12 @@ import (
 	"muster/model"
 )
 
-// Picture is what Slurm said at one time.
+// Picture is Slurm's answer at one time.
 type Picture struct {
-	// Asked is when the question was asked: nothing that happened before is missing.
+	// Asked is when the listing was requested: everything that happened before is in it.
 	Asked time.Duration
-	// Jobs are all that Slurm knows, those that ended not long ago included. A listing that says
-	// that nothing has changed is Same, and has none.
+	// Jobs are all that Slurm knows, including those that ended recently. If nothing has changed
+	// since the last listing, Same is true and there are none.
 	Jobs []Job
 	Same bool
 	// Nodes, Partitions and Reservations are nil if the driver did not ask for them.
@@ -35,7 +35,7 @@ type LentGPU struct {
 	Name   string
 	Memory int64
 	Speed  float64
-	// Up says that it can be used.
+	// Up says that it is usable.
 	Up bool
 }
 
@@ -48,8 +48,8 @@ type Job struct {
 	Account   string
 	QOS       string
 	Partition string
-	// State is the base state: PENDING, RUNNING, SUSPENDED, COMPLETED... Completing says that it has
-	// ended, and its nodes are not free yet.
+	// State is the base state: PENDING, RUNNING, SUSPENDED, COMPLETED... Completing says that the
+	// job has ended and its nodes are not free yet.
 	State      string
 	Completing bool
 	Reason     string
@@ -63,7 +63,7 @@ type Job struct {
 	Comment, AdminComment string
 
 	Submitted, Eligible, Started time.Duration
-	// TimeLimit is 0 where there is none.
+	// TimeLimit is 0 if there is none.
 	TimeLimit time.Duration
 
 	MinNodes, MaxNodes int
@@ -86,15 +86,16 @@ type Job struct {
 	Dependency  string
 	Reservation string
 	Licences    string
-	// ArrayJob is the number of the array, 0 for none. Tasks that were not taken out of the array
-	// yet are one record: ArrayTasks names them ("1-4%2"). ArrayTask is the number of one task.
+	// ArrayJob is the number of the array, 0 for none. Tasks that have no record of their own yet
+	// share one: ArrayTasks names them ("1-4%2"). ArrayTask is the number of a single task.
 	ArrayJob   uint64
 	ArrayTask  int
 	ArrayTasks string
 	ArrayLimit int
 	HetJob     uint64
 
-	// Nodes is the list of its nodes, also when it has ended; Uses what it has on them while it runs.
+	// Nodes is the list of the job's nodes, also after its end; Uses is what it has on them while
+	// it runs.
 	Nodes string
 	Uses  []Use
 }
@@ -104,8 +105,8 @@ type Use struct {
 	Node   string
 	CPUs   int
 	Memory int64
-	// GPUs is the set of the node's GPUs, by their numbers; Count is how many where Slurm does not
-	// number them.
+	// GPUs is the set of the node's GPUs, by their numbers; if Slurm does not number them, Count is
+	// how many.
 	GPUs  uint64
 	Count int
 }
@@ -115,9 +116,9 @@ type Node struct {
 	Name   string
 	CPUs   int
 	Memory int64
-	// Threads is how many processors a core counts as.
+	// Threads is how many processors each core has.
 	Threads int
-	// GPUs is how many there are, GPUType how Slurm calls them.
+	// GPUs is how many there are, GPUType Slurm's name for them.
 	GPUs    int
 	GPUType string
 	// States are Slurm's words: IDLE, MIXED, DRAIN, NOT_RESPONDING...
@@ -130,12 +131,12 @@ type Partition struct {
 	Name  string
 	Nodes string // a node list
 	Up    bool
-	// MaxTime and DefaultTime are 0 where there is none.
+	// MaxTime and DefaultTime are 0 if there is none.
 	MaxTime, DefaultTime time.Duration
-	// Exclusive partitions give whole nodes.
+	// Exclusive partitions allocate whole nodes.
 	Exclusive bool
-	// Factor is the part of its jobs' priority (PriorityJobFactor). Jobs of a higher Tier come first,
-	// and may stop others (PriorityTier).
+	// Factor is the partition's factor in the priority of its jobs (PriorityJobFactor). Jobs of a
+	// higher Tier come first, and may preempt others (PriorityTier).
 	Factor, Tier int
 }
 
@@ -147,7 +148,7 @@ type Reservation struct {
 	Users, Accounts []string
 }
 
-// Ended says whether a job needs nothing any more.
+// Ended says whether a job holds and needs nothing any more.
 func (j *Job) Ended() bool {
 	switch j.State {
 	case "PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT":
@@ -162,8 +163,8 @@ func (j *Job) pending() bool { return j.State == "PENDING" && !j.Completing }
 // holds says whether a job has nodes, or may get some from Slurm at any time.
 func (j *Job) holds() bool { return !j.Ended() && !(j.pending() && j.Held) }
 
-// turn is when a job is looked at among the others: 0 if it has no nodes, 1 if it is suspended, 2 if it
-// has nodes or may get some.
+// turn is the round of Observe in which a job is handled: 0 if it has no nodes, 1 if it is
+// suspended, 2 if it has nodes or may get some.
 func (j *Job) turn() int {
 	switch {
 	case !j.holds():
@@ -177,10 +178,10 @@ func (j *Job) turn() int {
 // several says whether a record stands for more than one task of an array.
 func (j *Job) several() bool { return len(j.tasks(2)) > 1 }
 
-// tasks lists the first tasks of an array that have no record of their own.
+// tasks lists the first most tasks of an array that have no record of their own.
 func (j *Job) tasks(most int) []int { return arrayTasks(j.ArrayTasks, most) }
 
-// state is what a policy may use a node for.
+// up says whether a policy may place jobs on a node.
 func (n *Node) up() bool {
 	for _, s := range n.States {
 		switch s {
@@ -201,7 +202,7 @@ func (n *Node) down() bool {
 	return false
 }
 
-// names reads a node list; one that cannot be read names no node.
+// names expands a node list; one that cannot be parsed names no node.
 func names(list string) []string {
 	if list == "" {
 		return nil

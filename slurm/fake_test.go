@@ -15,7 +15,7 @@ import (
 	"muster/slurm/words"
 )
 
-// fake is a Slurm in virtual time, with all that may go wrong.
+// fake is a Slurm in virtual time, in which everything may go wrong.
 type fake struct {
 	t      testing.TB
 	random *rand.Rand
@@ -25,24 +25,24 @@ type fake struct {
 	order  []uint64
 	nodes  []slurm.Node
 	free   map[string]int
-	late   []late // requests that are done later than anybody hears of it
+	late   []late // requests that are carried out after the driver has its answer
 	ended  map[uint64]int
 	// faults is how likely things go wrong, from 0 to 1.
 	faults float64
-	// saved is what slurmctld has written down, which it does every few seconds; forgotten are the jobs
-	// that were submitted later than that when it was killed.
+	// saved is what slurmctld has saved, which it does every few seconds; forgotten are the jobs
+	// that were submitted after that when it was killed.
 	saved     saved
 	forgotten map[uint64]bool
-	// lends says which nodes lend two GPUs each that Slurm does not know; nil: Slurm knows them.
+	// lends says which nodes lend two GPUs each that Slurm does not know; nil if Slurm knows them.
 	lends map[string]bool
-	// alone says that all jobs are Muster's: nobody else takes what it has freed.
+	// alone says that all jobs are Muster's: no other job takes what it has freed.
 	alone bool
 }
 
 type fakeJob struct {
 	slurm.Job
 	run, end time.Duration
-	left     time.Duration // to run, while it is suspended
+	left     time.Duration // how long it still has to run, while it is suspended
 }
 
 // saved is the state of a slurmctld at one time.
@@ -102,13 +102,13 @@ func (f *fake) picture() *slurm.Picture {
 	return p
 }
 
-// up says whether Slurm starts something on a node.
+// up says whether Slurm starts jobs on a node.
 func (f *fake) up(name string) bool {
 	i := slices.IndexFunc(f.nodes, func(n slurm.Node) bool { return n.Name == name })
 	return f.nodes[i].States[0] == "IDLE" && len(f.nodes[i].States) == 1
 }
 
-// tick ends and starts what is due.
+// tick ends and starts the jobs that are due.
 func (f *fake) tick(d time.Duration) {
 	f.now += d
 	for i := 0; i < len(f.late); {
@@ -135,7 +135,7 @@ func (f *fake) tick(d time.Duration) {
 	}
 }
 
-// save has slurmctld write its state down.
+// save makes slurmctld save its state.
 func (f *fake) save() {
 	f.saved = saved{at: f.now, jobs: map[uint64]fakeJob{}, ended: maps.Clone(f.ended)}
 	for id, j := range f.jobs {
@@ -143,8 +143,8 @@ func (f *fake) save() {
 	}
 }
 
-// killController kills slurmctld and starts it again: what it had not written down never happened. Jobs
-// that have ended since then run until Slurm finds out that they do not.
+// killController kills slurmctld and starts it again: what it had not saved never happened. Jobs
+// that have ended since then seem to run until Slurm finds out that they do not.
 func (f *fake) killController() {
 	f.late = nil
 	f.ended = maps.Clone(f.saved.ended)
@@ -201,7 +201,7 @@ func (f *fake) start(j *fakeJob) {
 	for i := range give {
 		give[i] = cpus
 	}
-	if len(on) > 1 && j.MinCPUsPerNode <= 1 && j.Required != "" { // nothing is pinned: all that is free of the first, then of the next
+	if len(on) > 1 && j.MinCPUsPerNode <= 1 && j.Required != "" { // nothing is pinned: everything that is free on the first, then on the next
 		slices.Sort(on)
 		rest := j.CPUs
 		for i, n := range on {
@@ -255,7 +255,7 @@ func (f *fake) halt(j *fakeJob, s slurm.Stop) {
 	j.State, j.Held, j.Reason, j.Restarts, j.Eligible = "PENDING", true, "job requeued in held state", j.Restarts+1, f.now+20*time.Second
 }
 
-// resume lets a suspended job go on. Slurm does not look whether others have its processors.
+// resume resumes a suspended job. Slurm does not check whether others have its processors.
 func (f *fake) resume(j *fakeJob, comment string) {
 	if j.State != "SUSPENDED" {
 		return
@@ -268,7 +268,7 @@ func (f *fake) resume(j *fakeJob, comment string) {
 	j.State, j.Held, j.AdminComment, j.end = "RUNNING", false, comment, f.now+j.left
 }
 
-// request does something to a pending job.
+// request applies a function to a pending job.
 func (f *fake) request(c *slurm.Core, id uint64, do func(j *fakeJob)) {
 	f.ask(c, id, func(j *fakeJob) {
 		if j.State == "PENDING" {
@@ -277,7 +277,7 @@ func (f *fake) request(c *slurm.Core, id uint64, do func(j *fakeJob)) {
 	})
 }
 
-// ask does something to a job, or not, and says what the driver hears.
+// ask carries a request out, or does not, and returns what the driver is told.
 func (f *fake) ask(c *slurm.Core, id uint64, do func(j *fakeJob)) {
 	apply := func() {
 		if j := f.jobs[id]; j != nil {
@@ -307,8 +307,8 @@ func (f *fake) ask(c *slurm.Core, id uint64, do func(j *fakeJob)) {
 	}
 }
 
-// perform does what the core wants. A driver that dies half-way performs a part of it, and is told
-// nothing.
+// perform carries out the core's requests. A driver that dies half-way carries out some of them,
+// and is told nothing.
 func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 	told := c
 	if dies {
@@ -320,7 +320,7 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 	for _, p := range e.Places {
 		f.checkBorrows(&p)
 		f.request(told, p.Job.ID, func(j *fakeJob) {
-			// A user may have released it in the meantime.
+			// A user may have released it meanwhile.
 			if was, err := words.Parse(j.AdminComment); err != nil || !j.Held && was.Answer.For(j.ID, j.Restarts) {
 				f.t.Errorf("job %d is placed twice", j.ID)
 			}
@@ -347,7 +347,7 @@ func (f *fake) perform(c *slurm.Core, e slurm.Effects, dies bool) {
 	}
 }
 
-// checkBorrows looks whether a job gets as many GPUs as it asks for, of nodes that lend.
+// checkBorrows checks that a job gets as many GPUs as it asks for, of nodes that lend.
 func (f *fake) checkBorrows(p *slurm.Place) {
 	f.t.Helper()
 	c, err := words.Parse(p.Comment)
@@ -367,7 +367,7 @@ func (f *fake) checkBorrows(p *slurm.Place) {
 	}
 }
 
-// check looks for GPUs that two jobs borrow at a time.
+// check finds GPUs that two jobs borrow at the same time.
 func (f *fake) check() {
 	f.t.Helper()
 	owner := map[words.Device]uint64{}
@@ -432,7 +432,7 @@ func (f *fake) mishap() {
 				return
 			}
 		}
-	case 5: // somebody cancels one
+	case 5: // a user cancels a job
 		for _, id := range f.order {
 			if j := f.jobs[id]; j != nil && j.State == "PENDING" && f.random.IntN(10) == 0 {
 				j.State, j.end = "COMPLETED", f.now
@@ -443,7 +443,7 @@ func (f *fake) mishap() {
 	}
 }
 
-// All that may go wrong does, and drivers die all the time: no GPU has two borrowers, no job is placed
+// Everything goes wrong, and drivers die all the time: no GPU has two borrowers, no job is placed
 // twice, and when all is calm again every job ends, once.
 func TestNothingIsLostOrBookedTwice(t *testing.T) {
 	runs := 40
@@ -495,7 +495,7 @@ func live(t *testing.T, seed uint64, spec string, lending bool) {
 			}
 		}
 		p := f.picture()
-		f.tick(time.Duration(f.random.IntN(300)) * time.Millisecond) // the listing is on its way
+		f.tick(time.Duration(f.random.IntN(300)) * time.Millisecond) // the listing is in transit
 		c.Observe(f.now, p)
 		c.Step(f.now)
 		if step%7 == 0 {
@@ -533,7 +533,7 @@ func live(t *testing.T, seed uint64, spec string, lending bool) {
 	}
 }
 
-// A burst costs what it places: reading a listing, deciding and writing the requests.
+// A burst costs what it places: parsing a listing, deciding, and making the requests.
 func BenchmarkBurst(b *testing.B) {
 	for _, n := range []int{250, 1000, 4000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

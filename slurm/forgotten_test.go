@@ -8,7 +8,7 @@ import (
 	"muster/slurm"
 )
 
-// round is one of the driver's, five seconds after the one before.
+// round is one round of the driver, five seconds after the last one.
 func (f *fake) round(c *slurm.Core) {
 	c.Observe(f.now, f.picture())
 	c.Step(f.now)
@@ -17,8 +17,8 @@ func (f *fake) round(c *slurm.Core) {
 	f.check()
 }
 
-// A requeued job that waits for the policy, and that somebody or a slurmctld without memory releases, is held
-// again and waits on.
+// A requeued job that waits for the policy, and that a user or a slurmctld without memory releases,
+// is held again and continues to wait.
 func TestReleasedWhileItWaits(t *testing.T) {
 	f := newFake(t, 1, 1, 4, 0)
 	f.nodes[0].States = []string{"IDLE", "DRAIN"}
@@ -41,8 +41,8 @@ func TestReleasedWhileItWaits(t *testing.T) {
 	}
 }
 
-// A job that was placed by another driver, where another job has come in between, is recalled. Its GPU is
-// given to nobody until Slurm says that it is held: Slurm may start it before.
+// A job that another driver placed, and whose place another job has taken meanwhile, is recalled.
+// Its GPU is given to no other job until Slurm says that it is held: Slurm may start it before.
 func TestRecalledJobKeepsItsGPU(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	f.lends = map[string]bool{"n2": true}
@@ -60,7 +60,7 @@ func TestRecalledJobKeepsItsGPU(t *testing.T) {
 		for _, p := range e.Places {
 			t.Errorf("job %d is placed: %s", p.Job.ID, p.Comment)
 		}
-		for _, r := range e.Recalls { // nobody knows whether they were done, and they were not
+		for _, r := range e.Recalls { // their outcome is unknown, and they were not carried out
 			recalls++
 			c.Told(f.now, r.ID, slurm.Unknown, errors.New("made up"))
 		}
@@ -78,8 +78,8 @@ func TestRecalledJobKeepsItsGPU(t *testing.T) {
 	}
 }
 
-// slurmctld forgets that a job was recalled and placed elsewhere, and shows it where it was placed at first:
-// there it has no GPU, so that it is recalled.
+// slurmctld forgets that a job was recalled and placed elsewhere, and shows it where it was placed
+// first. There it has no GPU, so it is recalled.
 func TestForgottenPlacementIsRecalled(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	f.lends = map[string]bool{"n1": true}

@@ -12,8 +12,8 @@ import (
 	"muster/slurm/words"
 )
 
-// takeLenders updates which GPUs can be lent. Those of a node that does not lend are out of order
-// for the policy, since no node could grant them to a job.
+// takeLenders updates which GPUs can be lent. To the policy, the GPUs of a node that does not lend
+// are down, since no node could grant them to a job.
 func (c *Core) takeLenders(list []Lender) {
 	lends := map[string][]LentGPU{}
 	for _, l := range list {
@@ -28,7 +28,8 @@ func (c *Core) takeLenders(list []Lender) {
 	}
 }
 
-// setGPUs takes what a node lends; nothing if it does not.
+// setGPUs takes over the GPUs that a node lends; none if it does not lend. The book never loses
+// GPUs: those that are no longer lent are down.
 func (c *Core) setGPUs(n *node, lent []LentGPU) {
 	if more := len(lent) - n.book; more > 0 {
 		var types []model.GPUType
@@ -44,7 +45,7 @@ func (c *Core) setGPUs(n *node, lent []LentGPU) {
 				c.note("the GPUs that node %s lends are not used: %v", n.Name, err)
 			}
 		} else {
-			n.lends |= (1<<(n.book+more) - 1) &^ (1<<n.book - 1) // devices come up
+			n.lends |= (1<<(n.book+more) - 1) &^ (1<<n.book - 1) // AddDevices adds devices that are up
 			n.book += more
 			c.stepDue = true
 			c.reenter(n)
@@ -64,8 +65,8 @@ func (c *Core) setGPUs(n *node, lent []LentGPU) {
 	n.lends = up
 }
 
-// reenter enters jobs into the book again that borrow GPUs of a node which are known only now: of a
-// driver before this one.
+// reenter enters jobs into the book again that borrow GPUs of a node, now that its GPUs are known.
+// A driver before this one placed them.
 func (c *Core) reenter(n *node) {
 	for _, id := range c.sorted(func(j *job) bool {
 		return j.short && j.plan != nil && slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == n.Name })
@@ -83,12 +84,12 @@ func (c *Core) reenter(n *node) {
 	}
 }
 
-// typeName tells GPUs apart that differ in anything that a policy looks at.
+// typeName gives different names to GPUs that differ in anything that a policy looks at.
 func typeName(g LentGPU) string {
 	return fmt.Sprintf("%s-%dM-%g", g.Name, g.Memory>>20, g.Speed)
 }
 
-// distinct names each type once.
+// distinct lists each type once, and the index of each GPU's type.
 func distinct(types []model.GPUType, gpus []int) ([]model.GPUType, []int) {
 	var out []model.GPUType
 	index := map[string]int{}
@@ -104,8 +105,8 @@ func distinct(types []model.GPUType, gpus []int) ([]model.GPUType, []int) {
 	return out, gpus
 }
 
-// borrowed lists what is lent to each node of a job that asks for GPUs anywhere. Those that the
-// policy found on the job's own nodes are lent as others are: Slurm knows of none of them.
+// borrowed lists the GPUs that are lent to each node of a job that asks for GPUs on any node. GPUs
+// on the job's own nodes are lent like others: Slurm knows of none of them.
 func (c *Core) borrowed(j *job, a *model.Allocation) [][]Borrow {
 	list := lentOf(j, a)
 	if len(list) == 0 {
@@ -118,7 +119,8 @@ func (c *Core) borrowed(j *job, a *model.Allocation) [][]Borrow {
 	return out
 }
 
-// lentOf are the GPUs of an allocation that Muster lends, in the order of the nodes that use them.
+// lentOf lists the GPUs of an allocation that Muster lends, in the order of the nodes that use
+// them.
 func lentOf(j *job, a *model.Allocation) []model.Grant {
 	if !j.borrower {
 		return nil
@@ -138,9 +140,8 @@ func lentOf(j *job, a *model.Allocation) []model.Grant {
 	return list
 }
 
-// clash names a node where a job and others would get GPUs in both ways, from Slurm and lent: Slurm
-// chooses by itself which of a node's GPUs it gives to a job, and might choose one that is lent. "" is
-// none.
+// clash names a node on which some GPUs would be lent and others allocated by Slurm; "" if there is
+// none. Slurm chooses which of a node's GPUs a job gets, and might choose one that is lent.
 func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 	own, lent := map[string]bool{}, map[string]bool{}
 	for _, list := range borrows {
@@ -168,8 +169,8 @@ func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 	return ""
 }
 
-// slurmGivesGPUs says whether a job has GPUs of a node from Slurm, or is about to: one that Muster
-// places or one that it does not.
+// slurmGivesGPUs says whether a job has GPUs of a node from Slurm, or will have: a job that Muster
+// places, or any other.
 func (c *Core) slurmGivesGPUs(n *node) bool {
 	for _, j := range c.jobs {
 		if j.phase == running && slices.ContainsFunc(j.fact.Uses, func(u Use) bool { return u.Node == n.Name && (u.GPUs != 0 || u.Count > 0) }) {
@@ -187,7 +188,7 @@ func (c *Core) slurmGivesGPUs(n *node) bool {
 	return false
 }
 
-// isLentFrom says whether a job other than this one was lent a GPU of a node.
+// isLentFrom says whether a GPU of a node is lent to a job other than but.
 func (c *Core) isLentFrom(node string, but *job) bool {
 	for _, j := range c.jobs {
 		if j == but || c.Borrows(j.ID, j.fact.Restarts) == nil {
@@ -200,8 +201,8 @@ func (c *Core) isLentFrom(node string, but *job) bool {
 	return false
 }
 
-// mixes says whether a job asks for GPUs of Slurm's own where nodes lend some of these: only the driver
-// can keep them apart, so Slurm's scheduler must not have the job.
+// mixes says whether a job asks for Slurm's own GPUs while nodes lend some of these. Only the
+// driver can keep them apart, so Slurm's scheduler must not have the job.
 func (c *Core) mixes(j *job) bool {
 	if !c.cfg.Lending || !strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob+j.fact.TRESPerTask+j.fact.TRESPerSocket, "gpu") {
 		return false
@@ -209,8 +210,8 @@ func (c *Core) mixes(j *job) bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.GPUs > 0 && n.lends != 0 })
 }
 
-// noteClashes says that Slurm has given a job a GPU that is lent to another, which only its own scheduler
-// does: the driver did not place that job.
+// noteClashes logs that Slurm has given a job a GPU that is lent to another. Only Slurm's scheduler
+// does that: the driver did not place that job.
 func (c *Core) noteClashes(j *job) {
 	gpus := map[string]uint64{}
 	for _, u := range j.fact.Uses {
@@ -232,21 +233,22 @@ func (c *Core) noteClashes(j *job) {
 	}
 }
 
-// Settled says whether it is known what a driver before this one has asked Slurm for: before, nothing
-// that it lent must be taken back.
+// Settled says whether the core knows everything that a driver before this one has asked Slurm for.
+// Until then, nothing that it lent must be taken back.
 func (c *Core) Settled() bool { return c.settled }
 
-// ErrNotLent is wrapped by errors of placements for which the nodes did not lend what they were to.
+// ErrNotLent is wrapped by errors of placements for which nodes did not lend their GPUs.
 var ErrNotLent = errors.New("the GPUs that it was to borrow are not lent")
 
 // Loan is what a job borrows.
 type Loan struct {
 	User  string
-	Nodes []string // of its processes
+	Nodes []string // nodes of its processes
 	GPUs  []Borrow
 }
 
-// Borrows is what a job may use, in a start of it, of what it was lent; nil if that is over.
+// Borrows is what a job may use of the GPUs lent to it, in one start of the job; nil if that start
+// is over.
 func (c *Core) Borrows(id uint64, start int) *Loan {
 	j := c.jobs[id]
 	if j == nil || !j.plan.For(id, start) {
@@ -264,9 +266,9 @@ func (c *Core) Borrows(id uint64, start int) *Loan {
 	return l
 }
 
-// Lacking lists what was lent to jobs that Slurm has placed or started, but of which has says that they
-// have it no more: a slurmctld that was killed forgets that a job has ended, or that it was held again, and
-// starts it where it was placed before. What the book has no room for is not listed.
+// Lacking lists the loans of placed or started jobs for which has returns false. That happens
+// because a slurmctld that was killed may forget that a job has ended, or that it was held again,
+// and start it where it was placed before. Jobs for which the book has no room are not listed.
 func (c *Core) Lacking(has func(id uint64, start int) bool) []Place {
 	var list []Place
 	for _, id := range c.sorted(func(j *job) bool {
@@ -283,7 +285,7 @@ func (c *Core) Lacking(has func(id uint64, start int) bool) []Place {
 	return list
 }
 
-// lent are the GPUs that a job was given elsewhere.
+// lent are the GPUs that are lent to a job.
 func (j *job) lent() []words.Device {
 	if j.plan == nil {
 		return nil
@@ -291,7 +293,7 @@ func (j *job) lent() []words.Device {
 	return j.plan.Devices
 }
 
-// share is the memory that a job has of each GPU that it was lent; 0 is all.
+// share is how many bytes a job has of each GPU lent to it; 0 is the whole GPU.
 func (j *job) share() int64 {
 	if r := j.comment.Request; r != nil && r.Shares() {
 		return r.MemoryMB << 20

@@ -8,8 +8,8 @@ import (
 	"muster/slurm"
 )
 
-// A node with several GPUs that Slurm gives out does not lend others at the same time: Slurm would
-// choose by itself which ones it gives.
+// A node with several GPUs some of which Slurm allocates does not lend others at the same time:
+// Slurm would choose by itself which ones it gives.
 func TestGPUsOfSlurmAndLentOnesDoNotMix(t *testing.T) {
 	for _, lentFirst := range []bool{true, false} {
 		f := newFake(t, 1, 2, 4, 0)
@@ -49,8 +49,8 @@ func TestGPUsOfSlurmAndLentOnesDoNotMix(t *testing.T) {
 	}
 }
 
-// A job that asks for GPUs in both ways, or for more than a program can have, waits and says what to
-// change.
+// A job that asks for GPUs in both ways, or for more than a program can have, waits and says what
+// to change.
 func TestBorrowersThatMakeNoSense(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	f.lends = map[string]bool{"n1": true, "n2": true}
@@ -74,7 +74,7 @@ func TestBorrowersThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// An alternative that Slurm's own words describe is what the job becomes.
+// A job becomes the alternative that was chosen, in Slurm's own terms.
 func TestAlternativeIsChosen(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	f.lends = map[string]bool{}
@@ -95,7 +95,7 @@ func TestAlternativeIsChosen(t *testing.T) {
 		len(placed.Nodes) != 2 || placed.CPUsPerNode != 3 || !strings.HasPrefix(placed.Comment, "muster:req as=2 was=- muster:got ") || placed.Borrows != nil {
 		t.Fatalf("placed: %+v", placed)
 	}
-	// Slurm refuses: the job asks again for what it asked before.
+	// Slurm refuses: the job asks again for what it asked for before.
 	c.Told(f.now, j.ID, slurm.Refused, slurm.ErrNotLent)
 	c.Explain(f.now+time.Minute, 10, 0)
 	if e := c.Take(); len(e.Comments) != 1 || !strings.HasPrefix(e.Comments[0].Comment, "muster:req rgpu=1 or=-n%20three or=") {
@@ -103,9 +103,9 @@ func TestAlternativeIsChosen(t *testing.T) {
 	}
 }
 
-// A job that Muster does not place has a GPU of a node that lends: it counts as taken, and the node's
-// others are not lent either, since Slurm chooses which it gives next. If Slurm gives one that is lent,
-// the driver says so, and nothing more is placed there.
+// A job that Muster does not place has a GPU of a node that lends: it counts as taken, and the
+// node's others are not lent either, since Slurm chooses which it gives next. If Slurm gives one
+// that is lent, the driver says so, and places nothing more there.
 func TestGPUsOfJobsThatMusterDoesNotPlace(t *testing.T) {
 	for _, uneven := range []bool{false, true} { // such a job is in the book node by node
 		f := newFake(t, 1, 3, 4, 0)
@@ -153,8 +153,8 @@ func TestSlurmGivesALentGPU(t *testing.T) {
 	}
 }
 
-// Where nodes lend GPUs that Slurm knows, a job that asks for Slurm's is not left to its scheduler,
-// neither because it is not understood nor when the driver ends.
+// If nodes lend GPUs that Slurm knows, a job that asks for Slurm's is not left to Slurm's
+// scheduler, neither because it is not understood nor when the driver ends.
 func TestJobsWithGPUsAreNotLeftToSlurm(t *testing.T) {
 	for _, lends := range []bool{true, false} {
 		f := newFake(t, 1, 1, 4, 0)

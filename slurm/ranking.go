@@ -6,29 +6,29 @@ import (
 	"muster/policy/priority"
 )
 
-// Slurm works out no priority for a job that is held: its record says 0, and sprio does not list it.
-// So on a site with multifactor priorities the core works out what Slurm would have said, from the
-// site's weights and from what Slurm does say of everything but the job: partitions, QOS, and the fair
-// share of each user, which Slurm keeps for all jobs that run. The policy hears it as the job's rank.
+// Slurm computes no priority for a held job: its record says 0, and sprio does not list it. So on a
+// site with multifactor priorities the core computes what Slurm would have, from the site's weights
+// and from what Slurm does say: partitions, QOS, and the fair share of each user, which Slurm keeps
+// for all jobs that run. The policy is told this as the job's rank.
 
-// Accounting is what Slurm's database says of those who submit jobs.
+// Accounting is what Slurm's database says of users and accounts.
 type Accounting struct {
 	QOS    []priority.QOS
 	Shares map[priority.Member]float64
 }
 
-// setRanking makes the book of priorities, if the site has some.
+// setRanking makes the book of priorities, if the site has priorities.
 func (c *Core) setRanking() {
 	if c.cfg.Priority == nil {
 		return
 	}
 	book, err := priority.New(*c.cfg.Priority)
-	c.must(err)                                    // ReadSite has looked at it
-	book.FairShares(map[priority.Member]float64{}) // Slurm's is 0 where nobody keeps accounts
+	c.must(err)                                    // ReadSite has validated it
+	book.FairShares(map[priority.Member]float64{}) // Slurm's fair share is 0 if no accounts are kept
 	c.book = book
 }
 
-// takeRanking brings up to date what ranks depend on beside the jobs.
+// takeRanking updates what ranks depend on beside the jobs.
 func (c *Core) takeRanking(p *Picture) {
 	if c.book == nil {
 		return
@@ -59,7 +59,7 @@ func (c *Core) takeRanking(p *Picture) {
 
 func sameQOS(a, b priority.QOS) bool { return a.Name == b.Name && a.Priority == b.Priority }
 
-// rank enters a job that the policy has been told of among those that are ranked.
+// rank enters a job that was offered to the policy in the book of priorities.
 func (c *Core) rank(j *job) {
 	f := &j.fact
 	if c.book == nil {
@@ -83,8 +83,8 @@ func (c *Core) rank(j *job) {
 	j.ranked = true
 }
 
-// memoryOf is the memory that a job asks for on all its nodes: all that there is on them if it does
-// not say.
+// memoryOf is the memory that a job asks for on all its nodes: their whole memory if it does not
+// say.
 func (c *Core) memoryOf(f *Job) int64 {
 	nodes := int64(max(1, f.MinNodes))
 	switch {
@@ -96,7 +96,7 @@ func (c *Core) memoryOf(f *Job) int64 {
 	return c.leastMem * nodes
 }
 
-// unrank takes a job that does not wait any more from those that are ranked.
+// unrank removes a job that no longer waits from the book of priorities.
 func (c *Core) unrank(j *job) {
 	if j.ranked {
 		j.ranked = false
@@ -104,7 +104,7 @@ func (c *Core) unrank(j *job) {
 	}
 }
 
-// rerank hears of a nice value that has changed.
+// rerank applies a nice value that has changed.
 func (c *Core) rerank(j *job) {
 	if j.phase == waiting && j.nice != j.fact.Nice {
 		c.unrank(j)
@@ -113,12 +113,12 @@ func (c *Core) rerank(j *job) {
 	}
 }
 
-// ranksDue says whether the waiting jobs are to be ranked anew.
+// ranksDue says whether the waiting jobs must be ranked again.
 func (c *Core) ranksDue() bool {
 	return c.book != nil && c.book.Waiting() > 0 && c.policyTime(c.now) >= c.book.Next()
 }
 
-// tellRanks tells the policy the ranks that are new.
+// tellRanks tells the policy the ranks that have changed.
 func (c *Core) tellRanks() {
 	if c.book == nil {
 		return
@@ -128,7 +128,7 @@ func (c *Core) tellRanks() {
 	}
 }
 
-// Priority is what Slurm would have given a waiting job; false where it does not rank jobs.
+// Priority is what Slurm would have given a waiting job; false if Slurm does not rank jobs.
 func (c *Core) Priority(id uint64) (int64, bool) {
 	if c.book == nil {
 		return 0, false

@@ -64,7 +64,7 @@ func TestReadSite(t *testing.T) {
 	}
 }
 
-// ranked is a core of a site with priorities, on one node of which a job has all.
+// ranked is a core of a site with priorities, with one node, all of which a job has.
 func ranked(t *testing.T, f *fake) *slurm.Core {
 	t.Helper()
 	site, err := slurm.ReadSite(siteText)
@@ -83,7 +83,7 @@ func ranked(t *testing.T, f *fake) *slurm.Core {
 	return slurm.New(cfg, p)
 }
 
-// rankedPicture has a second partition, and what the database says.
+// rankedPicture has a second partition, and the answers of the database.
 func rankedPicture(f *fake) *slurm.Picture {
 	p := f.picture()
 	p.Partitions = []slurm.Partition{{Name: "main", Nodes: "n1", Up: true, Factor: 1}, {Name: "high", Nodes: "n1", Up: true, Factor: 10}}
@@ -92,8 +92,8 @@ func rankedPicture(f *fake) *slurm.Picture {
 	return p
 }
 
-// Held jobs have no priority in Slurm: they start in the order that Slurm's priorities would give, of
-// partition, QOS, fair share and nice value.
+// Held jobs have no priority in Slurm: they start in the order that Slurm's priorities would give,
+// from partition, QOS, fair share and nice value.
 func TestHeldJobsAreRanked(t *testing.T) {
 	f := newFake(t, 1, 1, 4, 0)
 	c := ranked(t, f)
@@ -141,8 +141,7 @@ func TestHeldJobsAreRanked(t *testing.T) {
 	}
 }
 
-// What changes while jobs wait counts: a nice value at once, fair shares when Slurm has worked them
-// out.
+// Changes while jobs wait count: a nice value at once, fair shares when Slurm has computed them.
 func TestRanksFollow(t *testing.T) {
 	f := newFake(t, 1, 1, 4, 0)
 	c := ranked(t, f)
@@ -175,7 +174,7 @@ func TestRanksFollow(t *testing.T) {
 	}
 }
 
-// Nobody is told why a job waits before the policy has looked at it.
+// No job is told why it waits before the policy has looked at it.
 func TestNoReasonBeforeTheFirstStep(t *testing.T) {
 	f := newFake(t, 1, 1, 4, 0)
 	c := newCore(t, "easy", false)

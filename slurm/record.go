@@ -9,8 +9,8 @@ import (
 	"muster/policy/history"
 )
 
-// policyState is a policy.State as the core uses it: the state itself, or a recorder that stands
-// before it and writes down what it is told and decides.
+// policyState is policy.State as the core uses it: the state itself, or a recorder that passes
+// calls on to it and writes them down with their answers.
 type policyState interface {
 	Submit(*model.Job) (policy.JobID, error)
 	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
@@ -35,9 +35,9 @@ var (
 	_ policyState = (*history.Recorder)(nil)
 )
 
-// Record writes what the policy is told from now on, and what it decides, as package history has it:
-// muster sim replay plays it again. It begins with a snapshot. An error of w ends the recording and
-// nothing else.
+// Record writes everything that the policy is told from now on, and what it decides, in the format
+// of package history, for muster sim replay. The recording begins with a snapshot. An error of w
+// ends the recording and nothing else.
 func (c *Core) Record(w io.Writer, h history.Header) {
 	c.state = history.Record(w, h, c.plain)
 }

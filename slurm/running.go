@@ -13,11 +13,11 @@ import (
 	"muster/slurm/words"
 )
 
-// runs deals with a job that Slurm has started: what it has is what Slurm says.
+// runs handles a job that Slurm has started: the book must have what Slurm says.
 func (c *Core) runs(j *job) {
 	uses := j.fact.Uses
 	if len(uses) == 0 {
-		return // it ends, or Slurm does not tell: it keeps what it has
+		return // it is ending, or Slurm does not say: the book stays
 	}
 	if j.phase == running && sameUses(uses, j.uses) {
 		return
@@ -77,7 +77,7 @@ func (c *Core) asPlanned(j *job) bool {
 		p := &a.Parts[i]
 		gpus := p.GPUs
 		if j.borrower {
-			gpus = 0 // they are Muster's, and Slurm does not know of them
+			gpus = 0 // Muster lends them, and Slurm does not know of them
 		}
 		if int(p.Cores) != u.CPUs || c.cfg.Memory && p.Memory != u.Memory || gpus != u.GPUs {
 			c.counts.Uneven++
@@ -88,7 +88,8 @@ func (c *Core) asPlanned(j *job) bool {
 	return true
 }
 
-// grantsOf are the GPUs that are lent to a job, from the book or from its comment.
+// grantsOf are the GPUs that are lent to a job, from the book or, after a restart, from its
+// comment.
 func (c *Core) grantsOf(j *job) []model.Grant {
 	if j.number >= 0 && j.phase != waiting && !j.short {
 		return lentOf(j, c.plain.Allocation(j.number))
@@ -111,8 +112,8 @@ func (c *Core) grantsOf(j *job) []model.Grant {
 	return list
 }
 
-// adopt enters what a running job has into the book: as one job where that can be said of it, else
-// node by node. What does not fit closes its node to others.
+// adopt enters what a running job has into the book: as one job if a request can describe it,
+// otherwise node by node. If something does not fit, its node is closed to other jobs (crowd).
 func (c *Core) adopt(j *job, grants []model.Grant) {
 	defer c.count(j)
 	var parts []model.Part
@@ -144,7 +145,7 @@ func (c *Core) adopt(j *job, grants []model.Grant) {
 	}
 }
 
-// lowest are the lowest of a set.
+// lowest returns the n lowest members of a set.
 func lowest(set uint64, n int) (out uint64) {
 	for ; n > 0 && set != 0; n-- {
 		out |= set & -set
@@ -164,7 +165,7 @@ func (c *Core) expected(f *Job) time.Duration {
 	return year
 }
 
-// adoptWhole adopts a job whose nodes all give the same, or differ in processors alone.
+// adoptWhole adopts a job whose nodes all give the same, or differ only in processors.
 func (c *Core) adoptWhole(j *job, parts []model.Part, grants []model.Grant) bool {
 	if len(parts) == 0 {
 		return false
@@ -219,7 +220,8 @@ func (c *Core) enterBook(j *job, r model.Request, a *model.Allocation) (policy.J
 	return c.state.Adopt(spec, 0, a, c.policyTime(started))
 }
 
-// crowd closes a node on which a job has something that the book has no room for.
+// crowd closes a node to new jobs, because a job uses something there that the book has no room
+// for.
 func (c *Core) crowd(n int32) {
 	node := c.nodes[n]
 	if !node.crowded {
@@ -232,7 +234,8 @@ func (c *Core) crowd(n int32) {
 	}
 }
 
-// uncrowd tries again to enter what did not fit: all jobs on crowded nodes are entered anew.
+// uncrowd tries again to enter what did not fit: it withdraws all jobs on crowded nodes and enters
+// them anew, at most once a second.
 func (c *Core) uncrowd() {
 	if c.now < c.uncrowdAt || !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.crowded }) {
 		return
@@ -253,7 +256,7 @@ func (c *Core) uncrowd() {
 			c.setNode(n)
 		}
 	}
-	// Suspended ones first: others may run in their place.
+	// Suspended jobs first: others may run in their place.
 	slices.SortStableFunc(there, func(a, b *job) int { return cmp.Compare(b.suspended(), a.suspended()) })
 	for _, j := range there {
 		c.adopt(j, j.grants)
@@ -268,8 +271,8 @@ func (c *Core) uncrowd() {
 	}
 }
 
-// crowdLenders closes the nodes whose GPUs were lent to a job that is to be recalled and that the book has
-// not: Slurm may start it before it is held.
+// crowdLenders closes the nodes whose GPUs were lent to a job that is being recalled and that is
+// not in the book: Slurm may start it before it is held.
 func (c *Core) crowdLenders(j *job) {
 	if j.number >= 0 || !j.plan.For(j.ID, j.fact.Restarts) {
 		return
@@ -281,7 +284,7 @@ func (c *Core) crowdLenders(j *job) {
 	}
 }
 
-// suspended is 1 for a job that is.
+// suspended is 1 for a suspended job, 0 for others, for sorting.
 func (j *job) suspended() int {
 	if j.fact.State == "SUSPENDED" {
 		return 1
@@ -299,7 +302,7 @@ func (c *Core) onCrowded(j *job) bool {
 	return j.plan != nil && slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return on(d.Node) })
 }
 
-// findPlaced takes a job into the book that was placed by a driver before this one, or by a
+// findPlaced enters a job into the book that was placed by a driver before this one, or by a
 // request without an answer.
 func (c *Core) findPlaced(j *job) {
 	c.withdraw(j)
@@ -342,8 +345,8 @@ func (c *Core) findPlaced(j *job) {
 	c.enter(j, placed)
 }
 
-// placedSpread takes a job into the book that was placed with nothing pinned: its processors are
-// wherever they are free on its nodes.
+// placedSpread enters a job into the book that was placed without pinned processors: they are
+// wherever Slurm finds them free on its nodes.
 func (c *Core) placedSpread(j *job, spec *model.Job, a *model.Allocation) bool {
 	r := &spec.Request
 	if len(a.Parts) < 2 || r.Exclusive || r.GPUs > 0 || j.fact.TasksPerNode > 0 || r.Nodes > 0 && j.fact.MinCPUsPerNode >= r.CoresOnNode() {
@@ -362,7 +365,8 @@ func (c *Core) placedSpread(j *job, spec *model.Job, a *model.Allocation) bool {
 	return true
 }
 
-// takeNodes brings the nodes up to date.
+// takeNodes brings the nodes up to date. The book cannot shrink a node, so one whose hardware has
+// changed is not used.
 func (c *Core) takeNodes(list []Node) {
 	for _, n := range c.nodes {
 		n.gone = true
@@ -418,7 +422,7 @@ func (c *Core) addNode(f Node) *node {
 	return n
 }
 
-// setNode tells the policy what a node may be used for.
+// setNode tells the policy the state of a node.
 func (c *Core) setNode(n *node) {
 	st := policy.NodeUp
 	switch {

@@ -13,32 +13,33 @@ import (
 // Site is the part of slurm.conf that matters for placing jobs.
 type Site struct {
 	Version string
-	// Memory says that Slurm gives out memory as it does cores, and DefaultMemory that a job which
-	// names none gets a part of it: else it gets all of its nodes'.
+	// Memory says that Slurm allocates memory as it does cores. DefaultMemory says that a job which
+	// names none gets the default amount; otherwise it gets all memory of its nodes.
 	Memory, DefaultMemory bool
-	// WholeNodes says that Slurm gives out whole nodes only.
+	// WholeNodes says that Slurm allocates whole nodes only.
 	WholeNodes bool
-	// Accounting says that there is a database of accounts.
+	// Accounting says that there is an accounting database.
 	Accounting bool
-	// Priority is how Slurm ranks jobs; nil if it serves them as they come.
+	// Priority is how Slurm ranks jobs; nil if it serves them in the order of arrival.
 	Priority *priority.Config
-	// AgeFromSubmission says that a job's age counts from its submission, and not from when it could
-	// first have started.
+	// AgeFromSubmission says that a job's age counts from its submission, and not from when it
+	// could first have started.
 	AgeFromSubmission bool
-	// PreemptType is by what jobs stop each other, "" if they do not; PreemptMode how.
+	// PreemptType is by what Slurm decides which jobs preempt others, "" if none do; PreemptMode is
+	// how.
 	PreemptType, PreemptMode string
-	// Ignored are settings of the priorities that Muster does not follow.
+	// Ignored are priority settings that Muster does not follow.
 	Ignored []string
 }
 
-// Follow has the driver do as a site does, which runs a release of Slurm.
+// Follow sets the driver's configuration as a site and its release of Slurm require.
 func (c *Config) Follow(s Site, r *release.Release) {
 	c.Memory, c.WholeNodes, c.Balanced = s.Memory, s.WholeNodes, r.Balanced
 	c.Priority, c.AgeFromSubmission = s.Priority, s.AgeFromSubmission
 	c.ClassByPartition = s.PreemptType == "partition_prio"
 }
 
-// ReadSite reads what "scontrol show config" prints.
+// ReadSite parses the output of "scontrol show config".
 func ReadSite(text string) (Site, error) {
 	set := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -68,7 +69,7 @@ func ReadSite(text string) (Site, error) {
 	return s, nil
 }
 
-// readPriority reads what ranks the jobs.
+// readPriority reads the settings of multifactor priority.
 func (s *Site) readPriority(set map[string]string) error {
 	c := priority.Defaults()
 	var err error
@@ -103,7 +104,7 @@ func (s *Site) readPriority(set map[string]string) error {
 	for flag := range strings.SplitSeq(set["priorityflags"], ",") {
 		switch strings.ToUpper(strings.TrimSpace(flag)) {
 		case "", "NO_FAIR_TREE", "MAX_TRES", "MAX_TRES_GRES", "CALCULATE_RUNNING", "INCR_ONLY", "DEPTH_OBLIVIOUS":
-			// They are about what Slurm keeps itself: usage, and jobs that are not held.
+			// They concern what Slurm computes itself: usage, and jobs that are not held.
 		case "ACCRUE_ALWAYS":
 			s.AgeFromSubmission = true
 		default:
@@ -114,7 +115,7 @@ func (s *Site) readPriority(set map[string]string) error {
 	return c.Validate()
 }
 
-// knownTRES leaves out the resources that priorities here do not know.
+// knownTRES drops the resources that package priority does not know.
 func (s *Site) knownTRES(text string) string {
 	var known []string
 	for item := range strings.SplitSeq(text, ",") {
@@ -130,7 +131,7 @@ func (s *Site) knownTRES(text string) string {
 	return strings.Join(known, ",")
 }
 
-// slurmTime reads 7-00:00:00 and 00:05:00.
+// slurmTime parses 7-00:00:00 and 00:05:00.
 func slurmTime(text string) (time.Duration, error) {
 	days, clock, ok := strings.Cut(text, "-")
 	if !ok {

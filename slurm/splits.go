@@ -7,33 +7,34 @@ import (
 )
 
 // The policies give every node of a job the same number of processors, as many as its largest share
-// needs, and the placement pins that (MinCPUsNode): nothing else of a split can be said to Slurm once a
-// job is submitted. What Slurm then does with tasks that cannot be divided equally differs by release.
-// 22.05 has each node give what was pinned: 5 tasks on 2 nodes get 3 and 3 processors. From 24.11 on it
-// wants as much to be free and takes less: 3 and 2, the first nodes in its order having one task more.
-// The book has what Slurm will give from the placement on.
-
+// needs, and the placement pins that (MinCPUsNode): nothing else of a division can be said to Slurm
+// after the submission. What Slurm does with tasks that cannot be divided equally differs by
+// release. In 22.05 each node gives what was pinned: 5 tasks on 2 nodes get 3 and 3 processors.
+// From 24.11 on Slurm requires that much to be free and takes less: 3 and 2, the first nodes in its
+// order having one task more. From the placement on, the book has what Slurm will take (trim).
 //
 // A job that asks for more processors than a node has, and for nothing else of nodes, may have them
-// wherever they are free. Nothing is pinned then: on the nodes that it is given Slurm takes all that is
-// free of the first one in its order, then of the next, and leaves a task's worth to each of the rest.
+// wherever they are free. Nothing is pinned then: of the nodes that it is given, Slurm takes
+// everything that is free on the first one in its order, then on the next, and leaves one task's
+// worth for each of the rest.
 
-// spreads says whether a job that asks for processors alone may have them on any number of nodes. Some
-// releases do not tell it from one that asks for as many as it needs at the least (TellsOpenNodes).
+// spreads says whether a job that asks only for processors may have them on any number of nodes.
+// Some releases do not distinguish it from a job that asks for a minimum number of nodes
+// (TellsOpenNodes).
 func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
 	switch {
 	case c.largest == 0, f.CPUs <= c.largest, f.MinNodes > (f.CPUs+c.largest-1)/c.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:
 		return false
 	case r.Exclusive, r.Contiguous, f.Required != "", f.TasksPerNode > 0, borrower, max(1, f.CPUsPerTask)*f.Tasks != f.CPUs, c.threads > 1:
 		return false
-	case r.GPUs > 0, c.cfg.Memory && f.MemoryPerNode == 0: // memory goes by processors
+	case r.GPUs > 0, c.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
 		return false
 	}
 	return true
 }
 
-// greedy changes what each node gives to a job that spreads to what Slurm will have it give: free is what
-// they have besides.
+// greedy sets what each node gives to a job that spreads to what Slurm will take there. A node's
+// room is what the part has already plus what is free.
 func (c *Core) greedy(f *Job, parts []model.Part) bool {
 	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
 	per, rest := max(1, f.CPUsPerTask), f.CPUs
@@ -49,11 +50,12 @@ func (c *Core) greedy(f *Job, parts []model.Part) bool {
 	return rest == 0
 }
 
-// Slurm takes what is free for it, and a job that was placed and has not started has nothing yet: one that
-// spreads would take what is meant for the other, which then waits for long. So neither is placed on a node
-// of the other before that has started.
+// Slurm takes what is free in its own books, and a job that was placed and has not started has
+// nothing there yet. A job that spreads would take what is meant for the other, which would then
+// wait for long. So neither kind is placed on a node of the other until that has started.
 
-// startsFirst names a node on which another job must start before this one is placed there; "" is none.
+// startsFirst names a node on which another job must start before this one is placed there; "" if
+// there is none.
 func (c *Core) startsFirst(j *job, a *model.Allocation) string {
 	const some, spread = 1, 2
 	if c.open == nil {
@@ -70,7 +72,7 @@ func (c *Core) startsFirst(j *job, a *model.Allocation) string {
 			}
 		}
 	}
-	j.spread = j.spec.Request.Nodes == 0 && j.before == nil // not one of its alternatives
+	j.spread = j.spec.Request.Nodes == 0 && j.before == nil // an alternative never spreads
 	mark := some
 	if j.spread {
 		mark |= spread
@@ -86,7 +88,7 @@ func (c *Core) startsFirst(j *job, a *model.Allocation) string {
 	return ""
 }
 
-// trim makes the book have what Slurm will give of an allocation that was just made for a job.
+// trim corrects the book to what Slurm will take of an allocation that was just made for a job.
 func (c *Core) trim(j *job, a *model.Allocation) {
 	parts := slices.Clone(a.Parts)
 	if j.spread {
@@ -110,14 +112,14 @@ func (c *Core) trim(j *job, a *model.Allocation) {
 	c.stepDue = true
 }
 
-// split changes what each node gives to what Slurm will have it give. It is false where that is what was
-// pinned, or not known to the end: the book is then corrected when the job starts.
+// split sets what each node gives to what Slurm will take there. It is false if that is what was
+// pinned, or if it cannot be predicted: the book is then corrected when the job starts.
 func (c *Core) split(j *job, parts []model.Part) bool {
 	f, n := &j.fact, len(parts)
 	switch {
 	case !c.cfg.Balanced, n < 2, parts[0].Exclusive, f.Tasks%n == 0, f.TasksPerNode > 0, j.before != nil:
 		return false
-	case c.cfg.Memory && f.MemoryPerNode == 0: // memory goes by processors
+	case c.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
 		return false
 	}
 	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
@@ -129,7 +131,7 @@ func (c *Core) split(j *job, parts []model.Part) bool {
 		}
 		cpus := (tasks*max(1, f.CPUsPerTask) + threads - 1) / threads * threads
 		if cpus > int(parts[i].Cores) {
-			return false // it asks for more than its tasks need
+			return false // the job asks for more than its tasks need: not predictable
 		}
 		changed = changed || cpus < int(parts[i].Cores)
 		parts[i].Cores = int32(cpus)

@@ -8,8 +8,8 @@ import (
 	"muster/slurm"
 )
 
-// Tasks that cannot be divided equally among a job's nodes: what Slurm will not take is free for others
-// from the placement on, and nothing more is.
+// Tasks that cannot be divided equally among a job's nodes: what Slurm will not take is free for
+// other jobs from the placement on, and nothing else is.
 func TestUnevenSplits(t *testing.T) {
 	for _, x := range []struct {
 		name     string
@@ -17,7 +17,7 @@ func TestUnevenSplits(t *testing.T) {
 		tasks    int
 		per      int // processors of each
 		nodes    int
-		next     []int // jobs of one node that come then, by their processors
+		next     []int // jobs of one node that arrive then, by their processors
 		want     int   // how many of them are placed
 	}{
 		{"5 on 2 are 3 and 2", true, 5, 1, 2, []int{2, 1}, 2},
@@ -60,8 +60,9 @@ func TestUnevenSplits(t *testing.T) {
 	}
 }
 
-// A job that asks for more processors than a node has, and for no number of nodes, has them wherever
-// they are free: what others leave of nodes is not lost, and the book has what Slurm takes where.
+// A job that asks for more processors than a node has, and for no number of nodes, gets them
+// wherever they are free: what others leave free is not wasted, and the book has what Slurm takes
+// on each node.
 func TestCoresAreSpread(t *testing.T) {
 	f := newFake(t, 1, 4, 4, 0)
 	c := newCore(t, "first-fit", false)
@@ -83,7 +84,7 @@ func TestCoresAreSpread(t *testing.T) {
 	}
 }
 
-// The same when the driver dies after the placement.
+// The same if the driver dies after the placement.
 func TestSpreadJobsAreFound(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	c := newCore(t, "first-fit", false)
@@ -105,8 +106,8 @@ func TestSpreadJobsAreFound(t *testing.T) {
 	}
 }
 
-// What is meant for a job that was placed and has not started is not taken by one that spreads, nor the
-// other way round.
+// A job that spreads does not take what is meant for a job that was placed and has not started, nor
+// the other way round.
 func TestSpreadJobsWaitForOthersToStart(t *testing.T) {
 	for _, spreadFirst := range []bool{true, false} {
 		f := newFake(t, 1, 2, 4, 0)

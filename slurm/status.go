@@ -8,8 +8,8 @@ import (
 
 // Status is what the driver knows, for people and scripts.
 type Status struct {
-	// Problem says why the driver could not read Slurm in its latest round. All else is then as it
-	// was when it last could. It is empty if all is well.
+	// Problem says why the driver could not read Slurm in its latest round; everything else is then
+	// from the last round that succeeded. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
 	Nodes   int `json:"nodes"`
@@ -18,8 +18,8 @@ type Status struct {
 	Placed  int `json:"placed"`
 	Running int `json:"running"`
 	Slurms  int `json:"slurms"`
-	// Lenders are the nodes that lend GPUs now, Lendable how many GPUs they have for that, and Borrowed
-	// how many jobs were lent, a shared one for each of its jobs.
+	// Lenders is how many nodes lend GPUs now, Lendable how many GPUs they lend, and Borrowed how
+	// many are lent to jobs, a shared one counted for each of its jobs.
 	Lenders  int         `json:"lenders"`
 	Lendable int         `json:"gpus_lendable"`
 	Borrowed int         `json:"gpus_borrowed"`
@@ -27,24 +27,23 @@ type Status struct {
 	Jobs     []JobStatus `json:"jobs"`
 }
 
-// JobStatus is a job of Muster.
+// JobStatus describes a job of Muster.
 type JobStatus struct {
 	ID    uint64 `json:"id"`
 	Name  string `json:"name"`
 	User  string `json:"user"`
 	State string `json:"state"`
-	// Nodes is where it was placed, Devices what it borrows.
+	// Nodes is where the job was placed, Devices what it borrows.
 	Nodes   []string `json:"nodes,omitempty"`
 	Devices []string `json:"devices,omitempty"`
 	Why     string   `json:"why,omitempty"`
-	// Priority of a waiting job is what Slurm's would be if it were not held; 0 where Slurm does not
-	// rank jobs.
+	// Priority of a waiting job is what Slurm would compute if it were not held; 0 if Slurm does
+	// not rank jobs.
 	Priority int64   `json:"priority,omitempty"`
 	Since    float64 `json:"since_at"`
 }
 
-// Status describes the driver's state. It lists at most the given number of jobs, with the reasons
-// why they wait.
+// Status describes the driver's state. It lists at most most jobs, with the reasons why they wait.
 func (c *Core) Status(most int) Status {
 	s := Status{Counts: c.counts, Jobs: []JobStatus{}}
 	for _, n := range c.nodes {
@@ -100,8 +99,9 @@ func (c *Core) jobStatus(j *job) JobStatus {
 	return d
 }
 
-// Held lists the jobs that wait for Muster, with their comments: what a driver that goes away for
-// long hands to Slurm's scheduler. Those that need borrowed GPUs are not among them.
+// Held lists the jobs that wait for Muster, with their comments. A driver that stops for long hands
+// them to Slurm's scheduler. Jobs that need borrowed GPUs, or that a user or administrator holds,
+// are not listed.
 func (c *Core) Held(why string) []Say {
 	var list []Say
 	for _, id := range c.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {

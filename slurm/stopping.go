@@ -7,34 +7,34 @@ import (
 	"muster/policy"
 )
 
-// A policy may stop running jobs for others: requeue, cancel or suspend them. Slurm does it, and
-// listings show when it is done; only then does the policy have their place.
+// A policy may stop running jobs in favour of others: requeue, cancel or suspend them. Slurm does
+// it, and listings show when it is done. Only then may the policy use their place.
 //
-// Slurm takes back the processors of a suspended job and nothing else: its memory and its GPUs stay
-// its own, and a node that it has to itself stays so. A job with GPUs, or with whole nodes, is
-// therefore requeued instead. And Slurm lets a job go on even if others have its processors now, so
-// the driver alone sees to it that they do not.
+// Of a suspended job, Slurm takes back only the processors: it keeps its memory and its GPUs, and a
+// node that it has to itself. A job with GPUs, or with whole nodes, is therefore requeued instead.
+// Slurm also resumes a job although others have its processors now, so the driver must ensure that
+// none do.
 //
-// A job that the driver suspends has paused=yes in its comment before it is: a driver that is started
-// again knows by it which suspended jobs are to go on, and leaves those alone that an administrator
-// has suspended. Jobs that are Slurm's own are never stopped.
+// Before the driver suspends a job, it writes paused=yes into the comment. From that a restarted
+// driver knows which suspended jobs it must resume; it leaves those alone that an administrator has
+// suspended. Jobs of Slurm's own are never stopped.
 
 // Stop asks for a job to be stopped.
 type Stop struct {
 	Job Ref
 	How policy.How
-	// Comment is written before a job is suspended.
+	// Comment is written before the job is suspended.
 	Comment string
 }
 
-// mayStop says whether a running job is the driver's to stop: it has placed it.
+// mayStop says whether the driver may stop a running job: only if it has placed it.
 func (j *job) mayStop() bool { return j.managed && j.plan != nil }
 
-// halt asks for a job to be stopped for another.
+// halt asks for a job to be stopped in favour of another.
 func (c *Core) halt(st *policy.Stop) {
 	j := c.numbered[st.Job]
 	if j.halting {
-		return // it is stopped as a whole, and this is another part of it
+		return // the job is stopped as a whole, and this is another part of it
 	}
 	if other := c.numbered[st.For]; other != nil {
 		j.stopFor = other.Ref.String()
@@ -58,7 +58,7 @@ func (c *Core) halt(st *policy.Stop) {
 	c.askToStop(j, how)
 }
 
-// cannotStop has the policy hear, after a while, that a job was not stopped.
+// cannotStop leaves a job running. After a while standing tells the policy that it was not stopped.
 func (c *Core) cannotStop(j *job, why string) {
 	c.note("job %s cannot make way: %s", j.Ref, why)
 	j.until = c.now + c.pause(j)
@@ -89,7 +89,7 @@ func (c *Core) paused(j *job, yes bool) string {
 	return say.String()
 }
 
-// freesWhenSuspended says whether others can have a job's place while it is suspended.
+// freesWhenSuspended says whether other jobs can have a job's place while it is suspended.
 func (c *Core) freesWhenSuspended(j *job) bool {
 	if j.number < 0 {
 		return false
@@ -103,15 +103,15 @@ func (c *Core) freesWhenSuspended(j *job) bool {
 	return len(a.Grants) == 0 && !j.fact.Exclusive
 }
 
-// rouse asks for a suspended job to go on.
+// rouse asks for a suspended job to be resumed.
 func (c *Core) rouse(j *job) {
 	j.rousing, j.busy = true, true
 	c.note("job %s goes on", j.Ref)
 	c.effects.Resumes = append(c.effects.Resumes, Say{j.Ref, c.paused(j, false)})
 }
 
-// rouseIdle lets suspended jobs go on whose place is free, under a policy that does not do so itself:
-// those of a driver before this one.
+// rouseIdle resumes suspended jobs whose place is free, under a policy that does not resume jobs
+// itself. A driver before this one suspended them.
 func (c *Core) rouseIdle() {
 	if c.preempts || c.asleep == 0 {
 		return
@@ -123,7 +123,9 @@ func (c *Core) rouseIdle() {
 	}
 }
 
-// standing brings what the policy knows of a job that has its nodes in step with whether it runs.
+// standing updates what the policy knows about whether a job with nodes is suspended, being stopped
+// or being resumed. While open is true, a request may still take effect, and the listing proves
+// nothing.
 func (c *Core) standing(j *job, asked time.Duration) {
 	if !j.managed || j.number < 0 && len(j.parts) == 0 {
 		return
@@ -132,7 +134,7 @@ func (c *Core) standing(j *job, asked time.Duration) {
 	still := j.fact.State == "SUSPENDED" && j.comment.Request.Paused
 	switch {
 	case still && len(j.parts) > 0:
-		// It cannot be let go on as a whole.
+		// It cannot be resumed as a whole.
 		if !j.halting {
 			c.askToStop(j, policy.Requeue)
 		}
@@ -142,7 +144,7 @@ func (c *Core) standing(j *job, asked time.Duration) {
 		j.halting, j.rousing = false, false
 		c.stepDue = true
 	case still && j.rousing && !open:
-		j.rousing = false // it does not
+		j.rousing = false // the resume had no effect
 		c.must(c.state.Suspended(j.number))
 		c.stepDue = true
 	case still && j.halting && !open:
@@ -150,7 +152,7 @@ func (c *Core) standing(j *job, asked time.Duration) {
 	case !still && j.asleep:
 		c.goesOn(j)
 	case !still && j.halting && !open && !j.fact.Completing:
-		j.halting = false // it was not stopped
+		j.halting = false // the stop had no effect
 		c.notStopped(j)
 		c.stepDue = true
 	}
@@ -168,8 +170,7 @@ func (c *Core) setAsleep(j *job, yes bool) {
 	}
 }
 
-// goesOn takes in that a suspended job runs again, resumed by the driver or by another user of
-// Slurm.
+// goesOn notes that a suspended job runs again, resumed by the driver or by a user of Slurm.
 func (c *Core) goesOn(j *job) {
 	c.stepDue = true
 	if c.state.Resumed(j.number) == nil || !c.plain.View().Suspended(j.number) {
@@ -177,14 +178,14 @@ func (c *Core) goesOn(j *job) {
 		j.rousing = false
 		return
 	}
-	// Other jobs have its place: a user has resumed it by hand.
+	// Other jobs have its place, because a user has resumed it by hand.
 	grants := c.grantsOf(j)
 	c.withdraw(j)
 	c.enter(j, running)
 	c.adopt(j, grants)
 }
 
-// notStopped tells the policy that a job runs on.
+// notStopped tells the policy that a job which it wanted stopped still runs.
 func (c *Core) notStopped(j *job) {
 	for _, id := range append([]policy.JobID{j.number}, j.parts...) {
 		if id >= 0 && c.plain.View().Stopping(id) {
@@ -193,7 +194,7 @@ func (c *Core) notStopped(j *job) {
 	}
 }
 
-// toldOfStop takes the fate of a request to stop a job, or to let it go on.
+// toldOfStop handles the outcome of a request to stop or resume a job.
 func (c *Core) toldOfStop(j *job, fate Fate, err error) {
 	switch {
 	case fate == Refused:
@@ -208,7 +209,7 @@ func (c *Core) toldOfStop(j *job, fate Fate, err error) {
 	}
 }
 
-// whyStopped says what a job that is stopped waits for; "" for others.
+// whyStopped says why a job is stopped and what it waits for; "" for others.
 func (j *job) whyStopped() string {
 	switch {
 	case j.asleep && j.rousing:

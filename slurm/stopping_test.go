@@ -13,7 +13,7 @@ import (
 	"muster/slurm"
 )
 
-// steps lets a core and a fake Slurm go on for a while.
+// steps lets a core and a fake Slurm run for a while.
 func (f *fake) steps(c *slurm.Core, rounds int) {
 	for range rounds {
 		c.Observe(f.now, f.picture())
@@ -23,7 +23,7 @@ func (f *fake) steps(c *slurm.Core, rounds int) {
 	}
 }
 
-// record records what a policy is told and decides. What it returns plays that again.
+// record records what a policy is told and decides. It returns a function that replays it.
 func record(t *testing.T, c *slurm.Core, spec string) (replays func()) {
 	t.Helper()
 	var text bytes.Buffer
@@ -36,8 +36,8 @@ func record(t *testing.T, c *slurm.Core, spec string) (replays func()) {
 	}
 }
 
-// A policy that stops jobs for others has them suspended, requeued and cancelled by Slurm, and
-// suspended ones go on when their place is free.
+// A policy that preempts makes Slurm suspend, requeue and cancel jobs, and suspended ones are
+// resumed when their place is free.
 func TestJobsMakeWay(t *testing.T) {
 	for how, want := range map[string]string{"suspend": "SUSPENDED", "requeue": "PENDING", "cancel": "COMPLETED"} {
 		t.Run(how, func(t *testing.T) {
@@ -73,14 +73,15 @@ func TestJobsMakeWay(t *testing.T) {
 	}
 }
 
-// Jobs that are Slurm's own are not stopped, nor is one resumed that an administrator has suspended.
+// Jobs of Slurm's own are not stopped, and a job that an administrator has suspended is not
+// resumed.
 func TestOthersJobsAreLeftAlone(t *testing.T) {
 	f := newFake(t, 1, 2, 4, 0)
 	c := newCore(t, "easy:preempt=requeue:qos=low<high", false)
 	own := f.submit("", 1, 4, time.Minute)
 	f.tick(time.Second)
 	low := f.submit("muster:req", 1, 4, time.Minute)
-	low.QOS = "high" // nobody's to stop
+	low.QOS = "high" // so that no class preempts it
 	f.steps(c, 6)
 	f.halt(low, slurm.Stop{How: policy.Suspend, Comment: low.AdminComment})
 	high := f.submit("muster:req", 1, 4, time.Second)
@@ -97,8 +98,8 @@ func TestOthersJobsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A job with GPUs keeps them while it is suspended: it is requeued instead. One that must not be
-// requeued is cancelled where the policy requeues, and left alone where it suspends.
+// A job with GPUs keeps them while it is suspended, so it is requeued instead. One that must not be
+// requeued is cancelled if the policy requeues, and left alone if it suspends.
 func TestHowJobsAreStopped(t *testing.T) {
 	for _, x := range []struct {
 		how, gres string
@@ -126,7 +127,8 @@ func TestHowJobsAreStopped(t *testing.T) {
 	}
 }
 
-// A suspended job goes on under a policy that stops nobody, too: the driver was started with another.
+// A suspended job is also resumed under a policy that never preempts, because the driver was
+// restarted with another one.
 func TestSuspendedJobsGoOnUnderAnyPolicy(t *testing.T) {
 	f := newFake(t, 1, 1, 4, 0)
 	f.alone = true
@@ -145,8 +147,8 @@ func TestSuspendedJobsGoOnUnderAnyPolicy(t *testing.T) {
 	}
 }
 
-// Requests to stop jobs and to let them go on are refused, lost and late, and drivers die: no
-// processor has two jobs, and all end.
+// Requests to stop and resume jobs are refused, lost and late, and drivers die: no processor has
+// two jobs, and all jobs end.
 func TestStoppingUnderFaults(t *testing.T) {
 	runs := 30
 	if testing.Short() {

@@ -11,11 +11,11 @@ import (
 	"muster/wire/grant"
 )
 
-// understand turns what Slurm knows of a job into a request, or says what of it the policies have no
+// understand turns Slurm's record of a job into a request, or says what of it the policies have no
 // words for.
 //
-// Each node gives as many processors as the largest share needs: see trim. A job without -N gets as few
-// nodes as can hold it.
+// Each node gives as many processors as the largest share needs: see trim. A job without -N gets as
+// few nodes as can hold it.
 func (c *Core) understand(j *job) (*model.Job, error) {
 	f := &j.fact
 	switch {
@@ -46,7 +46,7 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	return spec, spec.Validate()
 }
 
-// class is the name of a job's class, for policies that let one stop another.
+// class is the name of a job's class, for policies in which classes preempt each other.
 func (c *Core) class(f *Job) string {
 	if c.cfg.ClassByPartition {
 		return f.Partition
@@ -67,7 +67,7 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 	}
 	cpus = max(cpus, f.TasksPerNode*cpt, 1)
 	if t := max(1, c.threads); cpus%t != 0 {
-		cpus += t - cpus%t // Slurm gives whole cores
+		cpus += t - cpus%t // Slurm allocates whole cores
 	}
 	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive || c.cfg.WholeNodes}
 	if p := c.partitions[f.Partition]; p != nil && p.Exclusive {
@@ -83,13 +83,14 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 				r.Memory = max(r.Memory, min(f.MemoryPerCPU*int64(c.largest), c.leastMem))
 			}
 		default:
-			r.Memory = c.leastMem // Slurm gives all of a node's
+			r.Memory = c.leastMem // Slurm allocates all memory of the node
 		}
 	}
 	return r, nil
 }
 
-// nodesFor are the nodes that a job may use; nil is all of them.
+// nodesFor are the nodes that a job may use; nil is all. The nodes that a placement wrote into the
+// record are not the user's wish: that is in the comment (Was).
 func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
 	required := j.fact.Required
 	if j.comment.Request.Placed {
@@ -133,7 +134,7 @@ func (c *Core) nodesIn(f *Job, required string, nodes int) ([]string, error) {
 	return list, nil
 }
 
-// addGPUs reads the GPUs that a job asks for, on its nodes and elsewhere.
+// addGPUs reads the GPUs that a job asks for, on its nodes and on any node.
 func (c *Core) addGPUs(j *job, r *model.Request) error {
 	f, w := &j.fact, j.comment.Request
 	perNode, err := gresOf(f.TRESPerNode)
@@ -177,14 +178,14 @@ func (c *Core) addGPUs(j *job, r *model.Request) error {
 	return nil
 }
 
-// gres is what a word for GPUs says.
+// gres is the GPUs that a TRES specification asks for.
 type gres struct {
 	gpus, remote int
 	kind         string
 }
 
-// gresOf reads "gres/gpu:1", "gres:gpu:a100:2", "cpu=2,gres/gpu=1", "gres/rgpu:2". What is neither
-// of the two is not understood.
+// gresOf parses "gres/gpu:1", "gres:gpu:a100:2", "cpu=2,gres/gpu=1", "gres/rgpu:2". Any other
+// resource is an error.
 func gresOf(text string) (gres, error) {
 	var g gres
 	if text == "" {

@@ -50,7 +50,7 @@ func (s *Space) Alloc(r Range) error {
 	return nil
 }
 
-// use counts one more allocation in each chunk.
+// use counts one more allocation in each chunk of a span.
 func (s *Space) use(p span) {
 	for n := p.first >> pageShift; n <= (p.first+p.count-1)>>pageShift; n++ {
 		if s.table[n] == nil {
@@ -67,8 +67,8 @@ func (s *Space) use(p span) {
 	s.version++
 }
 
-// Free forgets the allocation that starts at addr. Chunks that no other
-// allocation touches leave every place.
+// Free removes the allocation that starts at addr. Chunks that no other allocation touches leave
+// every place.
 func (s *Space) Free(addr uint64) (Plan, error) {
 	a := s.allocations.upto(addr).get()
 	if a == nil || a.Addr != addr {
@@ -138,10 +138,9 @@ func (s *Space) Allocations() []Range {
 	return ranges
 }
 
-// Nest declares that the memory around parent holds pointers to the memory
-// around the children: a kernel that needs the parent needs the children, too. It
-// replaces what was declared for parent before, and holds for each child until that
-// is freed.
+// Nest declares that the memory around parent holds pointers to the memory around the children: a
+// kernel that needs the parent needs the children, too. It replaces what was declared for parent
+// before, and holds for each child until that child is freed.
 func (s *Space) Nest(parent uint64, children []uint64) error {
 	p := s.around(parent)
 	if p == nil {
@@ -160,9 +159,9 @@ func (s *Space) Nest(parent uint64, children []uint64) error {
 	return nil
 }
 
-// Reachable returns the allocations that the words of a parameter buffer point
-// into, at offsets that are multiples of 8, those that are joined to them, and all that
-// is nested in any of those. It is never nil.
+// Reachable returns the allocations to which the words of a parameter buffer point, at offsets that
+// are multiples of 8, those that are joined to them, and everything nested in any of those. It is
+// never nil.
 func (s *Space) Reachable(params []byte) []Range {
 	s.search++
 	var found []*allocation
@@ -198,8 +197,8 @@ func byAddress(list []*allocation) {
 	slices.SortFunc(list, func(a, b *allocation) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
-// Nests says whether anything is declared to be nested in what the words of a parameter buffer
-// point into.
+// Nests says whether anything is nested in the allocations to which the words of a parameter buffer
+// point.
 func (s *Space) Nests(params []byte) bool {
 	for ; len(params) >= 8; params = params[8:] {
 		if a := s.around(binary.LittleEndian.Uint64(params)); a != nil && len(a.children) > 0 {

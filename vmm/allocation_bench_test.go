@@ -22,8 +22,8 @@ func crowded(t testing.TB, n int) *Space {
 
 func smallAt(i int) Range { return Range{0x600000000000 + uint64(i)*small, 256} }
 
-// BenchmarkAllocations is what an allocation and its end cost beside n others, by
-// where it lies.
+// BenchmarkAllocations measures what an allocation and its end cost beside n others, by its
+// position.
 func BenchmarkAllocations(b *testing.B) {
 	for _, n := range []int{1_000, 25_000, 100_000, 400_000} {
 		s := crowded(b, n)
@@ -50,8 +50,8 @@ func BenchmarkAllocations(b *testing.B) {
 	}
 }
 
-// BenchmarkLaunchAfterAllocation is what a kernel costs that finds one chunk more
-// than the last one did, beside n allocations of a chunk each.
+// BenchmarkLaunchAfterAllocation measures what a kernel costs that finds one chunk more than the
+// last one did, beside n allocations of a chunk each.
 func BenchmarkLaunchAfterAllocation(b *testing.B) {
 	for _, n := range []int{1_000, 25_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

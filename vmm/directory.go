@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// Prepare is called before a launch on dev. After the plan all chunks of need
-// are mapped there with valid contents, and the client's mapped chunks there
-// are no more than capacity bytes; chunks that are not needed give way.
-// ErrCapacity says that need by itself is larger. Each range of need lies
+// Prepare is called before a launch on dev. After the plan all chunks of need are mapped there with
+// valid contents, and the client's mapped chunks there are at most capacity bytes; chunks that are
+// not needed give way. ErrCapacity says that need by itself is larger. Each range of need must lie
 // within one allocation.
 func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) {
 	at, ok := s.device(dev)
@@ -28,6 +27,7 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 		}
 	}
 	var moves mover
+	// If every chunk is ready and fits, there is nothing to move, whatever need is.
 	if here.ready < s.chunks || here.held > room {
 		spans := s.spans(need)
 		missing, total := s.missing(at, spans)
@@ -45,9 +45,9 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 	return moves.plan(s), nil
 }
 
-// PrepareAll is Prepare for a kernel that may need all that is allocated. It costs
-// what changed since the last time, or, if much did, what the chunks cost; the
-// number of allocations does not matter.
+// PrepareAll is Prepare for a kernel that may need everything allocated. It costs what changed
+// since the last time, or, if much did, one pass over all chunks; the number of allocations does
+// not matter.
 func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
 	at, ok := s.device(dev)
 	if !ok {
@@ -70,7 +70,7 @@ func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
 	return moves.plan(s), nil
 }
 
-// unready returns those of the chunks that a kernel on dev cannot use as they are.
+// unready returns those of the chunks that a kernel on dev cannot use yet, as spans.
 func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
 	var spans []span
 	for i, c := range chunks {
@@ -193,7 +193,7 @@ func (s *Space) fetch(moves *mover, i int, c *chunk) {
 	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit())
 }
 
-// Evict unmaps at least that many bytes on dev, or everything if atLeast is 0. Contents that are
+// Evict unmaps at least atLeast bytes on dev, or everything if atLeast is 0. Contents that are
 // valid only there are copied to the host first.
 func (s *Space) Evict(dev Place, atLeast uint64) Plan {
 	at, ok := s.device(dev)
@@ -276,16 +276,16 @@ func (s *Space) victims(dev slot, keep []span) []victim {
 	return list
 }
 
-// Launched notes that a kernel was submitted on dev that may change all of used:
-// dev's copy becomes the only valid one. If used is nil, it may change all that
-// is mapped there. Chunks that were not prepared, because they are not mapped on
-// dev or its copy is out of date, stay as they are.
+// Launched notes that a kernel was submitted on dev that may change all of used: dev's copy becomes
+// the only valid one. If used is nil, it may change everything mapped there. Chunks that were not
+// prepared, because they are not mapped on dev or its copy is out of date, stay as they are.
 func (s *Space) Launched(dev Place, used []Range) {
 	at, ok := s.device(dev)
 	if !ok {
 		return
 	}
 	here := &s.tallies[at]
+	// If ready equals only, every chunk that a kernel here can write is valid here alone already.
 	if here.ready == here.only || used != nil && s.launched[at].same(s.version, used) {
 		return
 	}
@@ -326,8 +326,8 @@ func (s *Space) written(dev slot, c *chunk) {
 	}
 }
 
-// Resident says whether r may be used on dev as it is: all its chunks are
-// mapped there and, if they were ever written, valid.
+// Resident says whether a kernel on dev may use r as it is: all its chunks are mapped there and, if
+// they were ever written, valid.
 func (s *Space) Resident(dev Place, r Range) bool {
 	at, ok := s.device(dev)
 	if !ok || s.Check(r) != nil {
@@ -344,17 +344,16 @@ func (s *Space) Resident(dev Place, r Range) bool {
 	return true
 }
 
-// Share is how many bytes of some ranges a device has.
+// Share is how many bytes of given ranges a device has.
 type Share struct {
 	Device Place
 	Bytes  uint64
 }
 
-// Shares adds to list how many bytes of the chunks of ranges, of those that were written,
-// each device holds with valid contents, for devices that hold any, and returns it with the
-// number of bytes that were written at all: the difference is what would have to be copied
-// for a launch there. The ranges are in order of their addresses; chunks that two of them
-// share count once.
+// Shares appends to list, for each device that holds any, how many bytes it holds with valid
+// contents of those chunks of ranges that were written. It also returns how many bytes were written
+// at all: the difference is what a launch on that device would have to copy. The ranges must be in
+// the order of their addresses; a chunk that two of them share counts once.
 func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written uint64) {
 	var counts [maxDevices + 1]int
 	next, total := 0, 0
@@ -383,7 +382,7 @@ func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written ui
 	return list, s.bytes(total)
 }
 
-// AllResident says whether all allocated memory may be used on dev as it is.
+// AllResident says whether a kernel on dev may use all allocated memory as it is.
 func (s *Space) AllResident(dev Place) bool {
 	at, ok := s.device(dev)
 	return ok && s.tallies[at].ready == s.chunks
@@ -430,9 +429,9 @@ func (s *Space) Held() []Range {
 // Dirty is how many bytes have no valid copy on the host.
 func (s *Space) Dirty() (bytes uint64) { return s.bytes(s.dirty) }
 
-// HostWrite makes the host the only valid place of r's chunks; the caller is
-// about to write all of r there. Chunks that hold more of the client's memory
-// than r are made valid on the host first.
+// HostWrite makes the host the only valid place of r's chunks, because the caller is about to write
+// all of r there. Chunks that hold more of the client's memory than r are made valid on the host
+// first.
 func (s *Space) HostWrite(r Range) (Plan, error) {
 	if err := s.Check(r); err != nil {
 		return nil, err
@@ -447,7 +446,7 @@ func (s *Space) HostWrite(r Range) (Plan, error) {
 	return moves.plan(s), nil
 }
 
-// covers says whether r, which is allocated, is all that is allocated of the chunk.
+// covers says whether r, which is allocated, is everything allocated in the chunk.
 func (s *Space) covers(r Range, i int, c *chunk) bool {
 	whole := s.rangeOf(span{i, 1})
 	a := s.around(max(r.Addr, whole.Addr))
@@ -469,8 +468,8 @@ func (s *Space) Trim() Plan {
 	return moves.plan(s)
 }
 
-// Lost notes that a device is gone with all that was mapped there. It returns
-// the chunks whose only valid copy was lost; they count as never written.
+// Lost notes that a device is gone with everything mapped there. It returns the chunks whose only
+// valid copy was lost; they count as never written.
 func (s *Space) Lost(dev Place) []Range {
 	at, ok := s.device(dev)
 	if !ok {

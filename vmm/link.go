@@ -55,7 +55,7 @@ func (p Plan) Links() []Link {
 	return links
 }
 
-// addLink adds to what goes between two places.
+// addLink adds bytes to the link between two places.
 func addLink(links []Link, more Link) []Link {
 	if more.Bytes == 0 {
 		return links

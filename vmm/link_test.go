@@ -8,7 +8,7 @@ import (
 	"muster/internal/seeds"
 )
 
-// What a plan carries, told chunk by chunk, is what Links says of its steps.
+// What a plan carries, counted chunk by chunk, equals what Links says of its steps.
 func TestLinksAreWhatAPlanCarries(t *testing.T) {
 	seed, _ := seeds.First(t)
 	r := rand.New(rand.NewPCG(seed, 7))

@@ -23,8 +23,8 @@ func (l *list) blockOf(addr uint64) int {
 	return max(0, after-1)
 }
 
-// upto returns where the last allocation is that starts at addr or before; the
-// cursor is before the first if there is none.
+// upto returns the position of the last allocation that starts at addr or before; the cursor is
+// before the first if there is none.
 func (l *list) upto(addr uint64) cursor {
 	if l.count == 0 {
 		return cursor{l, 0, -1}
@@ -83,8 +83,8 @@ func (l *list) remove(a *allocation) {
 	l.join(b - 1)
 }
 
-// join makes one block of a block and the one behind it if both are small, so
-// that blocks do not become many with a few allocations each.
+// join merges a block with the next if both are small, so that there are never many blocks with few
+// allocations each.
 func (l *list) join(b int) {
 	if b < 0 || b+1 >= len(l.blocks) || len(l.blocks[b])+len(l.blocks[b+1]) > blockMost/2 {
 		return
@@ -109,7 +109,7 @@ func (c cursor) get() *allocation {
 	return c.list.blocks[c.block][c.i]
 }
 
-// next is the position behind.
+// next is the position after this one.
 func (c cursor) next() cursor {
 	c.i++
 	if c.block < len(c.list.blocks) && c.i == len(c.list.blocks[c.block]) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A list is a sorted slice, whatever comes and goes.
+// A list behaves as a sorted slice, whatever is added and removed.
 func TestListIsInOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		chance := rand.New(rand.NewPCG(seed, 0))
@@ -93,7 +93,7 @@ func TestListForgetsBlocks(t *testing.T) {
 	}
 }
 
-// fastest is the shortest of several runs, for each of n things done.
+// fastest is the shortest of several runs, per operation.
 func fastest(n int, do func()) time.Duration {
 	best := time.Hour
 	for range 5 {
@@ -104,8 +104,8 @@ func fastest(n int, do func()) time.Duration {
 	return best / time.Duration(n)
 }
 
-// The end of an allocation costs about the same beside four times as many: where
-// all pointers behind it were moved, it cost four times as much.
+// Removing an allocation costs about the same beside four times as many others; when all pointers
+// behind it were moved, it cost four times as much.
 func TestFreeBesideMany(t *testing.T) {
 	cost := func(live int) time.Duration {
 		s := crowded(t, live)

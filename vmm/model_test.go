@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Rapid's defaults are over in a moment.
+// Rapid's defaults take only a moment.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"rapid.checks": "2000", "rapid.steps": "60"} {
 		if err := flag.Set(name, value); err != nil {
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// machine is what the plans are for: memory of a host and of devices, with
-// real bytes, beside the flat memory that the client believes in.
+// machine is what the plans are for: memory of a host and of devices, with real bytes, beside the
+// flat memory that the client believes in.
 type machine struct {
 	t     *rapid.T
 	space *Space
@@ -31,7 +31,7 @@ type machine struct {
 
 	memory [][]byte // by place
 	mapped [][]bool // by place and chunk; the host's is not used
-	noise  byte     // what memory contains that nobody has written
+	noise  byte     // the contents of memory that was never written
 
 	flat    []byte
 	defined []bool // the client, or a kernel, has written it
@@ -47,12 +47,12 @@ type machine struct {
 	partial  []int // by chunk: the launch that last needed some of it
 }
 
-// launch is what Prepare is asked for.
+// launch is a request to Prepare.
 type launch struct {
 	dev      Place
 	need     []Range
 	capacity uint64
-	all      bool // need is all that is allocated, and PrepareAll is asked
+	all      bool // need is everything allocated, and PrepareAll is called
 }
 
 func (l launch) prepare(s *Space) (Plan, error) {
@@ -99,7 +99,7 @@ func newMachine(t *rapid.T) *machine {
 	return m
 }
 
-// offsets gives the offsets of a range.
+// offsets iterates over the offsets of a range.
 func offsets(r Range) (from, to int) { return int(r.Addr - modelBase), int(r.end() - modelBase) }
 
 func chunksOf(r Range) (from, to int) {
@@ -129,7 +129,7 @@ func (m *machine) count(dev Place) (n int) {
 	return n
 }
 
-// perform executes a plan as a worker would, and refuses nonsense.
+// perform executes a plan as a worker would, and refuses impossible steps.
 func (m *machine) perform(plan Plan, capacity uint64) {
 	for i, step := range plan {
 		if i > 0 {
@@ -332,8 +332,8 @@ func (m *machine) age(c int) int {
 	return age
 }
 
-// gaveWay checks which chunks left dev: as many as had to, the right ones
-// first, none of the needed ones.
+// gaveWay checks which chunks left dev: as many as had to, in the right order, and none that were
+// needed.
 func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, needed map[int]bool, count int) {
 	type candidate struct {
 		chunk, age int
@@ -361,7 +361,7 @@ func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, ne
 	}
 }
 
-// dirty says which chunks are valid on dev only, by asking the space.
+// dirty lists which chunks are valid only on dev, by asking the space.
 func (m *machine) dirty(dev Place) []bool {
 	marks := make([]bool, modelChunks)
 	for i, c := range m.space.all() {
@@ -391,8 +391,8 @@ func (m *machine) launchAll() {
 	m.launch(l)
 }
 
-// launchAgain repeats the last one, perhaps with another capacity, and perhaps
-// in the belief that all is where it was.
+// launchAgain repeats the last launch, perhaps with another capacity, and perhaps in the belief
+// that everything is where it was.
 func (m *machine) launchAgain() {
 	l := m.last
 	l.all = false // what is allocated may have changed
@@ -451,8 +451,7 @@ func (m *machine) launch(l launch) {
 	m.kernel(l)
 }
 
-// kernel reads what it needs and writes to some of it, or to all that it can
-// reach.
+// kernel reads what it needs and writes to some of it, or to everything that it can reach.
 func (m *machine) kernel(l launch) {
 	for _, r := range l.need {
 		m.agrees(l.dev, r)
@@ -479,8 +478,7 @@ func (m *machine) needs(r Range) {
 	}
 }
 
-// kernelEverywhere writes to all that is resident, as a kernel may of which
-// nobody knows what it uses.
+// kernelEverywhere writes to everything resident, as a kernel may whose accesses are unknown.
 func (m *machine) kernelEverywhere(dev Place) {
 	for _, n := range m.numbers() {
 		f := m.allocs[n]
@@ -597,7 +595,7 @@ func (m *machine) reach() {
 	}
 }
 
-// check compares what the space says of itself with what is so.
+// check compares what the space says with what is true.
 func (m *machine) check(t *rapid.T) {
 	var sum uint64
 	var ranges []Range
@@ -662,7 +660,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-// add makes another device known: what was found out about the others stays true.
+// add adds another device: what was found out about the others stays true.
 func (m *machine) add() {
 	if m.devices == modelDevices {
 		m.t.Skip("there are no more")
@@ -677,7 +675,7 @@ func (m *machine) add() {
 	m.space.Direct(m.word)
 }
 
-// replace lets another space go on from a snapshot.
+// replace continues with another space from a snapshot.
 func (m *machine) replace() {
 	data, err := m.space.MarshalBinary()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The paper's page table entry is one allocation on one device; here it is one
-// chunk. These tests know nothing beyond its text: flags and actions.
+// The paper's page table entry is one allocation on one device; here it is one chunk. These tests
+// rely only on its text: flags and actions.
 
 const (
 	entryAddr = 0x1000

@@ -43,7 +43,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%v %v %v", s.Op, s.Device, s.Range)
 }
 
-// Plan is what to do, in order.
+// Plan is a list of steps, to be performed in order.
 type Plan []Step
 
 // Bytes adds up the sizes of the steps that do op.
@@ -68,7 +68,8 @@ func (p Plan) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// mover collects operations on single chunks, and makes a plan of them.
+// mover collects operations on single chunks, and makes a plan of them. The state of the space
+// changes as they are added.
 type mover struct {
 	moves []move
 	last  [ops]int // 1 + index of the last move of that kind
@@ -94,7 +95,8 @@ func (m *mover) addFrom(op Op, from, place slot, chunk int) {
 	m.last[op] = len(m.moves)
 }
 
-// plan puts the moves in order and joins neighbours.
+// plan sorts the moves by operation and joins neighbours. Copies out come before unmapping, and
+// mapping before copies in, so that memory is freed before it is needed and no contents are lost.
 func (m *mover) plan(s *Space) Plan {
 	slices.SortFunc(m.moves, func(a, b move) int {
 		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.place, b.place), cmp.Compare(a.from, b.from), cmp.Compare(a.first, b.first))

@@ -2,8 +2,8 @@ package vmm
 
 import "fmt"
 
-// Rehomed returns a space with the same allocations, of which the host holds the same
-// chunks, for other devices and another limit. No device may hold anything.
+// Rehomed returns a space with the same allocations and the same contents on the host, for other
+// devices and another limit. No device may hold anything.
 func (s *Space) Rehomed(c Config) (*Space, error) {
 	for _, p := range s.config.Devices {
 		if n := s.Mapped(p); n > 0 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A space that left its devices goes on for others, with its allocations, their
-// nesting and what the host holds.
+// A space that has left its devices continues on others, with its allocations, their nesting and
+// the contents on the host.
 func TestRehomed(t *testing.T) {
 	s := exampleSpace(t)
 	to := Config{Arena: Range{0x10000, 0x10000}, Chunk: 0x1000, Devices: []Place{DeviceOf(2, 0)}}

@@ -10,9 +10,8 @@ import (
 	"muster/internal/scripts"
 )
 
-// Scripts are text: a command, ----, what it answered, and an empty line. The
-// answer of a command is its error or its plan, and what the directory says
-// then. Only record anew what you understand.
+// Scripts are text: a command, ----, its answer, and an empty line. The answer of a command is its
+// error or its plan, and the directory after it. Record again only what you understand.
 //
 //	new CHUNK CHUNKS DEVICES [LIMIT]  begin; the arena starts at 0x1000
 //	alloc NAME ADDR+SIZE              later a range may be NAME or NAME+FROM+SIZE
@@ -178,8 +177,8 @@ func (w *world) reach(words []string) string {
 	return fmt.Sprintf("%v\n", w.space.Reachable(params))
 }
 
-// directory shows each chunk that is allocated: a place that has memory for it
-// by its letter, h or the device's number, with a star where that is valid.
+// directory shows each allocated chunk: a place that has memory for it by its letter, h or the
+// device's number, with a star if that is valid.
 func directory(s *Space) string {
 	var b strings.Builder
 	b.WriteString("=")

@@ -88,7 +88,7 @@ func alike(a, b *chunk) bool {
 	return a.held == b.held && a.valid == b.valid && a.needed == b.needed
 }
 
-// needs returns all times at which something was last needed, in order.
+// needs returns all times at which something was last needed, ascending.
 func (s *Space) needs() []uint64 {
 	var times []uint64
 	add := func(t uint64) {
@@ -106,7 +106,7 @@ func (s *Space) needs() []uint64 {
 	return slices.Compact(times)
 }
 
-// ranks tells for each allocation how many lie before it.
+// ranks maps each allocation to the number of allocations before it.
 func (s *Space) ranks() map[*allocation]int {
 	ranks := make(map[*allocation]int, s.allocations.len())
 	for at := s.allocations.first(); at.get() != nil; at = at.next() {
@@ -115,7 +115,7 @@ func (s *Space) ranks() map[*allocation]int {
 	return ranks
 }
 
-// childRanks returns which allocations are nested in a, in order.
+// childRanks returns the ranks of the allocations nested in a, ascending.
 func childRanks(a *allocation, ranks map[*allocation]int) []int {
 	var list []int
 	for _, c := range a.children {
@@ -165,7 +165,8 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-// count reads how many things follow, each of which takes at least one byte.
+// count reads how many items follow, each of which takes at least one byte. So a damaged count
+// cannot cause a large allocation.
 func (r *reader) count(what string) int {
 	n := r.number()
 	if n > uint64(len(r.rest)) {

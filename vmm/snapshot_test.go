@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// exampleSpace gives a space in which every part of a snapshot has something.
+// exampleSpace is a space in which every part of a snapshot has something.
 func exampleSpace(t testing.TB) *Space {
 	t.Helper()
 	s, err := New(Config{Arena: Range{0x10000, 0x8000}, Chunk: 0x1000, Devices: Devices(2), Limit: 0x4000})
@@ -111,7 +111,7 @@ func TestSnapshotRefusesDamage(t *testing.T) {
 	}
 }
 
-// What is accepted is written again to the byte, and can be worked with.
+// What is accepted is encoded to the same bytes again, and is usable.
 func FuzzSnapshot(f *testing.F) {
 	seed, err := hex.DecodeString(exampleSnapshot)
 	if err != nil {

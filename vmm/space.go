@@ -24,16 +24,15 @@ type Range struct{ Addr, Size uint64 }
 
 func (r Range) end() uint64 { return r.Addr + r.Size }
 
-// contains must not be fooled by a sum that wraps: q comes from a client.
+// contains must not be deceived by a sum that wraps around: q comes from a client.
 func (r Range) contains(q Range) bool {
 	return q.Size > 0 && q.Addr >= r.Addr && q.Size <= r.Size && q.Addr-r.Addr <= r.Size-q.Size
 }
 
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
-// Place is where a copy of a chunk may be: the host or a device of a node. Node
-// 0 is where the client runs; the others are numbered by the maker of the
-// Space. The zero Place is the client's own host.
+// Place is where a copy of a chunk may be: the host or a device of a node. Node 0 is where the
+// client runs; the maker of the Space numbers the others. The zero Place is the client's own host.
 type Place struct {
 	Node   int
 	Device int // 0: the host; i+1: device i
@@ -79,7 +78,7 @@ const hostSlot slot = 0
 
 func (p slot) bit() places { return 1 << uint(p) }
 
-// places is a set of them.
+// places is a set of slots.
 type places uint32
 
 func (p places) first() slot { return slot(bits.TrailingZeros32(uint32(p))) }
@@ -89,7 +88,7 @@ const (
 	maxChunks  = 1 << 24
 )
 
-// Config says what a Space is like.
+// Config describes a Space.
 type Config struct {
 	Arena   Range   // a whole number of chunks, aligned to them
 	Chunk   uint64  // a power of two
@@ -165,7 +164,7 @@ func (c *chunk) ready(p slot) bool {
 	return c.held&p.bit() != 0 && (c.valid == 0 || c.valid&p.bit() != 0)
 }
 
-// page is a part of the directory, made when it is first used.
+// page is a part of the directory, allocated when it is first used.
 type page [1 << pageShift]chunk
 
 const pageShift = 10
@@ -195,8 +194,8 @@ func New(c Config) (*Space, error) {
 	}, nil
 }
 
-// Config returns what New was given, with the devices that were added since. It is
-// not to be changed.
+// Config returns the configuration given to New, with the devices that were added since. The caller
+// must not change it.
 func (s *Space) Config() Config { return s.config }
 
 // AddDevice adds a device, on which the client has no memory yet.
@@ -262,7 +261,7 @@ func (s *Space) rangeOf(p span) Range {
 
 func (s *Space) bytes(chunks int) uint64 { return uint64(chunks) << s.shift }
 
-// in gives the entries of a span; those of pages never used are left out.
+// in iterates over the entries of a span; those of pages that were never used are left out.
 func (s *Space) in(p span) iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		for i := p.first; i < p.first+p.count; i++ {
@@ -278,7 +277,7 @@ func (s *Space) in(p span) iter.Seq2[int, *chunk] {
 	}
 }
 
-// all gives the entries that allocations touch.
+// all iterates over the entries that allocations touch.
 func (s *Space) all() iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		for n, page := range s.table {
@@ -294,7 +293,7 @@ func (s *Space) all() iter.Seq2[int, *chunk] {
 	}
 }
 
-// these gives the entries of chunks that allocations touch.
+// these iterates over the listed entries that allocations still touch.
 func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		for _, i := range chunks {
@@ -347,7 +346,7 @@ func (s *Space) device(p Place) (slot, bool) {
 	return 0, false
 }
 
-// place is where a slot is.
+// place is the place of a slot.
 func (s *Space) place(p slot) Place {
 	if p == hostSlot {
 		return Host
@@ -379,7 +378,7 @@ func (s *Space) Mapped(dev Place) uint64 {
 	return s.bytes(s.tallies[at].held)
 }
 
-// Usage counts.
+// Usage returns how much memory is where.
 func (s *Space) Usage() Usage {
 	u := Usage{
 		Allocated: s.allocated,

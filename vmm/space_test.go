@@ -121,7 +121,7 @@ func TestPlanBytes(t *testing.T) {
 
 const benchChunk = 2 << 20
 
-// benchSpace has so many chunks in allocations of so many chunks each.
+// benchSpace has a number of chunks, in allocations of a given number of chunks each.
 func benchSpace(t testing.TB, chunks, each int) *Space {
 	t.Helper()
 	s, err := New(Config{Arena: Range{0x600000000000, 1 << 40}, Chunk: benchChunk, Devices: Devices(2)})
@@ -210,7 +210,7 @@ func BenchmarkPrepareResident(b *testing.B) {
 	})
 }
 
-// The client goes away and comes back, all of it dirty.
+// The client leaves and comes back, with all of its memory dirty.
 func BenchmarkSwap10k(b *testing.B) {
 	s := benchSpace(b, 10_000, 100)
 	all := s.Allocations()
@@ -222,7 +222,7 @@ func BenchmarkSwap10k(b *testing.B) {
 	}
 }
 
-// A need that is never there, on a full device with 199k chunks: the worst.
+// Needs that are never resident, on a full device with 199k chunks: the worst case.
 func BenchmarkPrepareWithPressure(b *testing.B) {
 	s := benchSpace(b, 200_000, 200)
 	all := s.Allocations()
@@ -246,8 +246,8 @@ func BenchmarkSnapshot200k(b *testing.B) {
 	}
 }
 
-// Allocations that the client puts side by side, where it may, are one stretch: copies go
-// across, and who needs one needs all.
+// Allocations that the client puts side by side, where it may, are one stretch: copies go across,
+// and a kernel that needs one needs all.
 func TestJoined(t *testing.T) {
 	const chunk = 0x1000
 	s, err := New(Config{Arena: Range{0x10000, 0x40000}, Chunk: chunk, Devices: []Place{Device(0)}, Joined: 0x30000})
@@ -293,7 +293,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// Shares says how much of some memory each device has, of what was written.
+// Shares says how much of some memory that was written each device has.
 func TestShares(t *testing.T) {
 	const chunk = 1 << 20
 	s, err := New(Config{Arena: Range{0, 16 * chunk}, Chunk: chunk, Devices: Devices(3)})

@@ -122,7 +122,7 @@ func BenchmarkRingPost(b *testing.B) {
 	}
 }
 
-// Both copies overlap, so the best is what one plain copy takes.
+// Both copies overlap, so the optimum is the time of one plain copy.
 func BenchmarkStaging(b *testing.B) {
 	p := otherProcess(b)
 	data := make([]byte, BounceBuffer)

@@ -162,7 +162,7 @@ func TestCDecodesWhatGoEncodes(t *testing.T) {
 	for name, m := range received {
 		b := m.Append(nil)
 		fmt.Fprintf(&main, "\t{ static const uint8_t bytes[] = %s; struct wire_%s m; size_t ok = 0;\n", cBytes(b), name)
-		// All of it, then each beginning of it, then one byte too many.
+		// All of it, then each prefix of it, then one byte too many.
 		fmt.Fprintf(&main, "\t  for (size_t n = 0; n <= %d; n++) {\n\t\tstruct wire_reader r = {bytes, bytes + n, false};\n\t\tif (wire_%s_get(&r, &m)) ok += n; }\n", len(b)+1, name)
 		fmt.Fprintf(&main, "\t  if (ok != %d) printf(\"%s: accepted wrong lengths, or not the right one\\n\");\n", len(b), name)
 		fmt.Fprintf(&main, "\t  struct wire_reader r = {bytes, bytes + %d, false};\n\t  wire_%s_get(&r, &m);\n", len(b), name)

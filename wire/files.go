@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// SendFiles writes bytes with descriptors beside them.
+// SendFiles writes bytes, with descriptors beside them.
 func SendFiles(conn *net.UnixConn, b []byte, files ...*os.File) error {
 	var rights []byte
 	if len(files) > 0 {
@@ -27,8 +27,7 @@ func SendFiles(conn *net.UnixConn, b []byte, files ...*os.File) error {
 // maxFiles is how many descriptors one message may bring.
 const maxFiles = 64
 
-// ReceiveFiles reads bytes with the descriptors beside them. Nothing at all is
-// the end of the connection: an error.
+// ReceiveFiles reads bytes and the descriptors beside them. The end of the connection is an error.
 func ReceiveFiles(conn *net.UnixConn, b []byte) (int, []*os.File, error) {
 	rights := make([]byte, syscall.CmsgSpace(4*maxFiles))
 	n, got, flags, _, err := conn.ReadMsgUnix(b, rights)
@@ -71,8 +70,8 @@ func parseRights(b []byte) ([]*os.File, error) {
 }
 
 // AwaitEnd waits until the other side has closed a connection, or has sent something, which stays
-// unread. It does not block in a system call, even if another process that shares the connection
-// makes it a blocking one.
+// unread. It never blocks in a system call, even if another process that shares the connection has
+// made it blocking.
 func AwaitEnd(conn syscall.Conn) (said bool, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -99,8 +98,8 @@ func AwaitEnd(conn syscall.Conn) (said bool, err error) {
 	return said, err
 }
 
-// CopyOf makes another descriptor of a connection, to be sent to another process. The
-// connection stays as it is.
+// CopyOf duplicates the descriptor of a connection, to be sent to another process. The connection
+// stays as it is.
 func CopyOf(conn syscall.Conn) (*os.File, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -19,7 +19,7 @@ func Guard(do func() error) (err error) {
 	defer func() {
 		switch fault := recover().(type) {
 		case nil:
-		case interface { // as package runtime/debug says
+		case interface { // as documented in runtime/debug
 			error
 			Addr() uintptr
 		}:

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// CreateLock makes a file without a name for processes that take turns: each has one
-// that was opened for it alone (OpenLock), and locks that.
+// CreateLock makes a file without a name for a lock between processes. Each process locks a
+// description of its own (OpenLock).
 func CreateLock() (*os.File, error) { return memfd("muster-lock", uint64(os.Getpagesize())) }
 
 // CreateMemory makes a memory file without a path, sealed so that its size cannot change.
@@ -18,7 +18,7 @@ func CreateMemory(name string, size uint64) (*os.File, error) { return memfd(nam
 func OpenLock(lock *os.File) (*os.File, error) {
 	var f *os.File
 	raw, err := lock.SyscallConn()
-	if err == nil { // the descriptor stays this file's while its number is used
+	if err == nil { // the number stays valid while Control runs
 		failed := raw.Control(func(fd uintptr) { f, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDWR, 0) })
 		err = errors.Join(failed, err)
 	}

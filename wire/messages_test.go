@@ -22,7 +22,7 @@ type body interface {
 	Decode(b []byte) error
 }
 
-// allMessages returns one of each, empty.
+// allMessages returns an empty message of each kind.
 func allMessages() []Message {
 	return []Message{
 		&Hello{}, &Welcome{}, &Device{}, &Attach{}, &Attached{}, &Refused{},
@@ -119,8 +119,8 @@ func fields(m any) string {
 	return b.String()
 }
 
-// golden compares with a file that is the protocol's memory: a difference means
-// that older sides read something else.
+// golden compares with a file that records the protocol: a difference means that older sides would
+// misread something.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -181,7 +181,7 @@ func TestGoldenFrames(t *testing.T) {
 	golden(t, "frames.golden", b.String())
 }
 
-// headerFor is a header that is right for a kind of message.
+// headerFor is a valid header for a kind of message.
 func headerFor(op Op) Header {
 	h := Header{Op: op, Slot: -1, Seq: 7}
 	if op.IsCall() {
@@ -381,7 +381,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// The attributes of messages as a person would list them.
+// The attributes of messages, as a person would list them.
 func TestAttributes(t *testing.T) {
 	lists := map[string]string{}
 	for _, op := range Ops() {

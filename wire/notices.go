@@ -19,11 +19,11 @@ type notices struct {
 	written, read uint32 // this side's private count: the other side could overwrite the published one
 }
 
-// MaxNotice is how long a notice may be; what is longer is cut.
+// MaxNotice is how many bytes a notice may have; a longer one is cut.
 const MaxNotice = 1000
 
-// Notify gives the program a notice, as one line. It returns false if the program
-// has not read earlier ones and there is no room: then the notice is lost.
+// Notify gives the program a notice, as one line. It returns false if there is no room because the
+// program has not read earlier ones: then the notice is lost.
 func (s *Shared) Notify(text string) bool {
 	line := shorten(oneLine(text), MaxNotice) + "\n"
 	n := &s.notices
@@ -41,14 +41,14 @@ func (s *Shared) Notify(text string) bool {
 	return true
 }
 
-// resumeNotices goes on after the notices of a worker that has died.
+// resumeNotices continues after the notices of a worker that has died.
 func (s *Shared) resumeNotices() {
 	s.notices.mu.Lock()
 	defer s.notices.mu.Unlock()
 	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten))
 }
 
-// Notices takes the notices that were not taken yet: the program's side.
+// Notices takes the notices that have not been taken yet, on the program's side.
 func (s *Shared) Notices() []string {
 	n := &s.notices
 	written := atomic.LoadUint32(s.u32(atNoticesWritten))
@@ -58,7 +58,7 @@ func (s *Shared) Notices() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var text strings.Builder
-	if written-n.read <= noticesSize { // otherwise they are damaged
+	if written-n.read <= noticesSize { // otherwise the counts are damaged
 		for i := n.read; i != written; i++ {
 			text.WriteByte(s.ring[atNotices+i%noticesSize])
 		}

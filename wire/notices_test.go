@@ -50,7 +50,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// A worker that takes the place of another goes on where that one was.
+// A worker that replaces another continues where that one stopped.
 func TestNoticesOfTheNextWorker(t *testing.T) {
 	ring, arena, err := Create(smallest)
 	if err != nil {
@@ -92,8 +92,8 @@ func TestNoticesThatNobodyReads(t *testing.T) {
 	}
 }
 
-// A consumer that goes on for one that has died gives notices after those of that one,
-// whether the program has read them or not.
+// A consumer that replaces one that has died writes its notices after those of that one, whether
+// the program has read them or not.
 func TestNoticesOfTheNextConsumer(t *testing.T) {
 	ring, arena, err := Create(smallest)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestNoticesOfTheNextConsumer(t *testing.T) {
 	}
 }
 
-// Neither side can do harm with its word.
+// Neither side can do harm with its count.
 func TestNoticesOfALiar(t *testing.T) {
 	s := newShared(t, smallest)
 	for _, lie := range []uint32{1, 1 << 31, noticesSize + 1, ^uint32(0)} {

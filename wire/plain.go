@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Between machines that trust the network between them TLS may be left out, if both sides
-// were told so. They still show each other that they know the same token, in three steps:
+// Between machines that trust the network between them TLS may be left out, if both sides were told
+// so. They still prove to each other that they know the same token, in three steps:
 //
 //	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages or 2 for a lane,
 //	          32 random bytes
@@ -38,16 +38,16 @@ const (
 	PlainLane
 )
 
-// PlainFirst is the first byte of a connection without TLS; one with TLS has another.
+// PlainFirst is the first byte of a connection without TLS; TLS begins with another.
 const PlainFirst = 'm'
 
-// ErrProof says that the other side has not shown that it knows the token.
+// ErrProof says that the other side has not proved that it knows the token.
 var ErrProof = errors.New("the other side does not know the token")
 
 // errNotTheToken is the error of a program whose proof the node refuses.
 var errNotTheToken = errors.New("the node wants a token, and this is not it")
 
-// proof is what a side shows.
+// proof is the proof of one side.
 func proof(token, side string, kind PlainKind, program, node []byte) []byte {
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte("muster-plain/1 " + side))
@@ -57,7 +57,7 @@ func proof(token, side string, kind PlainKind, program, node []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// GreetPlain begins a connection without TLS on the program's side.
+// GreetPlain performs the handshake without TLS on the program's side.
 func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
 	ours, theirs, shown := make([]byte, nonceSize), make([]byte, nonceSize), make([]byte, sha256.Size)
 	if _, err := rand.Read(ours); err != nil {
@@ -84,8 +84,8 @@ func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
 	return nil
 }
 
-// MeetPlain begins a connection without TLS on the node's side. If the program's side does not
-// know the token the error is ErrProof.
+// MeetPlain performs the handshake without TLS on the node's side. If the program does not know the
+// token, the error is ErrProof.
 func MeetPlain(conn io.ReadWriter, token string) (PlainKind, error) {
 	first := make([]byte, len(plainMagic)+1+nonceSize)
 	if _, err := io.ReadFull(conn, first); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// met is what the two sides of a connection without TLS make of each other.
+// met is the outcome for both sides of a connection without TLS.
 func met(program, node string) (kind PlainKind, programSays, nodeSays error) {
 	near, far := net.Pipe()
 	done := make(chan struct{})
@@ -32,7 +32,7 @@ func TestPlainProofs(t *testing.T) {
 			t.Error(tokens, program, node)
 		}
 	}
-	// Proofs of another side, kind or time are others.
+	// Proofs of another side, kind or time differ.
 	a, b := make([]byte, nonceSize), bytes.Repeat([]byte{1}, nonceSize)
 	seen := map[string]bool{}
 	for _, p := range [][]byte{
@@ -49,7 +49,7 @@ func TestPlainProofs(t *testing.T) {
 	}
 }
 
-// said is a side that says something whatever it hears.
+// said is a side that sends something whatever it receives.
 type said struct {
 	io.Reader
 	heard int
@@ -60,7 +60,7 @@ func (s *said) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Nobody who does not know the token is let in, and nobody is told more than a random number.
+// A side that does not know the token is refused, and learns nothing but a random number.
 func FuzzMeetPlain(f *testing.F) {
 	f.Add([]byte(plainMagic))
 	f.Add(append(append([]byte(plainMagic), 1), make([]byte, 100)...))

@@ -40,11 +40,11 @@ const (
 	precedence    = sectionSize*MaxPrecedence + queues
 )
 
-// ClaimLease is how long a claim holds that is not renewed.
+// ClaimLease is how long a claim holds without being renewed.
 const ClaimLease = 50 * time.Millisecond
 
-// aboutLease is how long after its last work a program of class latency still counts as
-// being about: others keep little in flight meanwhile.
+// aboutLease is how long after its last work a program of class latency still counts as active:
+// meanwhile others keep little in flight.
 const aboutLease = time.Second
 
 // CreatePrecedence makes the memory. Its size is sealed, so that no worker can take its pages from
@@ -73,10 +73,10 @@ func MapPrecedence(f *os.File) (*Precedence, error) {
 	return &Precedence{memory, newClock()}, nil
 }
 
-// Unmap gives the mapping back.
+// Unmap unmaps the memory.
 func (p *Precedence) Unmap() { _ = syscall.Munmap(p.memory) }
 
-// Now is the time that claims count in.
+// Now is the present time on the clock of claims.
 func (p *Precedence) Now() int64 { return p.clock.now() }
 
 // About reports whether programs of class latency may be active on a device. Workers call it for
@@ -85,7 +85,7 @@ func (p *Precedence) About(device int) bool {
 	return atomic.LoadUint64(p.u64(device*sectionSize+aboutAt)) != 0
 }
 
-// StillAbout checks the word that About reads: it may be of a program that has left.
+// StillAbout checks the word that About reads, since it may be that of a program that has left.
 func (p *Precedence) StillAbout(device int, now int64) bool {
 	word := p.u64(device*sectionSize + aboutAt)
 	until := atomic.LoadUint64(word)
@@ -102,7 +102,7 @@ func credible(until uint64, now int64, lease time.Duration) bool {
 	return int64(until) > now && int64(until) <= now+int64(lease)
 }
 
-// Claimed says whether another process has work of class latency on a device.
+// Claimed says whether a process has claimed a device for work of class latency.
 func (p *Precedence) Claimed(device int, now int64) bool {
 	for i := range places {
 		if until := atomic.LoadUint64(p.until(device, i)); until != 0 && credible(until, now, ClaimLease) {
@@ -112,7 +112,9 @@ func (p *Precedence) Claimed(device int, now int64) bool {
 	return false
 }
 
-// Await waits until a claim to a device ends, for at most a time.
+// Await waits until a claim to a device ends, at most for timeout. It reads the count of ended
+// claims before it looks for a claim, so a claim that ends in between changes the word and the
+// futex does not sleep.
 func (p *Precedence) Await(device int, timeout time.Duration) {
 	ended, waiters := p.u32(device*sectionSize+endedAt), p.u32(device*sectionSize+waitersAt)
 	seen := atomic.LoadUint32(ended)
@@ -128,7 +130,7 @@ func (p *Precedence) Waiting(device int) int {
 	return int(atomic.LoadUint32(p.u32(device*sectionSize + waitersAt)))
 }
 
-// Bury ends the claims of processes that no longer exist.
+// Bury removes the claims of processes that no longer exist.
 func (p *Precedence) Bury(device int) {
 	for i := range places {
 		owner := atomic.LoadUint32(p.owner(device, i))
@@ -146,10 +148,10 @@ type Claim struct {
 	at    int // the section
 	until *uint64
 	owner *uint32
-	about uint64 // what it last wrote there
+	about uint64 // the value that it last wrote to the about word
 }
 
-// Claim gives a process a place; nil if all are taken: then no other program makes way for it.
+// Claim gives a process a place; nil if all are taken: then no other program gives way to it.
 func (p *Precedence) Claim(device, pid int) *Claim {
 	p.Bury(device)
 	for i := range places {
@@ -165,7 +167,7 @@ func (p *Precedence) Claim(device, pid int) *Claim {
 func (c *Claim) Hold() int64 {
 	now := uint64(c.on.Now())
 	until := atomic.LoadUint64(c.until)
-	if until < now+uint64(ClaimLease)/2 || !credible(until, int64(now), ClaimLease) { // else it was just said
+	if until < now+uint64(ClaimLease)/2 || !credible(until, int64(now), ClaimLease) { // otherwise it was written just now
 		atomic.StoreUint64(c.until, now+uint64(ClaimLease))
 	}
 	if about := now + uint64(aboutLease); about > atomic.LoadUint64(&c.about)+uint64(aboutLease)/4 {
@@ -175,14 +177,14 @@ func (c *Claim) Hold() int64 {
 	return int64(now)
 }
 
-// Renew says that work which was claimed has not ended.
+// Renew extends a claim whose work has not ended.
 func (c *Claim) Renew() {
 	if atomic.LoadUint64(c.until) != 0 {
 		c.Hold()
 	}
 }
 
-// End ends the claim: the process has no work left, and waiting workers are woken.
+// End ends the claim, because the process has no work left, and wakes waiting workers.
 func (c *Claim) End() {
 	if atomic.SwapUint64(c.until, 0) == 0 {
 		return
@@ -208,8 +210,8 @@ func (p *Precedence) until(device, place int) *uint64 {
 	return p.u64(device*sectionSize + placesAt + place*placeSize + 8)
 }
 
-// clock tells the system's monotonic time, which is the same in all processes, for what
-// Go's own costs.
+// clock is the system's monotonic clock, which is the same in all processes, at the price of Go's
+// own.
 type clock struct {
 	began time.Time
 	at    int64

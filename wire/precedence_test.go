@@ -24,7 +24,7 @@ func newPrecedence(t *testing.T) *Precedence {
 	return p
 }
 
-// A claim holds on its device until it is ended, or its lease is over.
+// A claim holds on its device until it is ended, or its lease expires.
 func TestClaims(t *testing.T) {
 	p := newPrecedence(t)
 	if p.About(1) || p.Claimed(1, p.Now()) {
@@ -57,7 +57,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Whoever writes nonsense there does not hold others back.
+// A process that writes nonsense there does not hold others back.
 func TestClaimsThatNobodyMakes(t *testing.T) {
 	p := newPrecedence(t)
 	now := p.Now()
@@ -70,8 +70,7 @@ func TestClaimsThatNobodyMakes(t *testing.T) {
 	}
 }
 
-// Whoever writes nonsense there takes no claim from others for longer than until they next say
-// that they have work.
+// A process that writes nonsense there removes others' claims only until they next renew them.
 func TestClaimsThatOthersOverwrite(t *testing.T) {
 	p := newPrecedence(t)
 	c := p.Claim(0, os.Getpid())
@@ -84,7 +83,7 @@ func TestClaimsThatOthersOverwrite(t *testing.T) {
 	}
 }
 
-// Places of processes that are no more are free, and their claims are over.
+// The places of dead processes are free, and their claims have ended.
 func TestPlacesOfTheDead(t *testing.T) {
 	p := newPrecedence(t)
 	dead := exec.Command("/bin/true")
@@ -107,7 +106,7 @@ func TestPlacesOfTheDead(t *testing.T) {
 	}
 }
 
-// Whoever waits goes on when the claim is ended.
+// A waiting worker continues when the claim is ended.
 func TestAwaitEnd(t *testing.T) {
 	p := newPrecedence(t)
 	c := p.Claim(0, os.Getpid())
@@ -121,7 +120,7 @@ func TestAwaitEnd(t *testing.T) {
 	}()
 	for atomic.LoadUint32(p.u32(waitersAt)) == 0 {
 		select {
-		case <-over: // the lease was over before it waited: the machine is busy
+		case <-over: // the lease expired before it waited: the machine is busy
 			return
 		default:
 			runtime.Gosched()
@@ -145,7 +144,7 @@ func TestPrecedenceOfAnotherSize(t *testing.T) {
 	}
 }
 
-// What each launch of a program of class batch costs while nobody is about.
+// What each launch of a program of class batch costs while no program of class latency is active.
 func BenchmarkAbout(b *testing.B) {
 	f, err := CreatePrecedence()
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// RingBytes is how large the ring's memory is, with its head and the slots.
+// RingBytes is the size of the ring's memory, with its head and the slots.
 func (g Geometry) RingBytes() uint64 { return ringAt + g.Ring }
 
-// Contents calls do with the contents of shared memory, in order and in pieces of at most that many
+// Contents calls do with the contents of shared memory, in order and in pieces of at most most
 // bytes. It skips pages that were never touched, and does not allocate them.
 func Contents(f *os.File, most int, do func(offset uint64, data []byte) error) error {
 	const seekData, seekHole = 3, 4
@@ -41,8 +41,8 @@ func Contents(f *os.File, most int, do func(offset uint64, data []byte) error) e
 	}
 }
 
-// SameGeometry says whether bytes from the beginning of a ring's memory speak of the
-// same protocol and sizes as this one's.
+// SameGeometry says whether bytes from the beginning of a ring's memory have the same protocol and
+// sizes as this one.
 func (s *Shared) SameGeometry(head []byte) bool {
 	return len(head) >= atTail && string(head[:atTail]) == string(s.ring[:atTail])
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A consumer goes on where another one stood, in memory with the same bytes.
+// A consumer continues where another one stopped, in memory with the same bytes.
 func TestConsumerGoesOnElsewhere(t *testing.T) {
 	g := Geometry{Ring: 256 << 10, Staging: 4 << 20, Bounce: 1 << 20, Pinned: 1 << 20}
 	ring, arena, err := Create(g)
@@ -70,7 +70,7 @@ func TestConsumerGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// What was written is found, and looking does not take memory.
+// Contents finds what was written, and does not allocate pages.
 func TestContents(t *testing.T) {
 	f, err := memfd("muster-test", 1<<30)
 	if err != nil {

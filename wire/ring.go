@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Header is what stands before each message on the ring.
+// Header precedes each message on the ring.
 type Header struct {
 	Op      Op
-	Slot    int    // where the answer is due; -1 for none
-	Seq     uint32 // counts messages
+	Slot    int    // where the reply is due; -1 for none
+	Seq     uint32 // sequence number
 	Data    uint64 // offset in the data arena
 	Length  uint64 // bytes there
-	Release uint64 // staging up to this position is free once the bytes were read
+	Release uint64 // staging memory up to this position is free once the bytes were read
 }
 
 // HeaderSize is the length of a header.
@@ -25,7 +25,7 @@ const HeaderSize = 40
 
 const opPad = 0xffff
 
-// put writes a header for a message of size bytes in all.
+// put writes a header for a message of size bytes, including the header.
 func (h Header) put(b []byte, size int) {
 	le := binary.LittleEndian
 	le.PutUint32(b, uint32(size))
@@ -38,8 +38,7 @@ func (h Header) put(b []byte, size int) {
 	le.PutUint64(b[32:], h.Release)
 }
 
-// AppendMessage adds a message as it stands on the ring, without what fills it
-// up to a multiple of 8.
+// AppendMessage appends a message as it stands on the ring, without the padding to a multiple of 8.
 func AppendMessage(b []byte, h Header, body []byte) []byte {
 	at := len(b)
 	b = append(b, make([]byte, HeaderSize)...)
@@ -47,7 +46,7 @@ func AppendMessage(b []byte, h Header, body []byte) []byte {
 	return append(b, body...)
 }
 
-// DecodeMessage reads a message; the body is not copied.
+// DecodeMessage decodes and checks a message; the body is not copied.
 func DecodeMessage(b []byte) (Header, []byte, error) {
 	le := binary.LittleEndian
 	if len(b) < HeaderSize {
@@ -74,11 +73,11 @@ func DecodeMessage(b []byte) (Header, []byte, error) {
 	return h, b[HeaderSize:], nil
 }
 
-// What Next answers with beside what is wrong with a message.
+// The errors of Next that do not mean a damaged message.
 var (
 	ErrStopped = errors.New("stopped")                      // after Stop
 	ErrWoken   = errors.New("woken")                        // once after Wake
-	ErrTimeout = errors.New("no message in the time given") // after so long
+	ErrTimeout = errors.New("no message in the time given") // no message came within the timeout
 )
 
 // Consumer reads the messages of a ring. It trusts nothing that it finds there.
@@ -94,21 +93,21 @@ type Consumer struct {
 	release  sync.Mutex
 	released uint64
 
-	// Linger is for how long Next looks for the next message before it sleeps, where there are
-	// several processors; 0: for as long as was worth it before.
+	// Linger is how long Next polls for the next message before it sleeps, if there are several
+	// processors; 0 is as long as has been worth it so far.
 	Linger   time.Duration
 	lingered time.Duration // since the last message
 
-	// Keep is called with each message before its room is given back, and with the
-	// ring's position behind it; may be nil. The bytes are valid during the call.
+	// Keep is called with each message before its room is given back, and with the position after
+	// it; it may be nil. The bytes are valid during the call.
 	Keep func(position uint64, message []byte)
 }
 
-// Position is where the next message begins, and which number it has.
+// Position is where the next message begins, and its sequence number.
 func (c *Consumer) Position() (position uint64, seq uint32) { return c.head, c.seq }
 
-// Resume begins where a consumer that died has ended: behind the last message that its Keep has
-// stored, at that position and with the given number next.
+// Resume continues where a consumer that died has stopped: after the last message that its Keep has
+// stored, at that position and with the given sequence number next.
 func (c *Consumer) Resume(position uint64, seq uint32) {
 	c.head = max(position, atomic.LoadUint64(c.s.u64(atHead)))
 	c.seq = seq
@@ -117,7 +116,7 @@ func (c *Consumer) Resume(position uint64, seq uint32) {
 	c.advance(0)
 }
 
-// NewConsumer makes a ring's one consumer.
+// NewConsumer makes the one consumer of a ring.
 func NewConsumer(s *Shared) *Consumer {
 	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
 }
@@ -131,8 +130,8 @@ const (
 	aMoment  = 100 * time.Microsecond
 )
 
-// mostSpins is maxSpins for a consumer: some 80 us where cores are free, which is longer than
-// a program elsewhere takes from one call with an answer to the next.
+// mostSpins is maxSpins for a consumer: some 80 us if cores are free, which is longer than a
+// program elsewhere takes from one call with an answer to the next.
 var mostSpins = spinsFor(runtime.GOMAXPROCS(0))
 
 func spinsFor(cores int) int {
@@ -145,13 +144,14 @@ func spinsFor(cores int) int {
 // Pending says whether messages wait.
 func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
 
-// Follows reports whether the next message is there and seems to be of a kind; it is not checked yet.
+// Follows says whether the next message is there and seems to be of this kind; it has not been
+// checked yet.
 func (c *Consumer) Follows(op Op) bool {
 	at := c.head & (c.s.geometry.Ring - 1)
 	return c.Pending() && Op(binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])) == op
 }
 
-// Soon says whether messages wait, or come within about a microsecond.
+// Soon says whether messages wait, or arrive within about a microsecond.
 func (c *Consumer) Soon() bool {
 	for range minSpins {
 		if c.Pending() {
@@ -162,13 +162,14 @@ func (c *Consumer) Soon() bool {
 	return false
 }
 
-// Stop lets Next return once there is no message, now or later. Any goroutine may call it.
+// Stop makes Next return ErrStopped once there is no message, now or later. Any goroutine may call
+// it.
 func (c *Consumer) Stop() {
 	c.stopped.Store(true)
 	c.s.wake(c.s.u32(atWorkerWaits))
 }
 
-// Wake lets one call of Next return, now or later. Any goroutine may call it.
+// Wake makes one call of Next return ErrWoken, now or later. Any goroutine may call it.
 func (c *Consumer) Wake() {
 	c.woken.Store(true)
 	c.s.wake(c.s.u32(atWorkerWaits))
@@ -302,7 +303,7 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	}
 }
 
-// linger looks for a message until a time, or until it is to return, and returns the tail.
+// linger polls for a message until a deadline, or until Stop or Wake, and returns the tail.
 func (c *Consumer) linger(tail *uint64, until time.Time) uint64 {
 	for i := 0; ; i++ {
 		t := atomic.LoadUint64(tail)
@@ -326,8 +327,8 @@ func pause() {
 	}
 }
 
-// Release tells the client that staging up to a position is free again. What was
-// released stays so, in whatever order the positions come.
+// Release tells the client that staging memory up to a position is free again. A smaller position
+// has no effect, so the positions may come in any order.
 func (c *Consumer) Release(position uint64) {
 	c.release.Lock()
 	defer c.release.Unlock()
@@ -352,7 +353,7 @@ func (s *Shared) Reply(slot int, result int32, payload []byte) {
 	}
 }
 
-// Asked notes which message waits for an answer in a slot. A consumer calls it for each message
+// Asked notes which message waits for an answer in a slot. The consumer calls it for each message
 // that it reads.
 func (s *Shared) Asked(h Header) {
 	if h.Slot >= 0 {
@@ -360,28 +361,28 @@ func (s *Shared) Asked(h Header) {
 	}
 }
 
-// Asks is the number of the message whose answer is due in a slot.
+// Asks is the sequence number of the message whose answer is due in a slot.
 func (s *Shared) Asks(slot int) uint32 { return s.asked[slot].Load() }
 
-// Answered says whether the last answer in the slot of a message is the answer to
-// it.
+// Answered says whether the last answer in a message's slot is the answer to that message.
 func (s *Shared) Answered(h Header) bool {
 	return h.Slot >= 0 && atomic.LoadUint32(s.slot(h.Slot))&^(slotStates-1) == answered(h.Seq)
 }
 
-// setState is for the client's side: it keeps the worker's part of the word.
+// setState changes the state on the client's side, and keeps the worker's part of the word.
 func (s *Shared) setState(slot int, state uint32) {
 	word := s.slot(slot)
 	atomic.StoreUint32(word, atomic.LoadUint32(word)&^(slotStates-1)|state)
 }
 
-// Producer sends messages: the client's side of a ring, as the library in C has
-// it. Several goroutines may use it.
+// Producer sends messages: the client's side of a ring, as the C library implements it. Its methods
+// may be called concurrently. mu protects tail, seq and staging, and makes the order on the ring
+// that of the sequence numbers.
 type Producer struct {
 	s *Shared
 
-	// Waits is called before a method sleeps because the ring or the staging memory is full;
-	// may be nil.
+	// Waits is called before a method sleeps because the ring, the slots or the staging memory are
+	// full; it may be nil.
 	Waits func()
 
 	mu      sync.Mutex
@@ -391,7 +392,7 @@ type Producer struct {
 	free    chan int
 }
 
-// NewProducer makes a ring's one producer.
+// NewProducer makes the one producer of a ring.
 func NewProducer(s *Shared) *Producer {
 	p := &Producer{s: s, free: make(chan int, slotCount)}
 	for i := range slotCount {
@@ -400,13 +401,12 @@ func NewProducer(s *Shared) *Producer {
 	return p
 }
 
-// ClosedError says why a worker ended its client.
+// ClosedError says why the client was ended.
 type ClosedError struct{ Reason string }
 
 func (e *ClosedError) Error() string { return e.Reason }
 
-// Send sends a message. The header's Seq is filled in; it waits while the ring
-// is full.
+// Send sends a message, and fills in the header's Seq. It waits while the ring is full.
 func (p *Producer) Send(h Header, body []byte) error { return p.SendNoted(h, body, nil) }
 
 // SendNoted is Send that passes the message's number to note before the worker can read the message.
@@ -460,7 +460,9 @@ func (p *Producer) room(n uint64) error {
 	return p.until(func() bool { return p.tail+n-atomic.LoadUint64(p.s.u64(atHead)) <= p.s.geometry.Ring })
 }
 
-// until waits for something that the worker does.
+// until waits for something that the worker does. It sets the client's waiting word before it
+// checks again, and the worker makes its change before it reads that word, so no wake-up is lost;
+// the timeout is for a client that is closed.
 func (p *Producer) until(done func() bool) error {
 	waits := p.s.u32(atClientWaits)
 	if p.Waits != nil && !done() {
@@ -487,8 +489,8 @@ func (p *Producer) SendData(h Header, body, data []byte) error {
 	})
 }
 
-// SendFilled is SendData for n bytes that fill puts where they belong. If fill
-// fails, nothing is sent.
+// SendFilled is SendData for n bytes that fill writes to their place. If fill fails, nothing is
+// sent.
 func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte) error) error {
 	size := p.s.geometry.Staging
 	switch {
@@ -534,14 +536,13 @@ func (p *Producer) stage(n uint64) (at uint64, err error) {
 	}
 }
 
-// Pending is a call that was sent.
+// Pending is a call whose answer was not taken yet.
 type Pending struct {
 	p    *Producer
 	slot int
 }
 
-// Start sends a call and does not wait for its answer. It waits while all slots
-// are taken.
+// Start sends a call and does not wait for its answer. It waits while all slots are taken.
 func (p *Producer) Start(h Header, body []byte) (*Pending, error) {
 	slot, err := p.freeSlot()
 	if err != nil {
@@ -581,7 +582,7 @@ func (p *Producer) freeSlot() (int, error) {
 // Done says whether the answer is there.
 func (c *Pending) Done() bool { return stateOf(atomic.LoadUint32(c.p.s.slot(c.slot))) == slotDone }
 
-// doze sleeps until the answer is there, or for a while.
+// doze sleeps until the answer is there, at most for timeout.
 func (c *Pending) doze(timeout time.Duration) {
 	state := c.p.s.slot(c.slot)
 	word := atomic.LoadUint32(state)
@@ -594,14 +595,13 @@ func (c *Pending) doze(timeout time.Duration) {
 	}
 }
 
-// WaitDone waits until the answer is there, at most about so long, and leaves it
-// there.
+// WaitDone waits until the answer is there, at most about timeout, and does not take it.
 func (c *Pending) WaitDone(timeout time.Duration) bool {
 	c.doze(timeout)
 	return c.Done()
 }
 
-// Wait returns the answer. It is taken once.
+// Wait waits for the answer and takes it. It must be called once.
 func (c *Pending) Wait() (result int32, payload []byte, err error) {
 	for i := range maxSpins {
 		if c.Done() {

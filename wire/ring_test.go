@@ -47,8 +47,8 @@ func within(t testing.TB, what string, do func()) {
 	}
 }
 
-// echo answers each call with the beginning of its body, and checks data that
-// came through staging: all of its bytes are the body's first.
+// echo answers each call with the beginning of its body, and checks data that came through staging
+// memory: all bytes equal the body's first.
 func echo(s *Shared, c *Consumer) error {
 	for {
 		h, body, err := c.Next(time.Minute)
@@ -132,10 +132,11 @@ func TestStopWakesTheConsumer(t *testing.T) {
 	}
 }
 
-// A consumer that lingers hears what one that sleeps would hear, and sleeps when it has lingered.
+// A consumer that lingers receives what one that sleeps would receive, and sleeps after it has
+// lingered.
 func TestLingeringConsumer(t *testing.T) {
 	before := mostSpins
-	mostSpins = 4 * maxSpins // as where there are several processors
+	mostSpins = 4 * maxSpins // as if there were several processors
 	defer func() { mostSpins = before }()
 	s := newShared(t, smallest)
 	p, c := NewProducer(s), NewConsumer(s)
@@ -191,7 +192,7 @@ func TestWakeAndTimeout(t *testing.T) {
 	})
 }
 
-// What was sent before the end is still read after Stop.
+// Messages that were sent before the end are still read after Stop.
 func TestStopLosesNothing(t *testing.T) {
 	s := newShared(t, smallest)
 	p, c := NewProducer(s), NewConsumer(s)
@@ -310,7 +311,7 @@ func TestSlotsComeBack(t *testing.T) {
 func TestStagingIsReleasedInAnyOrder(t *testing.T) {
 	s := newShared(t, smallest)
 	p, c := NewProducer(s), NewConsumer(s)
-	// Pieces that do not divide the staging memory, so that ends are skipped.
+	// Pieces that do not divide the staging memory, so that its end is skipped.
 	const piece = BounceBuffer - 4096
 	releases := []uint64{}
 	for range 2 {
@@ -357,7 +358,7 @@ func TestSendDataRefuses(t *testing.T) {
 	}
 }
 
-// damage writes into a ring what a client could write.
+// damage writes into a ring what a malicious client could write.
 func damage(s *Shared, tail uint64, words ...uint32) {
 	for i, w := range words {
 		binary.LittleEndian.PutUint32(s.ring[ringAt+4*i:], w)
@@ -400,7 +401,7 @@ func TestConsumerRefuses(t *testing.T) {
 	}
 }
 
-// A pad that reaches exactly to the ring's end is skipped, any other refused.
+// A pad that reaches exactly to the ring's end is skipped, any other is refused.
 func TestPadMarks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -527,7 +528,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// The other side cannot make the memory smaller and so kill who reads it.
+// The other side cannot truncate the memory and so kill the reader.
 func TestSharedMemoryIsSealed(t *testing.T) {
 	ring, arena, err := Create(smallest)
 	if err != nil {
@@ -574,8 +575,8 @@ func TestSharedWords(t *testing.T) {
 	}
 }
 
-// Whoever is about to sleep because the worker has no room is told before, once for each time:
-// on a full ring, in full staging memory, and where all slots are taken.
+// Waits is called before the producer sleeps because the worker has no room, once for each time: on
+// a full ring, with full staging memory, and when all slots are taken.
 func TestProducerTellsThatItWaits(t *testing.T) {
 	full := map[string]func(p *Producer) error{
 		"ring": func(p *Producer) error { return p.Send(Header{Op: OpModuleData, Slot: -1}, make([]byte, MaxMessage/2)) },

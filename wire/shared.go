@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// Geometry says how large the parts of the memory are that a client and its
-// worker share. All sizes are multiples of the page size; Ring is a power of
-// two.
+// Geometry is the sizes of the parts of the memory that a client and its worker share. All are
+// multiples of the page size; Ring is a power of two.
 type Geometry struct {
 	Ring    uint64 // bytes for messages
-	Staging uint64 // the arena begins with staging memory for data on their way in,
-	Bounce  uint64 // then come buffers for data on their way back,
+	Staging uint64 // at the beginning of the arena: staging memory for data on their way to the worker
+	Bounce  uint64 // then buffers for data on their way back
 	Pinned  uint64 // then the program's pinned memory
 }
 
@@ -43,7 +42,7 @@ func (g Geometry) check() error {
 // BounceBuffer is the size of one buffer for data on their way back.
 const BounceBuffer = 1 << 20
 
-// Where things lie in the ring's memory; shim/wire.h has the same.
+// Offsets in the ring's memory; shim/wire.h has the same.
 const (
 	slotCount = 256
 	slotSize  = 256
@@ -80,28 +79,28 @@ const stateBits = 2
 // stateOf is the state in a slot's word.
 func stateOf(word uint32) uint32 { return word & (slotStates - 1) }
 
-// answered is the worker's part of a slot's word after the answer to a message.
-// 0 is for a slot that was never answered.
+// answered is the worker's part of a slot's word after the answer to a message. 0 stands for a slot
+// that was never answered.
 func answered(seq uint32) uint32 { return (seq + 1) << stateBits }
 
-// MaxMessage is how long a message on the ring may be, its header included.
+// MaxMessage is how many bytes a message on the ring may have, including its header.
 const MaxMessage = 64 << 10
 
 // Slots is how many calls can wait for an answer at a time.
 const Slots = slotCount
 
-// How the names of the two files begin.
+// The beginnings of the names of the two files.
 const ringName, arenaName = "muster-ring", "muster-arena"
 
 // Shared is the memory between a client and its worker: the ring and the data
 // arena.
 type Shared struct {
 	ring, arena []byte
-	placed      bool // the arena is where Place has put it
+	placed      bool // the arena is where Place has mapped it
 	geometry    Geometry
 	closing     atomic.Bool
 	notices     notices
-	asked       [slotCount]atomic.Uint32 // the message whose answer is due in a slot
+	asked       [slotCount]atomic.Uint32 // by slot: the message whose answer is due
 }
 
 // Create makes the memory of a new client: two files without a path, which vanish with the last
@@ -116,7 +115,8 @@ func Create(g Geometry) (ring, arena *os.File, err error) {
 	if ring, err = memfd(ringName+unique, ringAt+g.Ring); err != nil {
 		return nil, nil, err
 	}
-	// The daemon writes there, and must not be killed where the system has no memory.
+	// The daemon writes to the head, and must not be killed by SIGBUS if the system has run out of
+	// memory.
 	if err = reserveHead(ring); err != nil {
 		ring.Close()
 		return nil, nil, err
@@ -137,7 +137,7 @@ func Create(g Geometry) (ring, arena *os.File, err error) {
 	return ring, arena, nil
 }
 
-// Map makes the memory accessible. Without an arena only the ring is.
+// Map maps the memory. Without an arena it maps only the ring.
 func Map(ring, arena *os.File) (*Shared, error) {
 	s := &Shared{}
 	var err error
@@ -159,7 +159,7 @@ func Map(ring, arena *os.File) (*Shared, error) {
 		s.Unmap()
 		return nil, err
 	}
-	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten)) // by a worker before this one
+	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten)) // written by a worker before this one
 	return s, nil
 }
 
@@ -193,9 +193,9 @@ func (s *Shared) Unmap() {
 	s.ring, s.arena = nil, nil
 }
 
-// Place maps the data arena at an address instead of anywhere, and tells the client, who
-// may have it there as well: then pointers into it are the same on both sides. The arena
-// must not be in use yet.
+// Place maps the data arena at an address instead of anywhere, and tells the client, which may map
+// it there as well: then pointers into it are the same on both sides. The arena must not be in use
+// yet.
 func (s *Shared) Place(arena *os.File, address uint64) error {
 	b, err := MapAt(arena, 0, uint64(len(s.arena)), address)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Shared) Place(arena *os.File, address uint64) error {
 	return nil
 }
 
-// MapAt maps a part of a file at an address where nothing is yet.
+// MapAt maps a part of a file at an address where nothing is mapped yet.
 func MapAt(f *os.File, offset, size, address uint64) ([]byte, error) {
 	b, err := mapAt(int(f.Fd()), offset, size, address)
 	if err != nil {
@@ -216,10 +216,10 @@ func MapAt(f *os.File, offset, size, address uint64) ([]byte, error) {
 	return b, nil
 }
 
-// UnmapAt takes away what MapAt has mapped.
+// UnmapAt unmaps what MapAt has mapped.
 func UnmapAt(b []byte) error { return unmapAt(b) }
 
-// AddressOf is where shared memory lies in this process.
+// AddressOf is the address of shared memory in this process.
 func AddressOf(b []byte) uint64 { return addressOf(b) }
 
 // Geometry returns the sizes.
@@ -239,10 +239,10 @@ func (s *Shared) Data(offset, length uint64) ([]byte, error) {
 // Used says whether the client has sent anything.
 func (s *Shared) Used() bool { return atomic.LoadUint64(s.u64(atTail)) != 0 }
 
-// Status returns the result that stays until a reset.
+// Status returns the sticky result: it stays until a reset.
 func (s *Shared) Status() int32 { return int32(atomic.LoadUint32(s.u32(atStatus))) }
 
-// SetStatus lets every later call fail with a result; 0 forgets it.
+// SetStatus makes every later call fail with a result; 0 clears it.
 func (s *Shared) SetStatus(result int32) { atomic.StoreUint32(s.u32(atStatus), uint32(result)) }
 
 // SetPrint says whether kernels have printed something.
@@ -257,8 +257,8 @@ func (s *Shared) SetPrint(on bool) {
 // Print says whether kernels have printed something.
 func (s *Shared) Print() bool { return atomic.LoadUint32(s.u32(atPrint)) != 0 }
 
-// Close ends the client: it is told the reason and woken wherever it waits. A
-// client that has thrown its memory away is not told.
+// Close ends the client: it is told the reason and woken wherever it waits. A client that has
+// discarded its memory is not told.
 func (s *Shared) Close(reason string) {
 	if s.closing.CompareAndSwap(false, true) {
 		_ = Guard(func() error { s.tell(reason); return nil })
@@ -319,7 +319,7 @@ func memfd(name string, size uint64) (*os.File, error) {
 	return f, nil
 }
 
-// reserveHead has the system provide the pages before the ring itself.
+// reserveHead makes the system provide the pages before the ring itself.
 func reserveHead(ring *os.File) error {
 	for {
 		switch err := syscall.Fallocate(int(ring.Fd()), 0, 0, ringAt); err {
@@ -347,8 +347,7 @@ func mapFile(f *os.File) ([]byte, error) {
 	return b, nil
 }
 
-// futexWait sleeps while *word is value, for at most a time; it says whether
-// the time was not over.
+// futexWait sleeps while *word is value, at most for timeout. It returns false if it timed out.
 func futexWait(word *uint32, value uint32, timeout time.Duration) bool {
 	const wait = 0 // shared between processes
 	ts := syscall.NsecToTimespec(int64(timeout))

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A program cannot cut off memory that its worker and the daemon use, which would
-// kill them.
+// A program cannot truncate memory that its worker and the daemon use, which would kill them.
 func TestSharedMemoryKeepsItsSize(t *testing.T) {
 	ring, arena, err := Create(smallest)
 	if err != nil {
@@ -36,8 +35,8 @@ func TestSharedMemoryKeepsItsSize(t *testing.T) {
 	}
 }
 
-// What the daemon itself uses is there from the beginning: where the system
-// promises no more memory than it has, a client may not come, but nobody is killed.
+// The memory that the daemon itself uses is allocated from the beginning: if the system commits no
+// more memory than it has, a client may be refused, but no process is killed.
 func TestHeadOfTheRingIsThere(t *testing.T) {
 	ring, arena, err := Create(smallest)
 	if err != nil {
@@ -54,7 +53,7 @@ func TestHeadOfTheRingIsThere(t *testing.T) {
 	}
 }
 
-// A client is ended though its memory is gone.
+// A client is ended even if its memory is gone.
 func TestCloseOfMemoryThatIsGone(t *testing.T) {
 	ring, err := os.Create(filepath.Join(t.TempDir(), "ring"))
 	if err != nil {
@@ -75,7 +74,7 @@ func TestCloseOfMemoryThatIsGone(t *testing.T) {
 	s.Close("its time is up")
 }
 
-// Guard tells faults of memory from mistakes of the program.
+// Guard distinguishes memory faults from programming errors.
 func TestGuard(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "memory"))
 	if err != nil {

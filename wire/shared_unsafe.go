@@ -33,11 +33,11 @@ func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec)
 	return errno
 }
 
-// yield lets another process have the processor. It returns soon enough not to
-// tell the scheduler of goroutines.
+// yield lets another process have the processor. It returns so soon that the Go scheduler need not
+// be told.
 func yield() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// The syscall package does not know this one.
+// The syscall package has no number for memfd_create.
 var memfdNumber = map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH]
 
 func memfdCreate(name string, flags uintptr) (int, error) {
@@ -55,18 +55,18 @@ func memfdCreate(name string, flags uintptr) (int, error) {
 	return int(fd), nil
 }
 
-// mapAt maps a part of a file at an address, unless something is there.
+// mapAt maps a part of a file at an address, unless something is mapped there.
 func mapAt(fd int, offset, size, address uint64) ([]byte, error) {
 	const fixedNoReplace = 0x100000
 	at, _, errno := syscall.Syscall6(syscall.SYS_MMAP, uintptr(address), uintptr(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|fixedNoReplace, uintptr(fd), uintptr(offset))
 	if errno != 0 {
 		return nil, errno
 	}
-	if uint64(at) != address { // an old kernel, which takes it for a wish
+	if uint64(at) != address { // an old kernel, which takes the address for a hint
 		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, at, uintptr(size), 0)
 		return nil, syscall.EEXIST
 	}
-	// The memory is not Go's, so that a pointer may be made of its address.
+	// The memory is not Go's, so a pointer may be made from its address.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size), nil
 }
 

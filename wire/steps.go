@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// LaunchStream stands, in the steps of a graph, for the stream that the graph is launched in.
+// LaunchStream stands, in the steps of a graph, for the stream in which the graph is launched.
 const LaunchStream = 1<<32 - 1
 
-// MaxSteps is how many bytes of steps a client's graphs may have in all. The library sends
-// the messages of graphs one by one where they would be more.
+// MaxSteps is how many bytes of steps all graphs of a client may have. Beyond that, the library
+// sends the messages of graphs one by one.
 const MaxSteps = 16 << 20
 
 const stepHead = 8
 
-// newStep returns an empty message of a kind that graphs may have; nil if they may not. A graph
+// newStep returns an empty message of a kind that graphs may contain; nil for other kinds. A graph
 // cannot contain graphs, so no definition is endless.
 func newStep(o Op) Message {
 	switch o {
@@ -43,7 +43,7 @@ func AppendStep(b []byte, m Message) []byte {
 	return b
 }
 
-// DecodeSteps reads the steps of a graph. Their bytes are not copied.
+// DecodeSteps decodes the steps of a graph. Their bytes are not copied.
 func DecodeSteps(b []byte) ([]Message, error) {
 	var all []Message
 	for len(b) > 0 {

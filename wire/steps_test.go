@@ -35,8 +35,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// What a graph cannot have is refused: other messages, graphs above all, and bytes that
-// are cut off.
+// What a graph cannot contain is refused: other messages, above all graphs, and truncated bytes.
 func TestStepsAreStrict(t *testing.T) {
 	whole := AppendStep(nil, &EventRecord{Event: 1, Stream: 2})
 	for _, x := range []struct {
@@ -57,7 +56,7 @@ func TestStepsAreStrict(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, what is read is what they say.
+// Whatever the bytes, what is decoded is what they say.
 func FuzzDecodeSteps(f *testing.F) {
 	var b []byte
 	for _, m := range someSteps() {

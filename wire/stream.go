@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Between machines there is no shared memory: both sides have a ring and an
-// arena of their own, and a connection keeps them alike. It begins with records
-// as on the socket; after `attached` both sides send frames. Numbers are
-// little-endian.
+// Between machines there is no shared memory: both sides have a ring and an arena of their own, and
+// a connection keeps them in step. It begins with records as on the socket; after `attached` both
+// sides send frames. Numbers are little-endian.
 //
 //	frame     u32 size of what follows the head, u8 kind, 3 bytes of zero
 //	geometry  u64 ring, staging, bounce, pinned, u64 how many lanes, u64 from how many
@@ -26,13 +25,13 @@ import (
 //	closed    the reason; the last frame, from the node
 //	away      u64 offset in the arena, u64 length: bytes that come over the lanes
 //
-// Lanes (package lanes) are connections for bulk data, which the client's side makes when
-// it has some, and begins with the key. Staged bytes of a message may come over them,
-// too: then none are behind it.
+// Lanes (package lanes) are connections for bulk data. The client's side makes them when it has
+// some, and each begins with the key. Staged bytes of a message may go over them, too: then none
+// follow the message.
 //
-// Data for a message come before it, and data that a message gives come before
-// its reply and before the reply to whatever waited for it. Each message that
-// gives data gets a reply, so that the client knows which bytes are on their way.
+// Data for a message come before it, and data that a message gives come before its reply and before
+// the reply to whatever waited for it. Each message that gives data gets a reply, so that the
+// client knows which bytes are outstanding.
 
 // FrameKind says what a frame holds.
 type FrameKind uint8
@@ -58,16 +57,17 @@ func (k FrameKind) String() string {
 	return fmt.Sprintf("frame %d", uint8(k))
 }
 
-// MaxPiece is how many bytes one frame of data carries at most.
+// MaxPiece is how many bytes one frame of data may carry.
 const MaxPiece = 1 << 20
 
-// StreamProtocol names the protocol where TLS agrees on one.
+// StreamProtocol names the protocol in the negotiation of TLS.
 const StreamProtocol = "muster/1"
 
-// LaneProtocol names that of lanes.
+// LaneProtocol names the protocol of lanes.
 const LaneProtocol = "muster-lane/1"
 
-// LaneKey names the client of a lane. It is a secret: a peer that has it may write the client's data.
+// LaneKey identifies the client of a lane. It is a secret: a peer that has it may write the
+// client's data.
 type LaneKey [32]byte
 
 // SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on
@@ -101,9 +101,9 @@ type Frame struct {
 	Header   Header // of a message
 	Body     []byte // of a message; the answer of a reply; valid until the next frame
 	Offset   uint64 // of data
-	Length   uint64 // of data that come over the lanes
-	Lanes    uint64 // how many there may be, of a geometry
-	From     uint64 // bytes
+	Length   uint64 // of data that go over the lanes
+	Lanes    uint64 // of a geometry: how many there may be
+	From     uint64 // of a geometry: from how many bytes on lanes are used
 	Key      LaneKey
 	Seq      uint32 // of the message that a reply is for
 	Slot     int    // of a reply; -1 for none
@@ -114,7 +114,7 @@ type Frame struct {
 	Bytes    uint64 // how many bytes of the arena follow
 }
 
-// Append adds the frame's bytes; those of the arena come behind it.
+// Append appends the frame's bytes; those of the arena follow it.
 func (f *Frame) Append(b []byte) []byte {
 	at := len(b)
 	b = append(b, make([]byte, streamHead)...)
@@ -152,7 +152,7 @@ func printWord(on bool) uint32 {
 	return 0
 }
 
-// FrameReader reads frames. It trusts nothing.
+// FrameReader reads frames. It trusts nothing that it reads.
 type FrameReader struct {
 	r      io.Reader
 	buffer []byte
@@ -176,8 +176,8 @@ func (r *FrameReader) ReadBytes(to []byte) error {
 	return nil
 }
 
-// Next reads a frame. The bytes of the last one must have been read. The end of
-// the connection between two frames is io.EOF.
+// Next reads a frame. The bytes of the last one must have been read. The end of the connection
+// between two frames is io.EOF.
 func (r *FrameReader) Next() (Frame, error) {
 	if r.owed > 0 {
 		return Frame{}, fmt.Errorf("%d bytes of a frame were not read", r.owed)

@@ -76,7 +76,7 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
-// Wherever a connection is cut, it is noticed; only between frames it is the end.
+// A cut connection is noticed wherever it is cut; only between frames is it an orderly end.
 func TestCutStreams(t *testing.T) {
 	for _, f := range everyFrame() {
 		whole := append(f.Append(nil), make([]byte, f.Bytes)...)

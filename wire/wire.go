@@ -1,10 +1,8 @@
-// Package wire is the protocol between a program, the node daemon and a
-// worker: the messages, their bytes, the frames of a socket, and the ring of
-// shared memory that carries them within a machine.
+// Package wire is the protocol between a program, the node daemon and a worker: the messages, their
+// bytes, the frames on a socket, and the ring of shared memory that carries them within a machine.
 //
-// Messages are described once, in messages.txt; the types here and the C side
-// in shim/wire_gen.h are made from it. The package knows no device, no
-// scheduling, and not what a message means.
+// Messages are described once, in messages.txt; the types here and the C side in shim/wire_gen.h
+// are generated from it. The package knows no device, no scheduling, and not what a message means.
 package wire
 
 //go:generate go run ./gen
@@ -16,19 +14,19 @@ import (
 	"math"
 )
 
-// Version changes with every change that an older side would misread.
+// Version must change with every change that an older side would misread.
 const Version = 9
 
 // Magic begins every conversation: "MUST".
 const Magic = 0x5453554d
 
-// Attributes of devices that are lent to guests, for which CUDA has no numbers. Sizes are in
-// KiB, but for constants (bytes); the speed is in millionths.
+// Attributes of devices that are lent to guests, for which CUDA has no numbers. Sizes are in KiB,
+// except for constants (bytes); the speed is in millionths.
 const (
 	LentContext   = 1<<16 + iota // memory that a context takes
 	LentLocal                    // memory of a thread
 	LentSpeed                    // relative to other devices
-	LentBandwidth                // between host and device, a second
+	LentBandwidth                // between host and device, per second
 	LentRegisters                // of a multiprocessor
 	LentConstant                 // of a module
 )
@@ -46,7 +44,7 @@ type opInfo struct {
 // Direction says which way the data of a message go.
 type Direction uint8
 
-// Directions, as messages.txt has them.
+// The directions, as messages.txt has them.
 const (
 	NoData  Direction = iota
 	DataIn            // the worker reads bytes of the arena
@@ -83,8 +81,7 @@ func (o Op) TakesData() bool { return o.Data() == DataIn }
 // GivesData says whether the worker fills bytes of the arena.
 func (o Op) GivesData() bool { return o.Data() == DataOut }
 
-// Given returns how many of length bytes that a message gives are of use: some
-// replies say so.
+// Given returns how many of the length bytes that a message gives are of use: some replies say so.
 func (o Op) Given(length uint64, reply []byte) uint64 {
 	if n, said := given(o, reply); said {
 		return min(n, length)
@@ -92,8 +89,7 @@ func (o Op) Given(length uint64, reply []byte) uint64 {
 	return length
 }
 
-// AfterFault says whether the message is sent and handled although there was a
-// fault and no reset since.
+// AfterFault says whether the message is sent and handled even after a fault without a reset.
 func (o Op) AfterFault() bool { return o.info().afterFault }
 
 // Ops returns all messages of the ring, in order.
@@ -114,7 +110,7 @@ type Message interface {
 	Decode(b []byte) error
 }
 
-// MaxRecord is how long a record on the socket may be.
+// MaxRecord is how many bytes a record on the socket may have.
 const MaxRecord = 64 << 10
 
 const frameSize = 8
@@ -152,8 +148,8 @@ func ReadRecord(r io.Reader) (Op, []byte, error) {
 	return op, body, nil
 }
 
-// ReadAs receives one record of a certain kind. If the other side refuses, the
-// error is a *Refused.
+// ReadAs receives one record, which must be of the kind of m. If the other side refuses, the error
+// is a *Refused.
 func ReadAs(r io.Reader, m Message) error {
 	op, body, err := ReadRecord(r)
 	if err != nil {
@@ -175,7 +171,7 @@ func ReadAs(r io.Reader, m Message) error {
 // Error says why the other side refused.
 func (m *Refused) Error() string { return m.Reason }
 
-// reader takes fields from a message and remembers what went wrong.
+// reader takes fields from a message. After an error it returns zeros, and end reports it.
 type reader struct {
 	rest []byte
 	bad  bool

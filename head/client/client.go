@@ -21,25 +21,25 @@ import (
 	"muster/head/dial"
 )
 
-// Head is a head that can be asked.
+// Head is a head to which requests can be sent.
 type Head struct {
 	http *http.Client
 	base string
-	// where is how people call it.
+	// where is the head's address, for error messages.
 	where string
 	local bool
 }
 
-// patience is how long a head has for an answer. Outputs that are followed and
-// commands may take longer.
+// patience is how long a head may take to answer. Following an output and running a command may
+// take longer.
 const patience = time.Minute
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 4 << 30
 
-// Open makes a client of the head at an address: HOST, HOST:PORT, unix:ADDRESS, or
-// nothing for the socket of this machine's head. Nothing is sent yet. tlsDir is the
-// folder with the user's certificate, for heads of other machines.
+// Open makes a client of the head at an address: HOST, HOST:PORT, unix:ADDRESS, or "" for the
+// socket of this machine's head. It does not connect yet. tlsDir is the folder with the user's
+// certificate, for heads on other machines.
 func Open(address, tlsDir string) (*Head, error) {
 	if address == "" {
 		address = "unix:" + dial.DefaultSocket
@@ -63,7 +63,7 @@ func Open(address, tlsDir string) (*Head, error) {
 	return h, nil
 }
 
-// certificate reads the folder of a user.
+// certificate loads a user's certificate from its folder.
 func certificate(where, tlsDir string) (*tls.Config, error) {
 	if tlsDir == "" {
 		return nil, fmt.Errorf("the head at %s is asked over TLS: give --tls-dir or MUSTER_TLS_DIR, the folder that muster cert made for you", where)
@@ -78,15 +78,15 @@ func certificate(where, tlsDir string) (*tls.Config, error) {
 	return config, nil
 }
 
-// Refused is what a head says instead of doing what it was asked.
+// Refused is a head's refusal of a request.
 type Refused struct {
-	Status int // as HTTP counts them
+	Status int // an HTTP status
 	Reason string
 }
 
 func (r *Refused) Error() string { return r.Reason }
 
-// ErrUnreachable says that no head answered; what was asked may have been done all the
+// ErrUnreachable says that no head answered. The head may have carried the request out all the
 // same.
 var ErrUnreachable = errors.New("the head cannot be reached")
 
@@ -95,12 +95,12 @@ type unreachable struct{ error }
 func (u unreachable) Is(target error) bool { return target == ErrUnreachable }
 func (u unreachable) Unwrap() error        { return u.error }
 
-// get asks for a document.
+// get requests a document.
 func (h *Head) get(ctx context.Context, path string, query url.Values, answer any) error {
 	return h.ask(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// ask sends a document, if there is one, and reads the answer.
+// ask sends a document, if there is one, and decodes the answer.
 func (h *Head) ask(ctx context.Context, method, path string, query url.Values, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -126,7 +126,7 @@ func (h *Head) ask(ctx context.Context, method, path string, query url.Values, q
 	return nil
 }
 
-// send sends a request, and returns an answer that is good; the others are errors.
+// send sends a request, and returns the answer if it is a success; all others become errors.
 func (h *Head) send(ctx context.Context, method, path string, query url.Values, body io.Reader, upgrade http.Header) (*http.Response, error) {
 	target := h.base + path
 	if len(query) > 0 {
@@ -162,7 +162,7 @@ func (h *Head) refusal(response *http.Response) error {
 	return &Refused{Status: response.StatusCode, Reason: said.Error}
 }
 
-// notReached says why a head cannot be asked, and what to do.
+// notReached says why a head cannot be reached, and what the user can do.
 func (h *Head) notReached(ctx context.Context, err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -190,18 +190,17 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 	return unreachable{err}
 }
 
-// Cluster asks what cluster this is.
+// Cluster asks for the description of the cluster.
 func (h *Head) Cluster(ctx context.Context) (*api.Cluster, error) {
 	var c api.Cluster
 	return &c, h.get(ctx, "/v1/cluster", nil, &c)
 }
 
-// submitTries is how often a submission is repeated when the head did not answer. Its
-// key makes that harmless.
+// submitTries is how often a submission is sent while the head does not answer. Its key makes that
+// harmless.
 const submitTries = 3
 
-// Submit submits a job. The submission must have a key if it is to be repeated where
-// the head does not answer.
+// Submit submits a job. If the submission has a key, it is repeated while the head does not answer.
 func (h *Head) Submit(ctx context.Context, s *api.Submission) (*api.Submitted, error) {
 	var err error
 	for try := range submitTries {
@@ -224,7 +223,7 @@ func (h *Head) Submit(ctx context.Context, s *api.Submission) (*api.Submitted, e
 	return nil, err
 }
 
-// Query says which jobs are wanted; what is empty restricts nothing.
+// Query says which jobs are wanted; an empty field admits all.
 type Query struct {
 	User, Node, Name, Account string
 	States                    []api.State
@@ -247,12 +246,12 @@ func (q *Query) values() url.Values {
 	return v
 }
 
-// Jobs lists jobs that have not ended, and those of the last minutes.
+// Jobs lists the jobs that have not ended, and those that ended in the last minutes.
 func (h *Head) Jobs(ctx context.Context, q Query) ([]api.Job, error) {
 	return h.pages(ctx, "/v1/jobs", q.values())
 }
 
-// pages reads a list of jobs to its end.
+// pages reads all pages of a list of jobs.
 func (h *Head) pages(ctx context.Context, path string, query url.Values) ([]api.Job, error) {
 	var jobs []api.Job
 	for {
@@ -276,8 +275,8 @@ func jobPath(id string, rest ...string) string {
 	return "/v1/jobs/" + url.PathEscape(id) + strings.Join(rest, "")
 }
 
-// Job asks about a job: 17, or 17_3 for a task of an array. Of an array it returns all
-// tasks, of another job one.
+// Job asks for a job: 17, or 17_3 for a task of an array. For an array it returns all tasks,
+// otherwise one job.
 func (h *Head) Job(ctx context.Context, id string) ([]api.Job, error) {
 	var text json.RawMessage
 	if err := h.get(ctx, jobPath(id), nil, &text); err != nil {
@@ -297,7 +296,7 @@ func (h *Head) Job(ctx context.Context, id string) ([]api.Job, error) {
 	return nil, unreachable{fmt.Errorf("the head at %s does not answer as a head does: it tells nothing about job %s (%v)", h.where, id, err)}
 }
 
-// Cancel ends a job or, with the name of a signal, sends it that.
+// Cancel ends a job or, if signal is not "", sends it that signal.
 func (h *Head) Cancel(ctx context.Context, id, signal string) (*api.Changed, error) {
 	query := url.Values{}
 	if signal != "" {
@@ -307,8 +306,8 @@ func (h *Head) Cancel(ctx context.Context, id, signal string) (*api.Changed, err
 	return &c, h.ask(ctx, http.MethodDelete, jobPath(id), query, nil, &c)
 }
 
-// Change does something to a job: hold, release, suspend, resume, requeue, and with a
-// document priority and limit.
+// Change applies an action to a job: hold, release, suspend, resume, requeue, or, with a document,
+// priority or limit.
 func (h *Head) Change(ctx context.Context, id, action string, document any) (*api.Changed, error) {
 	var c api.Changed
 	return &c, h.ask(ctx, http.MethodPost, jobPath(id, "/", action), nil, document, &c)
@@ -316,13 +315,13 @@ func (h *Head) Change(ctx context.Context, id, action string, document any) (*ap
 
 // Output says which output of a job is wanted.
 type Output struct {
-	Error  bool // of its standard error
+	Error  bool // standard error instead of standard output
 	Part   int
 	Offset int64
 	Follow bool
 }
 
-// Output reads what a job has written. The caller must close it.
+// Output reads what a job has written. The caller must close the reader.
 func (h *Head) Output(ctx context.Context, id string, o Output) (io.ReadCloser, error) {
 	stream := "output"
 	if o.Error {
@@ -358,25 +357,25 @@ func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
 	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
 }
 
-// NodeStatus asks what a node says of itself: a document of wire/status.
+// NodeStatus asks for a node's status: a document of wire/status.
 func (h *Head) NodeStatus(ctx context.Context, name string) (json.RawMessage, error) {
 	var document json.RawMessage
 	err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document)
 	return document, err
 }
 
-// ChangeNode does something to a node: drain with its document, resume, remove.
+// ChangeNode applies an action to a node: drain with its document, resume, remove.
 func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
 	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)
 }
 
-// Period restricts a history; what is zero restricts nothing.
+// Period restricts a history; a zero field admits all.
 type Period struct {
 	Since, Until time.Time
 	User         string
 }
 
-// historyPage is how many jobs are asked for at once.
+// historyPage is how many jobs are requested at a time.
 const historyPage = 10_000
 
 // History lists jobs that have ended, the oldest first.
@@ -394,19 +393,19 @@ func (h *Head) History(ctx context.Context, p Period) ([]api.Job, error) {
 	return h.pages(ctx, "/v1/history", query)
 }
 
-// WhatIf asks what other policies would have made of the last day and week.
+// WhatIf asks how other policies would have scheduled the jobs of the last day and week.
 func (h *Head) WhatIf(ctx context.Context) (*api.WhatIf, error) {
 	var w api.WhatIf
 	return &w, h.get(ctx, "/v1/whatif", nil, &w)
 }
 
-// WhatIfNow has the head find that out anew.
+// WhatIfNow makes the head simulate that again.
 func (h *Head) WhatIfNow(ctx context.Context, wanted api.WhatIfWanted) (*api.WhatIf, error) {
 	var w api.WhatIf
 	return &w, h.ask(ctx, http.MethodPost, "/v1/whatif", nil, wanted, &w)
 }
 
-// Snapshot reads what the policy knows now, as a history. The caller must close it.
+// Snapshot reads what the policy knows now, as a history. The caller must close the reader.
 func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)
 	if err != nil {
@@ -415,7 +414,7 @@ func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	return response.Body, nil
 }
 
-// Usage asks what users and accounts used.
+// Usage asks what users and accounts have used.
 func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
 	var u api.Usage
 	return &u, h.get(ctx, "/v1/usage", nil, &u)
@@ -427,10 +426,10 @@ func (h *Head) Page(ctx context.Context) (*api.Page, error) {
 	return &p, h.ask(ctx, http.MethodPost, "/v1/page", nil, nil, &p)
 }
 
-// Local says that the head is on this machine, and asked at its socket.
+// Local says whether the head is on this machine and reached through its socket.
 func (h *Head) Local() bool { return h.local }
 
-// Priorities asks why the queue stands as it does.
+// Priorities asks for the waiting jobs' priorities and their factors.
 func (h *Head) Priorities(ctx context.Context) (*api.Priorities, error) {
 	var p api.Priorities
 	return &p, h.get(ctx, "/v1/priorities", nil, &p)

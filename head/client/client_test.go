@@ -18,7 +18,7 @@ import (
 	"muster/wire/agent"
 )
 
-// serve answers at a socket of its own, and returns a client of it.
+// serve answers at a socket of its own, and returns a client for it.
 func serve(t *testing.T, handler http.HandlerFunc) *Head {
 	t.Helper()
 	socket := "@muster-test-client-" + rand.Text()
@@ -82,8 +82,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSubmitAgain: a submission whose answer is lost is sent again, with the same key;
-// one that is refused is not.
+// TestSubmitAgain: a submission whose answer is lost is sent again, with the same key; one that is
+// refused is not.
 func TestSubmitAgain(t *testing.T) {
 	var mu sync.Mutex
 	var keys []string
@@ -118,8 +118,7 @@ func TestSubmitAgain(t *testing.T) {
 	}
 }
 
-// TestPages: a list is read to its end, and one that runs in a circle is not read for
-// ever.
+// TestPages: a list is read to its end, and one whose pages form a circle is not read for ever.
 func TestPages(t *testing.T) {
 	circle := false
 	h := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +158,7 @@ func TestJobOrTasks(t *testing.T) {
 	}
 }
 
-// TestExec: a command whose head goes away fails, and one whose user goes away ends.
+// TestExec: a command fails if its head goes away, and ends if its user does.
 func TestExec(t *testing.T) {
 	gone := make(chan struct{})
 	h := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +196,7 @@ func TestExec(t *testing.T) {
 	<-gone
 }
 
-// cancelling calls the whole thing off when something is written.
+// cancelling cancels the context when something is written.
 type cancelling struct{ cancel func() }
 
 func (c cancelling) Write(b []byte) (int, error) {

@@ -1,8 +1,8 @@
-// Package client asks a cluster's head, over its HTTP interface, on behalf of a
-// user: one method for each thing that can be asked.
+// Package client sends requests to a cluster's head, over its HTTP interface, on behalf of a user:
+// one method for each kind of request.
 //
-// A head is reached through its Unix socket on the same machine, where the kernel
-// says who asks, or over TLS from others, where a certificate of `muster cert` does.
+// On the same machine a head is reached through its Unix socket, where the kernel identifies the
+// user; from other machines over TLS, with a certificate of `muster cert`.
 //
 // The package knows the documents (head/api) and the frames of streams (wire/agent),
 // and nothing of how a head decides. It prints nothing.

@@ -11,18 +11,18 @@ import (
 	"muster/wire/agent"
 )
 
-// streamProtocol is what a request for a command is upgraded to: the frames of
-// wire/agent, input one way and output the other.
+// streamProtocol is the protocol of a command's connection: the frames of wire/agent, input one way
+// and output the other.
 const streamProtocol = "muster-stream"
 
-// Streams are those of a command; a nil Input is empty.
+// Streams are the standard streams of a command; a nil Input is empty.
 type Streams struct {
 	Input         io.Reader
 	Output, Error io.Writer
 }
 
-// Exec runs a command among a job's processes and waits for its end. When the context
-// ends first, the command is killed.
+// Exec runs a command among a job's processes and waits until it ends. If the context ends first,
+// the command is killed.
 func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (agent.Outcome, error) {
 	query := url.Values{"arg": e.Arguments}
 	if e.Node != "" {
@@ -46,8 +46,8 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	}
 	stop := context.AfterFunc(ctx, func() { response.Body.Close() })
 	defer stop()
-	// The command may end before its input does, and a read of a terminal cannot be
-	// interrupted: nobody waits for this.
+	// The command may end before its input does, and a read from a terminal cannot be interrupted:
+	// Exec does not wait for this goroutine.
 	go sendInput(conn, s.Input)
 	outcome, err := receive(conn, s)
 	switch {
@@ -59,7 +59,7 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	return outcome, nil
 }
 
-// sendInput sends frames, and an empty one at the end.
+// sendInput sends the input in frames, and an empty frame at its end.
 func sendInput(conn io.Writer, input io.Reader) {
 	if input != nil {
 		buffer := make([]byte, agent.MaxFrame)

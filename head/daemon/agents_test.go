@@ -25,7 +25,7 @@ import (
 	"muster/wire/agent"
 )
 
-// raise lets the process have many connections, or skips.
+// raise raises the process's limit of open files, or skips the test.
 func raise(t testing.TB, need uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -33,7 +33,7 @@ func raise(t testing.TB, need uint64) {
 		t.Fatal(err)
 	}
 	if limit.Max < need {
-		limit.Max = need // root may
+		limit.Max = need // root may raise it
 	}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -47,8 +47,8 @@ const perCertificate = 500
 
 func nodeName(i int) string { return fmt.Sprintf("n%05d", i) }
 
-// agentsChild is a process of simulated agents, which answer pings and end each task at
-// once. It says ready when all are welcome, and lives until its input ends.
+// agentsChild is a process of simulated agents, which answer pings and end each task at once. It
+// prints ready when all are connected, and lives until its input ends.
 func agentsChild() {
 	var count int
 	var head, dir string
@@ -99,7 +99,7 @@ func loadNode(dir string) (pair tls.Certificate, pool *x509.CertPool, err error)
 	return pair, pool, err
 }
 
-// manyAgents starts a process with simulated agents, and returns when all are welcome.
+// manyAgents starts a process with simulated agents, and returns when all are connected.
 func manyAgents(t testing.TB, count int, head, dir string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -229,7 +229,7 @@ func runJobs(t *testing.T, u *asker, count, jobs int) {
 		if info.Pending+info.Running == 0 {
 			break
 		}
-		time.Sleep(time.Millisecond) // asking again, as a user does
+		time.Sleep(time.Millisecond) // polling, as a user does
 	}
 	var done api.Jobs
 	u.must("GET", "/v1/history?limit=10000", nil, &done)
@@ -251,8 +251,8 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// BenchmarkSubmissions tells how many submissions a second are accepted and on disk,
-// over real connections, by how many a request has.
+// BenchmarkSubmissions measures how many submissions per second are accepted and on disk, over real
+// connections, by the number of submissions per request.
 func BenchmarkSubmissions(b *testing.B) {
 	for _, k := range []struct{ clients, batch int }{{1, 1}, {64, 1}, {4, 100}, {4, 1000}} {
 		b.Run(fmt.Sprintf("clients=%d/batch=%d", k.clients, k.batch), func(b *testing.B) {
@@ -283,7 +283,7 @@ func BenchmarkSubmissions(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart tells how long a head takes to go on with jobs that have not ended.
+// BenchmarkRestart measures how long a head takes to restore jobs that have not ended.
 func BenchmarkRestart(b *testing.B) {
 	const jobs = 100_000
 	c := start(b, nil)

@@ -11,14 +11,13 @@ import (
 	"muster/head"
 )
 
-// How many bytes of requests' bodies are in memory at a time, in all and of one
-// user.
+// How many bytes of request bodies may be in memory at a time, in all and of one user.
 const (
 	maxBodies     = 512 << 20
 	maxBodiesEach = 128 << 20
 )
 
-// budget bounds what all have, and each.
+// budget limits how many bytes all users together, and each of them, may hold.
 type budget struct {
 	all, each int64
 
@@ -51,8 +50,8 @@ func (b *budget) giveBack(user string, n int64) {
 	}
 }
 
-// body reads a request's body, of at most limit bytes. The bytes count until free is
-// called.
+// body reads a request's body, of at most limit bytes. The bytes count against the budget until the
+// caller calls free, which it must also do after an error.
 func (b *budget) body(w http.ResponseWriter, r *http.Request, user string, limit int64) (text []byte, free func(), err error) {
 	taken := int64(0)
 	free = func() { b.giveBack(user, taken) }
@@ -62,6 +61,7 @@ func (b *budget) body(w http.ResponseWriter, r *http.Request, user string, limit
 	}
 	const part = 64 << 10
 	for {
+		// Two parts are taken at a time; growing the slice may need twice the text.
 		if int64(len(text))+part > taken {
 			if !b.take(user, 2*part) {
 				return nil, free, refuse(http.StatusServiceUnavailable, "too much of what was sent is waiting: send the next request when some are answered")
@@ -78,7 +78,7 @@ func (b *budget) body(w http.ResponseWriter, r *http.Request, user string, limit
 		case int64(len(text)) > limit:
 			return nil, free, tooLarge
 		case errors.Is(err, io.EOF):
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it has come in time
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the body arrived in time: the deadline must not hit the answer
 			return text, free, nil
 		case err != nil:
 			return nil, free, refuse(http.StatusRequestTimeout, "the request breaks off after %d bytes: %v", len(text), err)

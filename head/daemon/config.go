@@ -9,7 +9,7 @@ import (
 	"muster/head"
 )
 
-// Where a head is, unless it is told otherwise.
+// Where a head listens by default.
 const (
 	DefaultListen = ":9422"
 	DefaultSocket = "@muster-head"
@@ -29,11 +29,11 @@ type Config struct {
 	State string
 	// HTTP is where metrics and health are served, HOST:PORT; "" for nowhere.
 	HTTP string
-	// Page is where the page is served, HOST:PORT; "" or NoPage for nowhere.
+	// Page is where the page is served, HOST:PORT; "" or NoPage if it is not.
 	Page string
 	// TLSDir is the folder that muster cert made for the head.
 	TLSDir string
-	// Record is the file that what the policy is told and decides is written to, up to
+	// Record is the file to which everything that the policy is told and decides is written, up to
 	// RecordLimit bytes; "" for none.
 	Record      string
 	RecordLimit int64
@@ -41,7 +41,7 @@ type Config struct {
 	Connections Connections
 }
 
-// Default is the configuration of a head of which nothing was said.
+// Default is the configuration of a head without a configuration file.
 func Default() Config {
 	return Config{
 		Core: head.Config{
@@ -52,20 +52,20 @@ func Default() Config {
 	}
 }
 
-// Connections bound what those outside may take, and how long they may be silent.
+// Connections limits the connections of callers, and how long they may be silent.
 type Connections struct {
-	Unknown int // of which it is not known whose they are
-	All     int // of users
-	User    int // of these, of one user
-	Nodes   int // of nodes
-	Node    int // of these, of one node
+	Unknown int // connections that are not authenticated yet
+	All     int // connections of users
+	User    int // of these, connections of one user
+	Nodes   int // connections of nodes
+	Node    int // of these, connections of one node
 
-	Greet   time.Duration // to say who it is, and to ask
+	Greet   time.Duration // to authenticate and send the first request
 	Idle    time.Duration // between two requests
-	Request time.Duration // to send a request, and to take each part of the answer
+	Request time.Duration // to send a request, and to receive each part of the answer
 }
 
-// DefaultConnections are those of a head of which nothing was said.
+// DefaultConnections are used for settings that are 0.
 var DefaultConnections = Connections{
 	Unknown: 2048, All: 4096, User: 256, Nodes: 40_000, Node: 64,
 	Greet: 10 * time.Second, Idle: 2 * time.Minute, Request: time.Minute,
@@ -79,7 +79,7 @@ func (c Connections) complete() Connections {
 	}
 }
 
-// check says what is missing.
+// check refuses a configuration with which a head could not work.
 func (c *Config) check() error {
 	switch {
 	case c.Listen == "" && c.Socket == "":

@@ -18,36 +18,37 @@ import (
 	"muster/policy/scriptfile"
 )
 
-// Options is what the daemon is handed beside its configuration.
+// Options is what the daemon needs beside its configuration.
 type Options struct {
 	// TLS has the head's certificate and the authority that vouches for users and
 	// nodes; nil without a port.
 	TLS *tls.Config
 	// Policy makes the policy that a configuration names.
 	Policy func(spec string) (policy.Policy, error)
-	// ReadScript reads the file of a policy, if the configuration names one; the head looks
-	// at it again whenever LookAtScript says so, or every second if that is nil.
+	// ReadScript reads the file of a policy, if the configuration names one. The head checks the
+	// file for changes whenever LookAtScript delivers, or every second if that is nil.
 	ReadScript   scriptfile.Read
 	LookAtScript <-chan time.Time
-	// Spec is all that makes the policy which a configuration names, as muster sim
-	// replay takes it; nil where that is the name itself.
+	// Spec returns the full specification of the policy that a configuration names, as muster sim
+	// replay takes it; nil if that is the name itself.
 	Spec    func(spec string) string
 	Version string
 	Now     func() time.Time
 	Log     *slog.Logger
-	// Reload has the configuration read again, with Load.
+	// Reload makes the daemon read the configuration again, with Load.
 	Reload <-chan struct{}
 	Load   func() (Config, error)
-	// Simulate makes the process that simulates the head's history, with
-	// whatifrun.Serve at its end; nil if there is to be none.
+	// Simulate returns the process that simulates the head's history, which must run
+	// whatifrun.Serve; nil if the head is not to simulate.
 	Simulate func(ctx context.Context) *exec.Cmd
-	// Ready is called when requests are answered, with the addresses there are.
+	// Ready is called once the head answers requests, with its addresses.
 	Ready func(Addresses)
-	// commit, if it is not nil, stands between the daemon and its disk, for tests.
+	// commit, if it is not nil, is called in place of write, so that tests can delay or fail
+	// commits.
 	commit func(write func() error) error
 }
 
-// Addresses is where a running head is reached; "" where it is not.
+// Addresses are the addresses of a running head; "" where it does not listen.
 type Addresses struct{ Listen, Socket, HTTP, Page string }
 
 // daemon is a running head.
@@ -71,27 +72,26 @@ type daemon struct {
 	lists     *lists
 	metrics   metrics
 	doors     *doors
-	recording *recording // nil if nothing is recorded
+	recording *recording // nil if the head does not record
 	whatifs   *whatifs
-	script    *scripted // nil if no file decides
+	script    *scripted // nil if the policy is no script
 
-	ending chan struct{} // closed when the daemon is about to end
-	dead   chan struct{} // closed when the daemon cannot go on
+	ending chan struct{} // closed when the daemon begins to end
+	dead   chan struct{} // closed when the daemon cannot continue
 	once   sync.Once
-	reason error // why; readable once dead is closed
+	reason error // why it cannot; readable once dead is closed
 }
 
-// clock is the wall clock that was handed in.
+// clock is the wall clock of the options.
 func (d *daemon) clock() time.Time { return d.Now() }
 
-// now is the time since 1970 as the core counts it. It begins with the wall clock
-// and then goes on with the monotonic one, so that a clock that is set does not make
-// nodes look silent.
+// now is the core's time, since 1970. It starts from the wall clock and continues with the
+// monotonic one, so that setting the clock does not make nodes look silent.
 func (d *daemon) now() time.Duration {
 	return time.Duration(d.began.UnixNano()) + d.clock().Sub(d.began)
 }
 
-// fail ends the daemon.
+// fail makes the daemon end with an error. The first error counts.
 func (d *daemon) fail(err error) {
 	d.once.Do(func() {
 		d.log.Error("the head ends", "error", err)
@@ -103,7 +103,7 @@ func (d *daemon) fail(err error) {
 // lastWords is how long waiting callers may take to read why the daemon ends.
 const lastWords = 2 * time.Second
 
-// Run is the head, until ctx is over.
+// Run runs the head until ctx is done or the head cannot continue.
 func Run(ctx context.Context, cfg Config, o Options) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -134,7 +134,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	return d.serve(ctx, core)
 }
 
-// restore makes the core of what is on disk.
+// restore rebuilds the core from the store.
 func (d *daemon) restore() (*head.Core, error) {
 	p, err := d.openPolicy()
 	if err != nil {
@@ -160,7 +160,10 @@ func (d *daemon) restore() (*head.Core, error) {
 	return core, nil
 }
 
-// serve answers until ctx is over or the daemon cannot go on.
+// serve answers requests until ctx is done or the daemon cannot continue. It ends in this order:
+// the simulator first, since it writes to the store; then the doors, so that no requests come; then
+// streams and sessions; then the loop, which hands its last effects to the committer; last the
+// committer.
 func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	var err error
 	if d.doors, err = d.openDoors(); err != nil {
@@ -196,7 +199,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}
 	d.wait(ctx)
 	stopSimulating()
-	<-simulated // its process is gone, and nothing more is written by it
+	<-simulated // its process has ended, and writes nothing more
 	close(d.ending)
 	d.queue.close()
 	d.doors.close(lastWords)
@@ -209,7 +212,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 		return d.reason
 	case <-d.committed:
 	}
-	// The committer may have failed on the last of it.
+	// The committer may have failed on the last transaction.
 	select {
 	case <-d.dead:
 		return d.reason
@@ -219,8 +222,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}
 }
 
-// wait serves until it is time to end, and reads the configuration again when it
-// is told to.
+// wait returns when it is time to end, and reads the configuration again when told to until then.
 func (d *daemon) wait(ctx context.Context) {
 	for {
 		select {
@@ -234,7 +236,7 @@ func (d *daemon) wait(ctx context.Context) {
 	}
 }
 
-// reload takes over what may change while the head runs.
+// reload applies those settings of a changed configuration that may change while the head runs.
 func (d *daemon) reload() {
 	again, err := d.Load()
 	if err == nil {
@@ -254,7 +256,7 @@ func (d *daemon) reload() {
 	}
 }
 
-// fixed keeps what cannot change while the head runs, and names it.
+// fixed resets in again what cannot change while the head runs, and names the settings that differ.
 func (c *Config) fixed(again *Config) (names []string) {
 	note := func(name string, changed bool) {
 		if changed {
@@ -278,13 +280,13 @@ func (c *Config) fixed(again *Config) (names []string) {
 	return names
 }
 
-// errNotKnown says that a request was not answered in time.
+// errNotKnown is the error of a request that was not answered within answerTime.
 var errNotKnown = errors.New("the head did not answer in time, and it is not known whether the request was carried out: ask for the job, or repeat a submission that has a key")
 
 // answerTime is how long a request waits for its answer.
 const answerTime = time.Minute
 
-// ask lets the core handle events, one answer each.
+// ask lets the core handle n events, and returns one answer for each, in their order.
 func (d *daemon) ask(ctx context.Context, user string, events func(first head.Request) []head.Event, n int) ([]head.Answer, error) {
 	first := head.Request(d.requests.Add(uint64(n)) - uint64(n) + 1)
 	c := &call{source: user, events: events(first), first: first, answers: make([]head.Answer, n), left: n, done: make(chan struct{})}
@@ -294,7 +296,7 @@ func (d *daemon) ask(ctx context.Context, user string, events func(first head.Re
 	return c.answers, nil
 }
 
-// look has a look at the core.
+// look calls a function with the core, in the loop's goroutine.
 func (d *daemon) look(ctx context.Context, user string, look func(*head.Core)) error {
 	return d.await(ctx, &call{source: user, look: look, done: make(chan struct{})})
 }

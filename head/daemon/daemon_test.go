@@ -83,7 +83,7 @@ func TestAJobsLife(t *testing.T) {
 	}
 }
 
-// waitFor asks for a job until it is in a state.
+// waitFor polls a job until it is in a state.
 func waitFor(t testing.TB, a *asker, job uint64, state api.State) (j api.Job) {
 	t.Helper()
 	for range 2000 {
@@ -91,13 +91,13 @@ func waitFor(t testing.TB, a *asker, job uint64, state api.State) (j api.Job) {
 		if j.State == state {
 			return j
 		}
-		time.Sleep(time.Millisecond) // asking again, as a user does
+		time.Sleep(time.Millisecond) // polling, as a user does
 	}
 	t.Fatalf("job %d is %s, and never was %s", job, j.State, state)
 	return j
 }
 
-// What users may not do is refused, and what others keep to themselves not shown.
+// What users may not do is refused, and what others keep private is not shown.
 func TestOwnJobsAndOthers(t *testing.T) {
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Admins = []string{"boss"} })
 	alice, bob, boss := c.user("alice"), c.user("bob"), c.user("boss")
@@ -143,7 +143,7 @@ func TestOwnJobsAndOthers(t *testing.T) {
 	waitFor(t, alice, 1, api.Cancelled)
 }
 
-// Whatever is wrong with a request costs a reason, with the status of its kind.
+// Each error in a request is answered with a reason and the status of its kind.
 func TestRequestsAreStrict(t *testing.T) {
 	c := start(t, nil)
 	u := c.user("")
@@ -215,7 +215,7 @@ func TestRequestsAreStrict(t *testing.T) {
 	}
 }
 
-// A list is answered one by one; keys make repeating harmless, also across a restart.
+// Each submission of a list is answered; keys make repeating harmless, also across a restart.
 func TestBatchesAndKeys(t *testing.T) {
 	c := start(t, nil)
 	u := c.user("alice")
@@ -240,7 +240,7 @@ func TestBatchesAndKeys(t *testing.T) {
 	}
 }
 
-// Changes are told as they happen; a listener that does not read is cut off.
+// Subscribers are told of changes as they happen; one that does not read is cut off.
 func TestEvents(t *testing.T) {
 	c := start(t, nil)
 	u := c.user("alice")
@@ -283,7 +283,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Output and commands are carried between a user and the job's agent.
+// Output and commands are passed between a user and the job's agent.
 func TestStreams(t *testing.T) {
 	c := start(t, nil)
 	alice := c.user("alice")
@@ -386,8 +386,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Answers that take longer than a request may, because nothing happens for so long, go
-// on and come to their end.
+// Answers that take longer than a request may, because nothing happens for that long, continue and
+// are completed.
 func TestLongAnswers(t *testing.T) {
 	const patience = 200 * time.Millisecond
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Connections.Request = patience })
@@ -493,7 +493,7 @@ func TestReload(t *testing.T) {
 	again := func(change func(Config) (Config, error)) {
 		loaded <- change
 		reload <- struct{}{}
-		// The next one is taken when the daemon has done with this one.
+		// The daemon takes the next one only when it has finished with this one.
 		loaded <- func(Config) (Config, error) { return Config{}, errors.New("nothing is read") }
 		reload <- struct{}{}
 	}
@@ -511,8 +511,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A session that does not drain what it is sent is hung up, and holds no more than its
-// queue.
+// A session that does not drain its messages is closed, and never holds more than its queue.
 func TestSessionThatDoesNotRead(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()

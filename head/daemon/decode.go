@@ -18,18 +18,17 @@ import (
 	"muster/model"
 )
 
-// How large requests may be: their headers, a body, and one that submits.
+// How large requests may be: their headers, a body, and the body of a submission.
 const (
 	maxHeader     = 256 << 10
 	maxBody       = 64 << 10
 	maxSubmitBody = 64 << 20
-	// maxEscaped is how many bytes a submission may have as JSON, in which some
-	// characters take six: it must fit into a message to an agent.
+	// maxEscaped is how many bytes a submission may have as JSON, where some characters take six
+	// bytes: it must fit into a message to an agent.
 	maxEscaped = 12 << 20
 )
 
-// strictly reads one JSON object, without fields that v does not have and with
-// nothing behind it.
+// strictly decodes exactly one JSON object, and refuses fields that v does not have.
 func strictly(b []byte, v any) error {
 	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '{' {
 		return refuse(http.StatusBadRequest, "the body is no JSON object")
@@ -51,7 +50,7 @@ func submissions(b []byte) (list []api.Submission, isList bool, err error) {
 		one, err := submission(b)
 		return []api.Submission{one}, false, err
 	}
-	// One by one: a list of many empty objects must not become much larger in memory.
+	// Decode one by one: a list of many empty objects must not become much larger in memory.
 	d := json.NewDecoder(bytes.NewReader(b))
 	if _, err := d.Token(); err != nil {
 		return nil, true, refuse(http.StatusBadRequest, "the body: %v", err)
@@ -91,7 +90,7 @@ func inSubmission(i int, err error) error {
 }
 
 func submission(b []byte) (s api.Submission, err error) {
-	// Escapes may make it up to six times as long.
+	// Escapes may make the JSON up to six times as long as the texts.
 	if len(b) > 6*api.MaxSubmission {
 		return s, tooLarge()
 	}
@@ -115,28 +114,28 @@ func tooLarge() error {
 	return refuse(http.StatusRequestEntityTooLarge, "a submission may have %d bytes, less if many of its characters must be escaped: put what is large into files", api.MaxSubmission)
 }
 
-// escapedSize is how many bytes a text has as JSON, at most.
+// escapedSize is an upper bound of the bytes that a text has as JSON.
 func escapedSize(s string) int {
 	n := len(s) + 3
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ', c == '<', c == '>', c == '&', c == '"', c == '\\':
 			n += 5
-		case c == 0xe2: // the first byte of the two line separators, which are escaped too
+		case c == 0xe2: // the first byte of U+2028 and U+2029, which are escaped too
 			n += 3
 		}
 	}
 	return n
 }
 
-// parameters are those of a request's query, each of which is asked for once.
+// parameters are those of a request's query. err is the first error found while reading them.
 type parameters struct {
 	values url.Values
 	err    error
 }
 
-// query reads a request's query, in which there is nothing but what is named; names
-// that end in * may come more than once.
+// query parses a request's query and refuses parameters other than those named. Only a name that
+// ends in * may occur more than once.
 func query(raw string, names ...string) (*parameters, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -180,7 +179,7 @@ func (p *parameters) fail(name, need string) {
 	}
 }
 
-// number reads a whole number from 0 on.
+// number reads a whole number from 0 to most.
 func (p *parameters) number(name string, otherwise, most uint64) uint64 {
 	if !p.values.Has(name) {
 		return otherwise
@@ -229,7 +228,7 @@ var allStates = []api.State{
 	api.Pending, api.Running, api.Suspended, api.Completing, api.Completed, api.Failed, api.Cancelled, api.Timeout, api.NodeFail, api.OutOfMemory, api.Preempted,
 }
 
-// states reads a list of states.
+// states reads a list of job states, separated by commas.
 func (p *parameters) states(name string) (states []api.State) {
 	if !p.values.Has(name) {
 		return nil
@@ -245,7 +244,7 @@ func (p *parameters) states(name string) (states []api.State) {
 	return states
 }
 
-// The signals that have names here, by number.
+// The signals that may be given by name.
 var signals = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15,
 	"CHLD": 17, "CONT": 18, "STOP": 19, "TSTP": 20, "TTIN": 21, "TTOU": 22, "URG": 23, "WINCH": 28,
@@ -267,7 +266,7 @@ func (p *parameters) signal(name string) int {
 	return n
 }
 
-// ref reads what names a job: 17, or 17_3 for a task of an array.
+// ref parses the name of a job: 17, or 17_3 for a task of an array.
 func ref(text string) (head.Ref, error) {
 	number, task, isTask := strings.Cut(text, "_")
 	r := head.Ref{Task: -1}

@@ -13,7 +13,7 @@ import (
 	"muster/wire/agent"
 )
 
-// What is refused says why, and with a status of a client's mistake.
+// A refusal says why, and has the status of a client's mistake.
 func isRefusal(t *testing.T, err error) {
 	t.Helper()
 	var refused *head.Refusal
@@ -37,7 +37,7 @@ func FuzzSubmissions(f *testing.F) {
 		if len(list) == 0 || len(list) > api.MaxBatch || !isList && len(list) != 1 {
 			t.Errorf("%d submissions, list %v", len(list), isList)
 		}
-		// What was taken is taken again as it is sent on.
+		// What was accepted is accepted again after it was encoded.
 		again, err := json.Marshal(list)
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func FuzzSubmissions(f *testing.F) {
 	})
 }
 
-// normal makes empty lists nil, which are the same.
+// normal makes empty lists nil, since the two mean the same.
 func normal(list []api.Submission) []api.Submission {
 	for i := range list {
 		for _, field := range []*[]string{&list[i].Options, &list[i].Arguments, &list[i].Environment} {
@@ -115,13 +115,13 @@ func FuzzDocuments(f *testing.F) {
 	})
 }
 
-// A submission that is taken fits into the message that starts it, whatever is in it.
+// A submission that is accepted fits into the message that starts it, whatever it contains.
 func TestSubmissionsFitIntoMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("encodes large texts")
 	}
 	for _, filling := range []string{"a", "<", "\u2028", "漢"} {
-		// As many as are taken.
+		// As much text as is accepted.
 		size := min((api.MaxSubmission-1)/len(filling), (maxEscaped-20)/(escapedSize(filling)-3))
 		text, err := json.Marshal(api.Submission{Script: strings.Repeat(filling, size), Directory: "/"})
 		if err != nil {

@@ -28,17 +28,17 @@ import (
 	"muster/wire/identity"
 )
 
-// caller is who is at the other end of a connection.
+// caller is the user or node at the other end of a connection.
 type caller struct {
 	user string // "" for a node
 	// node is the certificate of a node; nil for users.
 	node *x509.Certificate
-	// root says that it is this machine's root, or the user whom the head runs as: he
-	// could be any of its agents anyway.
+	// root says that the caller is this machine's root, or the user whom the head runs as. Either
+	// could impersonate any of its agents anyway.
 	root bool
-	// page says that a browser asks, which has less than a certificate to show.
+	// page says that the request comes from a browser, which proves less than a certificate does.
 	page bool
-	// wrong is why no caller is served there.
+	// wrong is why the connection's requests are refused; nil if they are not.
 	wrong error
 }
 
@@ -49,11 +49,11 @@ func (c *caller) String() string {
 	return c.user
 }
 
-// visitor is a connection, as it was accepted.
+// visitor is an accepted connection.
 type visitor struct {
 	net.Conn
 	who   caller
-	place *door.Place // nil until it is known whose it is
+	place *door.Place // nil until the caller is known
 	once  sync.Once
 }
 
@@ -63,7 +63,7 @@ func (v *visitor) Close() error {
 	return err
 }
 
-// CloseWrite says that nothing more will be sent.
+// CloseWrite closes the sending direction.
 func (v *visitor) CloseWrite() error {
 	if half, ok := v.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -71,7 +71,7 @@ func (v *visitor) CloseWrite() error {
 	return nil
 }
 
-// visitorOf finds the visitor of a connection that the HTTP server has.
+// visitorOf finds the visitor behind a connection of the HTTP server.
 func visitorOf(c net.Conn) *visitor {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
@@ -80,11 +80,11 @@ func visitorOf(c net.Conn) *visitor {
 	return v
 }
 
-// doors is where requests come in.
+// doors are the listeners, and the connections that they have accepted.
 type doors struct {
 	*daemon
 	addresses Addresses
-	unknown   *door.Places // by where they come from
+	unknown   *door.Places // by address
 	users     *door.Places // by user
 	nodes     *door.Places // by node
 	listeners []*door.Listener
@@ -94,12 +94,11 @@ type doors struct {
 	web       *webServer
 	page      *pageServer
 	names     userNames
-	// turnedAway counts the connections that are being told that there is no place for
-	// them.
+	// turnedAway counts the connections whose callers are being told that all places are taken.
 	turnedAway atomic.Int64
 }
 
-// openDoors opens the port, the socket, and what metrics are asked for at.
+// openDoors opens the port, the socket, the port for metrics and that for the page.
 func (d *daemon) openDoors() (*doors, error) {
 	limits := d.cfg.Connections
 	o := &doors{
@@ -114,7 +113,7 @@ func (d *daemon) openDoors() (*doors, error) {
 			return context.WithValue(ctx, callerKey{}, &visitorOf(c).who)
 		},
 		ConnState: o.noteState,
-		ErrorLog:  log.New(io.Discard, "", 0), // of what strangers do; it would fill the log
+		ErrorLog:  log.New(io.Discard, "", 0), // it would report what strangers do, and they could fill the log
 	}
 	err := errors.Join(o.openPort(), o.openSocket(), o.openWeb(), o.openPage())
 	if err != nil {
@@ -124,11 +123,10 @@ func (d *daemon) openDoors() (*doors, error) {
 	return o, nil
 }
 
-// callerKey is the key of the caller in a request's context.
+// callerKey is the context key of a request's caller.
 type callerKey struct{}
 
-// noteState tells the places which connections are in use, and which can be closed
-// for others.
+// noteState tells the places which connections are in use, and which may be closed for others.
 func (o *doors) noteState(c net.Conn, state http.ConnState) {
 	v := visitorOf(c)
 	switch state {
@@ -156,12 +154,12 @@ func (o *doors) openPort() error {
 	return nil
 }
 
-// strict allows only current TLS, and only callers with a known certificate.
+// strict allows only TLS 1.3, and only callers with a certificate of the authority.
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
 	t.ClientAuth = tls.RequireAndVerifyClientCert
-	t.NextProtos = []string{"http/1.1"} // a connection that is upgraded is one
+	t.NextProtos = []string{"http/1.1"} // HTTP/2 connections cannot be upgraded
 	t.SessionTicketsDisabled = true
 	return t
 }
@@ -172,7 +170,8 @@ func (o *doors) openSocket() error {
 	}
 	isFile := !strings.HasPrefix(o.cfg.Socket, "@")
 	if isFile {
-		// The store's lock says that no other head is there: what is there was left.
+		// The head holds the store's lock, so no other head uses this state: a socket found here is
+		// left over, unless another program answers at it.
 		if info, err := os.Lstat(o.cfg.Socket); err == nil && info.Mode()&fs.ModeSocket != 0 {
 			if c, err := net.Dial("unix", o.cfg.Socket); err == nil {
 				_ = c.Close()
@@ -189,7 +188,7 @@ func (o *doors) openSocket() error {
 		return fmt.Errorf("the head's socket (--socket): %w", err)
 	}
 	if isFile {
-		// Everybody may ask; the kernel says who it is.
+		// Every user may connect; the kernel says which user it is.
 		if err := os.Chmod(o.cfg.Socket, 0o666); err != nil {
 			_ = l.Close()
 			return fmt.Errorf("the head's socket: %w", err)
@@ -215,7 +214,7 @@ func (o *doors) add(l interface {
 	o.listeners = append(o.listeners, listener)
 }
 
-// serve lets people in.
+// serve begins to accept connections.
 func (o *doors) serve() {
 	for _, l := range o.listeners {
 		go o.accept(l)
@@ -225,8 +224,7 @@ func (o *doors) serve() {
 	o.page.serve()
 }
 
-// close refuses new connections, and gives those that are being served some time to
-// finish.
+// close stops accepting, and gives requests that are being served the time wait to finish.
 func (o *doors) close(wait time.Duration) {
 	for _, l := range o.listeners {
 		_ = l.Close()
@@ -240,7 +238,8 @@ func (o *doors) close(wait time.Duration) {
 	o.page.close()
 }
 
-// accept finds out who comes, and hands them to the HTTP server.
+// accept accepts connections. Each has a goroutine of its own that identifies the caller and hands
+// the connection to the HTTP server, so that a slow caller delays no other.
 func (o *doors) accept(l *door.Listener) {
 	for {
 		accepted, err := l.Accept()
@@ -256,7 +255,7 @@ func (o *doors) accept(l *door.Listener) {
 		go func() {
 			defer place.Leave()
 			if local, ok := v.Conn.(*net.UnixConn); ok {
-				o.welcome(v, v, o.local(local)) // asking for a user's name may take long
+				o.welcome(v, v, o.local(local)) // looking up a user's name may take long
 				return
 			}
 			o.handshake(v)
@@ -264,7 +263,7 @@ func (o *doors) accept(l *door.Listener) {
 	}
 }
 
-// handshake lets a stranger show a certificate.
+// handshake performs the TLS handshake, in which the caller must show a certificate.
 func (o *doors) handshake(v *visitor) {
 	_ = v.SetDeadline(time.Now().Add(o.cfg.Connections.Greet))
 	conn := tls.Server(v, o.tls)
@@ -278,8 +277,8 @@ func (o *doors) handshake(v *visitor) {
 	o.welcome(v, conn, shown(conn.ConnectionState().PeerCertificates[0]))
 }
 
-// levelOf is the log level for a caller that was not let in: most, or only Debug if the
-// caller connected and said nothing, which any process can do as often as it likes.
+// levelOf is the log level for a caller that was refused: most, or only Debug if the caller just
+// connected and said nothing, which any process can do as often as it likes.
 func levelOf(err error, most slog.Level) slog.Level {
 	var network net.Error
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
@@ -288,7 +287,7 @@ func levelOf(err error, most slog.Level) slog.Level {
 	return most
 }
 
-// shown says which caller a certificate stands for.
+// shown returns the caller that a certificate identifies.
 func shown(c *x509.Certificate) caller {
 	if identity.KindOf(c) == identity.Node {
 		return caller{node: c}
@@ -297,7 +296,7 @@ func shown(c *x509.Certificate) caller {
 	return caller{user: name, wrong: err}
 }
 
-// local says who is at the other end of a Unix socket.
+// local returns the caller at the other end of a Unix socket, as the kernel identifies it.
 func (o *doors) local(conn *net.UnixConn) caller {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -313,7 +312,7 @@ func (o *doors) local(conn *net.UnixConn) caller {
 	return caller{user: o.names.of(credentials.Uid), root: credentials.Uid == 0 || credentials.Uid == uint32(os.Getuid())}
 }
 
-// userNames remembers names, since asking for one may take long.
+// userNames caches names of users, since a lookup may take long.
 type userNames struct {
 	mu    sync.Mutex
 	known map[uint32]string
@@ -333,8 +332,7 @@ func (n *userNames) of(uid uint32) string {
 	return name
 }
 
-// welcome gives a connection a place of its user or node, and hands it to the HTTP
-// server.
+// welcome gives a connection one of its user's or node's places, and hands it to the HTTP server.
 func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 	v.who = who
 	places, name := o.users, who.user
@@ -362,21 +360,21 @@ func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 	}
 }
 
-// maxTurnedAway is how many are told at a time; others only see that they are not
-// served, so that they cannot take descriptors by it.
+// maxTurnedAway is how many callers are told at a time that there is no place. The connections of
+// others are just closed, so that they cannot exhaust the head's descriptors this way.
 const maxTurnedAway = 64
 
-// full tells a caller for whom there is no place why.
+// full tells a caller why there is no place for it.
 func full(conn net.Conn, patience time.Duration, reason string) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	// It is heard only by those who have said what they want.
+	// A client that is still sending its request might not see the answer: read the first line.
 	_, _ = bufio.NewReaderSize(conn, 512).ReadSlice('\n')
 	text, _ := json.Marshal(api.Error{Error: reason})
 	fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 }
 
-// handed is a listener of connections that were accepted elsewhere.
+// handed is a net.Listener of connections that were accepted elsewhere.
 type handed struct {
 	conns chan net.Conn
 	ended chan struct{}

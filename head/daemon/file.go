@@ -16,11 +16,11 @@ import (
 	"muster/policy/catalog"
 )
 
-// fileLimit is more than any configuration has: one with 100,000 users fits.
+// fileLimit is larger than any real configuration: one with 100,000 users fits.
 var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it the configuration of a head?"}
 
-// ReadFile reads a head's configuration, a strict YAML file; what it does not name is
-// left as it is.
+// ReadFile reads a head's configuration, a strict YAML file. Settings that the file does not name
+// keep their values.
 func ReadFile(path string, into *Config) error {
 	text, err := fileLimit.ReadFile(path)
 	if err != nil {
@@ -29,7 +29,7 @@ func ReadFile(path string, into *Config) error {
 	return Read(text, path, into)
 }
 
-// Read reads a configuration. The name stands for the file in errors.
+// Read parses a configuration. name stands for the file in errors.
 func Read(text []byte, name string, into *Config) error {
 	d := &decoder{strictyaml.File{Name: name, What: "a head's configuration", Empty: "say what differs from the defaults, as policy: easy, or do without a file"}}
 	root, err := d.Parse(text)
@@ -72,7 +72,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 	return err
 }
 
-// some reads a time above 0.
+// some reads a duration above 0.
 func (d *decoder) some(what string, into *time.Duration) func(strictyaml.Node) error {
 	return strictyaml.Value(&d.File, what, into, func(s string) (time.Duration, error) {
 		t, err := time.ParseDuration(s)
@@ -153,7 +153,7 @@ func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window,
 	return w, err
 }
 
-// record reads where decisions are recorded.
+// record reads the file and the limit of the recording.
 func (d *decoder) record(n strictyaml.Node, c *Config) error {
 	_, err := d.Fields(n, "record",
 		strictyaml.Key("file", d.Text("file", &c.Record)),
@@ -162,7 +162,7 @@ func (d *decoder) record(n strictyaml.Node, c *Config) error {
 	return err
 }
 
-// whatif reads when the history is simulated, and what that may take.
+// whatif reads when the history is simulated, and the limits of that process.
 func (d *decoder) whatif(n strictyaml.Node, w *WhatIf) error {
 	_, err := d.Fields(n, "whatif",
 		strictyaml.Key("at", strictyaml.Value(&d.File, "at", &w.At, parseTimeOfDay)),
@@ -173,7 +173,7 @@ func (d *decoder) whatif(n strictyaml.Node, w *WhatIf) error {
 	return err
 }
 
-// leastMemory is what the process that simulates needs to do anything at all.
+// leastMemory is the memory that the simulating process needs to start at all.
 const leastMemory = 64 << 20
 
 func parseMemory(s string) (int64, error) {
@@ -206,7 +206,7 @@ func (d *decoder) specs(n strictyaml.Node, into *[]string) error {
 	return nil
 }
 
-// limits reads those of each user, and those of single users.
+// limits reads the limits of every user, and those of single users.
 func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	var users strictyaml.Node
 	_, err := d.Fields(n, "limits",
@@ -228,7 +228,7 @@ func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 		if err := strictyaml.CheckName(e.Key.Text); err != nil {
 			return d.Errorf(e.Key.Place, "the name of a user %v", err)
 		}
-		own := c.Limits // what is not said of a user is as for all
+		own := c.Limits // what a user's entry does not say is as for all users
 		if err := d.limit(e.Value, &own); err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
 }
 
 func (d *decoder) connections(n strictyaml.Node, c *Connections) error {
-	const most = 1 << 20 // more than a process has descriptors for
+	const most = 1 << 20 // more than the descriptors of a process
 	_, err := d.Fields(n, "connections",
 		strictyaml.Key("unknown", d.Count("unknown", 1, most, &c.Unknown)),
 		strictyaml.Key("users", d.Count("users", 1, most, &c.All)),
@@ -265,7 +265,7 @@ func (d *decoder) connections(n strictyaml.Node, c *Connections) error {
 	return err
 }
 
-// parsePage reads where the page is.
+// parsePage reads the address of the page.
 func parsePage(s string) (string, error) {
 	if s == NoPage {
 		return s, nil
@@ -273,7 +273,7 @@ func parsePage(s string) (string, error) {
 	return parseAddress(s)
 }
 
-// parseAddress reads where to listen.
+// parseAddress reads an address to listen at.
 func parseAddress(s string) (string, error) {
 	_, port, err := net.SplitHostPort(s)
 	number, notNumber := strconv.Atoi(port)

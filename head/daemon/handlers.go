@@ -20,7 +20,7 @@ import (
 	"muster/policy/history"
 )
 
-// failed says why a request that reached the daemon was not carried out.
+// failed replaces an error by the reason for the daemon's end, if the daemon has failed.
 func (q *request) failed(err error) error {
 	select {
 	case <-q.dead:
@@ -30,7 +30,7 @@ func (q *request) failed(err error) error {
 	}
 }
 
-// see has a look at the core.
+// see calls a function with the core, in the loop's goroutine.
 func (q *request) see(look func(core *head.Core, now time.Duration)) error {
 	if err := q.look(q.r.Context(), q.who.user, func(core *head.Core) { look(core, q.now()) }); err != nil {
 		return q.failed(err)
@@ -52,7 +52,7 @@ func (q *request) one(event func(head.Caller) head.Event) (any, error) {
 	return answers[0].Result, nil
 }
 
-// body reads a small document.
+// body decodes a small document from the request's body.
 func (q *request) body(into any) error {
 	text, free, err := q.bodies.body(q.w, q.r, q.who.user, maxBody)
 	defer free()
@@ -111,8 +111,8 @@ func serveSubmit(q *request) (any, error) {
 	return done, nil
 }
 
-// public takes out of jobs what only their users and administrators may see: what
-// they were started with, which may have secrets in it.
+// public removes from jobs what only their users and administrators may see: command and comment,
+// which may contain secrets.
 func public(jobs []api.Job, user string, admin bool) []api.Job {
 	if admin {
 		return jobs
@@ -145,8 +145,8 @@ func serveJobs(q *request) (any, error) {
 // maxNamed is how many jobs a request may name.
 const maxNamed = 100
 
-// someJobs lists jobs that were named. Unlike in a list of all, the policy is asked about
-// each of them. Those that are not there any more are left out.
+// someJobs lists the jobs that a request names. Other than in a list of all jobs, the policy is
+// asked about each of them. Jobs that the core has forgotten are left out.
 func (q *request) someJobs(f head.Filter) (any, error) {
 	if f.User != "" || f.States != nil || f.Node != "" || f.Name != "" || f.Account != "" {
 		return nil, refuse(http.StatusBadRequest, "?job= names jobs, and nothing else can choose among them")
@@ -178,7 +178,7 @@ func (q *request) someJobs(f head.Filter) (any, error) {
 	return list, err
 }
 
-// job reads the job that the path names.
+// job parses the job that the path names.
 func (q *request) job() (head.Ref, error) { return ref(q.r.PathValue("id")) }
 
 func serveJob(q *request) (any, error) {
@@ -206,7 +206,7 @@ func serveJob(q *request) (any, error) {
 	return api.Jobs{Jobs: jobs}, nil
 }
 
-// past finds a job that the core has forgotten.
+// past looks up a job that the core has forgotten.
 func (q *request) past(name head.Ref) ([]api.Job, error) {
 	jobs, err := q.store.EndedAll(name.Job, name.Task)
 	if errors.Is(err, store.ErrNoSuch) {
@@ -224,7 +224,7 @@ func serveCancel(q *request) (any, error) {
 	return q.one(func(c head.Caller) head.Event { return head.Cancel{Caller: c, Jobs: []head.Ref{name}, Signal: signal} })
 }
 
-// changer serves one of the other things that can be done to jobs.
+// changer serves one of the actions on jobs.
 func changer(action head.Action) func(*request) (any, error) {
 	return func(q *request) (any, error) {
 		name, err := q.job()
@@ -252,10 +252,10 @@ func changer(action head.Action) func(*request) (any, error) {
 	}
 }
 
-// maxReason is how many bytes a reason may have.
+// maxReason is how many bytes the reason for draining a node may have.
 const maxReason = 1024
 
-// nodeChanger serves what administrators do to nodes.
+// nodeChanger serves one of the administrators' actions on nodes.
 func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 	return func(q *request) (any, error) {
 		var drain api.Drain
@@ -333,8 +333,8 @@ func serveOpenAPI(q *request) (any, error) {
 	return nil, errAnswered
 }
 
-// serveBackup writes a copy of the store. Grants' secrets are in it, so it is for
-// administrators alone.
+// serveBackup writes a copy of the store. The secrets of jobs are in it, so only administrators may
+// have it.
 func serveBackup(q *request) (any, error) {
 	admin := false
 	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
@@ -347,13 +347,14 @@ func serveBackup(q *request) (any, error) {
 	q.log.Info("a backup is written", "user", q.who.user)
 	if _, err := q.store.WriteTo(&patientWriter{q.w, q.cfg.Connections.Request}); err != nil {
 		q.log.Warn("a backup was not written to its end", "user", q.who.user, "error", err)
-		panic(http.ErrAbortHandler) // the other side must not take it for whole
+		panic(http.ErrAbortHandler) // the client must not take it for complete
 	}
 	return nil, errAnswered
 }
 
-// serveSnapshot writes what the policy knows, and what a policy that remembers nothing
-// decides on it: one step that can be played again.
+// serveSnapshot writes what the policy knows, and what a fresh instance of the policy, which
+// remembers nothing, decides on that: one step that can be replayed. The loop only makes the
+// snapshot; replaying it happens here, since it may take long.
 func serveSnapshot(q *request) (any, error) {
 	var known bytes.Buffer
 	var at time.Duration
@@ -381,12 +382,12 @@ func serveSnapshot(q *request) (any, error) {
 	recorder := history.Record(out, q.header(), state)
 	recorder.Step(at)
 	if err := cmp.Or(recorder.Err(), out.Flush()); err != nil {
-		panic(http.ErrAbortHandler) // the other side must not take it for whole
+		panic(http.ErrAbortHandler) // the client must not take it for complete
 	}
 	return nil, errAnswered
 }
 
-// patientWriter gives the other side a time for each part of an answer.
+// patientWriter sets a new deadline for each part of an answer.
 type patientWriter struct {
 	w        http.ResponseWriter
 	patience time.Duration

@@ -28,7 +28,7 @@ import (
 
 var sockets atomic.Int64
 
-// authority is one for all tests: making keys takes a while.
+// authority is shared by all tests, since making keys takes a while.
 var authority = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "muster-head-test")
 	if err != nil {
@@ -91,8 +91,8 @@ type cluster struct {
 	stop func() error
 }
 
-// start starts a head with a socket and a port; change, if it is not nil, may change
-// what it is told.
+// start starts a head with a socket and a port; change, if it is not nil, may modify its
+// configuration and options.
 func start(t testing.TB, change func(*Config, *Options)) *cluster {
 	t.Helper()
 	cfg := Default()
@@ -133,7 +133,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// as is how somebody reaches the head: "" at its socket.
+// as is how a user reaches the head: "" through its socket.
 func (c *cluster) as(kind, name string) dial.Config {
 	if kind == "" {
 		return dial.Config{Head: "unix:" + c.at.Socket}
@@ -161,8 +161,8 @@ func (c *cluster) user(name string) *asker {
 	return &asker{c.t, h, base}
 }
 
-// do sends a request and reads the answer into a document, unless it is nil. An error
-// of the head is returned as its text.
+// do sends a request and decodes the answer, unless into is nil. It returns the text of an error of
+// the head.
 func (a *asker) do(method, path string, body, into any) (status int, problem string) {
 	a.t.Helper()
 	var text io.Reader
@@ -253,7 +253,7 @@ func (a *agentAt) say(m agent.ToHead) {
 	}
 }
 
-// hear returns the next message, pings aside.
+// hear returns the next message other than a ping.
 func (a *agentAt) hear() agent.ToAgent {
 	a.t.Helper()
 	_ = a.conn.SetReadDeadline(time.Now().Add(time.Minute))

@@ -29,7 +29,7 @@ func with(t *tls.Config, change func(*tls.Config)) *tls.Config {
 	return t
 }
 
-// Who may come in over TLS, and as what.
+// Who may connect over TLS, and as what.
 func TestCertificates(t *testing.T) {
 	c := start(t, nil)
 	other, _, err := gateway.OpenAuthority(t.TempDir(), time.Now())
@@ -118,7 +118,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// What agents may not say ends their session, with a reason where there is one.
+// What agents must not send ends their session, with a reason if there is one.
 func TestAgentsAreChecked(t *testing.T) {
 	c := start(t, nil)
 	as := c.as("node", "n1")
@@ -173,7 +173,7 @@ func ends(t *testing.T, conn net.Conn) {
 	_ = conn.Close()
 }
 
-// An agent that says nothing is hung up; one that answers pings is not.
+// An agent that is silent is disconnected; one that answers pings is not.
 func TestSilentAgents(t *testing.T) {
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Silence = time.Second })
 	silent, talker := c.greet(c.as("", ""), hello("n1")), c.greet(c.as("", ""), hello("n2"))
@@ -203,8 +203,8 @@ func TestSilentAgents(t *testing.T) {
 	}
 }
 
-// Connections that say nothing, or little, are closed in time, and do not keep others
-// out meanwhile.
+// Connections that send nothing, or little, are closed in time, and do not keep others out
+// meanwhile.
 func TestSlowAndManyConnections(t *testing.T) {
 	c := start(t, func(cfg *Config, _ *Options) {
 		cfg.Connections = Connections{Unknown: 8, User: 4, Greet: time.Second, Idle: time.Second, Request: time.Second}
@@ -219,7 +219,7 @@ func TestSlowAndManyConnections(t *testing.T) {
 		return conn
 	}
 	for range 50 {
-		raw() // says nothing
+		raw() // sends nothing
 	}
 	for _, text := range []string{"GET", "GET /v1/cluster HTTP/1.1\r\nHost: x\r\n", "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", ""} {
 		conn, err := tls.Dial("tcp", c.at.Listen, certOf(t, "user", "mallory"))
@@ -252,8 +252,7 @@ func TestSlowAndManyConnections(t *testing.T) {
 	_ = huge.Close()
 }
 
-// A user who has as many connections as allowed, all in use, is told so; others are
-// served.
+// A user who has as many connections as allowed, all in use, is told so; others are served.
 func TestPlacesOfUsers(t *testing.T) {
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Connections = Connections{User: 2} })
 	mallory := c.user("mallory")

@@ -24,7 +24,7 @@ import (
 	"muster/policy/catalog"
 )
 
-// child is a head in a process of its own, to be killed.
+// child is a head in a process of its own, which the test kills.
 func child() {
 	cfg := Default()
 	cfg.Listen, cfg.Socket, cfg.State = "", os.Getenv("MUSTER_HEAD_TEST_SOCKET"), os.Getenv("MUSTER_HEAD_TEST_CHILD")
@@ -85,7 +85,7 @@ func TestKilledUnderSubmissions(t *testing.T) {
 	var mu sync.Mutex
 	acknowledged := map[string]uint64{} // key -> job
 	unsure := map[string]bool{}         // keys that were sent and not acknowledged
-	var again []string                  // those of earlier lives
+	var again []string                  // unsure keys of earlier heads
 	for life := range lives {
 		process := startChild(t, state, socket)
 		stop := make(chan struct{})
@@ -109,7 +109,7 @@ func TestKilledUnderSubmissions(t *testing.T) {
 					}
 					key := fmt.Sprintf("%d-%d-%d", life, client, i)
 					mu.Lock()
-					if len(again) > 0 { // as a user does who was not answered
+					if len(again) > 0 { // as a user does who got no answer
 						key, again = again[0], again[1:]
 					}
 					unsure[key] = true
@@ -159,7 +159,7 @@ func submitOnce(h *http.Client, base, key string) (uint64, error) {
 	return done.Job, nil
 }
 
-// checkAcknowledged holds the jobs that there are to what clients were told.
+// checkAcknowledged compares the jobs that exist with what clients were told.
 func checkAcknowledged(t *testing.T, socket string, acknowledged map[string]uint64, unsure map[string]bool) {
 	t.Helper()
 	h, base, err := dial.Client(dial.Config{Head: "unix:" + socket})
@@ -188,8 +188,8 @@ func checkAcknowledged(t *testing.T, socket string, acknowledged map[string]uint
 	t.Logf("%d acknowledged, %d unsure, %d there", len(acknowledged), len(unsure), len(there))
 }
 
-// A disk on which there is no more room: the head says so and ends, and has all that it
-// acknowledged when there is room again.
+// When the disk is full, the head says so and ends; when there is room again, it has everything
+// that it acknowledged.
 func TestFullDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

@@ -15,7 +15,7 @@ import (
 	"muster/head/dial"
 )
 
-// jobState is all that the operations below can see of a waiting job.
+// jobState is everything that the operations below can see of a waiting job.
 type jobState struct{ held, cancelled bool }
 
 // operation is one request about a job, between two instants; one that was not answered
@@ -29,8 +29,7 @@ type operation struct {
 	client      int
 }
 
-// apply says what an operation does to a state, and whether it could have been answered
-// as it was.
+// apply says what an operation does to a state, and whether its answer fits that state.
 func (o *operation) apply(s jobState) (jobState, bool) {
 	switch o.kind {
 	case "get":
@@ -52,8 +51,8 @@ func (o *operation) apply(s jobState) (jobState, bool) {
 	panic(o.kind)
 }
 
-// linearizable looks for an order of operations, each between its instants, in which all
-// answers are right.
+// linearizable searches for an order of operations, each between its instants, in which all answers
+// are right.
 func linearizable(history []operation) bool {
 	type place struct {
 		done  string // which operations, as a set of bits
@@ -68,8 +67,7 @@ func linearizable(history []operation) bool {
 			return false
 		}
 		seen[p] = true
-		// The next one must have been sent before any other that is still to come was
-		// answered.
+		// The next one must have been sent before any other outstanding one was answered.
 		limit, left := int64(1)<<62, false
 		for i := range history {
 			if o := &history[i]; done[i/8]&(1<<(i%8)) == 0 && o.answered {
@@ -99,7 +97,7 @@ func linearizable(history []operation) bool {
 	return search(jobState{})
 }
 
-// The checker itself: it accepts what is possible and nothing else.
+// The checker itself accepts what is possible and nothing else.
 func TestLinearizable(t *testing.T) {
 	op := func(kind string, sent, heard int64, shown jobState) operation {
 		return operation{kind: kind, sent: sent, heard: heard, answered: heard > 0, shown: shown}
@@ -124,8 +122,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// What concurrent clients see of jobs is as if one request followed another, also
-// across heads that are killed.
+// Concurrent clients see jobs as if one request followed another, even if heads are killed
+// meanwhile.
 func TestRequestsAreLinearizable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills processes")
@@ -169,7 +167,7 @@ func TestRequestsAreLinearizable(t *testing.T) {
 						return // killed
 					}
 					if count.Add(1) == clients*each*2/3 {
-						_ = process.Process.Kill() // while others are under way
+						_ = process.Process.Kill() // while other requests are in progress
 					}
 				}
 			})

@@ -11,33 +11,32 @@ import (
 	"muster/head/api"
 )
 
-// How many listeners there are, of one user and in all, and how many changes wait for
-// one of them.
+// How many subscribers there may be, in all and of one user, and how many changes may wait for one.
 const (
 	maxListeners     = 2048
 	maxListenersEach = 32
 	maxChanges       = 1024
 )
 
-// heartbeat is how often a listener hears something, if only that nothing happens.
+// heartbeat is how often a subscriber is sent at least an empty comment.
 const heartbeat = 15 * time.Second
 
-// listeners are the requests that follow changes.
+// listeners are the subscribers: requests that follow changes (GET /v1/events).
 type listeners struct {
 	mu    sync.Mutex
 	all   map[*listener]struct{}
 	users map[string]int
 }
 
-// listener is one of them. Changes that it does not take in time are not kept: it is
-// cut off, and must ask anew how things are.
+// listener is one subscriber. If its buffer of changes is full, it is cut off: it must ask for the
+// present state and subscribe again. So a slow subscriber neither delays others nor takes memory.
 type listener struct {
 	user    string
 	changes chan *change
 	cut     chan struct{}
 }
 
-// change is a change as it is sent, made when the first listener sends it.
+// change is a change and its JSON, which is made once, when the first subscriber sends it.
 type change struct {
 	api.Change
 	once         sync.Once
@@ -76,7 +75,7 @@ func (l *listeners) drop(one *listener) {
 	}
 }
 
-// publish tells all listeners, and waits for none.
+// publish passes changes to all subscribers, and waits for none.
 func (l *listeners) publish(changes []api.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +101,7 @@ func (l *listeners) count() int {
 	return len(l.all)
 }
 
-// text is the change as a user may see it.
+// text is the JSON of the change, as a user may see it.
 func (c *change) text(user string, admin bool) []byte {
 	c.once.Do(func() {
 		c.full, _ = json.Marshal(c.Change)
@@ -118,7 +117,8 @@ func (c *change) text(user string, admin bool) []byte {
 	return c.public
 }
 
-// serveEvents tells of changes as they happen.
+// serveEvents sends changes as they happen. The subscription begins before the answer does, so a
+// client that reads the state after the answer has begun misses nothing.
 func serveEvents(q *request) (any, error) {
 	one, err := q.listeners.add(q.who.user)
 	if err != nil {
@@ -135,7 +135,7 @@ func serveEvents(q *request) (any, error) {
 	return nil, errAnswered
 }
 
-// tell sends changes until the listener goes, is cut off, or the head ends.
+// tell sends changes until the subscriber disconnects or is cut off, or the head ends.
 func (q *request) tell(one *listener, admin bool) {
 	control := http.NewResponseController(q.w)
 	w := &patientWriter{q.w, q.cfg.Connections.Request}

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// How many long answers are made and sent at a time, of one user and in all. A list of
-// 100,000 jobs takes 200 MiB until it is sent; the requests that wait take next to
-// nothing.
+// How many long answers are made and sent at a time, in all and of one user. A list of 100,000 jobs
+// takes 200 MiB until it is sent; a request that waits for its turn takes next to nothing.
 const (
 	maxLists     = 16
 	maxListsEach = 2
 )
 
-// lists lets requests with long answers have their turns.
+// lists limits how many requests with long answers are served at a time. Both semaphores are
+// channels that hold a value per request served.
 type lists struct {
 	all chan struct{}
 
@@ -21,7 +21,7 @@ type lists struct {
 	users map[string]*turns
 }
 
-// turns are those of one user; they are kept while a request has or wants one.
+// turns are the turns of one user; they are kept while a request of that user has or wants one.
 type turns struct {
 	free chan struct{}
 	here int
@@ -31,8 +31,8 @@ func newLists() *lists {
 	return &lists{all: make(chan struct{}, maxLists), users: map[string]*turns{}}
 }
 
-// enter waits for a turn, and returns what ends it. First the user's others are waited
-// for, so that one who asks for many takes no turns of others while he waits.
+// enter waits for a turn, and returns the function that ends it. It waits for the user's own turn
+// first, so that a user with many requests occupies none of the common turns while they wait.
 func (l *lists) enter(ctx context.Context, user string, ending <-chan struct{}) (leave func(), err error) {
 	own := l.come(user)
 	if err := pass(ctx, own.free, ending); err != nil {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestLists: whoever asks for many long answers waits for himself, and not others for
-// him.
+// TestLists: a user who asks for many long answers delays only his own requests.
 func TestLists(t *testing.T) {
 	l, ending := newLists(), make(chan struct{})
 	enter := func(ctx context.Context, user string) (func(), error) { return l.enter(ctx, user, ending) }

@@ -11,10 +11,10 @@ import (
 	"muster/policy"
 )
 
-// How many events the core handles before it lets its policy decide, and for how long;
-// and how much may be collected for one transaction. Beyond that the queue waits for
-// the disk. The time is for lists of very many jobs, behind which other calls should
-// not wait.
+// How many events the core handles before its policy decides, and for how long; and how much may be
+// collected for one transaction. When that much is collected, the loop takes nothing from the queue
+// until the committer has taken it. The time limit is for lists of very many jobs, behind which
+// other calls should not wait.
 const (
 	maxBatch        = 1024
 	batchTime       = 10 * time.Millisecond
@@ -22,17 +22,17 @@ const (
 	maxCollectedAll = 100_000  // effects of all kinds
 )
 
-// collected is what waits for the disk, and what is to be done then.
+// collected is one transaction, and what follows once it is on disk.
 type collected struct {
 	head.Effects
 	answered []answered
 	bytes    int
 }
 
-// answered is an answer, and the call that it answers.
+// answered is an answer, and the call that waits for it.
 type answered struct {
 	call  *call
-	index int // -1: a look was had
+	index int // index of the event in the call; -1: the call was a look
 	head.Answer
 }
 
@@ -44,17 +44,19 @@ func (c *collected) empty() bool {
 	return len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes)+len(c.HangUps) == 0
 }
 
-// loop owns the core until ctx is over or the committer fails.
+// loop owns the core until ctx is done or the committer fails.
 type loop struct {
 	*daemon
 	core    *head.Core
-	waiting map[head.Request]answered // whose answers are still to come
+	waiting map[head.Request]answered // events whose answers the core has not given yet
 	pending *collected
 }
 
+// run handles events, ticks and new settings one at a time, and hands what it has collected to the
+// committer whenever that is idle: the send on commits succeeds only then.
 func (l *loop) run(ctx context.Context) {
 	l.pending, l.waiting = &collected{}, map[head.Request]answered{}
-	timer := time.NewTimer(0) // a first tick, for what became due meanwhile
+	timer := time.NewTimer(0) // a first tick, for what became due before the start
 	defer timer.Stop()
 	for {
 		ready, out := l.queue.ready, (chan<- *collected)(nil)
@@ -69,7 +71,7 @@ func (l *loop) run(ctx context.Context) {
 			l.handle()
 		case out <- l.pending:
 			l.pending = &collected{}
-			continue // the time of the next tick is as it was
+			continue // the core has not changed, so neither has the time of the next tick
 		case <-timer.C:
 			l.core.Handle(l.now(), head.Tick{})
 			l.step()
@@ -93,7 +95,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// leave hands over what is still to be written.
+// leave hands the last transaction to the committer, and tells it to end.
 func (l *loop) leave() {
 	if !l.pending.empty() {
 		select {
@@ -104,8 +106,7 @@ func (l *loop) leave() {
 	close(l.commits)
 }
 
-// handle lets the core handle what waits in the queue, but not all of it if that is
-// much.
+// handle lets the core handle a batch of what waits in the queue, and then the policy decide.
 func (l *loop) handle() {
 	began := l.now()
 	for range maxBatch {
@@ -124,10 +125,10 @@ func (l *loop) handle() {
 	l.step()
 }
 
-// one lets the core handle an event, or lets a caller look at the core.
+// one lets the core handle one event, or a caller look at the core.
 func (l *loop) one(u unit) {
 	if u.call.look != nil {
-		l.settle() // so that it is answered behind what it shows
+		l.settle() // so that everything the look can show is committed before it is answered
 		u.call.look(l.core)
 		l.pending.answered = append(l.pending.answered, answered{call: u.call, index: -1})
 		return
@@ -136,17 +137,17 @@ func (l *loop) one(u unit) {
 		l.waiting[u.call.first+head.Request(u.event)] = answered{call: u.call, index: u.event}
 	}
 	l.core.Handle(l.now(), u.call.events[u.event])
-	u.call.events[u.event] = nil // it may be large, and the call lives on
+	u.call.events[u.event] = nil // it may be large, and the call outlives it
 }
 
-// step lets the policy decide, and collects.
+// step lets the policy decide, and collects the effects.
 func (l *loop) step() {
 	l.core.Step(l.now())
 	l.settle()
 	l.tellTrouble()
 }
 
-// settle takes the core's effects.
+// settle moves the core's effects to the pending transaction.
 func (l *loop) settle() {
 	e, p := l.core.Take(), l.pending
 	for i := range e.Records {
@@ -168,7 +169,7 @@ func (l *loop) settle() {
 	}
 }
 
-// committer writes what the loop has collected, and then lets it out.
+// committer writes the transactions of the loop, and after each carries out what waited for it.
 func (d *daemon) committer() {
 	defer close(d.committed)
 	for c := range d.commits {
@@ -192,7 +193,7 @@ func (d *daemon) write(records []head.Record) error {
 	return write()
 }
 
-// note logs how jobs and nodes change, for debugging.
+// note logs changes of jobs and nodes, for debugging.
 func (d *daemon) note(changes []api.Change) {
 	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -207,7 +208,8 @@ func (d *daemon) note(changes []api.Change) {
 	}
 }
 
-// letOut does what may be done now that the records are on disk.
+// letOut does what may be done now that the records are on disk. This order is the core's contract:
+// see head.Effects.
 func (d *daemon) letOut(c *collected) {
 	for i := range c.Sends {
 		d.sessions.send(&c.Sends[i])

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the OpenAPI document anew")
 
-// The OpenAPI document is made of the table of routes and of the documents' types, with
-// what their comments say: so it cannot differ from either.
+// The OpenAPI document is generated from the table of routes and from the documents' types and
+// comments, so that it cannot differ from either.
 func TestOpenAPI(t *testing.T) {
 	want := openAPI(t)
 	const path = "../api/openapi.json"
@@ -100,7 +100,7 @@ func openAPI(t *testing.T) []byte {
 	return append(text, '\n')
 }
 
-// taken are the documents that clients send; those that they get may have more some
+// taken are the documents that clients send; those that clients receive may get more fields some
 // day.
 var taken = []reflect.Type{reflect.TypeFor[api.Submission](), reflect.TypeFor[api.Priority](), reflect.TypeFor[api.Limit](), reflect.TypeFor[api.Drain]()}
 
@@ -275,7 +275,7 @@ func commentsIn(t *testing.T, path, prefix string, all map[string]string) {
 	})
 }
 
-// Every document that is served or taken is in the table.
+// Every document that is sent or received is in the table.
 func TestEveryTypeIsUsed(t *testing.T) {
 	g := &generator{schemas: object{}}
 	for _, r := range routes() {

@@ -26,44 +26,44 @@ import (
 	"muster/web"
 )
 
-// The head's page: files that a browser loads, and the same requests as everywhere,
-// answered for the user who has signed in.
+// The head's page: files that a browser loads, and the API as everywhere else, with the rights of
+// the user who has signed in.
 //
-// A browser has no certificate. A user asks the head for a one-time address (POST
-// /v1/page, where the head knows who asks), and the page signs in with it. What browsers
-// can be made to do by other sites, and by other ports of the same machine, is refused:
+// A browser has no certificate. A user asks the head for a one-time address (POST /v1/page, where
+// the head knows who asks), and the page signs in with it. The head refuses what other sites, and
+// other ports of the same machine, can make a browser do:
 //
-//   - only names of the head are taken as Host, so that no other name can be pointed here;
+//   - only names of the head are accepted as Host, against DNS rebinding;
 //   - requests of other origins are refused, and changes must say that they are JSON,
 //     which a form cannot;
 //   - a session needs a cookie and a key (see pageSession);
 //   - nothing but the head's own files is loaded or run (contentPolicy).
 //
-// From a page nothing can be submitted or run: see route.notForPages.
+// From a page no job can be submitted and nothing run: see route.notForPages.
 
-// DefaultPage is where the page is, unless the head is told otherwise. If another program
-// has that port, it is any other.
+// DefaultPage is the default address of the page. If another program has that port, the system
+// chooses another.
 const DefaultPage = "127.0.0.1:9424"
 
-// NoPage is said where there is to be none.
+// NoPage is the setting for a head without a page.
 const NoPage = "none"
 
 const (
 	sessionPath = "/page/session"
 	keyHeader   = "Muster-Page"
-	// contentPolicy lets the page load its own files and ask this head, and nothing else;
-	// text never becomes markup or script in it.
+	// contentPolicy lets the page load its own files and ask this head, and nothing else; text can
+	// never become markup or script in it.
 	contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
-// pageServer serves the page. Of a nil one the methods do nothing.
+// pageServer serves the page. The methods of a nil pageServer do nothing.
 type pageServer struct {
 	*doors
 	pages    *pages
 	files    map[string]*pageFile // by path
 	server   *http.Server
 	listener net.Listener
-	strange  *door.Places // of connections that have not shown a session, by address
+	strange  *door.Places // places of connections that have not shown a session, by address
 	address  string       // HOST:PORT
 	scheme   string
 	cookie   string // its name
@@ -114,19 +114,19 @@ func (o *doors) openPage() error {
 	return nil
 }
 
-// sessionsIn is the folder that sessions are kept in while the head is away. Without
-// TLS there is none: any user of this machine can have the port meanwhile, and browsers that
-// look whether the head is back show him cookie and key.
+// sessionsIn is the folder in which sessions survive a restart of the head. Without TLS there is
+// none: any user of this machine can take the port while the head is away, and browsers that try to
+// reach the head would show that user cookie and key.
 func (p *pageServer) sessionsIn() string {
 	if p.scheme == "http" {
-		_ = os.Remove(filepath.Join(p.cfg.State, "pages.json")) // of a time when it had TLS, or was older
+		_ = os.Remove(filepath.Join(p.cfg.State, "pages.json")) // left from a time with TLS, or from an older head
 		return ""
 	}
 	return p.cfg.State
 }
 
-// ownName is how browsers reach the page: by an address of this machine, or a name that
-// its certificate has.
+// ownName is the name by which browsers reach the page: an address of this machine, or a name in
+// its certificate.
 func (p *pageServer) ownName(at *net.TCPAddr) string {
 	if p.scheme == "http" || !at.IP.IsUnspecified() {
 		return at.IP.String()
@@ -158,11 +158,11 @@ func (p *pageServer) close() {
 	_ = p.listener.Close()
 }
 
-// pageConnKey finds a request's connection in its context.
+// pageConnKey is the context key of a request's connection.
 type pageConnKey struct{}
 
-// pageConn is a browser's connection: a stranger's until it has shown a session, then
-// one of its user's.
+// pageConn is a browser's connection. It has one of the strangers' places until it has shown a
+// session, and then one of its user's.
 type pageConn struct {
 	net.Conn
 	mu    sync.Mutex
@@ -187,8 +187,7 @@ func (c *pageConn) Close() error {
 	return err
 }
 
-// note tells the places whether a user's connection is in use, or can be closed for
-// others.
+// note tells the places whether a user's connection is in use, or may be closed for others.
 func (c *pageConn) note(state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +200,7 @@ func (c *pageConn) note(state http.ConnState) {
 	}
 }
 
-// belong makes the connection a user's.
+// belong moves the connection to one of a user's places.
 func (c *pageConn) belong(user string, places *door.Places) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +217,7 @@ func (c *pageConn) belong(user string, places *door.Places) error {
 	return nil
 }
 
-// pageListener gives each connection a place of a stranger.
+// pageListener gives each accepted connection one of the strangers' places.
 type pageListener struct{ *pageServer }
 
 func (l *pageListener) Accept() (net.Conn, error) {
@@ -269,8 +268,8 @@ func (p *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isOurs says whether a browser was sent here by a name of this head. A name that
-// somebody else has pointed to this address is not one.
+// isOurs says whether the browser used a name of this head. Another site's name may resolve to this
+// address (DNS rebinding), and is refused.
 func (p *pageServer) isOurs(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -279,7 +278,7 @@ func (p *pageServer) isOurs(host string) bool {
 	ip := net.ParseIP(name)
 	switch {
 	case strings.EqualFold(name, "localhost"), ip != nil && ip.IsLoopback():
-		return true // also the near end of a tunnel
+		return true // this includes the near end of a tunnel
 	case p.scheme == "http":
 		return false
 	}
@@ -287,7 +286,7 @@ func (p *pageServer) isOurs(host string) bool {
 	return leaf != nil && leaf.VerifyHostname(name) == nil
 }
 
-// checkOrigin refuses what another site's page has a browser ask.
+// checkOrigin refuses requests that a page of another site makes a browser send.
 func (p *pageServer) checkOrigin(r *http.Request) error {
 	other := refuse(http.StatusForbidden, "a page of another site cannot ask the head")
 	if origin := r.Header.Get("Origin"); origin != "" && origin != p.scheme+"://"+r.Host {
@@ -305,7 +304,7 @@ func (p *pageServer) checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// session is the session that a request shows; nil if it shows none.
+// session is the session that a request shows; nil if it shows none, or a wrong one.
 func (p *pageServer) session(r *http.Request) *pageSession {
 	c, err := r.Cookie(p.cookie)
 	if err != nil {
@@ -314,12 +313,12 @@ func (p *pageServer) session(r *http.Request) *pageSession {
 	return p.pages.find(c.Value, r.Header.Get(keyHeader))
 }
 
-// signIn is what a page sends first: what stands in the one-time address.
+// signIn is the page's first request; it has the ticket of the one-time address.
 type signIn struct {
 	Ticket string `json:"ticket"`
 }
 
-// signedIn answers it. The page's requests show the key as the header Muster-Page, beside
+// signedIn answers signIn. The page shows the key in the header Muster-Page of each request, beside
 // the cookie.
 type signedIn struct {
 	User string `json:"user"`
@@ -365,7 +364,7 @@ func (p *pageServer) serveSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveAPI answers as the head does everywhere, for the user who has signed in.
+// serveAPI answers a request with the rights of the user who has signed in, until the session ends.
 func (p *pageServer) serveAPI(w http.ResponseWriter, r *http.Request) {
 	s := p.session(r)
 	if s == nil {
@@ -406,8 +405,8 @@ var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// serveFile sends a file of the page. It has nothing in it of the cluster, so anybody may
-// have it.
+// serveFile sends a file of the page. The files contain nothing of the cluster, so everyone may
+// have them.
 func (p *pageServer) serveFile(w http.ResponseWriter, r *http.Request) {
 	f := p.files[r.URL.Path]
 	switch {
@@ -422,7 +421,7 @@ func (p *pageServer) serveFile(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
 	h.Set("ETag", f.tag)
-	h.Set("Cache-Control", "no-cache") // ask whether it has changed: a new head has a new page
+	h.Set("Cache-Control", "no-cache") // browsers must ask whether it has changed: a new head has a new page
 	if r.Header.Get("If-None-Match") == f.tag {
 		w.WriteHeader(http.StatusNotModified)
 		return
@@ -440,7 +439,7 @@ func servePage(q *request) (any, error) {
 		return nil, refuse(http.StatusNotFound, "this head serves no page: its administrator can have it do so (muster head --page %s)", DefaultPage)
 	}
 	address := p.address
-	// Users of other machines know the head by the name that they asked.
+	// Users on other machines reach the head by the name that they used for this request.
 	if name, _, err := net.SplitHostPort(q.r.Host); err == nil && p.scheme == "https" && p.isOurs(q.r.Host) {
 		_, port, _ := net.SplitHostPort(p.address)
 		address = net.JoinHostPort(name, port)

@@ -22,7 +22,7 @@ import (
 
 var shots = flag.String("shots", "", "keep pictures of the page in this folder")
 
-// keep keeps a picture of the page, if pictures are wanted.
+// keep saves a screenshot of the page, if screenshots are wanted.
 func keep(b *browser.Browser, name string) {
 	if *shots != "" {
 		b.Settle()
@@ -37,7 +37,7 @@ func withPage(cfg *Config, _ *Options) {
 	cfg.Core.Admins = []string{"root", "alice"}
 }
 
-// busyNode greets as a node whose tasks run until they are told to stop, and write much.
+// busyNode greets as a node whose tasks run until they are told to stop, and write much output.
 func (c *cluster) busyNode(name string, devices int) *agentAt {
 	h := hello(name)
 	h.Gateway = "127.0.0.1:1"
@@ -52,7 +52,7 @@ func (c *cluster) busyNode(name string, devices int) *agentAt {
 	return a
 }
 
-// obey starts and stops what the head says.
+// obey starts and stops tasks as the head says.
 func obey(a *agentAt, as dial.Config) {
 	for {
 		m, err := agent.ReadToAgent(a.conn)
@@ -83,10 +83,10 @@ func obey(a *agentAt, as dial.Config) {
 	}
 }
 
-// hostile is what a user calls a job who wants others' browsers to do something.
+// hostile is a job's name with which a user tries to attack other users' browsers.
 const hostile = `<img src=x onerror="globalThis.stolen=1"><script>globalThis.stolen=1</script>`
 
-// writeForEver is the output of a task: much of it, and no end.
+// writeForEver is the output of a task that never ends.
 func writeForEver(a *agentAt, as dial.Config, m agent.Open) {
 	conn, err := dial.DialStream(a.t.Context(), as, m.Stream)
 	if err != nil {
@@ -127,8 +127,8 @@ const (
 	keyTab, keyEnter, keyEscape, keyDown, keyUp, keyRight, keyLeft, keyPageDown, keyHome, keyEnd = "\ue004", "\ue007", "\ue00c", "\ue015", "\ue013", "\ue014", "\ue012", "\ue00f", "\ue011", "\ue010"
 )
 
-// The page is used as a person does who has a keyboard alone, on a cluster of which some
-// users wish others ill; and on a phone, in the dark, and while the head is away.
+// The page is used with the keyboard alone, on a cluster some of whose users are malicious; and on
+// a phone, in dark mode, and while the head is away.
 func TestPageInABrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")
@@ -159,8 +159,8 @@ func TestPageInABrowser(t *testing.T) {
 	t.Run("phone and dark", func(t *testing.T) { everySize(t, b.For(t), c, u, first) })
 	t.Run("restart", func(t *testing.T) { restart(t, b.For(t), c, u) })
 
-	// No request has left this machine, and nothing was complained about but what the
-	// test itself did.
+	// No request has left this machine, and the console has no messages except for what the test
+	// itself caused.
 	for _, asked := range b.Requests() {
 		if at, err := url.Parse(asked); err != nil || at.Hostname() != "127.0.0.1" && at.Hostname() != "localhost" && at.Scheme != "data" && at.Scheme != "chrome" {
 			t.Errorf("the browser asked for %s", asked)
@@ -193,7 +193,7 @@ func TestEmptyPageInABrowser(t *testing.T) {
 	quiet(t, b)
 }
 
-// quiet holds the console to silence. On a busy machine the head may ask the page to come again
+// quiet requires that the console is silent. On a busy machine the head may ask the page to retry
 // later, which it does.
 func quiet(t *testing.T, b *browser.Browser) {
 	t.Helper()
@@ -203,7 +203,7 @@ func quiet(t *testing.T, b *browser.Browser) {
 	}
 }
 
-// onlyText: what users wrote is shown to the letter everywhere, and is never markup.
+// onlyText: text that users wrote is shown literally everywhere, and is never markup.
 func onlyText(t *testing.T, b *browser.Browser, first, held uint64) {
 	for hash, want := range map[string]string{
 		"#/queue?q=onerror": "table", fmt.Sprintf("#/job/%d", held): "heading", fmt.Sprintf("#/job/%d", first): "command", "#/cluster": "a node's reason", "#/node/gpu3": "a reason", "#/node/" + url.PathEscape(hostile): "an address",
@@ -217,7 +217,7 @@ func onlyText(t *testing.T, b *browser.Browser, first, held uint64) {
 	if !refused {
 		t.Error("text can become markup in this page")
 	}
-	_ = b.Complaints() // of that
+	_ = b.Complaints() // of that attempt
 	var stolen bool
 	b.Script(&stolen, `return "stolen" in globalThis || document.querySelector("img, iframe, main script") !== null`)
 	if stolen {
@@ -226,7 +226,7 @@ func onlyText(t *testing.T, b *browser.Browser, first, held uint64) {
 	quiet(t, b)
 }
 
-// focus says what has the focus, and whether one sees that.
+// focus says what has the focus, and whether that is visible.
 func focus(b *browser.Browser) (what string, seen bool) {
 	var answer struct {
 		What string
@@ -238,7 +238,7 @@ func focus(b *browser.Browser) (what string, seen bool) {
 	return answer.What, answer.Seen
 }
 
-// byKeys goes through the page without a pointer, and holds and cancels a job.
+// byKeys uses the page without a pointer, and holds and cancels a job.
 func byKeys(t *testing.T, b *browser.Browser, u *asker, held uint64) {
 	visit(b, "#/cluster")
 	here := currentAddress(b)
@@ -288,7 +288,7 @@ func byKeys(t *testing.T, b *browser.Browser, u *asker, held uint64) {
 	b.Keys(keyHome + keyEnter)
 	b.Until("the job", `return document.querySelector("h1").textContent.endsWith("train-9")`)
 
-	// Help, and a change with a question that is answered no, and then yes.
+	// Help, and an action whose question is answered with no, and then with yes.
 	b.Keys("?")
 	b.Until("the help", `return document.querySelector("dialog[open] kbd") !== null`)
 	b.Keys(keyEscape)
@@ -341,7 +341,7 @@ func boundedOutput(t *testing.T, b *browser.Browser, first uint64) {
 	quiet(t, b)
 }
 
-// addresses: each view can be loaded by its address, and one that is none shows the first.
+// addresses: each view can be loaded by its address, and an unknown address shows the first.
 func addresses(t *testing.T, b *browser.Browser) {
 	for hash, want := range map[string]string{
 		"#/queue?show=running&q=train-1": "Queue", "#/gantt?by=node&span=600": "Gantt", "#/history?user=nobody": "History", "#/usage": "Users", "#/node/gpu2": "Node gpu2", "#/nonsense": "Cluster", "#/job/99999": "Job 99999",
@@ -351,7 +351,7 @@ func addresses(t *testing.T, b *browser.Browser) {
 		b.Open(address + hash)
 		b.Until(want, `return document.body.dataset.connection === "live" && document.querySelector("h1").textContent === arguments_[0]`, want)
 	}
-	_ = b.Complaints() // job 99999 is not there, and the browser says so
+	_ = b.Complaints() // job 99999 does not exist, and the browser says so
 }
 
 // ganttByHand zooms by keys and by fingers, and finds a job.
@@ -489,7 +489,7 @@ func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	b.Until("that it is live", `return document.body.dataset.connection === "live"`)
 }
 
-// contrasts finds text whose colour is too close to that of what it stands on.
+// contrasts finds text whose colour is too close to its background.
 const contrasts = `
 	const channels = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
 	const light = ([r, g, b]) => { const f = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
@@ -507,8 +507,8 @@ const contrasts = `
 	}
 	return [String(looked), ...bad]`
 
-// everySize looks at every view in the light, in the dark and on a phone: text can be read,
-// nothing must be scrolled sideways, and everything has a name.
+// everySize looks at every view in light mode, in dark mode and on a phone: text is readable,
+// nothing needs sideways scrolling, and everything has a name.
 func everySize(t *testing.T, b *browser.Browser, c *cluster, u *asker, first uint64) {
 	defer b.Phone(false)
 	defer b.Scheme("light")

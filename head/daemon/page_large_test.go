@@ -13,9 +13,8 @@ import (
 	"muster/wire/agent"
 )
 
-// The page of a large cluster: a thousand nodes with two GPUs each, and ten thousand jobs.
-// How long everything takes is logged; what is asserted is that all of it is there, and
-// that the document stays small.
+// The page of a large cluster: a thousand nodes with two GPUs each, and ten thousand jobs. The
+// times are logged; the test asserts that everything is there, and that the document stays small.
 func TestLargePage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("has a thousand nodes")
@@ -92,8 +91,8 @@ func TestLargePage(t *testing.T) {
 	quiet(t, b)
 }
 
-// What the policy said of a job is asked for beside the changes that the page hears. An answer that
-// is older than a change does not undo it.
+// The page asks for the policy's reason for a job while it also receives changes. An answer that is
+// older than a change does not undo it.
 func TestAnOldAnswerDoesNotUndoAChange(t *testing.T) {
 	b := browser.Start(t)
 	c := start(t, withPage)
@@ -130,7 +129,7 @@ func TestAnOldAnswerDoesNotUndoAChange(t *testing.T) {
 	quiet(t, b)
 }
 
-// Tens of thousands of changes leave the tab as large as it was.
+// Tens of thousands of changes do not make the tab larger.
 func TestPageMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("has tens of thousands of changes")
@@ -164,7 +163,7 @@ func TestPageMemory(t *testing.T) {
 		}
 		visit(b, "#/queue")
 	}
-	// What a view that was left had asked for may still be under way.
+	// Requests of a view that was left may still be in progress.
 	settled := func() browser.Memory {
 		least := b.Memory()
 		for range 5 {

@@ -24,7 +24,7 @@ type pageVisitor struct {
 	cookie, key string
 }
 
-// do sends a request with what a browser of the page sends, and what is changed of it.
+// do sends a request with the headers that a browser on the page sends, modified by change.
 func (v *pageVisitor) do(method, path string, body any, change func(*http.Request)) *http.Response {
 	v.t.Helper()
 	var text io.Reader
@@ -55,7 +55,7 @@ func (v *pageVisitor) do(method, path string, body any, change func(*http.Reques
 	return answer
 }
 
-// status is that of a request which must have a reason if it is refused.
+// status is the status of a request, which must have a reason if it is refused.
 func (v *pageVisitor) status(method, path string, body any, change func(*http.Request)) (int, string) {
 	v.t.Helper()
 	answer := v.do(method, path, body, change)
@@ -70,7 +70,7 @@ func (v *pageVisitor) status(method, path string, body any, change func(*http.Re
 	return answer.StatusCode, e.Error
 }
 
-// ticketOf asks for a one-time address.
+// ticketOf requests a one-time address.
 func ticketOf(u *asker) signIn {
 	u.t.Helper()
 	var p api.Page
@@ -99,8 +99,8 @@ func visitPage(t testing.TB, c *cluster, u *asker) *pageVisitor {
 	return v
 }
 
-// A request needs a cookie and a key, comes from the page itself and by a name of the
-// head, and is answered as its user's.
+// A request needs a cookie and a key, must come from the page itself and by a name of the head, and
+// has its user's rights.
 func TestPageRequests(t *testing.T) {
 	c := start(t, withPage)
 	alice, bob := c.user("alice"), c.user("bob")
@@ -160,8 +160,8 @@ func TestPageRequests(t *testing.T) {
 	}
 }
 
-// Tickets are good once and for a minute; sessions end by themselves, with their user's
-// word, and when there are too many.
+// Tickets are valid once and for a minute; sessions end by themselves, when their user signs out,
+// and when there are too many.
 func TestPageSessions(t *testing.T) {
 	now := time.Unix(1_900_000_000, 0)
 	p := openPages(t.TempDir(), func() time.Time { return now }, slog.New(slog.DiscardHandler))
@@ -195,7 +195,7 @@ func TestPageSessions(t *testing.T) {
 	cookie, key := sign("carol")
 	carol := p.find(cookie, key)
 	for range maxSessionsEach {
-		sign("dave") // as many as he likes: they cost carol nothing
+		sign("dave") // as many as he likes: they do not affect carol
 	}
 	if carol == nil || p.find(cookie, key) != carol {
 		t.Error("carol's session has gone")
@@ -234,8 +234,8 @@ func TestPageSessions(t *testing.T) {
 	}
 }
 
-// While a head is away, another user of its machine can have its port, and browsers show him
-// what they have. Without TLS that is worth nothing to him when the head is back.
+// While a head is away, another user of its machine can take its port, and browsers show that user
+// their cookie and key. Without TLS these are worthless when the head is back.
 func TestPageSessionsEndWithTheHead(t *testing.T) {
 	c := start(t, withPage)
 	v := visitPage(t, c, c.user("bob"))
@@ -273,7 +273,7 @@ func TestPageStreamsEndWithTheirSession(t *testing.T) {
 	}
 }
 
-// A browser that does not read what it asked for holds up nobody: it is cut off.
+// A browser that does not read its answer delays no other client: it is cut off.
 func TestPageSlowReader(t *testing.T) {
 	c := start(t, withPage)
 	u := c.user("")
@@ -338,7 +338,7 @@ func TestPageOverTLS(t *testing.T) {
 	}
 }
 
-// The policy's word on each of some jobs is asked for by their names.
+// The policy's reason is requested for jobs by their names.
 func TestSomeJobs(t *testing.T) {
 	c := start(t, withPage)
 	c.busyNode("n1", 1)

@@ -19,8 +19,8 @@ import (
 	"muster/internal/wholefile"
 )
 
-// How long a one-time address is good and how long a browser stays signed in, and how many
-// of each there are, of one user and in all. Beyond that the oldest goes.
+// How long a one-time address is valid and how long a browser stays signed in, and how many of each
+// there may be, in all and of one user. Beyond that the oldest is dropped.
 const (
 	ticketTime      = time.Minute
 	pageTime        = 12 * time.Hour
@@ -30,8 +30,8 @@ const (
 	maxSessionsEach = 16
 )
 
-// secretHash is what is kept of a secret: whoever reads the head's memory or files
-// cannot use it.
+// secretHash is what is kept of a secret, so that reading the head's memory or files does not
+// reveal the secret.
 type secretHash [sha256.Size]byte
 
 func hashOf(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
@@ -43,20 +43,21 @@ type ticket struct {
 	until time.Time
 }
 
-// pageSession is a browser that has signed in. A request must show two secrets: a
-// cookie, which scripts cannot read, and a key, which the browser gives to pages of this
-// very port alone. Cookies do not know ports: without the key, whoever has another port
-// of this machine could have a user's browser bring him the cookie.
+// pageSession is a browser that has signed in. A request must show two secrets: a cookie, which
+// scripts cannot read, and a key, which the browser gives only to pages of this very port. Cookies
+// are shared by all ports of a host: without the key, a program that listens at another port of
+// this machine could make a user's browser send it the cookie, and use it here.
 type pageSession struct {
 	id, key secretHash
 	user    string
 	until   time.Time
-	// over ends with the session, and with it the answers that are being sent.
+	// over is done when the session ends; that ends the answers that are being sent.
 	over context.Context
 	end  context.CancelFunc
 }
 
-// pages knows who has signed in. Both lists are short, and have the oldest first.
+// pages knows the tickets and sessions. Both lists are short, and the oldest entry is first. mu
+// protects them; save, add and expire are called with mu held.
 type pages struct {
 	now  func() time.Time
 	file string // where sessions are kept; "" if they end with the head
@@ -67,8 +68,7 @@ type pages struct {
 	sessions []*pageSession
 }
 
-// savedSession is a session as it lies in a file, so that a head that is started again
-// knows its browsers.
+// savedSession is a session in the file, so that a restarted head recognises its browsers.
 type savedSession struct {
 	ID    string    `json:"id"`
 	Key   string    `json:"key"`
@@ -76,7 +76,7 @@ type savedSession struct {
 	Until time.Time `json:"until"`
 }
 
-// openPages knows the sessions of a folder; "" for none, not even later.
+// openPages loads the sessions of a folder; with "" it never keeps any.
 func openPages(dir string, now func() time.Time, log *slog.Logger) *pages {
 	p := &pages{now: now, log: log}
 	if dir == "" {
@@ -114,8 +114,7 @@ func (p *pages) load() error {
 	return nil
 }
 
-// save writes the sessions. A head that cannot write them goes on: it only forgets them
-// when it ends.
+// save writes the sessions. If that fails the head continues: it only forgets them when it ends.
 func (p *pages) save() {
 	if p.file == "" {
 		return
@@ -136,17 +135,17 @@ func (p *pages) save() {
 	}
 }
 
-// User is who has signed in.
+// User is the user who has signed in.
 func (s *pageSession) User() string { return s.user }
 
-// add has room made before. Sessions end by themselves at their time.
+// add adds a session, for which the caller has made room. The session ends by itself at until.
 func (p *pages) add(id, key secretHash, user string, until time.Time) {
 	s := &pageSession{id: id, key: key, user: user, until: until}
 	s.over, s.end = context.WithTimeout(context.Background(), until.Sub(p.now()))
 	p.sessions = append(p.sessions, s)
 }
 
-// ticket makes a one-time right to sign in.
+// ticket makes a one-time right to sign in, and returns its secret.
 func (p *pages) ticket(user string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +156,7 @@ func (p *pages) ticket(user string) string {
 	return secret
 }
 
-// redeem signs a browser in; false if the ticket is not good, or no longer.
+// redeem signs a browser in; false if the ticket is unknown, used or expired.
 func (p *pages) redeem(secret string) (cookie, key, user string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +176,7 @@ func (p *pages) redeem(secret string) (cookie, key, user string, ok bool) {
 	return "", "", "", false
 }
 
-// find is the session that a request shows; nil if it shows none.
+// find is the session that a request shows; nil if it shows none, or a wrong one.
 func (p *pages) find(cookie, key string) *pageSession {
 	if cookie == "" || key == "" {
 		return nil
@@ -211,7 +210,7 @@ func (p *pages) signOut(s *pageSession) {
 	}
 }
 
-// expire takes away what is over. What expires first stands first.
+// expire drops what has expired. Both lists are in the order of expiry.
 func (p *pages) expire() {
 	now := p.now()
 	for len(p.tickets) > 0 && !now.Before(p.tickets[0].until) {
@@ -223,8 +222,8 @@ func (p *pages) expire() {
 	}
 }
 
-// makeRoom takes away the oldest of a user who has as many as he may, and the oldest of
-// all if there are as many as may be.
+// makeRoom drops the oldest entry of a user who has each entries, or else the oldest of all if
+// there are all entries.
 func makeRoom[T any](list []T, user string, each, all int, userOf func(T) string, end func(T)) []T {
 	count, first := 0, -1
 	for i, one := range list {
@@ -245,7 +244,7 @@ func makeRoom[T any](list []T, user string, each, all int, userOf func(T) string
 	return append(list[:first], list[first+1:]...)
 }
 
-// close ends all answers that are being sent; the sessions stay on disk.
+// close ends all answers that are being sent; the sessions in the file stay.
 func (p *pages) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,26 +7,27 @@ import (
 	"muster/head"
 )
 
-// call is what a caller wants of the core: that it handles events, or a look at it.
+// call is a caller's request to the core: to handle events, or to let the caller look at it.
 type call struct {
-	source string // who wants it: a user, or an agent's session
-	// events are handled in order, but not necessarily at once. That of number i has the
-	// request first+i, if it has one.
+	source string // a user, or an agent's session
+	// events are handled in order, but not necessarily without others in between. Event i has the
+	// request number first+i, if it has one.
 	events []head.Event
 	first  head.Request
-	next   int // of events; the queue's
-	// look, if it is not nil, is called by the loop instead.
+	next   int // index of the next event; the queue's lock protects it
+	// look, if it is not nil, is called by the loop; there are no events then.
 	look func(*head.Core)
-	// taken, if it is not nil, is called when the last event was taken.
+	// taken, if it is not nil, is called when the last event was taken from the queue. The queue's
+	// lock is held then, so taken must not block.
 	taken func()
 
 	answers []head.Answer
-	left    int           // answers that are still to come; the committer's
-	done    chan struct{} // closed when all are there, or the look was had
+	left    int           // answers still missing; only the committer uses it
+	done    chan struct{} // closed when all answers are there, or after the look
 }
 
-// class is a group of sources. Classes take turns, so that ten thousand agents do
-// not keep a user waiting, nor users agents.
+// class is a group of sources. Classes take turns, so that ten thousand agents do not delay a user,
+// nor users agents.
 type class int
 
 const (
@@ -35,8 +36,8 @@ const (
 	classes
 )
 
-// maxWaiting is how many calls of one user may wait. An agent's session bounds
-// itself.
+// maxWaiting is how many calls of one user may wait. An agent's session limits itself
+// (session.room).
 const maxWaiting = 256
 
 var (
@@ -44,16 +45,16 @@ var (
 	errEnding = errors.New("the head is shutting down: try again soon")
 )
 
-// queue is where calls wait for the loop. Each source has its turn, an event at a time:
-// so a source that sends much delays only itself.
+// queue holds the calls that wait for the loop. Sources take turns, one event each, so that a
+// source with many events delays only itself.
 type queue struct {
 	ready chan struct{} // signalled when something may be waiting
 
 	mu      sync.Mutex
 	sources [classes]map[string]*source
-	turns   [classes][]*source // those that have something, the next one first
-	turn    class              // whose turn it is
-	length  int                // events and looks
+	turns   [classes][]*source // sources with calls, the next one first
+	turn    class              // the class whose turn is next
+	length  int                // events and looks that wait
 	closed  bool
 }
 
@@ -104,8 +105,8 @@ type unit struct {
 	event int
 }
 
-// take takes the next event or look: classes take turns, and within a class the sources
-// do; false if nothing waits.
+// take removes the next event or look: classes take turns, and within a class its sources do. It
+// returns false if nothing waits.
 func (q *queue) take() (unit, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,8 +122,8 @@ func (q *queue) take() (unit, bool) {
 	return q.one(c), true
 }
 
-// one takes the first event or look of the next source of a class, and puts the source
-// at the end if it has more.
+// one removes the first event or look of the next source of a class, and moves the source to the
+// end if it has more.
 func (q *queue) one(c class) unit {
 	s := q.turns[c][0]
 	q.turns[c] = q.turns[c][1:]
@@ -142,7 +143,7 @@ func (q *queue) one(c class) unit {
 	return u
 }
 
-// close has push refuse calls from now on.
+// close makes push refuse all further calls.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

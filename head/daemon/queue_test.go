@@ -9,8 +9,8 @@ import (
 	"muster/head"
 )
 
-// Sources take turns, an event at a time, and classes before them: who sends much waits
-// for himself.
+// Sources take turns, one event each, and classes before them: a source with many events delays
+// only itself.
 func TestQueueIsFair(t *testing.T) {
 	q := newQueue()
 	push := func(c class, name string, events int) {

@@ -19,35 +19,35 @@ const (
 	// DefaultRecordLimit is how large a recording may become if nothing is said.
 	DefaultRecordLimit = 1 << 30
 
-	recordEvery = time.Second // so much is lost at most if the head is killed
-	recordFlush = 64 << 10    // written sooner if so much waits
-	maxBacklog  = 64 << 20    // more that waits means that the disk cannot keep up
+	recordEvery = time.Second // at most this much is lost if the head is killed
+	recordFlush = 64 << 10    // with this much waiting, it is written at once
+	maxBacklog  = 64 << 20    // with more waiting, the disk cannot keep up
 
-	// historyPrefix is how a history begins.
+	// historyPrefix is how the file of a history begins.
 	historyPrefix = `{"history":`
 )
 
-// recording writes what the policy is told and decides to a file. The loop adds lines
-// and never waits for the disk; a goroutine of the recording's own writes them. At the
-// limit, or when the file cannot be written, it ends, and the head goes on.
+// recording writes everything that the policy is told and decides to a file. The loop adds lines
+// and never waits for the disk; the recording's own goroutine writes them. At the limit, or when
+// the file cannot be written, the recording ends, and the head continues.
 type recording struct {
 	file *os.File
 	log  *slog.Logger
-	left int64 // bytes that may still be added; the loop's
+	left int64 // bytes that may still be added; only the loop uses it
 
 	mu      sync.Mutex
 	waiting []byte // whole lines
-	ended   error  // why nothing is added any more
+	ended   error  // why nothing more is added; nil while it is
 
-	written int64         // the goroutine's
-	wake    chan struct{} // much is waiting
-	closing chan struct{} // to be closed
+	written int64         // bytes in the file; only the goroutine uses it
+	wake    chan struct{} // signalled when recordFlush bytes wait
+	closing chan struct{} // closed to make the goroutine end
 	closed  chan struct{} // closed when everything is written
 }
 
 var _ io.Writer = (*recording)(nil)
 
-// record begins to record, if the configuration says so.
+// record starts a recording, if the configuration names a file.
 func (d *daemon) record(core *head.Core) error {
 	if d.cfg.Record == "" {
 		return nil
@@ -61,7 +61,7 @@ func (d *daemon) record(core *head.Core) error {
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
 	core.Record(r, d.header())
-	if r.flush(); r.ended != nil { // what is wrong is said before the head serves
+	if r.flush(); r.ended != nil { // errors are reported before the head serves
 		return errors.Join(fmt.Errorf("recording to %s: %w", d.cfg.Record, r.ended), file.Close())
 	}
 	d.recording = r
@@ -75,7 +75,7 @@ func (d *daemon) header() history.Header {
 	return history.Header{Policy: d.spec(), Muster: d.Version, Note: "muster head of cluster " + d.cfg.Core.Cluster}
 }
 
-// spec makes the policy, classes that preempt each other included.
+// spec is the full specification of the policy, including preemption classes.
 func (d *daemon) spec() string {
 	if d.Spec != nil {
 		return d.Spec(d.cfg.Policy)
@@ -83,8 +83,8 @@ func (d *daemon) spec() string {
 	return d.cfg.Policy
 }
 
-// openRecording opens an empty file. One that is there is replaced only if it is an
-// earlier recording: a wrong name must not cost a file.
+// openRecording opens a file and empties it. An existing file is overwritten only if it is an
+// earlier recording: a mistyped name must not destroy a file.
 func openRecording(path string) (*os.File, error) {
 	flags := os.O_RDWR
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func openRecording(path string) (*os.File, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	// A link is not followed, and opening a pipe does not block.
+	// Do not follow a link, and do not block on a pipe.
 	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (r *recording) end(why error) error {
 	return r.ended
 }
 
-// close writes what is left. The loop has ended.
+// close writes what is left. It must be called after the loop has ended.
 func (r *recording) close() {
 	if r == nil {
 		return
@@ -174,7 +174,7 @@ func (r *recording) close() {
 	<-r.closed
 }
 
-// write writes lines until the recording is closed.
+// write writes the waiting lines every recordEvery, or sooner, until the recording is closed.
 func (r *recording) write() {
 	defer close(r.closed)
 	regularly := time.NewTicker(recordEvery)
@@ -193,7 +193,7 @@ func (r *recording) write() {
 	}
 }
 
-// flush writes what waits. What could not be written whole is taken back.
+// flush writes what waits. If that fails, the file is cut back to the last whole line.
 func (r *recording) flush() {
 	r.mu.Lock()
 	lines := r.waiting

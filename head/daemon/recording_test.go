@@ -103,8 +103,8 @@ func (a *asker) bytes(path string) []byte {
 	return text
 }
 
-// At its limit a recording ends with a whole line, and the head goes on; a file that is
-// no recording is never replaced.
+// At its limit a recording ends with a whole line, and the head continues; a file that is no
+// recording is never replaced.
 func TestRecordingsLimitAndFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions.jsonl")
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Record, cfg.RecordLimit = file, 2000 })

@@ -12,29 +12,29 @@ import (
 	"muster/wire/status"
 )
 
-// route is one kind of request. The table of them is what the head answers, and
-// what its OpenAPI document describes.
+// route is one kind of request. The table of routes is what the head answers, and what its OpenAPI
+// document describes.
 type route struct {
 	method, path string
 	summary      string
 	query        []parameter
 	// body and answer are values of the documents' types; nil for none.
 	body, answer any
-	also         any // another answer that it may be, or body
+	also         any // an alternative type of the answer, or of the body
 	upgrade      string
 	forAgents    bool
-	long         bool // the answer may be, see lists
-	// notForPages keeps from browsers what could run something or give secrets away.
+	long         bool // the answer may be long: see lists
+	// notForPages refuses to browsers what could run something or reveal secrets.
 	notForPages bool
-	// serve returns what is answered as JSON. Those that answer themselves return nil,
-	// or an error while nothing was sent.
+	// serve returns the document of the answer. A handler that answers by itself returns
+	// errAnswered, or another error as long as it has sent nothing.
 	serve func(*request) (any, error)
 }
 
-// parameter is one of a query.
+// parameter is a parameter of a query.
 type parameter struct {
 	name string
-	kind string // as JSON schemas call it; list is one that may come several times
+	kind string // a type of JSON schema, or list: a string that may occur several times
 	help string
 }
 
@@ -101,7 +101,7 @@ func routes() []route {
 	return all
 }
 
-// handler answers requests.
+// handler serves the table of routes.
 func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	byPath := map[string]map[string]*route{}
@@ -122,7 +122,7 @@ func (d *daemon) handler() http.Handler {
 	}))
 	checked := protection.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.allow(w) // a time that was given for an earlier request may be over
+		d.allow(w) // the deadline of an earlier request on this connection may have passed
 		checked.ServeHTTP(w, r)
 	})
 }
@@ -131,8 +131,8 @@ func (d *daemon) handler() http.Handler {
 func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[string]*route) {
 	d.metrics.requests.Add(1)
 	who, _ := r.Context().Value(callerKey{}).(*caller)
-	// Whoever sends a body has a time for it. Without one nothing is read: a deadline
-	// would end answers that take long.
+	// A client that sends a body must do so in time. Without a body there must be no deadline:
+	// nothing is read, and it would end answers that take long.
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.cfg.Connections.Request))
 	}
@@ -151,16 +151,16 @@ func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[st
 	sendJSON(w, http.StatusOK, answer)
 }
 
-// allow gives the other side a time to take what is written next.
+// allow sets the deadline by which the client must have taken what is written next.
 func (d *daemon) allow(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.cfg.Connections.Request))
 }
 
-// errAnswered says that a request was answered already.
+// errAnswered is returned by handlers that have answered by themselves.
 var errAnswered = errors.New("answered")
 
-// admit serves a request, if it may be. done is set to what is to be called when it has
-// been answered.
+// admit checks whether the caller may make the request, and serves it. It sets done to what must be
+// called after the answer was sent.
 func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route, done *func()) (any, error) {
 	route := methods[r.Method]
 	switch {
@@ -232,7 +232,7 @@ func sendJSON(w http.ResponseWriter, status int, document any) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// sendError answers with why not.
+// sendError answers with an error and its status.
 func sendError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	var refused *head.Refusal

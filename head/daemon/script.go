@@ -12,25 +12,25 @@ import (
 	"muster/policy/scriptfile"
 )
 
-// scriptEvery is how often the file of a policy is looked at.
+// scriptEvery is how often the head checks the file of a policy for changes.
 const scriptEvery = time.Second
 
-// scripted is a policy that a file decides; it is nil where none does.
+// scripted is a policy whose decisions a file makes; nil for other policies.
 type scripted struct {
-	// looking is held while the file is read and tried, which may take long: somebody may
-	// have put a pipe in its place. Neither the loop nor a request for the state of the head
-	// waits for it.
+	// looking is held while the file is read and tried. That may take long: the file may have been
+	// replaced by a pipe. Neither the loop nor requests for the head's state take this lock.
 	looking sync.Mutex
 	file    *scriptfile.File
-	// loaded are policies for the loop to take over.
+	// loaded delivers policies that the loop takes over.
 	loaded chan *scriptfile.Loaded
-	// running is the loop's: what decides now, and how much of its trouble was told.
+	// running is the policy in force, and told how much of its trouble was logged. Only the loop
+	// uses them.
 	running *script.Policy
 	told    script.Trouble
 
 	mu      sync.Mutex
 	refused string // why the file is not in force
-	trouble string // why the script does not decide
+	trouble string // why the script does not decide, but its fallback
 }
 
 // openPolicy makes the policy of the configuration.
@@ -46,7 +46,7 @@ func (d *daemon) openPolicy() (policy.Policy, error) {
 	return l.Policy, nil
 }
 
-// freshPolicy is the policy in force once more, for another state.
+// freshPolicy makes a new instance of the policy in force, for another state.
 func (d *daemon) freshPolicy() (policy.Policy, error) {
 	if d.script == nil {
 		return d.Policy(d.cfg.Policy)
@@ -56,7 +56,7 @@ func (d *daemon) freshPolicy() (policy.Policy, error) {
 	return d.script.file.Fresh()
 }
 
-// watchScript looks whether the file of the policy has changed, until ctx is over.
+// watchScript checks the file of the policy for changes, until ctx is done.
 func (d *daemon) watchScript(ctx context.Context, look <-chan time.Time) {
 	if d.script == nil {
 		return
@@ -96,7 +96,7 @@ func (d *daemon) lookAtScript(ctx context.Context) {
 	}
 }
 
-// wrongPlace names an error of a script with its place, for the log.
+// wrongPlace is an error of a script with its place, as attributes for the log.
 func wrongPlace(err error) []any {
 	if e, ok := scriptfile.Place(err); ok {
 		return []any{"file", e.File, "line", e.Line, "column", e.Column, "error", e.Message}
@@ -104,7 +104,7 @@ func wrongPlace(err error) []any {
 	return []any{"error", err}
 }
 
-// newScripts are those to take over; none where no file decides.
+// newScripts delivers the policies to take over; nil if the policy is no script.
 func (d *daemon) newScripts() <-chan *scriptfile.Loaded {
 	if d.script == nil {
 		return nil
@@ -112,10 +112,10 @@ func (d *daemon) newScripts() <-chan *scriptfile.Loaded {
 	return d.script.loaded
 }
 
-// takeScript lets the new script decide.
+// takeScript puts a new version of the script in force.
 func (l *loop) takeScript(loaded *scriptfile.Loaded) {
 	l.script.running.Terminate()
-	l.tellTrouble() // what it said of that
+	l.tellTrouble() // log what the old script printed while it ended
 	l.core.SetPolicy(loaded.Policy, l.cfg.Policy)
 	l.script.running, l.script.told = loaded.Script, script.Trouble{}
 	l.script.mu.Lock()
@@ -124,8 +124,8 @@ func (l *loop) takeScript(loaded *scriptfile.Loaded) {
 	l.log.Info("the file of the policy has changed, and decides from now on", "file", l.script.file.Path())
 }
 
-// tellTrouble logs how the script has failed since the last step, and keeps it for those
-// who ask how the head is.
+// tellTrouble logs how the script has failed since the last step, and keeps it for requests for the
+// head's state.
 func (l *loop) tellTrouble() {
 	s := l.script
 	if s == nil {
@@ -150,7 +150,7 @@ func (l *loop) tellTrouble() {
 	}
 }
 
-// problems are what is wrong with the script.
+// problems lists what is wrong with the script.
 func (s *scripted) problems() []string {
 	if s == nil {
 		return nil

@@ -58,8 +58,8 @@ const (
 	startFails = "def decide(view, plan):\n  for job in view.queue():\n    plan.start(job.id)\n"
 )
 
-// A head takes over a changed script without a restart, keeps the one it has when the
-// new one is wrong, and says both where people look.
+// A head takes over a changed script without a restart, keeps the present one if the new one is
+// wrong, and reports both where people look.
 func TestScriptThatChanges(t *testing.T) {
 	script, look, log := &file{text: startNone}, make(chan time.Time), &lines{}
 	c := start(t, func(cfg *Config, o *Options) {
@@ -71,7 +71,7 @@ func TestScriptThatChanges(t *testing.T) {
 	again := func(text string, err error) {
 		script.set(text, err)
 		look <- time.Time{}
-		look <- time.Time{} // taken when the daemon has done with the first
+		look <- time.Time{} // accepted only when the daemon has finished with the first
 	}
 	problems := func() string {
 		var info api.Cluster
@@ -122,8 +122,8 @@ func TestScriptThatChanges(t *testing.T) {
 	}
 }
 
-// A head goes on while the file of its policy cannot be read to its end, as a pipe that
-// somebody has put there.
+// A head continues while the file of its policy cannot be read to its end, such as a pipe that was
+// put in its place.
 func TestScriptThatIsAPipe(t *testing.T) {
 	look, reads, end := make(chan time.Time), make(chan struct{}), make(chan struct{})
 	first := true

@@ -18,13 +18,13 @@ import (
 	"muster/wire/identity"
 )
 
-// The protocols that connections are upgraded to.
+// The protocols to which connections are upgraded.
 const (
 	protocolAgent  = "muster-agent"
 	protocolStream = "muster-stream"
 )
 
-// How many messages wait for an agent, and how many of its own for the core.
+// How many messages may wait for an agent, and how many messages of an agent for the core.
 const (
 	maxToAgent   = 8192
 	maxFromAgent = 64
@@ -40,8 +40,9 @@ type sessions struct {
 	closed bool
 }
 
-// session is one of them. A goroutine reads from it as long as it lasts; another
-// writes, but only while there is something to write.
+// session is one connection of an agent. One goroutine reads from it as long as it lasts; another
+// writes, but only while there is something to write, so that ten thousand idle agents cost ten
+// thousand goroutines and not twice as many.
 type session struct {
 	*sessions
 	id   head.Session
@@ -49,12 +50,12 @@ type session struct {
 	conn net.Conn
 	// room bounds the messages of the agent that the core has not handled yet.
 	room chan struct{}
-	sent atomic.Int64 // when something was last written
+	sent atomic.Int64 // when the head last wrote something
 
 	mu      sync.Mutex
 	waiting []head.Send
 	writing bool
-	closing bool // the connection ends when all is written
+	closing bool // the connection is closed once everything was written
 	gone    bool
 }
 
@@ -62,7 +63,7 @@ func newSessions(d *daemon) *sessions {
 	return &sessions{daemon: d, byID: map[head.Session]*session{}}
 }
 
-// upgrade makes a request's connection one of another protocol.
+// upgrade takes a request's connection over for another protocol.
 func upgrade(q *request, protocol string) (net.Conn, error) {
 	if !has(q.r.Header.Values("Upgrade"), protocol) || !has(q.r.Header.Values("Connection"), "upgrade") {
 		q.w.Header().Set("Upgrade", protocol)
@@ -85,7 +86,7 @@ func upgrade(q *request, protocol string) (net.Conn, error) {
 	return conn, nil
 }
 
-// has says whether a header has a word, among others.
+// has says whether one of the comma-separated words of a header is word.
 func has(values []string, word string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {
@@ -97,7 +98,7 @@ func has(values []string, word string) bool {
 	return false
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection whose first bytes the HTTP server has read already.
 type begun struct {
 	net.Conn
 	early []byte
@@ -121,7 +122,7 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// serveAgent begins the conversation with an agent.
+// serveAgent starts the session of an agent.
 func serveAgent(q *request) (any, error) {
 	conn, err := upgrade(q, protocolAgent)
 	if err != nil {
@@ -129,7 +130,7 @@ func serveAgent(q *request) (any, error) {
 	}
 	s := &session{sessions: q.sessions, id: head.Session(q.sessions.last.Add(1)), conn: conn, room: make(chan struct{}, maxFromAgent)}
 	who := *q.who
-	go s.serve(who) // so that nothing of the request is kept
+	go s.serve(who) // in a new goroutine: the request's memory can be freed
 	return nil, errAnswered
 }
 
@@ -141,7 +142,8 @@ func (c *caller) isNode(name string) error {
 	return identity.IsNode(c.node, name)
 }
 
-// serve hears an agent until its connection ends.
+// serve runs the session until its connection ends. The core hears of the end only after everything
+// that the agent said before it, since both go through the queue.
 func (s *session) serve(who caller) {
 	defer s.conn.Close()
 	hello, err := s.greet(who)
@@ -165,7 +167,7 @@ func (s *session) serve(who caller) {
 	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
-// greet reads what an agent begins with.
+// greet reads and checks an agent's first message.
 func (s *session) greet(who caller) (agent.Hello, error) {
 	_ = s.conn.SetDeadline(time.Now().Add(s.cfg.Connections.Greet))
 	defer s.conn.SetDeadline(time.Time{})
@@ -189,7 +191,7 @@ var (
 	errUnsteady = errors.New("it did not take what it was sent")
 )
 
-// hear tells the core what an agent says.
+// hear passes an agent's messages to the core.
 func (s *session) hear() error {
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(s.cfg.Core.Silence))
@@ -211,12 +213,13 @@ func (s *session) hear() error {
 	}
 }
 
-// say passes an event to the core once there is room.
+// say passes an event to the core. It waits while maxFromAgent events of this session are
+// unhandled, so that the agent is slowed down and not the head.
 func (s *session) say(ev head.Event) {
 	select {
 	case s.room <- struct{}{}:
 	case <-s.ending:
-		return // dropped: the agent says again what matters when it greets
+		return // dropped: the agent says what matters again when it greets
 	}
 	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
 }
@@ -252,14 +255,14 @@ func (s *sessions) count() int {
 	return len(s.byID)
 }
 
-// send queues a message for an agent. If the agent has gone the message is dropped: the
-// core sends what matters again when it greets.
+// send queues a message for an agent. If the agent has gone the message is dropped: the core sends
+// what matters again when the agent greets.
 func (s *sessions) send(m *head.Send) bool {
 	one := s.find(m.Session)
 	return one != nil && one.put(*m, false)
 }
 
-// hangUp ends a session when what was sent to it has left.
+// hangUp closes a session once everything queued for it was sent.
 func (s *sessions) hangUp(id head.Session) {
 	if one := s.find(id); one != nil {
 		one.put(head.Send{}, true)
@@ -276,6 +279,9 @@ func (s *sessions) closeAll() {
 	}
 }
 
+// put queues a message, or with last the end of the session, and starts write unless it runs. mu
+// protects waiting and writing together: write sets writing to false only while it sees waiting
+// empty, so no message is left without a writer.
 func (s *session) put(m head.Send, last bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +306,7 @@ func (s *session) put(m head.Send, last bool) bool {
 	return true
 }
 
-// write writes all that waits, and ends.
+// write writes everything that waits, and ends. put starts it again.
 func (s *session) write() {
 	for {
 		s.mu.Lock()
@@ -327,7 +333,7 @@ func (s *session) write() {
 	}
 }
 
-// flushSize is how many bytes are written at a time, or more if one message has more.
+// flushSize is how many bytes are collected for one write; a single message may have more.
 const flushSize = 64 << 10
 
 func (s *session) writeAll(messages []head.Send) error {
@@ -335,7 +341,7 @@ func (s *session) writeAll(messages []head.Send) error {
 	for i := range messages {
 		m, err := s.complete(&messages[i])
 		if errors.Is(err, store.ErrNoSuch) {
-			continue // the job has ended meanwhile
+			continue // the job has ended meanwhile, and needs no Start
 		}
 		if err == nil {
 			text, err = agent.Encode(text, m)
@@ -364,7 +370,7 @@ func (s *session) flush(text []byte) error {
 	return err
 }
 
-// complete puts what a job runs into the message that starts it.
+// complete fills in what a job runs, if the message starts one.
 func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 	if m.Bulk == 0 {
 		return m.Message, nil
@@ -383,7 +389,8 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 	return start, nil
 }
 
-// pinger asks agents that were not sent anything for a while whether they are there.
+// pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
+// takes the other for silent.
 func (d *daemon) pinger(ctx context.Context) {
 	every := d.cfg.Core.Silence / 4
 	tick := time.NewTicker(every)

@@ -32,7 +32,7 @@ func tcpPair(t *testing.T) (a, b net.Conn) {
 	return a, b
 }
 
-// flood writes until the other side takes no more.
+// flood writes until the other side accepts no more.
 func flood(t *testing.T, conn net.Conn) {
 	t.Helper()
 	frame := agent.AppendFrame(nil, agent.FrameInput, make([]byte, agent.MaxFrame))
@@ -47,7 +47,7 @@ func flood(t *testing.T, conn net.Conn) {
 	t.Fatal("somebody takes all bytes")
 }
 
-// A user who says that nothing more comes, and reads nothing, does not keep a stream.
+// A user who has closed the sending side, and reads nothing, does not keep a stream open.
 func TestSpliceEndsWithoutReader(t *testing.T) {
 	user, near := tcpPair(t)
 	far, node := tcpPair(t)
@@ -67,8 +67,8 @@ func TestSpliceEndsWithoutReader(t *testing.T) {
 	}
 }
 
-// A user who hangs up with input that nobody takes is noticed when the agent sends empty
-// output, as it does then: the agent's connection ends.
+// A user who disconnects with input that the command does not read is noticed when the agent sends
+// empty output, as it does then: the agent's connection ends.
 func TestHangUpWithInput(t *testing.T) {
 	c := start(t, nil)
 	as := c.as("node", "n1")

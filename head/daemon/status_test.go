@@ -12,8 +12,8 @@ import (
 	"muster/wire/status"
 )
 
-// Everybody may ask a node how it is; what it says is checked, and a node that is away
-// or talks nonsense is an error of that request alone.
+// Every user may ask for a node's status. It is checked, and a node that is away or sends nonsense
+// is an error of that request alone.
 func TestNodeStatus(t *testing.T) {
 	c := start(t, nil)
 	alice, as := c.user("alice"), c.as("node", "n1")

@@ -18,8 +18,8 @@ import (
 	"muster/wire/status"
 )
 
-// How many streams there are, of one user and in all, and how long an agent may take
-// to open one, and the other side to end when one has.
+// How many streams there may be, in all and of one user; how long an agent may take to open one;
+// and how long one side may take to end after the other has.
 const (
 	maxStreams     = 4096
 	maxStreamsEach = 128
@@ -27,7 +27,7 @@ const (
 	endTime        = 30 * time.Second
 )
 
-// streams are connections that agents were asked for.
+// streams are the connections that the head asks agents for, from the request on.
 type streams struct {
 	mu     sync.Mutex
 	wanted map[string]*stream
@@ -37,12 +37,12 @@ type streams struct {
 	closed bool
 }
 
-// stream is one that was not opened yet. Its name is random, and good once.
+// stream is a connection that the agent has not opened yet. Its name is random, and valid once.
 type stream struct {
 	name    string
 	session head.Session
 	node    string
-	came    chan net.Conn // closed if the agent cannot connect any more
+	came    chan net.Conn // receives the connection; closed if the agent cannot connect any more
 	left    bool          // the caller no longer waits for it
 }
 
@@ -50,7 +50,8 @@ func newStreams() *streams {
 	return &streams{wanted: map[string]*stream{}, users: map[string]int{}, open: map[net.Conn]struct{}{}}
 }
 
-// want makes a stream that a session's agent is to open.
+// want registers a stream that a session's agent is to open. The caller must call leave when it has
+// ended.
 func (s *streams) want(user string, session head.Session, node string) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *streams) want(user string, session head.Session, node string) (*stream,
 	return one, nil
 }
 
-// leave ends what want began.
+// leave unregisters a stream. A connection that arrived too late is closed.
 func (s *streams) leave(user string, one *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *streams) leave(user string, one *stream) {
 		delete(s.users, user)
 	}
 	select {
-	case conn, ok := <-one.came: // it came too late
+	case conn, ok := <-one.came: // it arrived after the caller had given up
 		if ok {
 			_ = conn.Close()
 		}
@@ -83,7 +84,7 @@ func (s *streams) leave(user string, one *stream) {
 	}
 }
 
-// redeem finds what a name stands for. It is good once.
+// redeem finds the stream of a name, which becomes invalid. mayBe refuses agents of other nodes.
 func (s *streams) redeem(name string, mayBe func(node string) error) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +99,8 @@ func (s *streams) redeem(name string, mayBe func(node string) error) (*stream, e
 	return one, nil
 }
 
-// deliver hands over the connection of a stream; nil if there is none.
+// deliver passes the connection of a redeemed stream to the caller that waits; nil if there is
+// none.
 func (s *streams) deliver(one *stream, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,11 +110,11 @@ func (s *streams) deliver(one *stream, conn net.Conn) {
 	case one.left:
 		_ = conn.Close()
 	default:
-		one.came <- conn // has room
+		one.came <- conn // never blocks: the channel has room for one, and a name is redeemed once
 	}
 }
 
-// lost gives up the streams of a session that has ended.
+// lost gives up the streams that a session's agent has not opened, because the session has ended.
 func (s *streams) lost(session head.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +126,7 @@ func (s *streams) lost(session head.Session) {
 	}
 }
 
-// hold notes that a connection is open, so that it ends with the head.
+// hold registers an open connection, so that closeAll closes it.
 func (s *streams) hold(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +152,7 @@ func (s *streams) closeAll() {
 	}
 }
 
-// serveStream takes the connection that an agent opens.
+// serveStream serves the connection that an agent opens when asked to.
 func serveStream(q *request) (any, error) {
 	one, err := q.streams.redeem(q.r.PathValue("stream"), q.who.isNode)
 	if err != nil {
@@ -166,8 +168,8 @@ func serveStream(q *request) (any, error) {
 	return nil, errAnswered
 }
 
-// dial asks the agent of a job's task for a connection. The caller calls free when it
-// is done with it.
+// dial asks the agent of a job's task for a connection. find chooses the node, if the core knows
+// the job. The caller must call free when it is done with the connection.
 func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err error), open agent.Open) (conn net.Conn, free func(), err error) {
 	var session head.Session
 	var refused *head.Refusal
@@ -198,7 +200,7 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 	return q.connect(session, open)
 }
 
-// connect asks an agent for a connection.
+// connect asks an agent for a connection, and waits for it.
 func (q *request) connect(session head.Session, open agent.Open) (conn net.Conn, free func(), err error) {
 	agentSession := q.sessions.find(session)
 	gone := refuse(http.StatusBadGateway, "the agent of the node is not connected now: try again later")
@@ -245,7 +247,7 @@ func serveOutput(q *request) (any, error) {
 	}
 	conn, free, err := q.dial(name, func(job *api.Job) (string, error) {
 		if len(job.Nodes) == 0 {
-			return "", nil // the core says why there is nothing
+			return "", nil // TaskOf says why there is no output
 		}
 		if part >= uint64(len(job.Nodes)) {
 			return "", refuse(http.StatusBadRequest, "?part=%d: the job has parts 0 to %d", part, len(job.Nodes)-1)
@@ -259,13 +261,13 @@ func serveOutput(q *request) (any, error) {
 	return nil, q.copyFile(conn)
 }
 
-// copyFile sends the contents of a stream's frames. Without any, the reason is an error of
-// its own; after some, the answer is cut off, so that the reader does not take it for
-// complete.
+// copyFile sends the contents of a stream's frames. If the stream fails before any contents came,
+// the reason becomes the answer's error. After that the answer is cut off, so that the client does
+// not take it for complete.
 func (q *request) copyFile(conn net.Conn) error {
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // a reader that has gone must not leave the agent following
+	go func() { // if the client disconnects, the agent must not follow the file for ever
 		select {
 		case <-q.r.Context().Done():
 			_ = conn.Close()
@@ -289,7 +291,7 @@ func (q *request) copyFile(conn net.Conn) error {
 			var end agent.Outcome
 			if end, err = agent.ParseOutcome(text); err == nil && end.Reason == "" {
 				begin()
-				q.allow(q.w) // the end of the answer is still to be written
+				q.allow(q.w) // a new deadline: the end of the answer is still to be written
 				return errAnswered
 			}
 			if err == nil {
@@ -318,13 +320,13 @@ func (q *request) copyFile(conn net.Conn) error {
 	}
 }
 
-// How large a node's status may be, and how long the node may take for it.
+// How large the status of a node may be, and how long the node may take to send it.
 const (
 	maxStatus  = 16 << 20
 	statusTime = 10 * time.Second
 )
 
-// serveNodeStatus answers with what a node says of itself.
+// serveNodeStatus passes on the status that a node's agent reports.
 func serveNodeStatus(q *request) (any, error) {
 	var session head.Session
 	var refused *head.Refusal
@@ -374,7 +376,7 @@ func readStatus(conn net.Conn) ([]byte, error) {
 	}
 }
 
-// serveExec ties a user to a command among a job's processes.
+// serveExec connects a user to a command among a job's processes.
 func serveExec(q *request) (any, error) {
 	name, err := q.job()
 	if err != nil {
@@ -410,16 +412,16 @@ func serveExec(q *request) (any, error) {
 	return nil, errAnswered
 }
 
-// splice carries bytes both ways until the far side ends. When the near side ends the
-// far one is told, and has a time to say how it ended, and the near one to read that. A
-// near side that hangs up while the far one takes no bytes is noticed when the far one next
-// sends something, as agents do then.
+// splice copies bytes both ways until far ends. When near ends, far is told so, and both have
+// endTime: far to report how the command ended, near to read that. If near disconnects while far
+// accepts no bytes, the copy to far is stuck, and splice notices only when far next sends
+// something; agents do send then.
 func splice(near, far net.Conn, endTime time.Duration) {
 	go func() {
 		_, err := io.Copy(far, near)
 		_ = closeWrite(far)
 		_ = far.SetReadDeadline(time.Now().Add(endTime))
-		if err == nil { // the near side has ended, and may never read again
+		if err == nil { // near has ended properly, and may never read again
 			_ = near.SetWriteDeadline(time.Now().Add(endTime))
 		}
 	}()

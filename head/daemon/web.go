@@ -14,7 +14,7 @@ import (
 	"muster/wire/status"
 )
 
-// metrics is what is counted.
+// metrics are the counters for GET /metrics.
 type metrics struct {
 	requests, refusedRequests, refusedConnections atomic.Uint64
 	commits, records, bytes, commitNanos          atomic.Uint64
@@ -27,13 +27,14 @@ func (m *metrics) commit(records, bytes int, took time.Duration) {
 	m.commitNanos.Add(uint64(max(0, took)))
 }
 
-// webServer serves metrics and health. Of a nil one the methods do nothing.
+// webServer serves metrics and health. The methods of a nil webServer do nothing.
 type webServer struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// How many connections the server for metrics and health has at a time.
+// How many connections the server for metrics and health may have at a time, in all and of one
+// address.
 const maxWeb, maxWebEach = 128, 32
 
 func (o *doors) openWeb() error {
@@ -69,7 +70,7 @@ func (w *webServer) close() {
 	}
 }
 
-// problems are what an administrator should look at.
+// problems are what an administrator should attend to.
 func (d *daemon) problems() (all []string) {
 	for _, l := range d.doors.listeners {
 		if err := l.Trouble(); err != nil {

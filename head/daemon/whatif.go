@@ -19,31 +19,31 @@ import (
 	"muster/policy/catalog"
 )
 
-// WhatIf says when the head simulates its own history under other policies, and how much
-// that may take.
+// WhatIf says when the head simulates its own history under other policies, and the limits of that.
 type WhatIf struct {
-	// At is the time of day, since midnight; negative is never by itself.
+	// At is the time of day, since midnight. If it is negative, the head simulates only on request.
 	At time.Duration
-	// Policies are tried beside those of the catalogue, and may be files.
+	// Policies are tried in addition to those of the catalogue; they may be files.
 	Policies []string
-	// Time is what one policy may use of the processor, and Memory what all may have.
+	// Time is the processor time that one policy may use, and Memory what the whole process may
+	// use.
 	Time   time.Duration
 	Memory int64
 }
 
-// DefaultWhatIf is that of a head of which nothing was said.
+// DefaultWhatIf are the settings of a head without others.
 var DefaultWhatIf = WhatIf{At: 3 * time.Hour, Time: time.Minute, Memory: 2 << 30}
 
-// period is a time that is looked at, up to now.
+// period is a span of time that ends now.
 type period struct {
 	name string
 	long time.Duration
 }
 
-// periods are all of them, in the order in which they are simulated.
+// periods are all periods, in the order in which they are simulated.
 var periods = []period{{"day", 24 * time.Hour}, {"week", 7 * 24 * time.Hour}}
 
-// periodOf finds one by its name.
+// periodOf finds a period by its name.
 func periodOf(name string) (period, bool) {
 	k := slices.IndexFunc(periods, func(p period) bool { return p.name == name })
 	if k < 0 {
@@ -52,26 +52,26 @@ func periodOf(name string) (period, bool) {
 	return periods[k], true
 }
 
-// whatifs has simulations made, one after the other, in processes of their own. The
-// requests of users only look at what is known: they never wait for one.
+// whatifs runs simulations, one after the other, each in a process of its own. Requests of users
+// only read the results so far: they never wait for a simulation.
 type whatifs struct {
 	*daemon
-	command func(ctx context.Context) *exec.Cmd // nil: none can be made
+	command func(ctx context.Context) *exec.Cmd // nil: this head cannot simulate
 	wake    chan struct{}
 
 	mu     sync.Mutex
 	known  map[string]api.WhatIfPeriod
-	wanted []wanted  // those to come
-	next   time.Time // when the next is made by itself; zero if none is
+	wanted []wanted  // the orders that wait
+	next   time.Time // when the next simulation starts by itself; zero if none is planned
 }
 
-// wanted is a simulation that was asked for; without policies it is all.
+// wanted is an order for a simulation; without policies it tries all.
 type wanted struct {
 	period   string
 	policies []string
 }
 
-// newWhatifs reads what was found out before.
+// newWhatifs loads the results that the store has.
 func newWhatifs(d *daemon) (*whatifs, error) {
 	w := &whatifs{daemon: d, command: d.Simulate, wake: make(chan struct{}, 1), known: map[string]api.WhatIfPeriod{}}
 	for _, p := range periods {
@@ -94,7 +94,7 @@ func newWhatifs(d *daemon) (*whatifs, error) {
 	return w, nil
 }
 
-// run makes simulations until ctx is over.
+// run simulates until ctx is done.
 func (w *whatifs) run(ctx context.Context) {
 	if w.command == nil {
 		return
@@ -102,7 +102,7 @@ func (w *whatifs) run(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		if next, ok := w.nextNight(); ok {
-			// Not longer than an hour: the clock may be set meanwhile.
+			// Wait for an hour at most: the clock may be set meanwhile.
 			due = time.After(min(max(0, next.Sub(w.clock())), time.Hour))
 		}
 		select {
@@ -123,7 +123,7 @@ func (w *whatifs) run(ctx context.Context) {
 	}
 }
 
-// nextNight is when all periods are looked at by themselves.
+// nextNight is when the head next simulates all periods by itself.
 func (w *whatifs) nextNight() (time.Time, bool) {
 	at := w.cfg.WhatIf.At
 	if at < 0 {
@@ -137,14 +137,14 @@ func (w *whatifs) nextNight() (time.Time, bool) {
 	return w.next, true
 }
 
-// nightAfter is the first instant behind now at a time of day.
+// nightAfter is the first instant after now at a time of day.
 func nightAfter(now time.Time, at time.Duration, zone *time.Location) time.Time {
 	if zone == nil {
 		zone = time.UTC
 	}
 	year, month, day := now.In(zone).Date()
 	for k := 0; ; k++ {
-		// As clocks on the wall show it: the night of a change has 23 or 25 hours.
+		// By wall clock: a day on which clocks change has 23 or 25 hours.
 		night := time.Date(year, month, day+k, int(at/time.Hour), int(at/time.Minute%60), 0, 0, zone)
 		if night.After(now) {
 			return night
@@ -152,7 +152,7 @@ func nightAfter(now time.Time, at time.Duration, zone *time.Location) time.Time 
 	}
 }
 
-// nightly asks for everything, if it is time.
+// nightly orders a simulation of all periods, if it is time.
 func (w *whatifs) nightly() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,8 +165,8 @@ func (w *whatifs) nightly() {
 	}
 }
 
-// want puts an order at the end, or in the place of one for the period that waits. The
-// caller holds the lock.
+// want appends an order, or replaces the one that waits for the same period. The caller must hold
+// mu.
 func (w *whatifs) want(o wanted) {
 	if k := w.waiting(o.period); k >= 0 {
 		w.wanted[k] = o
@@ -178,7 +178,7 @@ func (w *whatifs) want(o wanted) {
 	w.known[o.period] = p
 }
 
-// waiting is where the order for a period stands; -1 if there is none.
+// waiting is the index of the order for a period; -1 if there is none. The caller must hold mu.
 func (w *whatifs) waiting(period string) int {
 	return slices.IndexFunc(w.wanted, func(o wanted) bool { return o.period == period })
 }
@@ -194,7 +194,7 @@ func (w *whatifs) takeFirst() (wanted, bool) {
 	return o, true
 }
 
-// done says that an order was carried out, or could not be.
+// done notes that an order was carried out, or could not be.
 func (w *whatifs) done(o wanted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *whatifs) done(o wanted) {
 	w.known[o.period] = p
 }
 
-// make has one simulation made, and keeps what came of it.
+// make carries out one order, and stores the result.
 func (w *whatifs) make(ctx context.Context, o wanted) {
 	began := w.clock()
 	w.log.Info("the history is simulated under other policies", "period", o.period)
@@ -216,7 +216,7 @@ func (w *whatifs) make(ctx context.Context, o wanted) {
 		made, err = whatifrun.Run(ctx, w.command, *order, jobs, func(m whatifrun.Message) { w.progress(o.period, m.Progress) })
 	}
 	if ctx.Err() != nil {
-		return // the head ends: what was known stays
+		return // the head is shutting down: the earlier result stays
 	}
 	w.mu.Lock()
 	p := w.known[o.period]
@@ -248,14 +248,14 @@ func (w *whatifs) progress(period string, part float64) {
 	w.known[period] = p
 }
 
-// order is all that the process must know but for the ended jobs, and since when those
-// count.
+// order is the input of the simulating process without the ended jobs, and the instant from which
+// those count.
 func (w *whatifs) order(ctx context.Context, o wanted) (*whatifrun.Order, time.Duration, error) {
 	var pic head.Picture
 	if err := w.look(ctx, "whatif", func(core *head.Core) { pic = core.Picture(w.daemon.now()) }); err != nil {
 		return nil, 0, err
 	}
-	period, _ := periodOf(o.period) // it was checked when it was asked for
+	period, _ := periodOf(o.period) // checked when the order was made
 	turns, err := w.store.NodeLog(0)
 	if err != nil {
 		return nil, 0, err
@@ -279,8 +279,7 @@ func (w *whatifs) order(ctx context.Context, o wanted) (*whatifrun.Order, time.D
 	}, from, nil
 }
 
-// candidates are the policies to be tried: the one in force, and those that are wanted or
-// all that there are.
+// candidates are the policies to try: the one in force, and those that were named, or else all.
 func (w *whatifs) candidates(names []string) []whatif.Candidate {
 	if len(names) == 0 {
 		for _, e := range catalog.Entries {
@@ -297,7 +296,7 @@ func (w *whatifs) candidates(names []string) []whatif.Candidate {
 	return list
 }
 
-// specOf is all that makes a policy.
+// specOf is the full specification of a policy.
 func (d *daemon) specOf(name string) string {
 	if d.Spec != nil {
 		return d.Spec(name)
@@ -305,7 +304,7 @@ func (d *daemon) specOf(name string) string {
 	return name
 }
 
-// isFile says whether a policy is a file.
+// isFile says whether a policy is a script file.
 func isFile(spec string) bool {
 	name, _, _ := strings.Cut(spec, ":")
 	return strings.HasSuffix(name, ".star")
@@ -314,7 +313,7 @@ func isFile(spec string) bool {
 // maxTried is how many policies one request may name.
 const maxTried = 100
 
-// ask takes a request for simulations.
+// ask handles a request for simulations.
 func (w *whatifs) ask(asked *api.WhatIfWanted) error {
 	if w.command == nil {
 		return refuse(http.StatusServiceUnavailable, "this head cannot simulate: it was not told how to start a process for it")
@@ -350,7 +349,7 @@ func (w *whatifs) ask(asked *api.WhatIfWanted) error {
 	return nil
 }
 
-// document is what is known.
+// document is what is known so far.
 func (w *whatifs) document() api.WhatIf {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -385,7 +384,7 @@ func serveWhatIfNow(q *request) (any, error) {
 	return q.whatifs.document(), nil
 }
 
-// parseTimeOfDay reads 03:00, or never.
+// parseTimeOfDay parses 03:00, or never.
 func parseTimeOfDay(s string) (time.Duration, error) {
 	if s == "never" {
 		return -1, nil

@@ -23,7 +23,7 @@ import (
 
 const simulatorVariable = "MUSTER_HEAD_TEST_SIMULATOR"
 
-// simulatorChild is the process that simulates, or one that misbehaves.
+// simulatorChild is the simulating process, or one that misbehaves.
 func simulatorChild() {
 	switch os.Getenv(simulatorVariable) {
 	case "killed":
@@ -80,7 +80,7 @@ func pastState(t *testing.T, now time.Time) string {
 	return dir
 }
 
-// simulated waits until nothing is being simulated.
+// simulated waits until no simulation is in progress.
 func simulated(t *testing.T, u *asker) api.WhatIf {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) { // asking again, as a user does
@@ -94,8 +94,7 @@ func simulated(t *testing.T, u *asker) api.WhatIf {
 	return api.WhatIf{}
 }
 
-// Administrators have the history simulated; everybody sees what came of it, also after
-// the next start of the head.
+// Administrators start simulations; every user sees the results, also after a restart of the head.
 func TestWhatIf(t *testing.T) {
 	cfg := Default()
 	cfg.State, cfg.Core.Admins = pastState(t, time.Now()), []string{"alice"}
@@ -155,7 +154,7 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// A process that is killed costs nothing but the simulation, and what was known stays.
+// If the process is killed, only the simulation is lost, and the earlier result stays.
 func TestWhatIfProcessIsKilled(t *testing.T) {
 	cfg := Default()
 	cfg.State = pastState(t, time.Now())
@@ -221,8 +220,8 @@ func TestNightAfter(t *testing.T) {
 		"2031-05-06T02:59:00+02:00": "2031-05-06T03:00:00+02:00",
 		"2031-05-06T03:00:00+02:00": "2031-05-07T03:00:00+02:00",
 		"2031-12-31T12:00:00+01:00": "2032-01-01T03:00:00+01:00",
-		"2031-03-29T12:00:00+01:00": "2031-03-30T03:00:00+02:00", // clocks are put forward
-		"2031-10-25T12:00:00+02:00": "2031-10-26T03:00:00+01:00", // and back
+		"2031-03-29T12:00:00+01:00": "2031-03-30T03:00:00+02:00", // clocks go forward
+		"2031-10-25T12:00:00+02:00": "2031-10-26T03:00:00+01:00", // clocks go back
 	} {
 		at, err := time.Parse(time.RFC3339, now)
 		if err != nil {

@@ -1,12 +1,12 @@
-// Package dial reaches a cluster's head: over TLS with a certificate, or at its Unix
-// socket. Agents get the connections of their conversation and of streams from it,
-// commands a client for the HTTP interface.
+// Package dial connects to a cluster's head: over TLS with a certificate, or at its Unix socket.
+// Agents use it for the connections of their sessions and of streams, commands for a client of the
+// HTTP interface.
 //
-// A head shows by its certificate that it is one (wire/identity): a node of the same
-// authority cannot pass as the head, whatever its names are. At a socket without a path,
-// only root and the user who dials are believed to be one.
+// A head proves by its certificate that it is one (wire/identity): a node of the same authority
+// cannot pose as the head, whatever its names are. At a socket without a path, only root and the
+// user who dials are trusted to be the head.
 //
-// It knows neither messages nor documents.
+// The package knows neither messages nor documents.
 package dial
 
 import (
@@ -28,25 +28,25 @@ import (
 	"muster/wire/identity"
 )
 
-// Where a head is, unless it is said otherwise.
+// Where a head listens by default.
 const (
 	DefaultPort   = "9422"
 	DefaultSocket = "@muster-head"
 )
 
-// Config says where the head is, and who dials.
+// Config says where the head is, and as whom to dial.
 type Config struct {
 	// Head is HOST or HOST:PORT, or unix:PATH or unix:@NAME for its socket.
 	Head string
-	// TLS has the certificate of who dials and, in RootCAs, the authority that vouches for
-	// the head. It is not needed at a socket.
+	// TLS has the caller's certificate and, in RootCAs, the authority that vouches for the head. At
+	// a socket it is not needed.
 	TLS *tls.Config
 }
 
-// greetTime is how long a head may take to accept a caller.
+// greetTime is how long a head may take to accept a connection.
 const greetTime = 20 * time.Second
 
-// Address splits what names a head into a network and an address.
+// Address splits the name of a head into a network and an address.
 func Address(name string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(name, "unix:"); ok {
 		if path == "" || path == "@" {
@@ -64,7 +64,7 @@ func Address(name string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// Dial opens a connection on which requests can be sent.
+// Dial opens a connection for requests.
 func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	network, address, err := Address(c.Head)
 	if err != nil {
@@ -78,7 +78,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 			return nil, fmt.Errorf("no head answers at %s: start muster head there, or name another (%w)", address, err)
 		}
 		if err != nil || !strings.HasPrefix(address, "@") {
-			return conn, err // who may make a socket at a path, the folder's mode says
+			return conn, err // at a path, the folder's permissions decide who may create a socket
 		}
 		if err := trusted(conn.(*net.UnixConn), os.Getuid()); err != nil {
 			_ = conn.Close()
@@ -92,15 +92,15 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	dialler := tls.Dialer{Config: secure(c.TLS)}
 	conn, err := dialler.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err // the caller adds which head it is about
+		return nil, err // the caller adds which head it was
 	}
 	return conn, nil
 }
 
-// trusted says whether the other side of a socket without a path is root, or who dials.
-// Anybody on this machine can take such a name while no head has it. Whoever did would be
-// sent the scripts and environments of jobs, and an agent of root would run as any user
-// whatever it were told.
+// trusted says whether the process at the other end of a socket without a path runs as root or as
+// the user who dials. Any process on this machine can take such a name while no head has it. It
+// would be sent the scripts and environments of jobs, and an agent that runs as root would execute
+// its commands as any user.
 func trusted(conn *net.UnixConn, self int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -119,7 +119,7 @@ func trusted(conn *net.UnixConn, self int) error {
 	return nil
 }
 
-// secure allows only current TLS, and only a head at the other side.
+// secure allows only TLS 1.3, and only a head at the other end.
 func secure(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
@@ -135,8 +135,7 @@ func secure(given *tls.Config) *tls.Config {
 	return t
 }
 
-// Client returns what sends requests to the head, and the address that they begin
-// with.
+// Client returns an HTTP client for the head, and the beginning of its URLs.
 func Client(c Config) (*http.Client, string, error) {
 	network, address, err := Address(c.Head)
 	if err != nil {
@@ -150,17 +149,17 @@ func Client(c Config) (*http.Client, string, error) {
 	return &http.Client{Transport: transport}, "https://" + address, nil
 }
 
-// DialAgent begins an agent's conversation with the head.
+// DialAgent opens an agent's session with the head.
 func DialAgent(ctx context.Context, c Config) (net.Conn, error) {
 	return Upgrade(ctx, c, http.MethodGet, "/v1/agent", "muster-agent")
 }
 
-// DialStream opens the connection that the head asked an agent for by a name.
+// DialStream opens the connection with this name, for which the head has asked the agent.
 func DialStream(ctx context.Context, c Config, name string) (net.Conn, error) {
 	return Upgrade(ctx, c, http.MethodGet, "/v1/agent/streams/"+url.PathEscape(name), "muster-stream")
 }
 
-// Upgrade sends a request that turns its connection into one of another protocol.
+// Upgrade sends a request that switches its connection to another protocol.
 func Upgrade(ctx context.Context, c Config, method, path, protocol string) (net.Conn, error) {
 	conn, err := Dial(ctx, c)
 	if err != nil {
@@ -208,7 +207,7 @@ func upgrade(conn net.Conn, method, path, protocol string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Refusal is that the head answered, and said no.
+// Refusal is a head's answer that refuses a request.
 type Refusal struct {
 	Status int
 	Reason string
@@ -228,7 +227,7 @@ func refusal(answer *http.Response) error {
 	return &Refusal{answer.StatusCode, said.Error}
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection whose first bytes were read already.
 type begun struct {
 	net.Conn
 	early []byte
@@ -243,7 +242,7 @@ func (b *begun) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite says that nothing more will be sent.
+// CloseWrite closes the sending direction.
 func (b *begun) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -29,7 +29,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// answering is a socket at which each request is answered with a text.
+// answering is a socket that answers each request with a text.
 func answering(t *testing.T, text string) Config {
 	t.Helper()
 	name := fmt.Sprintf("@muster-dial-test-%d-%s", os.Getpid(), t.Name())
@@ -95,7 +95,7 @@ func TestDialTrouble(t *testing.T) {
 	}
 }
 
-// TestImpostor: whoever takes the name of a head's socket is not believed.
+// TestImpostor: a process that takes the name of a head's socket is not trusted.
 func TestImpostor(t *testing.T) {
 	l, err := net.Listen("unix", "@muster-test-"+rand.Text())
 	if err != nil {

@@ -13,24 +13,23 @@ import (
 	"muster/head/api"
 )
 
-// Filter says which ended jobs are meant.
+// Filter chooses among ended jobs.
 type Filter struct {
-	// Since and Until are instants between which they ended; 0 is no bound.
+	// Since and Until bound the time of the end, [Since, Until); 0 is no bound.
 	Since, Until float64
-	User         string // "" is everybody
+	User         string // "" is all users
 }
 
-// Bounds on one page of the history: jobs, and entries that are examined to find them. The
-// latter bounds what a search for a user without jobs costs.
+// Limits of one page of the history: jobs, and entries that are examined to find them. The latter
+// limits the cost of a search for a user who has no jobs.
 const (
 	MaxPage   = 10_000
 	maxLooked = 200_000
 )
 
-// History lists ended jobs, those that ended first at the front, at most limit of
-// them, and only those behind a job (0: from the beginning). next is the job to go
-// on behind; 0 at the end. A page may have fewer jobs than there are, even none,
-// and still be followed by others.
+// History lists ended jobs in the order in which they ended, at most limit of them, beginning after
+// a job (0: from the beginning). next is the job after which to continue; 0 at the end. A page may
+// have fewer jobs than limit, even none, and still be followed by others.
 func (s *Store) History(after uint64, limit int, f Filter) (jobs []api.Job, next uint64, err error) {
 	limit = max(1, min(limit, MaxPage))
 	err = s.view(func(tx *bolt.Tx) error {
@@ -91,12 +90,12 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 	return jobs, 0, nil
 }
 
-// rawPage is how many records are read in one transaction: one that is open for long
-// keeps pages from being used again.
+// rawPage is how many records are read in one transaction. A transaction that is open for long
+// keeps pages of the file from being reused.
 const rawPage = 1000
 
-// EndedBetween visits the records of jobs that ended in [since, until), as they lie in the
-// store, those that ended last first, until visit says that it has enough.
+// EndedBetween visits the records of jobs that ended in [since, until), the latest first, until
+// visit has enough.
 func (s *Store) EndedBetween(since, until float64, visit func(value []byte) (more bool, err error)) error {
 	from, before := instant(since), instant(until)
 	for {
@@ -116,7 +115,7 @@ func (s *Store) EndedBetween(since, until float64, visit func(value []byte) (mor
 	}
 }
 
-// rawPage reads records that ended before an entry of the list by time, backwards.
+// rawPage reads backwards the records that stand before a key of the list by time.
 func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		ended, c := tx.Bucket(endedBucket), tx.Bucket(atBucket).Cursor()
@@ -141,8 +140,7 @@ func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err er
 	return page, last, err
 }
 
-// SinceFor is the instant since which no more than most jobs have ended: since itself, or
-// later if there are more.
+// SinceFor is the earliest instant, not before since, after which at most most jobs have ended.
 func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
 	at = since
 	err = s.view(func(tx *bolt.Tx) error {
@@ -150,7 +148,7 @@ func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
 		k, _ := c.Last()
 		for n := 0; k != nil && bytes.Compare(k, from) >= 0; k, _ = c.Prev() {
 			if n++; n > most && len(k) == 16 {
-				at = float64(number(k[:8])+1) / 1e6 // behind all that ended then
+				at = float64(number(k[:8])+1) / 1e6 // just after that job's end
 				return nil
 			}
 		}
@@ -159,7 +157,7 @@ func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
 	return at, err
 }
 
-// NodeLog lists what became of nodes since an instant, in its order.
+// NodeLog lists the changes of nodes' states since an instant, in order.
 func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte(head.NodeLog)).Cursor()
@@ -175,7 +173,7 @@ func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) 
 	return turns, err
 }
 
-// WhatIf reads what was kept of a period; nil if nothing was.
+// WhatIf reads the stored result of a period; nil if there is none.
 func (s *Store) WhatIf(period string) (value []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		if found := tx.Bucket([]byte(head.WhatIf)).Get([]byte(period)); found != nil {
@@ -193,11 +191,11 @@ func number(key []byte) (n uint64) {
 	return n
 }
 
-// maxTasks is how many numbers behind an array's are looked at for its tasks.
+// maxTasks is how many records from an array's number on are examined for its tasks.
 const maxTasks = 200_000
 
-// EndedAll is an ended job, or the tasks of an array that have ended: all, or one of
-// them. Tasks have the array's number and those that follow it.
+// EndedAll reads an ended job, or the ended tasks of an array: all, or one of them. Tasks have the
+// array's number and those that follow it.
 func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		c, looked := tx.Bucket(endedBucket).Cursor(), 0
@@ -208,7 +206,7 @@ func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 				return errors.Join(errDamaged, err)
 			}
 			if ended.ID != job && ended.ArrayJob != job {
-				break // its tasks are numbered in a row
+				break // the numbers of an array's tasks are consecutive
 			}
 			if task < 0 || ended.ArrayJob == job && ended.ArrayTask != nil && int64(*ended.ArrayTask) == task {
 				jobs = append(jobs, ended)
@@ -222,8 +220,8 @@ func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 	return jobs, err
 }
 
-// Past is how an ended job ended, or those tasks of an array that have. It reads less of
-// each than EndedAll.
+// Past reads how a job ended, or those tasks of an array that have ended. It decodes less of each
+// record than EndedAll.
 func (s *Store) Past(job uint64) (past head.Past, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		c, looked := tx.Bucket(endedBucket).Cursor(), 0

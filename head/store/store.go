@@ -33,28 +33,27 @@ var (
 	ownBucket   = []byte("store")
 	versionKey  = []byte("version")
 	endedBucket = []byte(head.Ended)
-	atBucket    = []byte("ended_at") // time and number of an ended job -> its user
+	atBucket    = []byte("ended_at") // end and number of an ended job -> its user
 	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys, head.NodeLog, head.WhatIf}
 )
 
-// lockWait is how long Open waits for the lock: a head that was killed may still be
-// ending.
+// lockWait is how long Open waits for the lock: a head that was killed may not have ended yet.
 const lockWait = 2 * time.Second
 
-// mapped is how much of the address space the file has. A commit that needs more must
-// wait for all readers, and a backup may take long.
+// mapped is how much address space the file is given. When the file outgrows it, a commit must wait
+// for all readers, and a backup may read for long.
 const mapped = 16 << 30
 
-// ErrNoSuch says that a record is not there.
+// ErrNoSuch says that a record does not exist.
 var ErrNoSuch = errors.New("there is no such record")
 
-// Store is an open file. Its methods may be called by several goroutines.
+// Store is an open file. Its methods may be called concurrently.
 type Store struct {
 	db   *bolt.DB
 	path string
 }
 
-// Open opens the file in a folder, or makes both.
+// Open opens the file in a folder, and creates what does not exist.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the head's folder: %w", err)
@@ -85,7 +84,7 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// addBuckets makes the buckets that are not there.
+// addBuckets creates the buckets that do not exist.
 func addBuckets(tx *bolt.Tx) error {
 	for _, b := range append([][]byte{atBucket}, names()...) {
 		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
@@ -95,8 +94,8 @@ func addBuckets(tx *bolt.Tx) error {
 	return nil
 }
 
-// create makes an empty file under another name first: one that a crash left half
-// made would be taken for a damaged one.
+// create makes an empty file under another name first, since a file that a crash left half made
+// would look damaged.
 func create(path string) error {
 	made := path + ".new"
 	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +118,7 @@ func create(path string) error {
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	// A link, since it never replaces a file that another head has made meanwhile.
+	// A link never replaces a file that another head has made meanwhile; a rename would.
 	if err := os.Link(made, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -134,14 +133,14 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// open opens a file of bbolt. Free pages are written with each commit, so that
-// opening does not read the whole file.
+// open opens a bbolt file. The list of free pages is written with each commit, so that opening does
+// not read the whole file.
 func open(path string) (db *bolt.DB, err error) {
 	err = guarded(func() (err error) {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped})
 		var system syscall.Errno
 		if err != nil && !errors.Is(err, bolt.ErrTimeout) && !errors.As(err, &system) {
-			return fmt.Errorf("%w (%w)", errDamaged, err) // it is not the system that complains
+			return fmt.Errorf("%w (%w)", errDamaged, err) // it is not an error of the system
 		}
 		return err
 	})
@@ -185,13 +184,13 @@ func names() [][]byte {
 	return all
 }
 
-// Close ends the use of the file.
+// Close closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Path is where the file is.
+// Path is the path of the file.
 func (s *Store) Path() string { return s.path }
 
-// Size is how many bytes the file has.
+// Size is the size of the file in bytes.
 func (s *Store) Size() (size int64) {
 	_ = s.view(func(tx *bolt.Tx) error {
 		size = tx.Size()
@@ -200,9 +199,9 @@ func (s *Store) Size() (size int64) {
 	return size
 }
 
-// Commit writes records in one transaction. When it returns nil they are on disk.
-// After an error it is not known whether a later Commit, or the system, makes up
-// for it: the caller must open the file anew and go on from what it says.
+// Commit writes records in one transaction. When it returns nil they are on disk. After an error
+// they may or may not be there, now or after a later Commit: the caller must reopen the file and
+// continue from its contents.
 func (s *Store) Commit(records []head.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -226,7 +225,7 @@ func put(tx *bolt.Tx, r *head.Record) error {
 		return fmt.Errorf("a record for %q, which is no part of the store", r.Bucket)
 	}
 	if r.Bucket != head.Nodes {
-		b.FillPercent = 0.95 // numbers grow: pages are filled from left to right
+		b.FillPercent = 0.95 // keys grow, so pages are filled from left to right and need no room for later inserts
 	}
 	if r.Bucket == head.Ended {
 		if err := index(tx, b, r); err != nil {
@@ -244,10 +243,12 @@ func put(tx *bolt.Tx, r *head.Record) error {
 	return b.Put(r.Key, r.Value)
 }
 
-// keepNodeLog is for how long it is kept how nodes were: longer than anybody looks back.
+// keepNodeLog is how long changes of nodes' states are kept: longer than the longest simulated
+// period.
 const keepNodeLog = 15 * 24 * time.Hour
 
-// forget drops what is too old of the log of nodes, a little with each entry that comes.
+// forget drops old entries of the node log: at most two for each new one, so that no commit takes
+// long.
 func forget(log *bolt.Bucket, newest []byte) error {
 	if len(newest) < 8 {
 		return fmt.Errorf("a key of %d bytes in the log of nodes", len(newest))
@@ -269,7 +270,7 @@ func forget(log *bolt.Bucket, newest []byte) error {
 	return nil
 }
 
-// index keeps the list of ended jobs by time in step with the jobs.
+// index keeps the list by time in step with the ended jobs.
 func index(tx *bolt.Tx, ended *bolt.Bucket, r *head.Record) error {
 	at := tx.Bucket(atBucket)
 	at.FillPercent = 0.95
@@ -292,7 +293,7 @@ func index(tx *bolt.Tx, ended *bolt.Bucket, r *head.Record) error {
 	return at.Put(key, []byte(user))
 }
 
-// atKey is where an ended job stands in the list by time.
+// atKey is the key of an ended job in the list by time, and the job's user.
 func atKey(key, value []byte) (at []byte, user string, err error) {
 	if len(key) != 8 {
 		return nil, "", fmt.Errorf("an ended job's key of %d bytes", len(key))
@@ -307,7 +308,7 @@ func atKey(key, value []byte) (at []byte, user string, err error) {
 	return append(instant(job.End), key...), job.User, nil
 }
 
-// instant writes seconds so that bytes are ordered as times are.
+// instant encodes seconds so that keys sort as times do.
 func instant(seconds float64) []byte {
 	micros := uint64(0)
 	switch {
@@ -319,8 +320,7 @@ func instant(seconds float64) []byte {
 	return binary.BigEndian.AppendUint64(nil, micros)
 }
 
-// Each visits the records of a bucket in the order of their keys. What it hands
-// over may be kept.
+// Each visits the records of a bucket in the order of their keys. visit may keep them.
 func (s *Store) Each(bucket head.Bucket, visit func(head.Record) error) error {
 	return s.view(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte(bucket))
@@ -335,10 +335,10 @@ func (s *Store) Each(bucket head.Bucket, visit func(head.Record) error) error {
 
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
-// Bulk is what a job runs, as its record says; ErrNoSuch if the job has ended.
+// Bulk reads the record of what a job runs; ErrNoSuch if the job has ended.
 func (s *Store) Bulk(job uint64) ([]byte, error) { return s.get(head.Bulk, job) }
 
-// Ended is one ended job.
+// Ended reads one ended job.
 func (s *Store) Ended(job uint64) (api.Job, error) {
 	var ended api.Job
 	value, err := s.get(head.Ended, job)
@@ -360,10 +360,10 @@ func (s *Store) get(bucket head.Bucket, number uint64) (value []byte, err error)
 	return value, err
 }
 
-// Key is the key of a job.
+// Key is the key of a job's records.
 func Key(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
 
-// WriteTo writes a copy of the file as it is now, while commits go on.
+// WriteTo writes a copy of the file as it is now, while commits continue.
 func (s *Store) WriteTo(w io.Writer) (n int64, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		n, err = tx.WriteTo(w)
@@ -376,11 +376,11 @@ func (s *Store) view(see func(*bolt.Tx) error) error {
 	return trouble(s.path, guarded(func() error { return s.db.View(see) }))
 }
 
-// errDamaged says that bbolt met pages that make no sense.
+// errDamaged says that bbolt found invalid pages, or the store invalid records.
 var errDamaged = errors.New("it makes no sense")
 
-// guarded makes errors of the panics with which bbolt, and the system where a file
-// has become shorter than it was, meet a damaged file.
+// guarded turns the panics into errors with which bbolt reports a damaged file, and the faults that
+// follow when the file has become shorter than its mapping.
 func guarded(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -393,7 +393,7 @@ func guarded(do func() error) (err error) {
 
 const whatToDo = "stop the head, keep the file, and put a backup in its place (docs/head.md, Backup)"
 
-// trouble says in words what is wrong with a file.
+// trouble explains an error of a file to the administrator.
 func trouble(path string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrNoSuch):

@@ -94,7 +94,7 @@ func TestOneHeadAtATime(t *testing.T) {
 	}
 }
 
-// Whatever lies where the file should be costs an error that says what to do.
+// Whatever is found in place of the file causes an error that says what to do.
 func TestDamagedFiles(t *testing.T) {
 	whole := func() []byte {
 		s := opened(t, t.TempDir())
@@ -174,7 +174,7 @@ func TestMissingBucket(t *testing.T) {
 	}
 }
 
-// The pages of the history, put together, are what a sorted list says.
+// The pages of the history, put together, equal a sorted list.
 func TestHistory(t *testing.T) {
 	s := opened(t, t.TempDir())
 	const seed = 1
@@ -230,7 +230,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A copy that was written while the head went on is a file that a head opens.
+// A copy that was written while commits continued can be opened by a head.
 func TestBackup(t *testing.T) {
 	s := opened(t, t.TempDir())
 	commit(t, s, head.Record{Bucket: head.Meta, Key: []byte("a"), Value: []byte("1")})
@@ -258,8 +258,8 @@ func submissions(first uint64, n int) []head.Record {
 	return append(records, head.Record{Bucket: head.Meta, Key: []byte("next"), Value: Key(first)})
 }
 
-// BenchmarkCommit tells how many submissions a second become durable, by how many
-// share a transaction.
+// BenchmarkCommit measures how many submissions per second become durable, by how many share a
+// transaction.
 func BenchmarkCommit(b *testing.B) {
 	for _, batch := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint("batch=", batch), func(b *testing.B) {
@@ -274,7 +274,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen tells what a history costs at a restart.
+// BenchmarkOpen measures what a history costs at a restart.
 func BenchmarkOpen(b *testing.B) {
 	for _, jobs := range []int{1000, 1_000_000} {
 		b.Run(fmt.Sprint("history=", jobs), func(b *testing.B) {

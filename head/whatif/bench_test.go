@@ -89,7 +89,7 @@ func words(line string) (list []string) {
 	return list
 }
 
-// documents are what a head with a policy would have kept of jobs: it is simulated.
+// documents are what a head with a policy would have recorded of jobs; that head is simulated.
 type documents struct {
 	cluster *model.Cluster
 	jobs    []api.Job
@@ -149,7 +149,7 @@ func historyOf(c *model.Cluster, jobs []model.Job, options []string, spec string
 	return h, ended, nil
 }
 
-// bundledWeek is the log that comes with Muster, as options would have asked for it.
+// bundledWeek is the log that comes with Muster, as options would have requested it.
 func bundledWeek() (*model.Cluster, []model.Job, []string, error) {
 	c, err := clusterfile.Preset("small")
 	if err != nil {
@@ -181,8 +181,8 @@ func bundledWeek() (*model.Cluster, []model.Job, []string, error) {
 	return c, w.Jobs, options, nil
 }
 
-// The bundled log, as a head would have kept it, is exactly what the simulator makes of
-// it, and all policies have something to say of it.
+// The bundled log, as a head would have recorded it, yields exactly what the simulator makes of it,
+// and all policies can run it.
 func TestBundledLog(t *testing.T) {
 	c, jobs, options, err := bundledWeek()
 	if err != nil {
@@ -218,8 +218,8 @@ var theWeek = sync.OnceValues(func() (*whatif.Workload, error) {
 	return y.Workload(), nil
 })
 
-// BenchmarkWeek is a week of 100,000 jobs on 200 nodes, at a load of 0.9, under each
-// policy; cpu-s is what counts. A policy is given up after maxEach.
+// BenchmarkWeek is a week of 100,000 jobs on 200 nodes, at a load of 0.9, under each policy; cpu-s
+// is what counts. A policy that takes longer than maxEach is skipped.
 func BenchmarkWeek(b *testing.B) {
 	w, err := theWeek()
 	if err != nil {
@@ -249,7 +249,7 @@ func BenchmarkWeek(b *testing.B) {
 	}
 }
 
-// BenchmarkHistory is what it costs to make a workload of 100,000 ended jobs.
+// BenchmarkHistory measures what it costs to make a workload of 100,000 ended jobs.
 func BenchmarkHistory(b *testing.B) {
 	c, jobs, options := syntheticWeek(100_000, 200, 0.9)
 	h, ended, err := historyOf(c, jobs, options, "easy")
@@ -271,7 +271,7 @@ func BenchmarkHistory(b *testing.B) {
 	b.ReportMetric((cpuTime()-before).Seconds()/float64(b.N), "cpu-s")
 }
 
-// cpuTime is what this process has used of the processor so far.
+// cpuTime is the processor time that this process has used so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

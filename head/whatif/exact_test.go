@@ -22,8 +22,7 @@ import (
 // began is when the test's cluster begins, since 1970.
 const began = 1_000_000 * time.Second
 
-// past is a head with agents that do at once what they are told, and jobs that run for as
-// long as the test says.
+// past is a head with agents that obey at once, and jobs that run for as long as the test says.
 type past struct {
 	t      testing.TB
 	core   *head.Core
@@ -80,7 +79,7 @@ func (p *past) join(n *model.Node, types []model.GPUType) {
 	p.core.Handle(p.now, head.Greeted{Session: head.Session(len(p.hellos)), Hello: h})
 }
 
-// submit submits a job that will run for so long, and says its number.
+// submit submits a job that will run for a given time, and returns its number.
 func (p *past) submit(user string, run time.Duration, options ...string) {
 	p.core.Handle(p.now, head.Submit{Caller: head.Caller{Request: 1, User: user}, Secret: "s", Submission: api.Submission{Options: options, Arguments: []string{"true"}, Directory: "/"}})
 	for _, a := range p.take() {
@@ -93,7 +92,7 @@ func (p *past) submit(user string, run time.Duration, options ...string) {
 	}
 }
 
-// take does what the core wants, until it wants nothing any more.
+// take carries out the core's effects, until there are none.
 func (p *past) take() (answers []head.Answer) {
 	for {
 		e := p.core.Take()
@@ -163,7 +162,7 @@ func (p *past) until(at time.Duration) {
 		}
 		p.take()
 		if next == at {
-			return // what happens at that instant is decided together
+			return // everything at that instant is decided together
 		}
 		p.step()
 	}
@@ -239,17 +238,17 @@ func randomOptions(rng *rand.Rand, nodes int) ([]string, time.Duration) {
 	return o, time.Duration(1+rng.IntN(60*limit)) * time.Second
 }
 
-// remembers are policies that decide by what they decided before, or draw: a period that
-// begins later than the cluster does not have that.
+// remembers are policies whose decisions depend on earlier ones, or on random numbers: a period
+// that begins later than the cluster does not contain those.
 var remembers = map[string]bool{"conservative": true, "slurm": true, "rgpu": true, "auction": true, "mosaic": true, "random-fit": true, "fgd": true, "priced-fit": true}
 
 // suspends are policies that suspend jobs, which these agents do not do.
 var suspends = map[string]bool{"mccs-latency": true}
 
-// A head's history that is simulated under the policy that made it gives what was
-// measured: all starts, waits and uses. In it jobs come, are cancelled while they wait, have
-// nice values, follow others, wait for a time, and run and wait at both ends of the period;
-// nodes are drained, and one joins late.
+// A head's history, simulated under the policy that made it, gives what was measured: all starts,
+// waits and uses. In it jobs arrive, are cancelled while they wait, have nice values, depend on
+// others, wait for a time, and run and wait at both ends of the period; nodes are drained, and one
+// joins late.
 func TestPolicyInForceGivesWhatWasMeasured(t *testing.T) {
 	seeds := 6
 	if testing.Short() {
@@ -303,7 +302,7 @@ func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *wha
 		node := 1 + rng.IntN(len(c.Nodes)-1)
 		switch rng.IntN(20) {
 		case 0, 1, 2:
-			// Only what changes something: a step that nothing asks for may find that time
+			// Only actions that change something: a step that nothing requires might find that time
 			// has passed.
 			action := head.DrainNode
 			if drained[node] {

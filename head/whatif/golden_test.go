@@ -46,12 +46,12 @@ func handMade() (whatif.Header, []api.Job) {
 		job(2, "bob", "-n2 --time=10", 0, 200, 400),       // must wait for 1
 		job(3, "bob", "-n1 --time=1", 10, 400, 450),       // could have run beside 1, but for the order
 		job(4, "carol", "-n1 --time=10", 20, none, none),  // is cancelled while it waits
-		job(5, "alice", "-n1 --time=10", 460, 460, 760),   // waits for nobody
+		job(5, "alice", "-n1 --time=10", 460, 460, 760),   // waits for no other job
 	}
 	ended[3].State, ended[3].End = api.Cancelled, t0+300
 	waits := job(6, "bob", "-n2 --time=10", 900, 950, none) // still runs at the end
 	waits.State, waits.End, waits.Elapsed = api.Running, 0, 50
-	held := job(7, "bob", "-n1", 900, none, none) // never came before the policy
+	held := job(7, "bob", "-n1", 900, none, none) // never reached the policy
 	held.State, held.Eligible = api.Pending, 0
 	h.Active = []api.Job{waits, held}
 	return h, ended
@@ -111,8 +111,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// No value of a history makes a simulation fail: what makes no sense is left out, and
-// said.
+// No value in a history makes a simulation fail: impossible ones are left out, and that is
+// reported.
 func TestHostileHistories(t *testing.T) {
 	h, ended := handMade()
 	fine := len(ended)
@@ -169,7 +169,7 @@ func TestHostileHistories(t *testing.T) {
 	}
 }
 
-// Of very many users those with most jobs are listed.
+// If there are very many users, those with most jobs are listed.
 func TestManyUsers(t *testing.T) {
 	h, ended := handMade()
 	y, err := whatif.New(h)

@@ -18,7 +18,7 @@ import (
 	"muster/sim"
 )
 
-// MaxJobs bounds the ended jobs of one period: where there are more, it begins later.
+// MaxJobs limits the ended jobs of one period: if there are more, the period begins later.
 const MaxJobs = 500_000
 
 // Header is what a head knows beside its ended jobs. Instants are since 1970.
@@ -26,54 +26,54 @@ type Header struct {
 	Name     string        `json:"name"`
 	From     time.Duration `json:"from"`
 	To       time.Duration `json:"to"`
-	Began    time.Duration `json:"began"` // the policy counts from there
+	Began    time.Duration `json:"began"` // the start of the policy's clock
 	Policies []Candidate   `json:"policies"`
 
 	Cluster  *model.Cluster  `json:"cluster"`
 	Machines []head.Machine  `json:"machines"` // by node
-	Turns    []head.NodeTurn `json:"turns"`    // all that are known, in order
-	Active   []api.Job       `json:"active"`   // that have not ended
+	Turns    []head.NodeTurn `json:"turns"`    // all known changes, in order
+	Active   []api.Job       `json:"active"`   // jobs that have not ended
 
-	TimeLimit time.Duration    `json:"time_limit"` // of jobs that ask for none
+	TimeLimit time.Duration    `json:"time_limit"` // for jobs that ask for none
 	Priority  *priority.Config `json:"priority,omitempty"`
 	Windows   []head.Window    `json:"windows,omitempty"`
 }
 
 // Candidate is a policy to be tried.
 type Candidate struct {
-	Name    string `json:"name"` // as people wrote it
-	Spec    string `json:"spec"` // all that makes it
+	Name    string `json:"name"` // as the administrator wrote it
+	Spec    string `json:"spec"` // its full specification
 	InForce bool   `json:"in_force,omitempty"`
 }
 
-// item is one job of the history. Times are those of the policy, in microseconds at the
-// finest: so much the documents have.
+// item is one job of the history. Times are on the policy's clock, to the microsecond: the
+// documents have no more digits.
 type item struct {
 	doc   id
 	model model.Job
 	rank  sim.Rank
 
 	submit, eligible time.Duration
-	start, end       time.Duration // never if it has not
-	elapsed          time.Duration // that it computed, on the devices that it had
-	run              time.Duration // the same on devices of speed 1
+	start, end       time.Duration // never if it has not started or ended
+	elapsed          time.Duration // how long it ran on the devices that it had, without suspensions
+	run              time.Duration // the same, on devices of speed 1
 	cores            int
 	gpus             float64
 	user             int32
-	counts           bool // for the figures
+	counts           bool // it is counted in the figures
 	withdrawn        bool
 	alloc            *model.Allocation
 	alternative      int
 	follows          []slurmopt.Term
 }
 
-// id is how a job is named by others.
+// id is how other jobs name a job: by its number, or by array and task.
 type id struct {
 	job, array uint64
 	task       int64
 }
 
-// never is the time of what has not happened.
+// never is the time of an event that has not happened.
 const never = time.Duration(math.MaxInt64)
 
 // History collects the jobs of a period.
@@ -85,33 +85,34 @@ type History struct {
 	users   []string
 	nodeOf  map[string]int32 // by the name that users know
 	special bool             // some node serves one user alone, or has another name with the policy
-	keep    []int32          // node of the simulation, by node of the header; -1 if it was never there
+	keep    []int32          // node of the simulation, by node of the header; -1 if it was never usable
 	cluster *model.Cluster
 	outages []sim.Outage
 	upTime  []time.Duration // by node of the simulation: how long it was not down
 	since   []time.Duration // by node of the header: when it joined, 0 if that is long ago
-	joined  []time.Duration // the same in order
+	joined  []time.Duration // the same, sorted
 
 	odd, unseen, requeued, delayed, notParsed int
-	// used and limits are sums over ended jobs, for those whose end is not known.
+	// used and limits are sums over ended jobs, from which the run times of the others are
+	// estimated.
 	used, limits, runs float64
 	ended              int
 }
 
-// asked is what the options of jobs say.
+// asked is the parsed options that jobs share.
 type asked struct {
 	said   *slurmopt.Options
 	models map[asker]*model.Job
 }
 
-// asker is whose job it is, and how many nodes there were when it came: with these its
-// nodes are known.
+// asker is the user of a job, and the number of nodes when it arrived. Together they determine
+// which nodes the job may use.
 type asker struct {
 	user  int32
 	nodes int
 }
 
-// New begins with what the head knows of the cluster.
+// New starts a history with what the head knows of the cluster.
 func New(h Header) (*History, error) {
 	if h.Cluster == nil || len(h.Machines) != len(h.Cluster.Nodes) {
 		return nil, fmt.Errorf("the cluster has no description of each node")
@@ -130,7 +131,7 @@ func New(h Header) (*History, error) {
 	return y, nil
 }
 
-// at is an instant of a document as the policy counts it.
+// at converts an instant of a document to the policy's clock; false if it cannot be right.
 func (y *History) at(seconds float64) (time.Duration, bool) {
 	if !(seconds > 0) || seconds > y.To.Seconds()+1 {
 		return never, false
@@ -149,7 +150,7 @@ func (y *History) Add(d *api.Job) {
 		y.odd++
 		return
 	}
-	if it.eligible == never { // the policy never saw it
+	if it.eligible == never { // it ended, or still waits, before the policy saw it
 		y.unseen++
 		return
 	}
@@ -186,7 +187,7 @@ func (y *History) Add(d *api.Job) {
 	}
 }
 
-// item reads the times of a document; false if they make no sense.
+// item reads the times of a document; false if they contradict each other.
 func (y *History) item(d *api.Job) (item, bool) {
 	it := item{doc: id{d.ID, d.ArrayJob, -1}, eligible: never, start: never, end: never, cores: d.Cores, gpus: d.GPUShare}
 	if d.ArrayTask != nil {
@@ -228,7 +229,7 @@ func (y *History) item(d *api.Job) (item, bool) {
 	return it, true
 }
 
-// elapsedOf is how long a job computed: without times of suspension.
+// elapsedOf is how long a job ran, without suspensions.
 func (y *History) elapsedOf(it *item, d *api.Job) time.Duration {
 	if it.start == never {
 		return 0
@@ -238,7 +239,7 @@ func (y *History) elapsedOf(it *item, d *api.Job) time.Duration {
 	if d.Elapsed >= 0 && d.Elapsed < all.Seconds()-5e-6 {
 		return time.Duration(math.Round(d.Elapsed*1e6)) * time.Microsecond
 	}
-	return all // the sum of start and run is then the end, to the last digit
+	return all // then start + run is exactly the end, without rounding
 }
 
 func name(d *api.Job) string {
@@ -248,8 +249,8 @@ func name(d *api.Job) string {
 	return strconv.FormatUint(d.ID, 10)
 }
 
-// rankOf is what was said of a job's place. The document of a job that has not ended may
-// have a priority that was worked out.
+// rankOf is the nice value and priority that were set for a job. The priority in the document of a
+// job that has not ended may be computed, and is ignored.
 func rankOf(d *api.Job, said *slurmopt.Options) sim.Rank {
 	r := sim.Rank{Nice: said.Batch.Nice}
 	if said.Priority != 0 {
@@ -278,10 +279,10 @@ func (y *History) userOf(user string) int32 {
 	return n
 }
 
-// maxParsed is how many texts of options are remembered.
+// maxParsed is how many lines of options are cached.
 const maxParsed = 20_000
 
-// askedBy reads options; nil if they make no sense to this program.
+// askedBy parses options; nil if this program does not know them.
 func (y *History) askedBy(options string) *asked {
 	if a, known := y.parsed[options]; known {
 		return a
@@ -306,14 +307,14 @@ func (y *History) askedBy(options string) *asked {
 	return a
 }
 
-// aYear is how long the head has policies expect jobs without a limit to run.
+// aYear is how long the head tells the policy that jobs without a limit run.
 const aYear = 365 * 24 * time.Hour
 
-// lightly is an intensity at which sharing a device costs nothing: what it cost is in the
-// times that jobs ran.
+// lightly is an intensity at which sharing a device costs nothing: the measured run times include
+// that cost.
 const lightly = 1e-9
 
-// modelOf is a job as the policy knew it. Jobs with the same options share what is large.
+// modelOf is a job as the policy knew it. Jobs with the same options share the large parts.
 func (y *History) modelOf(a *asked, user int32, came time.Duration) *model.Job {
 	by := asker{user, y.nodesAt(came)}
 	if m := a.models[by]; m != nil {
@@ -342,14 +343,14 @@ func (y *History) modelOf(a *asked, user int32, came time.Duration) *model.Job {
 	return m
 }
 
-// nodesAt counts the nodes that there were when a job came.
+// nodesAt counts the nodes that had joined when a job arrived.
 func (y *History) nodesAt(at time.Duration) int {
 	n, _ := slices.BinarySearch(y.joined, at+1)
 	return n
 }
 
-// restrict keeps a request from nodes that the job may not use, as the head does: it
-// names those that there were when the job came.
+// restrict limits a request to the nodes that the job may use, as the head does, among those that
+// existed when the job arrived.
 func (y *History) restrict(r *model.Request, said *slurmopt.Options, user string, came time.Duration) {
 	if !y.special && len(said.Exclude) == 0 {
 		return
@@ -366,7 +367,8 @@ func (y *History) restrict(r *model.Request, said *slurmopt.Options, user string
 	r.NodeList = names
 }
 
-// held reads what a job had, and how long it would have run on devices of speed 1.
+// held reads the allocation that a job had, and computes how long it would have run on devices of
+// speed 1.
 func (y *History) held(it *item, d *api.Job, m *model.Job) {
 	a := &model.Allocation{}
 	partOf := map[string]int32{}
@@ -402,7 +404,7 @@ func (y *History) held(it *item, d *api.Job, m *model.Job) {
 	}
 }
 
-// alternativeOf is which of its requests a job was given: the first of its size.
+// alternativeOf finds the alternative with which a job was started: the first of its size.
 func alternativeOf(m *model.Job, d *api.Job) int {
 	for k := range len(m.Alternatives) + 1 {
 		if r := &m.As(k).Request; r.TotalCores() == d.Cores && r.TotalGPUs() == d.GPUs {
@@ -412,7 +414,7 @@ func alternativeOf(m *model.Job, d *api.Job) int {
 	return 0
 }
 
-// nodes takes over the nodes that could be used at some time, and when they could not.
+// nodes takes over the nodes that were usable at some time, and computes when they were not.
 func (y *History) nodes() {
 	turns := make([][]head.NodeTurn, len(y.Machines))
 	y.since = make([]time.Duration, len(y.Machines))
@@ -453,7 +455,7 @@ func (y *History) nodes() {
 	y.joined = slices.Sorted(slices.Values(y.since))
 }
 
-// spansOf is when a node took nothing new, and for how long it was there at all.
+// spansOf is when a node took no new jobs, and for how long it was up or draining.
 func (y *History) spansOf(m *head.Machine, turns []head.NodeTurn) (spans []sim.Outage, up time.Duration) {
 	is := m.Is
 	if len(turns) > 0 {
@@ -490,7 +492,7 @@ func (y *History) spansOf(m *head.Machine, turns []head.NodeTurn) (spans []sim.O
 	return spans, up
 }
 
-// Workload is a period as the simulator takes it.
+// Workload is a period as input of the simulator.
 type Workload struct {
 	history *History
 	config  sim.Config
@@ -498,7 +500,7 @@ type Workload struct {
 	notes   []string
 }
 
-// Workload makes it. Nothing may be added afterwards.
+// Workload makes the simulator's input. Nothing may be added to the history afterwards.
 func (y *History) Workload() *Workload {
 	slices.SortFunc(y.items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.eligible, b.eligible), cmp.Compare(a.doc.job, b.doc.job))
@@ -506,8 +508,7 @@ func (y *History) Workload() *Workload {
 	w := &Workload{history: y}
 	y.estimate()
 	after := y.dependencies()
-	// Those that come after others come when they were submitted: what they wait for
-	// comes on top.
+	// Jobs that wait for others arrive when they were submitted: the simulator adds the waiting.
 	slices.SortFunc(y.items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.model.Submit, b.model.Submit), cmp.Compare(a.eligible, b.eligible), cmp.Compare(a.doc.job, b.doc.job))
 	})
@@ -544,7 +545,7 @@ func (y *History) Workload() *Workload {
 	return w
 }
 
-// estimate says how long jobs run whose end is not known.
+// estimate sets how long jobs run, and guesses it for those whose end is not known.
 func (y *History) estimate() {
 	part, mean := 1.0, time.Hour
 	if y.limits > 0 {
@@ -558,7 +559,7 @@ func (y *History) estimate() {
 		it.model.Submit = it.eligible
 		it.model.Run = it.run
 		if it.start < y.from() && it.end != never {
-			it.model.Run = max(0, it.end-y.from()) // of one that cannot be adopted: what is left
+			it.model.Run = max(0, it.end-y.from()) // if it cannot be adopted, it runs for what was left
 		}
 		if it.end != never && !it.withdrawn {
 			continue
@@ -568,7 +569,7 @@ func (y *History) estimate() {
 			likely = time.Duration(float64(it.model.WallTime)*part) / 1000 * 1000
 		}
 		if it.start != never {
-			likely = max(likely, it.run+time.Second) // it still runs at the end
+			likely = max(likely, it.run+time.Second) // it still ran at the end
 		}
 		it.model.Run = likely
 		if it.start == never {
@@ -577,11 +578,11 @@ func (y *History) estimate() {
 	}
 }
 
-// maxEdges bounds how many dependencies are followed, by job.
+// maxEdges limits how many dependencies are followed, per job on average.
 const maxEdges = 4
 
-// dependencies finds the jobs that came when the last of those ended that they depend on,
-// by number. They come when these end in the simulation.
+// dependencies finds the jobs that arrived when the last job that they depend on ended, and lists
+// those by job number. In the simulation they arrive when these end.
 func (y *History) dependencies() map[uint64][]uint64 {
 	left := maxEdges * len(y.items)
 	byJob, byArray, byTask := map[uint64]*item{}, map[uint64][]*item{}, map[id]*item{}
@@ -613,7 +614,7 @@ func (y *History) dependencies() map[uint64][]uint64 {
 	return after
 }
 
-// before lists the jobs whose ends let a job come; nil if something else did.
+// before lists the jobs whose ends let a job arrive; nil if it arrived for another reason.
 func (y *History) before(it *item, byJob map[uint64]*item, byArray map[uint64][]*item, byTask map[id]*item, left int) []uint64 {
 	var first []uint64
 	last := time.Duration(0)
@@ -654,7 +655,7 @@ func (y *History) before(it *item, byJob map[uint64]*item, byArray map[uint64][]
 	return first
 }
 
-// windows are those of the configuration, in the policy's numbers.
+// windows are those of the configuration, with the node numbers of the simulation.
 func (y *History) windows() (list []policy.Window) {
 	for _, w := range y.Windows {
 		p := policy.Window{Name: w.Name, From: max(0, w.From-y.Began), Until: w.Until - y.Began, Users: w.Users, Accounts: w.Accounts}
@@ -673,7 +674,7 @@ func (y *History) windows() (list []policy.Window) {
 	return list
 }
 
-// notes say what is not as it was.
+// notes say how the simulated workload differs from what happened.
 func (y *History) notes() (notes []string) {
 	say := func(n int, what string) {
 		if n > 0 {

@@ -13,10 +13,10 @@ import (
 	"muster/sim"
 )
 
-// MaxUsers is how many users a policy's line lists.
+// MaxUsers is how many users are listed for a policy.
 const MaxUsers = 200
 
-// Period is what is known before any policy is asked.
+// Period is what is known before any policy is simulated.
 func (w *Workload) Period() api.WhatIfPeriod {
 	y := w.history
 	p := api.WhatIfPeriod{Name: y.Name, From: y.From.Seconds(), To: y.To.Seconds(), Measured: w.measured(), Policies: []api.WhatIfPolicy{}, Notes: w.notes}
@@ -33,18 +33,18 @@ func (w *Workload) Period() api.WhatIfPeriod {
 	return p
 }
 
-// Jobs is how many the simulator gets.
+// Jobs is how many jobs the simulator gets.
 func (w *Workload) Jobs() int { return len(w.config.Jobs) }
 
-// life is what became of one job, as far as it is counted.
+// life is what is counted of a job.
 type life struct {
 	wait, run  time.Duration
-	end        time.Duration // never if it had not ended
+	end        time.Duration // never if it has not ended
 	user       int32
 	impossible bool
 }
 
-// measured works out what happened.
+// measured computes the figures of what happened.
 func (w *Workload) measured() api.WhatIfFigures {
 	y := w.history
 	f := &figures{workload: w}
@@ -54,7 +54,7 @@ func (w *Workload) measured() api.WhatIfFigures {
 			f.add(w.lifeOf(it))
 		}
 		if it.start != never {
-			// It held what it had while it ran, not while it was suspended.
+			// It held its allocation while it ran, not while it was suspended.
 			until := min(it.end, y.to())
 			held := max(0, until-max(it.start, y.from()))
 			if it.start >= y.from() && it.end != never {
@@ -70,12 +70,12 @@ func (w *Workload) measured() api.WhatIfFigures {
 	return f.sum()
 }
 
-// lifeOf is how a job was measured.
+// lifeOf is a job as it was measured.
 func (w *Workload) lifeOf(it *item) life {
 	return life{wait: max(0, min(it.start, w.history.to())-it.submit), run: it.elapsed, end: it.end, user: it.user}
 }
 
-// figures adds up lives.
+// figures accumulates lives.
 type figures struct {
 	workload    *Workload
 	waits       []float64
@@ -98,8 +98,8 @@ func (f *figures) add(l life) {
 	}
 }
 
-// sum is what the figures come to. Digits beyond a billionth are those of sums in another
-// order.
+// sum computes the figures. They are rounded, since the last digits of sums depend on the order of
+// addition.
 func (f *figures) sum() api.WhatIfFigures {
 	y := f.workload.history
 	cores, gpus := 0.0, 0.0
@@ -123,7 +123,7 @@ func part(of, all float64) float64 {
 
 func rounded(x float64) float64 { return math.Round(x*1e6) / 1e6 }
 
-// holdings adds up what jobs hold in a simulation, by job: so the sum does not depend on
+// holdings accumulates what jobs hold in a simulation, per job, so that the sum does not depend on
 // the order in which they end.
 type holdings struct {
 	workload    *Workload
@@ -144,8 +144,8 @@ func (h *holdings) Ended(now time.Duration, job int) {
 	h.from[job] = -1
 }
 
-// Try simulates the period under a policy, which serves this call only. progress, if it
-// is not nil, is told now and then how many jobs are over.
+// Try simulates the period under a policy, which must serve this call only. progress, if it is not
+// nil, is called now and then with the number of jobs that are over.
 func (w *Workload) Try(ctx context.Context, p policy.Policy, progress func(done int)) (*Trial, error) {
 	n := len(w.config.Jobs)
 	h := &holdings{workload: w, from: slices.Repeat([]time.Duration{-1}, n), cores: make([]float64, n), gpus: make([]float64, n), has: make([][2]float64, n)}
@@ -163,12 +163,12 @@ func (w *Workload) Try(ctx context.Context, p policy.Policy, progress func(done 
 	return w.trial(r, h), nil
 }
 
-// Trial is what came of a policy.
+// Trial is the result of simulating a policy.
 type Trial struct {
 	Figures      api.WhatIfFigures
 	Users        []api.WhatIfUser
 	UsersLeftOut int
-	// StartedTogether is the part of the jobs that started when they really did.
+	// StartedTogether is the fraction of the jobs that started when they really did, to a second.
 	StartedTogether float64
 }
 
@@ -219,7 +219,7 @@ func closeTo(a, b time.Duration) bool {
 	return a == b || a != never && b != never && max(a, b)-min(a, b) <= time.Second
 }
 
-// list names the users with most jobs.
+// list returns the users with most jobs.
 func (w *Workload) list(users []api.WhatIfUser) (list []api.WhatIfUser, left int) {
 	for i := range users {
 		if u := users[i]; u.Jobs > 0 {
@@ -236,7 +236,7 @@ func (w *Workload) list(users []api.WhatIfUser) (list []api.WhatIfUser, left int
 	return list, left
 }
 
-// Accuracy is how far a simulation of the policy in force is from what was measured.
+// Accuracy is how far the simulation of the policy in force is from what was measured.
 func Accuracy(measured api.WhatIfFigures, t *Trial) *api.WhatIfAccuracy {
 	s := t.Figures
 	return &api.WhatIfAccuracy{

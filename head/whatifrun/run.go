@@ -18,9 +18,9 @@ import (
 // Jobs visits the records of ended jobs, one line each, until visit has enough.
 type Jobs func(visit func(record []byte) (more bool, err error)) error
 
-// Run has a process do what the order says, and returns what came of it. command is the
-// process, with Serve at the other end; it is killed when ctx is over. tell is told what
-// it says meanwhile.
+// Run starts a process that carries out an order, and returns the result. command makes the
+// process, which must run Serve; it is killed when ctx is done. tell is called with each message
+// until the last.
 func Run(ctx context.Context, command func(ctx context.Context) *exec.Cmd, o Order, jobs Jobs, tell func(Message)) (*api.WhatIfPeriod, error) {
 	c := command(ctx)
 	c.WaitDelay = 2 * time.Second
@@ -41,7 +41,7 @@ func Run(ctx context.Context, command func(ctx context.Context) *exec.Cmd, o Ord
 	go func() { fed <- feed(in, &o, jobs) }()
 	said := listen(out, tell)
 	if said.err != nil || said.period == nil {
-		_ = c.Process.Kill() // whatever it still does is of no use
+		_ = c.Process.Kill() // it said something wrong, or nothing: it has no result to give
 	}
 	_ = in.Close()
 	ended := c.Wait()
@@ -52,18 +52,17 @@ func Run(ctx context.Context, command func(ctx context.Context) *exec.Cmd, o Ord
 	case said.err != nil && said.words:
 		return nil, said.err
 	case said.period != nil:
-		return said.period, nil // how it ended behind that does not matter
+		return said.period, nil // how the process ended after its result does not matter
 	case notFed != nil && !errors.Is(notFed, errNotTaken):
 		return nil, notFed
 	}
 	return nil, fmt.Errorf("the process that simulates has ended (%v)%s", ended, complaints)
 }
 
-// errNotTaken says that the process did not read what it was to know: why it ended
-// says more.
+// errNotTaken says that the process did not read its input. Why it ended explains more.
 var errNotTaken = errors.New("the process that simulates does not read")
 
-// feed hands over what the head knows. The pipe stays open.
+// feed writes the input of the process. The pipe stays open.
 func feed(in io.Writer, o *Order, jobs Jobs) error {
 	w := bufio.NewWriterSize(in, 1<<16)
 	line, err := json.Marshal(o)
@@ -100,17 +99,17 @@ func feed(in io.Writer, o *Order, jobs Jobs) error {
 	return nil
 }
 
-// heard is what came of listening.
+// heard is the result of listen.
 type heard struct {
-	period *api.WhatIfPeriod // the last one, if it is done
+	period *api.WhatIfPeriod // the final result; nil if there is none
 	err    error
-	words  bool // the error is what the process said
+	words  bool // the error is one that the process reported
 }
 
-// maxSaid bounds a line that the process says.
+// maxSaid limits a line of the process.
 const maxSaid = 64 << 20
 
-// listen hears the process out.
+// listen reads messages until the result, an error, or the end.
 func listen(out io.Reader, tell func(Message)) heard {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(make([]byte, 1<<16), maxSaid)
@@ -130,7 +129,7 @@ func listen(out io.Reader, tell func(Message)) heard {
 	return heard{err: lines.Err()}
 }
 
-// opening keeps the beginning of what a process complains about: of a panic it says most.
+// opening keeps the beginning of the process's standard error: the first line of a panic says most.
 type opening struct{ text []byte }
 
 const maxOpening = 500

@@ -53,7 +53,7 @@ func (s *strange) Step(v *policy.View, p *policy.Plan) {
 	switch s.how {
 	case "panics":
 		panic("no more")
-	case "slow": // it thinks, and asks for another step for ever
+	case "slow": // it computes, and asks for another step for ever
 		for began := processorTime(); processorTime()-began < 10*time.Millisecond; {
 		}
 		p.Wake = v.Now() + time.Nanosecond
@@ -65,7 +65,7 @@ func (s *strange) Step(v *policy.View, p *policy.Plan) {
 			}
 		}
 		p.Wake = v.Now() + time.Nanosecond
-	case "modest": // it says how the process is
+	case "modest": // it reports the limits of the process
 		nice, _ := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
 		score, _ := os.ReadFile("/proc/self/oom_score_adj")
 		panic(fmt.Sprintf("nice %d, oom %s", 20-nice, strings.TrimSpace(string(score))))
@@ -109,7 +109,7 @@ func jobs(n int) Jobs {
 	}
 }
 
-// A policy that takes too long, or fails, is listed with that, and the others are done.
+// A policy that takes too long, or fails, is listed with its error, and the others are tried.
 func TestPoliciesThatMisbehave(t *testing.T) {
 	heard := 0
 	p, err := Run(context.Background(), child, order("fcfs", "strange-panics", "strange-slow", "no-such", "strange-modest", "easy"), jobs(500), func(Message) { heard++ })
@@ -132,13 +132,13 @@ func TestMemoryIsBounded(t *testing.T) {
 	o := order("strange-hungry")
 	o.PolicyTime = time.Hour
 	_, err := Run(context.Background(), child, o, jobs(10), func(Message) {})
-	// The race detector has words of its own for it.
+	// The race detector words the error in its own way.
 	if err == nil || !strings.Contains(err.Error(), "out of memory") && !strings.Contains(err.Error(), "failed to allocate") {
 		t.Errorf("it ended with %v", err)
 	}
 }
 
-// The process ends when whoever started it is gone: nothing else tells it to.
+// The process ends when the process that started it is gone: nothing else tells it to.
 func TestProcessEndsWithItsHead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -160,7 +160,7 @@ func TestProcessEndsWithItsHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := make([]byte, 1)
-	if _, err := out.Read(first); err != nil { // it is at work
+	if _, err := out.Read(first); err != nil { // it is working
 		t.Fatal(err)
 	}
 	_ = in.Close()
@@ -169,7 +169,7 @@ func TestProcessEndsWithItsHead(t *testing.T) {
 	}
 }
 
-// What cannot be started, and what speaks nonsense, are errors.
+// A process that cannot be started, or that sends nonsense, is an error.
 func TestProcessesThatAreNone(t *testing.T) {
 	folder := t.TempDir()
 	for text, want := range map[string]string{

@@ -21,32 +21,32 @@ import (
 	"muster/policy"
 )
 
-// Order is what is to be done.
+// Order is the input of the process without the ended jobs.
 type Order struct {
 	whatif.Header
-	// PolicyTime is what one policy may use of the processor.
+	// PolicyTime is the processor time that one policy may use.
 	PolicyTime time.Duration `json:"policy_time"`
-	// Memory is what the process may have.
+	// Memory is how many bytes the process may use.
 	Memory int64 `json:"memory"`
 }
 
-// Message is what the process says.
+// Message is one line of the process's output.
 type Message struct {
-	// Progress is how far it is, from 0 to 1.
+	// Progress is the fraction done, from 0 to 1.
 	Progress float64 `json:"progress"`
-	// Period is what is known so far.
+	// Period is the result so far.
 	Period *api.WhatIfPeriod `json:"period,omitempty"`
 	Done   bool              `json:"done,omitempty"`
 	Error  string            `json:"error,omitempty"`
 }
 
-// last is the line behind the last job.
+// last is the line after the last job.
 const last = "end"
 
-// maxLine is more than any line has: an order has all jobs that wait.
+// maxLine is longer than any real line: an order contains all waiting jobs.
 const maxLine = 1 << 30
 
-// Serve does what the head wants. What it returns has been said as a Message too.
+// Serve carries out an order. It also reports the error that it returns as a Message.
 func Serve(in io.Reader, out io.Writer, policyOf func(spec string) (policy.Policy, error)) error {
 	s := &server{lines: bufio.NewReaderSize(in, 1<<16), out: out, policyOf: policyOf}
 	err := s.serve()
@@ -71,7 +71,7 @@ func (s *server) say(m Message) {
 		_, err = s.out.Write(append(line, '\n'))
 	}
 	if err != nil {
-		os.Exit(1) // the process that asked has gone
+		os.Exit(1) // the head has gone
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *server) serve() error {
 	if err != nil {
 		return err
 	}
-	go func() { // until the head is gone
+	go func() { // ends this process when the head closes the pipe
 		_, _ = io.Copy(io.Discard, s.lines)
 		os.Exit(1)
 	}()
@@ -109,7 +109,7 @@ func (s *server) serve() error {
 		}
 		period.Policies = append(period.Policies, line)
 		s.say(Message{Progress: float64(i+1) / float64(len(o.Policies)), Period: &period})
-		debug.FreeOSMemory() // what one policy took is not the next one's
+		debug.FreeOSMemory() // what one policy used does not count for the next
 	}
 	s.say(Message{Progress: 1, Period: &period, Done: true})
 	return nil
@@ -135,7 +135,7 @@ func (s *server) line() ([]byte, error) {
 	}
 }
 
-// workload reads the jobs.
+// workload reads the ended jobs.
 func (s *server) workload(o *Order) (*whatif.Workload, error) {
 	history, err := whatif.New(o.Header)
 	if err != nil {
@@ -157,10 +157,10 @@ func (s *server) workload(o *Order) (*whatif.Workload, error) {
 	}
 }
 
-// tellEvery is how often it is said how far a policy is.
+// tellEvery is how much processor time passes between two reports of progress.
 const tellEvery = time.Second
 
-// try simulates one policy, for as long as it may take.
+// try simulates one policy, for at most the processor time may.
 func (s *server) try(w *whatif.Workload, c *whatif.Candidate, may time.Duration, tell func(part float64)) (api.WhatIfPolicy, *whatif.Trial) {
 	line := api.WhatIfPolicy{Policy: c.Name, InForce: c.InForce}
 	p, err := s.policyOf(c.Spec)
@@ -200,7 +200,7 @@ func (s *server) try(w *whatif.Workload, c *whatif.Candidate, may time.Duration,
 	return line, nil
 }
 
-// tryGuarded makes errors of a policy's panics: the others are still to come.
+// tryGuarded turns a policy's panics into errors, since other policies are still to be tried.
 func tryGuarded(ctx context.Context, w *whatif.Workload, p policy.Policy, progress func(int)) (t *whatif.Trial, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -210,7 +210,7 @@ func tryGuarded(ctx context.Context, w *whatif.Workload, p policy.Policy, progre
 	return w.Try(ctx, p, progress)
 }
 
-// watch looks now and then whether it is late.
+// watch calls stop once late returns true. It asks every 100 ms until done is closed.
 func watch(done <-chan struct{}, late func() bool, stop func()) {
 	regularly := time.NewTicker(100 * time.Millisecond)
 	defer regularly.Stop()
@@ -239,14 +239,14 @@ func processorTime() time.Duration {
 // lowest is the priority of the process: it runs when no other process wants to.
 const lowest = 19
 
-// beModest makes the process take one core at a time, behind all others, and no more
-// memory than it may. If memory is short it is the first to be ended.
+// beModest restricts the process to one core at a time, at the lowest priority, and to its memory.
+// If the machine runs out of memory, the kernel kills this process first.
 func beModest(memory int64) error {
 	runtime.GOMAXPROCS(1)
 	if err := niceAll(lowest); err != nil {
 		return fmt.Errorf("the lowest priority: %w", err)
 	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0o644) // it is a wish
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0o644) // best effort
 	if memory > 0 {
 		debug.SetMemoryLimit(memory - memory/8)
 		limit := syscall.Rlimit{Cur: uint64(memory), Max: uint64(memory)}

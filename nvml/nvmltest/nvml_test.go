@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// built are the library and the program that asks it, each made once: with a
-// sanitiser, and without.
+// built are the library and the program that queries it, each made once: with a sanitiser, and
+// without.
 var built = map[string]func() (string, error){
 	"address,undefined": sync.OnceValues(func() (string, error) { return build("address,undefined") }),
 	"":                  sync.OnceValues(func() (string, error) { return build("") }),
@@ -79,7 +79,7 @@ func made(t *testing.T, sanitise string) string {
 
 var nodes atomic.Int64
 
-// play listens as a node does, and has do answer each connection.
+// play listens as a node does, and lets do answer each connection.
 func play(t *testing.T, do func(request string, conn net.Conn)) (socket string) {
 	t.Helper()
 	socket = fmt.Sprintf("@muster-nvml-%d-%d", os.Getpid(), nodes.Add(1))
@@ -104,7 +104,7 @@ func play(t *testing.T, do func(request string, conn net.Conn)) (socket string) 
 	return socket
 }
 
-// say answers the same to everybody.
+// say gives every connection the same answer.
 func say(answer string) func(string, net.Conn) {
 	return func(_ string, conn net.Conn) { _, _ = conn.Write([]byte(answer)) }
 }
@@ -210,7 +210,7 @@ the child: 0
 	}
 }
 
-// Whatever a node answers, the library says that it has none, and nothing breaks.
+// Whatever a node answers, the library reports that there is no node, and nothing breaks.
 func TestBadNodes(t *testing.T) {
 	folder := made(t, "address,undefined")
 	line := func(from, to string) string { return strings.Replace(good, from, to, 1) }
@@ -238,7 +238,7 @@ func TestBadNodes(t *testing.T) {
 	})
 }
 
-// Damaged answers do no harm: the sanitiser looks.
+// Damaged answers do no harm: the sanitiser checks.
 func TestDamagedAnswers(t *testing.T) {
 	folder := made(t, "address,undefined")
 	const seed = 7
@@ -262,8 +262,8 @@ func TestDamagedAnswers(t *testing.T) {
 	}
 }
 
-// A node that falls silent costs a tool one wait, not one for each of its calls; one
-// that is lost is told.
+// A node that falls silent costs a tool one wait, not one for each of its calls; the loss of a node
+// is reported.
 func TestSilentNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a node that does not answer")
@@ -305,8 +305,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// How busy a device is follows from what the node says of kernels' time: here each
-// picture is a second later, in which kernels ran for a quarter.
+// How busy a device is follows from what the node says of kernels' time: here each picture is a
+// second later, in which kernels ran for a quarter of the time.
 func TestUtilization(t *testing.T) {
 	folder := made(t, "")
 	var asked atomic.Int64
@@ -324,7 +324,7 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
-// Every function that NVIDIA's library has can be found, and nothing else.
+// Every function of NVIDIA's library can be found, and nothing else.
 func TestExports(t *testing.T) {
 	folder := made(t, "")
 	list, err := os.ReadFile("../names.h")

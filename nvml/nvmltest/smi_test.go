@@ -13,9 +13,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew, with the answers of now: read the difference")
 
-// nvidia-smi gives up at some answers that other tools accept. The scripts are the
-// calls that version 580 made beside NVIDIA's library, in its order and with its
-// structs, and behind each is what this library answers for the good node's devices.
+// nvidia-smi gives up after some answers that other tools accept. The scripts are the calls that
+// version 580 made with NVIDIA's library, in its order and with its structs, and after each is what
+// this library answers for the good node's devices.
 func TestCallsOfNvidiaSmi(t *testing.T) {
 	folder := made(t, "address,undefined")
 	driver := regexp.MustCompile(`(?m)^(nvmlSystemGetDriverVersion .* = Success ).*$`) // the loaded one's, if there is one
@@ -42,7 +42,7 @@ func TestCallsOfNvidiaSmi(t *testing.T) {
 	}
 }
 
-// What a tool asks for and does not get is named: a function without a body once, what
+// What a tool asks for and does not get is named in the trace: a function without a body once, what
 // a body refuses each time, and slots of the private table by number.
 func TestTrace(t *testing.T) {
 	folder := made(t, "address,undefined")
@@ -104,8 +104,8 @@ muster: table c4fe3e6c[301] is unknown and was agreed to
 	}
 }
 
-// Tools that watch programs learn the share of each, and only what they have not seen;
-// of events, that there are none.
+// Tools that watch programs get the share of each, and only what they have not seen; about events
+// they learn that there are none.
 func TestShares(t *testing.T) {
 	folder := made(t, "address,undefined")
 	const want = `nvmlInit_v2 = Success
@@ -144,9 +144,9 @@ nvmlEventSetCreate e = Uninitialized
 	}
 }
 
-// A program's share is that of its own kernels' time between two pictures. Each here is
-// a second after the last; in it, the second program's kernels ran for a tenth of the
-// time, while the first has one that has not ended and a third program begins.
+// A program's share is that of its own kernels' time between two pictures. Each picture here is a
+// second after the last; in it, the second program's kernels ran for a tenth of the time, while the
+// first has one that has not ended and a third program begins.
 func TestShareOverTime(t *testing.T) {
 	folder := made(t, "address,undefined")
 	var asked atomic.Int64

@@ -1,5 +1,5 @@
-// Prints what the library says of the devices, as tools ask for it: the library is
-// opened by name and the functions looked up. With an argument, asks that many times.
+// Prints what the library says of the devices, as tools ask for it: it opens the library by name
+// and looks the functions up. With an argument, it asks that many times.
 #include "../nvml.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// Makes the calls that it reads, one a line, as nvidia-smi makes them: a function of the
-// library, or a slot of its private table, and the arguments. Prints each line with the
-// answer behind it. What a call writes beyond the room that it was given is told.
+// Makes the calls that it reads, one per line, as nvidia-smi makes them: a function of the library,
+// or a slot of its private table, and the arguments. Prints each line with the answer after it.
+// Reports what a call writes beyond the room that it was given.
 //
 // Arguments: a number; D the device found last; E the event set made last; L a text; I
 // the id of the table. Those that a call writes to: d a device, e an event set, T a table,

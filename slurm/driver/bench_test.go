@@ -18,13 +18,14 @@ import (
 )
 
 // The benchmarks place jobs on a real Slurm of 128 nodes with 1,024 processors, in bursts of 500
-// (MUSTER_SLURM_BURST) that fit it. Road is what slurmrestd takes when nobody decides anything: the same
-// requests, four at a time. Driver is from the first request to the last answer. Both take turns
-// (MUSTER_SLURM_TURNS, 4 each) in one run, and the driver's part of the road is a ratio of whole times.
-// Slurm's scheduler passes every 15 s only: a burst into which a pass falls takes ten times as long as
-// another, and chance would decide whose it is. Busy is which part of the time the driver had its four
-// requests under way. Whole is the ratio with the listing before, and with deciding and writing down. Where each job ran is read from the records that
-// Slurm writes of jobs that have ended, and compared with the requests. With MUSTER_SLURM_CANCEL=1 they
+// (MUSTER_SLURM_BURST) that fit it. Road is what slurmrestd takes without any decisions: the same
+// requests, four at a time. Driver is from the first request to the last answer. Both alternate
+// (MUSTER_SLURM_TURNS, 4 each) in one run, and the driver's share of the road is a ratio of whole
+// times. Slurm's scheduler runs only every 15 s: a burst during which it runs takes ten times as
+// long as another, and chance would decide which that is. Busy is the fraction of the time in which
+// the driver had its four requests in progress. Whole is the ratio that includes the listing
+// before, and deciding and recording. Where each job ran is read from the records that Slurm writes
+// of ended jobs, and compared with the requests. With MUSTER_SLURM_CANCEL=1 the jobs
 // are cancelled before they start, which saves most of the time.
 //
 //	go test ./slurm/driver -run - -bench Placements -benchtime 1x
@@ -62,7 +63,7 @@ func BenchmarkPlacements(b *testing.B) {
 	}
 }
 
-// turn is what one burst took, or several.
+// turn is the measurement of one burst, or of several.
 type turn struct {
 	jobs           int
 	sending, whole time.Duration
@@ -196,7 +197,7 @@ func checkRecords(b *testing.B, c *emulate.Cluster, nodes map[string]string) (ch
 	return checked, wrong
 }
 
-// patiently is eventually for what takes minutes where a machine has few processors.
+// patiently is eventually for conditions that take minutes on a machine with few processors.
 func patiently(b *testing.B, what string, is func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !is(); time.Sleep(200 * time.Millisecond) {

@@ -18,13 +18,15 @@ import (
 	"muster/slurm/release"
 )
 
-// forgetfulness is how long Slurm may take to find out what a slurmctld that was killed has forgotten: it
-// believes jobs to run that have ended, until their nodes tell it next (a third of SlurmdTimeout, and not before
-// BatchStartTimeout) or their time is up. The driver counts them until Slurm says that they have ended.
+// forgetfulness is how long Slurm may take to find out what a killed slurmctld has forgotten: it
+// believes that jobs run which have ended, until their nodes report next (after a third of
+// SlurmdTimeout, and not before BatchStartTimeout) or their time limit is reached. The driver
+// counts them until Slurm says that they have ended.
 const forgetfulness = 3 * time.Minute
 
-// slurmctld, slurmrestd, slurmds and the driver are killed at random while jobs come and run. No job is lost,
-// none runs on a wrong node, none twice unless slurmctld forgot it, and no node ever has more than it has room for.
+// slurmctld, slurmrestd, slurmds and the driver are killed at random while jobs arrive and run. No
+// job is lost, none runs on a wrong node, none twice unless slurmctld forgot it, and no node ever
+// has more than it has room for.
 func TestKilled(t *testing.T) {
 	if os.Getenv("MUSTER_SOAK") == "" {
 		t.Skip("MUSTER_SOAK=1 runs it, and so does make soak")
@@ -48,7 +50,7 @@ func killAll(t *testing.T, r *release.Release) {
 			jobs = append(jobs, w.submit(0.1+random.Float64(), "--requeue", "-t1", fmt.Sprintf("-N%d", 1+random.IntN(2)), fmt.Sprintf("-n%d", 2+random.IntN(3))))
 		}
 		checkUse(t, c)
-		// The request may be anywhere when it happens.
+		// The request may be at any stage when this happens.
 		time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond)
 		switch victim := []string{"slurmctld", "slurmrestd", "driver", c.Nodes[random.IntN(len(c.Nodes))]}[(round+int(seed%4))%4]; victim {
 		case "driver":
@@ -57,7 +59,7 @@ func killAll(t *testing.T, r *release.Release) {
 			d = drive(t, connect(t, c), driver.Config{})
 		default:
 			if victim == "slurmctld" {
-				// Slurm forgets jobs that it has not written down, which it does every few seconds.
+				// Slurm forgets jobs that it has not saved, which it does every few seconds.
 				forgetful++
 				submitted := time.Now()
 				eventually(t, "Slurm has saved its jobs", func() bool {
@@ -85,7 +87,7 @@ func killAll(t *testing.T, r *release.Release) {
 		return s.Nodes > 0 && s.Waiting+s.Placed+s.Running == 0
 	})
 	for id, n := range w.ran() {
-		// A slurmctld that is killed forgets what it started since it last wrote its state down, and
+		// A slurmctld that is killed forgets what it started since it last saved its state, and
 		// starts it again.
 		if n > 1+forgetful {
 			t.Errorf("job %s ran %d times", id, n)
@@ -96,7 +98,7 @@ func killAll(t *testing.T, r *release.Release) {
 	}
 }
 
-// hurry lets jobs that Slurm has requeued go at once: it would wait two minutes.
+// hurry makes jobs that Slurm has requeued eligible at once: Slurm would wait two minutes.
 func hurry(c *emulate.Cluster) {
 	out, err := c.Command("squeue", "-h", "-t", "PENDING", "-o", "%i %S").Output()
 	if err != nil {
@@ -109,7 +111,7 @@ func hurry(c *emulate.Cluster) {
 	}
 }
 
-// checkUse asks Slurm whether some node runs more than it can.
+// checkUse asks Slurm whether a node runs more than it has room for.
 func checkUse(t *testing.T, c *emulate.Cluster) {
 	t.Helper()
 	out, err := c.Command("sinfo", "-h", "-N", "-o", "%n %C").Output()

@@ -14,7 +14,7 @@ import (
 	"muster/slurm"
 )
 
-// openDoor lets others ask for the status, on a socket that only this user and root may open.
+// openDoor serves the status at a socket that only this user and root may open.
 func (d *Driver) openDoor() (func(), error) {
 	if d.cfg.Socket == "" {
 		return func() {}, nil
@@ -39,7 +39,7 @@ func (d *Driver) openDoor() (func(), error) {
 	return func() { server.Close() }, nil
 }
 
-// AskStatus asks the driver behind a socket.
+// AskStatus asks the driver at a socket for its status.
 func AskStatus(ctx context.Context, socket string) (slurm.Status, error) {
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

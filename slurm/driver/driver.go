@@ -1,11 +1,12 @@
-// Package driver is the daemon that lets a policy of Muster place the jobs of a real Slurm: it reads
-// Slurm (slurm/engine), tells the core (package slurm), and does what the core says.
+// Package driver is the daemon that lets a policy of Muster place the jobs of a real Slurm: it
+// reads Slurm (slurm/engine), tells the core (package slurm), and carries out what the core
+// decides.
 //
-// One goroutine owns the core. It goes round: read, let the policy decide, send what is to be sent,
-// several requests at a time, and wait for the answers. Slurm is read again after every burst and
-// every Poll at the least; where Slurm can say that nothing has changed, such a round costs one short
-// request. Nothing is kept on disk: what a driver must know when it is started again stands in the
-// comments of the jobs.
+// One goroutine owns the core. In each round it reads Slurm, lets the policy decide, sends the
+// requests that follow, several at a time, and waits for the answers. It reads Slurm again after
+// every burst of requests, and at least every Poll; if Slurm can say that nothing has changed, such
+// a round costs one short request. Nothing is kept on disk: what a restarted driver must know is in
+// the comments of the jobs.
 package driver
 
 import (
@@ -27,7 +28,7 @@ import (
 	"muster/slurm/engine"
 )
 
-// Engine is a Slurm: package engine's, or one that a test makes up.
+// Engine is a Slurm: that of package engine, or a test's.
 type Engine interface {
 	Jobs(ctx context.Context, since int64, threads map[string]int) (engine.Listing, error)
 	Nodes(ctx context.Context) ([]slurm.Node, error)
@@ -45,7 +46,7 @@ type Engine interface {
 
 var _ Engine = (*engine.Engine)(nil)
 
-// Fallback says what becomes of waiting jobs when the driver goes away.
+// Fallback says what happens to waiting jobs when the driver ends.
 type Fallback string
 
 // The fallbacks.
@@ -57,24 +58,25 @@ const (
 // Config is what an administrator decides.
 type Config struct {
 	Core slurm.Config
-	// Spec is how the policy is named, and Policy makes it.
+	// Spec names the policy, and Policy makes it.
 	Spec   string
 	Policy func(spec string) (policy.Policy, error)
-	// Poll is how often Slurm is asked at the least; 0 is 500 ms. Parallel is how many requests are
+	// Poll is the longest time between two rounds; 0 is 500 ms. Parallel is how many requests are
 	// sent at a time; 0 is 4.
 	Poll     time.Duration
 	Parallel int
 	Fallback Fallback
-	// Lending gives jobs the GPUs of other nodes; nil tells them which they have, and gives none.
+	// Lending gives jobs GPUs of other nodes. If it is nil, jobs are told which GPUs they have, and
+	// are given none.
 	Lending *Lending
 	// Record receives the policy's history; nil discards it.
 	Record io.Writer
 	// Version of this program, for the record.
 	Version string
-	// Alive is a file that has the time of the latest round in seconds since 1970, for the
-	// job_submit script; "" is none.
+	// Alive is a file with the time of the latest round, in seconds since 1970, which the
+	// job_submit script reads; "" is none.
 	Alive string
-	// Socket is where status is asked for; "" is nowhere.
+	// Socket is where the driver serves its status; "" is nowhere.
 	Socket string
 	Log    *slog.Logger
 	Now    func() time.Time
@@ -102,7 +104,7 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// slowReads is how often nodes, partitions and reservations are asked for.
+// slowReads is how often nodes, partitions and reservations are read.
 const slowReads = 2 * time.Second
 
 // Driver drives one Slurm.
@@ -115,13 +117,13 @@ type Driver struct {
 	threads  map[string]int
 	stamp    int64
 	nodesAt  time.Time // when nodes were last read
-	sharesAt time.Time // when fair shares were
+	sharesAt time.Time // when fair shares were last read
 	explain  time.Time
 	aliveAt  time.Time
-	tookLast time.Duration // what the latest listing took
+	tookLast time.Duration // how long the latest listing took
 	down     bool          // Slurm did not answer
-	lenders  uint64        // what was last heard of nodes that lend
-	// given are the jobs whose grants are in the folder; nil until that was looked at.
+	lenders  uint64        // the lenders' change count that the core was last told
+	// given are the jobs whose grants are in the folder; nil until the folder was read.
 	given map[borrower]bool
 
 	mu     sync.Mutex
@@ -151,7 +153,7 @@ func New(e Engine, cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Run drives until the context ends. Slurm may come and go meanwhile.
+// Run drives until the context ends. Slurm may be away for a time meanwhile.
 func (d *Driver) Run(ctx context.Context) error {
 	closeDoor, err := d.openDoor()
 	if err != nil {
@@ -166,7 +168,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			d.aliveAt = d.cfg.Now()
 			d.sayAlive()
 		}
-		// A listing that takes long is not asked for all the time.
+		// If listings take long, they are not requested all the time.
 		pause := max(d.cfg.Poll-d.cfg.Now().Sub(began), 2*d.tookLast)
 		if busy {
 			pause = d.tookLast
@@ -184,7 +186,7 @@ func (d *Driver) Run(ctx context.Context) error {
 
 func (d *Driver) now() time.Duration { return time.Duration(d.cfg.Now().UnixNano()) }
 
-// Round reads, decides and sends once. It says whether anything was sent.
+// Round reads, decides and sends once. It returns whether it sent anything urgent.
 func (d *Driver) Round(ctx context.Context) bool {
 	picture, err := d.read(ctx)
 	if err != nil {
@@ -217,21 +219,21 @@ func (d *Driver) Round(ctx context.Context) bool {
 	return busy
 }
 
-// flush writes what was recorded, so that a record ends with a whole step.
+// flush writes what was recorded, so that the record ends with a whole step.
 func (d *Driver) flush() {
 	if d.record != nil {
 		d.record.Flush()
 	}
 }
 
-// Status is how things stood at the end of the latest round.
+// Status is the state at the end of the latest round.
 func (d *Driver) Status() slurm.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.status
 }
 
-// read asks Slurm how things stand: nodes first, so that jobs find theirs.
+// read asks Slurm for its state: nodes first, so that the core knows the nodes of each job.
 func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
 	p := &slurm.Picture{}
 	var err error
@@ -263,8 +265,8 @@ func (d *Driver) read(ctx context.Context) (*slurm.Picture, error) {
 	return p, nil
 }
 
-// readAccounting asks for what priorities depend on, as often as Slurm works it out. Where it cannot
-// be had, what was last heard counts.
+// readAccounting reads what priorities depend on, as often as Slurm computes it. If that fails, the
+// last answer counts.
 func (d *Driver) readAccounting(ctx context.Context) *slurm.Accounting {
 	p := d.cfg.Core.Priority
 	if p == nil || d.cfg.Now().Sub(d.sharesAt) < p.CalcPeriod {
@@ -278,7 +280,7 @@ func (d *Driver) readAccounting(ctx context.Context) *slurm.Accounting {
 	return a
 }
 
-// readLenders lists the nodes that lend, if that has changed or is to be said.
+// readLenders lists the nodes that lend, if they have changed or always is true.
 func (d *Driver) readLenders(always bool) []slurm.Lender {
 	if d.cfg.Lending == nil {
 		return nil
@@ -299,8 +301,8 @@ func (d *Driver) readLenders(always bool) []slurm.Lender {
 	return list
 }
 
-// takeBack ends what was lent to jobs that use it no more. The first time it finds what a driver
-// before this one has lent, once it is known which of its jobs Slurm has.
+// takeBack ends the loans of jobs that no longer use them. The first time, it takes over the loans
+// of the driver before this one, once the core knows which of its jobs Slurm has.
 func (d *Driver) takeBack() {
 	l := d.cfg.Lending
 	if l == nil || !d.core.Settled() {
@@ -331,8 +333,9 @@ func (d *Driver) takeBack() {
 	d.giveAgain()
 }
 
-// giveAgain lends to jobs that Slurm starts what was taken back from them: Slurm had said that they
-// had ended, and has forgotten it. It is tried in every round, since nodes may not be connected yet.
+// giveAgain renews loans that were taken back from jobs which Slurm starts again: Slurm had
+// reported their end and has forgotten that. It is tried in every round, since nodes may not be
+// connected yet.
 func (d *Driver) giveAgain() {
 	for _, p := range d.core.Lacking(func(id uint64, start int) bool { return d.given[borrower{id, start}] }) {
 		if err := d.cfg.Lending.giveAgain(&p); err != nil {
@@ -344,7 +347,7 @@ func (d *Driver) giveAgain() {
 	}
 }
 
-// place gives a job what it borrows and then its nodes.
+// place lends a job what it borrows, and then places it: a job must not start without its grants.
 func (d *Driver) place(ctx context.Context, p slurm.Place) error {
 	if p.Borrows != nil && d.cfg.Lending != nil {
 		if err := d.cfg.Lending.give(ctx, &p); err != nil {
@@ -354,9 +357,9 @@ func (d *Driver) place(ctx context.Context, p slurm.Place) error {
 	return d.engine.Place(ctx, p)
 }
 
-// request is one thing to be sent.
+// request is one request to Slurm.
 type request struct {
-	job uint64 // the job whose fate is told; 0 if it is no job's
+	job uint64 // the job for which the core is told the outcome; 0 for none
 	do  func(context.Context) error
 }
 

@@ -63,8 +63,8 @@ func (s *stub) Handover(_ context.Context, j slurm.Ref, text string) error {
 	return nil
 }
 
-// A driver that ends hands what waits to Slurm if it is told to, but not what Slurm cannot give; while
-// it runs it says that it is alive, and answers on its socket.
+// A driver that ends hands waiting jobs to Slurm if it is configured so, but not those that Slurm
+// cannot serve; while it runs it writes that it is alive, and answers on its socket.
 func TestFallback(t *testing.T) {
 	for _, fallback := range []driver.Fallback{driver.FallbackWait, driver.FallbackSlurm} {
 		dir := t.TempDir()
@@ -111,7 +111,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// The status says that Slurm does not answer, and why, until it does again.
+// The status says that Slurm does not answer, and why, until it answers again.
 func TestStatusSaysThatSlurmIsAway(t *testing.T) {
 	s := &stub{away: true}
 	d, err := driver.New(s, driver.Config{Spec: "easy", Policy: catalog.New})
@@ -129,7 +129,7 @@ func TestStatusSaysThatSlurmIsAway(t *testing.T) {
 	}
 }
 
-// Who asks where no driver is hears what to do.
+// A user who asks where no driver runs is told what to do.
 func TestNoDriver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "no driver runs here") || !strings.Contains(err.Error(), "muster slurm drive") {
@@ -139,7 +139,7 @@ func TestNoDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetUnlinkOnClose(false) // as one that is killed
+	l.SetUnlinkOnClose(false) // as if it had been killed
 	l.Close()
 	if _, err := driver.AskStatus(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "was killed, and jobs wait for the next") {
 		t.Errorf("after it was killed: %v", err)

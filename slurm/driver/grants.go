@@ -20,28 +20,28 @@ import (
 	"muster/wire/grant"
 )
 
-// Lending is how a driver gives jobs the GPUs of other nodes.
+// Lending is how a driver gives jobs GPUs of other nodes.
 type Lending struct {
-	// Nodes are those that lend.
+	// Nodes are the nodes that lend.
 	Nodes *lenders.Lenders
-	// Folder is where the grants of jobs go, each below a folder JOB.START, as a file for each node
-	// of the job: Slurm's nodes must see it under the same name. The file of a node that was lent
-	// nothing is empty.
+	// Folder is where the grants of jobs are written: a folder JOB.START for each start of a job,
+	// with a file for each of its nodes. Slurm's nodes must see Folder under the same name. The
+	// file of a node that was lent nothing is empty.
 	Folder string
 	// Authority vouches for the nodes that lend: certificates in PEM form.
 	Authority string
-	// OneUser says that the cluster lives in a user namespace: all its jobs are of the user who runs
-	// the driver, under whatever name and number Slurm knows that user inside.
+	// OneUser says that the cluster lives in a user namespace: all its jobs belong to the user who
+	// runs the driver, whatever that user's name and number are inside.
 	OneUser bool
 }
 
-// lendTime is how long a node may take to lend.
+// lendTime is how long a node may take to confirm a loan.
 const lendTime = 10 * time.Second
 
-// grantFiles bounds the files that are read again.
+// grantFiles limits the grant files that are read back.
 var grantFiles = wholefile.Limit{Bytes: grant.MaxBytes, Remedy: "is it a grant that the driver wrote?"}
 
-// borrower is a job in one of its starts.
+// borrower is one start of a job.
 type borrower struct {
 	job   uint64
 	start int
@@ -49,8 +49,8 @@ type borrower struct {
 
 func (b borrower) folder() string { return fmt.Sprintf("%d.%d", b.job, b.start) }
 
-// grantID names what the nodes lend to the programs of a job on one of its nodes. It must not read
-// like the head's: agents take those for names of tasks.
+// grantID is the name of the loans to a job's programs on one of its nodes. It must not look like a
+// name of the head's, which agents parse as the name of a task.
 func (b borrower) grantID(part int) string {
 	return fmt.Sprintf("slurm-%d-%d-%d", b.job, b.start, part)
 }
@@ -61,7 +61,7 @@ func readGrantID(id string) (b borrower, ok bool) {
 	return b, err == nil && n == 3 && b.grantID(part) == id
 }
 
-// check says what is wrong with the folder.
+// check refuses a folder that is unsuitable.
 func (l *Lending) check() error {
 	info, err := os.Stat(l.Folder)
 	switch {
@@ -75,7 +75,8 @@ func (l *Lending) check() error {
 	return nil
 }
 
-// give lends a job all that it borrows: its grants are in their folder, and the nodes know them.
+// give lends a job everything that it borrows. When it returns nil, the grants are in their folder
+// and the lending nodes have confirmed them.
 func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 	grants, err := l.makeAndWrite(p)
 	if err != nil {
@@ -93,8 +94,8 @@ func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 	return nil
 }
 
-// giveAgain is give for a job that Slurm may have started already: the driver does not wait for the
-// nodes, but the job's steps do.
+// giveAgain is give for a job that Slurm may have started already: it does not wait for the lending
+// nodes; the job's steps do.
 func (l *Lending) giveAgain(p *slurm.Place) error {
 	grants, err := l.makeAndWrite(p)
 	if err != nil {
@@ -108,7 +109,7 @@ func (l *Lending) giveAgain(p *slurm.Place) error {
 	return nil
 }
 
-// makeAndWrite makes a job's grants and puts them into their folder.
+// makeAndWrite makes a job's grants and writes them to their folder.
 func (l *Lending) makeAndWrite(p *slurm.Place) ([]*grant.Grant, error) {
 	grants, err := l.make(p)
 	if err != nil {
@@ -120,7 +121,7 @@ func (l *Lending) makeAndWrite(p *slurm.Place) ([]*grant.Grant, error) {
 	return grants, nil
 }
 
-// make makes the grant of each node of a job; nil for one that was lent nothing.
+// make makes the grant for each node of a job; nil for a node that is lent nothing.
 func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
 	who := borrower{p.Job.ID, p.Start}
 	grants := make([]*grant.Grant, len(p.Nodes))
@@ -148,7 +149,7 @@ func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
 	return grants, nil
 }
 
-// user is the name that nodes know a user of Slurm's by.
+// user is the name by which the lending nodes know a user of Slurm.
 func (l *Lending) user(name string) string {
 	if l.OneUser {
 		if own, err := user.Current(); err == nil {
@@ -174,8 +175,8 @@ func lendersOf(g *grant.Grant) []string {
 	return list
 }
 
-// write makes a job's folder atomically: a reader that finds it finds all of it. Only the job's
-// user can read it.
+// write makes a job's folder atomically: a reader that finds the folder finds all of it. Only the
+// job's user can read it.
 func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) error {
 	next, final := filepath.Join(l.Folder, unfinished+name), filepath.Join(l.Folder, name)
 	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(final)); err != nil {
@@ -206,7 +207,7 @@ func (l *Lending) write(name string, p *slurm.Place, grants []*grant.Grant) erro
 	return os.Rename(next, final)
 }
 
-// giveTo makes a file the job's user's.
+// giveTo makes the job's user the owner of a file.
 func (l *Lending) giveTo(path string, uid int) error {
 	if l.OneUser || uid == os.Geteuid() {
 		return nil
@@ -217,10 +218,10 @@ func (l *Lending) giveTo(path string, uid int) error {
 	return nil
 }
 
-// unfinished is how the names of folders begin that are being written.
+// unfinished is the prefix of folders that are being written.
 const unfinished = ".new-"
 
-// find lists the jobs whose grants are in the folder, and removes what a driver was writing when it was killed.
+// find lists the jobs whose grants are in the folder, and removes what a killed driver was writing.
 func (l *Lending) find() ([]borrower, error) {
 	entries, err := os.ReadDir(l.Folder)
 	var list []borrower
@@ -236,9 +237,9 @@ func (l *Lending) find() ([]borrower, error) {
 	return list, err
 }
 
-// remember tells the nodes again what they lend to a job, from its folder: a node may have forgotten
-// it while no driver was there. Its user can change what is in the folder, so it must be what the
-// driver gave, and no more of it.
+// remember tells the nodes again what they lend to a job, from the job's folder, since a node may
+// have forgotten it while no driver ran. The job's user can change the files there, so only devices
+// that the driver gave count, and each only once.
 func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 	folder := filepath.Join(l.Folder, who.folder())
 	if _, err := os.Stat(folder); err != nil {
@@ -248,11 +249,11 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 	for _, node := range given.Nodes {
 		text, err := readGrant(filepath.Join(folder, node))
 		if err != nil || len(text) == 0 {
-			continue // its user has removed it, or there is none
+			continue // the job's user has removed it, or the node was lent nothing
 		}
 		g, err := grant.Decode(text)
 		if err != nil {
-			continue // its user has changed it, so it is no longer valid
+			continue // the job's user has changed it
 		}
 		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || !takeFrom(&left, g.Devices) {
 			continue
@@ -264,8 +265,8 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 	return nil
 }
 
-// readGrant reads a file that a job's user may have replaced: a pipe is not waited for, and a link
-// is not followed.
+// readGrant reads a file that a job's user may have replaced: it does not wait for a pipe and does
+// not follow a link.
 func readGrant(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -278,8 +279,8 @@ func readGrant(path string) ([]byte, error) {
 	return grantFiles.Read(f, path)
 }
 
-// takeFrom takes all devices of a grant out of what is left of those that were given. It returns
-// false, and takes none, if some are not there: each was given once.
+// takeFrom removes the devices of a grant from the given devices that are left. If one of them is
+// not there, it removes none and returns false.
 func takeFrom(left *[]slurm.Borrow, devices []grant.Device) bool {
 	rest := slices.Clone(*left)
 	for _, d := range devices {
@@ -293,7 +294,7 @@ func takeFrom(left *[]slurm.Borrow, devices []grant.Device) bool {
 	return true
 }
 
-// takeBack ends what is lent to all but some jobs.
+// takeBack ends all loans except those of jobs that keeps names.
 func (l *Lending) takeBack(given map[borrower]bool, keeps func(borrower) bool) error {
 	l.Nodes.Keep(func(id string) bool {
 		b, ok := readGrantID(id)

@@ -33,7 +33,7 @@ type borrowing struct {
 	job  slurm.Job
 	// authority is a certificate.
 	authority string
-	// lose is the answer to placements that are not done; nil does them.
+	// lose is the answer to placements that are not carried out; nil carries them out.
 	lose error
 }
 
@@ -63,8 +63,8 @@ func (b *borrowing) Place(_ context.Context, p slurm.Place) error {
 	return b.lose
 }
 
-// start starts a driver, as one that is started after another was killed. It returns what does a
-// round, some seconds after the one before.
+// start starts a driver, as after another was killed. It returns a function that does a round, some
+// seconds after the last one.
 func (b *borrowing) start() (l *lenders.Lenders, round func()) {
 	b.t.Helper()
 	l, err := lenders.Listen(lenders.Config{Address: "unix:" + filepath.Join(b.dir, "s"), Cluster: "slurm"})
@@ -108,7 +108,7 @@ func connected(t *testing.T, l *lenders.Lenders) {
 	eventually(t, "the node is there", func() bool { n, _ := l.Nodes(); return len(n) == 1 })
 }
 
-// lends answers what the driver asks of a node while it makes a round.
+// lends answers the driver's requests to a node while the driver makes a round.
 func lends(n *lenderstest.Node, round func(), want string) {
 	done := make(chan struct{})
 	go func() { round(); close(done) }()
@@ -117,7 +117,8 @@ func lends(n *lenderstest.Node, round func(), want string) {
 	<-done
 }
 
-// A job's grant is its user's alone and names the share; when the job has ended it is taken back.
+// Only the job's user can read its grant, which names the share; when the job has ended, the grant
+// is taken back.
 func TestGrantIsGivenAndTakenBack(t *testing.T) {
 	b := newBorrowing(t)
 	l, round := b.start()
@@ -149,8 +150,8 @@ func TestGrantIsGivenAndTakenBack(t *testing.T) {
 	}
 }
 
-// slurmctld is killed and forgets that a job has run and ended: Slurm will start it again, where it was
-// placed, so that it must have its grant again.
+// slurmctld is killed and forgets that a job has run and ended. Slurm will start it again where it
+// was placed, so it must have its grant again.
 func TestForgottenEndLendsAgain(t *testing.T) {
 	b := newBorrowing(t)
 	l, round := b.start()
@@ -176,8 +177,8 @@ func TestForgottenEndLendsAgain(t *testing.T) {
 	}
 }
 
-// A driver is killed after it has lent and before Slurm was told: the next one takes that back, once
-// it knows that Slurm was not.
+// A driver is killed after it has lent and before Slurm was told: the next one takes the loan back,
+// once it knows that Slurm was not told.
 func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	b := newBorrowing(t)
 	l, round := b.start()
@@ -208,8 +209,8 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	}
 }
 
-// A driver that was killed later is followed by one that lends again what a node has forgotten, but
-// not what the job's user has written into the grant.
+// If the driver is killed later, the next one renews what a node has forgotten, but not what the
+// job's user has written into the grant.
 func TestNextDriverLendsAgain(t *testing.T) {
 	for _, tampered := range []bool{false, true} {
 		b := newBorrowing(t)
@@ -248,7 +249,7 @@ func TestNextDriverLendsAgain(t *testing.T) {
 }
 
 // A job's user who copies the grant, under other names and with other secrets, gets no second share
-// from the next driver; and pipes in the folder do not keep it waiting.
+// from the next driver; and pipes in the folder do not block the driver.
 func TestCopiesOfAGrantAreNotLent(t *testing.T) {
 	b := newBorrowing(t)
 	l, round := b.start()
@@ -288,7 +289,7 @@ func TestCopiesOfAGrantAreNotLent(t *testing.T) {
 	}
 }
 
-// What cannot be lent is said, and the job stays held.
+// If something cannot be lent, the reason is shown, and the job stays held.
 func TestNotLent(t *testing.T) {
 	b := newBorrowing(t)
 	l, round := b.start()

@@ -8,8 +8,8 @@ import (
 	"muster/slurm"
 )
 
-// Guard hands the jobs that wait for a driver which was killed to Slurm's own scheduler, unless
-// another driver answers within a time. Jobs that need borrowed GPUs go on waiting.
+// Guard hands the jobs of a driver that was killed to Slurm's own scheduler, unless another driver
+// answers within a time. Jobs that need borrowed GPUs continue to wait.
 func Guard(ctx context.Context, e Engine, cfg Config, after time.Duration) error {
 	for end := time.Now().Add(after); time.Now().Before(end); {
 		if _, err := AskStatus(ctx, cfg.Socket); err == nil {
@@ -32,11 +32,11 @@ func Guard(ctx context.Context, e Engine, cfg Config, after time.Duration) error
 	}
 	picture.Asked = d.now()
 	d.core.Observe(d.now(), picture)
-	d.core.Take() // nothing is placed
+	d.core.Take() // Guard places nothing
 	return d.handOver(d.core.Held("Muster's driver was killed: Slurm's scheduler has it"))
 }
 
-// handOver lets Slurm's scheduler have jobs.
+// handOver hands jobs to Slurm's scheduler.
 func (d *Driver) handOver(jobs []slurm.Say) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

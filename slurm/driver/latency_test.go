@@ -69,8 +69,8 @@ func (w *watched) at(job uint64) time.Time {
 	return w.placed[job]
 }
 
-// BenchmarkReleaseToStart measures how long a job takes from its release to its first instruction: when
-// nobody decides (slurm), and when the driver does (driver), which must not be more; and from its
+// BenchmarkReleaseToStart measures how long a job takes from its release to its first instruction:
+// without decisions (slurm), and with the driver (driver), which must not take longer; and from its
 // submission, with the driver's poll of 200 ms (submit).
 func BenchmarkReleaseToStart(b *testing.B) {
 	const jobs = 20

@@ -10,15 +10,15 @@ import (
 	"muster/slurm/release"
 )
 
-// tiers is a site where jobs of one partition stop those of another.
+// tiers is a site where jobs of one partition preempt those of another.
 const tiers = `PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=high Nodes=ALL PriorityTier=10 State=UP
 `
 
-// Jobs make way for others by way of Slurm, on each release: they are suspended and go on, also when
-// the driver is started anew in between, or are requeued. What Slurm itself stops for a job of its own
-// waits for the driver again.
+// Slurm preempts jobs for the driver, on each release: they are suspended and resumed, also if the
+// driver is restarted in between, or are requeued. A job that Slurm itself stops for a job of its
+// own waits for the driver again.
 func TestPreempts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Slurm")
@@ -35,7 +35,7 @@ func TestPreempts(t *testing.T) {
 	}
 }
 
-// state is that of a job, as Slurm has it.
+// state is the state of a job in Slurm.
 func state(t *testing.T, c *emulate.Cluster, id string) string {
 	return output(t, c.Command("squeue", "-h", "-o", "%T %r", "-j", id))
 }

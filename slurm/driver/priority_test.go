@@ -19,8 +19,8 @@ PriorityWeightTRES=CPU=4000
 PartitionName=high Nodes=ALL PriorityJobFactor=10 State=UP
 `
 
-// Held jobs have the priorities that Slurm gives to the same jobs when they are not held, and start in
-// that order.
+// Held jobs have the priorities that Slurm gives to the same jobs when they are not held, and start
+// in that order.
 func TestRanksAsSlurmDoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Slurm")

@@ -24,8 +24,8 @@ import (
 	"muster/slurm/release"
 )
 
-// holdAll is a job_submit.lua that gives all jobs to Muster, but those called slurms. One called
-// borrower asks for two GPUs anywhere.
+// holdAll is a job_submit.lua that gives all jobs to Muster, except those called slurms. One called
+// borrower asks for two GPUs on any nodes.
 const holdAll = `
 function slurm_job_submit(job, partitions, uid)
   if job.name == "slurms" then return slurm.SUCCESS end
@@ -49,13 +49,14 @@ func output(t testing.TB, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until it is true: Slurm tells nobody when something has happened.
+// eventually polls until a condition holds: Slurm sends no notification when something has
+// happened.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	within(t, 2*time.Minute, what, is)
 }
 
-// within is eventually with a patience of its own.
+// within is eventually with its own timeout.
 func within(t testing.TB, patience time.Duration, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
@@ -78,7 +79,7 @@ func connect(t testing.TB, c *emulate.Cluster) *engine.Engine {
 	return e
 }
 
-// driven is a driver that runs.
+// driven is a running driver.
 type driven struct {
 	*driver.Driver
 	stop func()
@@ -96,7 +97,7 @@ func drive(t testing.TB, e driver.Engine, cfg driver.Config) *driven {
 	if real, ok := e.(*engine.Engine); ok {
 		cfg.Core.Follow(real.Site(), real.Release())
 	}
-	cfg.Core.Settle = 300 * time.Millisecond // nobody was here before
+	cfg.Core.Settle = 300 * time.Millisecond // no driver ran here before
 	cfg.Poll = 200 * time.Millisecond
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(testLog{t}, nil))
@@ -125,7 +126,7 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// where is what a test's jobs write: the nodes that they ran on, a file for each job.
+// where is a folder to which a test's jobs write the nodes that they ran on, a file for each job.
 type where struct {
 	t      testing.TB
 	c      *emulate.Cluster
@@ -146,7 +147,7 @@ func (w *where) submit(seconds float64, args ...string) string {
 	return output(w.t, w.c.Command("sbatch", append(args, "--wrap", script)...))
 }
 
-// ran are the jobs that ran, and how often each did.
+// ran lists the jobs that ran, and how often each did.
 func (w *where) ran() map[string]int {
 	all := map[string]int{}
 	files, _ := os.ReadDir(w.folder)
@@ -157,8 +158,8 @@ func (w *where) ran() map[string]int {
 	return all
 }
 
-// Jobs are placed by the policy and run where it says, on each release, with policies of the
-// catalogue and a script; and what was decided can be played again.
+// The policy places jobs, and they run where it says, on each release, with policies of the
+// catalogue and a script; and the recording can be replayed.
 func TestPlaces(t *testing.T) {
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"muster/slurm/release"
 )
 
-// What the book has of jobs is what Slurm gives them, on each release, also where their tasks cannot be
-// divided equally, and with memory: nothing has to be corrected when they start.
+// The book has what Slurm gives to jobs, on each release, also if their tasks cannot be divided
+// equally, and with memory: nothing has to be corrected when they start.
 func TestSharesAreWhatSlurmGives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Slurm")
@@ -38,7 +38,7 @@ func TestSharesAreWhatSlurmGives(t *testing.T) {
 	}
 }
 
-// Jobs that ask for a part of a node leave the rest of it to others.
+// Jobs that ask for a part of a node leave the rest to others.
 func TestJobsShareNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Slurm")
@@ -51,7 +51,7 @@ func TestJobsShareNodes(t *testing.T) {
 		"cores":             {"SelectTypeParameters=CR_Core", []string{"-n2"}, 4},
 		"memory":            {"SelectTypeParameters=CR_Core_Memory", []string{"-n2", "--mem=5000"}, 3},
 		"memory by default": {"SelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=1000", []string{"-n2"}, 4},
-		"all memory":        {"SelectTypeParameters=CR_Core_Memory", []string{"-n2"}, 1}, // so does Slurm
+		"all memory":        {"SelectTypeParameters=CR_Core_Memory", []string{"-n2"}, 1}, // as in Slurm
 		"whole nodes":       {"SelectType=select/linear\nSelectTypeParameters=CR_Memory\nGresTypes=rgpu\nDefMemPerCPU=10", []string{"-n2"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestJobsShareNodes(t *testing.T) {
 	}
 }
 
-// A job that asks for processors alone has them wherever they are free, as many on each node as the book
-// says, where it can be told from one that asks for a number of nodes.
+// A job that asks only for processors gets them wherever they are free, on each node as many as the
+// book says, on releases that can distinguish it from one that asks for a number of nodes.
 func TestCoresAreSpread(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Slurm")

@@ -12,8 +12,8 @@ import (
 	"muster/slurm/emulate/emulatetest"
 )
 
-// All that is not a plain job, on one real Slurm: arrays, dependencies, heterogeneous jobs, drained
-// and reserved nodes, holds of users, jobs of Slurm's own, and a driver that is started again.
+// Everything that is not a plain job, on one real Slurm: arrays, dependencies, heterogeneous jobs,
+// drained and reserved nodes, holds of users, jobs of Slurm's own, and a restarted driver.
 func TestManyKinds(t *testing.T) {
 	emulatetest.Need(t, nil)
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestManyKinds(t *testing.T) {
 	eventually(t, "the comment says why", func() bool { return strings.Contains(comment(drained), "muster:wait why=") })
 	t.Log(comment(drained), "|", comment(reserved), "|", comment(held), "|", comment(het))
 
-	// The next driver finds all as it is.
+	// The next driver finds everything as it is.
 	d.stop()
 	d = drive(t, e, driver.Config{})
 	for id, what := range map[string]string{held: "held", drained: "for a drained node", reserved: "for a reserved node"} {

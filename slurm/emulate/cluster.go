@@ -25,30 +25,30 @@ const (
 	lockName     = "lock"
 )
 
-// Cluster is a running cluster. Its methods may be used by several goroutines.
+// Cluster is a running cluster. Its methods may be called concurrently.
 type Cluster struct {
-	// Folder has slurm.conf, the logs (log/) and what the daemons keep (state/, spool/).
+	// Folder has slurm.conf, the logs (log/) and the daemons' files (state/, spool/).
 	Folder string
 	// Nodes are the names of the nodes: n1, n2...
 	Nodes []string
-	// User is SlurmUser, who may do everything; tokens are for it.
+	// User is SlurmUser, who may do everything; the REST token is that user's.
 	User string
-	// OneUser says that the cluster lives in a user namespace, where whoever started it is the only
-	// user, and may have another name and number than outside.
+	// OneUser says that the cluster lives in a user namespace. The user who started it is the only
+	// one there, perhaps with another name and number than outside.
 	OneUser bool
 	// Tree is the release that runs.
 	Tree *fetch.Tree
 
 	restAddress, token string
 	process            *exec.Cmd
-	words              *limitedText  // what the first process printed: nothing, or why it broke down
-	life               *os.File      // the first process ends when it is closed
+	words              *limitedText  // what the first process printed: nothing, or why it failed
+	life               *os.File      // closing it ends the first process
 	done               chan struct{} // closed when the first process has ended
 	closing            sync.Once
 }
 
-// Start starts a cluster and returns when all nodes are idle and REST answers. The cluster ends
-// with Close, or with this process. The context is for the start only.
+// Start starts a cluster and returns when all nodes are idle and REST answers. The cluster lives
+// until Close, or until this process ends. The context is for the start only.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -64,14 +64,14 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		if err == nil {
 			return c, nil
 		}
-		// The error came as text from another process.
+		// The error comes as text from another process.
 		if try == 3 || !strings.Contains(err.Error(), errPortTaken.Error()) {
 			return nil, fmt.Errorf("starting Slurm %s: %w", o.Release.Name, err)
 		}
 	}
 }
 
-// start makes one attempt.
+// start makes one attempt to start a cluster.
 func start(ctx context.Context, o Options, tree *fetch.Tree) (_ *Cluster, err error) {
 	id := whoami(o.Rootless)
 	mode := os.FileMode(0o755)
@@ -84,7 +84,7 @@ func start(ctx context.Context, o Options, tree *fetch.Tree) (_ *Cluster, err er
 	}
 	c := &Cluster{Folder: folder, Nodes: nodeNames(o.Nodes), User: id.name, OneUser: id.rootless, Tree: tree, done: make(chan struct{}), words: &limitedText{}}
 	held := &holding{}
-	defer held.close() // the first process has its own
+	defer held.close() // the first process has duplicates
 	lock, err := lockFolder(folder)
 	if err == nil {
 		held.files = append(held.files, lock)
@@ -101,7 +101,7 @@ func start(ctx context.Context, o Options, tree *fetch.Tree) (_ *Cluster, err er
 	return c, nil
 }
 
-// holding are files that the first process is to hold.
+// holding are open files that the first process must keep open.
 type holding struct{ files []*os.File }
 
 func (h *holding) close() {
@@ -142,13 +142,13 @@ func diskFull(err error, folder string) error {
 	return err
 }
 
-// spawn starts the first process and tells it what to do.
+// spawn starts the first process and sends it the spec.
 func (c *Cluster) spawn(s *spec, held *holding) error {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	// Nonblocking, so that closing it wakes up a blocked reader.
+	// Nonblocking, so that Close wakes up a blocked reader.
 	syscall.SetNonblock(pair[0], true)
 	c.life = os.NewFile(uintptr(pair[0]), "life")
 	theirs := os.NewFile(uintptr(pair[1]), "life")
@@ -176,8 +176,8 @@ func (c *Cluster) spawn(s *spec, held *holding) error {
 	return json.NewEncoder(c.life).Encode(s)
 }
 
-// listenDoor makes the socket for commands. Every user may connect: the first process checks who it
-// is.
+// listenDoor makes the socket for commands. Every user may connect: the first process checks which
+// user it is.
 func listenDoor(path string) (*os.File, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -191,11 +191,11 @@ func listenDoor(path string) (*os.File, error) {
 	return l.File()
 }
 
-// capSysAdmin is CAP_SYS_ADMIN, the right to mount.
+// capSysAdmin is CAP_SYS_ADMIN, which permits mounting.
 const capSysAdmin = 21
 
-// namespaces are those that the cluster lives in. A session of its own keeps the signals of the
-// terminal away.
+// namespaces are those in which the cluster lives. A session of its own keeps the terminal's
+// signals away.
 func (s *spec) namespaces() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS}
 	if s.Rootless {
@@ -207,7 +207,7 @@ func (s *spec) namespaces() *syscall.SysProcAttr {
 	return attr
 }
 
-// explainNamespaces says what to do where the kernel or an administrator allows none.
+// explainNamespaces says what to do if the kernel or an administrator forbids namespaces.
 func explainNamespaces(err error, rootless bool) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -219,7 +219,7 @@ func explainNamespaces(err error, rootless bool) error {
 	return fmt.Errorf("namespaces for the cluster: %w", err)
 }
 
-// wait waits for the first process to say that the cluster is up.
+// wait waits until the first process reports that the cluster is up.
 func (c *Cluster) wait(ctx context.Context) error {
 	said := make(chan started, 1)
 	go func() {
@@ -246,7 +246,7 @@ func (c *Cluster) wait(ctx context.Context) error {
 // Release is the release of Slurm that runs.
 func (c *Cluster) Release() *release.Release { return c.Tree.Release }
 
-// REST returns the address of slurmrestd, as http://127.0.0.1:10241, and a token for User: the
+// REST returns the address of slurmrestd, such as http://127.0.0.1:10241, and a token for User: the
 // headers are X-SLURM-USER-NAME and X-SLURM-USER-TOKEN.
 func (c *Cluster) REST() (address, token string) { return c.restAddress, c.token }
 
@@ -259,11 +259,12 @@ func (c *Cluster) Bin() string { return filepath.Join(c.Folder, "bin") }
 // Conf is the path of slurm.conf.
 func (c *Cluster) Conf() string { return filepath.Join(c.Folder, "slurm.conf") }
 
-// JobCompletions is the file in which Slurm writes a line for each job that has ended.
+// JobCompletions is the file to which Slurm appends a line for each job that has ended.
 func (c *Cluster) JobCompletions() string { return filepath.Join(c.Folder, "log", "jobcomp.txt") }
 
-// Command is one of Slurm's commands, or any other of the release, run inside the cluster in the
-// folder and with the environment of the exec.Cmd. Killing it kills the command.
+// Command is one of Slurm's commands, or another command of the release. It runs inside the
+// cluster, with the directory and the environment of the exec.Cmd. Killing the exec.Cmd kills the
+// command.
 func (c *Cluster) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("/proc/self/exe", c.enterArgs(name, args)...)
 }
@@ -277,14 +278,14 @@ func (c *Cluster) enterArgs(name string, args []string) []string {
 	return append([]string{enterWord, filepath.Join(c.Folder, doorName), name}, args...)
 }
 
-// Environ is the environment for programs outside that use Slurm's commands: this process's own
+// Environ is the environment for programs outside that use Slurm's commands: this process's own,
 // with the cluster's scripts first in PATH, and SLURM_CONF.
 func (c *Cluster) Environ() []string {
 	return append(os.Environ(), "PATH="+c.Bin()+":"+os.Getenv("PATH"), "SLURM_CONF="+c.Conf())
 }
 
-// Kill kills a daemon as kill -9 does: "munged", "slurmctld", "slurmrestd", or the slurmd of a
-// node by the node's name. It is gone when Kill returns; jobs go on.
+// Kill kills a daemon with SIGKILL: "munged", "slurmctld", "slurmrestd", or the slurmd of a node by
+// the node's name. The daemon has ended when Kill returns; jobs continue.
 func (c *Cluster) Kill(name string) error { return c.Signal(name, syscall.SIGKILL) }
 
 // Signal sends a daemon a signal.
@@ -295,8 +296,8 @@ func (c *Cluster) Signal(name string, sig syscall.Signal) error {
 // KillNode ends a node as a power failure does: its slurmd and everything that runs there.
 func (c *Cluster) KillNode(name string) error { return c.ask(request{Do: "kill-node", Name: name}) }
 
-// Restart starts a daemon again, killing it first where it runs, and waits until it answers; a
-// slurmd is not waited for.
+// Restart starts a daemon again, after killing it if it runs, and waits until it answers. For a
+// slurmd it does not wait.
 func (c *Cluster) Restart(name string) error { return c.ask(request{Do: "restart", Name: name}) }
 
 func (c *Cluster) ask(r request) error {
@@ -312,17 +313,17 @@ func (c *Cluster) ask(r request) error {
 	return err
 }
 
-// Done is closed when the cluster has ended, also when it did so by itself.
+// Done is closed when the cluster has ended, for whatever reason.
 func (c *Cluster) Done() <-chan struct{} { return c.done }
 
-// Close ends the cluster: when it returns no process, mount, socket or file of it is left.
+// Close ends the cluster: when it returns, no process, mount, socket or file of it is left.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.life.Close()
 		select {
 		case <-c.done:
 		case <-time.After(15 * time.Second):
-			// The kernel ends a PID namespace with its first process.
+			// When its first process ends, the kernel kills all others of a PID namespace.
 			c.process.Process.Kill()
 			<-c.done
 		}
@@ -330,7 +331,8 @@ func (c *Cluster) Close() error {
 	return removeFolder(c.Folder)
 }
 
-// lockFolder marks a folder as one of a cluster that lives: the lock ends with its processes.
+// lockFolder marks a folder as that of a living cluster: the kernel releases the lock with the last
+// process that holds it.
 func lockFolder(folder string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(folder, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -343,8 +345,8 @@ func lockFolder(folder string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders of clusters of this user that were killed together with the process
-// that started them.
+// sweep removes the folders of this user's clusters that were killed together with the process that
+// started them.
 func sweep(parent string) {
 	folders, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
 	for _, folder := range folders {
@@ -354,7 +356,7 @@ func sweep(parent string) {
 		}
 		f, err := os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR, 0)
 		if err != nil {
-			continue // it is just being made, or was never a cluster's
+			continue // it is being made, or is no cluster's
 		}
 		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 			removeFolder(folder)
@@ -391,7 +393,7 @@ func mayMount() bool {
 	return effective&(1<<capSysAdmin) != 0
 }
 
-// limitedText keeps the beginning of what is written to it.
+// limitedText keeps the first 4 KiB written to it.
 type limitedText struct {
 	mu   sync.Mutex
 	text []byte

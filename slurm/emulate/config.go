@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// hostname is what every node calls the machine, in a namespace of its own, so that Slurm's
-// configuration does not depend on the machine's name.
+// hostname is the machine's name in the cluster's UTS namespace, so that Slurm's configuration does
+// not depend on the machine's real name.
 const hostname = "muster"
 
 // gpuFolder has the device files of the pretended GPUs, which only the cluster sees.
 const gpuFolder = "/emulated"
 
-// layout is what the configuration is written from.
+// layout is the input for the configuration files.
 type layout struct {
 	Options
 	folder     string
@@ -33,7 +33,7 @@ func nodeNames(n int) []string {
 	return names
 }
 
-// span writes consecutive names as Slurm does: n[3-8].
+// span formats consecutive names as Slurm does: n[3-8].
 func span(names []string) string {
 	if len(names) == 1 {
 		return names[0]
@@ -41,7 +41,7 @@ func span(names []string) string {
 	return fmt.Sprintf("n[%s-%s]", names[0][1:], names[len(names)-1][1:])
 }
 
-// numbers writes numbers that rise as Slurm does: [17001-17004,17006].
+// numbers formats ascending numbers as Slurm does: [17001-17004,17006].
 func numbers(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {
@@ -62,11 +62,11 @@ func numbers(list []int) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// remote is how many GPUs there are to be borrowed.
+// remote is how many GPUs the cluster has to lend.
 func (l layout) remote() int { return l.GPUs * l.GPUNodes }
 
-// slurmConf is the text of slurm.conf. Scheduling is as quick as Slurm allows, and nothing is
-// written outside the folder.
+// slurmConf is the text of slurm.conf. Scheduling is as quick as Slurm allows, and Slurm writes
+// nothing outside the folder.
 func (l layout) slurmConf() string {
 	f := l.folder
 	lines := []string{
@@ -127,7 +127,7 @@ func (l layout) slurmConf() string {
 	return override(lines, l.Extra)
 }
 
-// nodeLines are the nodes with GPUs and those without.
+// nodeLines define the nodes with GPUs and those without.
 func (l layout) nodeLines() []string {
 	names := nodeNames(l.Nodes)
 	line := func(from, to int, gres string) string {
@@ -148,8 +148,8 @@ func (l layout) nodeLines() []string {
 	return lines
 }
 
-// gresConf is the text of gres.conf. A GPU is a device file of its own; rgpu is a number, as
-// large as the cluster has GPUs, since any of them may be borrowed on any node.
+// gresConf is the text of gres.conf. A GPU is a device file of its own. rgpu is only a count, on
+// every node that of all GPUs of the cluster, since a node may borrow any of them.
 func (l layout) gresConf() string {
 	if l.remote() == 0 {
 		return ""
@@ -165,7 +165,7 @@ func (l layout) gresConf() string {
 		span(names[:l.GPUNodes]), gpuFolder, last, span(names), l.remote())
 }
 
-// override leaves out the lines for which extra has one of its own, and appends extra.
+// override drops the lines for which extra has one of its own, and appends extra.
 func override(lines []string, extra string) string {
 	given := map[string]bool{}
 	for _, line := range strings.Split(extra, "\n") {
@@ -183,8 +183,8 @@ func override(lines []string, extra string) string {
 	return b.String()
 }
 
-// lineKey is what a line of slurm.conf sets: its first word, with the name where there may be
-// several such lines.
+// lineKey is what a line of slurm.conf sets: its first word, with the name if there may be several
+// such lines.
 func lineKey(line string) string {
 	key, rest, ok := strings.Cut(strings.TrimSpace(line), "=")
 	if !ok || strings.HasPrefix(key, "#") {
@@ -199,7 +199,7 @@ func lineKey(line string) string {
 	return key
 }
 
-// writeConfig writes all that the daemons read.
+// writeConfig writes everything that the daemons read.
 func (l layout) writeConfig(id identity) error {
 	for _, dir := range []string{"state", "spool", "log", "run", "etc", "bin"} {
 		if err := os.Mkdir(filepath.Join(l.folder, dir), 0o755); err != nil {

@@ -20,10 +20,10 @@ type inner struct {
 	*spec
 	processes *processes
 
-	mu      sync.Mutex // guards what is in daemons
+	mu      sync.Mutex // guards child and ended of daemons
 	daemons map[string]*daemon
 
-	broken chan struct{} // closed when the first daemon ends: while the cluster starts, that is the end of it
+	broken chan struct{} // closed when the first daemon ends; during the start, that ends the cluster
 	breaks sync.Once
 }
 
@@ -33,7 +33,7 @@ type daemon struct {
 	argv []string
 	env  []string
 	sys  *syscall.SysProcAttr
-	// ready says whether it answers; nil: there is nothing to ask.
+	// ready says whether it answers; nil if there is nothing to ask.
 	ready func() bool
 
 	child child
@@ -61,7 +61,7 @@ func newInner(s *spec) *inner {
 func (c *inner) wanted() []*daemon {
 	threads := 4
 	if len(c.Nodes) > 16 {
-		threads = 16 // one that answers too slowly makes Slurm's daemons give up
+		threads = 16 // if munged answers too slowly, Slurm's daemons give up
 	}
 	all := []*daemon{{
 		name: "munged",
@@ -82,7 +82,7 @@ func (c *inner) wanted() []*daemon {
 		all = append(all, &daemon{
 			name: "slurmrestd",
 			argv: []string{"/usr/sbin/slurmrestd", "-t", "8", "-s", c.RESTPlugins, "-a", "rest_auth/jwt", address},
-			// Without this it rejects every token.
+			// slurmrestd rejects every token without this.
 			env:   []string{"SLURM_JWT=daemon"},
 			sys:   c.otherUser(),
 			ready: answers("tcp4", address),
@@ -94,8 +94,9 @@ func (c *inner) wanted() []*daemon {
 // capReadAll is CAP_DAC_READ_SEARCH.
 const capReadAll = 2
 
-// otherUser runs slurmrestd, which refuses to be root or SlurmUser. It may read everything, since
-// root may have the cluster's folder below one that is closed to others.
+// otherUser are the attributes of slurmrestd, which refuses to run as root or SlurmUser. It may
+// read everything, since root may have put the cluster's folder below a directory that is closed to
+// others.
 func (c *inner) otherUser() *syscall.SysProcAttr {
 	if !c.Rootless {
 		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}, AmbientCaps: []uintptr{capReadAll}}
@@ -143,7 +144,7 @@ func (c *inner) up(gone <-chan struct{}) (token string, err error) {
 	return c.token()
 }
 
-// start starts a daemon; what it prints before it has a log goes to FOLDER/log/NAME.out.
+// start starts a daemon. What the daemon prints before it has a log goes to FOLDER/log/NAME.out.
 func (c *inner) start(d *daemon) error {
 	out, err := os.OpenFile(c.path("log/"+d.name+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -210,7 +211,7 @@ func (c *inner) wait(d *daemon) error {
 	return nil
 }
 
-// failed says why a daemon failed, in its own words.
+// failed is the error of a daemon that failed, with its own last messages.
 func (c *inner) failed(name, what string) error {
 	said := c.lastWords(name)
 	if strings.Contains(said, "Address already in use") {
@@ -222,10 +223,10 @@ func (c *inner) failed(name, what string) error {
 	return fmt.Errorf("%s %s: %s", name, what, said)
 }
 
-// errPortTaken is inside errors for which it is enough to choose other ports.
+// errPortTaken is in errors after which another attempt with other ports may succeed.
 var errPortTaken = errors.New("a port was taken by another program in the meantime")
 
-// lastWords are a daemon's last complaints, from its log or else its output.
+// lastWords are a daemon's last error messages, from its log or else its output.
 func (c *inner) lastWords(name string) string {
 	for _, file := range []string{"log/" + name + ".log", "log/" + name + ".out"} {
 		var said []string
@@ -246,7 +247,7 @@ func (c *inner) lastWords(name string) string {
 	return "its log says nothing of it"
 }
 
-// tail is the end of a file.
+// tail is the last 8 KiB of a file.
 func tail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -261,7 +262,7 @@ func tail(path string) string {
 	return string(text)
 }
 
-// waitForNodes waits until slurmctld has heard of every node.
+// waitForNodes waits until slurmctld has heard from every node.
 func (c *inner) waitForNodes(gone <-chan struct{}) error {
 	limit := 60*time.Second + time.Duration(len(c.Nodes))*200*time.Millisecond
 	deadline := time.Now().Add(limit)
@@ -308,7 +309,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// missingNodes are those that cannot have a job yet.
+// missingNodes are the nodes that cannot run jobs yet.
 func (c *inner) missingNodes() ([]string, error) {
 	out, err := c.output("sinfo", "--noheader", "--Node", "--format=%N %T")
 	if err != nil {
@@ -331,7 +332,7 @@ func (c *inner) missingNodes() ([]string, error) {
 	return missing, nil
 }
 
-// token asks for a token with which this user can use REST for as long as the cluster lives.
+// token asks for a REST token for the user, which is valid for a year.
 func (c *inner) token() (string, error) {
 	out, err := c.output("scontrol", "token", "username="+c.User, "lifespan=31536000")
 	if err != nil {
@@ -344,8 +345,8 @@ func (c *inner) token() (string, error) {
 	return token, nil
 }
 
-// output runs one of Slurm's commands while the cluster starts, and returns what it prints.
-// Commands keep trying to reach a slurmctld that has ended, so they are ended with it.
+// output runs one of Slurm's commands during the start, and returns what it prints. A command would
+// keep trying to reach a slurmctld that has ended, so it is killed when a daemon ends.
 func (c *inner) output(name string, args ...string) (string, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -383,7 +384,7 @@ func (c *inner) output(name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// signal sends a daemon a signal; after SIGKILL it is gone when signal returns.
+// signal sends a daemon a signal. After SIGKILL it returns when the daemon has ended.
 func (c *inner) signal(name string, sig syscall.Signal) error {
 	d, err := c.daemon(name)
 	if err != nil {
@@ -412,8 +413,8 @@ func (c *inner) daemon(name string) (*daemon, error) {
 	return d, nil
 }
 
-// killNode ends a node as a power failure does: its slurmd and all that runs there, at once. All
-// are stopped before the first is killed, or the others would tell slurmctld of its end.
+// killNode ends a node as a power failure does: its slurmd and everything that runs there, at once.
+// All are stopped before the first is killed, or the others would report its end to slurmctld.
 func (c *inner) killNode(name string) error {
 	if !slices.Contains(c.Nodes, name) {
 		return fmt.Errorf("there is no node %q: they are %s to %s", name, c.Nodes[0], c.Nodes[len(c.Nodes)-1])
@@ -438,12 +439,12 @@ func (c *inner) killNode(name string) error {
 	c.mu.Unlock()
 	<-ended
 	for len(c.processesOf(name)) > 0 {
-		time.Sleep(time.Millisecond) // the kernel takes its time
+		time.Sleep(time.Millisecond) // the kernel needs a moment
 	}
 	return nil
 }
 
-// restart starts a daemon again, ending it first if it runs, and waits until it answers.
+// restart starts a daemon again, after killing it if it runs, and waits until it answers.
 func (c *inner) restart(name string) error {
 	d, err := c.daemon(name)
 	if err != nil {

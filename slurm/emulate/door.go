@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// request is what the first process is asked for: a command to run, or something to be done to a
-// daemon. The open files of a command come with it.
+// request is a request to the first process: to run a command, or to do something to a daemon. The
+// open files of a command come with it.
 type request struct {
 	Argv []string `json:"argv,omitempty"`
 	Env  []string `json:"env,omitempty"`
@@ -28,13 +28,13 @@ type request struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// answer is how it ended.
+// answer is the result of a request.
 type answer struct {
 	Error string `json:"error,omitempty"`
 	Exit  int    `json:"exit"`
 }
 
-// maxRequest bounds a request: Linux allows a program 2 MB of arguments and environment.
+// maxRequest limits a request: Linux allows a program 2 MB of arguments and environment.
 const maxRequest = 8 << 20
 
 // sendRequest sends a request with open files.
@@ -56,7 +56,7 @@ func sendRequest(conn *net.UnixConn, r request, files ...int) error {
 	return err
 }
 
-// readRequest reads a request and the open files that came with it, which the caller closes.
+// readRequest reads a request and the open files that came with it, which the caller must close.
 func readRequest(conn *net.UnixConn) (r request, files []int, err error) {
 	var length [4]byte
 	control := make([]byte, syscall.CmsgSpace(3*4))
@@ -162,7 +162,8 @@ func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
 	return peer, asked
 }
 
-// run runs a command for a client outside, as that user, and ends it when the client is gone.
+// run runs a command for a client outside, as that client's user, and kills it if the client
+// disconnects.
 func (c *inner) run(conn *net.UnixConn, r request, files []int, peer *syscall.Ucred) answer {
 	path, err := c.find(r.Argv[0], r.Dir)
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *inner) run(conn *net.UnixConn, r request, files []int, peer *syscall.Uc
 	}
 }
 
-// passSignals passes on the signals that the one outside gets, until it leaves.
+// passSignals forwards the signals that the client outside receives, until the client disconnects.
 func passSignals(conn *net.UnixConn, pid int, left chan<- struct{}) {
 	defer close(left)
 	decoder := json.NewDecoder(conn)
@@ -212,7 +213,7 @@ func exitCode(s syscall.WaitStatus) int {
 	return s.ExitStatus()
 }
 
-// find finds a command as a shell does, among those of the release.
+// find finds a command as a shell does, in the release's directories.
 func (c *inner) find(name, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
@@ -229,8 +230,8 @@ func (c *inner) find(name, dir string) (string, error) {
 	return "", fmt.Errorf("the release has no command %s", name)
 }
 
-// jobEnvironment is the environment of a command, and so of its jobs: that of the one outside,
-// with Slurm's configuration, and without the scripts that lead from outside to inside.
+// jobEnvironment is the environment of a command, and so of its jobs: the client's, with Slurm's
+// configuration, and without the directory of scripts that lead from outside to inside.
 func (c *inner) jobEnvironment(env []string) []string {
 	var kept []string
 	path := systemPath
@@ -248,8 +249,8 @@ func (c *inner) jobEnvironment(env []string) []string {
 	return append(kept, "PATH="+path, "SLURM_CONF="+c.path("slurm.conf"))
 }
 
-// enter runs a command in a cluster: its arguments are the cluster's socket and the command. It
-// is the part outside, and ends as the command does.
+// enter is the client outside: it runs a command in a cluster and ends with the command's exit
+// code. Its arguments are the cluster's socket and the command.
 func enter(args []string) int {
 	if len(args) < 2 {
 		fmt.Fprintln(os.Stderr, "this is a part of muster slurm emulate and not to be started by hand")
@@ -306,7 +307,7 @@ func readAnswer(conn *net.UnixConn) (int, error) {
 	return a.Exit, nil
 }
 
-// slurmCommands are the commands for which there are scripts, where the release has them.
+// slurmCommands are the commands for which scripts are written, if the release has them.
 var slurmCommands = []string{
 	"sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag", "sinfo", "sprio", "squeue",
 	"sreport", "srun", "sshare", "sstat", "strigger", "munge", "unmunge",
@@ -315,7 +316,7 @@ var slurmCommands = []string{
 // IsCommand says whether a name is one of Slurm's commands, for which a cluster has a script.
 func IsCommand(name string) bool { return slices.Contains(slurmCommands, name) }
 
-// writeScripts writes the scripts by which programs outside run Slurm's commands.
+// writeScripts writes the scripts with which programs outside run Slurm's commands.
 func writeScripts(folder, tree string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -333,5 +334,5 @@ func writeScripts(folder, tree string) error {
 	return nil
 }
 
-// quote writes a word for a shell.
+// quote quotes a word for a shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

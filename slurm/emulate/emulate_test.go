@@ -25,7 +25,7 @@ import (
 	"muster/slurm/release"
 )
 
-// holdAll is a job_submit.lua that holds jobs, as an outside scheduler needs it.
+// holdAll is a job_submit.lua that holds jobs, as an external scheduler needs.
 const holdAll = `
 function slurm_job_submit(job, partitions, uid)
   if job.name == "held" then job.priority = 0 end
@@ -45,7 +45,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
 }
 `
 
-// output runs one of Slurm's commands, and fails the test with it.
+// output runs one of Slurm's commands, and fails the test if it fails.
 func output(t *testing.T, c *exec.Cmd) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -57,7 +57,8 @@ func output(t *testing.T, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until it is true: Slurm tells nobody when something has happened.
+// eventually polls until a condition holds: Slurm sends no notification when something has
+// happened.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
@@ -67,8 +68,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// Every release starts, runs jobs by all ways in, and takes what callers add. The clusters run at
-// the same time.
+// Every release starts, runs jobs submitted in every way, and accepts what callers add. The
+// clusters run at the same time.
 func TestReleases(t *testing.T) {
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -141,7 +142,7 @@ func checkTasks(t *testing.T, c *emulate.Cluster, plugged bool) {
 	if nodes := strings.Fields(output(t, c.Command("srun", "-N8", "printenv", "SLURMD_NODENAME"))); len(nodes) != 8 {
 		t.Errorf("ran on %v", nodes)
 	}
-	// A GPU-less node has GPUs to borrow, as a number.
+	// A node without GPUs has GPUs to borrow, as a count.
 	if got := output(t, c.Command("scontrol", "show", "node", "n8")); !strings.Contains(got, "Gres=rgpu:8\n") {
 		t.Errorf("n8 is %s", got)
 	}
@@ -221,7 +222,8 @@ func ask(t *testing.T, c *emulate.Cluster, path string, body any) map[string]any
 	return document
 }
 
-// fine asks, and fails the test with an error or a warning: a warning may mean a wrong node.
+// fine sends a request, and fails the test after an error or a warning: a warning may mean a wrong
+// node.
 func fine(t *testing.T, c *emulate.Cluster, path string, body any) map[string]any {
 	t.Helper()
 	document := ask(t, c, path, body)
@@ -271,8 +273,8 @@ func checkREST(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// checkWords holds the table of releases to what slurmrestd says to unknown fields and to the
-// submission of a job that is held.
+// checkWords compares the table of releases with what slurmrestd answers to unknown fields and to
+// the submission of a held job.
 func checkWords(t *testing.T, c *emulate.Cluster, id string) {
 	w := c.Release().Words
 	unknown := ask(t, c, "/job/"+id, map[string]any{"nonsense": 1})
@@ -303,7 +305,7 @@ func jobOf(t *testing.T, c *emulate.Cluster, id string) map[string]any {
 	return jobs[0].(map[string]any)
 }
 
-// checkDaemons kills and restarts daemons, and a node with all that runs there.
+// checkDaemons kills and restarts daemons, and a node with everything that runs there.
 func checkDaemons(t *testing.T, c *emulate.Cluster) {
 	if err := c.Kill("nonsense"); err == nil || !strings.Contains(err.Error(), `there is no daemon "nonsense"`) {
 		t.Errorf("got %v", err)
@@ -406,7 +408,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// zombieChildren are processes of the cluster that ended and that this one did not collect.
+// zombieChildren are processes of the cluster that have ended and that this process did not reap.
 func zombieChildren(t *testing.T) (zombies []string) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -427,7 +429,7 @@ func zombieChildren(t *testing.T) (zombies []string) {
 	return zombies
 }
 
-// A command that is killed ends inside, and signals reach it.
+// A command inside ends when the client is killed, and signals reach it.
 func TestCommandsAreHeldOnTo(t *testing.T) {
 	emulatetest.Need(t, nil)
 	t.Parallel()
@@ -539,7 +541,7 @@ func hold(t *testing.T) (cmd *exec.Cmd, folder, namespace string) {
 	return nil, "", ""
 }
 
-// Whoever starts a cluster and is killed takes it along.
+// When the process that started a cluster is killed, the cluster ends.
 func TestKilled(t *testing.T) {
 	emulatetest.Need(t, nil)
 	t.Parallel()
@@ -553,11 +555,11 @@ func TestKilled(t *testing.T) {
 }
 
 // When the first process of a cluster is killed together with the one that started it, the next
-// cluster clears up.
+// cluster cleans up.
 func TestKilledTogether(t *testing.T) {
 	emulatetest.Need(t, nil)
-	// The clusters of other tests, and of other packages, clear up, too: this one has a folder for
-	// temporary files that they do not look into. Sockets in it have short names.
+	// The clusters of other tests, and of other packages, clean up, too. So this one has a
+	// directory for temporary files that they do not look into. Sockets in it have short names.
 	own, err := os.MkdirTemp("/tmp", "mk")
 	if err != nil {
 		t.Fatal(err)
@@ -565,7 +567,7 @@ func TestKilledTogether(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(own) })
 	t.Setenv("TMPDIR", own)
 	cmd, folder, namespace := hold(t)
-	cmd.Process.Signal(syscall.SIGSTOP) // it must not clear up either
+	cmd.Process.Signal(syscall.SIGSTOP) // it must not clean up either
 	first := firstProcess(t, namespace)
 	syscall.Kill(first, syscall.SIGKILL)
 	cmd.Process.Kill()
@@ -595,7 +597,7 @@ func firstProcess(t *testing.T, namespace string) int {
 	return 0
 }
 
-// An ordinary user has all of it, too: this user is one for whom Slurm needs a stand-in.
+// An ordinary user has everything, too: this user is one for whom Slurm needs a stand-in.
 func TestOrdinaryUser(t *testing.T) {
 	emulatetest.Need(t, nil)
 	t.Parallel()
@@ -612,7 +614,7 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// What cannot start says so, and leaves nothing.
+// A cluster that cannot start says why, and leaves nothing behind.
 func TestStartFails(t *testing.T) {
 	emulatetest.Need(t, nil)
 	t.Parallel()

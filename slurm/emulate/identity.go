@@ -14,7 +14,7 @@ import (
 // identity is the user that runs the daemons, as the cluster sees it.
 type identity struct {
 	rootless      bool
-	uid, gid      int // inside; the same as outside, except for those who need a standIn
+	uid, gid      int // inside; the same as outside, except for users who need standIn
 	name          string
 	passwd, group string
 }
@@ -22,18 +22,18 @@ type identity struct {
 // other is the user of slurmrestd, which refuses to run as root or as SlurmUser.
 const other = 65534
 
-// standIn is the number in a user namespace of users whom Slurm would refuse there: root, since it
-// cannot drop its groups, and nobody, who is slurmrestd.
+// standIn is the number, inside a user namespace, of users whom Slurm would refuse there: root,
+// since it cannot drop its groups, and nobody, which slurmrestd runs as.
 const standIn = 1000
 
-// plainName is a user's name that Slurm's configuration can have.
+// plainName matches names of users that Slurm's configuration allows.
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 // accounts limits the machine's lists of users and groups: a cluster needs only a few of them.
 var accounts = wholefile.Limit{Bytes: 1 << 20, Remedy: "the cluster goes without it"}
 
-// whoami decides who runs the daemons. Root of the machine runs them as root, so that jobs of
-// all users can be tried; all others run them as themselves, in a user namespace.
+// whoami decides which user runs the daemons. Root of the machine runs them as root, so that jobs
+// of all users can be tried; other users run them as themselves, in a user namespace.
 func whoami(rootless bool) identity {
 	id := identity{rootless: rootless || !mayMount(), uid: os.Geteuid(), gid: os.Getegid(), name: "root"}
 	if id.rootless {
@@ -53,7 +53,7 @@ func whoami(rootless bool) identity {
 	return id
 }
 
-// UserID is the number that SlurmUser will have in a cluster that is started now.
+// UserID is the number that SlurmUser will have in a cluster started now.
 func UserID(o Options) int { return whoami(o.Rootless).uid }
 
 func currentName() string {
@@ -64,8 +64,8 @@ func currentName() string {
 	return u.Username
 }
 
-// accountLines are lines of passwd or group: those given, then the machine's own for other names
-// and numbers, with a shell that the cluster has.
+// accountLines are the lines of passwd or group: first those given, then the machine's own for
+// other names and numbers, with a shell that the cluster has.
 func accountLines(first []string, file string) string {
 	names, numbers := map[string]bool{}, map[string]bool{}
 	var b strings.Builder
@@ -93,6 +93,6 @@ func accountLines(first []string, file string) string {
 
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
-	rand.Read(b) // it never fails
+	rand.Read(b) // never fails
 	return b
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// inside is the first process of a cluster's namespaces.
+// inside is the main function of the first process of a cluster's namespaces.
 func inside() int {
 	life := os.NewFile(lifeFile, "life")
 	var s spec
@@ -28,7 +28,7 @@ func inside() int {
 	}
 	c := newInner(&s)
 	gone := make(chan struct{})
-	go func() { // the process that started this one says nothing more until it ends
+	go func() { // the process that started this one sends nothing more; reading ends when it ends
 		decoder.Decode(new(json.RawMessage))
 		close(gone)
 	}()
@@ -49,7 +49,7 @@ func inside() int {
 	return 0
 }
 
-// keepFiles keeps the open files of this process from its children.
+// keepFiles makes this process's open files close-on-exec.
 func keepFiles() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -66,19 +66,20 @@ func keepFiles() {
 func doorListener() net.Listener {
 	l, err := net.FileListener(os.NewFile(doorFile, "door"))
 	if err != nil {
-		panic(err) // this program made it
+		panic(err) // this program made the socket
 	}
 	return l
 }
 
-// end ends everything. A process that cannot be killed at once ends with this one: the kernel sees to it.
+// end kills all processes and removes the folder. The kernel kills what is left when this process,
+// the first of the namespace, ends.
 func (c *inner) end() {
 	c.processes.endAll()
 	os.Chdir("/")
 	removeFolder(c.Folder)
 }
 
-// removeFolder removes a cluster's folder, also what jobs made unwritable in it.
+// removeFolder removes a cluster's folder, including what jobs made unwritable in it.
 func removeFolder(folder string) error {
 	for range 3 { // a process that is being killed may still write
 		if os.RemoveAll(folder) == nil {

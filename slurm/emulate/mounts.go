@@ -9,20 +9,23 @@ import (
 	"syscall"
 )
 
-// replaced are the folders of the root that come from the release, or are the cluster's own.
+// replaced are the folders of the root that come from the release, or that the cluster has of its
+// own.
 var replaced = map[string]bool{
 	"usr": true, "bin": true, "sbin": true, "lib": true, "lib32": true, "lib64": true, "libx32": true, "etc": true,
 }
 
-// hostRoot is where the machine's root is while the new one is being made.
+// hostRoot is where the machine's root is mounted while the new one is being made.
 const hostRoot = "/.host"
 
-// enterRoot makes the cluster's root and moves into it. The caller is alone in its mount namespace.
+// enterRoot makes the cluster's root and moves into it. The caller must be alone in its mount
+// namespace.
 func enterRoot(s *spec) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return explainNamespaces(fmt.Errorf("making mounts private: %w", err), s.Rootless)
 	}
-	// The new root lies on the folder only until it is the root: then the folder is free again.
+	// The new root is mounted over the folder only until it becomes the root: then the folder is
+	// visible again.
 	if err := syscall.Mount("muster", s.Folder, "tmpfs", syscall.MS_NOSUID, "mode=755"); err != nil {
 		return fmt.Errorf("mounting a root: %w", err)
 	}
@@ -59,8 +62,8 @@ func enterRoot(s *spec) error {
 	return os.Chdir(s.Folder)
 }
 
-// mountHost shows the machine's folders under their own names, except those that the release has.
-// One that cannot be shown, as the mount of a server that is away, is left out.
+// mountHost mounts the machine's folders under their own names, except those that the release has.
+// One that cannot be mounted, such as that of a file server that is away, is left out.
 func mountHost(s *spec) error {
 	entries, err := os.ReadDir(hostRoot)
 	if err != nil {
@@ -84,7 +87,7 @@ func mountHost(s *spec) error {
 	return os.Mkdir("/proc", 0o755)
 }
 
-// mountRelease mounts the release's /usr read-only, since it is the cache.
+// mountRelease mounts the release's /usr, read-only since it is the shared cache.
 func mountRelease(s *spec) error {
 	if err := bind(hostRoot+s.Tree+"/usr", "/usr"); err != nil {
 		return fmt.Errorf("showing the release: %w", err)
@@ -92,7 +95,7 @@ func mountRelease(s *spec) error {
 	if err := readOnly("/usr"); err != nil {
 		return fmt.Errorf("protecting the release: %w", err)
 	}
-	// Programs that people installed by hand, CUDA among them, are in /usr/local.
+	// Programs installed by hand, CUDA among them, are in /usr/local.
 	if _, err := os.Stat(hostRoot + "/usr/local"); err == nil {
 		if err := syscall.Mount(hostRoot+"/usr/local", "/usr/local", "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("showing /usr/local: %w", err)
@@ -112,7 +115,7 @@ func mountRelease(s *spec) error {
 	return nil
 }
 
-// bind shows a folder under another name, with all that is mounted in it.
+// bind mounts a folder under another name, with everything mounted in it.
 func bind(from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
@@ -123,7 +126,8 @@ func bind(from, to string) error {
 	return nil
 }
 
-// readOnly protects a mount. In a user namespace the flags that it has must be repeated.
+// readOnly makes a mount read-only. In a user namespace the flags that the mount has must be
+// repeated.
 func readOnly(path string) error {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {
@@ -140,8 +144,9 @@ func readOnly(path string) error {
 // statRelatime is ST_RELATIME of statfs, the one flag whose bit differs from mount's.
 const statRelatime = 4096
 
-// makeGPUs makes device files that stand for GPUs: each is /dev/null under another name, so that
-// Slurm counts them, numbers them and sets CUDA_VISIBLE_DEVICES. Making device files would need root.
+// makeGPUs makes device files that stand for GPUs. Each is /dev/null mounted under another name, so
+// that Slurm counts and numbers them and sets CUDA_VISIBLE_DEVICES; creating device files would
+// need root.
 func makeGPUs(n int) error {
 	if err := os.Mkdir(gpuFolder, 0o755); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// processesOf finds the processes of a node: slurmd and slurmstepd, which write to the node's log,
-// the tasks, whose environment names the node, and all that these have started.
+// processesOf finds the processes of a node: slurmd and slurmstepd, which write to the node's log;
+// the tasks, whose environment names the node; and all descendants of these.
 func (c *inner) processesOf(node string) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -38,13 +38,13 @@ func (c *inner) processesOf(node string) (pids []int) {
 	return pids
 }
 
-// parentOf is the parent of a process, and whether it is more than a zombie.
+// parentOf is the parent of a process, and whether the process is more than a zombie.
 func parentOf(pid int) (parent int, alive bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, false
 	}
-	// The name in brackets may have brackets in it.
+	// The name in brackets may itself contain brackets.
 	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 	var state string
 	if _, err := fmt.Sscan(rest, &state, &parent); err != nil {

@@ -14,24 +14,24 @@ import (
 
 // Options say what cluster to start. The zero value is eight nodes without GPUs, of the newest release.
 type Options struct {
-	// Nodes is how many nodes there are, each with CPUs processors and MemoryMB of memory.
-	// 0 stands for 8, 8 and 16000.
+	// Nodes is how many nodes there are, each with CPUs processors and MemoryMB of memory. 0 stands
+	// for 8, 8 and 16000.
 	Nodes, CPUs, MemoryMB int
-	// GPUs is how many pretended GPUs (gres/gpu) a node has. The first GPUNodes nodes have
-	// them; 0: all nodes.
+	// GPUs is how many pretended GPUs (gres/gpu) a node has. The first GPUNodes nodes have them; 0
+	// is all nodes.
 	GPUs, GPUNodes int
 	// Release is the release of Slurm; nil: the newest.
 	Release *release.Release
-	// Folder is made for the cluster and removed with it; "": one below the folder for
-	// temporary files.
+	// Folder is created for the cluster and removed with it; "" is a new one below the directory
+	// for temporary files.
 	Folder string
 
-	// Extra are more lines for slurm.conf. A line replaces the one that is there for the same
-	// word: "SlurmdTimeout=5".
+	// Extra are more lines for slurm.conf, such as "SlurmdTimeout=5". A line replaces the default
+	// line for the same word.
 	Extra string
 	// PlugStack is the text of plugstack.conf: "required /path/of/plugin.so".
 	PlugStack string
-	// JobSubmit is the text of a job_submit.lua; "": there is none.
+	// JobSubmit is the text of a job_submit.lua; "" for none.
 	JobSubmit string
 	// NoREST leaves slurmrestd out.
 	NoREST bool
@@ -40,7 +40,7 @@ type Options struct {
 
 	// Fetch says where the release comes from.
 	Fetch fetch.Options
-	// Log receives a line for each thing that takes long; nil discards them.
+	// Log receives a line for each step that takes long; nil discards them.
 	Log io.Writer
 }
 
@@ -48,13 +48,13 @@ type Options struct {
 const (
 	maxNodes = 1024
 	maxGPUs  = 64
-	// maxFolder keeps Slurm's sockets below the 107 characters that Linux has for their
-	// names: FOLDER/spool/n0001/n0001_4294967295.4294967295.
+	// maxFolder keeps the names of Slurm's sockets within the 107 characters that Linux allows:
+	// FOLDER/spool/n0001/n0001_4294967295.4294967295.
 	maxFolder = 60
 	maxText   = 1 << 20
 )
 
-// withDefaults fills in what was left out and refuses what cannot be.
+// withDefaults fills in what was left out and refuses impossible values.
 func (o Options) withDefaults() (Options, error) {
 	fill := func(field *int, value int) {
 		if *field == 0 {
@@ -131,7 +131,7 @@ func (o Options) makeFolder(mode os.FileMode) (string, error) {
 	return folder, os.Chmod(folder, mode)
 }
 
-// realFolder resolves the links in the path of a folder that is not there yet.
+// realFolder resolves the links in the path of a folder that does not exist yet.
 func realFolder(folder string) (string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(folder))
 	if err != nil {

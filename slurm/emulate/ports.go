@@ -12,19 +12,21 @@ import (
 	"muster/internal/wholefile"
 )
 
-// Ports are taken in blocks below those that the kernel gives to outgoing connections, which
-// could else take one between the moment it is chosen and the moment a daemon listens.
+// Ports are taken in blocks below the range from which the kernel chooses ports for outgoing
+// connections: a connection could otherwise take a port between the moment it is chosen and the
+// moment a daemon listens.
 //
-// Clusters that start at the same time agree by sockets with abstract names, one a block: they
-// need no file, and the kernel frees a name with the last process that holds its socket.
+// Clusters that start at the same time coordinate through sockets with abstract names, one for each
+// block. These need no file, and the kernel frees a name with the last process that holds its
+// socket.
 const (
 	firstPort = 10240
-	lastPort  = 32768 // where the kernel's own begin, unless the machine says otherwise
+	lastPort  = 32768 // where the kernel's range begins by default
 	blockSize = 256
 )
 
-// ports are port numbers on which no process listens, with the claims that keep other clusters from
-// them.
+// ports are port numbers on which no process listens, with the claims that keep other clusters off
+// their blocks.
 type ports struct {
 	numbers []int
 	claims  []*os.File
@@ -38,7 +40,7 @@ func (p *ports) release() {
 }
 
 // takePorts finds n free ports. It begins at a random block, so that a port that was in use a
-// moment ago rests.
+// moment ago is not reused at once.
 func takePorts(n int) (*ports, error) {
 	end := lastPort
 	if low, ok := kernelPorts(); ok && low > firstPort+4*blockSize && low < 65536 {
@@ -71,7 +73,7 @@ func takePorts(n int) (*ports, error) {
 			}
 		}
 		if len(p.numbers) == n {
-			slices.Sort(p.numbers) // the search may have begun again at the first block
+			slices.Sort(p.numbers) // the search may have wrapped around to the first block
 			return p, nil
 		}
 	}
@@ -101,7 +103,7 @@ func free(port int) bool {
 	return true
 }
 
-// kernelPorts is the first port that the kernel gives to outgoing connections.
+// kernelPorts is the first port of the kernel's range for outgoing connections.
 func kernelPorts() (low int, ok bool) {
 	text, err := wholefile.Limit{Bytes: 100}.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// processes starts the children of the first process and collects all that end, children or not:
-// Slurm's daemons leave theirs to it.
+// processes starts the children of the first process and reaps all processes that end, children or
+// not: Slurm's daemons leave orphans to it.
 type processes struct {
-	mu    sync.Mutex // guards what follows, and is held while a process starts so that it is known before it ends
+	mu    sync.Mutex // guards what follows; held during a fork, so that ends has the process before reap can see its end
 	ends  map[int]chan syscall.WaitStatus
-	ended bool // no more are started
+	ended bool // no more may be started
 
 	work chan func()
 }
@@ -30,8 +30,8 @@ const (
 	prCapAmbientClearAll = 4
 )
 
-// fork runs the work that starts processes, in a thread that passes no capabilities on: those of
-// the user namespace are for the mounts only. Capabilities belong to threads.
+// fork runs the functions that start processes, in a thread that passes no capabilities on: those
+// of the user namespace are for the mounts only, and capabilities belong to threads.
 func (p *processes) fork(rootless bool) {
 	runtime.LockOSThread()
 	if rootless {
@@ -42,7 +42,7 @@ func (p *processes) fork(rootless bool) {
 	}
 }
 
-// child is a started process; end gives its status once.
+// child is a started process; end delivers its status once.
 type child struct {
 	pid int
 	end chan syscall.WaitStatus
@@ -70,7 +70,7 @@ func (p *processes) start(argv []string, attr *syscall.ProcAttr) (c child, err e
 	return c, nil
 }
 
-// reap collects one process that has ended. It returns false when there is none at all.
+// reap collects one process that has ended. It returns false if there is none.
 func (p *processes) reap(options int) bool {
 	var status syscall.WaitStatus
 	pid, err := syscall.Wait4(-1, &status, options, nil)
@@ -92,7 +92,7 @@ func (p *processes) reap(options int) bool {
 	return true
 }
 
-// collect collects processes that have ended, whenever a signal says that there are some.
+// collect reaps processes whenever a signal says that some have ended.
 func (p *processes) collect(signals <-chan struct{}) {
 	for range signals {
 		for p.reap(syscall.WNOHANG) {
@@ -100,7 +100,7 @@ func (p *processes) collect(signals <-chan struct{}) {
 	}
 }
 
-// endAll kills every process of the namespace and waits until none is left.
+// endAll kills every process of the namespace and waits until none is left, at most 10 s.
 func (p *processes) endAll() {
 	p.mu.Lock()
 	p.ended = true
@@ -112,6 +112,6 @@ func (p *processes) endAll() {
 		if err == syscall.ESRCH {
 			return
 		}
-		time.Sleep(time.Millisecond) // they end when the kernel has cleared them up
+		time.Sleep(time.Millisecond) // they end when the kernel has cleaned them up
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"muster/slurm"
 )
 
-// Accounting asks Slurm's database for what priorities depend on: what each QOS counts, and the fair
-// share of each user. It is nil where there is no database.
+// Accounting asks Slurm's database for what priorities depend on: the priority of each QOS, and the
+// fair share of each user. It returns nil if there is no database.
 func (e *Engine) Accounting(ctx context.Context) (*slurm.Accounting, error) {
 	if !e.site.Accounting {
 		return nil, nil
@@ -32,7 +32,7 @@ func (e *Engine) Accounting(ctx context.Context) (*slurm.Accounting, error) {
 	return a, err
 }
 
-// readQOS reads lines as "high|100".
+// readQOS parses lines such as "high|100".
 func readQOS(text string) (list []priority.QOS, err error) {
 	for line := range strings.Lines(text) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), "|")
@@ -48,7 +48,7 @@ func readQOS(text string) (list []priority.QOS, err error) {
 	return list, nil
 }
 
-// readShares reads lines as " physics|alice|0.75". Lines of whole accounts name no user.
+// readShares parses lines such as " physics|alice|0.75". Lines of whole accounts name no user.
 func readShares(text string) (map[priority.Member]float64, error) {
 	shares := map[priority.Member]float64{}
 	for line := range strings.Lines(text) {

@@ -1,11 +1,10 @@
 // Package engine talks to a real Slurm: it reads jobs, nodes, partitions and reservations, and
-// places, holds, comments on and releases jobs. It does so over REST, where a request both reads and
-// writes, and with scontrol for what REST cannot do: tasks of arrays, and everything where there is
-// no slurmrestd.
+// places, holds, comments on and releases jobs. It does so over REST, and with scontrol for what
+// REST cannot do: tasks of arrays, and everything if there is no slurmrestd.
 //
-// Which release it is, it asks Slurm; what differs is in slurm/release. A release that is not known
-// there is refused, and so is every answer with a warning: slurmrestd takes fields that it does not
-// know with a warning and does the rest, which would start a job on a wrong node.
+// It asks Slurm for its release; what differs between releases is in slurm/release. It refuses a
+// release that is not known there, and every answer with a warning: slurmrestd accepts fields that
+// it does not know with a warning and does the rest, which would start a job on a wrong node.
 //
 // Reading is lenient, since releases add fields; what is missing is zero.
 package engine
@@ -26,17 +25,18 @@ import (
 
 // Options say how to reach a Slurm.
 type Options struct {
-	// Command makes one of Slurm's commands; nil is exec.CommandContext.
+	// Command makes a command that runs one of Slurm's programs; nil is exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
-	// Address is slurmrestd's, as http://127.0.0.1:6820; "" is none. User is whose Token it is.
+	// Address is that of slurmrestd, such as http://127.0.0.1:6820; "" for none. User is the user
+	// of Token.
 	Address, User string
-	// Token returns the token. It is asked again when slurmrestd refuses the one before.
+	// Token returns a token. It is called again when slurmrestd refuses the last one.
 	Token func(ctx context.Context) (string, error)
 	// Timeout is how long a request may take; 0 is 20 s.
 	Timeout time.Duration
 }
 
-// Engine is a client of one Slurm. Its methods may be used by several goroutines.
+// Engine is a client of one Slurm. Its methods may be called concurrently.
 type Engine struct {
 	o       Options
 	release *release.Release
@@ -45,11 +45,11 @@ type Engine struct {
 	token   tokenKeeper
 }
 
-// ErrUnknown is wrapped by errors of requests that may or may not have been done, because the
-// answer did not come. Other errors mean that nothing was done.
+// ErrUnknown is wrapped by errors of requests that may or may not have been carried out, because no
+// answer came. Any other error means that nothing was done.
 var ErrUnknown = errors.New("whether it was done is not known")
 
-// New asks a Slurm what it is, and returns its client.
+// New asks a Slurm for its release and configuration, and returns a client for it.
 func New(ctx context.Context, o Options) (*Engine, error) {
 	if o.Command == nil {
 		o.Command = exec.CommandContext
@@ -69,7 +69,7 @@ func New(ctx context.Context, o Options) (*Engine, error) {
 // Release is the release of Slurm that runs.
 func (e *Engine) Release() *release.Release { return e.release }
 
-// Version is how Slurm calls its version: 26.05.5.
+// Version is Slurm's own name for its version: 26.05.5.
 func (e *Engine) Version() string { return e.site.Version }
 
 // Site is what slurm.conf says.
@@ -78,7 +78,7 @@ func (e *Engine) Site() slurm.Site { return e.site }
 // REST says whether requests go over REST.
 func (e *Engine) REST() bool { return e.o.Address != "" }
 
-// readConfig learns from scontrol what runs.
+// readConfig asks scontrol for release and configuration.
 func (e *Engine) readConfig(ctx context.Context) error {
 	text, err := e.scontrol(ctx, "show", "config")
 	if err != nil {
@@ -94,7 +94,7 @@ func (e *Engine) readConfig(ctx context.Context) error {
 	return err
 }
 
-// run runs one of Slurm's commands with some input.
+// run runs one of Slurm's commands with some input, and returns its output.
 func (e *Engine) run(ctx context.Context, input, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
@@ -142,8 +142,9 @@ func (e *Engine) Place(ctx context.Context, p slurm.Place) error {
 	return e.update(ctx, p.Job, update)
 }
 
-// placeByCommand does it with scontrol: where there is no REST, where what the job asks for changes, and for the last tasks of an array,
-// which share their number with the array, so that REST would change all of it.
+// placeByCommand places a job with scontrol: if there is no REST, if what the job asks for changes,
+// and for the last task of an array, which shares its number with the array, so that REST would
+// change the whole array.
 func (e *Engine) placeByCommand(ctx context.Context, p slurm.Place) error {
 	ref := p.Job.String()
 	n := len(p.Nodes)
@@ -161,7 +162,7 @@ func (e *Engine) placeByCommand(ctx context.Context, p slurm.Place) error {
 	return err
 }
 
-// changes are scontrol's words for what a job asks for from now on.
+// changes are scontrol's arguments for what a job asks for from now on.
 func changes(p slurm.Place) []string {
 	list := []string{fmt.Sprintf("NumTasks=%d", p.As.Tasks), fmt.Sprintf("NumCPUs=%d", p.As.CPUs)}
 	if len(p.Nodes) == 1 || p.CPUsPerNode <= 1 {
@@ -179,14 +180,14 @@ func changes(p slurm.Place) []string {
 	return list
 }
 
-// Hold holds a job that has not started, as its user would: a hold by an administrator, which is all
-// that REST can do, is left to administrators.
+// Hold holds a job that has not started, as its user would. REST can only hold as an administrator
+// does, and such a hold is for administrators to release.
 func (e *Engine) Hold(ctx context.Context, job slurm.Ref) error {
 	_, err := e.scontrol(ctx, "uhold", job.String())
 	return err
 }
 
-// Handover lets Slurm's own scheduler have a job, and says why in its comment.
+// Handover releases a job to Slurm's own scheduler, and says why in its comment.
 func (e *Engine) Handover(ctx context.Context, job slurm.Ref, comment string) error {
 	if !e.REST() || job.Array == job.ID || e.release.Words.AdminComment == "" {
 		if _, err := e.scontrol(ctx, "update", "jobid="+job.String(), "AdminComment="+comment); err != nil {
@@ -211,9 +212,9 @@ func (e *Engine) Comment(ctx context.Context, job slurm.Ref, text string) error 
 	return e.update(ctx, job, map[string]any{field: text})
 }
 
-// Split takes tasks out of an array, so that each is a job with a number of its own. A task leaves
-// its array when something of it alone is set, be it to what it was: whether its nodes must stand
-// next to each other.
+// Split takes tasks out of an array, so that each becomes a job with a number of its own. A task
+// leaves its array when one of its own fields is set, even to the value that it has: here, whether
+// its nodes must be contiguous.
 func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
 	same := 0
 	if s.Contiguous {
@@ -228,7 +229,7 @@ func (e *Engine) Split(ctx context.Context, s slurm.Split) error {
 	return err
 }
 
-// Stop suspends, requeues or cancels a job that runs. One that is requeued is held.
+// Stop suspends, requeues or cancels a running job. A job that is requeued is held.
 func (e *Engine) Stop(ctx context.Context, s slurm.Stop) error {
 	var err error
 	switch s.How {
@@ -244,7 +245,7 @@ func (e *Engine) Stop(ctx context.Context, s slurm.Stop) error {
 	return err
 }
 
-// Resume lets a suspended job go on. Slurm does so even if others have its processors.
+// Resume resumes a suspended job. Slurm does so even if others have its processors.
 func (e *Engine) Resume(ctx context.Context, job slurm.Ref, comment string) error {
 	if _, err := e.scontrol(ctx, "resume", job.String()); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"muster/slurm/release"
 )
 
-// talk is a slurmrestd that answers what it is told to, and remembers what it was asked.
+// talk is a slurmrestd that gives prepared answers, and records the requests.
 type talk struct {
 	answers map[string]string // by path
 	status  int
@@ -38,7 +38,7 @@ func (k *talk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, k.answers[r.URL.Path])
 }
 
-// client is a client of a made-up Slurm of some version.
+// client is a client of a fake Slurm of some version.
 func client(t *testing.T, version string, k *talk) (*Engine, error) {
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
@@ -59,7 +59,7 @@ func mustClient(t *testing.T, version string, k *talk) *Engine {
 	return e
 }
 
-// A machine without Slurm's commands is told so.
+// On a machine without Slurm's commands the error says so.
 func TestNoScontrol(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if _, err := New(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "scontrol is not in PATH: run this where Slurm's commands are") {
@@ -76,7 +76,7 @@ func TestUnknownReleaseIsRefused(t *testing.T) {
 	}
 }
 
-// A warning is a failure of which nobody knows how much was done; an error is a refusal.
+// A warning is a failure of which it is unknown how much was done; an error is a refusal.
 func TestAnswersToPlacements(t *testing.T) {
 	place := slurm.Place{Job: slurm.Ref{ID: 17}, Nodes: []string{"n2", "n5"}, CPUsPerNode: 2, Comment: "muster:req"}
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ const oldJob = `{"jobs":[{"job_id":7,"name":"a","user_name":"ann","partition":"m
 "job_resources":{"nodes":"n[2,5]","allocated_nodes":[{"nodename":"n2","memory_allocated":10,"sockets":{"0":{"cores":{"0":"allocated","1":"allocated"}},"1":{"cores":{"0":"allocated"}}}},
 {"nodename":"n5","memory_allocated":10,"sockets":{"0":{"cores":{"0":"allocated"}}}}]}}],"errors":[]}`
 
-// Both spellings of a job mean the same.
+// Both encodings of a job mean the same.
 func TestJobsAreRead(t *testing.T) {
 	want := slurm.Job{ID: 7, Name: "a", User: "ann", Partition: "main", State: "RUNNING", Restarts: 1, TimeLimit: 5 * time.Minute, MinNodes: 2, CPUs: 4,
 		MemoryPerNode: 100 << 20, Exclusive: true, Nodes: "n[2,5]",
@@ -151,7 +151,7 @@ func TestJobsAreRead(t *testing.T) {
 	}
 }
 
-// An empty list is believed only if Slurm says so: it would mean that all jobs have ended.
+// An empty list counts only if Slurm says so: it would mean that all jobs have ended.
 func TestEmptyListings(t *testing.T) {
 	for _, c := range []struct {
 		answer string
@@ -174,7 +174,7 @@ func TestEmptyListings(t *testing.T) {
 	}
 }
 
-// FuzzJobs: whatever slurmrestd says, reading it ends.
+// FuzzJobs: whatever slurmrestd sends, parsing it terminates.
 func FuzzJobs(f *testing.F) {
 	f.Add(newJob)
 	f.Add(oldJob)
@@ -200,7 +200,7 @@ func TestAllReleasesHaveWords(t *testing.T) {
 	}
 }
 
-// Reading costs the same for each job.
+// Parsing costs the same for each job.
 func BenchmarkRead(b *testing.B) {
 	var one struct{ Jobs []json.RawMessage }
 	if err := json.Unmarshal([]byte(newJob), &one); err != nil {

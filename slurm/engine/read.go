@@ -13,15 +13,16 @@ import (
 )
 
 // number is a number in any of Slurm's spellings: 5, "5", null, or {"set","infinite","number"}.
-// What is absent, infinite or Slurm's NO_VAL is 0.
+// Absent, infinite and Slurm's NO_VAL are 0.
 type number float64
 
-// noValue is where Slurm's "not set" and "infinite" begin, in 16, 32 and 64 bits.
+// noValue says whether a number is one of Slurm's values for "not set" or "infinite", of 32 or 64
+// bits.
 func noValue(n float64) bool {
 	return n < 0 || n == math.MaxUint32 || n == math.MaxUint32-1 || n >= math.MaxUint64-4096
 }
 
-// UnmarshalJSON is called some thirty times a job, so that plain numbers are read without a detour.
+// UnmarshalJSON is called some thirty times per job, so plain numbers are parsed directly.
 func (n *number) UnmarshalJSON(b []byte) error {
 	*n = 0
 	f, given := 0.0, false
@@ -62,7 +63,7 @@ func (n number) minutes() time.Duration {
 }
 func (n number) megabytes() int64 { return int64(min(float64(n), 1<<40)) << 20 }
 
-// list is words that are a list or a text.
+// list is a JSON list of words, or a single word.
 type list []string
 
 func (l *list) UnmarshalJSON(b []byte) error {
@@ -95,10 +96,10 @@ func (l list) has(word string) bool {
 	return false
 }
 
-// text is a text that may be null.
+// text is a string that may be null.
 type text = string
 
-// signed is a number that may be below 0.
+// signed is a number that may be negative.
 type signed float64
 
 func (n *signed) UnmarshalJSON(b []byte) error {
@@ -109,7 +110,7 @@ func (n *signed) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// jobDocument is a job as REST has it, in all versions.
+// jobDocument is a job as REST describes it, in all versions.
 type jobDocument struct {
 	ID           uint64  `json:"job_id"`
 	Name         text    `json:"name"`
@@ -164,7 +165,7 @@ type jobDocument struct {
 	Resources  *resourcesDocument `json:"job_resources"`
 }
 
-// resourcesDocument is what a job has. Since 23.11 nodes is a document, before it is a text.
+// resourcesDocument is a job's allocation. Since 23.11 nodes is a document, before it is a string.
 type resourcesDocument struct {
 	Nodes json.RawMessage   `json:"nodes"`
 	Old   []oldNodeDocument `json:"allocated_nodes"`
@@ -190,7 +191,7 @@ type newNodesDocument struct {
 	} `json:"allocation"`
 }
 
-// job turns a document into what the core knows. Threads is how many processors a core of a node is.
+// job converts a document for the core. threads is how many processors each core of a node has.
 func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	j := slurm.Job{
 		ID: d.ID, Name: d.Name, User: d.User, UID: d.UID.int(), Account: d.Account, QOS: d.QOS, Partition: d.Partition,
@@ -221,8 +222,8 @@ func (d *jobDocument) job(threads map[string]int) slurm.Job {
 	return j
 }
 
-// fillIn mends what 22.05 says of a job that waits: it guesses the number of nodes beyond what the job
-// allows, and leaves out the processors of a task.
+// fillIn corrects what 22.05 says of a waiting job: its guess of the number of nodes may exceed
+// what the job allows, and it omits the processors per task.
 func fillIn(j *slurm.Job) {
 	if j.MaxNodes > 0 {
 		j.MinNodes = min(j.MinNodes, j.MaxNodes)
@@ -232,7 +233,7 @@ func fillIn(j *slurm.Job) {
 	}
 }
 
-// uses is what a job has on each of its nodes.
+// uses lists what a job has on each of its nodes.
 func (d *jobDocument) uses(threads map[string]int) []slurm.Use {
 	if d.Resources == nil {
 		return nil
@@ -259,7 +260,7 @@ func (d *jobDocument) uses(threads map[string]int) []slurm.Use {
 	return list
 }
 
-// gpuSet reads a node's part of gres_detail: "gpu:a100:2(IDX:0-1),rgpu:1(CNT:1)".
+// gpuSet parses a node's part of gres_detail: "gpu:a100:2(IDX:0-1),rgpu:1(CNT:1)".
 func gpuSet(detail string) (set uint64, count int) {
 	for rest := detail; rest != ""; {
 		var item string
@@ -281,7 +282,7 @@ func gpuSet(detail string) (set uint64, count int) {
 	return set, count
 }
 
-// indexSet reads "0-1,3".
+// indexSet parses "0-1,3".
 func indexSet(text string) (set uint64) {
 	for item := range strings.SplitSeq(text, ",") {
 		first, last, ranged := strings.Cut(item, "-")
@@ -300,7 +301,7 @@ func indexSet(text string) (set uint64) {
 	return set
 }
 
-// Listing is all jobs. Stamp is for the next question: where nothing has changed since, Same is true
+// Listing is all jobs. Stamp is for the next request: if nothing has changed since, Same is true
 // and there are no jobs.
 type Listing struct {
 	Jobs  []slurm.Job
@@ -308,7 +309,7 @@ type Listing struct {
 	Stamp int64
 }
 
-// Jobs lists the jobs. Since is the Stamp of a listing before, or 0. Threads comes from Nodes.
+// Jobs lists the jobs. since is the Stamp of an earlier listing, or 0. threads comes from Nodes.
 func (e *Engine) Jobs(ctx context.Context, since int64, threads map[string]int) (Listing, error) {
 	var doc struct {
 		notices
@@ -329,7 +330,8 @@ func (e *Engine) Jobs(ctx context.Context, since int64, threads map[string]int) 
 	if doc.unchanged() {
 		return Listing{Same: true, Stamp: since}, nil
 	}
-	// An empty list must be one that Slurm calls so: it would mean that all jobs have ended.
+	// An empty list counts only if Slurm itself says that there are no jobs: the core would take
+	// all jobs for ended.
 	if err := doc.fault(); err != nil && !doc.none() && (len(doc.Errors) > 0 || len(doc.Jobs) == 0) {
 		return Listing{}, fmt.Errorf("reading Slurm's jobs: %w", err)
 	}
@@ -394,8 +396,8 @@ func (e *Engine) Nodes(ctx context.Context) ([]slurm.Node, error) {
 	return nodes, nil
 }
 
-// gpusOf reads the GPUs in a node's gres: "gpu:a100:4(S:0-1),rgpu:8". Where there are several types
-// the first names them all.
+// gpusOf parses the GPUs in a node's gres: "gpu:a100:4(S:0-1),rgpu:8". If there are several types,
+// all are named after the first.
 func gpusOf(gres string) (count int, kind string) {
 	for item := range strings.SplitSeq(gres, ",") {
 		item, _, _ = strings.Cut(item, "(")

@@ -26,7 +26,7 @@ func TestReadAccounting(t *testing.T) {
 	}
 }
 
-// As 22.05 says it of "-N3 -n5 -c3".
+// What 22.05 says of "-N3 -n5 -c3".
 func TestOldJobsAreMended(t *testing.T) {
 	var d jobDocument
 	if err := json.Unmarshal([]byte(`{"job_id":6,"cpus_per_task":null,"max_nodes":3,"node_count":4,"cpus":15,"tasks":5,"job_state":"PENDING"}`), &d); err != nil {

@@ -18,10 +18,10 @@ import (
 	"muster/slurm"
 )
 
-// maxAnswer is far beyond what the largest Slurm answers.
+// maxAnswer is far more than the largest Slurm answers.
 const maxAnswer = 1 << 30
 
-// tokenKeeper keeps the token until it is refused.
+// tokenKeeper caches the token until it is refused.
 type tokenKeeper struct {
 	mu    sync.Mutex
 	token string
@@ -41,7 +41,7 @@ func (k *tokenKeeper) get(ctx context.Context, ask func(context.Context) (string
 	return k.token, nil
 }
 
-// drop forgets a token that was refused.
+// drop forgets a token that was refused, unless another goroutine has replaced it already.
 func (k *tokenKeeper) drop(token string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,23 +69,23 @@ func (n notice) String() string {
 	return text
 }
 
-// notices are what every answer may have.
+// notices are the errors and warnings that any answer may have.
 type notices struct {
 	Errors   []notice `json:"errors"`
 	Warnings []notice `json:"warnings"`
 }
 
-// unchanged says that a listing was not made because nothing has changed since.
+// unchanged says whether a listing was omitted because nothing has changed.
 func (n *notices) unchanged() bool {
 	return len(n.Errors) == 0 && len(n.Warnings) == 1 && strings.HasPrefix(n.Warnings[0].Description, "No ") && strings.Contains(n.Warnings[0].Description, "changes since")
 }
 
-// none says that a listing is empty because there is nothing to list.
+// none says whether a listing is empty because there is nothing to list.
 func (n *notices) none() bool {
 	return len(n.Errors) == 0 && len(n.Warnings) == 1 && strings.HasPrefix(n.Warnings[0].Description, "Zero ")
 }
 
-// fault is what is wrong with an answer; a warning is as bad as an error.
+// fault is what is wrong with an answer; a warning counts as an error.
 func (n *notices) fault() error {
 	if len(n.Errors) > 0 {
 		return errors.New(n.Errors[0].String())
@@ -96,7 +96,8 @@ func (n *notices) fault() error {
 	return nil
 }
 
-// ask sends one request and returns what was answered. Body is nil for a question.
+// ask sends one request and returns the answer. body is nil for a GET. If the token is refused, it
+// tries once more with a new one.
 func (e *Engine) ask(ctx context.Context, path string, body any) ([]byte, error) {
 	for try := 0; ; try++ {
 		token, err := e.token.get(ctx, e.o.Token)
@@ -148,8 +149,7 @@ func (e *Engine) send(ctx context.Context, path, token string, body any) ([]byte
 	return text, answer.StatusCode, nil
 }
 
-// broken says what a failed connection means: the outcome is unknown, unless no connection was
-// made.
+// broken classifies a failed connection: the outcome is unknown, unless no connection was made.
 func broken(err error) error {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && errors.Is(err, syscall.ECONNREFUSED) {
@@ -158,11 +158,11 @@ func broken(err error) error {
 	return fmt.Errorf("slurmrestd: %w: %v", ErrUnknown, err)
 }
 
-// controllerAway are the numbers of errors with which slurmrestd says that slurmctld did not answer:
-// whether the request reached it is not known.
+// controllerAway are the error numbers with which slurmrestd reports that slurmctld did not answer:
+// it is not known whether the request reached slurmctld.
 var controllerAway = map[int]bool{1001: true, 1002: true, 1003: true, 1004: true, 1005: true, 1007: true, 1900: true, 2010: true, 5003: true, 5004: true, 5005: true}
 
-// update changes a job.
+// update changes fields of a job.
 func (e *Engine) update(ctx context.Context, job slurm.Ref, document map[string]any) error {
 	text, err := e.ask(ctx, "/job/"+strconv.FormatUint(job.ID, 10), document)
 	if err != nil {
@@ -174,7 +174,7 @@ func (e *Engine) update(ctx context.Context, job slurm.Ref, document map[string]
 	}
 	if err := n.fault(); err != nil {
 		if len(n.Errors) == 0 || controllerAway[n.Errors[0].Number] {
-			// With a warning the rest was done: a listing will tell what.
+			// After a warning, the rest was done: a listing will show what.
 			return fmt.Errorf("changing job %s: %w: %w", job, ErrUnknown, err)
 		}
 		return fmt.Errorf("changing job %s: %w", job, err)
@@ -182,7 +182,7 @@ func (e *Engine) update(ctx context.Context, job slurm.Ref, document map[string]
 	return nil
 }
 
-// MakeToken has scontrol make a token for a user, valid for a day; command is as in Options.
+// MakeToken makes a token for a user with scontrol, valid for a day; command is as in Options.
 func MakeToken(ctx context.Context, command func(context.Context, string, ...string) *exec.Cmd, user string) (string, error) {
 	if command == nil {
 		command = exec.CommandContext

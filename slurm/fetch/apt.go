@@ -14,10 +14,10 @@ import (
 	"muster/slurm/release"
 )
 
-// debianMirror is Debian's public address, for machines whose apt uses no archive of Debian.
+// debianMirror is Debian's public archive, for machines whose apt uses no archive of Debian.
 const debianMirror = "http://deb.debian.org/debian"
 
-// keyring has the keys that Debian's archives are signed with.
+// keyring has the keys with which Debian's archives are signed.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // slurmPackages are Slurm's daemons, commands and headers. Its job_submit/lua plug-in is in
@@ -26,12 +26,12 @@ var slurmPackages = []string{
 	"munge", "slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "libslurm-dev",
 }
 
-// systemPackages are what job scripts expect of a machine, and what their programs link to.
+// systemPackages are what job scripts expect of a machine, and what their programs link against.
 var systemPackages = []string{
 	"base-files", "libc-bin", "bash", "coreutils", "sed", "grep", "mawk", "findutils", "util-linux", "procps", "hostname", "libstdc++6",
 }
 
-// download fetches the packages of a release by an apt of its own, with no state but in folder,
+// download fetches the packages of a release with a private apt, all of whose state is in folder,
 // and returns their files and the version of Slurm.
 func download(ctx context.Context, r *release.Release, folder string, o Options) (packages []string, version string, err error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
@@ -60,7 +60,7 @@ func download(ctx context.Context, r *release.Release, folder string, o Options)
 	return nil, "", err
 }
 
-// otherVersion is an archive that carries another release by now.
+// otherVersion is the error of an archive that carries another release by now.
 type otherVersion struct{ suite, has, want string }
 
 func (e *otherVersion) Error() string {
@@ -93,7 +93,7 @@ func (a *apt) find(ctx context.Context, r *release.Release) (string, error) {
 	return version, nil
 }
 
-// candidate finds the version that apt would install in what apt-cache policy says.
+// candidate extracts the version that apt would install from the output of apt-cache policy.
 func candidate(policy string) string {
 	for _, line := range strings.Split(policy, "\n") {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "Candidate: "); ok && v != "(none)" {
@@ -103,7 +103,7 @@ func candidate(policy string) string {
 	return ""
 }
 
-// fetch downloads the packages of a release and all that they need.
+// fetch downloads the packages of a release with their dependencies.
 func (a *apt) fetch(ctx context.Context, r *release.Release) ([]string, error) {
 	wanted := slices.Concat([]string{"-q", "-y", "--download-only", "install"}, slurmPackages, systemPackages, r.Extra)
 	if _, err := a.run(ctx, "apt-get", wanted...); err != nil {
@@ -116,7 +116,7 @@ func (a *apt) fetch(ctx context.Context, r *release.Release) ([]string, error) {
 	return packages, err
 }
 
-// prepare writes apt's configuration: only the way to the network is the machine's own.
+// prepare writes apt's configuration. Only the network settings are the machine's own.
 func (a *apt) prepare(ctx context.Context) error {
 	for _, dir := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(a.folder, dir), 0o755); err != nil {
@@ -132,10 +132,11 @@ func (a *apt) prepare(ctx context.Context) error {
 	return nil
 }
 
-// ownArchitecture keeps apt from the lists of other architectures that the machine may have.
+// ownArchitecture keeps apt from reading the lists of other architectures that the machine may
+// have.
 func ownArchitecture() string {
 	switch runtime.GOARCH {
-	case "amd64", "arm64": // Debian calls these as Go does
+	case "amd64", "arm64": // Debian has the same names as Go
 		return "arch=" + runtime.GOARCH + " "
 	}
 	return ""
@@ -165,11 +166,11 @@ Debug::NoLocking "true";
 `, a.folder)
 }
 
-// networkSettings are the machine's own settings of apt for proxies and certificates.
+// networkSettings are the machine's apt settings for proxies and certificates.
 func networkSettings(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump").Output()
 	if err != nil {
-		return "" // without apt-config there is none to be found
+		return "" // without apt-config there are none to be found
 	}
 	var kept strings.Builder
 	for _, line := range strings.Split(string(out), "\n") {
@@ -182,7 +183,7 @@ func networkSettings(ctx context.Context) string {
 	return kept.String()
 }
 
-// machineMirror is the first archive of Debian itself that apt on this machine uses.
+// machineMirror is the first archive of Debian that this machine's apt uses.
 func machineMirror(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)").Output()
 	if err != nil {
@@ -196,7 +197,7 @@ func machineMirror(ctx context.Context) string {
 	return debianMirror
 }
 
-// run runs a command of apt and returns what it prints.
+// run runs a command of apt and returns its output.
 func (a *apt) run(ctx context.Context, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(a.folder, "conf"), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
@@ -210,7 +211,7 @@ func (a *apt) run(ctx context.Context, name string, args ...string) (string, err
 	return string(out), nil
 }
 
-// explain turns apt's words into what was wrong and what to do about it.
+// explain turns apt's messages into what was wrong and what to do about it.
 func (a *apt) explain(out string, err error) error {
 	said := complaints(out)
 	has := func(words ...string) bool {
@@ -229,7 +230,7 @@ func (a *apt) explain(out string, err error) error {
 	return fmt.Errorf("apt-get: %w: %s", err, said)
 }
 
-// complaints are the last errors of apt's output, at most three lines.
+// complaints are the first errors in apt's output, at most three lines.
 func complaints(out string) string {
 	var lines []string
 	for _, line := range strings.Split(out, "\n") {

@@ -1,10 +1,11 @@
-// Package fetch brings a release of Slurm onto this machine without installing it: the packages
-// of the Debian distribution that carries it are fetched by apt, which checks their signatures,
-// and unpacked into a folder below the user's cache. No package's scripts run, nothing outside
-// that folder changes, and no rights are needed.
+// Package fetch brings a release of Slurm onto this machine without installing it. apt fetches the
+// packages of the Debian distribution that carries the release, and checks their signatures; the
+// packages are unpacked into a folder below the user's cache. No package's scripts run, nothing
+// outside that folder changes, and no special rights are needed.
 //
 // The folder is a whole system with its own C library, so that any release runs on any machine:
-// package emulate makes it the root of a namespace. Fetch knows no cluster and starts no daemon.
+// package emulate makes it the root of a namespace. This package knows no cluster and starts no
+// daemon.
 package fetch
 
 import (
@@ -19,17 +20,17 @@ import (
 	"muster/slurm/release"
 )
 
-// Options say where a release comes from and goes to. The zero value is what people want.
+// Options say where a release comes from and goes to. The zero value suits most callers.
 type Options struct {
-	// Cache is the folder of all fetched releases; "": $XDG_CACHE_HOME/muster/slurm.
+	// Cache is the folder of all fetched releases; "" is $XDG_CACHE_HOME/muster/slurm.
 	Cache string
-	// Mirror is the address of a Debian archive; "": the one that apt on this machine uses,
-	// or else Debian's own.
+	// Mirror is the address of a Debian archive; "" is the one that apt on this machine uses, or
+	// else Debian's own.
 	Mirror string
-	// Log receives a line for each thing done; nil discards them.
+	// Log receives a line for each step; nil discards them.
 	Log io.Writer
-	// Thoroughly compares the contents of a release that is there with what was unpacked.
-	// Otherwise names, kinds, sizes and times of its files are compared.
+	// Thoroughly compares the contents of a release that is present with what was unpacked.
+	// Otherwise only names, kinds, sizes and times of its files are compared.
 	Thoroughly bool
 }
 
@@ -38,19 +39,19 @@ type Tree struct {
 	Release *release.Release
 	// Folder is the root of the system: Folder/usr/sbin/slurmctld.
 	Folder string
-	// Version is that of the packages: "26.05.5-1".
+	// Version is the version of the packages: "26.05.5-1".
 	Version string
-	// Fetched is true when it was not there before.
+	// Fetched says that Get has just fetched it.
 	Fetched bool
 }
 
 // Include is the folder with slurm/slurm.h and slurm/spank.h of the release, for gcc -isystem.
 func (t *Tree) Include() string { return filepath.Join(t.Folder, "usr", "include") }
 
-// ErrNoMirror is inside errors that say that no archive of packages can be reached.
+// ErrNoMirror is wrapped by errors which say that no archive of packages can be reached.
 var ErrNoMirror = errors.New("no archive of Debian packages can be reached")
 
-// Get returns a release of Slurm, fetching it if it is not there or no longer whole.
+// Get returns a release of Slurm, and fetches it first if it is missing or damaged.
 func Get(ctx context.Context, r *release.Release, o Options) (*Tree, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -66,7 +67,7 @@ func Get(ctx context.Context, r *release.Release, o Options) (*Tree, error) {
 	if t.Version, err = check(t.Folder, o.Thoroughly); err == nil {
 		return t, nil
 	}
-	// Two that start at the same time fetch once.
+	// Of two processes that start at the same time, one fetches and the other waits.
 	unlock, err := lock(ctx, filepath.Join(cache, r.Name+".lock"))
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func Get(ctx context.Context, r *release.Release, o Options) (*Tree, error) {
 	return t, nil
 }
 
-// Cached returns a release that is there and whole, or an error; it fetches nothing.
+// Cached returns a release that is present and undamaged, or an error; it fetches nothing.
 func Cached(r *release.Release, o Options) (*Tree, error) {
 	cache, err := o.cache()
 	if err != nil {
@@ -109,7 +110,7 @@ func (o Options) cache() (string, error) {
 	return filepath.Join(dir, "muster", "slurm"), nil
 }
 
-// fetch brings a release into a folder beside its place and moves it there when it is whole.
+// fetch unpacks a release into a folder beside its place and moves it there when it is complete.
 func fetch(ctx context.Context, r *release.Release, cache, place string, o Options) (version string, err error) {
 	if err := enoughRoom(cache); err != nil {
 		return "", err
@@ -137,7 +138,7 @@ func fetch(ctx context.Context, r *release.Release, cache, place string, o Optio
 	return check(place, false)
 }
 
-// roomNeeded is what packages, lists and the unpacked release take together, generously.
+// roomNeeded is a generous estimate of what packages, lists and the unpacked release take together.
 const roomNeeded = 400 << 20
 
 func enoughRoom(cache string) error {
@@ -158,7 +159,7 @@ func noRoom(err error, cache string) error {
 	return err
 }
 
-// lock waits for a file's lock. The kernel gives it back when the process ends, however it does.
+// lock waits for a file's lock. The kernel releases it when the process ends, however that happens.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -188,7 +189,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// removeTree removes a folder, also one with folders that its owner may not write.
+// removeTree removes a folder, even if its owner may not write to some folders in it.
 func removeTree(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, os.ErrPermission) {

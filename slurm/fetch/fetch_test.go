@@ -14,8 +14,8 @@ import (
 	"muster/slurm/release"
 )
 
-// debs builds small packages that stand for a release; its folder is laid out as in older
-// distributions of Debian, without links from /bin to /usr/bin.
+// debs builds small packages that stand for a release; they are laid out as in older distributions
+// of Debian, without links from /bin to /usr/bin.
 func debs(t *testing.T) []string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
@@ -111,7 +111,7 @@ func TestBrokenPackage(t *testing.T) {
 	}
 }
 
-// Whatever happens to the cache is found before a daemon starts from it.
+// Any damage to the cache is found before a daemon starts from it.
 func TestCheckFindsDamage(t *testing.T) {
 	const file = "usr/sbin/slurmctld-wlm"
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func TestCandidate(t *testing.T) {
 	}
 }
 
-// A mirror that nobody is behind is said to be one, and leaves nothing in the cache.
+// A mirror that does not answer is reported as such, and leaves nothing in the cache.
 func TestNoMirror(t *testing.T) {
 	if testing.Short() {
 		t.Skip("apt tries for seconds")

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// entry is a file, or a link, as it was unpacked.
+// entry is a file or link as it was unpacked.
 type entry struct {
 	path     string
 	target   string // of a link
@@ -24,11 +24,12 @@ type entry struct {
 	sum      string // SHA-256
 }
 
-// manifestName is the list of what was unpacked, at the root of a release. It is written last:
-// a folder without it is not whole.
+// manifestName is the list of what was unpacked, at the root of a release. It is written last: a
+// folder without it is incomplete.
 const manifestName = "muster-manifest"
 
-// manifestVersion changes with what is unpacked and how: another one means to fetch again.
+// manifestVersion changes with what is unpacked and how. A release with another one is fetched
+// again.
 const manifestVersion = "muster slurm release, version 1"
 
 func writeManifest(folder, version string, entries []entry) error {
@@ -51,8 +52,8 @@ func writeManifest(folder, version string, entries []entry) error {
 	return os.Rename(name+".new", name)
 }
 
-// check compares a release with its manifest and returns its version. A release that is not
-// there is os.ErrNotExist.
+// check compares a release with its manifest and returns its version. If there is no release, the
+// error is os.ErrNotExist.
 func check(folder string, thoroughly bool) (version string, err error) {
 	f, err := os.Open(filepath.Join(folder, manifestName))
 	if err != nil {
@@ -112,7 +113,7 @@ func parseEntry(line string) (entry, error) {
 }
 
 // compare says how a file differs from what was unpacked. Errors for missing files do not wrap
-// os.ErrNotExist: the release is there, and broken.
+// os.ErrNotExist: the release is present, and damaged.
 func (e entry) compare(folder string, thoroughly bool) error {
 	path := filepath.Join(folder, e.path)
 	if e.target != "" {

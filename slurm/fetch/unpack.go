@@ -20,15 +20,15 @@ import (
 	"time"
 )
 
-// merged are the folders of the root that are links into usr. Packages of older distributions
-// still have files there, and their installation makes the links.
+// merged are the folders of the root that are links into usr. Packages of older distributions still
+// have files there, and installing them would make the links.
 var merged = []string{"bin", "lib", "lib32", "lib64", "libx32", "sbin"}
 
 // unneeded are parts of packages that neither Slurm nor a job reads.
 var unneeded = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian", "usr/share/bash-completion", "usr/lib/systemd", "var", "etc"}
 
-// unpack unpacks packages into a folder, adds what their installation would have made, and
-// writes down what is there.
+// unpack unpacks packages into a folder, adds the links that their installation would have made,
+// and writes the manifest.
 func unpack(ctx context.Context, packages []string, folder, version string) error {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
@@ -58,7 +58,7 @@ func unpack(ctx context.Context, packages []string, folder, version string) erro
 	return writeManifest(folder, version, u.entries)
 }
 
-// unpacker writes the files of packages below a root that nothing can leave.
+// unpacker writes the files of packages below a root that no path can leave.
 type unpacker struct {
 	root *os.Root
 
@@ -66,7 +66,7 @@ type unpacker struct {
 	entries []entry
 }
 
-// all unpacks a few packages at a time.
+// all unpacks the packages, a few at a time.
 func (u *unpacker) all(ctx context.Context, packages []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,7 +92,7 @@ func (u *unpacker) all(ctx context.Context, packages []string) error {
 	return context.Cause(ctx)
 }
 
-// one unpacks one package: dpkg-deb knows how they are packed.
+// one unpacks one package with dpkg-deb, which knows the format.
 func (u *unpacker) one(ctx context.Context, deb string) error {
 	c := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
 	out, err := c.StdoutPipe()
@@ -143,7 +143,7 @@ func placeOf(name string) (string, bool) {
 	first, rest, below := strings.Cut(name, "/")
 	if slices.Contains(merged, first) {
 		if !below {
-			return "", false // the link is there
+			return "", false // the link exists
 		}
 		name = "usr/" + first + "/" + rest
 	}
@@ -172,8 +172,8 @@ func (u *unpacker) file(h *tar.Header, name string, content io.Reader) error {
 
 func (u *unpacker) folder(name string) error { return u.root.MkdirAll(name, 0o755) }
 
-// regular writes a file. Bits that would run it as another user are left out: nothing in an
-// emulated cluster needs them, and the cache may be another user's than the one who runs it.
+// regular writes a file, without the setuid and setgid bits: nothing in an emulated cluster needs
+// them, and the cache may belong to another user than the one who runs the files.
 func (u *unpacker) regular(name string, mode fs.FileMode, modified time.Time, content io.Reader) error {
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (u *unpacker) link(name, target string) error {
 	return nil
 }
 
-// hardLink makes a second name of a file of the same package.
+// hardLink makes a second name for a file of the same package.
 func (u *unpacker) hardLink(name, target string) error {
 	if err := errors.Join(u.folder(path.Dir(name)), u.root.Link(target, name)); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (u *unpacker) note(e entry) {
 	u.entries = append(u.entries, e)
 }
 
-// links makes the names that the packages' scripts would have made.
+// links makes the links that the packages' scripts would have made.
 func (u *unpacker) links(folder string) error {
 	alternatives, err := filepath.Glob(filepath.Join(folder, "usr", "sbin", "*-wlm"))
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package lenders is where nodes that lend GPUs to the jobs of a Slurm connect: each runs muster node
-// --head with the driver's address, and its agent greets the driver as it would greet a head of
-// Muster (wire/agent). The driver tells it what to lend to whom, and nothing else: Slurm starts the
-// jobs.
+// Package lenders is where nodes that lend GPUs to the jobs of a Slurm connect. Each runs muster
+// node --head with the driver's address, and its agent greets the driver as it would greet a head
+// of Muster (wire/agent). The driver tells it what to lend to which job, and nothing else: Slurm
+// starts the jobs.
 //
-// What each node is to lend is kept here, whether it is connected or not. A node that comes back says
-// what it lends: what it should not is ended first, then what is missing is lent again, so that a
-// GPU which two jobs were given one after the other has one of them at a time.
+// The package keeps what each node is to lend, whether the node is connected or not. A node that
+// comes back says what it lends. Loans that it should not have are ended first, and only then are
+// missing ones made again, so that a GPU which was given to two jobs one after the other is never
+// lent to both.
 //
-// The package knows no job and no Slurm.
+// The package knows neither jobs nor Slurm.
 package lenders
 
 import (
@@ -36,30 +37,31 @@ import (
 type Config struct {
 	// Address is HOST:PORT, or unix:PATH for nodes of this machine.
 	Address string
-	// TLS has the certificate of a head, and in ClientCAs who vouches for nodes. It is not needed at
-	// a socket, where root and this process's user are believed to be nodes.
+	// TLS has the certificate of a head, and in ClientCAs the authority that vouches for nodes. At
+	// a socket it is not needed: root and this process's user are trusted to be nodes there.
 	TLS *tls.Config
-	// Cluster is how the nodes are told that this cluster is called.
+	// Cluster is the cluster's name that the nodes are told.
 	Cluster string
 	Log     *slog.Logger
 }
 
-// Node is a node that is connected.
+// Node is a connected node.
 type Node struct {
 	Name string
-	// Gateway is where programs of other nodes reach its GPUs; "" if they cannot.
+	// Gateway is the address at which programs of other nodes reach its GPUs; "" if they cannot.
 	Gateway string
 	Devices []agent.Device
 }
 
-// How long a side may be silent, and may take to greet; and how many nodes there may be.
+// How long either side may be silent, and may take to greet; and how many nodes there may be.
 const (
 	silence   = 20 * time.Second
 	greetTime = 10 * time.Second
 	maxNodes  = 4096
 )
 
-// Lenders are the nodes that lend.
+// Lenders are the nodes that lend. mu protects the maps here and, in each session, node, lends and
+// answers. A session's writing lock is taken after mu, never before.
 type Lenders struct {
 	cfg      Config
 	listener net.Listener
@@ -69,8 +71,8 @@ type Lenders struct {
 
 	mu     sync.Mutex
 	nodes  map[string]*session
-	wanted map[string]map[string]grant.Loan // by node and name
-	// judged says that loans which are not wanted may be ended.
+	wanted map[string]map[string]grant.Loan // by node and loan ID
+	// judged says that unwanted loans may be ended: Keep has been called.
 	judged  bool
 	changes uint64
 }
@@ -80,14 +82,15 @@ type session struct {
 	*Lenders
 	conn net.Conn
 	node Node
-	// lends are the loans that the node serves or was told to; answers are told when it does.
+	// lends are the loans that the node has or was told to make; answers are where callers of Lend
+	// wait for its confirmation.
 	lends   map[string]bool
 	answers map[string]chan error
 	gone    chan struct{}
 	writing sync.Mutex
 }
 
-// Listen lets nodes connect.
+// Listen starts accepting nodes.
 func Listen(cfg Config) (*Lenders, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -131,7 +134,7 @@ func listenUnix(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("something answers on %s already: end it first, or give another socket", path)
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 { // of a driver that was killed
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 { // left by a driver that was killed
 		_ = os.Remove(path)
 	}
 	l, err := net.Listen("unix", path)
@@ -141,7 +144,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Address is where nodes connect, as it turned out to be.
+// Address is the address at which nodes connect, with the actual port.
 func (l *Lenders) Address() string {
 	if l.listener.Addr().Network() == "unix" {
 		return "unix:" + l.listener.Addr().String()
@@ -149,7 +152,7 @@ func (l *Lenders) Address() string {
 	return l.listener.Addr().String()
 }
 
-// Close ends all connections. What is lent stays so.
+// Close ends all connections. The nodes continue to lend.
 func (l *Lenders) Close() {
 	l.ended()
 	_ = l.server.Close()
@@ -161,7 +164,7 @@ func (l *Lenders) Close() {
 	l.sessions.Wait()
 }
 
-// Nodes lists the nodes that are connected, by name, and how often something about them has changed.
+// Nodes lists the connected nodes, by name, and a count that grows with every change.
 func (l *Lenders) Nodes() ([]Node, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +176,7 @@ func (l *Lenders) Nodes() ([]Node, uint64) {
 	return list, l.changes
 }
 
-// Gateway is where programs of other nodes reach the GPUs of a node.
+// Gateway is the address at which programs of other nodes reach the GPUs of a node.
 func (l *Lenders) Gateway(node string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +190,7 @@ func (l *Lenders) Gateway(node string) (string, error) {
 	return s.node.Gateway, nil
 }
 
-// Lend has a node lend from now on, and waits until it does.
+// Lend makes a node lend from now on, and waits until the node confirms.
 func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error {
 	answer := make(chan error, 1)
 	l.mu.Lock()
@@ -216,8 +219,8 @@ func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error 
 	return nil
 }
 
-// Want notes what a node is to lend, and asks the node if it is connected and does not lend that.
-// It does not wait.
+// Want notes what a node is to lend, and tells the node if it is connected and does not lend that
+// yet. It does not wait.
 func (l *Lenders) Want(node string, loan grant.Loan) {
 	l.mu.Lock()
 	l.want(node, loan)
@@ -239,8 +242,8 @@ func (l *Lenders) want(node string, loan grant.Loan) {
 	l.wanted[node][loan.ID] = loan
 }
 
-// Keep ends all loans but those that are to be kept, also of nodes that come later: by then it is
-// known which. Before it was called the first time no loan is ended.
+// Keep ends all loans for which keep returns false, also those of nodes that connect later. Before
+// its first call no loan is ended, because the driver does not know yet which are in use.
 func (l *Lenders) Keep(keep func(id string) bool) {
 	type end struct {
 		*session
@@ -273,7 +276,7 @@ func (l *Lenders) Keep(keep func(id string) bool) {
 	}
 }
 
-// Lent lists the loans that are wanted of a node or that it has, by name.
+// Lent lists the IDs of loans that a node has or is to have.
 func (l *Lenders) Lent(node string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,7 +299,7 @@ func (l *Lenders) Lent(node string) []string {
 
 const protocol = "muster-agent"
 
-// serve turns a request into the conversation with a node.
+// serve turns a request into a session with a node.
 func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
 		w.Header().Set("Upgrade", protocol)
@@ -322,7 +325,7 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 	}()
 }
 
-// converse hears a node until its connection ends.
+// converse runs a session until its connection ends.
 func (s *session) converse(in *bufio.Reader, raw net.Conn) {
 	hello, err := s.greet(in, raw)
 	if err != nil {
@@ -359,7 +362,7 @@ func (s *session) greet(in *bufio.Reader, raw net.Conn) (agent.Hello, error) {
 	return hello, isNode(raw, hello.Node)
 }
 
-// isNode says whether the other side may speak for a node.
+// isNode refuses a peer that may not speak for a node.
 func isNode(conn net.Conn, name string) error {
 	switch conn := conn.(type) {
 	case *tls.Conn:
@@ -370,7 +373,7 @@ func isNode(conn net.Conn, name string) error {
 	return fmt.Errorf("a connection of the kind %T", conn)
 }
 
-// isOurs refuses users of this machine other than root and the user that runs the driver.
+// isOurs refuses users of this machine other than root and the user who runs the driver.
 func isOurs(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -389,8 +392,9 @@ func isOurs(conn *net.UnixConn) error {
 	return nil
 }
 
-// enter makes the connection that of its node, and tells it what to lend and what no more. An older
-// connection of the same node ends: the node has come back before that was noticed.
+// enter registers the session as that of its node, and tells the node which loans to end and which
+// to make. An older session of the same node is closed: the node has reconnected before the loss of
+// the old connection was noticed.
 func (s *session) enter(hello agent.Hello) error {
 	s.mu.Lock()
 	old := s.nodes[s.node.Name]
@@ -418,12 +422,14 @@ func (s *session) enter(hello agent.Hello) error {
 	}
 	s.nodes[s.node.Name] = s
 	s.changes++
-	s.writing.Lock() // before another goroutine sends anything to it
+	s.writing.Lock() // before mu is released, so that these messages are the first that the node gets
 	defer s.writing.Unlock()
 	s.mu.Unlock()
 	return s.write(say...)
 }
 
+// leave ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
+// node has replaced it.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,7 +440,7 @@ func (s *session) leave() {
 	}
 }
 
-// hear takes what the node says.
+// hear handles the node's messages.
 func (s *session) hear(in *bufio.Reader) error {
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(silence))
@@ -456,7 +462,7 @@ func (s *session) hear(in *bufio.Reader) error {
 	}
 }
 
-// lent tells the waiting caller that the node lends, or why it does not.
+// lent passes the node's answer to the caller of Lend who waits for it.
 func (s *session) lent(m agent.Lent) {
 	s.mu.Lock()
 	answer := s.answers[m.ID]
@@ -476,7 +482,7 @@ func (s *session) lent(m agent.Lent) {
 	}
 }
 
-// ping keeps both sides from taking the other for dead.
+// ping sends pings, so that neither side takes the other for dead.
 func (s *session) ping() {
 	tick := time.NewTicker(silence / 4)
 	defer tick.Stop()
@@ -490,14 +496,15 @@ func (s *session) ping() {
 	}
 }
 
-// send tells the node something.
+// send sends the node a message.
 func (s *session) send(m agent.ToAgent) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	return s.write(m)
 }
 
-// write writes messages. A node that does not take them is hung up.
+// write writes messages. It closes the connection of a node that does not take them. The caller
+// must hold writing.
 func (s *session) write(messages ...agent.ToAgent) error {
 	var text []byte
 	var err error

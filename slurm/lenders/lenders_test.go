@@ -79,12 +79,13 @@ func TestLend(t *testing.T) {
 	known(t, l)
 }
 
-// A node that comes back ends what nobody wants any more before it lends what is missing.
+// A node that comes back first ends the loans that are no longer wanted, and then makes the missing
+// ones.
 func TestNodeComesBack(t *testing.T) {
 	l := listen(t)
 	l.Want("n1", loan("kept"))
 	l.Want("n1", loan("over"))
-	// Nobody has said yet what is to be kept: what a driver before this one lent stays.
+	// Keep has not been called: what a driver before this one lent stays.
 	n := lenderstest.Greet(t, l.Address(), "n1", "kept", "theirs")
 	n.Hears("lend over")
 	known(t, l, "n1")
@@ -101,7 +102,7 @@ func TestNodeComesBack(t *testing.T) {
 	l.Want("n1", loan("new"))
 	again := lenderstest.Greet(t, l.Address(), "n1", "theirs", "kept")
 	again.Hears("unlend theirs", "lend new")
-	// A second connection of the node takes the place of the first.
+	// A second connection of the node replaces the first.
 	third := lenderstest.Greet(t, l.Address(), "n1", "kept", "new")
 	third.Say(agent.Pong{})
 	if _, err := agent.ReadToAgent(again); err == nil {
@@ -112,7 +113,7 @@ func TestNodeComesBack(t *testing.T) {
 	}
 }
 
-// Who does not speak as an agent does is refused, with a reason.
+// A peer that does not speak as an agent does is refused, with a reason.
 func TestStrangers(t *testing.T) {
 	l := listen(t)
 	n := lenderstest.Greet(t, l.Address(), "n1")
@@ -131,7 +132,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A file that was named instead of a socket stays.
+// A file that was named in place of a socket is not removed.
 func TestFileIsNoSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "slurm.conf")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {

@@ -1,10 +1,10 @@
-// Package release says what differs between the releases of Slurm that Muster works with, in
-// one place: which distribution of Debian carries it, which versions of REST it serves, how a
-// placement is written there, which lines its configuration needs and what a SPANK plug-in
-// must heed. It is data with a few functions: it knows no cluster and touches nothing.
+// Package release lists, in one place, what differs between the releases of Slurm that Muster works
+// with: which distribution of Debian carries a release, which versions of REST it serves, how a
+// placement is written there, which lines its configuration needs, and what a SPANK plug-in must
+// heed. It is data with a few functions: it knows no cluster and touches nothing.
 //
-// A release that is not in the table is refused. Slurm's REST interface takes fields that it
-// does not know with a warning and does the rest, so a guess could start a job on a wrong node.
+// A release that is not in the table is refused. Slurm's REST interface accepts fields that it does
+// not know with a warning and does the rest, so a guess could start a job on a wrong node.
 package release
 
 import (
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Release is one release of Slurm, as its users name it: year and month.
+// Release is one release of Slurm, named by year and month.
 type Release struct {
 	// Name is how versions of the release begin: "26.05".
 	Name string
@@ -23,53 +23,54 @@ type Release struct {
 	// Extra are Debian packages that this release needs beside Slurm's own.
 	Extra []string
 
-	// APIs are the versions of REST that slurmrestd serves, oldest first; API is the one
-	// that Muster speaks.
+	// APIs are the versions of REST that slurmrestd serves, oldest first; API is the one that
+	// Muster uses.
 	APIs []string
 	API  string
-	// RESTPlugins is what slurmrestd takes with -s to serve jobs and nodes, and no accounts.
+	// RESTPlugins is the value of slurmrestd's option -s for serving jobs and nodes, without
+	// accounting.
 	RESTPlugins string
-	// Words says how jobs are spelled in API.
+	// Words says how documents in API differ.
 	Words Words
 
-	// CgroupConf is the text of the cgroup.conf that a cluster without control groups needs
-	// beside slurm.conf, or "" where it needs none.
+	// CgroupConf is the text of the cgroup.conf that a cluster without control groups needs beside
+	// slurm.conf; "" if it needs none.
 	CgroupConf string
-	// Balanced says how the processors of a job with a node list and MinCPUsNode are divided. If it is
-	// true the tasks are spread as evenly as can be, the first nodes having one more: 5 tasks on 2
-	// nodes are 3 and 2. Else every node gives MinCPUsNode, 3 and 3.
+	// Balanced says how Slurm divides the processors of a job with a node list and MinCPUsNode. If
+	// it is true, tasks are spread as evenly as possible, the first nodes having one more: 5 tasks
+	// on 2 nodes are 3 and 2. Otherwise every node gives MinCPUsNode: 3 and 3.
 	Balanced bool
-	// TellsOpenNodes is true where a waiting job without -N can be told from one that asks for as many
-	// nodes as that one needs at the least.
+	// TellsOpenNodes says that a waiting job without -N can be distinguished from one that asks for
+	// exactly the number of nodes that the first needs at least.
 	TellsOpenNodes bool
-	// LoadJobByStep is true where slurm_load_job of libslurm takes a slurm_step_id_t and a
-	// job's number is step_id.job_id; before, both are plain numbers. SPANK plug-ins ask
+	// LoadJobByStep says that slurm_load_job of libslurm takes a slurm_step_id_t, and that a job's
+	// number is step_id.job_id; before, both are plain numbers. The SPANK plug-in checks
 	// SLURM_VERSION_NUMBER for it.
 	LoadJobByStep bool
 }
 
-// Words are the differences in the documents of REST.
+// Words are the differences in REST's documents.
 type Words struct {
-	// NodeList is the field of an update that names a job's nodes, and NodeListText whether
-	// its value is a text with commas rather than a list.
+	// NodeList is the field of an update that names a job's nodes; NodeListText says that its value
+	// is a string with commas and not a list.
 	NodeList     string
 	NodeListText bool
-	// AdminComment is the field for the comment that only administrators may write, or ""
-	// where REST has none and scontrol must write it.
+	// AdminComment is the field for the comment that only administrators may write; "" if REST has
+	// none and scontrol must write it.
 	AdminComment string
-	// WrappedNumbers is true where numbers that may be absent or infinite are documents,
+	// WrappedNumbers says that numbers which may be absent or infinite are documents,
 	// {"set","infinite","number"}.
 	WrappedNumbers bool
-	// StateList is true where a job's state is a list of words and not one word.
+	// StateList says that a job's state is a list of words and not one word.
 	StateList bool
-	// EnvironmentTable is true where a submitted job's environment is {"NAME":"value"}, and not
+	// EnvironmentTable says that a submitted job's environment is {"NAME":"value"}, and not
 	// ["NAME=value"].
 	EnvironmentTable bool
-	// UnknownIsError is true where a field that slurmrestd does not know is an error and nothing
-	// is done. Elsewhere it is a warning and the rest is done, so a warning must count as failure.
+	// UnknownIsError says that a field which slurmrestd does not know is an error, and nothing is
+	// done. Otherwise it is a warning and the rest is done, so a warning must count as failure.
 	UnknownIsError bool
-	// HeldIsError is true where the answer to the submission of a job that is held has an
-	// error (HeldError) although the job is there; elsewhere the same notice is two warnings.
+	// HeldIsError says that the answer to the submission of a held job has an error (HeldError)
+	// although the job exists; otherwise the same notice is two warnings.
 	HeldIsError bool
 }
 
@@ -89,7 +90,7 @@ var all = []*Release{
 	{
 		Name:        "24.11",
 		Suites:      []string{"trixie"},
-		Extra:       []string{"systemd-standalone-sysusers", "adduser"}, // either they or all of systemd
+		Extra:       []string{"systemd-standalone-sysusers", "adduser"}, // otherwise all of systemd would be needed
 		APIs:        []string{"v0.0.40", "v0.0.41", "v0.0.42"},
 		API:         "v0.0.42",
 		RESTPlugins: "slurmctld",
@@ -117,7 +118,7 @@ var all = []*Release{
 // All returns the releases, oldest first.
 func All() []*Release { return slices.Clone(all) }
 
-// Newest returns the release that is taken where none is named.
+// Newest returns the release that is used if none is named.
 func Newest() *Release { return all[len(all)-1] }
 
 // Names returns the names of the releases, oldest first.
@@ -129,12 +130,12 @@ func Names() []string {
 	return names
 }
 
-// version finds year and month in what Slurm and Debian say of a version: "slurm-wlm 22.05.8",
+// version finds year and month in the version strings of Slurm and Debian: "slurm-wlm 22.05.8",
 // "26.05.5-1", "24.11".
 var version = regexp.MustCompile(`(?:^|[\s:])(\d\d\.\d\d)(?:[.~+-]|\s|$)`)
 
-// Of returns the release that a version belongs to: "26.05", "26.05.5-1", or a line of
-// "sinfo --version".
+// Of returns the release that a version belongs to: "26.05", "26.05.5-1", or a line of "sinfo
+// --version".
 func Of(text string) (*Release, error) {
 	found := version.FindStringSubmatch(strings.TrimSpace(text))
 	if found == nil {
@@ -149,10 +150,10 @@ func Of(text string) (*Release, error) {
 		found[1], strings.Join(Names(), ", "))
 }
 
-// Placement returns the document that, posted to /slurm/API/job/ID, gives a held job exactly
-// these nodes and releases it, in one request. The number of nodes is pinned: a job that was
-// submitted without -N may else get more nodes than are named. Where the release has no field for the
-// administrators' comment (Words.AdminComment), the comment must be written before, by scontrol.
+// Placement returns the document that, posted to /slurm/API/job/ID, gives a held job exactly these
+// nodes and releases it, in one request. It pins the number of nodes, since a job submitted without
+// -N could otherwise get more nodes than are named. If the release has no field for the
+// administrators' comment (Words.AdminComment), the caller must write the comment in another way.
 func (r *Release) Placement(nodes []string, comment string) map[string]any {
 	w := r.Words
 	update := map[string]any{"hold": false, "nodes": fmt.Sprint(len(nodes))}

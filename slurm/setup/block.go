@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Muster's lines in a file of another owner stand between two marks. The first mark remembers
-// whether the text before it lacked a newline, or the file was not there, so that taking the block
-// out gives every byte back.
+// Muster's lines in a file that belongs to others stand between two marks. The first mark remembers
+// whether the text before it lacked a newline, or the file did not exist, so that removing the
+// block restores every byte.
 const (
 	beginMark = " BEGIN muster: written by muster slurm setup, which takes it out with --remove"
 	endMark   = " END muster"
@@ -18,9 +18,9 @@ const (
 
 func begin(comment string) string { return comment + beginMark }
 
-// withBlock returns a text with a block of this body instead of the one it has; "" as body takes
-// the block out. A new one goes to the end, or before the last line with something in it if
-// that is so.
+// withBlock returns a text in which Muster's block has this body; "" as body removes the block. A
+// new block goes to the end of the text, or before the last line that is neither empty nor a
+// comment, if before returns true for that line.
 func withBlock(text, comment, body string, before func(line string) bool) (string, error) {
 	start, end, err := findBlock(text, comment)
 	if err != nil {
@@ -65,7 +65,7 @@ func block(comment, body, note string) string {
 	return begin(comment) + note + "\n" + body + comment + endMark + "\n"
 }
 
-// findBlock is where the block begins and ends; -1: there is none.
+// findBlock is where the block begins and ends; start is -1 if there is none.
 func findBlock(text, comment string) (start, end int, err error) {
 	start = -1
 	at := 0
@@ -88,8 +88,8 @@ func findBlock(text, comment string) (start, end int, err error) {
 	return start, end, nil
 }
 
-// lastLine is where the last line begins that is neither empty nor a comment, if is says so of
-// it, and the end of the text otherwise.
+// lastLine is where the last line begins that is neither empty nor a comment, if is returns true
+// for it, and otherwise the end of the text.
 func lastLine(text, comment string, is func(line string) bool) int {
 	at, found := 0, len(text)
 	for line := range strings.Lines(text) {

@@ -15,7 +15,7 @@ type config struct {
 
 type entry struct {
 	key, value string
-	line       string // the whole
+	line       string // the whole line
 	file       string
 	number     int
 }
@@ -76,7 +76,7 @@ func cutWord(line, word string) (rest string, ok bool) {
 	return strings.TrimSpace(line[len(word):]), true
 }
 
-// value is what a word is set to, "" if it is not there. As for Slurm, the last one counts.
+// value is the value of a setting; "" if it is not set. As for Slurm, the last one counts.
 func (c *config) value(key string) (value string) {
 	for _, e := range c.entries {
 		if strings.EqualFold(e.key, key) {
@@ -86,7 +86,7 @@ func (c *config) value(key string) (value string) {
 	return value
 }
 
-// where is the place of a word.
+// where is the file and line of a setting.
 func (c *config) where(key string) (place string) {
 	for _, e := range c.entries {
 		if strings.EqualFold(e.key, key) {
@@ -96,7 +96,7 @@ func (c *config) where(key string) (place string) {
 	return place
 }
 
-// gresCount is how many of a generic resource a node has, the largest number of all.
+// gresCount is the largest number of a generic resource that any node has.
 func (c *config) gresCount(name string) (most int) {
 	for _, e := range c.entries {
 		if !strings.EqualFold(e.key, "NodeName") {

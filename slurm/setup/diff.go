@@ -8,7 +8,7 @@ import (
 // around is how many lines around a change are shown.
 const around = 3
 
-// Diff shows the change as diff -u does. Changes are in one place of a file, so there is one hunk.
+// Diff shows the change as diff -u does. A file changes in one place only, so there is one hunk.
 func (c Change) Diff() string {
 	old, now := c.Path, c.Path
 	if c.Before == nil {
@@ -62,7 +62,7 @@ func lines(text string) (list []string) {
 	return list
 }
 
-// span writes a range of lines as diff does: an empty one begins at the line before it.
+// span formats a range of lines as diff does: an empty one begins at the line before it.
 func span(from, to int) string {
 	if to == from {
 		return fmt.Sprintf("%d,0", from)

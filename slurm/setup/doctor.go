@@ -9,19 +9,19 @@ import (
 	"muster/slurm/release"
 )
 
-// Finding is one thing that Doctor has looked at.
+// Finding is the result of one check of Doctor.
 type Finding struct {
-	// What is right or wrong, a sentence; Remedy what to do about it, "" if nothing is to be done.
+	// What says what is right or wrong, in a sentence; Remedy what to do about it, "" if nothing.
 	What, Remedy string
 	Wrong        bool
-	// Odd says that it may be meant so.
+	// Odd says that it may be intended.
 	Odd bool
 }
 
 // Run runs one of Slurm's commands and returns what it prints.
 type Run func(name string, args ...string) (string, error)
 
-// Doctor looks at a Slurm that was set up, its files and, by its commands, its daemons.
+// Doctor checks a Slurm that was set up: its files and, with its commands, its daemons.
 func Doctor(o Options, run Run) []Finding {
 	d := &doctor{run: run}
 	d.files(o)
@@ -55,7 +55,7 @@ func (d *doctor) odd(remedy, format string, args ...any) {
 	d.found = append(d.found, Finding{What: fmt.Sprintf(format, args...), Remedy: remedy, Odd: true})
 }
 
-// authority looks at the certificate by which jobs know the nodes that lend.
+// authority checks the certificate by which jobs recognise the nodes that lend.
 func (d *doctor) authority(o Options) {
 	path := o.Authority
 	if path == "" && o.TLSDir != "" {
@@ -72,7 +72,7 @@ func (d *doctor) authority(o Options) {
 	}
 }
 
-// files asks for a plan: if nothing is to be done the files are right.
+// files makes a plan: if it is empty, the files are right.
 func (d *doctor) files(o Options) {
 	plan, err := Make(o)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *doctor) files(o Options) {
 	}
 }
 
-// program looks at what the plug-in starts on nodes.
+// program checks the program that the plug-in starts on nodes.
 func (d *doctor) program(path string) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
@@ -102,7 +102,7 @@ func (d *doctor) program(path string) {
 	}
 }
 
-// grants looks at the folder in which jobs find what they were lent.
+// grants checks the folder in which jobs find their grants.
 func (d *doctor) grants(o Options) {
 	if o.Grants == "" {
 		return
@@ -119,7 +119,7 @@ func (d *doctor) grants(o Options) {
 	}
 }
 
-// twice warns of GPUs that Slurm gives out and nodes may lend.
+// twice warns of GPUs that Slurm allocates and that nodes may lend at the same time.
 func (d *doctor) twice(o Options) {
 	if o.Agents == "" {
 		return
@@ -131,7 +131,7 @@ func (d *doctor) twice(o Options) {
 	}
 }
 
-// driver asks the driver how it is.
+// driver asks the driver for its status.
 func (d *doctor) driver(o Options) {
 	out, err := d.run("muster", "slurm", "status")
 	said, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
@@ -173,7 +173,7 @@ func (d *doctor) answers() bool {
 	return true
 }
 
-// loaded compares what slurmctld runs with to what its files say.
+// loaded compares the configuration that slurmctld runs with to the files.
 func (d *doctor) loaded(o Options) {
 	out, err := d.run("scontrol", "show", "config")
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *doctor) loaded(o Options) {
 	}
 }
 
-// options asks sbatch for its options: those of the plug-in are there if it could load it.
+// options asks sbatch for its options: it lists those of the plug-in if it could load the plug-in.
 func (d *doctor) options() {
 	out, err := d.run("sbatch", "--help")
 	if err == nil && strings.Contains(out, "--rgpu") {

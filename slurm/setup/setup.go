@@ -1,13 +1,12 @@
-// Package setup makes a Slurm that people have use Muster, and undoes it: the plug-in and its line
-// in plugstack.conf, the submit script and its lines in job_submit.lua, the words in slurm.conf
-// that load it, licences, the key for REST and units for systemd.
+// Package setup makes an existing Slurm use Muster, and undoes that: the plug-in and its line in
+// plugstack.conf, the submit script and its lines in job_submit.lua, the settings in slurm.conf
+// that load it, licences, the key for REST, and units for systemd.
 //
-// Whatever is to be done is a plan first: a list of files as they are and as they will be, which
-// can be shown as differences. What people wrote is never changed: Muster's lines stand in a block
-// of their own between two marks (block.go), and where a word of slurm.conf is there already with
-// another value, the plan says what to write instead of writing it. Undoing takes the blocks out
-// and leaves every byte as it was. The package talks to no daemon, except Doctor, by commands
-// that its caller runs.
+// Everything is a plan first: a list of files as they are and as they will be, which can be shown
+// as differences. Lines that people wrote are never changed: Muster's lines stand in a block of
+// their own between two marks (block.go). If slurm.conf already has a setting with another value,
+// the plan says what to write instead of writing it. Undoing removes the blocks and restores every
+// byte. The package talks to no daemon, except Doctor, through commands that its caller runs.
 package setup
 
 import (
@@ -30,42 +29,44 @@ import (
 	"muster/slurm/spank"
 )
 
-// Options say which Slurm, and what it is to have.
+// Options say which Slurm to set up, and how.
 type Options struct {
 	// Conf is the folder with slurm.conf.
 	Conf string
-	// Release is Slurm's.
+	// Release is the release of that Slurm.
 	Release *release.Release
 	// Include is the folder with the release's headers: slurm/spank.h.
 	Include string
 	// Muster is the path of the program muster on the nodes.
 	Muster string
-	// Library is where the plug-in goes, the same on all machines; "": Conf/spank_muster.so.
+	// Library is the path of the plug-in, the same on all machines; "" is Conf/spank_muster.so.
 	Library string
-	// Socket is the address of the nodes' daemons; "": the usual one.
+	// Socket is the address of the nodes' daemons; "" is the default.
 	Socket string
-	// All and Partitions say whose jobs Muster places beside those that ask for its GPUs.
+	// All and Partitions say which jobs Muster places beside those that ask for its GPUs.
 	All        bool
 	Partitions []string
-	// Alive is a file that the driver writes the time to: while it is away, jobs that need none of
-	// its GPUs are Slurm's. "": they wait.
+	// Alive is a file to which the driver writes the time. While the driver is away, jobs that need
+	// none of its GPUs go to Slurm. If Alive is "", they wait.
 	Alive string
-	// GPUs is how many GPUs nodes lend, as licences; 0: no licences.
+	// GPUs is how many GPUs nodes lend, as licences; 0 is no licences.
 	GPUs int
-	// REST lets the driver use slurmrestd: a key and, with Units, a line for its service.
+	// REST lets the driver use slurmrestd: it needs a key and, with Units, a setting for
+	// slurmrestd's service.
 	REST bool
-	// Agents is where nodes that lend GPUs connect to the driver, TLSDir the folder with its
-	// certificate, and Grants the folder in which jobs find what they were lent; "": nobody lends.
-	// Authority is the certificate that vouches for the nodes; "": the one in TLSDir.
+	// Agents is the address at which nodes that lend GPUs connect to the driver, TLSDir the folder
+	// with its certificate, and Grants the folder in which jobs find their grants; "" if no node
+	// lends. Authority is the certificate that vouches for the nodes; "" is the one in TLSDir.
 	Agents, TLSDir, Grants, Authority string
 	// RESTAddress is slurmrestd's, for the driver.
 	RESTAddress string
-	// Units is the folder for systemd's units; "": none are written. Driver is the command line of
-	// the driver's service; "": what the other options make of it.
+	// Units is the folder for systemd's units; "" if none are to be written. Driver is the command
+	// line of the driver's service; "" if it follows from the other options.
 	Units, Driver string
 }
 
-// driverSocket is where muster slurm status asks, also when SlurmUser runs the driver and root asks.
+// driverSocket is where muster slurm status asks. It is the same if SlurmUser runs the driver and
+// root asks.
 const driverSocket = "/run/muster/slurm.sock"
 
 // DriverCommand is the command line of the driver.
@@ -85,12 +86,12 @@ func (o *Options) DriverCommand() string {
 	return line + " --socket " + driverSocket
 }
 
-// Change is a file as it is and as it is to be.
+// Change is a file as it is and as it will be.
 type Change struct {
 	Path string
-	// Before and After are its texts; nil: the file is not there.
+	// Before and After are its contents; nil if the file does not exist.
 	Before, After []byte
-	// Secret says that the text is not for other eyes, Binary that it is not for any.
+	// Secret says that the contents must not be shown, Binary that they cannot be.
 	Secret, Binary bool
 	// What says what the file is for.
 	What string
@@ -100,14 +101,14 @@ type Change struct {
 	build func(context.Context, string) error
 }
 
-// Plan is what is to be done.
+// Plan is what must be done.
 type Plan struct {
 	Changes []Change
 	// Left is what only people can do, a sentence each.
 	Left []string
 }
 
-// files bounds what is read.
+// files limits the files that are read.
 var files = wholefile.Limit{Bytes: 4 << 20, Remedy: "is this a file of Slurm's configuration?"}
 
 const (
@@ -126,10 +127,10 @@ type planner struct {
 	remove bool
 }
 
-// Make says what is to be done for a Slurm to use Muster. Nothing is changed.
+// Make plans what must be done for a Slurm to use Muster. It changes nothing.
 func Make(o Options) (*Plan, error) { return newPlan(o, false) }
 
-// Unmake says what is to be done for a Slurm to be as it was.
+// Unmake plans what must be done for a Slurm to be as it was before.
 func Unmake(o Options) (*Plan, error) { return newPlan(o, true) }
 
 func newPlan(o Options, remove bool) (*Plan, error) {
@@ -156,7 +157,7 @@ func newPlan(o Options, remove bool) (*Plan, error) {
 	return &p.plan, nil
 }
 
-// slurmUser is the number of SlurmUser, who may release and place jobs.
+// slurmUser is the uid of SlurmUser, who may release and place jobs.
 func (p *planner) slurmUser() (int, error) {
 	name := p.config.value("SlurmUser")
 	if name == "" {
@@ -181,7 +182,7 @@ func (p *planner) leave(format string, args ...any) {
 	}
 }
 
-// want adds a change if the file is not as it is to be.
+// want adds a change, unless the file is as it should be.
 func (p *planner) want(c Change) error {
 	before, err := read(c.Path)
 	if err != nil {
@@ -198,7 +199,7 @@ func (p *planner) want(c Change) error {
 	return nil
 }
 
-// read reads a file; nil: there is none.
+// read reads a file; nil if it does not exist.
 func read(path string) ([]byte, error) {
 	text, err := files.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +211,7 @@ func read(path string) ([]byte, error) {
 	return text, err
 }
 
-// block plans a file that has Muster's block with this body; "": it has none.
+// block plans a file that has Muster's block with this body; "" if it is to have none.
 func (p *planner) block(path, comment, body, what string, before func(string) bool) error {
 	text, err := read(path)
 	if err != nil {
@@ -230,12 +231,12 @@ func (p *planner) block(path, comment, body, what string, before func(string) bo
 	case text == nil:
 		change.After = []byte(block(comment, body, newFile))
 	case after == "" && noteOf(string(text), comment) == newFile:
-		change.After = nil // the block was all there was
+		change.After = nil // the block was all that the file had
 	}
 	return p.want(change)
 }
 
-// whole plans a file that is Muster's alone.
+// whole plans a file that belongs to Muster alone.
 func (p *planner) whole(c Change, mark string) error {
 	text, err := read(c.Path)
 	if err != nil {
@@ -276,7 +277,7 @@ func (p *planner) plugIn() error {
 	return nil
 }
 
-// plugStackPath is where Slurm looks for plug-ins.
+// plugStackPath is where Slurm looks for plugstack.conf.
 func (p *planner) plugStackPath() string {
 	if path := p.config.value("PlugStackConfig"); path != "" {
 		return path
@@ -301,7 +302,7 @@ func (p *planner) script() error {
 	return p.whole(Change{Path: filepath.Join(p.Conf, scriptName), After: []byte(text), What: "checks requests and holds jobs for Muster", owner: -1}, "-- Muster's part of job_submit.lua")
 }
 
-// jobSubmit puts Muster's lines before the last return of job_submit.lua, behind which Lua allows
+// jobSubmit inserts Muster's lines before the last return of job_submit.lua, after which Lua allows
 // nothing.
 func (p *planner) jobSubmit() error {
 	path := filepath.Join(p.Conf, "job_submit.lua")
@@ -320,7 +321,7 @@ func (p *planner) jobSubmit() error {
 	return p.block(path, "--", body, "slurmctld asks Muster's script", func(line string) bool { return strings.HasPrefix(line, "return") })
 }
 
-// keyPath is where the key for REST's tokens is, and whether it is Muster's.
+// keyPath is the path of the key for REST's tokens, and whether the key is Muster's.
 func (p *planner) keyPath() (path string, own bool) {
 	for _, word := range strings.Split(p.config.value("AuthAltParameters"), ",") {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(word), "jwt_key="); ok {
@@ -352,12 +353,12 @@ func (p *planner) key() error {
 		return nil
 	}
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // never fails
 	return p.want(Change{Path: path, After: key, Secret: true, Binary: true, What: "the key for REST's tokens", mode: 0o600, owner: p.admin})
 }
 
-// slurmConf adds the words that slurm.conf lacks. Those that are there with other values are
-// people's.
+// slurmConf adds the settings that slurm.conf lacks. Settings that exist with other values are left
+// to people.
 func (p *planner) slurmConf() error {
 	var b strings.Builder
 	list := func(key, item, why string) {
@@ -385,7 +386,7 @@ func (p *planner) slurmConf() error {
 	return p.block(p.config.path, "#", b.String(), "slurmctld loads the script; restart slurmctld after it", nil)
 }
 
-// gres sees to it that nodes that are said to have rgpu count it.
+// gres makes nodes that are configured to have rgpu count it.
 func (p *planner) gres() error {
 	path := filepath.Join(p.Conf, "gres.conf")
 	count := p.config.gresCount("rgpu")
@@ -457,7 +458,7 @@ func (p *planner) units() error {
 	return p.whole(Change{Path: filepath.Join(p.Units, dropIn), After: []byte(dropInText), What: "slurmrestd takes tokens: systemctl daemon-reload, then restart it", owner: -1}, mark)
 }
 
-// hasItem says whether a list with commas has an item; of NAME:COUNT the name is enough.
+// hasItem says whether a list with commas has an item; of NAME:COUNT only the name is compared.
 func hasItem(list, item string) bool {
 	name, _, _ := strings.Cut(item, ":")
 	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool {
@@ -466,7 +467,7 @@ func hasItem(list, item string) bool {
 	})
 }
 
-// Apply makes the changes. A file that has been changed since the plan was made is left alone.
+// Apply makes the changes. It stops at a file that was changed after the plan was made.
 func (p *Plan) Apply(ctx context.Context) error {
 	for _, c := range p.Changes {
 		if err := c.apply(ctx); err != nil {
@@ -496,18 +497,18 @@ func (c Change) apply(ctx context.Context) error {
 	return c.write()
 }
 
-// delete removes the file, and the folder of a drop-in that is then empty.
+// delete removes the file, and the folder of a drop-in if it is then empty.
 func (c Change) delete() error {
 	if err := os.Remove(c.Path); err != nil {
 		return err
 	}
 	if strings.HasSuffix(filepath.Dir(c.Path), ".d") {
-		_ = os.Remove(filepath.Dir(c.Path)) // only if nothing else is there
+		_ = os.Remove(filepath.Dir(c.Path)) // fails if the folder has other files
 	}
 	return nil
 }
 
-// write replaces the file in one step and keeps its mode and owner.
+// write replaces the file atomically and keeps its mode and owner.
 func (c Change) write() error {
 	path := c.Path
 	if real, err := filepath.EvalSymlinks(path); err == nil {

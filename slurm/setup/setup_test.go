@@ -16,7 +16,7 @@ import (
 	"muster/slurm/spank"
 )
 
-// snapshot is all that is in a folder, with modes.
+// snapshot is everything in a folder, with modes.
 func snapshot(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -87,8 +87,8 @@ func apply(t *testing.T, make func(setup.Options) (*setup.Plan, error), o setup.
 	return plan
 }
 
-// Whatever files people have: after setup a second one finds nothing to do, what they wrote is
-// still there, and after --remove every byte is as it was.
+// Whatever files exist: after setup a second one finds nothing to do, what people wrote is still
+// there, and after --remove every byte is as it was.
 func TestSetupIsUndone(t *testing.T) {
 	const user = "SlurmUser=root\n"
 	for name, files := range map[string]map[string]string{
@@ -167,7 +167,7 @@ func TestPeoplesWordsStay(t *testing.T) {
 	}
 }
 
-// A file that changes between the plan and the deed is left alone.
+// A file that changes between the plan and its application is left alone.
 func TestPlanIsNotStale(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"slurm.conf": "ClusterName=a\n"})
@@ -197,7 +197,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// FuzzSetup: a block goes in and out of any text without a trace.
+// FuzzSetup: a block can be added to any text and removed without a trace.
 func FuzzSetup(f *testing.F) {
 	for _, text := range []string{"", "a", "a\n", "return x", "a\nreturn x\n-- c\n", "\r\n", "# END muster\n"} {
 		f.Add(text)
@@ -236,7 +236,7 @@ func TestRealSlurm(t *testing.T) {
 				out, err := c.Command(name, args...).CombinedOutput()
 				return string(out), err
 			}
-			// The cluster's user has the number that SlurmUser has in there.
+			// SlurmUser has this number inside the cluster.
 			o := setup.Options{Conf: c.Folder, Release: r, Include: c.Tree.Include(), Muster: os.Args[0], GPUs: 4, REST: true}
 			before := confFiles(t, c.Folder)
 			if findings := setup.Doctor(o, run); !wrong(findings) {
@@ -274,7 +274,7 @@ func TestRealSlurm(t *testing.T) {
 	}
 }
 
-// The doctor names what is wrong with a set-up that somebody has broken, and what to do.
+// The doctor names what is wrong with a setup that was broken, and what to do.
 func TestDoctorFinds(t *testing.T) {
 	healthy := map[string]string{
 		"scontrol --version": "slurm 26.05.5\n", "scontrol ping": "Slurmctld(primary) at here is UP\n", "scontrol show config": "JobSubmitPlugins = lua\n",

@@ -77,7 +77,8 @@ func must(t *testing.T, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until it is true: Slurm tells nobody when something has happened.
+// eventually polls until a condition holds: Slurm sends no notification when something has
+// happened.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
@@ -87,7 +88,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// comment is where Muster's words are in a job.
+// comment is the comment of a job that has Muster's words.
 func comment(t *testing.T, c *emulate.Cluster, id string) string {
 	t.Helper()
 	for _, line := range strings.Split(must(t, c.Command("scontrol", "show", "job", id)), "\n") {
@@ -102,7 +103,7 @@ func state(t *testing.T, c *emulate.Cluster, id string) string {
 	return must(t, c.Command("squeue", "-h", "-j", id, "-t", "all", "-o", "%T"))
 }
 
-// answer does what the driver does: it writes the answer, names the node and releases the job.
+// answer takes the driver's part: it writes the answer, names the node and releases the job.
 func answer(t *testing.T, c *emulate.Cluster, id string, a words.Answer) {
 	t.Helper()
 	said, err := words.Parse(comment(t, c, id))
@@ -119,8 +120,8 @@ func answer(t *testing.T, c *emulate.Cluster, id string, a words.Answer) {
 	must(t, c.Command("scontrol", "release", id))
 }
 
-// Every release takes the options, refuses what makes no sense with a sentence, and tells the job's
-// programs of its devices.
+// Every release accepts the options, refuses wrong ones with a sentence, and tells the job's
+// programs their devices.
 func TestOptions(t *testing.T) {
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {
@@ -180,8 +181,8 @@ func checkRequests(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// checkOwnGPUs submits jobs that ask for GPUs of Slurm's own where nodes lend these, too: they are
-// Muster's, whatever the spelling, and wait for the driver while it is away.
+// checkOwnGPUs submits jobs that ask for Slurm's own GPUs while nodes lend these, too: they are
+// Muster's, however they are written, and wait for the driver while it is away.
 func checkOwnGPUs(t *testing.T, c *emulate.Cluster) {
 	for option, want := range map[string]string{"--gres=gpu:1": "muster:req", "--gpus=1": "muster:req", "--gpus-per-node=1": "muster:req", "-n1": ""} {
 		id := must(t, c.Command("sbatch", "--parsable", "-o", "/dev/null", option, "--wrap", "true"))
@@ -191,8 +192,8 @@ func checkOwnGPUs(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// checkAway submits a job to a cluster whose jobs are all Muster's, while the driver is at work and
-// while it is not.
+// checkAway submits a job to a cluster all of whose jobs are Muster's, while the driver runs and
+// while it does not.
 func checkAway(t *testing.T, c *emulate.Cluster, alive string) {
 	for _, x := range []struct {
 		text    string
@@ -242,8 +243,8 @@ func checkRefused(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// checkEnvironment looks at what the batch script and the tasks of its steps find, and at what
-// tasks of a bare srun find.
+// checkEnvironment checks the environment of the batch script, of the tasks of its steps, and of
+// the tasks of a bare srun.
 func checkEnvironment(t *testing.T, c *emulate.Cluster) {
 	dir := openFolder(t)
 	const show = `echo $SLURMD_NODENAME $RCUDA_DEVICE_COUNT $RCUDA_DEVICE_0 $RCUDA_DEVICE_1`
@@ -292,8 +293,8 @@ cat > /dev/null
 	return path
 }
 
-// checkServed runs a job, as an ordinary user where the cluster has several: it is served by a process of the
-// same user, which ends with each step.
+// checkServed runs a job, as an ordinary user if the cluster has several: a process of the same
+// user serves it, and ends with each step.
 func checkServed(t *testing.T, c *emulate.Cluster, dir string) {
 	user := c.Command
 	who := must(t, c.Command("id", "-u")) + " " + must(t, c.Command("id", "-g"))
@@ -356,7 +357,7 @@ func checkUnanswered(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// isHeld says whether the driver finds that a job's user wants it held.
+// isHeld says whether the driver would see that a job's user wants it held.
 func isHeld(t *testing.T, c *emulate.Cluster, id string) bool {
 	t.Helper()
 	held, said := words.UserHold(must(t, c.Command("squeue", "-h", "-j", id, "-o", "%k")))

@@ -1,11 +1,10 @@
-// Package spank is Muster's part inside Slurm: a SPANK plug-in in C, which gives sbatch, srun and
-// salloc the options --rgpu, --rcuda-mode and --muster-or and gives a job's programs their GPUs,
-// and a script for job_submit.lua, which checks what is asked for and holds jobs for Muster's
-// driver. Both are embedded here as sources; the plug-in is compiled against the headers of the
-// release of Slurm that loads it.
+// Package spank is Muster's part inside Slurm. A SPANK plug-in in C gives sbatch, srun and salloc
+// the options --rgpu, --rcuda-mode and --muster-or, and gives a job's programs their GPUs. A script
+// for job_submit.lua checks requests and holds jobs for Muster's driver. Both are embedded here as
+// sources; the plug-in is compiled against the headers of the release of Slurm that loads it.
 //
-// The package knows no driver and no running Slurm: what the parts say to each other is package
-// slurm/words, and whoever installs them is package slurm/setup.
+// The package knows neither the driver nor a running Slurm: package slurm/words defines what the
+// parts say to each other, and package slurm/setup installs them.
 package spank
 
 import (
@@ -27,7 +26,7 @@ import (
 	"muster/slurm/release"
 )
 
-// Library is the plug-in's name as a file.
+// Library is the file name of the plug-in.
 const Library = "spank_muster.so"
 
 //go:embed plugin/spank_muster.c
@@ -39,33 +38,34 @@ var header string
 //go:embed muster.lua
 var script string
 
-// StampPrefix begins the text that every plug-in of Muster has in it.
+// StampPrefix begins the stamp that every plug-in of Muster contains.
 const StampPrefix = "muster-spank-"
 
-// Stamp is a text that a plug-in has in it which was built from this source for a release: it
-// tells an old one from the right one.
+// Stamp is a text that a plug-in contains if it was built from this source for this release. It
+// distinguishes an outdated plug-in from the right one.
 func Stamp(r *release.Release) string {
 	return fmt.Sprintf(StampPrefix+"%x-%s", sha256.Sum256([]byte(header+source)), r.Name)
 }
 
-// Settings are what differs between clusters in the script.
+// Settings are the settings of the script, which differ between clusters.
 type Settings struct {
-	// Admins are the numbers of users who may release and place jobs: SlurmUser and the driver's.
+	// Admins are the uids of users who may release and place jobs: SlurmUser and the driver's user.
 	// Root always may.
 	Admins []int
 	// All says that all jobs are Muster's, and not only those that ask for its GPUs; Partitions
-	// names partitions of which that is true.
+	// names partitions all of whose jobs are.
 	All        bool
 	Partitions []string
-	// OwnGPUs says that jobs which ask for GPUs of Slurm's own (--gres=gpu) are Muster's, too: nodes lend
-	// some of these.
+	// OwnGPUs says that jobs which ask for Slurm's own GPUs (--gres=gpu) are Muster's, too, because
+	// nodes lend some of these.
 	OwnGPUs bool
-	// Licence is the name of a licence of which a job takes one for each whole GPU; "": none.
+	// Licence is the name of a licence of which a job takes one for each whole GPU; "" for none.
 	Licence string
-	// Gres says that the cluster has a generic resource rgpu.
+	// Gres says that the cluster has the generic resource rgpu.
 	Gres bool
-	// Alive is a file with the time of the driver's latest round (muster slurm drive --alive): while
-	// it is old, jobs that ask for none of its GPUs go to Slurm's own scheduler. "": they wait.
+	// Alive is a file with the time of the driver's latest round (muster slurm drive --alive).
+	// While that is long ago, jobs that ask for none of its GPUs go to Slurm's own scheduler. If
+	// Alive is "", they wait.
 	Alive string
 }
 
@@ -113,8 +113,8 @@ func Script(s Settings) (string, error) {
 	return settingsTable.ReplaceAllLiteralString(script, b.String()), nil
 }
 
-// Hook is what job_submit.lua needs to use muster.lua at a path: Muster's part is asked first, then
-// the functions that were there before. The text may stand anywhere behind those.
+// Hook is what job_submit.lua needs to use muster.lua at a path: Muster's functions are called
+// first, then those that were defined before. The text may stand anywhere after those.
 func Hook(path string) string {
 	return fmt.Sprintf(`do
   local muster = dofile(%q)
@@ -133,8 +133,8 @@ end
 `, path)
 }
 
-// PlugStack is the plug-in's line in plugstack.conf. Muster is the path of the program muster on
-// the nodes, socket the address of the nodes' daemon, "" for the usual one.
+// PlugStack is the plug-in's line in plugstack.conf. muster is the path of the program muster on
+// the nodes, socket the address of the nodes' daemon, "" for the default.
 func PlugStack(library, muster, socket string) string {
 	line := "required " + library + " muster=" + muster
 	if socket != "" {
@@ -149,12 +149,12 @@ var (
 	ErrNoHeaders  = errors.New("Slurm's headers are missing: install libslurm-dev (Debian, Ubuntu) or slurm-devel (others)")
 )
 
-// headersLimit bounds the file that says which release headers are of.
+// headersLimit limits the header that says which release it is of.
 var headersLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "are these Slurm's headers?"}
 
 var versionNumber = regexp.MustCompile(`(?m)^#define SLURM_VERSION_NUMBER (0x[0-9a-f]+)`)
 
-// headersOf is the release of the headers in a folder, as 26.05.
+// headersOf is the release of the headers in a folder, such as 26.05.
 func headersOf(include string) (string, error) {
 	text, err := headersLimit.ReadFile(filepath.Join(include, "slurm", "slurm_version.h"))
 	if err != nil {
@@ -172,7 +172,8 @@ func headersOf(include string) (string, error) {
 }
 
 // Build compiles the plug-in for a release against its headers in a folder, which has
-// slurm/spank.h, and writes it to a path. It replaces a plug-in that is there in one step: jobs may be loading it.
+// slurm/spank.h, and writes it to a path. It replaces an existing plug-in atomically, since jobs
+// may be loading it.
 func Build(ctx context.Context, r *release.Release, include, path string) error {
 	compiler, err := exec.LookPath("gcc")
 	if err != nil {

@@ -32,7 +32,7 @@ int main(void)
 }
 `
 
-// The plug-in reads comments as package words does.
+// The plug-in parses comments as package words does.
 func TestPluginReadsWords(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
@@ -84,7 +84,7 @@ func examples(t *testing.T) []string {
 	return lines
 }
 
-// asPackageReads is what the reader must print.
+// asPackageReads is what the C program must print.
 func asPackageReads(line string) string {
 	c, err := words.Parse(line)
 	if err != nil {

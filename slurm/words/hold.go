@@ -10,8 +10,8 @@ const (
 	releasedWord = "muster:released"
 )
 
-// ParseBoth reads the administrators' and the user's comment of a job. The request is in the first; the
-// driver's part is in the second where REST cannot write the first.
+// ParseBoth parses the administrators' and the user's comment of a job. The request is in the
+// first; the driver's part is in the second if REST cannot write the first.
 func ParseBoth(admin, users string) (Comment, error) {
 	c, err := Parse(admin)
 	if err != nil || c.Request == nil {
@@ -27,8 +27,8 @@ func ParseBoth(admin, users string) (Comment, error) {
 	return c, nil
 }
 
-// UserHold says whether the user's comment holds or releases the job; said is false where it does
-// neither, and the request's Held counts.
+// UserHold says whether the user's comment holds or releases the job. If it does neither, said is
+// false, and the request's Held counts.
 func UserHold(comment string) (held, said bool) {
 	first, _, _ := strings.Cut(comment, " ")
 	return first == heldWord, first == heldWord || first == releasedWord

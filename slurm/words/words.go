@@ -1,11 +1,12 @@
-// Package words is what Muster's parts in Slurm say to each other in the comment of a job: the
-// job_submit script writes what the user asked for, the driver answers with what the job got and
-// why it waits, and the plug-in on the nodes reads the answer. It is text with one spelling, so
+// Package words defines what Muster's parts in Slurm say to each other in the comment of a job: the
+// job_submit script writes what the user asked for, the driver answers with what the job got or why
+// it waits, and the plug-in on the nodes reads the answer. It is text with exactly one spelling, so
 // that a script in Lua and a plug-in in C can write and read it too; testdata/words.txt has
-// examples that all three are held to.
+// examples that all three are tested with.
 //
-// The place is the administrators' comment (AdminComment), which users cannot write; where REST
-// cannot (Slurm 22.05), the user's comment is, and the script keeps users away from it.
+// The comment is the administrators' (AdminComment), which users cannot write. Where REST cannot
+// write that (Slurm 22.05), the driver uses the user's comment, and the script keeps users from
+// changing it.
 //
 // # Spelling
 //
@@ -13,19 +14,19 @@
 //	[OTHER ]muster:req... muster:wait why=SENTENCE
 //	[OTHER ]muster:req... muster:got START JOB nodes=N1,N2 rgpu=N1:0,N3:1|- grant=PATH|- why=SENTENCE
 //
-// There is one space between words, and the order is the one shown. OTHER is what somebody else
-// has written there; it is kept. Every job that Muster is to place has muster:req, also one that
-// asks for no GPUs. Bytes in OPTIONS and PATH up to space, from 127 on, and "%" are written as
-// %XX. The sentence goes on to the end of the comment.
+// There is one space between words, and the order is the one shown. OTHER is text that others have
+// written there; it is kept. Every job that Muster is to place has muster:req, also one that asks
+// for no GPUs. In OPTIONS and PATH, bytes up to space, bytes from 127 on, and "%" are written as
+// %XX. The sentence extends to the end of the comment.
 //
-// The driver writes as= when it has chosen one of the alternatives, counted from 1: the rest is then
-// what that one asks for. It adds was= when it first places a job: the nodes that the user named (sbatch -w), since
-// the placement takes their place in Slurm's record. It writes paused=yes before it suspends a job,
-// and takes it away when it lets the job go on.
+// When the driver has chosen one of the alternatives, it writes as=, counted from 1; the rest is
+// then what that alternative asks for. When it first places a job, it adds was=: the nodes that the
+// user named (sbatch -w), since the placement replaces them in Slurm's record. Before it suspends a
+// job it writes paused=yes, and removes that when it resumes the job.
 //
-// START is how often Slurm has started the job anew and JOB its number: a comment is copied when
-// a task leaves its array and stays when a job is requeued, and an answer that was for another
-// start or another job counts for nothing.
+// START is how often Slurm has restarted the job, and JOB is its number. Slurm copies a comment
+// when a task leaves its array, and keeps it when a job is requeued; an answer for another start or
+// another job counts for nothing.
 package words
 
 import (
@@ -36,13 +37,13 @@ import (
 	"strings"
 )
 
-// The limits of what is read; what goes beyond is an error.
+// Limits of what is read; a longer comment is an error.
 const (
 	MaxComment = 64 << 10
 	maxWords   = 8192
 )
 
-// Mode is how a job's GPUs may be used by others.
+// Mode says whether a job shares its GPUs with others.
 type Mode string
 
 // The modes of --rcuda-mode.
@@ -53,27 +54,28 @@ const (
 
 // Request is what the user asked for beyond what Slurm's own fields say.
 type Request struct {
-	// Held says that the user wants the job held (sbatch -H): it is not to be placed yet.
+	// Held says that the user wants the job held (sbatch -H): it must not be placed yet.
 	Held bool
-	// GPUs is how many GPUs anywhere in the cluster the job asks for.
+	// GPUs is how many GPUs, on any nodes of the cluster, the job asks for.
 	GPUs int
-	// MemoryMB is what it needs of each; 0 is the whole device.
+	// MemoryMB is the memory that it needs of each GPU; 0 is the whole device.
 	MemoryMB int64
-	// Mode is empty where the user did not say.
+	// Mode is empty if the user did not say.
 	Mode Mode
-	// Or are the options of requests that would do as well, each as sbatch has them.
+	// Or are the options of alternative requests, each as sbatch takes them.
 	Or []string
 	// As is the number of the alternative that was chosen, from 1; 0 is none.
 	As int
-	// Placed says that the driver has placed the job before. Was is the node list of the user then.
+	// Placed says that the driver has placed the job before. Was is the node list that the user
+	// gave then.
 	Placed bool
 	Was    string
 	// Paused says that the driver has suspended the job, and not an administrator.
 	Paused bool
 }
 
-// Shares says whether the GPUs are to be shared with other jobs: the memory of each alone says that
-// a share will do.
+// Shares says whether the job shares its GPUs with others: a user who gives only the memory accepts
+// a share.
 func (r *Request) Shares() bool { return r.MemoryMB > 0 && r.Mode != Exclusive }
 
 // Device is one GPU of a node.
@@ -86,7 +88,7 @@ func (d Device) String() string { return d.Node + ":" + strconv.Itoa(d.Device) }
 
 // Answer is what a job got.
 type Answer struct {
-	// Start is how often Slurm had started the job anew, Job its number.
+	// Start is how often Slurm had restarted the job, Job its number.
 	Start int
 	Job   uint64
 	// Nodes are the nodes of its processes.
@@ -94,7 +96,7 @@ type Answer struct {
 	// Devices are the GPUs that serve it, in the order in which the job counts them: those of the
 	// processes on its first node, then those of its second, and so on (UserOf).
 	Devices []Device
-	// Grant is the path of the file with its grants; "" where it needs none.
+	// Grant is the path of its grants; "" if it needs none.
 	Grant string
 	// Why says why it got these.
 	Why string
@@ -121,7 +123,7 @@ func (a *Answer) Same(b *Answer) bool {
 	return slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Devices, b.Devices)
 }
 
-// Comment is all that a comment says. Request is nil in one that is not Muster's.
+// Comment is the content of a comment. Request is nil if the comment is not Muster's.
 type Comment struct {
 	Other   string
 	Request *Request
@@ -136,7 +138,7 @@ const (
 	waitWord = "muster:wait"
 )
 
-// String writes a comment.
+// String formats a comment.
 func (c Comment) String() string {
 	var b strings.Builder
 	b.WriteString(c.Other)
@@ -206,7 +208,7 @@ func (a *Answer) write(b *strings.Builder) {
 	b.WriteString(" grant=" + grant + " why=" + sentence(a.Why))
 }
 
-// sentence keeps a text in one line: Slurm's commands print a job's comment as it is.
+// sentence puts a text on one line, since Slurm's commands print a job's comment as it is.
 func sentence(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 127 {
@@ -216,7 +218,7 @@ func sentence(s string) string {
 	}, s))
 }
 
-// Parse reads a comment. One that does not have Muster's words is all Other.
+// Parse parses a comment. One without Muster's words is all Other.
 func Parse(text string) (Comment, error) {
 	if len(text) > MaxComment {
 		return Comment{}, fmt.Errorf("the comment has %d bytes, at most %d are read: shorten it with scontrol update", len(text), MaxComment)
@@ -261,7 +263,7 @@ type parser struct {
 	read int
 }
 
-// word takes the next word, "" at the end.
+// word takes the next word; "" at the end.
 func (p *parser) word() string {
 	w, rest, _ := strings.Cut(p.rest, " ")
 	p.rest = rest
@@ -295,7 +297,7 @@ func (p *parser) comment(c *Comment) error {
 	return nil
 }
 
-// set takes one KEY=VALUE of a request.
+// set parses one KEY=VALUE of a request.
 func (r *Request) set(w string) error {
 	key, value, ok := strings.Cut(w, "=")
 	if !ok {
@@ -352,7 +354,7 @@ func (r *Request) set(w string) error {
 	return err
 }
 
-// answer takes what is behind muster:got.
+// answer parses what follows muster:got.
 func (p *parser) answer(c *Comment) error {
 	a := &Answer{}
 	start, err := number(p.word(), 1<<30)
@@ -426,7 +428,7 @@ func parseDevices(s string) ([]Device, error) {
 	return list, nil
 }
 
-// number reads a whole number in its one spelling.
+// number parses a whole number in its one spelling: no sign, no leading zeros.
 func number(s string, most uint64) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n > most || strconv.FormatUint(n, 10) != s {

@@ -81,7 +81,7 @@ func TestSentencesStayInOneLine(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is read is written so that it is read as the same again.
+// FuzzParse: a comment that was parsed is formatted so that it parses to the same.
 func FuzzParse(f *testing.F) {
 	for _, l := range []string{"", "x muster:req", "muster:req rgpu=1 or=a%20b muster:wait why=x", "muster:req muster:got 0 17 nodes=n1 rgpu=n1:0 grant=- why=x"} {
 		f.Add(l)

@@ -21,7 +21,7 @@ var (
 	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: "n2", Device: 1, Memory: 1 << 30}}, Limit: -1}
 )
 
-// Every message comes back as it was sent.
+// Every message is decoded as it was sent.
 func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{"GPU", 1 << 30, 1, true}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
@@ -54,7 +54,7 @@ func testBack[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
 	}
 }
 
-// What makes no sense is refused, with a reason.
+// Impossible values are refused, with a reason.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"ended"}}`, "with and without an end"},
@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An agent is asked for one thing at a time: of a task, or of the node.
+// An Open asks for one thing at a time: of a task, or of the node.
 func TestRefusedOpen(t *testing.T) {
 	for _, o := range []Open{
 		{}, {Stream: "s"}, {Stream: "s", File: "output"}, {Stream: "s", Task: task, File: FileStatus}, {Stream: "s", File: FileStatus, Follow: true},
@@ -107,7 +107,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// testSame holds what was read to what is read when it is sent on.
+// testSame compares what was decoded with what is decoded after it was encoded again.
 func testSame[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
 	once, err := Encode(nil, m)
 	if err != nil {

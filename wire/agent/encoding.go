@@ -13,11 +13,11 @@ import (
 // ErrRefused says that the other side sent what it must not.
 var ErrRefused = errors.New("a message between head and agent was refused")
 
-// MaxMessage is how many bytes a message may take: a script, and an environment as
-// large as the system lets one be, fit.
+// MaxMessage is how many bytes a message may have: a script, and an environment as large as the
+// system allows, fit.
 const MaxMessage = 16 << 20
 
-// MaxReason is how many bytes of a reason are said.
+// MaxReason is how many bytes a reason may have.
 const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
@@ -26,7 +26,7 @@ var (
 	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{})
 )
 
-// Encode appends a message as it lies on a connection.
+// Encode appends the encoding of a message.
 func Encode(to []byte, m message) ([]byte, error) {
 	body, err := envelope.Encode(m)
 	if err != nil {
@@ -39,10 +39,10 @@ func Encode(to []byte, m message) ([]byte, error) {
 	return append(to, body...), nil
 }
 
-// ReadToHead reads what an agent sent.
+// ReadToHead reads a message of an agent.
 func ReadToHead(r io.Reader) (ToHead, error) { return read[ToHead](r, kindsToHead) }
 
-// ReadToAgent reads what the head sent.
+// ReadToAgent reads a message of the head.
 func ReadToAgent(r io.Reader) (ToAgent, error) { return read[ToAgent](r, kindsToAgent) }
 
 func read[M message](r io.Reader, kinds envelope.Kinds[M]) (M, error) {

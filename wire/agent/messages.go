@@ -12,7 +12,7 @@ import (
 	"muster/wire/grant"
 )
 
-// Version is that of the conversation. Both sides must have the same.
+// Version is the version of the conversation. Both sides must have the same.
 const Version = 1
 
 // ToHead is a message that agents send.
@@ -32,12 +32,12 @@ type message interface {
 	check() error
 }
 
-// Task names what a node has of a job.
+// Task names a node's part of a job.
 type Task struct {
 	Job uint64 `json:"job"`
 	// Attempt counts how often the job was started, from 1.
 	Attempt uint32 `json:"attempt"`
-	// Part is the node's place among those of the job's allocation.
+	// Part is the node's position in the job's allocation.
 	Part int32 `json:"part"`
 }
 
@@ -52,29 +52,30 @@ func (t Task) check() error {
 
 // ---- to the head ----
 
-// Hello greets, and tells all that the node has.
+// Hello is the greeting, and describes everything that the node has.
 type Hello struct {
 	Version int    `json:"version"`
 	Node    string `json:"node"`
-	// Incarnation is a random text that lies in the node's spool.
+	// Incarnation is a random text kept in the node's spool.
 	Incarnation string `json:"incarnation"`
-	// User is whose processes the agent can start; "" is everybody's.
+	// User is the only user whose processes the agent can start; "" if it can start those of all
+	// users.
 	User   string `json:"user,omitempty"`
 	Cores  int    `json:"cores"`
 	Memory int64  `json:"memory"`
-	// Devices are the node's, by number.
+	// Devices are the node's devices, by number.
 	Devices []Device `json:"devices,omitempty"`
-	// Gateway is where programs of other nodes reach the devices, HOST:PORT; "" if
+	// Gateway is the address at which programs of other nodes reach the devices, HOST:PORT; "" if
 	// the node lends none.
 	Gateway string `json:"gateway,omitempty"`
-	// Tasks are all that the agent knows.
+	// Tasks are all tasks that the agent knows.
 	Tasks []Report `json:"tasks,omitempty"`
-	// Loans are the grants that the node's devices serve (Lend), by name: the head ends
-	// those of jobs that are over, and lends what is missing.
+	// Loans are the IDs of the grants that the node serves (Lend). The head ends those of jobs that
+	// are over, and makes missing ones again.
 	Loans []string `json:"loans,omitempty"`
-	// Cluster is whose jobs the node had last, and Last the largest number among those that
-	// it remembers. A head that was started from an old backup gives none of these again:
-	// the node would take the new job for the old one.
+	// Cluster is the cluster whose jobs the node had last, and Last the largest job number that it
+	// remembers. A head that was restored from an old backup must not give these numbers again: the
+	// node would take the new job for the old one.
 	Cluster string `json:"cluster,omitempty"`
 	Last    uint64 `json:"last,omitempty"`
 }
@@ -84,20 +85,20 @@ type Device struct {
 	Name   string  `json:"name"`
 	Memory int64   `json:"memory"`
 	Speed  float64 `json:"speed"`
-	// Up says that it takes programs.
+	// Up says that the device accepts programs.
 	Up bool `json:"up"`
 }
 
-// Inventory tells that the node's devices have changed.
+// Inventory says that the node's devices have changed.
 type Inventory struct {
 	Devices []Device `json:"devices,omitempty"`
 }
 
-// AskPeers asks which other nodes there are of which this one may borrow virtual GPUs. Only nodes
-// that are configured so ask, now and then.
+// AskPeers asks for other nodes from which this one may borrow virtual GPUs. Only nodes that are
+// configured to borrow ask, now and then.
 type AskPeers struct{}
 
-// State is how a task is.
+// State is the state of a task.
 type State string
 
 // The states of a task.
@@ -109,11 +110,11 @@ const (
 	Unknown State = "unknown"
 )
 
-// Report says how a task is. The head is told when that changes, and when it asks.
+// Report is the state of a task. The agent sends it when the state changes, and when the head asks.
 type Report struct {
 	Task  Task  `json:"task"`
 	State State `json:"state"`
-	// How a task ended; of the others it is nil.
+	// End is how the task ended; nil if it has not.
 	End *End `json:"end,omitempty"`
 }
 
@@ -123,11 +124,11 @@ type Cause string
 // The causes.
 const (
 	Exited    Cause = "exited"    // its processes ended by themselves
-	Stopped   Cause = "stopped"   // the head wanted it
+	Stopped   Cause = "stopped"   // the head stopped it
 	TimedOut  Cause = "timeout"   // it reached its time limit
 	NoMemory  Cause = "memory"    // it reached its memory limit
 	NotBegun  Cause = "not begun" // it could not be started: Reason says why
-	NodeLost  Cause = "lost"      // the node, or what watched the task there, was lost
+	NodeLost  Cause = "lost"      // the node, or the task's supervisor there, was lost
 	Abandoned Cause = "abandoned" // another part of the job failed to start or was lost
 )
 
@@ -139,16 +140,15 @@ type End struct {
 	Exit   int    `json:"exit"`
 	Signal int    `json:"signal,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Began and Ended are when, by the node's clock, since 1970.
+	// Began and Ended are instants on the node's clock, since 1970.
 	Began time.Duration `json:"began,omitempty"`
 	Ended time.Duration `json:"ended,omitempty"`
-	// CPU is the processor time of all processes, Memory the most that they had.
+	// CPU is the processor time of all processes, Memory the most memory that they had.
 	CPU    time.Duration `json:"cpu,omitempty"`
 	Memory int64         `json:"memory,omitempty"`
 }
 
-// Lent answers Lend: from now on the devices are served. Of a node that cannot,
-// Error says why.
+// Lent answers Lend: the node serves the devices from now on. If it cannot, Error says why.
 type Lent struct {
 	ID    string `json:"id"`
 	Error string `json:"error,omitempty"`
@@ -162,24 +162,24 @@ type Pong struct{}
 // Welcome answers Hello.
 type Welcome struct {
 	Cluster string `json:"cluster"`
-	// Silence is how long either side may say nothing: the head asks with Ping before.
+	// Silence is how long either side may send nothing: the head sends Ping before that.
 	Silence time.Duration `json:"silence"`
 }
 
-// Refused answers Hello if the head does not take the node, and ends the connection.
+// Refused answers Hello if the head does not accept the node, and ends the connection.
 type Refused struct {
 	Reason string `json:"reason"`
 }
 
-// Ping asks whether the other side is there.
+// Ping asks whether the other side is alive.
 type Ping struct{}
 
-// Start has a task started.
+// Start starts a task.
 type Start struct {
 	Task        Task   `json:"task"`
 	Incarnation string `json:"incarnation"`
 	Spec        Spec   `json:"spec"`
-	// Grant is what GPUs the task's processes have; nil if none.
+	// Grant is the task's right to use GPUs; nil if it has none.
 	Grant *grant.Grant `json:"grant,omitempty"`
 }
 
@@ -191,39 +191,40 @@ type Spec struct {
 	Directory string `json:"directory"`
 	// Environment is the user's, as NAME=VALUE; the agent adds what it knows of the job.
 	Environment []string `json:"environment,omitempty"`
-	// Script is run by part 0 alone, once, with Arguments; the other parts hold their
-	// share for what it starts there (muster exec). Without a script Arguments are the
-	// command, of which each part runs Processes.
+	// Script is run by part 0 alone, once, with Arguments; the other parts keep their resources for
+	// what it starts there (muster exec). Without a script Arguments are the command, and each part
+	// runs it in Processes processes.
 	Script    string   `json:"script,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
-	// Processes run here, of All in the whole job; First is the rank of the first here.
+	// Processes is how many processes run here, of All in the whole job; First is the rank of the
+	// first one here.
 	Processes int `json:"processes"`
 	First     int `json:"first"`
 	All       int `json:"all"`
-	// Nodes are those of the allocation, in its order, and PerNode how many of the job's
-	// processes each has; if PerNode is empty that is unknown.
+	// Nodes are the nodes of the allocation, in its order, and PerNode is how many of the job's
+	// processes each has; if PerNode is empty, that is unknown.
 	Nodes   []string `json:"nodes"`
 	PerNode []int    `json:"processes_per_node,omitempty"`
-	// Cores and Memory are this part's. 0 bytes is no limit.
+	// Cores and Memory are those of this part. A Memory of 0 is no limit.
 	Cores           int   `json:"cores"`
 	CoresPerProcess int   `json:"cores_per_process"`
 	Memory          int64 `json:"memory,omitempty"`
-	// Time is the limit, after which the processes are told to end, and Grace later
-	// killed; 0 is none.
+	// Time is the time limit, after which the processes get SIGTERM and, after Grace, SIGKILL; 0 is
+	// no limit.
 	Time  time.Duration `json:"time,omitempty"`
 	Grace time.Duration `json:"grace"`
-	// Input, Output and Error are files, relative to Directory, with Slurm's %j and so
-	// on filled in; "" for Error is Output, "" for Input is nothing.
+	// Input, Output and Error are files, relative to Directory, with Slurm's %j and so on filled
+	// in. If Error is "", it is Output; if Input is "", it is empty.
 	Input  string `json:"input,omitempty"`
 	Output string `json:"output"`
 	Error  string `json:"error,omitempty"`
 	Append bool   `json:"append,omitempty"`
-	// ArrayJob and ArrayTask are of jobs that are one of an array; 0 otherwise.
+	// ArrayJob and ArrayTask are set for tasks of an array, and 0 otherwise.
 	ArrayJob  uint64 `json:"array_job,omitempty"`
 	ArrayTask uint32 `json:"array_task,omitempty"`
 }
 
-// Stop has a task ended: its processes get SIGTERM and, when Grace is over, SIGKILL.
+// Stop ends a task: its processes get SIGTERM and, after Grace, SIGKILL.
 type Stop struct {
 	Task   Task          `json:"task"`
 	Cause  Cause         `json:"cause"`
@@ -237,17 +238,17 @@ type Signal struct {
 	Signal int  `json:"signal"`
 }
 
-// Suspend has a task's processes stopped where they are, and its devices left to others.
+// Suspend stops a task's processes where they are, and frees its devices for others.
 type Suspend struct {
 	Task Task `json:"task"`
 }
 
-// Resume lets a suspended task go on.
+// Resume continues a suspended task.
 type Resume struct {
 	Task Task `json:"task"`
 }
 
-// Done says that the head has on disk how a task ended: the agent can forget it.
+// Done says that the head has recorded on disk how a task ended: the agent can forget the task.
 type Done struct {
 	Task Task `json:"task"`
 }
@@ -257,7 +258,8 @@ type Lend struct {
 	Loan grant.Loan `json:"loan"`
 }
 
-// Unlend ends that: what uses the grant here is ended, and its credential worthless.
+// Unlend ends a loan: programs that use the grant here are ended, and its credential becomes
+// invalid.
 type Unlend struct {
 	ID string `json:"id"`
 }
@@ -268,14 +270,14 @@ type Limit struct {
 	Limit int    `json:"limit"`
 }
 
-// Open asks the agent for a connection of its own to the head, for the bytes of a
-// command or a file of a task, or for the node's status.
+// Open asks the agent for another connection to the head, for the bytes of a command or of a task's
+// file, or for the node's status.
 type Open struct {
-	// Stream is what the agent names when it dials.
+	// Stream is the name that the agent gives when it dials.
 	Stream string `json:"stream"`
-	Task   Task   `json:"task,omitzero"` // none for the node's status
-	// What is wanted: Exec, or a file of the task from Offset, to its end or, with
-	// Follow, until the task has ended.
+	Task   Task   `json:"task,omitzero"` // zero for the node's status
+	// Exactly one of Exec and File is set: a command, or a file of the task from Offset to its end
+	// or, with Follow, until the task has ended.
 	Exec   *Exec  `json:"exec,omitempty"`
 	File   string `json:"file,omitempty"` // output, error, or FileStatus
 	Offset int64  `json:"offset,omitempty"`
@@ -288,17 +290,17 @@ type Peers struct {
 	Gateways []string `json:"gateways,omitempty"`
 }
 
-// MaxPeers is how many a node is told of: those that come after it, so that each node is asked by
-// as many as any other, however many there are.
+// MaxPeers is how many peers a node is told of: those that come after it in the head's list, so
+// that each node is asked by as many as any other, however many there are.
 const MaxPeers = 32
 
-// FileStatus asks for what the node says of itself, a document of wire/status as JSON.
+// FileStatus asks for the node's status, a document of wire/status as JSON.
 const FileStatus = "status"
 
 // Exec is a command to run among a task's processes.
 type Exec struct {
 	Arguments   []string `json:"arguments"`
-	Directory   string   `json:"directory,omitempty"` // "" is the task's
+	Directory   string   `json:"directory,omitempty"` // "" is the task's directory
 	Environment []string `json:"environment,omitempty"`
 }
 
@@ -345,15 +347,15 @@ func (Limit) toAgent()   {}
 func (Open) toAgent()    {}
 func (Peers) toAgent()   {}
 
-// ---- what makes no sense ----
+// ---- checks of values ----
 
-// The limits of what a message may say.
+// Limits of the values in a message.
 const (
 	maxName  = 256
 	maxCores = 1 << 20
 )
 
-// How many tasks an agent knows at a time, and how many grants its node serves.
+// How many tasks an agent may know at a time, and how many grants its node may serve.
 const (
 	MaxTasks = 4096
 	MaxLoans = 4096
@@ -362,7 +364,7 @@ const (
 func (h Hello) check() error {
 	switch {
 	case h.Version != Version:
-		return nil // the side that greets explains a wrong version in words
+		return nil // the receiver of a greeting refuses a wrong version in words
 	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /"):
 		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
@@ -371,7 +373,7 @@ func (h Hello) check() error {
 		return errors.New("a name that is none")
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
-	case len(h.Tasks) > 2*MaxTasks || len(h.Loans) > 2*MaxLoans: // with room for those that are not counted yet
+	case len(h.Tasks) > 2*MaxTasks || len(h.Loans) > 2*MaxLoans: // with room for those that the limit does not count yet
 		return fmt.Errorf("%d tasks and %d loans", len(h.Tasks), len(h.Loans))
 	}
 	for _, id := range h.Loans {

@@ -9,18 +9,17 @@ import (
 	"muster/internal/strictjson"
 )
 
-// A stream is a connection of its own, which the agent dials when the head has sent
-// Open. On it lie frames: a byte with the kind, four bytes with the length of what
-// follows, the lowest first, and the bytes.
+// A stream is a separate connection, which the agent dials when the head has sent Open. It carries
+// frames: a byte with the kind, four bytes with the length, little-endian, and the bytes.
 //
-// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the input, and the
-// agent FrameOutput and FrameError. Of a file (Open.File) the agent sends FrameOutput, and so it
-// does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A head
-// that closes its side before that has the command killed. While a command does not take its input,
-// the agent sends an empty FrameOutput about once a second, so that each hop notices when the next
-// one has hung up.
+// For a command (Open.Exec) the head sends FrameInput, an empty one at the end of the input, and
+// the agent FrameOutput and FrameError. For a file (Open.File) and for the node's status the agent
+// sends FrameOutput. The last frame is FrameEnd, with an Outcome as JSON. If the head closes its
+// side before that, the command is killed. While a command does not read its input, the agent sends
+// an empty FrameOutput about once a second, so that each hop notices when the next one has
+// disconnected.
 
-// FrameKind says what a frame has.
+// FrameKind is the kind of a frame.
 type FrameKind uint8
 
 // The kinds.
@@ -37,7 +36,7 @@ const MaxFrame = 64 << 10
 
 const frameHead = 5
 
-// Outcome is how a command ended, or the reading of a file.
+// Outcome is how a command, or the reading of a file, ended.
 type Outcome struct {
 	Exit   int `json:"exit"`
 	Signal int `json:"signal,omitempty"`
@@ -45,7 +44,7 @@ type Outcome struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// AppendFrame appends a frame in its encoding on a stream. It has at most MaxFrame bytes.
+// AppendFrame appends the encoding of a frame. bytes must not exceed MaxFrame.
 func AppendFrame(to []byte, kind FrameKind, bytes []byte) []byte {
 	to = append(to, byte(kind))
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(bytes)))
@@ -59,13 +58,13 @@ func AppendOutcome(to []byte, o Outcome) []byte {
 	}
 	body, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // numbers and a text
+		panic(err) // cannot fail: numbers and a text
 	}
 	return AppendFrame(to, FrameEnd, body)
 }
 
-// ReadFrame reads a frame into a buffer with room for MaxFrame bytes, of which it
-// returns what was used.
+// ReadFrame reads a frame into a buffer with room for MaxFrame bytes, and returns the part that was
+// used.
 func ReadFrame(r io.Reader, buffer []byte) (FrameKind, []byte, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -81,7 +80,7 @@ func ReadFrame(r io.Reader, buffer []byte) (FrameKind, []byte, error) {
 	return kind, buffer[:size], nil
 }
 
-// ParseOutcome reads the bytes of a FrameEnd.
+// ParseOutcome parses the contents of a FrameEnd.
 func ParseOutcome(b []byte) (Outcome, error) {
 	var o Outcome
 	if err := strictjson.Decode(b, &o); err != nil {

@@ -1,6 +1,6 @@
-// Package borrow is what nodes say to each other about borrowing virtual GPUs: a question and
-// an answer, in turns, each a line of JSON that is read strictly. node/offload's package
-// comment says what they mean.
+// Package borrow is what nodes say to each other about borrowing virtual GPUs: a question and an
+// answer, in turns, each a line of JSON that is parsed strictly. The package comment of
+// node/offload says what they mean.
 //
 // The package knows neither connections nor nodes.
 package borrow
@@ -15,41 +15,41 @@ import (
 	"muster/internal/strictjson"
 )
 
-// Protocol names the conversation where TLS agrees on one.
+// Protocol names the conversation in the negotiation of TLS.
 const Protocol = "muster-borrow/1"
 
 // Version changes with every change that an older side would misread.
 const Version = 3
 
-// Bounds of what may be said.
+// Limits of the values in a message.
 const (
 	MaxLine  = 8 << 10 // bytes, the end of the line included
 	MaxHolds = 64      // tickets that a node holds of another
 	MaxLoads = 16      // devices of which a lender says how busy they are
 	maxSlots = 1 << 20
-	maxName  = 253 // a host's
+	maxName  = 253 // a host's name
 	maxID    = 100
 	maxWhy   = 500
 	maxEach  = 24 * time.Hour
 )
 
-// Question is what a borrower says.
+// Question is what a borrower sends.
 type Question struct {
 	Version int      `json:"version"`
-	Node    string   `json:"node"`            // that asks
-	Slots   int      `json:"slots"`           // wanted
+	Node    string   `json:"node"`            // the node that asks
+	Slots   int      `json:"slots"`           // how many it wants
 	Apart   bool     `json:"apart,omitempty"` // on a device that no other client uses
-	Holds   []string `json:"holds,omitempty"` // tickets
+	Holds   []string `json:"holds,omitempty"` // tickets that it has
 }
 
-// Answer is what a lender says.
+// Answer is what a lender sends.
 type Answer struct {
 	Version int      `json:"version"`
-	Node    string   `json:"node"` // that answers
+	Node    string   `json:"node"` // the node that answers
 	Slots   int      `json:"slots"`
 	Free    int      `json:"free"` // slots that it would lend
 	Waiting int      `json:"waiting"`
-	Idle    int      `json:"idle"` // devices without any client, which it would lend
+	Idle    int      `json:"idle"` // devices without any client that it would lend
 	Ticket  *Ticket  `json:"ticket,omitempty"`
 	Recalls []string `json:"recalls,omitempty"` // tickets
 	Loads   []Load   `json:"loads,omitempty"`   // of devices that the borrower has tickets for
@@ -83,7 +83,7 @@ func Encode(m any) ([]byte, error) {
 	return line, nil
 }
 
-// ReadQuestion reads a question.
+// ReadQuestion parses a question.
 func ReadQuestion(line []byte) (q Question, err error) {
 	if err := read(line, &q); err != nil {
 		return Question{}, err
@@ -94,7 +94,7 @@ func ReadQuestion(line []byte) (q Question, err error) {
 	return q, nil
 }
 
-// ReadAnswer reads an answer. One that has an error is returned as that error.
+// ReadAnswer parses an answer. An answer with an error is returned as that error.
 func ReadAnswer(line []byte) (a Answer, err error) {
 	if err := read(line, &a); err != nil {
 		return Answer{}, err
@@ -109,7 +109,7 @@ func ReadAnswer(line []byte) (a Answer, err error) {
 	return a, nil
 }
 
-// read reads a line of the version that is spoken here.
+// read parses a line, which must be of this version.
 func read(line []byte, into any) error {
 	if len(line) > MaxLine {
 		return fmt.Errorf("a message of %d bytes: it may have %d", len(line), MaxLine)
@@ -186,7 +186,8 @@ func checkIDs(what string, ids []string) error {
 	return nil
 }
 
-// printable removes what could command a terminal, or break lines of a log, from another node's text.
+// printable replaces characters of another node's text that could control a terminal or break lines
+// of a log.
 func printable(text string) string {
 	out := make([]rune, 0, min(len(text), maxWhy))
 	for _, r := range text {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The bytes of what is said, which other versions must be able to read.
+// The bytes of messages, which other versions must be able to read.
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
 		say  any
@@ -87,15 +87,15 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// again writes what was read, and reads it.
+// again encodes what was parsed, and parses it.
 func again(t *testing.T, m any, read func([]byte) (any, error)) {
 	line, err := Encode(m)
 	if err != nil {
-		return // it was shorter as it came
+		return // it was shorter as it arrived
 	}
 	back, err := read(line)
 	if err != nil || fmt.Sprintf("%+v", back) != fmt.Sprintf("%+v", m) {
-		if a, ok := m.(Answer); !ok || a.Ticket == nil { // which is printed as an address
+		if a, ok := m.(Answer); !ok || a.Ticket == nil { // a ticket is printed as an address
 			t.Fatalf("%+v is written as %s and read as %+v, %v", m, line, back, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"muster/wire"
 )
 
-// How a worker that has outlived its daemon comes to the next one, on a connection
-// to the node's socket. Each line is a JSON object.
+// How a worker that has outlived its daemon introduces itself to the next one, on a connection to
+// the node's socket. Each line is a JSON object.
 //
 //	worker  {"request":"adopt","client":7,"protocol":...}
 //	daemon  {"proceed":true}
@@ -38,7 +38,7 @@ type Held struct {
 	File *os.File
 }
 
-// Adoption is what a worker asks for.
+// Adoption is a worker's request.
 type Adoption struct {
 	Request  string `json:"request"`
 	Client   uint64 `json:"client"`
@@ -48,8 +48,8 @@ type Adoption struct {
 // AdoptRequest is the name of the request.
 const AdoptRequest = "adopt"
 
-// Adopted is what the daemon gives a worker: its end of their connection, and where
-// it writes output that is no message, such as a panic.
+// Adopted is what the daemon gives a worker: its end of their connection, and where it writes
+// output that is no message, such as a panic.
 type Adopted struct {
 	End    *WorkerEnd
 	Errors *os.File
@@ -62,7 +62,7 @@ func (e *NotAdopted) Error() string { return e.Reason }
 
 const (
 	maxLine = 4096
-	maxHeld = 48 // fewer than come with one message
+	maxHeld = 48 // fewer than fit one message
 )
 
 type heldLine struct {
@@ -128,7 +128,7 @@ func receiveAdopted(conn *net.UnixConn) (*Adopted, error) {
 	return &Adopted{end, files[1]}, nil
 }
 
-// refusal makes an error of an answer that does not say what it should.
+// refusal is the error of an answer that is not the expected one.
 func (a answerLine) refusal(good bool) error {
 	switch {
 	case a.Error != "":
@@ -139,7 +139,7 @@ func (a answerLine) refusal(good bool) error {
 	return nil
 }
 
-// ReadAdoption reads what a worker asks for.
+// ReadAdoption reads a worker's request.
 func ReadAdoption(conn io.Reader) (Adoption, error) {
 	var a Adoption
 	err := readLine(conn, &a)
@@ -149,8 +149,8 @@ func ReadAdoption(conn io.Reader) (Adoption, error) {
 	return a, err
 }
 
-// ReceiveHeld lets a worker go on, and receives what it holds. The files are the
-// caller's to close.
+// ReceiveHeld tells a worker to proceed, and receives the descriptors that it holds. The caller
+// must close the files.
 func ReceiveHeld(conn *net.UnixConn) ([]Held, error) {
 	if err := sendLine(conn, answerLine{Proceed: true}); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func sendLine(conn *net.UnixConn, line any, files ...*os.File) error {
 	return wire.SendFiles(conn, append(b, '\n'), files...)
 }
 
-// readLine reads one line and nothing behind it: descriptors may come with that.
+// readLine reads one line and nothing after it, because descriptors may come with what follows.
 func readLine(conn io.Reader, into any) error {
 	var line []byte
 	for next := make([]byte, 1); ; {
@@ -211,8 +211,8 @@ func readLine(conn io.Reader, into any) error {
 	}
 }
 
-// Protocol stands for all that a daemon and a worker of one build say to each other:
-// a worker and a daemon of different builds understand each other if it is the same.
+// Protocol is a checksum of everything that a daemon and a worker say to each other: those of
+// different builds understand each other if it is the same.
 var Protocol = func() uint32 {
 	sum := crc32.NewIEEE()
 	fmt.Fprintln(sum, wire.Version, wire.Schema)
@@ -225,7 +225,7 @@ var Protocol = func() uint32 {
 	return sum.Sum32()
 }()
 
-// describe writes what of a type can be seen in its JSON.
+// describe writes what is visible of a type in its JSON.
 func describe(w io.Writer, t reflect.Type) {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():

@@ -29,7 +29,7 @@ func streams(t *testing.T) (worker, daemon *net.UnixConn) {
 	return worker, daemon
 }
 
-// A worker gives what it holds and gets a connection, on which both talk.
+// A worker hands over what it holds and gets a connection, on which both talk.
 func TestAdoption(t *testing.T) {
 	worker, daemon := streams(t)
 	null, err := os.Open(os.DevNull)
@@ -80,7 +80,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// The daemon's refusal is its last word; anything else may be otherwise next time.
+// The daemon's refusal is final; after any other error a later attempt may succeed.
 func TestNotAdopted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -112,7 +112,7 @@ func TestNotAdopted(t *testing.T) {
 	}
 }
 
-// What a worker must not bring is not taken.
+// What a worker must not send is refused.
 func TestHeldIsStrict(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestHeldIsStrict(t *testing.T) {
 	}
 }
 
-// Whatever of the messages changes can be seen in their description.
+// Every change of the messages changes their description.
 func TestProtocolDescribesMessages(t *testing.T) {
 	type one struct {
 		A int           `json:"a"`

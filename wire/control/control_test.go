@@ -35,7 +35,7 @@ func pair(t *testing.T) (*DaemonEnd, *WorkerEnd) {
 	return daemon, worker
 }
 
-// filled returns a message of a type, with something in every field.
+// filled returns a message of a type, with a value in every field.
 func filled(kind reflect.Type) any {
 	v := reflect.New(kind).Elem()
 	fill(v)
@@ -70,7 +70,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// What one end sends is what the other receives, whatever the fields hold.
+// One end receives what the other sends, whatever the fields hold.
 func TestEveryKindTravels(t *testing.T) {
 	daemon, worker := pair(t)
 	file, err := os.Open(os.DevNull)
@@ -106,7 +106,7 @@ func TestEveryKindTravels(t *testing.T) {
 	}
 }
 
-// A person who looks at the connection sees this.
+// What a person sees who looks at the connection.
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
 		m    message
@@ -138,7 +138,7 @@ func TestDecodingIsStrict(t *testing.T) {
 		{`{"kind":"busy","message":{"for":1}}`, `busy: json: unknown field "for"`},
 		{`{"kind":"","message":{}}`, `its kind is "", which is not known here`},
 		{`{"kind":"shrink","message":{}}`, `its kind is "shrink", which is not known here`},
-		{`{"kind":"grant","message":{"lease":1}}`, `its kind is "grant", which is not known here`}, // the other way only
+		{`{"kind":"grant","message":{"lease":1}}`, `its kind is "grant", which is not known here`}, // known in the other direction only
 		{`{"kind":"idle","message":{"for":-1}}`, "idle with a negative idle time: -1ns"},
 		{`{"kind":"ran","message":{"kernels":-1}}`, "ran with a negative number of kernels: -1"},
 		{`{"kind":"ran","message":{"busy":-5}}`, "ran with a negative busy time: -5ns"},
@@ -270,7 +270,7 @@ func TestLongReasonsAreCut(t *testing.T) {
 	}
 }
 
-// A worker's last words arrive, also if it ends with something unread.
+// A worker's last messages arrive, even if it ends with something unread.
 func TestLastWordsArrive(t *testing.T) {
 	daemon, worker := pair(t)
 	if err := errors.Join(daemon.Send(Ping{Number: 1}), worker.Send(Report{}), worker.Send(CannotServe{Reason: "why"}), worker.Close()); err != nil {
@@ -355,7 +355,7 @@ func again[M message](t *testing.T, m M, kinds map[string]reflect.Type) {
 	}
 	second, err := decode[M](b, kinds)
 	if err != nil || !reflect.DeepEqual(any(second), any(shortened(m))) {
-		// Empty and absent lists, and bytes that are no text, are written alike.
+		// Empty and absent lists, and bytes that are no text, are encoded alike.
 		if third, _ := encode(second); err != nil || string(third) != string(b) {
 			t.Errorf("%s of %+v: %+v, %v", b, m, second, err)
 		}
@@ -367,7 +367,7 @@ func again[M message](t *testing.T, m M, kinds map[string]reflect.Type) {
 // uses is what a package does with the types of this one.
 type uses struct{ makes, handles map[string]bool }
 
-// usesOf reads the sources of packages, without their tests.
+// usesOf parses the sources of packages, without their tests.
 func usesOf(t *testing.T, dirs ...string) uses {
 	t.Helper()
 	u := uses{map[string]bool{}, map[string]bool{}}
@@ -392,8 +392,8 @@ func usesOf(t *testing.T, dirs ...string) uses {
 	return u
 }
 
-// read notes composite literals (somebody makes a message) and the types of type
-// switches and assertions (somebody takes one).
+// read notes composite literals (the package makes a message) and the types of type switches and
+// assertions (the package handles one).
 func (u uses) read(f *ast.File) {
 	local := ""
 	for _, i := range f.Imports {
@@ -428,7 +428,7 @@ func (u uses) read(f *ast.File) {
 	})
 }
 
-// missing says which kinds nobody sends or nobody handles.
+// missing lists the kinds that no package sends or none handles.
 func missing(kinds map[string]reflect.Type, sender, receiver uses, names string) []string {
 	var broken []string
 	from, to, _ := strings.Cut(names, " -> ")
@@ -451,7 +451,7 @@ func TestEveryKindHasASenderAndAReceiver(t *testing.T) {
 	}
 }
 
-// The check above finds what is missing: of this source, all but two.
+// The check above finds what is missing: in this source, all but two.
 func TestMissingSendersAreFound(t *testing.T) {
 	const source = `package p
 		import c "muster/wire/control"

@@ -7,15 +7,15 @@ import (
 	"muster/wire/envelope"
 )
 
-// ErrRefused says that the other side sent what it must not. Errors of Receive
-// that are not this one say that the connection has ended.
+// ErrRefused says that the other side sent what it must not. Any other error of Receive means that
+// the connection has ended.
 var ErrRefused = errors.New("a control message was refused")
 
-// maxMessage is how many bytes a message may take on the connection.
+// maxMessage is how many bytes a message may have on the connection.
 const maxMessage = 128 << 10
 
-// maxReason is how many bytes of a reason are sent: it may quote what a program
-// said, and JSON makes it up to six times as long.
+// maxReason is how many bytes of a reason are sent: it may quote a program's text, and JSON makes
+// that up to six times as long.
 const maxReason = 8 << 10
 
 // The kinds of messages, by name.
@@ -35,7 +35,7 @@ func encode(m message) ([]byte, error) {
 	return b, nil
 }
 
-// shortened cuts a long reason, so that what matters of the message arrives.
+// shortened cuts a long reason, so that the rest of the message arrives.
 func shortened(m message) message {
 	cut := func(reason string) string { return reason[:min(len(reason), maxReason)] }
 	switch m := m.(type) {
@@ -59,7 +59,7 @@ func shortened(m message) message {
 	return m
 }
 
-// decode reads a message of one direction.
+// decode decodes a message of one direction.
 func decode[M message](b []byte, kinds envelope.Kinds[M]) (M, error) {
 	m, err := kinds.Decode(b, func(m M) error { return m.check() })
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"muster/wire"
 )
 
-// DaemonEnd is the daemon's end of the connection to a worker. Any goroutine may
-// send; one receives.
+// DaemonEnd is the daemon's end of the connection to a worker. Any goroutine may send; only one may
+// receive.
 type DaemonEnd struct{ end }
 
-// WorkerEnd is the worker's end. Any goroutine may send; one receives.
+// WorkerEnd is the worker's end. Any goroutine may send; only one may receive.
 type WorkerEnd struct{ end }
 
-// end is what both have.
+// end is what both ends have in common.
 type end struct {
 	conn   *net.UnixConn
 	mu     sync.Mutex // held while a message is sent
-	buffer []byte     // of the one goroutine that receives
+	buffer []byte     // used only by the goroutine that receives
 }
 
-// Pair makes both ends: one for this process, and a file for the worker to open
-// with OpenWorkerEnd, which the caller closes when the worker has it.
+// Pair makes both ends: one for this process, and a file that the worker opens with OpenWorkerEnd.
+// The caller must close the file when the worker has it.
 func Pair() (*DaemonEnd, *os.File, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -42,8 +42,7 @@ func Pair() (*DaemonEnd, *os.File, error) {
 	return &DaemonEnd{end{conn: conn}}, child, nil
 }
 
-// OpenWorkerEnd opens a worker's end. It keeps a descriptor of its own: f may be
-// closed afterwards.
+// OpenWorkerEnd opens a worker's end. It duplicates the descriptor: f may be closed afterwards.
 func OpenWorkerEnd(f *os.File) (*WorkerEnd, error) {
 	conn, err := open(f)
 	if err != nil {
@@ -65,12 +64,12 @@ func open(f *os.File) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// Send tells the worker something. Files come with Serve; one comes with AddDevice,
-// Hold, Probe, Checkpoint and Restore.
+// Send sends the worker a message. Files come with Serve; exactly one comes with AddDevice, Hold,
+// Probe, Checkpoint and Restore.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
-// Receive waits for what the worker says. A worker has no descriptors to give:
-// a message that brings some is refused.
+// Receive waits for a message of the worker. A worker has no descriptors to give: a message that
+// brings some is refused.
 func (e *DaemonEnd) Receive() (ToDaemon, error) {
 	b, files, err := e.receive()
 	if err != nil {
@@ -83,11 +82,10 @@ func (e *DaemonEnd) Receive() (ToDaemon, error) {
 	return decode[ToDaemon](b, kindsToDaemon)
 }
 
-// Send tells the daemon something.
+// Send sends the daemon a message.
 func (e *WorkerEnd) Send(m ToDaemon) error { return e.send(m, nil) }
 
-// Receive waits for what the daemon says. The files that come with it, if any do, are
-// the caller's to close.
+// Receive waits for a message of the daemon. The caller must close the files that come with it.
 func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	b, files, err := e.receive()
 	if err != nil {
@@ -104,9 +102,8 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	return m, files, nil
 }
 
-// checkFiles refuses descriptors where none belong, and a device without its lock or a
-// checkpoint without its file.
-// Whether Serve brings as many as it must is for the worker to see.
+// checkFiles refuses descriptors where none belong, and a device without its lock or a checkpoint
+// without its file. The worker itself checks whether Serve brings as many as it needs.
 func checkFiles(m ToWorker, n int) error {
 	var right bool
 	switch m.(type) {
@@ -136,15 +133,15 @@ func (e *end) send(m message, files []*os.File) error {
 	return wire.SendFiles(e.conn, b, files...)
 }
 
-// receive returns one packet; its bytes are valid until the next.
+// receive returns one packet; its bytes are valid until the next call.
 func (e *end) receive() ([]byte, []*os.File, error) {
 	if e.buffer == nil {
 		e.buffer = make([]byte, maxMessage)
 	}
 	n, files, err := wire.ReceiveFiles(e.conn, e.buffer)
 	if errors.Is(err, syscall.ECONNRESET) {
-		// The other side ended without having read all that it was sent. What it said
-		// before that is still to be had.
+		// The other side ended without having read everything that was sent to it. What it sent
+		// before that can still be read.
 		n, files, err = wire.ReceiveFiles(e.conn, e.buffer)
 	}
 	return e.buffer[:n], files, err

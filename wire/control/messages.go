@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// ToWorker is what the daemon tells a worker.
+// ToWorker is a message from the daemon to a worker.
 type ToWorker interface {
 	message
 	toWorker()
 }
 
-// ToDaemon is what a worker tells the daemon.
+// ToDaemon is a message from a worker to the daemon.
 type ToDaemon interface {
 	message
 	toDaemon()
@@ -20,20 +20,19 @@ type ToDaemon interface {
 type message interface {
 	// Kind is the message's name on the connection and in logs.
 	Kind() string
-	// check refuses values that no sender means.
+	// check refuses values that no honest sender writes.
 	check() error
 }
 
 // --- from the daemon to a worker ---------------------------------------------
 
-// Serve is the first message: it names the worker's client. The descriptors of
-// the ring, of the data arena and of one lock for each device come with it. The
-// locks are open files of this worker's alone.
+// Serve is the first message: it assigns the worker its client. The descriptors of the ring, of the
+// data arena and of one lock for each device come with it. The locks are open file descriptions of
+// this worker alone.
 type Serve struct {
 	// Client is the client's number on this node.
 	Client uint64 `json:"client"`
-	// ArenaBase and ArenaSize are the range of device addresses that the client's
-	// allocations lie in.
+	// ArenaBase and ArenaSize are the range of device addresses of the client's allocations.
 	ArenaBase uint64 `json:"arena_base"`
 	ArenaSize uint64 `json:"arena_size"`
 	// Memory is how many bytes of device memory the client may allocate.
@@ -41,12 +40,12 @@ type Serve struct {
 	// MemoryBy tells the program's user which setting determines Memory, and how to change
 	// it.
 	MemoryBy string `json:"memory_by,omitempty"`
-	// Guest says that the client is another node, which has the device as its own.
+	// Guest says that the client is another node, which uses the device as its own.
 	Guest bool `json:"guest,omitempty"`
-	// Share is how many bytes of its device the client and others that belong to it may
-	// take, contexts included; 0 for all that the device has.
+	// Share is how many bytes of its device the client, together with other clients of the same
+	// grant, may take, contexts included; 0 is all.
 	Share uint64 `json:"share,omitempty"`
-	// Devices are the node's devices; messages name them by their place here.
+	// Devices are the node's devices; messages name them by their index here.
 	Devices []DeviceConfig `json:"devices"`
 	// SwapDir is the folder for host copies of device memory; "" keeps them in
 	// memory.
@@ -54,79 +53,76 @@ type Serve struct {
 	// Defer keeps copies to the device on the host until a kernel needs them,
 	// even after the first launch.
 	Defer bool `json:"defer,omitempty"`
-	// Recover says that the client is to outlive its worker: three descriptors come
-	// after those of the ring and the arena, of two files for host copies and one for
-	// the journal.
+	// Recover says that the client is to outlive its worker: three more descriptors follow those of
+	// the ring and the arena, of two files for host copies and one for the journal.
 	Recover bool `json:"recover,omitempty"`
-	// Resume says that another worker has served the client before: it is rebuilt from
-	// what those descriptors hold.
+	// Resume says that another worker has served the client before: it is rebuilt from the contents
+	// of those descriptors.
 	Resume bool `json:"resume,omitempty"`
-	// Hold gives a worker that goes on with another's client the program's connection: the
-	// last descriptor is that. It is part of this message, so that there is no moment at which
-	// the worker has the client and would not outlive the daemon.
+	// Hold gives a worker that continues another's client the program's connection, as the last
+	// descriptor. It is part of this message, so that there is no moment at which the worker has
+	// the client and would not outlive the daemon.
 	Hold *Hold `json:"hold,omitempty"`
-	// Lease is the number of the last Grant that the worker before it was sent.
+	// Lease is the number of the last Grant that was sent to the worker before this one.
 	Lease uint64 `json:"lease,omitempty"`
-	// Committed is how many bytes of the swap area the worker before it had for the
-	// client. They are the client's still.
+	// Committed is how many bytes of the swap area the worker before this one had for the client.
+	// They still belong to the client.
 	Committed uint64 `json:"committed,omitempty"`
-	// User is the account that the worker changes to before it reads what the client sent;
-	// nil to keep its own.
+	// User is the account to which the worker changes before it reads what the client sent; nil to
+	// keep its own.
 	User *User `json:"user,omitempty"`
-	// Owner is the user of this machine whose program it is: memory is shared between
-	// programs of the same. It is empty for programs of other machines.
+	// Owner is the user of this machine to whom the program belongs: programs of the same owner may
+	// share memory. It is empty for programs of other machines.
 	Owner string `json:"owner,omitempty"`
-	// Node is the daemon's socket, where a worker that has outlived it finds the
-	// next one, and OrphanGrace how long it looks for that; 0: it ends with the
-	// daemon.
+	// Node is the daemon's socket, where a worker that has outlived the daemon finds the next one,
+	// and OrphanGrace is how long it looks for that; with 0 it ends with the daemon.
 	Node        string        `json:"node,omitempty"`
 	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
 	// Mapping names the mapper (package mapping) that decides for each launch which of the
 	// devices runs it; "" for none.
 	Mapping string `json:"mapping,omitempty"`
-	// Explain is how many decisions of the mapper are explained to the program's user at most.
+	// Explain is how many decisions of the mapper may be explained to the program's user.
 	Explain int `json:"explain,omitempty"`
-	// Pace says how the client's kernels make way for those of others. With it comes one more
-	// descriptor, the last, of the memory in which workers claim devices; nil: they do not.
+	// Pace says how the client's kernels give way to those of others; nil if they do not. With it
+	// comes one more descriptor, the last, of the memory in which workers claim devices.
 	Pace *Pace `json:"pace,omitempty"`
-	// MPS says how the worker's process uses NVIDIA's Multi-Process Service; nil: as its
-	// environment has it.
+	// MPS says how the worker's process uses NVIDIA's Multi-Process Service; nil is as its
+	// environment says.
 	MPS *MPS `json:"mps,omitempty"`
 	// Identity is a word that no other client has. It stays with a client that is saved
 	// and restored.
 	Identity string `json:"identity,omitempty"`
 }
 
-// Pace says how a client's kernels make way for those of others.
+// Pace says how a client's kernels give way to those of others.
 type Pace struct {
-	// Latency says that others make way for the client: its class is latency, not batch.
+	// Latency says that others give way to the client: its class is latency, not batch.
 	Latency bool `json:"latency,omitempty"`
-	// Share is the largest part of the time that clients of class latency may keep the
-	// client from launching kernels, below 1.
+	// Share is the largest fraction of the time, below 1, in which clients of class latency may
+	// keep the client from launching kernels.
 	Share float64 `json:"share"`
-	// Window is how much work the client has in flight, as a time, while programs of class
+	// Window is how much work, as a time, the client may have in flight while programs of class
 	// latency are active.
 	Window time.Duration `json:"window"`
-	// Quantum is the node's: a part of it is how much the client has in flight while others
-	// wait for its device; 0: as much as it likes.
+	// Quantum is the node's time slice: a fraction of it is how much the client may have in flight
+	// while others wait for its device; 0 is no limit.
 	Quantum time.Duration `json:"quantum,omitempty"`
 }
 
 // MPS says how a worker's process uses NVIDIA's Multi-Process Service.
 type MPS struct {
-	// Pipe is the folder in which the service is reached. Where there is no service the
-	// process has contexts of its own.
+	// Pipe is the folder in which the service is reached. If there is no service, the process has
+	// contexts of its own.
 	Pipe string `json:"pipe"`
-	// Shared says that there is one: a fault of another client may end the client's contexts.
+	// Shared says that there is a service: a fault of another client may end the client's contexts.
 	Shared bool `json:"shared,omitempty"`
-	// Share is the most of a device's multiprocessors that the client may use, in percent; 0
-	// for all.
+	// Share is the percentage of a device's multiprocessors that the client may use; 0 is all.
 	Share int `json:"share,omitempty"`
 }
 
-// User is a user of the machine, as the system knows them.
+// User is a user of the machine, as the system knows it.
 type User struct {
-	// UID is the effective user, whose files the worker can reach.
+	// UID is the effective user, whose files the worker can access.
 	UID    int   `json:"uid"`
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups,omitempty"`
@@ -134,12 +130,12 @@ type User struct {
 	Own int `json:"own,omitempty"`
 }
 
-// Engines are the names of what can run a soft device's kernels.
+// Engines are the names of the engines that can run a soft device's kernels.
 var Engines = []string{"auto", "interpret", "compile"}
 
 // DeviceConfig says how to open a device.
 type DeviceConfig struct {
-	// Gone says that the device is not there: only its number is taken.
+	// Gone says that the device does not exist: only its number is taken.
 	Gone bool `json:"gone,omitempty"`
 	// Kind is "soft", "cuda" or "remote".
 	Kind string `json:"kind"`
@@ -149,11 +145,11 @@ type DeviceConfig struct {
 	Memory uint64 `json:"memory,omitempty"`
 	// Speed is relative to other devices; 0 for the device's own.
 	Speed float64 `json:"speed,omitempty"`
-	// Rate is how many operations of single lanes a soft device does in a second; 0
-	// for what the machine does at its speed.
+	// Rate is how many single-lane operations per second a soft device performs; 0 is what the
+	// machine achieves at its speed.
 	Rate float64 `json:"rate,omitempty"`
-	// CopyBandwidth is a soft device's bytes per second between host and device;
-	// 0 for as fast as it goes.
+	// CopyBandwidth is a soft device's bandwidth between host and device, in bytes per second; 0 is
+	// unlimited.
 	CopyBandwidth uint64 `json:"copy_bandwidth,omitempty"`
 	// Workers is how many threads run a soft device's kernels; 0 for its default.
 	Workers int `json:"workers,omitempty"`
@@ -163,7 +159,7 @@ type DeviceConfig struct {
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
 	// number of the device, for remote that node's.
 	Index int `json:"index"`
-	// Lender is where the node is that lends a remote device.
+	// Lender is how to reach the node that lends a remote device.
 	Lender Lender `json:"lender,omitzero"`
 	// Faults is a file with rules by which the device fails (device/fault); "" for
 	// none. It is for tests only.
@@ -174,14 +170,14 @@ type DeviceConfig struct {
 type Lender struct {
 	// Address is HOST:PORT.
 	Address string `json:"address"`
-	// Ticket is the secret by which a device was borrowed: with it the worker needs neither
-	// certificate nor token, and Authority is all that it knows the other node by, in PEM form.
-	// "" for a device that the node has for good.
+	// Ticket is the secret with which a device was borrowed: with it the worker needs neither
+	// certificate nor token, and recognises the other node only by Authority, in PEM form. It is ""
+	// for a device that the node has permanently.
 	Ticket    string `json:"ticket,omitempty"`
 	Authority string `json:"authority,omitempty"`
-	// TLS is the folder with the certificates by which the two know each other.
+	// TLS is the folder with the certificates by which the two recognise each other.
 	TLS string `json:"tls,omitempty"`
-	// Token is the file with the word that the other node wants to hear; "" if none.
+	// Token is the file with the token of the other node; "" if it needs none.
 	Token string `json:"token,omitempty"`
 	// Plain says that the connections are without TLS.
 	Plain bool `json:"plain,omitempty"`
@@ -192,21 +188,20 @@ type Grant struct {
 	// Lease is the number of this binding to the device, which Released and
 	// Failed repeat. A Grant that answers Grow has the number of the one before.
 	Lease uint64 `json:"lease"`
-	// Device is the device's place in Serve.Devices.
+	// Device is the device's index in Serve.Devices.
 	Device int `json:"device"`
 	// Memory is how many bytes the worker may take there in all.
 	Memory uint64 `json:"memory"`
 }
 
-// Deny answers a Want or Grow that will not be granted for now. A worker that
-// has a device releases it and wants it again.
+// Deny answers a Want or Grow that will not be granted for now. A worker that has a device releases
+// it and asks for one again.
 type Deny struct {
 	Reason string `json:"reason"`
 }
 
-// Revoke takes back the device, or what a worker without a lease keeps on one.
-// The worker lets its kernels end, moves the client's memory to the host, and
-// answers with Released, or with Failed.
+// Revoke takes back the device, or what a worker without a lease keeps on one. The worker lets its
+// kernels finish, moves the client's memory to the host, and answers with Released, or with Failed.
 type Revoke struct {
 	// Reason is one of the dispatcher's, such as "idle" or "memory".
 	Reason string `json:"reason"`
@@ -215,22 +210,21 @@ type Revoke struct {
 	Keep uint64 `json:"keep,omitempty"`
 }
 
-// Lost says that a device is gone, with all that was on it. The lease, and
-// whatever the worker kept there, have ended; no answer is expected.
+// Lost says that a device is gone, with everything on it. The lease, and whatever the worker kept
+// there, have ended; no answer is expected.
 type Lost struct {
 	Device int    `json:"device"`
 	Reason string `json:"reason"`
 }
 
-// Watch asks the worker to say promptly when its client becomes idle or busy,
-// beginning with the present state, or tells it that it need not.
+// Watch asks the worker to report promptly when its client becomes idle or busy, beginning with the
+// present state, or tells it that it need not.
 type Watch struct {
 	On bool `json:"on"`
 }
 
-// Parked says that the client's Want is not answered because no device takes it at
-// present, and for what it waits. The worker tells the program's user; no answer is
-// expected.
+// Parked says that the client's Want is not answered because no device can take it at present, and
+// what it waits for. The worker tells the program's user; no answer is expected.
 type Parked struct {
 	Reason string `json:"reason"`
 }
@@ -252,26 +246,25 @@ type Ping struct {
 	Number uint64 `json:"number"`
 }
 
-// Hold gives a worker that has an OrphanGrace its program's connection, of which a
-// descriptor comes with it. So the program does not see its end when the daemon dies,
-// and the worker sees the program's. From now on the worker outlives the daemon, unless
-// it is told to End.
+// Hold gives a worker that has an OrphanGrace a descriptor of its program's connection. So the
+// program does not see the end of the connection when the daemon dies, and the worker sees the
+// program's end. From now on the worker outlives the daemon, unless it is told to End.
 //
-// The worker tells the program that it is attached. Whenever the daemon dies, the
-// program either is attached and has a worker that lives on, or sees the end of its
-// connection. A worker that is to rebuild a client gets it with Serve.
+// The worker, not the daemon, tells the program that it is attached. So whenever the daemon dies,
+// the program either is attached and has a worker that lives on, or sees the end of its connection.
+// A worker that is to rebuild a client gets the connection with Serve.
 type Hold struct {
-	// Attached is the record for the program. The ring and the data arena go with it.
-	// Without it the program knows already.
+	// Attached is the record for the program; the ring and the data arena go with it. It is empty
+	// if the program is attached already.
 	Attached []byte `json:"attached"`
 }
 
 // End says that the client has ended. The daemon closes the connection next.
 type End struct{}
 
-// AddDevice says that a device came to the node, or that one which was gone came
-// back, perhaps as another. Its lock comes with it, as with Serve: the worker may not
-// be able to open files any more. No answer is expected.
+// AddDevice says that a device was added to the node, or that one which was gone came back, perhaps
+// as another. Its lock comes with it, as with Serve: the worker may not be able to open files any
+// more. No answer is expected.
 type AddDevice struct {
 	// Device is its number: the next one, or that of a device which is gone and on
 	// which the worker has nothing.
@@ -282,9 +275,9 @@ type AddDevice struct {
 // Renew asks the worker to give up its client so that another worker rebuilds it. If that is
 // possible the worker answers with Rebuild, otherwise not at all.
 type Renew struct {
-	// Device is where a fault of another client has ended the contexts of all: a worker that
-	// has none there goes on. It is -1 if the worker is to go in any case, after it has let
-	// what runs end.
+	// Device is where a fault of another client has ended the contexts of all: a worker that has
+	// none there continues. It is -1 if the worker is to stop in any case, after it has let running
+	// work finish.
 	Device int    `json:"device"`
 	Reason string `json:"reason"`
 }
@@ -295,33 +288,32 @@ type Probe struct {
 	Device DeviceConfig `json:"device"`
 }
 
-// Checkpoint has the client written to the file that comes with it. The worker lets
-// what runs end, moves the client off its device, writes, and answers with
-// Checkpointed; then the client goes on.
+// Checkpoint makes the worker write the client to the file that comes with it. The worker lets
+// running work finish, moves the client off its device, writes, and answers with Checkpointed; then
+// the client continues.
 type Checkpoint struct {
-	// Hold says that the client does not go on until Proceed comes: its program is
-	// being saved too.
+	// Hold says that the client must not continue until Proceed: its program is being saved too.
 	Hold bool `json:"hold,omitempty"`
 }
 
-// Restore puts the client in the file that comes with it in the place of the worker's,
-// which must be the same one at an earlier time. The worker answers with Restored.
+// Restore replaces the worker's client by the one in the file that comes with it, which must be the
+// same client at an earlier time. The worker answers with Restored.
 type Restore struct {
-	// Whole says that the file is of a client whose program was saved too: the memory
-	// that it shares with the program is restored as well, any client may take it, and
-	// it does not go on until Proceed comes.
+	// Whole says that the file is that of a client whose program was saved too: the memory that it
+	// shares with the program is restored as well, any client may be replaced by it, and it does
+	// not continue until Proceed.
 	Whole bool `json:"whole,omitempty"`
 }
 
-// Proceed lets a client go on that was held.
+// Proceed lets a client continue that was held.
 type Proceed struct {
-	// Save has the memory that it shares with its program written first, to the file of
-	// the Checkpoint: the program does nothing meanwhile. Checkpointed is the answer.
+	// Save makes the worker first write the memory that the client shares with its program to the
+	// file of the Checkpoint; the program does nothing meanwhile. The answer is Checkpointed.
 	Save bool `json:"save,omitempty"`
 }
 
-// Neighbour tells a worker whose program is traced that another client got a device, or
-// has left it. No answer is expected.
+// Neighbour tells a worker whose program is traced that another client got a device, or has left
+// it. No answer is expected.
 type Neighbour struct {
 	// Client is the other's number.
 	Client uint64 `json:"client"`
@@ -329,13 +321,13 @@ type Neighbour struct {
 	Device int `json:"device"`
 	// On says that the other has it from now on.
 	On bool `json:"on"`
-	// Who is the other's program, if that is the same user's.
+	// Who is the other's program, if it belongs to the same user.
 	Who string `json:"who,omitempty"`
 	// At is when that was, in nanoseconds of the system's monotonic clock.
 	At int64 `json:"at"`
 }
 
-// GrantFurther lends a device beside that of the lease, or more of it.
+// GrantFurther lends a device in addition to that of the lease, or more memory of one.
 type GrantFurther struct {
 	// Device is the device's place in Serve.Devices.
 	Device int `json:"device"`
@@ -350,7 +342,7 @@ type DenyFurther struct {
 	Device int `json:"device"`
 }
 
-// RevokeFurther wants a further device back. The worker answers with ReleasedFurther.
+// RevokeFurther takes a further device back. The worker answers with ReleasedFurther.
 type RevokeFurther struct {
 	Device int    `json:"device"`
 	Loan   uint64 `json:"loan"`
@@ -383,8 +375,7 @@ type Busyness struct {
 type Want struct {
 	// Memory is how many bytes the worker needs there.
 	Memory uint64 `json:"memory"`
-	// Estimate is how long it will use the device, from what was seen; 0 if
-	// nothing was.
+	// Estimate is how long it will use the device, from what was observed; 0 if nothing was.
 	Estimate time.Duration `json:"estimate"`
 	// Pinned is the only device that will do, or -1 for any.
 	Pinned int `json:"pinned"`
@@ -400,10 +391,10 @@ type Grow struct {
 type Released struct {
 	// Lease is the number of the last Grant that the worker has seen.
 	Lease uint64 `json:"lease"`
-	// Keeps is how many bytes stay taken on the device, by a context that the
-	// worker leaves open there and by memory that no other client needs.
+	// Keeps is how many bytes stay taken on the device, by a context that the worker leaves open
+	// there and by memory that no other client needs.
 	Keeps uint64 `json:"keeps"`
-	// Took is how long moving the client's memory off the device took, once all that ran
+	// Took is how long moving the client's memory off the device took, once everything that ran
 	// there had ended.
 	Took time.Duration `json:"took,omitempty"`
 }
@@ -417,17 +408,16 @@ type Began struct {
 	Took time.Duration `json:"took"`
 }
 
-// Busy says that work of the client's is under way.
+// Busy says that work of the client is in progress.
 type Busy struct{}
 
-// Idle says that no work of the client's is under way.
+// Idle says that no work of the client is in progress.
 type Idle struct {
-	// For is how long that has been so already.
+	// For is how long it has been idle already.
 	For time.Duration `json:"for"`
 }
 
-// SyncPoint says that the client waits for other programs: its device may be
-// lent meanwhile.
+// SyncPoint says that the client waits for other programs: its device may be lent meanwhile.
 type SyncPoint struct{}
 
 // Ran says what ran since the last Ran.
@@ -440,7 +430,7 @@ type Ran struct {
 	Queued int `json:"queued,omitempty"`
 }
 
-// RanFurther says what ran on a further device since the last RanFurther of it.
+// RanFurther says what ran on a further device since the last RanFurther for it.
 type RanFurther struct {
 	Device int `json:"device"`
 	// Loan is the number of the loan.
@@ -477,13 +467,13 @@ type Commit struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// Report tells what the worker has done so far.
+// Report is what the worker has done so far.
 type Report struct {
 	Stats Stats `json:"stats"`
 }
 
-// Stats is what a worker has done so far, and what its client has. Sizes are in
-// bytes. Kernels and their time are not here: Ran tells of them.
+// Stats is what a worker has done so far, and what its client has. Sizes are in bytes. Kernels and
+// their time are not here: Ran reports them.
 type Stats struct {
 	// Allocated is the device memory that the client has, Resident the part of it
 	// on a device, and Swapped the part whose contents are on the host only.
@@ -502,22 +492,22 @@ type Stats struct {
 	Messages uint64 `json:"messages"`
 	// Held is how long launches were held back for programs of class latency.
 	Held time.Duration `json:"held,omitempty"`
-	// Links has what went between which places.
+	// Links are the bytes that went between places.
 	Links []Link `json:"links,omitempty"`
 }
 
 // OnHost stands for the host's memory where a device's number could be.
 const OnHost = -1
 
-// Link is how many bytes went from one place of the node to another, by the numbers of devices:
-// what the client's memory was moved for, and what its program copied.
+// Link is how many bytes went from one place of the node to another, by device number: because the
+// client's memory was moved, or because its program copied them.
 type Link struct {
 	From  int    `json:"from"`
 	To    int    `json:"to"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// AddLink adds to what went between two places.
+// AddLink adds bytes to the link between two places.
 func AddLink(links []Link, more Link) []Link {
 	for i := range links {
 		if links[i].From == more.From && links[i].To == more.To {
@@ -528,7 +518,7 @@ func AddLink(links []Link, more Link) []Link {
 	return append(links, more)
 }
 
-// Failed says that a fault ended what ran. The worker has let go of the device.
+// Failed says that a fault ended what ran. The worker no longer has the device.
 type Failed struct {
 	// Lease is the number of the last Grant that the worker has seen.
 	Lease  uint64 `json:"lease"`
@@ -541,21 +531,20 @@ type CannotServe struct {
 	Reason string `json:"reason"`
 }
 
-// Rebuild says that the worker cannot go on, and that another one can in its place. A
-// worker that outlives daemons waits to be killed then, any other exits. The program was
-// told nothing.
+// Rebuild says that the worker cannot continue, and that another one can in its place. A worker
+// that outlives daemons then waits to be killed, any other exits. The program was told nothing.
 type Rebuild struct {
 	// Device is where the client had something; -1 for nowhere.
 	Device int `json:"device"`
 	// Lost says that the device may be gone.
 	Lost bool `json:"lost,omitempty"`
-	// Shared says that a fault ended the client's contexts which may be another client's.
+	// Shared says that the fault which ended the client's contexts may be another client's.
 	Shared bool   `json:"shared,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// Rebuilt says that a client whose worker had died is what it was before, and that what
-// was launched again has ended.
+// Rebuilt says that a client whose worker had died is in the state that it was in, and that the
+// work which was launched again has ended.
 type Rebuilt struct{}
 
 // Ended says that the client has ended, for a reason that its program was told. The
@@ -564,8 +553,8 @@ type Ended struct {
 	Reason string `json:"reason"`
 }
 
-// Traced says that the program is traced: the daemon tells from now on which other
-// clients have devices.
+// Traced says that the program is traced: the daemon reports from now on which other clients have
+// devices.
 type Traced struct{}
 
 // Pong answers Ping.
@@ -574,9 +563,9 @@ type Pong struct {
 	Number uint64 `json:"number"`
 }
 
-// Standing is the first that a worker says to a daemon that has adopted it, pings
-// aside: where its client stands after all that the last daemon said. What the worker
-// asked of that one and what was not answered, it asks again.
+// Standing is the first message of a worker to a daemon that has adopted it, apart from pings: the
+// client's state after everything that the last daemon sent. Requests to that daemon which were not
+// answered, the worker sends again.
 type Standing struct {
 	// Lease is the number of the last Grant that the worker has seen. If Held, the
 	// client has Memory bytes of Device; if not, a context that is left open there
@@ -589,9 +578,8 @@ type Standing struct {
 	Failed bool   `json:"failed"`
 	// Committed is the room in the swap area that it was granted.
 	Committed uint64 `json:"committed"`
-	// Kernels and Busy are the sums of what the worker has told with Ran, to
-	// whichever daemon, since it began: the last one may have died before it
-	// counted all of it.
+	// Kernels and Busy are the sums of what the worker has reported with Ran, to any daemon, since
+	// it began: the last daemon may have died before it counted everything.
 	Kernels uint64        `json:"kernels"`
 	Busy    time.Duration `json:"busy"`
 	// Devices are those that the worker knows, by their numbers.
@@ -600,8 +588,8 @@ type Standing struct {
 
 // Checkpointed answers Checkpoint, and a Proceed that saves.
 type Checkpointed struct {
-	// Held says that the client does not go on, and that the file is not complete
-	// before a Proceed that saves.
+	// Held says that the client does not continue, and that the file is not complete before a
+	// Proceed that saves.
 	Held bool `json:"held,omitempty"`
 	// Bytes is how long the file is.
 	Bytes uint64 `json:"bytes"`
@@ -613,7 +601,7 @@ type Checkpointed struct {
 type Restored struct {
 	// Bytes is how much memory the client has now.
 	Bytes uint64 `json:"bytes"`
-	// Error says why the client is as it was before; "" if it was restored.
+	// Error says why the client was left as it was; "" if it was restored.
 	Error string `json:"error,omitempty"`
 }
 

@@ -1,6 +1,5 @@
-// Package envelope is how messages of several kinds lie in JSON,
-// {"kind": ..., "message": ...}, and how they are read strictly: unknown kinds and
-// fields, and anything behind the message, are refused.
+// Package envelope encodes messages of several kinds as JSON, {"kind": ..., "message": ...}, and
+// decodes them strictly: unknown kinds and fields, and anything after the message, are refused.
 //
 // It knows no message.
 package envelope
@@ -13,13 +12,13 @@ import (
 	"muster/internal/strictjson"
 )
 
-// Message is one of several kinds.
+// Message is a message of one of several kinds.
 type Message interface{ Kind() string }
 
-// Kinds are the messages that may come, by their names.
+// Kinds are the messages that may arrive, by kind.
 type Kinds[M Message] map[string]reflect.Type
 
-// Of lists kinds, by a value of each.
+// Of makes Kinds from a value of each.
 func Of[M Message](all ...M) Kinds[M] {
 	kinds := Kinds[M]{}
 	for _, m := range all {
@@ -33,7 +32,7 @@ type sealed struct {
 	Message json.RawMessage `json:"message"`
 }
 
-// Encode writes a message.
+// Encode encodes a message.
 func Encode(m Message) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err == nil {
@@ -45,7 +44,7 @@ func Encode(m Message) ([]byte, error) {
 	return body, nil
 }
 
-// Decode reads a message. check returns an error for values that make no sense.
+// Decode decodes a message. check refuses values that are impossible.
 func (k Kinds[M]) Decode(b []byte, check func(M) error) (M, error) {
 	var none M
 	var e sealed

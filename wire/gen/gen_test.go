@@ -76,7 +76,7 @@ func TestSchemaCoversWhatTravels(t *testing.T) {
 	}
 }
 
-// Whatever an older side would misread must change the schema.
+// Every change that an older side would misread must change the schema.
 func TestSchemaFollowsTheDescription(t *testing.T) {
 	seen := map[uint32]string{}
 	for _, text := range []string{

@@ -49,7 +49,7 @@ func (d *description) goSide() ([]byte, error) {
 	return out, nil
 }
 
-// goAttributes lists what is so of a message, as fields of opInfo.
+// goAttributes lists the attributes of a message, as fields of opInfo.
 func (m *message) goAttributes() string {
 	var all strings.Builder
 	for _, a := range []struct {
@@ -66,8 +66,7 @@ func (m *message) goAttributes() string {
 	return all.String()
 }
 
-// writeGoGiven writes the function that finds in a reply how many bytes of data
-// are of use.
+// writeGoGiven writes the function that finds in a reply how many bytes of data are of use.
 func (d *description) writeGoGiven(b *bytes.Buffer) {
 	fmt.Fprintf(b, "// given returns how many bytes a reply says were given, if it says so.\nfunc given(o Op, reply []byte) (n uint64, said bool) {\nswitch o {\n")
 	for _, m := range d.messages {

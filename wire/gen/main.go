@@ -1,5 +1,5 @@
-// Command gen makes the two sides of the protocol from their description:
-// message types with strict decoders for Go, and encoders for C.
+// Command gen generates the two sides of the protocol from their description: message types with
+// strict decoders for Go, and encoders for C.
 //
 // It knows nothing of rings, sockets or what the messages mean.
 package main
@@ -41,8 +41,8 @@ func run(in, goFile, cFile string) error {
 	return os.WriteFile(cFile, d.cSide(), 0o644)
 }
 
-// hash tells two descriptions apart by what travels. What a side does with a
-// message, such as fault-ok, is not part of it.
+// hash distinguishes two descriptions by what travels. What a side does with a message, such as
+// fault-ok, is not part of it.
 func (d *description) hash() uint32 {
 	h := fnv.New32a()
 	for _, m := range d.messages {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// description is what messages.txt says.
+// description is the content of messages.txt.
 type description struct{ messages []message }
 
 type message struct {
@@ -17,7 +17,7 @@ type message struct {
 	fields  []field
 	in      bool
 	out     bool
-	amount  amount // how much of what is filled is of use; no field: all
+	amount  amount // how much of the data given is of use; without a field, all
 	faultOK bool
 	reply   []field
 }
@@ -30,7 +30,7 @@ type amount struct {
 
 type field struct{ typ, name string }
 
-// fixed tells the types of fixed size and how long they are.
+// fixed has the types of fixed size, and their sizes.
 var fixed = map[string]int{"u32": 4, "u64": 8, "i32": 4, "f64": 8}
 
 var line = regexp.MustCompile(`^(record|async|call)\s+([a-z][a-z0-9_]*)\s*\{([^}]*)\}(?:\s+(in|out|out\((?:([1-9][0-9]{0,3})\*)?([a-z][a-z0-9_]*)\)))?(?:\s+(fault-ok))?\s*(?:->\s*\{([^}]*)\})?$`)
@@ -73,8 +73,7 @@ func parse(text string) (*description, error) {
 	return d, nil
 }
 
-// setAmount notes how many bytes of data a reply tells of. The product must fit
-// into 64 bits.
+// setAmount notes how many bytes of data a reply reports. The product must fit into 64 bits.
 func (m *message) setAmount(times, name string) error {
 	if name == "" {
 		return nil
@@ -82,7 +81,7 @@ func (m *message) setAmount(times, name string) error {
 	m.amount = amount{1, name}
 	want := []string{"u32", "u64"}
 	if times != "" {
-		m.amount.times, _ = strconv.Atoi(times) // a few digits
+		m.amount.times, _ = strconv.Atoi(times) // at most four digits
 		want = want[:1]
 	}
 	for _, f := range m.reply {

@@ -1,19 +1,19 @@
-// Package grant is a job's right to use GPUs, as a document: which devices, on which
-// nodes, with how much of their memory, and a credential by which nodes recognise the
-// job's programs. The head, Slurm and a person issue the same document, and nodes enforce
-// it without knowing who did.
+// Package grant is a job's right to use GPUs, as a document: which devices, on which nodes, with
+// how much of their memory, and a credential by which nodes recognise the job's programs. The head,
+// Slurm's driver and a person issue the same document, and nodes enforce it without knowing who
+// did.
 //
 // The credential is 32 random bytes. Every program that has it may use the devices, so the document
 // must be kept secret like a key. Nodes keep only its hash (Hash), so a user who reads a node's files
 // or lists its grants cannot use one. The credential ends with the grant: a node that was told to
 // revoke the grant refuses it from then on.
 //
-// Devices of other nodes are reached over TLS. The document carries the certificate of
-// the authority that vouches for those nodes (Authority), and not the fingerprint of each
-// node's certificate: the job then checks a lender as every other program does, by its
-// name and an authority, and a lender whose certificate is renewed while the job runs or
-// waits is still recognised. The job needs no certificate of its own: the credential
-// says who it is. It is sent only after the lender has shown its certificate.
+// Devices of other nodes are reached over TLS. The document carries the certificate of the
+// authority that vouches for those nodes (Authority), and not the fingerprint of each node's
+// certificate: the job then checks a lender as every other program does, by its name and an
+// authority, and recognises a lender whose certificate is renewed while the job runs or waits. The
+// job needs no certificate of its own: the credential identifies it. The credential is sent only
+// after the lender has shown its certificate.
 //
 // The package knows no node, no head and no connection.
 package grant
@@ -38,9 +38,9 @@ import (
 	"muster/model"
 )
 
-// What a document may come to.
+// Limits of a document.
 const (
-	MaxBytes     = 256 << 10 // of the document, with everything escaped that JSON can escape
+	MaxBytes     = 256 << 10 // of the document, if JSON escapes everything that it can
 	MaxDevices   = 16        // as many as a program's device addresses have room for
 	maxName      = 255       // bytes of an ID, or of the name of a user or node
 	maxAuthority = 32 << 10
@@ -86,14 +86,14 @@ const credentialBytes = 32
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// NewCredential makes a random one, which cannot be guessed.
+// NewCredential makes a random credential.
 func NewCredential() Credential {
 	secret := make([]byte, credentialBytes)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // never fails
 	return Credential(encoding.EncodeToString(secret))
 }
 
-// Validate refuses what NewCredential does not make.
+// Validate refuses credentials that NewCredential does not make.
 func (c Credential) Validate() error {
 	if secret, err := encoding.DecodeString(string(c)); err != nil || len(secret) != credentialBytes {
 		return fmt.Errorf("a credential is %d bytes in base64url without padding", credentialBytes)
@@ -101,10 +101,10 @@ func (c Credential) Validate() error {
 	return nil
 }
 
-// Hash is what nodes know a credential by.
+// Hash is the hash by which nodes know the credential.
 func (c Credential) Hash() Hash { return sha256.Sum256([]byte(c)) }
 
-// Hash is that of a credential. Its text form is hexadecimal.
+// Hash is the hash of a credential. Its text form is hexadecimal.
 type Hash [sha256.Size]byte
 
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
@@ -122,11 +122,10 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// IsBorrowed says whether the device is one of another node than the job's programs'.
+// IsBorrowed says whether the device belongs to another node than that of the job's programs.
 func (d Device) IsBorrowed() bool { return d.Address != "" }
 
-// CheckName refuses what cannot be the name of a grant, a user or a node; what says
-// which.
+// CheckName refuses what cannot be the name of a grant, a user or a node; what says which.
 func CheckName(what, name string) error {
 	switch {
 	case name == "":
@@ -139,7 +138,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// CheckLimit refuses what cannot be the limit of a grant of that many devices.
+// CheckLimit refuses what cannot be the limit of a grant with this many devices.
 func CheckLimit(limit, devices int) error {
 	if limit < AllDevices || limit > devices {
 		return fmt.Errorf("a limit of %d for a grant of %d devices: give 0 to %d, or %d for all", limit, devices, devices, AllDevices)
@@ -228,7 +227,7 @@ func (g *Grant) validateAuthority() error {
 	return err
 }
 
-// Authorities are those that vouch for the nodes of borrowed devices.
+// Authorities are the certificates that vouch for the nodes of borrowed devices.
 func (g *Grant) Authorities() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(g.Authority)) {
@@ -248,7 +247,7 @@ func (g *Grant) On(node string) []Device {
 	return on
 }
 
-// Environment is what the environment of the job's processes says about its devices.
+// Environment is what the job's processes are told about its devices in their environment.
 func (g *Grant) Environment() []string {
 	cluster := &model.Cluster{}
 	numbers := map[string]int32{}
@@ -280,7 +279,7 @@ func (g *Grant) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// Decode reads a document, which has all fields that a grant needs and no others.
+// Decode parses a document, which must have all fields that a grant needs and no others.
 func Decode(text []byte) (*Grant, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("a grant has at most %d bytes, and this has more", MaxBytes)
@@ -289,7 +288,7 @@ func Decode(text []byte) (*Grant, error) {
 	dec.DisallowUnknownFields()
 	var g struct {
 		Grant
-		Limit *int `json:"limit"` // 0 has a meaning of its own
+		Limit *int `json:"limit"` // a pointer, since 0 has a meaning of its own
 	}
 	if err := dec.Decode(&g); err != nil {
 		return nil, fmt.Errorf("this is no grant: %s", strings.TrimPrefix(err.Error(), "json: "))
@@ -307,7 +306,7 @@ func Decode(text []byte) (*Grant, error) {
 	return &g.Grant, nil
 }
 
-// ParseDevice reads NODE:DEVICE or NODE:DEVICE:MEMORY, as people write a device.
+// ParseDevice parses NODE:DEVICE or NODE:DEVICE:MEMORY, as people write a device.
 func ParseDevice(text string) (Device, error) {
 	node, rest, ok := strings.Cut(text, ":")
 	number, memory, share := strings.Cut(rest, ":")

@@ -167,7 +167,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is read is what a grant may be, and is written the same again.
+// FuzzDecode: whatever is decoded is a valid grant, and is encoded the same again.
 func FuzzDecode(f *testing.F) {
 	text, err := example(f).Encode()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Loan is what a node that has devices of a grant is told of it.
+// Loan is what a node is told of a grant that has devices there.
 type Loan struct {
 	ID   string `json:"id"`
 	User string `json:"user"`
@@ -17,7 +17,7 @@ type Loan struct {
 	Limit int `json:"limit"`
 }
 
-// Loan is what the node must know of a grant.
+// Loan returns what a node must know of a grant.
 func (g *Grant) Loan(node string) Loan {
 	devices := g.On(node)
 	return Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: min(g.Limit, len(devices))}

@@ -1,7 +1,7 @@
-// Package identity reads from a certificate who has it: a user, a node, or the
-// head of a cluster. Its organizational unit says which: muster cert writes one
-// into those of nodes and heads, and none into those of users. So a node cannot
-// pass as a user, nor a user as a node, although one authority vouches for all.
+// Package identity reads from a certificate to whom it belongs: a user, a node, or the head of a
+// cluster. Its organizational unit says which: muster cert writes one into the certificates of
+// nodes and heads, and none into those of users. So a node cannot pose as a user, nor a user as a
+// node, although one authority vouches for all.
 //
 // It knows no connection, and does not check who vouches: TLS has done that.
 package identity
@@ -25,7 +25,7 @@ const (
 	Head Kind = "muster head"
 )
 
-// KindOf says whose a certificate is.
+// KindOf returns the kind of a certificate's holder.
 func KindOf(c *x509.Certificate) Kind {
 	for _, unit := range c.Subject.OrganizationalUnit {
 		switch kind := Kind(unit); kind {
@@ -39,7 +39,7 @@ func KindOf(c *x509.Certificate) Kind {
 // maxName is how many bytes a user's name may have.
 const maxName = 64
 
-// UserOf returns the name of the user who has a certificate, or why it is not a user's.
+// UserOf returns the name of the user of a certificate, or why it is not a user's.
 func UserOf(c *x509.Certificate) (string, error) {
 	if kind := KindOf(c); kind != User {
 		return "", fmt.Errorf("the certificate is that of a %s, not of a user: use one that muster cert --user made", kind)
@@ -56,7 +56,7 @@ func UserOf(c *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// IsNode says whether a certificate is that of the node with the name.
+// IsNode refuses a certificate that is not that of the node with this name.
 func IsNode(c *x509.Certificate, name string) error {
 	if KindOf(c) != Node {
 		return fmt.Errorf("the certificate of %q is not that of a node: make one with muster cert --host", c.Subject.CommonName)
@@ -79,8 +79,8 @@ func NodeNames(c *x509.Certificate) []string {
 	return names
 }
 
-// IsHead says whether a certificate is that of a head. That it is the head that was
-// asked for, its host's name has told.
+// IsHead refuses a certificate that is not that of a head. Whether it is the head that was dialled,
+// TLS has checked by its host name.
 func IsHead(c *x509.Certificate) error {
 	if KindOf(c) != Head {
 		return fmt.Errorf("the certificate of %q is not that of a head: make one with muster cert --head", c.Subject.CommonName)

@@ -1,11 +1,11 @@
-// Package lanes carries bulk data between two machines over several connections beside
-// the one that has the messages: one connection's encryption is one core's work.
+// Package lanes carries bulk data between two machines over several connections beside the one with
+// the messages, since encrypting one connection keeps only one core busy.
 //
 // The sender cuts data into pieces, and each piece takes the next free lane. A parcel is the data
-// of one Send; both sides count parcels, and messages on the main connection say when one is due.
+// of one Send. Both sides count parcels, and messages on the main connection say when one is due.
 // So the receiver knows where the bytes of each piece belong, even if pieces of different parcels
-// overtake each other. A piece of a parcel that Receive was not called for yet waits in its lane,
-// one a lane.
+// overtake each other. A piece of a parcel for which Receive was not called yet waits in its lane,
+// one per lane.
 //
 // Numbers are little-endian. A piece is u64 parcel, u64 offset in it, u32 length, u32 zero,
 // and the bytes.
@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// Piece is how many bytes a piece has at most.
+	// Piece is how many bytes a piece may have.
 	Piece = 256 << 10
 	// least is how many bytes are worth another lane.
 	least = 32 << 10
 	// Worth is how many bytes are worth a parcel.
 	Worth = 128 << 10
-	// Most is how many lanes there are at most.
+	// Most is how many lanes there may be.
 	Most = 8
 
 	head   = 24
-	record = 16 << 10 // of TLS
+	record = 16 << 10 // a TLS record
 	queued = 4        // pieces of each lane that wait to be sent
 )
 
-// Conn is a lane: as door.Patient, which gives the other side its times.
+// Conn is a lane, such as door.Lane, which sets deadlines for the other side.
 type Conn interface {
 	io.ReadWriter
 	// Begun tells the connection whether the other side has begun a piece, which it must finish
@@ -50,9 +50,10 @@ type Conn interface {
 // ErrClosed is the error of lanes that were closed.
 var ErrClosed = errors.New("the lanes are closed")
 
-// Lanes are those of one client. Parcels are numbered from 0, for each direction.
+// Lanes are the lanes of one client. Parcels are numbered from 0, for each direction. mu protects
+// everything except the fields that belong to the sender.
 type Lanes struct {
-	patience time.Duration // how long a parcel that is due may stay away
+	patience time.Duration // how long a due parcel may make no progress
 
 	mu     sync.Mutex
 	change *sync.Cond
@@ -61,21 +62,21 @@ type Lanes struct {
 
 	pieces chan piece
 	ended  chan struct{}
-	sent   uint64 // parcels; the sender's
+	sent   uint64 // parcels sent so far; only Send uses it
 
-	due      uint64 // parcels that were asked for; the receiver's
-	to       []byte // of the last of these, while it is awaited
-	unplaced uint64 // bytes of it that no piece has been given a place for
+	due      uint64 // parcels for which Receive was called
+	to       []byte // where the last of these goes, while Receive waits for it
+	unplaced uint64 // bytes of it for which place has given out no room yet
 	missing  uint64 // bytes of it that have not arrived
-	writers  int    // lanes that write to it
-	progress uint64 // counts pieces
+	writers  int    // lanes that are writing to it
+	progress uint64 // counts pieces that have arrived
 }
 
-// piece is a part of a parcel that is to be sent.
+// piece is a part of a parcel to be sent.
 type piece struct {
 	parcel, offset uint64
 	bytes          []byte
-	done           func() // when it was
+	done           func() // called when it was sent
 }
 
 // New makes lanes, none of which is open yet. If no piece of a due parcel arrives for as long as
@@ -86,7 +87,7 @@ func New(patience time.Duration) *Lanes {
 	return l
 }
 
-// Open is how many lanes there are.
+// Open is how many lanes are open.
 func (l *Lanes) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +109,7 @@ func (l *Lanes) Close(err error) {
 	}
 }
 
-// Join opens a lane, which Serve serves.
+// Join adds a lane; the caller then runs Serve for it.
 func (l *Lanes) Join(conn Conn) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +141,8 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	if err := l.why(); err != nil {
 		return err
 	}
-	// Each lane gets a part, but no parts that are not worth it.
+	// Each lane gets a part, but no part that is too small to be worth it. Parts are whole TLS
+	// records.
 	n := min(Piece, max(least, (len(data)+l.Open()-1)/max(1, l.Open())))
 	n = (n + record - 1) &^ (record - 1)
 	left := &countdown{n: (len(data) + n - 1) / n, done: done}
@@ -166,7 +168,7 @@ func (l *Lanes) why() error {
 	return l.err
 }
 
-// countdown calls done when it was called n times.
+// countdown calls done when down was called n times.
 type countdown struct {
 	mu   sync.Mutex
 	n    int
@@ -197,7 +199,7 @@ func (l *Lanes) write(conn Conn) error {
 		le.PutUint64(first[8:], p.offset)
 		le.PutUint32(first[16:], uint32(len(p.bytes)))
 		le.PutUint32(first[20:], 0)
-		n := copy(first[head:], p.bytes) // so that the head is no record by itself
+		n := copy(first[head:], p.bytes) // together with data, so that the head is no record of its own
 		if _, err := conn.Write(first[:head+n]); err != nil {
 			return err
 		}
@@ -223,7 +225,7 @@ func (l *Lanes) Receive(to []byte) error {
 	l.to, l.unplaced, l.missing = to, uint64(len(to)), uint64(len(to))
 	l.change.Broadcast()
 	defer l.watch(l.due, l.progress)()
-	for l.missing > 0 && l.err == nil || l.writers > 0 { // after Close the reads of the lanes fail at once
+	for l.missing > 0 && l.err == nil || l.writers > 0 { // after Close, the lanes' reads fail at once, so writers soon is 0
 		l.change.Wait()
 	}
 	l.to = nil
@@ -233,7 +235,7 @@ func (l *Lanes) Receive(to []byte) error {
 	return nil
 }
 
-// watch closes the lanes if no piece has come for as long as patience while a parcel is due.
+// watch closes the lanes if no piece arrives for as long as patience while a parcel is due.
 func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
 	var timer *time.Timer
 	timer = time.AfterFunc(l.patience, func() {
@@ -251,7 +253,7 @@ func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
 	return timer.Stop
 }
 
-// ErrLate says that a parcel did not come.
+// ErrLate says that a parcel did not arrive.
 var ErrLate = errors.New("data that were announced did not come")
 
 func (l *Lanes) read(conn Conn) error {
@@ -324,7 +326,7 @@ func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known boo
 	return l.to[offset:][:n:n], true, nil
 }
 
-// arrived notes that a lane has finished with a place, and whether it has written all bytes.
+// arrived notes that a lane has finished with its place, and whether it has written all bytes.
 func (l *Lanes) arrived(n uint64, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

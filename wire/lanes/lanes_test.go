@@ -20,7 +20,7 @@ type plain struct{ net.Conn }
 func (plain) Begun(bool) {}
 func (p plain) HangUp()  { _ = p.Close() }
 
-// pair joins two sides by n lanes. What it returns ends all.
+// pair joins two sides by n lanes. It returns a function that ends all.
 func pair(t testing.TB, n int) (a, b *Lanes, end func()) {
 	a, b = New(time.Minute), New(time.Minute)
 	var all sync.WaitGroup
@@ -43,7 +43,7 @@ func pair(t testing.TB, n int) (a, b *Lanes, end func()) {
 	}
 }
 
-// Parcels of all sizes come as they were sent, both ways at once, and the sender hears
+// Parcels of all sizes arrive as they were sent, in both directions at once, and the sender is told
 // of each once.
 func TestParcels(t *testing.T) {
 	for _, n := range []int{1, 2, 8} {
@@ -106,7 +106,7 @@ func pieceOf(parcel, offset uint64, n, zero uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, zero)
 }
 
-// What does not belong is not written anywhere, and ends the lanes.
+// Pieces that do not belong are written nowhere, and end the lanes.
 func TestDamagedPieces(t *testing.T) {
 	for name, first := range map[string][]byte{
 		"before the parcel": pieceOf(0, 1<<63, 8, 0),
@@ -136,8 +136,8 @@ func TestDamagedPieces(t *testing.T) {
 	}
 }
 
-// A parcel that is due and of which nothing comes ends the lanes; one of which a piece
-// comes now and then does not.
+// A due parcel of which nothing arrives ends the lanes; one of which a piece arrives now and then
+// does not.
 func TestLate(t *testing.T) {
 	l := New(20 * time.Millisecond)
 	if err := l.Receive(make([]byte, 10)); !errors.Is(err, ErrLate) {
@@ -145,7 +145,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// A lane that is one too many is refused.
+// A lane too many is refused.
 func TestTooMany(t *testing.T) {
 	l := New(time.Minute)
 	for range Most {
@@ -158,7 +158,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// An early piece waits for its parcel, and the lane for it.
+// An early piece waits for its parcel, and its lane waits with it.
 func TestEarlyPieces(t *testing.T) {
 	l := New(time.Minute)
 	x, y := net.Pipe()
@@ -171,7 +171,7 @@ func TestEarlyPieces(t *testing.T) {
 		_, err := y.Write(append(pieceOf(0, 0, 4, 0), "abcd"...))
 		wrote <- err
 	}()
-	if err := <-wrote; err != nil { // it was read, though nobody has asked for it
+	if err := <-wrote; err != nil { // it was read, although Receive was not called for it
 		t.Fatal(err)
 	}
 	to := make([]byte, 4)
@@ -181,7 +181,7 @@ func TestEarlyPieces(t *testing.T) {
 	l.Close(ErrClosed)
 }
 
-// stranger is the other side of n lanes, which says what it likes.
+// stranger is the other side of n lanes, which sends what it likes.
 func stranger(t *testing.T, n int) (l *Lanes, far []net.Conn, end func()) {
 	l = New(time.Minute)
 	var all sync.WaitGroup
@@ -199,8 +199,8 @@ func stranger(t *testing.T, n int) (l *Lanes, far []net.Conn, end func()) {
 	}
 }
 
-// A side that sends some bytes twice, and keeps a piece back meanwhile, cannot have a
-// parcel taken for whole: it would still write to memory that is something else's by then.
+// A side that sends some bytes twice, and holds a piece back meanwhile, cannot make a parcel count
+// as complete: it would still write to memory that is used for something else by then.
 func TestSomeBytesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, end := stranger(t, 2)
@@ -209,11 +209,11 @@ func TestSomeBytesTwice(t *testing.T) {
 		result := make(chan error, 1)
 		go func() { result <- l.Receive(to) }()
 		synctest.Wait()
-		if _, err := far[0].Write(append(pieceOf(0, 0, 4, 0), 1)); err != nil { // three bytes are kept back
+		if _, err := far[0].Write(append(pieceOf(0, 0, 4, 0), 1)); err != nil { // three bytes are held back
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		for range 2 { // the second time the lanes may be over already
+		for range 2 { // the second time the lanes may have ended already
 			_, _ = far[1].Write(append(pieceOf(0, 4, 4, 0), "efgh"...))
 		}
 		if err := <-result; err == nil || !strings.Contains(err.Error(), "came already") {
@@ -222,8 +222,8 @@ func TestSomeBytesTwice(t *testing.T) {
 	})
 }
 
-// slow is a lane that goes on writing for a while when it is hung up, as one does whose
-// reader has just been given bytes.
+// slow is a lane that continues to write for a while after HangUp, as one does whose reader has
+// just been given bytes.
 type slow struct {
 	plain
 	hungUp, goOn chan struct{}
@@ -240,7 +240,7 @@ func (s slow) Read(b []byte) (int, error) {
 	return copy(b, "late"), nil
 }
 
-// When lanes end in the middle of a parcel, nobody writes to it after Receive.
+// When lanes end in the middle of a parcel, no lane writes to it after Receive has returned.
 func TestNobodyWritesAfterReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(time.Hour)

@@ -10,25 +10,24 @@ import (
 	"time"
 )
 
-// Metrics is what monitoring asks a node for. Numbers of clients by state,
-// devices and the swap area are those of the node's status; all else counts from
-// the node's start, clients that have gone included.
+// Metrics is what monitoring asks a node for. Clients by state, devices and the swap area are those
+// of the node's status; everything else counts from the node's start, including clients that have
+// gone.
 type Metrics struct {
 	Node Node
-	// States are all states that a client can be in; those that no client is in are
-	// written with 0.
+	// States are all states that a client can be in; those without a client are written with 0.
 	States []string
 
-	Clients     uint64 // that came
-	Refused     uint64 // by a limit
+	Clients     uint64 // clients that have connected
+	Refused     uint64 // clients refused by a limit
 	Kernels     uint64
 	BusyTime    float64
 	Grants      uint64
 	Denials     uint64
 	Faults      uint64
-	Turns       uint64  // that ended because others waited
-	MoveTime    float64 // of memory, to devices and from them
-	HeldTime    float64 // that launches were held back for programs of class latency
+	Turns       uint64  // turns that ended because others waited
+	MoveTime    float64 // time spent moving memory to and from devices
+	HeldTime    float64 // time that launches were held back for programs of class latency
 	Swaps       uint64
 	SwapIn      uint64
 	SwapOut     uint64
@@ -37,14 +36,14 @@ type Metrics struct {
 	Preemptions map[string]uint64 // by reason
 	Moves       Moves
 	Waits       Waits
-	Users       map[string]UserUse // what clients did that have gone, by user
+	Users       map[string]UserUse // what clients that have gone did, by user
 	Problems    int                // as /healthz lists them
-	Connections int                // of the node's machine, without a client
+	Connections int                // connections of the node's machine without a client
 }
 
 // Waits counts how long clients waited for a device, by length.
 type Waits struct {
-	counts [len(waitBounds)]uint64 // not longer than the bound, and longer than the one before
+	counts [len(waitBounds)]uint64 // waits up to this bound and above the one before
 	count  uint64
 	sum    time.Duration
 }
@@ -66,14 +65,14 @@ func (w *Waits) Observe(d time.Duration) {
 	}
 }
 
-// waitsJSON is what is written of Waits.
+// waitsJSON is the encoding of Waits.
 type waitsJSON struct {
 	Counts [len(waitBounds)]uint64 `json:"counts"`
 	Count  uint64                  `json:"count"`
 	Sum    time.Duration           `json:"sum"`
 }
 
-// MarshalJSON writes all of it.
+// MarshalJSON encodes all fields.
 func (w Waits) MarshalJSON() ([]byte, error) {
 	return json.Marshal(waitsJSON{w.counts, w.count, w.sum})
 }
@@ -136,7 +135,7 @@ func (m *Metrics) WriteText(w io.Writer) {
 	m.Waits.write(w)
 }
 
-// writeLinks writes what is borrowed and lent, and what went between which places.
+// writeLinks writes what is borrowed and lent, and the bytes that went between places.
 func (m *Metrics) writeLinks(w io.Writer) {
 	borrowed := m.Node.Borrows()
 	metric(w, "muster_borrowed_vgpus", "gauge", "Virtual GPUs that the node has of another one.")
@@ -158,7 +157,7 @@ func (m *Metrics) writeLinks(w io.Writer) {
 		{"muster_lent_out_bytes_total", "counter", "Bytes that another node copied from the device.", func(s Served, _ Lent) uint64 { return s.CopiedOut }},
 	} {
 		metric(w, v.name, v.kind, v.help)
-		for _, s := range m.Node.Served { // all that have something of it now are among them
+		for _, s := range m.Node.Served { // includes all nodes that have something of the device now
 			var lent Lent
 			if i := slices.IndexFunc(m.Node.Lent, func(l Lent) bool { return l.Node == s.Node && l.Device == s.Device }); i >= 0 {
 				lent = m.Node.Lent[i]
@@ -172,7 +171,7 @@ func (m *Metrics) writeLinks(w io.Writer) {
 	}
 }
 
-// writeMPS writes how programs share GPUs under MPS, where the node could have it.
+// writeMPS writes how programs share GPUs under MPS, if the node is configured for it.
 func (m *Metrics) writeMPS(w io.Writer) {
 	mps := m.Node.MPS
 	if mps == nil {
@@ -190,7 +189,7 @@ func (m *Metrics) writeMPS(w io.Writer) {
 	fmt.Fprintf(w, "muster_mps_faults_total %d\n", mps.Faults)
 }
 
-// writeIVM writes what programs with elements have here, where there were any.
+// writeIVM writes what programs with elements have here, if there were any.
 func (m *Metrics) writeIVM(w io.Writer) {
 	ivm := m.Node.IVM
 	if ivm == nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// UserUse is what the clients of one user did, those that have gone included.
+// UserUse is what the clients of one user did, including those that have gone.
 type UserUse struct {
 	Clients                              uint64
 	Kernels                              uint64
@@ -80,7 +80,7 @@ func (m *Metrics) writeUsers(w io.Writer) {
 	}
 }
 
-// writeClients writes what the clients that are there have and did. A client's series end with it.
+// writeClients writes what the present clients have and did. A client's series end with it.
 func (m *Metrics) writeClients(w io.Writer) {
 	for _, v := range []struct {
 		name, kind, help string

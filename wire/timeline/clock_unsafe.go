@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// origin is a moment on Go's clock and on the system's, which all processes of the
-// machine share. The two are read one after the other, and this process may be stopped in
-// between: of several readings the closest counts.
+// origin is a moment on Go's clock and on the system's, which all processes of the machine share.
+// The two are read one after the other, and this process may be interrupted in between: of several
+// readings the closest pair counts.
 var origin = sync.OnceValues(func() (at time.Time, nanoseconds int64) {
 	best := time.Hour
 	for range 10 {
@@ -22,7 +22,7 @@ var origin = sync.OnceValues(func() (at time.Time, nanoseconds int64) {
 	return at, nanoseconds
 })
 
-// monotonic reads CLOCK_MONOTONIC, as the library in C does.
+// monotonic reads CLOCK_MONOTONIC, as the C library does.
 func monotonic() int64 {
 	const clock = 1
 	var t syscall.Timespec
@@ -32,7 +32,7 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// At is a time of this process in nanoseconds of CLOCK_MONOTONIC.
+// At converts a time of this process to nanoseconds of CLOCK_MONOTONIC.
 func At(t time.Time) int64 {
 	at, nanoseconds := origin()
 	return nanoseconds + int64(t.Sub(at))

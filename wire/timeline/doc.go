@@ -1,19 +1,18 @@
-// Package timeline is how the parts of Muster note where a program's time went: records
-// of 64 bytes, and the files that the library in the program keeps them in while it is
-// traced (shim/timeline.c). It draws nothing: report/trace does.
+// Package timeline is how the parts of Muster record where a program's time went: records of 64
+// bytes, and the files in which the library in the program keeps them while it is traced
+// (shim/timeline.c). It draws nothing: report/trace does.
 //
-// A record is a span of time of one kind. Times are nanoseconds of CLOCK_MONOTONIC on the
-// machine that wrote it; clock records, which the library makes of its questions to
-// the node, say how the two clocks compare. Names are told once, in records of their own,
-// by a number: for the library's functions one of its choice, for all else the FNV-1a
-// hash of the name, so that several workers of a client agree without talking.
+// A record is a span of time of one kind. Times are nanoseconds of CLOCK_MONOTONIC on the machine
+// that wrote it; clock records, which the library makes from its requests to the node, say how the
+// two clocks compare. Names are recorded once, in records of their own, under a number: for the
+// library's functions a number that it chooses, for everything else the FNV-1a hash of the name, so
+// that several workers of a client agree without talking.
 //
-// A file has a head, sums for each function of the library, and three regions of records:
-// calls, what the node did, and names. The sums are exact whatever happens. Calls and the
-// node's records fill the first half of their region and then go round in the second, so
-// that a file never grows and keeps the beginning and the end. A process may be killed at
-// any instruction: a record that is being written has mark 0, and the mark of a complete
-// one says how many came before it.
+// A file has a head, sums for each function of the library, and three regions of records: calls,
+// what the node did, and names. The sums are exact whatever happens. Calls and the node's records
+// fill the first half of their region and then go round in the second, so that a file never grows
+// and keeps the beginning and the end. A process may be killed at any instruction: a record that is
+// being written has mark 0, and the mark of a complete one says how many came before it.
 //
 // All numbers are little-endian:
 //

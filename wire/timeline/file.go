@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Where things are in a file; shim/timeline.c has the same numbers.
+// Offsets in a file; shim/timeline.c has the same numbers.
 const (
 	headSize  = 4096
-	functions = 1024 // that are counted
+	functions = 1024 // functions that are counted
 	totalSize = 32
 	// MaxRecords is how many records a region may have: more would take too long to read.
 	MaxRecords = 1 << 28
@@ -29,25 +29,25 @@ type Total struct {
 	Took, Waited int64 // nanoseconds
 }
 
-// File is what the library has noted of one process.
+// File is what the library has recorded of one process.
 type File struct {
 	Pid, Parent      int
 	Program          string
-	Boot             string // of its machine
+	Boot             string // the boot ID of its machine
 	Ended            bool   // the process called exit
 	Opened, OpenedAt int64  // on CLOCK_MONOTONIC and since 1970
 
 	Calls     []Record // by their marks
-	CallsMade uint64   // of which Calls are the first and the last
+	CallsMade uint64   // Calls are the first and the last of these
 	Node      []Record // likewise
 	NodeMade  uint64
-	NodeLost  uint64 // that the node had no room for
+	NodeLost  uint64 // records for which the node had no room
 	Totals    map[string]Total
 	Functions map[uint32]string // of the library, by their numbers
-	Names     map[uint32]string // that the node told, by theirs
+	Names     map[uint32]string // names that the node gave, by their numbers
 }
 
-// FunctionName is the function of a call.
+// FunctionName is the name of a call's function.
 func (f *File) FunctionName(number uint32) string {
 	if name, ok := f.Functions[number]; ok {
 		return name
@@ -55,11 +55,11 @@ func (f *File) FunctionName(number uint32) string {
 	return "a call"
 }
 
-// ErrEmpty says that a file was not begun: its process was killed too early.
+// ErrEmpty says that a file has no head: its process was killed too early.
 var ErrEmpty = errors.New("nothing was recorded")
 
-// ReadFile reads a file that the library has written. The process may have been killed
-// while it wrote.
+// ReadFile reads a file that the library has written. The process may have been killed while
+// writing.
 func ReadFile(path string) (*File, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func ReadFile(path string) (*File, error) {
 	return Read(in, info.Size())
 }
 
-// Read reads a file of that size.
+// Read reads a file of size bytes.
 func Read(in io.ReaderAt, size int64) (*File, error) {
 	head := make([]byte, headSize)
 	if _, err := in.ReadAt(head, 0); err != nil || !bytes.Equal(head[:8], magic) {
@@ -118,8 +118,8 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// readRecords reads a region in which made records were written, in the order in which they were
-// made.
+// readRecords reads a region to which made records were written, and returns those that are left,
+// in the order in which they were made.
 func readRecords(in io.ReaderAt, at int64, room, made uint64) ([]Record, error) {
 	b := make([]byte, min(room, made)*Size)
 	if _, err := in.ReadAt(b, at); err != nil && len(b) > 0 {

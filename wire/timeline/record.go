@@ -13,8 +13,7 @@ const Size = 64
 // Kind says what a record is about.
 type Kind uint16
 
-// Kinds. The library in the program makes the first three, workers the others; both
-// tell names.
+// Kinds. The library in the program makes the first three, workers the others; both make names.
 const (
 	Call       Kind = 1 + iota // of a function of the library
 	Name                       // what a number stands for
@@ -39,10 +38,10 @@ const (
 	kinds
 )
 
-// FromProgram is the source of what is about none of the program's devices.
+// FromProgram is the source of records that concern none of the program's devices.
 const FromProgram = 0xffff
 
-// NoDevice is the device of what happened on none.
+// NoDevice is the device of what happened on no device.
 const NoDevice = 0xffffffff
 
 // Record is a span of time.
@@ -51,7 +50,7 @@ type Record struct {
 	Begin, End int64
 	Bytes      uint64
 	Name       uint32
-	Row        uint32 // of a call its thread, of what a device does the stream
+	Row        uint32 // of a call its thread, of work on a device its stream
 	Kind       Kind
 	Source     uint16 // which of the program's devices
 	First      uint32 // the number of the message; of a call, of the first that it sent
@@ -61,16 +60,16 @@ type Record struct {
 	Result     uint32 // of a call
 }
 
-// What a call can wait for.
+// What a call may wait for.
 const (
 	ForNothing = iota
-	ForAnswer  // of the node
-	ForRing    // for room for messages
-	ForStaging // for room for data
-	ForOthers  // for other threads of the program
+	ForAnswer  // an answer of the node
+	ForRing    // room for messages
+	ForStaging // room for data
+	ForOthers  // other threads of the program
 )
 
-// Waits returns how long a call waited, and for what the most.
+// Waits returns how long a call waited, and what it waited for most.
 func (r *Record) Waits() (nanoseconds int64, what int) {
 	return int64(r.Waited>>3) * 1000, int(r.Waited & 7)
 }
@@ -92,7 +91,7 @@ func (r *Record) Append(b []byte) []byte {
 	return b
 }
 
-// decode reads a record that is no name.
+// decode decodes a record that is no name.
 func decode(b []byte) Record {
 	le := binary.LittleEndian
 	return Record{
@@ -102,7 +101,7 @@ func decode(b []byte) Record {
 	}
 }
 
-// Records reads records, one behind the other. What is none, and names, it passes over.
+// Records decodes consecutive records. It skips names, and what is no record.
 func Records(b []byte) []Record {
 	records := make([]Record, 0, len(b)/Size)
 	for ; len(b) >= Size; b = b[Size:] {
@@ -120,7 +119,7 @@ func Hash(name string) uint32 {
 	return h.Sum32()
 }
 
-// maxName is how much of a name is told.
+// maxName is how many bytes of a name are recorded.
 const maxName = 1024
 
 // Parts of a name's text in a record.
@@ -129,7 +128,7 @@ const (
 	moreText, moreSize   = 44, 20
 )
 
-// AppendName adds the records that tell a name.
+// AppendName appends the records of a name.
 func AppendName(b []byte, number uint32, name string) []byte {
 	name = name[:min(len(name), maxName)]
 	for part := uint32(0); name != ""; part++ {
@@ -144,14 +143,14 @@ func AppendName(b []byte, number uint32, name string) []byte {
 	return b
 }
 
-// nameKey is the number of a name, and of which kind it is.
+// nameKey is the number of a name, and whether it is that of a function.
 type nameKey struct {
 	function bool
 	number   uint32
 }
 
-// Names puts the parts of names together that stand among records: those of the library's
-// functions, and all others.
+// Names assembles the names that are among records: those of the library's functions, and all
+// others.
 func Names(b []byte) (functions, others map[uint32]string) {
 	parts := map[nameKey]map[uint32]string{}
 	for ; len(b) >= Size; b = b[Size:] {

@@ -38,7 +38,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// file makes a file as the library does, with room for so many records.
+// file makes a file as the library does, with room for a number of records.
 func file(room, made int) []byte {
 	const names = 4
 	b := make([]byte, headSize+functions*totalSize+(2*room+names)*Size)

@@ -1,8 +1,8 @@
-// Package emulatetest starts Slurm clusters for tests, skips those that cannot have one with a
-// sentence, and shows the daemons' logs when a test fails.
+// Package emulatetest starts Slurm clusters for tests, skips tests that cannot have one, with a
+// reason, and shows the daemons' logs when a test fails.
 //
 // With MUSTER_REQUIRE_SLURM=1 a test that cannot have its cluster fails instead, and releases that
-// are not there yet are fetched. Tests with clusters skip themselves under -short.
+// are missing are fetched. Tests with clusters skip themselves under -short.
 package emulatetest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"muster/slurm/release"
 )
 
-// startTime is how long a cluster may take to start, with fetching its release.
+// startTime is how long a cluster may take to start, including the fetching of its release.
 const startTime = 3 * time.Minute
 
-// Start starts a cluster that ends with the test. The newest release is fetched where it is
-// missing; others only where they are required.
+// Start starts a cluster that ends with the test. The newest release is fetched if it is missing;
+// others only if they are required.
 func Start(t testing.TB, o emulate.Options) *emulate.Cluster {
 	t.Helper()
 	Need(t, o.Release)
@@ -73,7 +73,7 @@ func Need(t testing.TB, r *release.Release) {
 	}
 }
 
-// missing has the releases that could not be fetched, and why: that is tried once.
+// missing has the releases that could not be fetched, and why: each is tried once.
 var missing sync.Map
 
 func fetched(t testing.TB, r *release.Release) error {
@@ -89,7 +89,7 @@ func fetched(t testing.TB, r *release.Release) error {
 	return err
 }
 
-// showLogs puts the ends of the daemons' logs into the test's output.
+// showLogs writes the ends of the daemons' logs to the test's output.
 func showLogs(t testing.TB, c *emulate.Cluster) {
 	logs, _ := filepath.Glob(filepath.Join(c.Folder, "log", "*"))
 	for _, path := range logs {
@@ -112,7 +112,7 @@ func showLogs(t testing.TB, c *emulate.Cluster) {
 	}
 }
 
-// Tree returns a release that is here, for its headers. Call Need before.
+// Tree returns a release that is present, for its headers. Call Need first.
 func Tree(t testing.TB, r *release.Release) *fetch.Tree {
 	t.Helper()
 	tree, err := fetch.Cached(r, fetch.Options{})

@@ -1,5 +1,5 @@
-// Package lenderstest is a node that lends, for tests: it says and hears what a test wants, and has no
-// GPU.
+// Package lenderstest is a lending node for tests: it sends and expects the messages that a test
+// chooses, and has no GPU.
 package lenderstest
 
 import (
@@ -17,7 +17,7 @@ type Node struct {
 	net.Conn
 }
 
-// Dial connects a node that has said nothing yet.
+// Dial connects a node that has sent nothing yet.
 func Dial(t testing.TB, address string) *Node {
 	t.Helper()
 	conn, err := dial.DialAgent(t.Context(), dial.Config{Head: address})
@@ -28,7 +28,7 @@ func Dial(t testing.TB, address string) *Node {
 	return &Node{t, conn}
 }
 
-// Greet connects a node with one GPU of 1 GiB, which says that it lends something already.
+// Greet connects a node with one GPU of 1 GiB, which says that it already has some loans.
 func Greet(t testing.TB, address, name string, loans ...string) *Node {
 	t.Helper()
 	n := Dial(t, address)
@@ -61,7 +61,7 @@ func (n *Node) Hear() agent.ToAgent {
 	return m
 }
 
-// Hears reads messages, which must be these: their kind, and the name of the loan.
+// Hears reads messages, which must be those given: their kind, and the ID of the loan.
 func (n *Node) Hears(want ...string) {
 	n.t.Helper()
 	for _, w := range want {

@@ -1,5 +1,5 @@
 // What the driver says to the plug-in in the comment of a job: package slurm/words in C, as far as
-// the plug-in needs it. Both are held to slurm/words/testdata.
+// the plug-in needs it. Both are tested with slurm/words/testdata.
 #ifndef MUSTER_WORDS_H
 #define MUSTER_WORDS_H
 
@@ -12,13 +12,14 @@
 #define WORDS_MAX_COMMENT (64 << 10)
 #define WORDS_MAX_GPUS (1 << 20)
 
-// words_comment is what a comment says. The texts lie in its own copy of the comment.
+// words_comment is the content of a comment. Its strings point into copy, which the caller must
+// free.
 struct words_comment {
 	char *copy;
 	int request;           // there is a muster:req
-	long gpus;             // that it asks for
+	long gpus;             // how many GPUs the request asks for
 	long as;               // the alternative that was chosen, from 1; 0 for none
-	const char *why;       // why the job waits or got what it got; "" where nobody said
+	const char *why;       // why the job waits, or why it got what it got; "" if no reason was written
 	int answer;            // there is a muster:got
 	uint64_t start, job;   // which start of which job the answer is for
 	const char *devices;   // NODE:NUMBER,...; "" for none
@@ -65,7 +66,7 @@ static int words_unescape(char *s)
 	return 0;
 }
 
-// words_next takes the next word off a text, "" at its end.
+// words_next takes the next word off a text; "" at its end.
 static char *words_next(char **rest)
 {
 	char *word = *rest, *space = strchr(word, ' ');
@@ -78,7 +79,7 @@ static char *words_next(char **rest)
 	return word;
 }
 
-// words_value takes the next word, which must be KEY=VALUE.
+// words_value takes the next word, which must be KEY=VALUE with this key.
 static char *words_value(char **rest, const char *key)
 {
 	char *word = words_next(rest);
@@ -86,7 +87,7 @@ static char *words_value(char **rest, const char *key)
 	return !strncmp(word, key, n) && word[n] == '=' && word[n + 1] ? word + n + 1 : NULL;
 }
 
-// words_list checks a list with commas; with numbers each item ends with :NUMBER.
+// words_list checks a list with commas; if numbers is set, each item must end with :NUMBER.
 static int words_list(const char *list, int numbers)
 {
 	for (;;) {
@@ -153,7 +154,8 @@ static int words_answer(struct words_comment *c, char *rest)
 	return 0;
 }
 
-// words_read reads a comment: 0, or -1 where its words are not the driver's. Free the copy.
+// words_read parses a comment. It returns 0, or -1 if the comment has words of Muster that are
+// wrong. The caller must free c->copy in either case.
 static int words_read(const char *comment, struct words_comment *c)
 {
 	static const char req[] = "muster:req";

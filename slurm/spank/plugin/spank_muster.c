@@ -1,14 +1,15 @@
 // Muster's plug-in for Slurm (SPANK). It gives sbatch, srun and salloc the options --rgpu,
 // --rcuda-mode and --muster-or, and gives the programs of a job on its nodes the GPUs that Muster's
-// driver has granted it.
+// driver has granted.
 //
-// Where a job is submitted, an option that makes no sense is refused with a sentence, and the
-// request goes on to job_submit.lua as words in the job's SPANK environment (SPANK_MUSTER_REQUEST).
+// Where a job is submitted, the plug-in refuses a wrong option with a sentence, and passes the
+// request on to job_submit.lua as words in the job's SPANK environment (SPANK_MUSTER_REQUEST).
 //
 // On a node, once for each step, in slurmstepd, the plug-in asks slurmctld for the job's comment,
-// where the driver's answer is, and starts "muster slurm serve" with the grant, as the job's user. That process serves the step's programs at a socket of its own and says what belongs
-// into their environment. A pipe ties it to slurmstepd: however the step ends, the pipe ends, too,
-// and the GPUs are free. It is written in C because a Go runtime does not survive the forks of
+// which has the driver's answer, and starts "muster slurm serve" with the grant, as the job's user.
+// That process serves the step's programs at a socket of its own and tells the plug-in what to put
+// into their environment. A pipe ties it to slurmstepd: however the step ends, the pipe is closed,
+// and the GPUs become free. The plug-in is in C because a Go runtime does not survive the forks of
 // slurmstepd.
 //
 // plugstack.conf: required /path/spank_muster.so muster=/path/muster [socket=ADDRESS] [wait=SECONDS]
@@ -35,14 +36,14 @@
 
 SPANK_PLUGIN(muster, 1);
 
-// By this "muster slurm setup" knows of which source the plug-in was made.
+// "muster slurm setup" recognises by this text from which source the plug-in was made.
 #ifdef MUSTER_STAMP
 const char muster_spank_stamp[] = MUSTER_STAMP;
 #endif
 
 enum { OPTION_RGPU = 1, OPTION_MODE, OPTION_OR };
 
-// What a request may come to; the words are the driver's (slurm/words).
+// Limits of a request; the words are the driver's (slurm/words).
 #define MAX_GPUS 4096
 #define MAX_OR 16
 #define MAX_REQUEST 8192
@@ -50,31 +51,32 @@ enum { OPTION_RGPU = 1, OPTION_MODE, OPTION_OR };
 // The user's request.
 static struct {
 	long gpus;
-	unsigned long long memory; // MB of each; 0 for whole GPUs
+	unsigned long long memory; // MB of each GPU; 0 for whole GPUs
 	char mode[8];
 	char *or[MAX_OR];
 	int ors;
 } asked;
 
-// What plugstack.conf says.
+// The settings in plugstack.conf.
 static const char *muster_path = "muster", *node_socket;
 static int wait_seconds = 60;
 
-// The process that serves the step: the end of its pipe that we hold, and what it says.
+// The process that serves the step: our end of the pipe that keeps it alive, and the pipe from
+// which we read its lines.
 static int server_life = -1, server_says = -1;
 
-// What the driver has said of the job, and whether that is an answer for this start of it.
+// What the driver has written for the job, and whether it has an answer for this start of the job.
 static struct words_comment said;
 static int answered;
 
-// The node of a batch script; empty in other steps. And how many tasks the job has.
+// The node of a batch script, empty in other steps; and how many tasks the job has.
 static char batch_host[256];
 static uint32_t job_tasks;
 
-// Why the step must not run; its tasks say so, where the user sees it.
+// Why the step must not run; each task prints it to its standard error, which the user reads.
 static char trouble[1024];
 
-// shift_of is how many bits a unit of memory is to the left of megabytes, or -1.
+// shift_of is the power of two between a unit of memory and a megabyte, or -1.
 static int shift_of(char unit)
 {
 	switch (unit | 0x20) {
@@ -132,7 +134,7 @@ static int set_mode(const char *value)
 	return 0;
 }
 
-// add_alternative keeps another request that would do. Slurm may hand over an option twice.
+// add_alternative adds an alternative request, once: Slurm may hand over an option twice.
 static int add_alternative(const char *value)
 {
 	if (!value || !value[strspn(value, " ")]) {
@@ -162,7 +164,8 @@ static int set_option(int which, const char *value, int remote)
 	}
 }
 
-// sbatch and salloc see only options that are registered; a table is for srun alone.
+// sbatch and salloc know only options that are registered; SPANK reads a table of options only for
+// srun.
 static struct spank_option options[] = {
 	{ "rgpu", "N[:MEM]", "N GPUs anywhere in the cluster, whole or with MEM of memory each", 1, OPTION_RGPU, set_option },
 	{ "rcuda-mode", "excl|shar", "whether the GPUs of --rgpu are the job's alone or shared", 1, OPTION_MODE, set_option },
@@ -170,7 +173,7 @@ static struct spank_option options[] = {
 	SPANK_OPTIONS_TABLE_END
 };
 
-// read_arguments reads what plugstack.conf says behind the plug-in's name.
+// read_arguments reads the arguments of the plug-in in plugstack.conf.
 static int read_arguments(int count, char **arguments)
 {
 	for (int i = 0; i < count; i++) {
@@ -197,7 +200,7 @@ int slurm_spank_init(spank_t sp, int count, char **arguments)
 	return read_arguments(count, arguments);
 }
 
-// append adds a text to a request; the bytes that words do not have are written as %XX.
+// append adds before and text to a request; bytes that words cannot have are written as %XX.
 static int append(char *request, size_t size, const char *before, const char *text)
 {
 	size_t n = strlen(request);
@@ -215,7 +218,7 @@ static int append(char *request, size_t size, const char *before, const char *te
 	return 0;
 }
 
-// refuse keeps why the step must not run.
+// refuse notes why the step must not run.
 __attribute__((format(printf, 1, 2))) static void refuse(const char *format, ...)
 {
 	va_list list;
@@ -245,7 +248,7 @@ static uint32_t job_number(const job_info_t *job)
 #endif
 }
 
-// set_devices tells programs of the devices of an answer that has no grant.
+// set_devices names the devices of an answer without a grant to the programs.
 static void set_devices(spank_t sp, const char *devices)
 {
 	char name[40], value[300];
@@ -261,7 +264,7 @@ static void set_devices(spank_t sp, const char *devices)
 	spank_setenv(sp, "RCUDA_DEVICE_COUNT", value, 1);
 }
 
-// prepend puts a folder before those of a variable, once.
+// prepend puts a folder in front of a variable's list, unless it is there.
 static void prepend(spank_t sp, const char *name, const char *folder)
 {
 	char old[8192], both[8192 + 4096];
@@ -276,7 +279,7 @@ static void prepend(spank_t sp, const char *name, const char *folder)
 	spank_setenv(sp, name, both, 1);
 }
 
-// become_user gives the rest of root's rights up for good; slurmstepd has only put them aside.
+// become_user gives up root's rights for good; slurmstepd has only set them aside.
 static int become_user(uid_t uid, gid_t gid)
 {
 	if (getuid() != 0)
@@ -286,7 +289,7 @@ static int become_user(uid_t uid, gid_t gid)
 	return uid && !setuid(0) ? -1 : 0;
 }
 
-// close_from closes all descriptors from one on: those of slurmstepd are not the server's.
+// close_from closes all descriptors from first on: the server must not keep those of slurmstepd.
 static void close_from(int first)
 {
 #ifdef SYS_close_range
@@ -297,8 +300,8 @@ static void close_from(int first)
 		close((int)i);
 }
 
-// run_server is the server's process from the fork on: only what is safe after a fork of a
-// process with threads may be called.
+// run_server is the server's process from the fork on. slurmstepd has threads, so only functions
+// that are safe after a fork may be called here.
 static void run_server(int in, int out, char **arguments, char **environment, uid_t uid, gid_t gid)
 {
 	struct sigaction normal = { .sa_handler = SIG_DFL };
@@ -319,9 +322,9 @@ static void run_server(int in, int out, char **arguments, char **environment, ui
 	_exit(127);
 }
 
-// start_server starts the process that serves the step, by way of another, so that slurmstepd waits
-// for no process of whose start it does not know. Where slurmstepd adopts orphans it may kill the
-// server with what is left of the step, which does no harm.
+// start_server starts the process that serves the step. It forks twice, so that slurmstepd never
+// waits for a process whose start it does not know of. If slurmstepd adopts orphans, it may kill
+// the server with the rest of the step, which does no harm.
 static int start_server(const char *grant, const char *node, uid_t uid, gid_t gid)
 {
 	char name[300], *arguments[12];
@@ -368,7 +371,7 @@ static long milliseconds(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-// hear does what a line of the server says: 1 when it is ready, 0 to go on, -1 when it failed.
+// hear handles a line of the server: 1 if the server is ready, 0 to continue, -1 if it failed.
 static int hear(spank_t sp, char *line)
 {
 	char *word = words_next(&line);
@@ -386,7 +389,7 @@ static int hear(spank_t sp, char *line)
 	return 0;
 }
 
-// hear_server reads the server's lines until it is ready.
+// hear_server handles the server's lines until the server is ready, for wait_seconds at most.
 static int hear_server(spank_t sp)
 {
 	static char text[16384];
@@ -421,7 +424,7 @@ static int hear_server(spank_t sp)
 	}
 }
 
-// nth_node is the node of a list that has this number, from 0; 0 if there is none.
+// nth_node finds the node with this number, from 0, in a list; it returns 0 if there is none.
 static int nth_node(const char *list, uint32_t number, char *name, size_t size)
 {
 	__auto_type nodes = slurm_hostlist_create(list); // a pointer, whose type has had two names
@@ -439,8 +442,8 @@ static int nth_node(const char *list, uint32_t number, char *name, size_t size)
 	return host != NULL;
 }
 
-// node_name is the name by which Slurm knows this node. SLURMD_NODENAME in the environment of a step
-// may be that of the node where it was begun.
+// node_name is Slurm's name for this node. SLURMD_NODENAME in the environment of a step may be that
+// of the node where the step was started from.
 static void node_name(spank_t sp, char *name, size_t size)
 {
 	const char *own = getenv("SLURMD_NODENAME");
@@ -465,7 +468,8 @@ static void node_name(spank_t sp, char *name, size_t size)
 	name[strcspn(name, ".")] = 0;
 }
 
-// forget_devices takes out what a step inherits from the one that began it, perhaps on another node.
+// forget_devices removes the variables that a step inherits from the step that started it, perhaps
+// on another node.
 static void forget_devices(spank_t sp)
 {
 	char name[40], value[300];
@@ -499,8 +503,8 @@ static void use(spank_t sp)
 	hear_server(sp);
 }
 
-// check_alternatives lets muster read the alternatives, where this machine has it: 0 if they make
-// sense or nobody can tell.
+// check_alternatives lets the program muster check the alternatives, if this machine has it. It
+// returns 0 if they are right, or if they cannot be checked.
 static int check_alternatives(void)
 {
 	char *arguments[MAX_OR + 5] = { (char *)muster_path, "slurm", "check-or", "--" }, said[1024];
@@ -527,7 +531,7 @@ static int check_alternatives(void)
 	return -1;
 }
 
-// Where the job is submitted: the request goes to job_submit.lua.
+// hand_over passes the request on to job_submit.lua, where the job is submitted.
 static int hand_over(spank_t sp)
 {
 	char request[MAX_REQUEST] = "", number[32];
@@ -550,7 +554,8 @@ static int hand_over(spank_t sp)
 	}
 	if (check_alternatives())
 		return -1;
-	// Nothing is said for jobs that ask for nothing, also where a job submits another.
+	// If nothing is asked for, nothing is passed on, also if a job that asked for GPUs submits
+	// another.
 	if (!request[0])
 		return spank_job_control_unsetenv(sp, "MUSTER_REQUEST"), 0;
 	if (spank_job_control_setenv(sp, "MUSTER_REQUEST", request, 1) != ESPANK_SUCCESS) {
@@ -560,8 +565,8 @@ static int hand_over(spank_t sp)
 	return 0;
 }
 
-// wait_again puts a job back that Slurm has requeued and started again by itself, before the
-// driver saw it: what the job got the last time has been given back.
+// wait_again requeues a job, held, that Slurm has requeued and started again by itself before the
+// driver saw it: what the job had the last time has been given back.
 static void wait_again(const job_info_t *job)
 {
 	uint32_t id = job_number(job);
@@ -578,8 +583,8 @@ static void wait_again(const job_info_t *job)
 		refuse("the job was requeued, and waits until Muster places it again");
 }
 
-// look finds the driver's answer: in the administrators' comment, where the request is, or, if REST
-// cannot write that (22.05), in the other one.
+// look finds the driver's answer: in the administrators' comment, which has the request, or, if
+// REST cannot write that (22.05), in the user's comment.
 static void look(const job_info_t *job)
 {
 	int bad = words_read(job->admin_comment, &said);
@@ -604,8 +609,9 @@ static void look(const job_info_t *job)
 		refuse("the job asks for %ld GPUs and Muster has not given it any: was it released by hand? submit it again, or ask an administrator", said.gpus);
 }
 
-// load_patiently asks slurmctld about a job that needs GPUs until it answers: one that is killed while it is
-// asked is started again. Slurm's own patience is for one that cannot be reached at all.
+// load_patiently asks slurmctld for a job that needs GPUs until it answers: a slurmctld that is
+// killed meanwhile is started again. Slurm's own patience covers only one that cannot be reached at
+// all.
 static int load_patiently(uint32_t id, job_info_msg_t **jobs)
 {
 	long end = milliseconds() + (asked.gpus ? wait_seconds * 1000L : 0);
@@ -620,8 +626,8 @@ static int load_patiently(uint32_t id, job_info_msg_t **jobs)
 	return 0;
 }
 
-// ask asks slurmctld for the job's comment. It is done before slurmstepd puts root's rights aside:
-// while it does so it holds a lock that every message to slurmctld needs.
+// ask asks slurmctld for the job's comment. This must happen before slurmstepd sets root's rights
+// aside: while it does so, it holds a lock that every message to slurmctld needs.
 static void ask(spank_t sp)
 {
 	uint32_t id = 0, step = 0;
@@ -629,7 +635,7 @@ static void ask(spank_t sp)
 	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS)
 		return;
 	if (spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step == SLURM_EXTERN_CONT)
-		return; // it has no programs
+		return; // the extern step has no programs
 	if (load_patiently(id, &jobs)) {
 		if (asked.gpus)
 			refuse("slurmctld does not say which GPUs the job was given: %s", slurm_strerror(errno));
@@ -657,8 +663,8 @@ int slurm_spank_init_post_opt(spank_t sp, int count, char **arguments)
 	}
 }
 
-// tell_alternative tells the batch script which alternative was chosen, and of how many tasks it is:
-// sbatch has written down those of the first request.
+// tell_alternative tells the programs which alternative was chosen, and the batch script how many
+// tasks it has: sbatch has set those of the first request.
 static void tell_alternative(spank_t sp)
 {
 	char number[32];
@@ -671,7 +677,7 @@ static void tell_alternative(spank_t sp)
 	spank_setenv(sp, "SLURM_NPROCS", number, 1);
 }
 
-// In slurmstepd, as the job's user, before the tasks are made.
+// Called in slurmstepd, as the job's user, before the tasks are made.
 int slurm_spank_user_init(spank_t sp, int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -683,7 +689,7 @@ int slurm_spank_user_init(spank_t sp, int count, char **arguments)
 	return 0;
 }
 
-// In each task, whose standard error the user reads.
+// Called in each task, whose standard error the user reads.
 int slurm_spank_task_init(spank_t sp, int count, char **arguments)
 {
 	(void)sp, (void)count, (void)arguments;
@@ -693,7 +699,8 @@ int slurm_spank_task_init(spank_t sp, int count, char **arguments)
 	return -1;
 }
 
-// The step has ended: the server hears it, and has let the GPUs go when its side ends.
+// Called when the step has ended. Closing the pipe tells the server; the server has freed the GPUs
+// when it closes its own end.
 int slurm_spank_exit(spank_t sp, int count, char **arguments)
 {
 	(void)sp, (void)count, (void)arguments;

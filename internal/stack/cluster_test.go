@@ -216,3 +216,19 @@ func TestMappedProgramsKeepApart(t *testing.T) {
 	mapped["ag"].right()
 	n.idle()
 }
+
+// A mapped program that has borrowed a device hears of its lender when a program there begins to use
+// it, and keeps off.
+func TestMappedProgramsHearOfTheLender(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
+	p := newPair(t, []string{"--devices", ratedGPU}, []string{"--devices", ratedGPU})
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", "gr"}, made("small"), "until", "30000", "1")
+	p.eventually("kernels run on both nodes", func() bool { return p.a.ranAt()["nb"] > 10 })
+	own := p.b.launch(made("small"), "until", "30000", "1")
+	p.eventually("the lender's program computes", func() bool { return p.b.all(own) > 5 })
+	p.a.keepsOff(one, 1)
+	one.right()
+	own.right()
+}

@@ -188,6 +188,9 @@ func (n *theNode) all(p *program) uint64 { return sum(n.ranOn(p)) }
 // that are mapped spread themselves. By what they do themselves they would use both devices alike
 // (gr), or only the first (ag).
 func TestMappedProgramsKeepApart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	n := newWorld(t).start("--devices", "soft:memory=64M,workers=1,rate=2e7,name=a;soft:memory=64M,workers=1,rate=2e7,name=b", "--vgpus", "4")
 	plain := n.launch(made("small"), "until", "30000", "1")
 	n.isOn(plain, 0)

@@ -3,14 +3,16 @@ package wire
 import "sync/atomic"
 
 // The queues of programs whose launches are mapped lie behind the sections of Precedence: for each
-// device so many places, each a process (u32) and how many launches of it are on the device (u32).
+// device so many places, each a process (u32) and how many launches of it are on the device (u32). Behind
+// them is a word (u32) for each device: how many of its places, from the first, were ever used.
 // Mappers read there what others have queued at this moment. A worker that lies can make others
 // avoid a device, or crowd on one; so much is true of one that is busy.
 const (
 	queuePlaces = 32
 	queueSize   = 8
 	queuesAt    = sectionSize * MaxPrecedence
-	queues      = queuePlaces * queueSize * MaxPrecedence
+	everUsedAt  = queuesAt + queuePlaces*queueSize*MaxPrecedence
+	queues      = (queuePlaces*queueSize + 4) * MaxPrecedence
 
 	// maxQueued bounds what a process is believed to have on a device.
 	maxQueued = 1 << 16
@@ -32,6 +34,7 @@ func (p *Precedence) Queue(device, pid int) *Queue {
 				p.buryQueue(device, i)
 			}
 			if atomic.CompareAndSwapUint32(owner, 0, uint32(pid)) {
+				p.use(device, i+1)
 				q := &Queue{owner, p.queued(device, i)}
 				atomic.StoreUint32(q.queued, 0)
 				return q
@@ -39,6 +42,16 @@ func (p *Precedence) Queue(device, pid int) *Queue {
 		}
 	}
 	return nil
+}
+
+// use notes that so many places of a device have been used.
+func (p *Precedence) use(device, places int) {
+	for most := p.everUsed(device); ; {
+		was := atomic.LoadUint32(most)
+		if was >= uint32(places) || atomic.CompareAndSwapUint32(most, was, uint32(places)) {
+			return
+		}
+	}
 }
 
 // buryQueue empties the place of a process that no longer exists.
@@ -59,10 +72,11 @@ func (p *Precedence) BuryQueues() {
 	}
 }
 
-// QueuedBy is how many launches other processes than one have on a device. It reads 256 bytes.
+// QueuedBy is how many launches other processes than one have on a device. It costs what the most
+// processes were that had a place there at a time.
 func (p *Precedence) QueuedBy(device, but int) int {
 	sum := 0
-	for i := range queuePlaces {
+	for i := range min(int(atomic.LoadUint32(p.everUsed(device))), queuePlaces) {
 		if n := atomic.LoadUint32(p.queued(device, i)); n != 0 && atomic.LoadUint32(p.queueOwner(device, i)) != uint32(but) {
 			sum += int(min(n, maxQueued))
 		}
@@ -84,6 +98,8 @@ func (q *Queue) Leave() {
 		atomic.StoreUint32(q.owner, 0)
 	}
 }
+
+func (p *Precedence) everUsed(device int) *uint32 { return p.u32(everUsedAt + 4*device) }
 
 func (p *Precedence) queueOwner(device, place int) *uint32 {
 	return p.u32(queuesAt + (device*queuePlaces+place)*queueSize)

@@ -67,3 +67,24 @@ func TestQueuesOfTheDead(t *testing.T) {
 	none.Add(1)
 	none.Leave()
 }
+
+// BenchmarkQueuedBy is what it costs to look at one device, where eight programs have something.
+func BenchmarkQueuedBy(b *testing.B) {
+	f, err := CreatePrecedence()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	p, err := MapPrecedence(f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Unmap()
+	for range 8 {
+		p.Queue(0, 1).Add(1)
+	}
+	self := os.Getpid()
+	for b.Loop() {
+		p.QueuedBy(0, self)
+	}
+}

@@ -190,6 +190,9 @@ func (n *theNode) all(p *program) uint64 { return sum(n.ranOn(p)) }
 // that are mapped spread themselves. By what they do themselves they would use both devices alike
 // (gr), or only the first (ag).
 func TestMappedProgramsKeepApart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
 	n := newWorld(t).start("--devices", "soft:memory=64M,workers=1,rate=2e7,name=a;soft:memory=64M,workers=1,rate=2e7,name=b", "--vgpus", "4")
 	plain := n.launch(made("small"), "until", "30000", "1")
 	n.isOn(plain, 0)
@@ -217,4 +220,20 @@ func TestMappedProgramsKeepApart(t *testing.T) {
 	other.right()
 	mapped["ag"].right()
 	n.idle()
+}
+
+// A mapped program that has borrowed a device hears of its lender when a program there begins to use
+// it, and keeps off.
+func TestMappedProgramsHearOfTheLender(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
+	p := newPair(t, []string{"--devices", ratedGPU}, []string{"--devices", ratedGPU})
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", "gr"}, made("small"), "until", "30000", "1")
+	p.eventually("kernels run on both nodes", func() bool { return p.a.ranAt()["nb"] > 10 })
+	own := p.b.launch(made("small"), "until", "30000", "1")
+	p.eventually("the lender's program computes", func() bool { return p.b.all(own) > 5 })
+	p.a.keepsOff(one, 1)
+	one.right()
+	own.right()
 }

@@ -149,10 +149,7 @@ func (d *daemon) deviceState(id vgpu.DeviceID) vgpu.DeviceState {
 
 // refusal says why the dispatcher will not do what a person asks for.
 func (d *daemon) refusal(e vgpu.Event) error {
-	if err := d.core.Refuses(e); err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "vgpu: "))
-	}
-	return nil
+	return d.core.Refuses(e)
 }
 
 // tellCore tells the dispatcher what a person asks for, unless it refuses.

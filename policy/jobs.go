@@ -112,11 +112,11 @@ func (s *State) known(id JobID) (*jobEntry, error) {
 	e := s.jobs.at(id)
 	switch {
 	case e.status == ended:
-		return nil, fmt.Errorf("policy: job %s is over", e.job.ID)
+		return nil, fmt.Errorf("job %s is over", e.job.ID)
 	case e.status == gone && id >= 0 && id < s.jobs.next:
-		return nil, fmt.Errorf("policy: job number %d is over", id)
+		return nil, fmt.Errorf("job number %d is over", id)
 	case e.status == gone:
-		return nil, fmt.Errorf("policy: there is no job number %d", id)
+		return nil, fmt.Errorf("there is no job number %d", id)
 	}
 	return e, nil
 }

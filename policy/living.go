@@ -49,16 +49,16 @@ func ParseNodeState(text string) (NodeState, error) {
 // are added to it.
 func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	if _, known := s.shapes.node(n.Name); known {
-		return -1, fmt.Errorf("policy: there is a node %q already", n.Name)
+		return -1, fmt.Errorf("there is a node %q already", n.Name)
 	}
 	gpus, all, err := s.merge(n.GPUs, types)
 	if err != nil {
-		return -1, fmt.Errorf("policy: node %s: %w", n.Name, err)
+		return -1, fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	n.GPUs = gpus
 	trial := model.Cluster{Nodes: []model.Node{n}, GPUTypes: all}
 	if err := trial.Validate(); err != nil {
-		return -1, fmt.Errorf("policy: %w", err)
+		return -1, fmt.Errorf("%w", err)
 	}
 	i := int32(len(s.cluster.Nodes))
 	s.cluster.Nodes, s.cluster.GPUTypes = append(s.cluster.Nodes, n), all
@@ -83,13 +83,13 @@ func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
 	}
 	gpus, all, err := s.merge(gpus, types)
 	if err != nil {
-		return fmt.Errorf("policy: node %s: %w", node.Name, err)
+		return fmt.Errorf("node %s: %w", node.Name, err)
 	}
 	more := *node
 	more.GPUs = slices.Concat(node.GPUs, gpus)
 	trial := model.Cluster{Nodes: []model.Node{more}, GPUTypes: all}
 	if err := trial.Validate(); err != nil {
-		return fmt.Errorf("policy: %w", err)
+		return fmt.Errorf("%w", err)
 	}
 	had := len(node.GPUs)
 	*node, s.cluster.GPUTypes = more, all
@@ -135,7 +135,7 @@ func (s *State) merge(gpus []int, types []model.GPUType) ([]int, []model.GPUType
 
 func (s *State) node(n int32) (*model.Node, error) {
 	if uint(n) >= uint(len(s.cluster.Nodes)) {
-		return nil, fmt.Errorf("policy: there is no node number %d", n)
+		return nil, fmt.Errorf("there is no node number %d", n)
 	}
 	return &s.cluster.Nodes[n], nil
 }
@@ -147,7 +147,7 @@ func (s *State) SetNode(n int32, st NodeState) error {
 		return err
 	}
 	if st > NodeDown {
-		return fmt.Errorf("policy: there is no %s", st)
+		return fmt.Errorf("there is no %s", st)
 	}
 	if s.ledger.nodes[n].state == st {
 		return nil
@@ -167,7 +167,7 @@ func (s *State) SetDevice(n, device int32, up bool) error {
 		return err
 	}
 	if uint(device) >= uint(len(node.GPUs)) {
-		return fmt.Errorf("policy: node %s has no GPU %d", node.Name, device)
+		return fmt.Errorf("node %s has no GPU %d", node.Name, device)
 	}
 	s.ledger.nodes[n].broken &^= 1 << device
 	if !up {

@@ -14,14 +14,14 @@ import (
 // Suspended for it at once.
 func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (JobID, error) {
 	if alternative < 0 || alternative > len(j.Alternatives) {
-		return -1, fmt.Errorf("policy: job %s has no alternative %d", j.ID, alternative)
+		return -1, fmt.Errorf("job %s has no alternative %d", j.ID, alternative)
 	}
 	e := s.entryOf(j, s.traits.Alternatives || alternative > 0)
 	if !s.view.sane(a) {
-		return -1, fmt.Errorf("policy: job %s: its allocation names a node or a GPU that does not exist", j.ID)
+		return -1, fmt.Errorf("job %s: its allocation names a node or a GPU that does not exist", j.ID)
 	}
 	if err := s.ledger.check(&e, e.as(alternative), a, s.cluster); err != nil {
-		return -1, fmt.Errorf("policy: %w", err)
+		return -1, fmt.Errorf("%w", err)
 	}
 	e.status = running
 	id := s.jobs.add(e)
@@ -37,7 +37,7 @@ func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, starte
 func (s *State) holder(id JobID) (*jobEntry, error) {
 	e, err := s.known(id)
 	if err == nil && (e.slot < 0 || e.status == proposed) {
-		err = fmt.Errorf("policy: job %s does not run", e.job.ID)
+		err = fmt.Errorf("job %s does not run", e.job.ID)
 	}
 	return e, err
 }
@@ -71,7 +71,7 @@ func (s *State) Requeue(id JobID) error {
 	s.view.left = append(s.view.left, id)
 	if err := e.impossible(); err != nil {
 		e.status = ended
-		return fmt.Errorf("policy: job %s cannot be requeued: %w", e.job.ID, err)
+		return fmt.Errorf("job %s cannot be requeued: %w", e.job.ID, err)
 	}
 	e.status = waiting
 	s.queue.insert(s.place(id))
@@ -88,7 +88,7 @@ func (s *State) Suspended(id JobID) error {
 		return err
 	}
 	if e.status == suspended {
-		return fmt.Errorf("policy: job %s is suspended already", e.job.ID)
+		return fmt.Errorf("job %s is suspended already", e.job.ID)
 	}
 	sl := &s.slots[e.slot]
 	still := withoutMemory(&sl.alloc)
@@ -118,10 +118,10 @@ func (s *State) Resumed(id JobID) error {
 		e.stopping = false
 		return nil
 	case e.status == running:
-		return fmt.Errorf("policy: job %s runs already", e.job.ID)
+		return fmt.Errorf("job %s runs already", e.job.ID)
 	}
 	if err := s.ledger.checkResume(e, &s.slots[e.slot].alloc, s.cluster); err != nil {
-		return fmt.Errorf("policy: %w", err)
+		return fmt.Errorf("%w", err)
 	}
 	still := withoutMemory(&s.slots[e.slot].alloc)
 	s.ledger.take(still)

@@ -242,7 +242,7 @@ func (s *State) Cancel(id JobID) error {
 		return err
 	}
 	if e.status != waiting {
-		return fmt.Errorf("policy: job %s does not wait any more: stop it, and tell its end", e.job.ID)
+		return fmt.Errorf("job %s does not wait any more: stop it, and tell its end", e.job.ID)
 	}
 	if e.held() {
 		s.windows.held--

@@ -52,14 +52,14 @@ type windowed struct {
 // SetWindows replaces the windows, with effect from the next step.
 func (s *State) SetWindows(list []Window) error {
 	if len(list) > MaxWindows {
-		return fmt.Errorf("policy: %d windows, at most %d are supported", len(list), MaxWindows)
+		return fmt.Errorf("%d windows, at most %d are supported", len(list), MaxWindows)
 	}
 	for i, w := range list {
 		switch {
 		case w.Name == "" || slices.ContainsFunc(list[:i], func(o Window) bool { return o.Name == w.Name }):
-			return fmt.Errorf("policy: window %q is there twice, or has no name", w.Name)
+			return fmt.Errorf("window %q is there twice, or has no name", w.Name)
 		case w.From >= w.Until:
-			return fmt.Errorf("policy: window %s ends at %s, before it begins at %s", w.Name, w.Until, w.From)
+			return fmt.Errorf("window %s ends at %s, before it begins at %s", w.Name, w.Until, w.From)
 		}
 		for _, n := range w.Nodes {
 			if _, err := s.node(n); err != nil {

@@ -27,7 +27,7 @@ const maxData = 1 << 30
 func (v *Variable) Data() ([]byte, []Relocation, error) {
 	size := v.Size()
 	if size > maxData {
-		return nil, nil, fmt.Errorf("ptx: %s has %d bytes; the limit for initial data is %d", v.Name, size, maxData)
+		return nil, nil, fmt.Errorf("%s has %d bytes; the limit for initial data is %d", v.Name, size, maxData)
 	}
 	w := &dataWriter{variable: v, bytes: make([]byte, size), element: v.Type.Size()}
 	if v.Init != nil {
@@ -50,7 +50,7 @@ type dataWriter struct {
 }
 
 func (w *dataWriter) errorf(v *Value, format string, args ...any) error {
-	return fmt.Errorf("ptx: line %d: initial value of %s: %s", v.Line, w.variable.Name, fmt.Sprintf(format, args...))
+	return fmt.Errorf("line %d: initial value of %s: %s", v.Line, w.variable.Name, fmt.Sprintf(format, args...))
 }
 
 // value writes one value at a byte offset; dims are the dimensions still open there.

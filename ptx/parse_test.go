@@ -227,10 +227,10 @@ func TestData(t *testing.T) {
 		{".global .b8 v[2][3] = {{1}, {2, 3}};", "[1 0 0 2 3 0]"},
 		{".global .b8 v[2][3] = {1, 2, 3, 4};", "[1 2 3 4 0 0]"},
 		{".global .v2 .u8 v[2] = {{1, 2}, {3, 4}};", "[1 2 3 4]"},
-		{".global .u8 v[2] = {1, 2, 3};", "ptx: line 4: initial value of v: more values than the dimension holds"},
-		{".global .u8 v[2] = {{{1}}};", "ptx: line 4: initial value of v: more braces than dimensions"},
-		{".global .u8 v = 1.5;", "ptx: line 4: initial value of v: the floating-point constant 0d3FF8000000000000 cannot have the type .u8"},
-		{".global .u8 v[2000000000];", "ptx: v has 2000000000 bytes; the limit for initial data is 1073741824"},
+		{".global .u8 v[2] = {1, 2, 3};", "line 4: initial value of v: more values than the dimension holds"},
+		{".global .u8 v[2] = {{{1}}};", "line 4: initial value of v: more braces than dimensions"},
+		{".global .u8 v = 1.5;", "line 4: initial value of v: the floating-point constant 0d3FF8000000000000 cannot have the type .u8"},
+		{".global .u8 v[2000000000];", "v has 2000000000 bytes; the limit for initial data is 1073741824"},
 	} {
 		data, relocations, err := parse(t, header+c.decl).Variables[0].Data()
 		got := fmt.Sprint(data)

@@ -132,7 +132,7 @@ func (h *Histogram) note(b binned) string {
 // WriteText draws the histogram for a terminal.
 func (h *Histogram) WriteText(w io.Writer) error {
 	if err := h.check(); err != nil {
-		return fmt.Errorf("report: %w", err)
+		return fmt.Errorf("%w", err)
 	}
 	const width = 40
 	bins := h.count(16)

@@ -58,7 +58,7 @@ type Pre string
 func (p *Page) WriteHTML(w io.Writer) error {
 	for i, s := range p.Sections {
 		if err := s.check(); err != nil {
-			return fmt.Errorf("report: section %d: %w", i+1, err)
+			return fmt.Errorf("section %d: %w", i+1, err)
 		}
 	}
 	h := newHTMLWriter(w)
@@ -71,10 +71,10 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	}
 	h.template("foot", template.JS(pageJS))
 	if h.err != nil {
-		return fmt.Errorf("report: write page: %w", h.err)
+		return fmt.Errorf("write page: %w", h.err)
 	}
 	if err := h.w.Flush(); err != nil {
-		return fmt.Errorf("report: write page: %w", err)
+		return fmt.Errorf("write page: %w", err)
 	}
 	return nil
 }

@@ -96,34 +96,26 @@ static CUarray array_new(const CUDA_ARRAY3D_DESCRIPTOR *shape) {
 	return array;
 }
 
-CUresult do_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (array == NULL || descriptor == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = check_shape(t.client, descriptor);
+CUresult with_cuArray3DCreate_v2(struct target *t, CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
+	CUresult result = check_shape(t->client, descriptor);
 	if (result != CUDA_SUCCESS)
 		return result;
 	CUarray made = array_new(descriptor);
 	if (made == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUdeviceptr at = 0;
-	result = memory_allocate(&t, made->size, &at);
+	result = memory_allocate(t, made->size, &at);
 	if (result != CUDA_SUCCESS) {
 		object_free(made);
 		return result;
 	}
 	made->at = at;
-	context_own(t.context, made);
+	context_own(t->context, made);
 	*array = made;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor) {
-	if (descriptor == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor) {
 	const CUDA_ARRAY3D_DESCRIPTOR shape = {.Width = descriptor->Width, .Height = descriptor->Height, .Format = descriptor->Format, .NumChannels = descriptor->NumChannels};
 	return do_cuArray3DCreate_v2(array, &shape);
 }
@@ -152,11 +144,8 @@ CUresult do_cuArrayDestroy(CUarray array) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuArray3DGetDescriptor_v2(CUcontext context, CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array) {
+	(void)context;
 	if (!object_is(array, KIND_ARRAY))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (descriptor == NULL)
@@ -209,14 +198,10 @@ static bool make_levels(CUmipmappedArray mipmap) {
 	return true;
 }
 
-CUresult do_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (array == NULL || descriptor == NULL || levels == 0)
+CUresult with_cuMipmappedArrayCreate(struct target *t, CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) {
+	if (levels == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = check_shape(t.client, descriptor);
+	CUresult result = check_shape(t->client, descriptor);
 	if (result != CUDA_SUCCESS)
 		return result;
 	CUmipmappedArray made = object_new(KIND_MIPMAP, sizeof *made);
@@ -225,7 +210,7 @@ CUresult do_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_D
 	made->shape = *descriptor;
 	made->count = levels < most_levels(descriptor) ? levels : most_levels(descriptor);
 	CUdeviceptr at = 0;
-	result = made->count <= MAX_LEVELS && make_levels(made) ? memory_allocate(&t, made->size, &at) : CUDA_ERROR_OUT_OF_MEMORY;
+	result = made->count <= MAX_LEVELS && make_levels(made) ? memory_allocate(t, made->size, &at) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
 		drop_levels(made);
 		object_free(made);
@@ -234,7 +219,7 @@ CUresult do_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_D
 	made->at = at;
 	for (unsigned i = 0; i < made->count; i++)
 		made->levels[i]->at += at;
-	context_own(t.context, made);
+	context_own(t->context, made);
 	*array = made;
 	return CUDA_SUCCESS;
 }

@@ -114,8 +114,8 @@ CUresult do_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, 
 
 // --- managed memory ------------------------------------------------------------------
 
-CUresult do_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) {
-	if (addresses == NULL || sizes == NULL || count == 0 || locations == NULL || flags != 0 || !settings_in_order(from, locations_count, count) || !takes_batches(stream))
+CUresult with_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) {
+	if (count == 0 || locations == NULL || flags != 0 || !settings_in_order(from, locations_count, count) || !takes_batches(stream))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0, setting = 0; i < count && result == CUDA_SUCCESS; i++) {

@@ -276,9 +276,7 @@ void capture_forget_stream(CUstream stream) {
 
 // As the driver does, accepts a number that is no mode; it acts as
 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
-CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-	if (mode == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 	CUstreamCaptureMode before = thread_mode;
 	thread_mode = *mode;
 	*mode = before;
@@ -649,9 +647,7 @@ CUresult do_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *st
 CUresult do_cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { return do_cuStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL); }
 
 // Frameworks ask this of every stream, also without a current context.
-CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
-	if (status == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
 	if (stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD && !object_is(stream, KIND_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*status = CU_STREAM_CAPTURE_STATUS_NONE;

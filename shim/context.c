@@ -293,9 +293,7 @@ CUresult do_cuCtxDestroy_v2(CUcontext context) {
 	return result;
 }
 
-CUresult do_cuCtxGetCurrent(CUcontext *context) {
-	if (context == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuCtxGetCurrent(CUcontext *context) {
 	*context = context_current();
 	return CUDA_SUCCESS;
 }
@@ -438,22 +436,12 @@ CUresult do_cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxGetFlags(unsigned int *flags) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (flags == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuCtxGetFlags(CUcontext context, unsigned int *flags) {
 	*flags = context->primary ? context->flags | CU_CTX_MAP_HOST : context->flags;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxSetFlags(unsigned int flags) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuCtxSetFlags(CUcontext context, unsigned int flags) {
 	if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	context->flags = flags;
@@ -480,12 +468,8 @@ CUresult do_cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (value == NULL || (unsigned)limit >= CU_LIMIT_MAX)
+CUresult with_cuCtxGetLimit(CUcontext context, size_t *value, CUlimit limit) {
+	if ((unsigned)limit >= CU_LIMIT_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
@@ -497,11 +481,7 @@ CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuCtxSetLimit(CUcontext context, CUlimit limit, size_t value) {
 	switch (limit) {
 	case CU_LIMIT_STACK_SIZE:
 		if (value > 512 * 1024)
@@ -532,7 +512,7 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 		if ((unsigned)limit >= CU_LIMIT_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	result = capture_unsafe();
+	CUresult result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
 	context->limits[limit] = value;
@@ -546,24 +526,14 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 	return POST(c, LIMIT, limit, &message, NO_DATA);
 }
 
-CUresult do_cuCtxSetCacheConfig(CUfunc_cache config) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuCtxSetCacheConfig(CUcontext context, CUfunc_cache config) {
 	if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL)
 		return CUDA_ERROR_INVALID_VALUE;
 	context->cache = config;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxGetCacheConfig(CUfunc_cache *config) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (config == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuCtxGetCacheConfig(CUcontext context, CUfunc_cache *config) {
 	*config = context->cache;
 	return CUDA_SUCCESS;
 }
@@ -576,13 +546,8 @@ CUresult do_cuCtxSetSharedMemConfig(CUsharedconfig config) {
 	return result;
 }
 
-CUresult do_cuCtxGetSharedMemConfig(CUsharedconfig *config) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (config == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuCtxGetSharedMemConfig(CUcontext context, CUsharedconfig *config) {
+	(void)context;
 	*config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
 	return CUDA_SUCCESS;
 }
@@ -592,11 +557,8 @@ CUresult do_cuCtxResetPersistingL2Cache(void) {
 	return context_need(&context);
 }
 
-CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuCtxGetStreamPriorityRange(CUcontext context, int *least, int *greatest) {
+	(void)context;
 	if (least != NULL)
 		*least = 0;
 	if (greatest != NULL)

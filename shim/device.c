@@ -5,18 +5,14 @@
 
 static struct device *device_of(CUdevice device) { return device >= 0 && device < device_count ? &devices[device] : NULL; }
 
-CUresult do_cuDeviceGet(CUdevice *device, int ordinal) {
-	if (device == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceGet(CUdevice *device, int ordinal) {
 	if (device_of(ordinal) == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
 	*device = ordinal;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDeviceGetCount(int *count) {
-	if (count == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceGetCount(int *count) {
 	*count = device_count;
 	return CUDA_SUCCESS;
 }
@@ -111,9 +107,7 @@ CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdev
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
-	if (major == NULL || minor == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
 	CUresult result = do_cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
 	if (result == CUDA_SUCCESS)
 		result = do_cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
@@ -159,9 +153,7 @@ CUresult do_cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
-	if (device == NULL || text == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
 	unsigned domain = 0, bus, slot, function = 0;
 	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4) {
 		domain = function = 0;
@@ -180,18 +172,14 @@ CUresult do_cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
 }
 
 // Kernels of one virtual device never reach memory of another.
-CUresult do_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-	if (can == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 	if (device_of(device) == NULL || device_of(peer) == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
 	*can = 0;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) {
-	if (value == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) {
 	if (device_of(source) == NULL || device_of(destination) == NULL || source == destination)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK || attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)

@@ -270,9 +270,7 @@ static const struct {
 	{{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, topology_table},
 };
 
-CUresult do_cuGetExportTable(const void **table, const CUuuid *id) {
-	if (table == NULL || id == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuGetExportTable(const void **table, const CUuuid *id) {
 	*table = NULL;
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
 		if (memcmp(tables[i].id, id->bytes, 16) == 0) {

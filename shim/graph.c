@@ -341,14 +341,14 @@ CUresult do_cuGraphDestroyNode(CUgraphNode node) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuGraphClone(CUgraph *clone, CUgraph original) {
-	if (clone == NULL || !is_graph(original))
+CUresult with_cuGraphClone(CUgraph *clone, CUgraph original) {
+	if (!is_graph(original))
 		return CUDA_ERROR_INVALID_VALUE;
 	return original->memory_nodes == 0 ? graph_copy(original, clone) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult do_cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original, CUgraph clone) {
-	if (node == NULL || !is_node(original) || !is_graph(clone) || clone->origin != original->graph->id || clone == original->graph)
+CUresult with_cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original, CUgraph clone) {
+	if (!is_node(original) || !is_graph(clone) || clone->origin != original->graph->id || clone == original->graph)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUgraphNode found = find_origin(clone, original->id);
 	if (found == NULL)

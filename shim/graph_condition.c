@@ -68,8 +68,8 @@ static struct condition *condition_at(uint64_t handle) {
 	return c;
 }
 
-CUresult do_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned int initial, unsigned int flags) {
-	if (handle == NULL || !object_is(graph, KIND_GRAPH) || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
+CUresult with_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned int initial, unsigned int flags) {
+	if (!object_is(graph, KIND_GRAPH) || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct target t = {.context = context};
 	CUresult result = context != NULL ? context_usable(context) : context_need(&t.context);

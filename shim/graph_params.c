@@ -128,9 +128,7 @@ CUresult do_cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgr
 	return add_kernel(node, graph, dependencies, NULL, count, params);
 }
 
-CUresult do_cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-	if (params == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
 	const CUDA_KERNEL_NODE_PARAMS wide = widened(params);
 	return add_kernel(node, graph, dependencies, NULL, count, &wide);
 }
@@ -172,9 +170,7 @@ CUresult do_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NO
 	return is_type(node, CU_GRAPH_NODE_TYPE_KERNEL) ? kernel_set(&node->kernel, params) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
-	if (params == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) {
 	const CUDA_KERNEL_NODE_PARAMS wide = widened(params);
 	return do_cuGraphKernelNodeSetParams_v2(node, &wide);
 }

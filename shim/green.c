@@ -45,8 +45,8 @@ CUresult do_cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, 
 	return object_is(green, KIND_GREEN) ? all_of(green->object.context->device, resource, type) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult do_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining, unsigned int flags, unsigned int least) {
-	if (groups == NULL || input == NULL || flags > (CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE))
+CUresult with_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining, unsigned int flags, unsigned int least) {
+	if (flags > (CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (input->type != CU_DEV_RESOURCE_TYPE_SM)
 		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
@@ -67,8 +67,8 @@ CUresult do_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *gro
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources, unsigned int count) {
-	if (description == NULL || resources == NULL || count == 0)
+CUresult with_cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources, unsigned int count) {
+	if (count == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	unsigned sum = 0;
 	for (unsigned i = 0; i < count; i++) {

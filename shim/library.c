@@ -357,9 +357,7 @@ CUresult do_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuKernelGetName(const char **name, CUkernel kernel) {
-	if (name == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuKernelGetName(const char **name, CUkernel kernel) {
 	if (!object_is(kernel, KIND_KERNEL))
 		return do_cuFuncGetName(name, (CUfunction)kernel);
 	*name = kernel->name;

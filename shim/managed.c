@@ -978,8 +978,8 @@ CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribut
 	return result;
 }
 
-CUresult do_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) {
-	if (data == NULL || sizes == NULL || attributes == NULL || count == 0)
+CUresult with_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) {
+	if (count == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)

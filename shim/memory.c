@@ -259,20 +259,14 @@ static struct client *current_client(void) {
 	return object_is(context, KIND_CONTEXT) ? atomic_load(&context->client) : NULL;
 }
 
-CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (address == NULL || bytes == 0)
+CUresult with_cuMemAlloc_v2(struct target *t, CUdeviceptr *address, size_t bytes) {
+	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = capture_unsafe();
-	return result == CUDA_SUCCESS ? memory_allocate(&t, bytes, address) : result;
+	CUresult result = capture_unsafe();
+	return result == CUDA_SUCCESS ? memory_allocate(t, bytes, address) : result;
 }
 
-CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
-	if (address == NULL || pitch == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
 	CUcontext context;
 	CUresult usable = context_need(&context);
 	if (usable != CUDA_SUCCESS)
@@ -417,8 +411,8 @@ static void leave_pool(const struct range *range) {
 		keep(range->pool, atomic_fetch_sub(&range->pool->used, range->size) - range->size, range->pool->threshold);
 }
 
-CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
-	if (pool == NULL || properties == NULL || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+CUresult with_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+	if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || (properties->handleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
 		return CUDA_ERROR_NOT_SUPPORTED; // memory of the host, or for programs of other machines
@@ -447,8 +441,8 @@ bool pool_is_imported(CUmemoryPool pool, int *device) {
 
 // Makes a descriptor that stands for a pool: a file with the number of its device. It gives no
 // access to memory: a program also needs the handle of each allocation.
-CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
-	if (handle == NULL || !pool_is_shared(pool) || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
+CUresult with_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
+	if (!pool_is_shared(pool) || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t text[2] = {POOL_MAGIC, (uint64_t)pool->device};
 	int fd = memfd_create("muster-pool", MFD_CLOEXEC);
@@ -506,8 +500,8 @@ CUresult do_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, s
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
-	if (flags == NULL || location == NULL || !is_pool(pool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+CUresult with_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
+	if (!is_pool(pool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
@@ -769,9 +763,7 @@ CUresult do_cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CU
 	return value != NULL ? attribute_of(value, attribute, address, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address) {
-	if (attributes == NULL || values == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address) {
 	for (unsigned i = 0; i < count; i++) {
 		CUresult result = values[i] != NULL ? attribute_of(values[i], attributes[i], address, true) : CUDA_ERROR_INVALID_VALUE;
 		if (result != CUDA_SUCCESS)
@@ -782,8 +774,8 @@ CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attr
 
 // Copies are at least as synchronous as CU_POINTER_ATTRIBUTE_SYNC_MEMOPS asks for, so the attribute
 // is only remembered.
-CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
-	if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+CUresult with_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
+	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct client *c = memory_owner(current_client(), address, 1);
 	if (c == NULL)

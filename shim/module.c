@@ -360,11 +360,7 @@ CUresult jit_answer_load(const struct jit *jit, CUresult result, char *log) {
 	return result;
 }
 
-CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
+CUresult with_cuModuleLoadData(CUcontext context, CUmodule *module, const void *image) {
 	return module != NULL ? module_load(context, image, IMAGE_UNLIMITED, NULL, module) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -411,9 +407,7 @@ CUresult do_cuModuleUnload(CUmodule module) {
 	return result;
 }
 
-CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
-	if (mode == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 	*mode = loads_eagerly() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
 	return CUDA_SUCCESS;
 }

@@ -164,17 +164,13 @@ CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags) {
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (address == NULL || bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)address || flags > 0xf)
+CUresult with_cuMemHostRegister_v2(CUcontext context, void *address, size_t bytes, unsigned int flags) {
+	if (bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)address || flags > 0xf)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct range range;
 	if (find_pinned(address, &range) != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = capture_unsafe();
+	CUresult result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
 	range = (struct range){.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};

@@ -9,17 +9,13 @@ static const struct error_entry *find_error(CUresult error) {
 	return NULL;
 }
 
-CUresult do_cuGetErrorName(CUresult error, const char **text) {
-	if (text == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuGetErrorName(CUresult error, const char **text) {
 	const struct error_entry *e = find_error(error);
 	*text = e != NULL ? e->name : NULL;
 	return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuGetErrorString(CUresult error, const char **text) {
-	if (text == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuGetErrorString(CUresult error, const char **text) {
 	const struct error_entry *e = find_error(error);
 	*text = e != NULL ? e->text : NULL;
 	return e != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -76,8 +72,8 @@ CUresult do_cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) {
-	if (symbol == NULL || pfn == NULL || flags > 3 || version > newest())
+CUresult with_cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) {
+	if (flags > 3 || version > newest())
 		return CUDA_ERROR_INVALID_VALUE;
 	CUdriverProcAddressQueryResult result = find(symbol, pfn, version, flags);
 	if (status != NULL)

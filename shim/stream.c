@@ -207,12 +207,8 @@ CUresult target_wait(const struct target *target) {
 
 // --- streams -------------------------------------------------------------------------
 
-CUresult do_cuStreamCreateWithPriority(CUstream *result, unsigned int flags, int priority) {
-	CUcontext context;
-	CUresult r = context_need(&context);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (result == NULL || flags > CU_STREAM_NON_BLOCKING)
+CUresult with_cuStreamCreateWithPriority(CUcontext context, CUstream *result, unsigned int flags, int priority) {
+	if (flags > CU_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
 	return stream_create(result, context, flags, priority);
 }
@@ -362,17 +358,13 @@ CUresult event_create(CUevent *event, CUcontext context, unsigned flags) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (event == NULL || flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
+CUresult with_cuEventCreate(struct target *t, CUevent *event, unsigned int flags) {
+	if (flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUevent made;
-	result = event_create(&made, t.context, flags);
+	CUresult result = event_create(&made, t->context, flags);
 	if (result == CUDA_SUCCESS && (flags & CU_EVENT_INTERPROCESS) != 0) {
 		result = ipc_event_begin(made);
 		if (result != CUDA_SUCCESS)

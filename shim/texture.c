@@ -171,15 +171,9 @@ static CUresult create(const struct target *t, const struct wire_texture_create 
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (object == NULL || resource == NULL || texture == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuTexObjectCreate(struct target *t, CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) {
 	struct wire_texture_create message = {0};
-	result = describe_resource(&message, &t, resource);
+	CUresult result = describe_resource(&message, t, resource);
 	if (result == CUDA_SUCCESS)
 		result = describe_sampler(&message, texture);
 	if (result == CUDA_SUCCESS)
@@ -189,7 +183,7 @@ CUresult do_cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *res
 	struct texture *made = object_new(KIND_TEXTURE, sizeof *made);
 	if (made == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = create(&t, &message, made);
+	result = create(t, &message, made);
 	if (result != CUDA_SUCCESS) {
 		object_free(made);
 		return result;
@@ -199,20 +193,16 @@ CUresult do_cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *res
 	made->viewed = view != NULL;
 	if (view != NULL)
 		made->view = *view;
-	context_own(t.context, made);
+	context_own(t->context, made);
 	*object = made->handle;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (object == NULL || resource == NULL || resource->resType != CU_RESOURCE_TYPE_ARRAY)
+CUresult with_cuSurfObjectCreate(struct target *t, CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) {
+	if (resource->resType != CU_RESOURCE_TYPE_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct wire_texture_create message = {.surface = 1};
-	result = describe_resource(&message, &t, resource);
+	CUresult result = describe_resource(&message, t, resource);
 	if (result == CUDA_SUCCESS && (message.array_flags & CUDA_ARRAY3D_SURFACE_LDST) == 0)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
@@ -220,13 +210,13 @@ CUresult do_cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *r
 	struct texture *made = object_new(KIND_TEXTURE, sizeof *made);
 	if (made == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = create(&t, &message, made);
+	result = create(t, &message, made);
 	if (result != CUDA_SUCCESS) {
 		object_free(made);
 		return result;
 	}
 	made->resource = *resource;
-	context_own(t.context, made);
+	context_own(t->context, made);
 	*object = made->handle;
 	return CUDA_SUCCESS;
 }

@@ -31,8 +31,8 @@ static void release(CUuserObject o, uint64_t count) {
 	destroy(data);
 }
 
-CUresult do_cuUserObjectCreate(CUuserObject *object, void *data, CUhostFn destroy, unsigned int count, unsigned int flags) {
-	if (object == NULL || destroy == NULL || count == 0 || count > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+CUresult with_cuUserObjectCreate(CUuserObject *object, void *data, CUhostFn destroy, unsigned int count, unsigned int flags) {
+	if (destroy == NULL || count == 0 || count > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUuserObject o = object_new(KIND_USER_OBJECT, sizeof *o);
 	if (o == NULL)

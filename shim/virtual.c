@@ -30,19 +30,15 @@ static struct allocation *allocation_of(CUmemGenericAllocationHandle handle) {
 
 // --- addresses -------------------------------------------------------------------------
 
-CUresult do_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (address == NULL || size == 0 || size % GRANULARITY != 0 || (alignment & (alignment - 1)) != 0 || flags != 0)
+CUresult with_cuMemAddressReserve(struct target *t, CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
+	if (size == 0 || size % GRANULARITY != 0 || (alignment & (alignment - 1)) != 0 || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct client *c = t.client;
+	struct client *c = t->client;
 	uint64_t low = memory_reserved(c), high = c->base + c->size;
 	pthread_mutex_lock(&c->memory_lock);
 	bool granted = wish >= low && wish % GRANULARITY == 0 && wish < high && size <= high - wish &&
-		(alignment == 0 || wish % alignment == 0) && ranges_add(&c->reservations, (struct range){.at = wish, .size = size, .context = t.context});
-	uint64_t at = granted ? wish : ranges_take(&c->reservations, low, high, size, alignment > GRANULARITY ? alignment : GRANULARITY, t.context);
+		(alignment == 0 || wish % alignment == 0) && ranges_add(&c->reservations, (struct range){.at = wish, .size = size, .context = t->context});
+	uint64_t at = granted ? wish : ranges_take(&c->reservations, low, high, size, alignment > GRANULARITY ? alignment : GRANULARITY, t->context);
 	pthread_mutex_unlock(&c->memory_lock);
 	if (at == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -110,8 +106,8 @@ static CUresult check_properties(const CUmemAllocationProp *p) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) {
-	if (granularity == NULL || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+CUresult with_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) {
+	if ((unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (properties == NULL || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -143,8 +139,8 @@ CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags) {
-	if (shareable == NULL || flags != 0)
+CUresult with_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags) {
+	if (flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
@@ -159,26 +155,22 @@ CUresult do_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocation
 
 // The memory is imported on the device of the current context, whatever device it had in the other
 // program.
-CUresult do_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (handle == NULL || type == CU_MEM_HANDLE_TYPE_NONE)
+CUresult with_cuMemImportFromShareableHandle(struct target *t, CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) {
+	if (type == CU_MEM_HANDLE_TYPE_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	struct allocation *a = object_new(KIND_ALLOCATION, sizeof *a);
 	if (a == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ipc_import(&t, (int)(intptr_t)shareable, &a->at, &a->size);
+	CUresult result = ipc_import(t, (int)(intptr_t)shareable, &a->at, &a->size);
 	if (result != CUDA_SUCCESS) {
 		object_free(a);
 		return result;
 	}
-	a->object.context = t.context;
-	a->client = t.client;
-	a->properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type, .location = {CU_MEM_LOCATION_TYPE_DEVICE, t.context->device}};
+	a->object.context = t->context;
+	a->client = t->client;
+	a->properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type, .location = {CU_MEM_LOCATION_TYPE_DEVICE, t->context->device}};
 	a->handles = 1;
 	a->used = true;
 	*handle = (uintptr_t)a;
@@ -210,9 +202,7 @@ CUresult do_cuMemRelease(CUmemGenericAllocationHandle handle) {
 	return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
-	if (handle == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct range range;
 	pthread_mutex_lock(&lock);
@@ -367,8 +357,8 @@ CUresult do_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDe
 	return result;
 }
 
-CUresult do_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
-	if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+CUresult with_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct range range;

@@ -158,17 +158,17 @@ type Watched struct {
 // Run simulates until every job is over, or until Config.Until.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Cluster.Validate(); err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	for i := 1; i < len(cfg.Jobs); i++ {
 		if cfg.Jobs[i].Submit < cfg.Jobs[i-1].Submit {
-			return nil, fmt.Errorf("sim: job %s is submitted before job %s, which stands before it: sort the workload",
+			return nil, fmt.Errorf("job %s is submitted before job %s, which stands before it: sort the workload",
 				cfg.Jobs[i].ID, cfg.Jobs[i-1].ID)
 		}
 	}
 	out, err := newOutages(cfg.Outages, len(cfg.Cluster.Nodes))
 	if err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	r := &run{
 		Config: cfg, outages: out, now: cfg.Begin,
@@ -179,7 +179,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		},
 	}
 	if err := r.prepare(); err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	state := policy.NewState(cfg.Cluster, cfg.Policy)
 	state.Expect(len(cfg.Jobs))
@@ -190,10 +190,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		r.state = recorder
 	}
 	if r.ranking, err = newRanking(&cfg); err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	if err := state.SetWindows(cfg.Windows); err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	r.wake = policy.Never
 	r.network = newNetwork(r)
@@ -205,7 +205,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	r.closeOutages()
 	if recorder != nil && recorder.Err() != nil {
-		return nil, fmt.Errorf("sim: the history: %w", recorder.Err())
+		return nil, fmt.Errorf("the history: %w", recorder.Err())
 	}
 	r.result.Shares = r.ranking.shares(r.result, r.now)
 	return r.result, nil
@@ -308,7 +308,7 @@ func (r *run) loop(ctx context.Context) error {
 			break
 		}
 		if at > horizon {
-			return fmt.Errorf("sim: the run is not over after %d years: look for a submission or a run time that is far too large",
+			return fmt.Errorf("the run is not over after %d years: look for a submission or a run time that is far too large",
 				horizon/(365*24*time.Hour))
 		}
 		r.now = at
@@ -333,7 +333,7 @@ func (r *run) loop(ctx context.Context) error {
 		r.network.settle(r.now)
 	}
 	if left := len(r.Jobs) - r.done; left > 0 && r.outages.out > 0 {
-		return fmt.Errorf("sim: %d jobs wait for ever, since nodes do not come back; the first says: %s", left, r.firstStuck())
+		return fmt.Errorf("%d jobs wait for ever, since nodes do not come back; the first says: %s", left, r.firstStuck())
 	} else if left > 0 {
 		return &StuckError{Jobs: left, First: r.firstStuck()}
 	}
@@ -475,7 +475,7 @@ const maxStops = 10_000
 func (r *run) decide() error {
 	for n := 0; r.step(); n++ {
 		if n == maxStops {
-			return fmt.Errorf("sim: the policy stops jobs again and again at %s", policy.Clock(r.now))
+			return fmt.Errorf("the policy stops jobs again and again at %s", policy.Clock(r.now))
 		}
 		r.ranking.rank(r.state, r.now)
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -296,7 +295,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 	} {
 		if given(t.flag) {
 			if err := t.set(); err != nil {
-				return usageErrorf("--%s: %v", t.flag, strings.TrimPrefix(err.Error(), "vgpu: "))
+				return usageErrorf("--%s: %v", t.flag, err)
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func Open(image []byte) ([]Entry, error) {
 			continue
 		}
 		if total += e.size; total > MaxLoaded {
-			return nil, fmt.Errorf("fatbin: entries 0 to %d decompress to over %d bytes in all: list the image and load only what is needed", i, MaxLoaded)
+			return nil, fmt.Errorf("entries 0 to %d decompress to over %d bytes in all: list the image and load only what is needed", i, MaxLoaded)
 		}
 		if err := e.Load(); err != nil {
 			return nil, fmt.Errorf("%w (entry %d)", err, i)
@@ -121,7 +121,7 @@ func List(image []byte) ([]Entry, error) {
 		for len(body) > 0 {
 			e, rest, err := entry(body)
 			if err != nil {
-				return nil, fmt.Errorf("fatbin: entry %d at byte %d: %w", len(entries), end-len(body), err)
+				return nil, fmt.Errorf("entry %d at byte %d: %w", len(entries), end-len(body), err)
 			}
 			entries = append(entries, e)
 			body = rest
@@ -137,15 +137,15 @@ func checkMagic(image []byte) error {
 		return nil
 	}
 	if len(image) < 4 {
-		return fmt.Errorf("fatbin: %d bytes are too few for a fat binary", len(image))
+		return fmt.Errorf("%d bytes are too few for a fat binary", len(image))
 	}
 	switch got := order.Uint32(image); got {
 	case magicWrapper:
-		return errors.New("fatbin: this is the wrapper that points to a fat binary in its program's memory: pass what it points to")
+		return errors.New("this is the wrapper that points to a fat binary in its program's memory: pass what it points to")
 	case magicOld:
-		return errors.New("fatbin: a fat binary of a toolkit before CUDA 4: compile the program again with a current nvcc")
+		return errors.New("a fat binary of a toolkit before CUDA 4: compile the program again with a current nvcc")
 	default:
-		return fmt.Errorf("fatbin: no fat binary: it begins with %#08x, not %#08x", got, uint32(magic))
+		return fmt.Errorf("no fat binary: it begins with %#08x, not %#08x", got, uint32(magic))
 	}
 }
 
@@ -155,18 +155,18 @@ func container(image []byte, at int) (body []byte, end int, err error) {
 	h := image[at:]
 	switch {
 	case len(h) < headerSize:
-		return nil, 0, fmt.Errorf("fatbin: %d bytes at byte %d are too few for a header: the image is cut short or padded with other than zeros", len(h), at)
+		return nil, 0, fmt.Errorf("%d bytes at byte %d are too few for a header: the image is cut short or padded with other than zeros", len(h), at)
 	case order.Uint32(h) != magic:
-		return nil, 0, fmt.Errorf("fatbin: what follows at byte %d begins with %#08x and is no fat binary", at, order.Uint32(h))
+		return nil, 0, fmt.Errorf("what follows at byte %d begins with %#08x and is no fat binary", at, order.Uint32(h))
 	}
 	version, header, size := order.Uint16(h[4:]), order.Uint16(h[6:]), order.Uint64(h[8:])
 	switch {
 	case version != 1:
-		return nil, 0, fmt.Errorf("fatbin: version %d at byte %d: only version 1 is known", version, at)
+		return nil, 0, fmt.Errorf("version %d at byte %d: only version 1 is known", version, at)
 	case header < headerSize || int(header) > len(h):
-		return nil, 0, fmt.Errorf("fatbin: a header of %d bytes at byte %d", header, at)
+		return nil, 0, fmt.Errorf("a header of %d bytes at byte %d", header, at)
 	case size > uint64(len(h)-int(header)):
-		return nil, 0, fmt.Errorf("fatbin: the fat binary at byte %d has %d bytes of entries, the image only %d: it is cut short", at, size, len(h)-int(header))
+		return nil, 0, fmt.Errorf("the fat binary at byte %d has %d bytes of entries, the image only %d: it is cut short", at, size, len(h)-int(header))
 	}
 	body = h[header:][:size]
 	return body, at + int(header) + len(body), nil

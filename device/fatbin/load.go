@@ -37,19 +37,19 @@ func (e *Entry) Load() error {
 		return nil
 	}
 	if !e.readable() {
-		return fmt.Errorf("fatbin: the content of %s for %s cannot be read, only PTX and ELF", e.Kind, e.Target())
+		return fmt.Errorf("the content of %s for %s cannot be read, only PTX and ELF", e.Kind, e.Target())
 	}
 	m := methods[e.method]
 	stored := uint64(len(e.stored))
 	switch {
 	case e.size > MaxLoaded:
-		return fmt.Errorf("fatbin: %s for %s declares %d bytes, over the limit of %d", e.Kind, e.Target(), e.size, MaxLoaded)
+		return fmt.Errorf("%s for %s declares %d bytes, over the limit of %d", e.Kind, e.Target(), e.size, MaxLoaded)
 	case e.size > stored*m.ratio:
-		return fmt.Errorf("fatbin: %s for %s declares %d bytes, more than %d bytes of %s can hold: the image is damaged", e.Kind, e.Target(), e.size, stored, m.name)
+		return fmt.Errorf("%s for %s declares %d bytes, more than %d bytes of %s can hold: the image is damaged", e.Kind, e.Target(), e.size, stored, m.name)
 	}
 	data, err := m.expand(e.stored, int(e.size))
 	if err != nil {
-		return fmt.Errorf("fatbin: %s for %s, compressed with %s, is damaged: %w", e.Kind, e.Target(), m.name, err)
+		return fmt.Errorf("%s for %s, compressed with %s, is damaged: %w", e.Kind, e.Target(), m.name, err)
 	}
 	e.Data = e.trim(data)
 	return nil

@@ -219,7 +219,7 @@ func (m *model) solve(seconds float64) (x []float64, value, bound float64, prove
 	bound = float64(C.Cbc_getBestPossibleObjValue(c))
 	proven = C.Cbc_isProvenOptimal(c) != 0
 	if C.Cbc_isProvenInfeasible(c) != 0 || C.Cbc_isAbandoned(c) != 0 {
-		return nil, 0, 0, false, fmt.Errorf("cbc: gave the program up (status %d): look at the problem with winner.Check and Validate", C.Cbc_status(c))
+		return nil, 0, 0, false, fmt.Errorf("gave the program up (status %d): look at the problem with winner.Check and Validate", C.Cbc_status(c))
 	}
 	if best := C.Cbc_bestSolution(c); best != nil {
 		for _, v := range unsafe.Slice(best, columns) {
@@ -227,7 +227,7 @@ func (m *model) solve(seconds float64) (x []float64, value, bound float64, prove
 		}
 		value = float64(C.Cbc_getObjValue(c))
 	} else if proven {
-		return nil, 0, 0, false, fmt.Errorf("cbc: says it is done but has no answer")
+		return nil, 0, 0, false, fmt.Errorf("says it is done but has no answer")
 	}
 	return x, value, bound, proven, nil
 }

@@ -55,7 +55,7 @@ const (
 
 func (c Config) complete() (Config, error) {
 	if c.Above < 0 || c.Keep < 0 || c.Most < 0 {
-		return c, fmt.Errorf("offload: above, keep and most must not be negative")
+		return c, fmt.Errorf("above, keep and most must not be negative")
 	}
 	c.Above, c.Most = orDefault(c.Above, DefaultAbove), orDefault(c.Most, DefaultMost)
 	for _, t := range []struct {
@@ -66,7 +66,7 @@ func (c Config) complete() (Config, error) {
 		{&c.Term, DefaultTerm}, {&c.Retry, DefaultRetry}, {&c.Longest, DefaultLongest},
 	} {
 		if *t.field < 0 {
-			return c, fmt.Errorf("offload: a time in the configuration is negative")
+			return c, fmt.Errorf("a time in the configuration is negative")
 		}
 		*t.field = orDefault(*t.field, t.usual)
 	}

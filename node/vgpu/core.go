@@ -229,7 +229,7 @@ func (c *Core) addDevice(d Device) error {
 		}
 	}
 	if len(c.devices) == maxDevices {
-		return fmt.Errorf("vgpu: device %q is one too many: there are %d", d.Name, maxDevices)
+		return fmt.Errorf("device %q is one too many: there are %d", d.Name, maxDevices)
 	}
 	c.devices = append(c.devices, newDevice(DeviceID(len(c.devices)), d))
 	c.relist()

@@ -29,11 +29,11 @@ func byKind(all ...Event) map[string]reflect.Type {
 // AppendEvent appends an event's JSON form.
 func AppendEvent(b []byte, e Event) ([]byte, error) {
 	if name := nameIn(e); !utf8.ValidString(name) {
-		return b, fmt.Errorf("vgpu: the name %q in %s is not UTF-8, and JSON cannot hold it", name, e.Kind())
+		return b, fmt.Errorf("the name %q in %s is not UTF-8, and JSON cannot hold it", name, e.Kind())
 	}
 	fields, err := json.Marshal(e)
 	if err != nil {
-		return b, fmt.Errorf("vgpu: encoding %s: %w", e.Kind(), err)
+		return b, fmt.Errorf("encoding %s: %w", e.Kind(), err)
 	}
 	return appendObject(b, e.Kind(), fields), nil
 }
@@ -89,7 +89,7 @@ func ParseEvent(b []byte) (Event, error) {
 	}
 	e := to.Elem().Interface().(Event)
 	if err := checkDevice(e); err != nil {
-		return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "vgpu: "))
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	again, err := AppendEvent(nil, e)
 	if err != nil {
@@ -189,7 +189,7 @@ func AppendEffects(b []byte, all []Effect) ([]byte, error) {
 		}
 		fields, err := json.Marshal(all[i].fields())
 		if err != nil {
-			return b, fmt.Errorf("vgpu: encoding %s: %w", all[i].Kind, err)
+			return b, fmt.Errorf("encoding %s: %w", all[i].Kind, err)
 		}
 		b = appendObject(b, all[i].Kind.String(), fields)
 	}

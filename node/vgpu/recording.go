@@ -53,12 +53,12 @@ type headerJSON struct {
 func AppendHeader(b []byte, h Header) ([]byte, error) {
 	for _, text := range h.names() {
 		if !utf8.ValidString(text) {
-			return b, fmt.Errorf("vgpu: the name %q is not UTF-8, and a recording cannot hold it", text)
+			return b, fmt.Errorf("the name %q is not UTF-8, and a recording cannot hold it", text)
 		}
 	}
 	text, err := json.Marshal(headerJSON{recordingName, recordingVersion, h.Muster, h.Node, h.Started, h.Config})
 	if err != nil {
-		return b, fmt.Errorf("vgpu: encoding a recording's header: %w", err)
+		return b, fmt.Errorf("encoding a recording's header: %w", err)
 	}
 	return endLine(b, append(b, text...))
 }
@@ -78,7 +78,7 @@ func (h *Header) names() []string {
 // endLine ends the line that was appended to before.
 func endLine(before, b []byte) ([]byte, error) {
 	if n := len(b) - len(before); n >= maxLine {
-		return before, fmt.Errorf("vgpu: a line of %d bytes is longer than a recording may have", n+1)
+		return before, fmt.Errorf("a line of %d bytes is longer than a recording may have", n+1)
 	}
 	return append(b, '\n'), nil
 }
@@ -130,7 +130,7 @@ func AppendEntry(b []byte, e Entry) ([]byte, error) {
 func AppendEnd(b []byte, why string) ([]byte, error) {
 	text, err := json.Marshal(lineJSON{End: &why})
 	if err != nil {
-		return b, fmt.Errorf("vgpu: encoding a recording's end: %w", err)
+		return b, fmt.Errorf("encoding a recording's end: %w", err)
 	}
 	return endLine(b, append(b, text...))
 }

@@ -38,7 +38,7 @@ func (p Policy) String() string { return nameOf(policyNames[:], int(p)) }
 // MarshalText writes the policy's name.
 func (p Policy) MarshalText() ([]byte, error) {
 	if int(p) >= len(policyNames) {
-		return nil, fmt.Errorf("vgpu: there is no policy with %v", p)
+		return nil, fmt.Errorf("there is no policy with %v", p)
 	}
 	return []byte(p.String()), nil
 }
@@ -56,7 +56,7 @@ func ParsePolicy(name string) (Policy, error) {
 			return Policy(i), nil
 		}
 	}
-	return 0, fmt.Errorf("vgpu: unknown policy %q: use fcfs, sjf or credit", name)
+	return 0, fmt.Errorf("unknown policy %q: use fcfs, sjf or credit", name)
 }
 
 // Device is one GPU.
@@ -268,24 +268,24 @@ func nameOf(names []string, i int) string {
 func (c Config) complete() (Config, error) {
 	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait, &c.MoveCost, &c.Quantum} {
 		if *d < 0 {
-			return c, errors.New("vgpu: a time in the configuration is negative")
+			return c, errors.New("a time in the configuration is negative")
 		}
 	}
 	if c.Policy > Credit {
-		return c, fmt.Errorf("vgpu: there is no policy with %v", c.Policy)
+		return c, fmt.Errorf("there is no policy with %v", c.Policy)
 	}
 	if c.MaxPasses < 0 || c.SlotLimit < 0 {
-		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
+		return c, errors.New("MaxPasses and SlotLimit must not be negative")
 	}
 	if err := CheckQuantum(c.Quantum); err != nil {
-		return c, fmt.Errorf("vgpu: %w", err)
+		return c, fmt.Errorf("%w", err)
 	}
 	if c.Period > maxPeriod {
-		return c, fmt.Errorf("vgpu: a period of %v: give at most %v", c.Period, maxPeriod)
+		return c, fmt.Errorf("a period of %v: give at most %v", c.Period, maxPeriod)
 	}
 	for user, n := range c.SlotLimits {
 		if n < 0 {
-			return c, fmt.Errorf("vgpu: user %q may have %d slots: give 0 for no limit, or more", user, n)
+			return c, fmt.Errorf("user %q may have %d slots: give 0 for no limit, or more", user, n)
 		}
 	}
 	c.MinResidence = orDefault(c.MinResidence, DefaultMinResidence)
@@ -324,13 +324,13 @@ func (d Device) complete() (Device, error) {
 	d.Slots = orDefault(d.Slots, DefaultSlots)
 	d.Speed = orDefault(d.Speed, 1)
 	if d.Slots < 1 || !(d.Speed > 0) || math.IsInf(d.Speed, 0) {
-		return d, fmt.Errorf("vgpu: device %q: slots and speed must be positive", d.Name)
+		return d, fmt.Errorf("device %q: slots and speed must be positive", d.Name)
 	}
 	if d.Slots > maxSlots {
-		return d, fmt.Errorf("vgpu: device %q: %d slots: give at most %d", d.Name, d.Slots, maxSlots)
+		return d, fmt.Errorf("device %q: %d slots: give at most %d", d.Name, d.Slots, maxSlots)
 	}
 	if d.Memory > 1<<60 || d.ContextCost >= d.Memory {
-		return d, fmt.Errorf("vgpu: device %q: %d bytes of memory leave nothing for clients whose contexts cost %d", d.Name, d.Memory, d.ContextCost)
+		return d, fmt.Errorf("device %q: %d bytes of memory leave nothing for clients whose contexts cost %d", d.Name, d.Memory, d.ContextCost)
 	}
 	return d, nil
 }

@@ -194,5 +194,5 @@ func tell(s *policy.State, what string, id policy.JobID) error {
 	case resumedWord:
 		return s.Resumed(id)
 	}
-	return fmt.Errorf("history: nothing is known of %q", what)
+	return fmt.Errorf("nothing is known of %q", what)
 }

@@ -12,7 +12,7 @@ import (
 // SetCallBack registers a function for an event; nil for none.
 func (l *Library) SetCallBack(e Event, f Callback) error {
 	if e >= numEvents {
-		return fmt.Errorf("mccs: there is no %s", e)
+		return fmt.Errorf("there is no %s", e)
 	}
 	l.callbacks[e] = f
 	return nil
@@ -80,7 +80,7 @@ func (l *Library) sortNodes() {
 // SetWeight says how many processes a node should have.
 func (l *Library) SetWeight(n *Node, weight int) error {
 	if weight < 0 || weight > maxWeight {
-		return fmt.Errorf("mccs: node %s: a weight is from 0 to %d, not %d", n.Name, maxWeight, weight)
+		return fmt.Errorf("node %s: a weight is from 0 to %d, not %d", n.Name, maxWeight, weight)
 	}
 	n.setWeight(weight)
 	l.weights[n.Name], l.unsorted = weight, true

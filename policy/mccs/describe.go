@@ -19,11 +19,11 @@ const maxDescribed = 10_000
 func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error) {
 	switch {
 	case name == "":
-		return nil, fmt.Errorf("mccs: a node needs a name")
+		return nil, fmt.Errorf("a node needs a name")
 	case l.byName[name] != nil:
-		return nil, fmt.Errorf("mccs: there is a node %s already: use mccsGetNode", name)
+		return nil, fmt.Errorf("there is a node %s already: use mccsGetNode", name)
 	case cpus < 0 || memory < 0:
-		return nil, fmt.Errorf("mccs: node %s: CPUs and memory must not be negative", name)
+		return nil, fmt.Errorf("node %s: CPUs and memory must not be negative", name)
 	}
 	return &Node{Name: name, lib: l, index: -1, spec: &model.Node{Name: name, Cores: cpus, Memory: memory}}, nil
 }
@@ -31,10 +31,10 @@ func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error)
 // AddNode puts a node that was described into the list of nodes.
 func (l *Library) AddNode(n *Node) error {
 	if other := l.byName[n.Name]; other != nil && other != n {
-		return fmt.Errorf("mccs: there is a node %s already: use mccsGetNode", n.Name)
+		return fmt.Errorf("there is a node %s already: use mccsGetNode", n.Name)
 	}
 	if len(l.list)-len(l.nodes) >= maxDescribed {
-		return fmt.Errorf("mccs: %d nodes were described that have not joined: that is all there is room for", maxDescribed)
+		return fmt.Errorf("%d nodes were described that have not joined: that is all there is room for", maxDescribed)
 	}
 	l.byName[n.Name] = n
 	if !n.listed {
@@ -47,7 +47,7 @@ func (l *Library) AddNode(n *Node) error {
 // CreateAccelerator describes a device, for AddAccelerator.
 func (l *Library) CreateAccelerator(kind string, memory int64, speed float64) (*Accelerator, error) {
 	if memory < 0 || !(speed >= 0) {
-		return nil, fmt.Errorf("mccs: accelerator %s: memory and speed must not be negative", kind)
+		return nil, fmt.Errorf("accelerator %s: memory and speed must not be negative", kind)
 	}
 	return &Accelerator{Type: kind, Memory: memory, Speed: speed}, nil
 }
@@ -56,11 +56,11 @@ func (l *Library) CreateAccelerator(kind string, memory int64, speed float64) (*
 func (l *Library) AddAccelerator(n *Node, a *Accelerator) error {
 	switch {
 	case n.Joined():
-		return refuse("mccs: the devices of node %s are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described", n.Name)
+		return refuse("the devices of node %s are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described", n.Name)
 	case a.node != nil:
-		return fmt.Errorf("mccs: the accelerator is one of node %s already: create another", a.node.Name)
+		return fmt.Errorf("the accelerator is one of node %s already: create another", a.node.Name)
 	case len(n.types) == model.MaxGPUsPerNode:
-		return fmt.Errorf("mccs: node %s has %d accelerators already", n.Name, model.MaxGPUsPerNode)
+		return fmt.Errorf("node %s has %d accelerators already", n.Name, model.MaxGPUsPerNode)
 	}
 	a.node = n
 	n.types = append(n.types, a)
@@ -73,7 +73,7 @@ func (l *Library) AddAccelerator(n *Node, a *Accelerator) error {
 // SetNodeSchedulingP is refused: the order in which a node's runtime serves its
 // clients is the node's own.
 func (l *Library) SetNodeSchedulingP(n *Node, name string) error {
-	return refuse("mccs: in what order node %s serves its clients is set where it is started, and a policy cannot change it", n.Name)
+	return refuse("in what order node %s serves its clients is set where it is started, and a policy cannot change it", n.Name)
 }
 
 // SetNodeSharingP says whether jobs may share the GPUs of a node: "shared" or
@@ -86,14 +86,14 @@ func (l *Library) SetNodeSharingP(n *Node, name string) error {
 	case "exclusive":
 		return l.SetNodeVGPUConf(n, 1)
 	}
-	return fmt.Errorf("mccs: node %s: the GPUs of a node are shared or exclusive, not %q", n.Name, name)
+	return fmt.Errorf("node %s: the GPUs of a node are shared or exclusive, not %q", n.Name, name)
 }
 
 // SetNodeVGPUConf says how many processes may share a GPU of a node, 0 for any
 // number. As SetNodeSharingP it binds this policy, and not the node's runtime.
 func (l *Library) SetNodeVGPUConf(n *Node, perGPU int) error {
 	if perGPU < 0 || perGPU > maxWeight {
-		return fmt.Errorf("mccs: node %s: from 0 to %d processes share a GPU, not %d", n.Name, maxWeight, perGPU)
+		return fmt.Errorf("node %s: from 0 to %d processes share a GPU, not %d", n.Name, maxWeight, perGPU)
 	}
 	n.vgpus = perGPU
 	l.makeRoom()

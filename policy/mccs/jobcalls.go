@@ -13,7 +13,7 @@ import (
 // check says what is wrong with a job that a call names.
 func (l *Library) check(j *Job) error {
 	if j == nil || l.jobs[j.ID] != j {
-		return fmt.Errorf("mccs: the job is over, or was requeued: it is told by an event")
+		return fmt.Errorf("the job is over, or was requeued: it is told by an event")
 	}
 	return nil
 }
@@ -24,11 +24,11 @@ func (l *Library) mayJoin(j *Job, q *Queue) error {
 	}
 	switch {
 	case j.queue == q && q != l.AssignedJobQueue:
-		return fmt.Errorf("mccs: %s is in the %s already", j, q.Name)
+		return fmt.Errorf("%s is in the %s already", j, q.Name)
 	case j.queue != nil && j.queue != q:
-		return fmt.Errorf("mccs: %s is in the %s: remove it from there first", j, j.queue.Name)
+		return fmt.Errorf("%s is in the %s: remove it from there first", j, j.queue.Name)
 	case q == l.UnassignedJobQueue && j.Assigned():
-		return fmt.Errorf("mccs: %s runs: it cannot be in the %s", j, q.Name)
+		return fmt.Errorf("%s runs: it cannot be in the %s", j, q.Name)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (l *Library) Find(q *Queue, id string) (found *Job) {
 // SetProfilingPeriod says how often the program is told of each running job; 0 is never.
 func (l *Library) SetProfilingPeriod(d time.Duration) error {
 	if d < 0 || d > 0 && d < time.Second {
-		return fmt.Errorf("mccs: the period of profiles is 0 for none, or a second at least, not %s", d)
+		return fmt.Errorf("the period of profiles is 0 for none, or a second at least, not %s", d)
 	}
 	l.period = d
 	if l.due = policy.Never; d > 0 {
@@ -211,9 +211,9 @@ func (l *Library) AddNodeToJob(j *Job, n *Node, processes int) (int, error) {
 	}
 	switch {
 	case j.Assigned():
-		return 0, fmt.Errorf("mccs: %s runs: its nodes cannot be changed", j)
+		return 0, fmt.Errorf("%s runs: its nodes cannot be changed", j)
 	case n == nil || l.byName[n.Name] != n:
-		return 0, fmt.Errorf("mccs: %s: the node is not in the list of nodes: see mccsAddNode", j)
+		return 0, fmt.Errorf("%s: the node is not in the list of nodes: see mccsAddNode", j)
 	}
 	if j.shape.Request.Contiguous {
 		return l.addNeighbours(j), nil
@@ -270,7 +270,7 @@ func (l *Library) RemoveAllNodesFromJob(j *Job) error {
 		return err
 	}
 	if j.Assigned() {
-		return fmt.Errorf("mccs: %s runs: suspend it with mccsSetDeviceLimit, or end it with mccsDiscardJob", j)
+		return fmt.Errorf("%s runs: suspend it with mccsSetDeviceLimit, or end it with mccsDiscardJob", j)
 	}
 	l.undo(j)
 	return nil
@@ -300,7 +300,7 @@ func (l *Library) StartJob(j *Job) (bool, error) {
 		return false, err
 	}
 	if j.Assigned() {
-		return false, fmt.Errorf("mccs: %s runs already", j)
+		return false, fmt.Errorf("%s runs already", j)
 	}
 	a := l.place(j)
 	if a == nil || !l.plan.Start(j.ID, a, policy.Reason{Code: policy.Fitted}) {
@@ -325,7 +325,7 @@ func (l *Library) SetDeviceLimit(j *Job, devices int) (bool, error) {
 		return false, err
 	}
 	if devices < NoLimit {
-		return false, fmt.Errorf("mccs: %s: a limit is a number of GPUs, or -1 for all, not %d", j, devices)
+		return false, fmt.Errorf("%s: a limit is a number of GPUs, or -1 for all, not %d", j, devices)
 	}
 	switch {
 	case j.state == jobWaits:

@@ -167,7 +167,7 @@ func (l *Library) SetWeights(text string) error {
 		}
 		w, err := strconv.Atoi(number)
 		if err != nil || w < 0 || w > maxWeight {
-			return fmt.Errorf("mccs: weight %q: write the weights of the first nodes as 8/4/4, or those of some as node1*8/node2*4", item)
+			return fmt.Errorf("weight %q: write the weights of the first nodes as 8/4/4, or those of some as node1*8/node2*4", item)
 		}
 		if named {
 			l.weights[name] = w

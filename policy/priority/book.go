@@ -81,7 +81,7 @@ type Ranked struct {
 // New returns an empty book.
 func New(c Config) (*Book, error) {
 	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("priority: %w", err)
+		return nil, fmt.Errorf("%w", err)
 	}
 	return &Book{config: c, tree: newTree(c.Accounts), jobs: map[Key]*job{}, never: true}, nil
 }
@@ -111,7 +111,7 @@ func (b *Book) FairShares(told map[Member]float64) {
 // members that are no longer in the configuration keep their usage, and one share.
 func (b *Book) Configure(c Config, at time.Duration) error {
 	if err := c.Validate(); err != nil {
-		return fmt.Errorf("priority: %w", err)
+		return fmt.Errorf("%w", err)
 	}
 	b.advance(at)
 	old, halfLife := b.tree, b.config.DecayHalfLife
@@ -165,7 +165,7 @@ func (b *Book) advance(at time.Duration) { b.now = max(b.now, at) }
 func (b *Book) find(k Key, what string) (*job, error) {
 	j := b.jobs[k]
 	if j == nil {
-		return nil, fmt.Errorf("priority: %s of job %d, which is not in the book: tell Submitted first", what, k)
+		return nil, fmt.Errorf("%s of job %d, which is not in the book: tell Submitted first", what, k)
 	}
 	return j, nil
 }
@@ -185,18 +185,18 @@ func (b *Book) AccountOf(user, named string) string {
 // Submitted tells of a job that waits from now on. Its rank is in the next Due.
 func (b *Book) Submitted(k Key, s Submission) error {
 	if b.jobs[k] != nil {
-		return fmt.Errorf("priority: job %d is in the book already", k)
+		return fmt.Errorf("job %d is in the book already", k)
 	}
 	if err := checkNice(s.Nice); err != nil {
-		return fmt.Errorf("priority: job %d: %w", k, err)
+		return fmt.Errorf("job %d: %w", k, err)
 	}
 	account := b.AccountOf(s.User, s.Account)
 	if a, known := b.tree.accounts[account]; b.config.Strict {
 		if !known {
-			return fmt.Errorf("priority: there is no account %q: name one that the administrator made", account)
+			return fmt.Errorf("there is no account %q: name one that the administrator made", account)
 		}
 		if _, in := b.tree.users[pair{a, s.User}]; !in {
-			return fmt.Errorf("priority: user %q is not in account %q: name an account that the user is in, or have the user added", s.User, account)
+			return fmt.Errorf("user %q is not in account %q: name an account that the user is in, or have the user added", s.User, account)
 		}
 	}
 	s.Account = account
@@ -309,7 +309,7 @@ func (b *Book) SetNice(k Key, nice int64) error {
 		return err
 	}
 	if err := checkNice(nice); err != nil {
-		return fmt.Errorf("priority: job %d: %w", k, err)
+		return fmt.Errorf("job %d: %w", k, err)
 	}
 	j.s.Nice = nice
 	b.renew(j)

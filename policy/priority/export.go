@@ -59,19 +59,19 @@ func Import(c Config, d Document) (*Book, error) {
 		return nil, err
 	}
 	if d.Version != documentVersion {
-		return nil, fmt.Errorf("priority: the book is of version %d, this program reads %d: use the program that wrote it", d.Version, documentVersion)
+		return nil, fmt.Errorf("the book is of version %d, this program reads %d: use the program that wrote it", d.Version, documentVersion)
 	}
 	b.nodes, b.whole, b.now = d.Nodes, d.Whole, d.Now
 	for _, k := range d.Usage {
 		if k.Account == "" || !(k.Used >= 0) || math.IsInf(k.Used, 0) || k.Since > d.Now {
-			return nil, fmt.Errorf("priority: the usage of user %q in account %q makes no sense: %v since %s", k.User, k.Account, k.Used, k.Since)
+			return nil, fmt.Errorf("the usage of user %q in account %q makes no sense: %v since %s", k.User, k.Account, k.Used, k.Since)
 		}
 		m := &b.tree.members[b.tree.memberOf(k.Account, k.User)].meter
 		m.used, m.since = k.Used, k.Since
 	}
 	for i := range d.Jobs {
 		if err := b.take(&d.Jobs[i]); err != nil {
-			return nil, fmt.Errorf("priority: job %d: %w", d.Jobs[i].Key, err)
+			return nil, fmt.Errorf("job %d: %w", d.Jobs[i].Key, err)
 		}
 	}
 	return b, nil

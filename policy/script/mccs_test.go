@@ -177,8 +177,8 @@ def complete(job):
 	step(12 * time.Minute)
 	p.Terminate()
 	want := []string{
-		"mccs: the devices of node a are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described",
-		"mccs: in what order node a serves its clients is set where it is started, and a policy cannot change it",
+		"the devices of node a are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described",
+		"in what order node a serves its clients is set where it is started, and a policy cannot change it",
 		"priority of second 7", "profile of first 10 50", "complete: first",
 	}
 	if got := p.Printed(); !slices.Equal(got, want) {
@@ -233,12 +233,12 @@ func TestMistakesWithTheLibrary(t *testing.T) {
 		{`mccsSetCallBack("Rain", main)`, `test.star:7:20: mccsSetCallBack: there is no event "Rain": use NewJobArrival`},
 		{`mccsSetCallBack(JobComplete, main)`, `test.star:7:20: mccsSetCallBack: give a function of one parameter`},
 		{`mccsGetNodeList(order = "best")`, `test.star:7:20: mccsGetNodeList: the order is list, available or room, not "best"`},
-		{`mccsAddJob(mccsRetrieveJob(UnassignedJobQueue), UnassignedJobQueue)`, `test.star:7:15: mccs: job j is in the UnassignedJobQueue already`},
-		{`mccsSetNodeVGPUConf(mccsGetNode("a"), -1)`, `test.star:7:24: mccs: node a: from 0 to 1048576 processes share a GPU, not -1`},
-		{`mccsSetDeviceLimit(mccsRetrieveJob(UnassignedJobQueue), -5)`, `test.star:7:23: mccs: job j: a limit is a number of GPUs, or -1 for all, not -5`},
-		{`SetNodeWeights("x")`, `test.star:7:19: mccs: weight "x": write the weights of the first nodes as 8/4/4`},
-		{`mccsSetProfilingPeriod(1)`, `test.star:7:27: mccs: the period of profiles is 0 for none, or a second at least`},
-		{`mccsCreateNode("a")`, `test.star:7:19: mccs: there is a node a already: use mccsGetNode`},
+		{`mccsAddJob(mccsRetrieveJob(UnassignedJobQueue), UnassignedJobQueue)`, `test.star:7:15: job j is in the UnassignedJobQueue already`},
+		{`mccsSetNodeVGPUConf(mccsGetNode("a"), -1)`, `test.star:7:24: node a: from 0 to 1048576 processes share a GPU, not -1`},
+		{`mccsSetDeviceLimit(mccsRetrieveJob(UnassignedJobQueue), -5)`, `test.star:7:23: job j: a limit is a number of GPUs, or -1 for all, not -5`},
+		{`SetNodeWeights("x")`, `test.star:7:19: weight "x": write the weights of the first nodes as 8/4/4`},
+		{`mccsSetProfilingPeriod(1)`, `test.star:7:27: the period of profiles is 0 for none, or a second at least`},
+		{`mccsCreateNode("a")`, `test.star:7:19: there is a node a already: use mccsGetNode`},
 	} {
 		p, s := loadLibrary(t, fmt.Sprintf(`
 def init():

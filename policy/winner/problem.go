@@ -40,21 +40,21 @@ type Bid struct {
 // it.
 func (p *Problem) Validate() error {
 	if len(p.Cores) != len(p.GPUs) {
-		return fmt.Errorf("winner: cores of %d nodes but GPUs of %d: give both for each node", len(p.Cores), len(p.GPUs))
+		return fmt.Errorf("cores of %d nodes but GPUs of %d: give both for each node", len(p.Cores), len(p.GPUs))
 	}
 	for n := range p.Cores {
 		if p.Cores[n] < 0 || p.GPUs[n] < 0 {
-			return fmt.Errorf("winner: node %d has %d cores and %d GPUs free: neither may be below 0", n, p.Cores[n], p.GPUs[n])
+			return fmt.Errorf("node %d has %d cores and %d GPUs free: neither may be below 0", n, p.Cores[n], p.GPUs[n])
 		}
 	}
 	if p.Jobs < 0 {
-		return fmt.Errorf("winner: %d jobs: the number of jobs may not be below 0", p.Jobs)
+		return fmt.Errorf("%d jobs: the number of jobs may not be below 0", p.Jobs)
 	}
 	best := make([]int64, p.Jobs)
 	for i := range p.Bids {
 		b := &p.Bids[i]
 		if err := b.validate(p); err != nil {
-			return fmt.Errorf("winner: bid %d: %w", i, err)
+			return fmt.Errorf("bid %d: %w", i, err)
 		}
 		best[b.Job] = max(best[b.Job], b.Value)
 	}
@@ -62,7 +62,7 @@ func (p *Problem) Validate() error {
 	for _, v := range best {
 		total += v
 		if total > MaxTotal {
-			return fmt.Errorf("winner: the best values of the jobs add up to more than %d: scale the values down", MaxTotal)
+			return fmt.Errorf("the best values of the jobs add up to more than %d: scale the values down", MaxTotal)
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ type function struct {
 	anytime   bool
 	plain     bool
 	hasBody   bool
+	needs     string // what the body gets as its first argument: "", "context" or "target"
 	params    []param
 	limit     *limit // nil: it does what the driver's does
 }
@@ -32,6 +33,12 @@ var limitKinds = []string{"refused", "real", "partly"}
 
 type param struct {
 	decl, name string
+	given      bool // it must not be NULL
+}
+
+// prepared says whether the body is called behind checks that are made for it.
+func (f *function) prepared() bool {
+	return f.needs != "" || slices.ContainsFunc(f.params, func(p param) bool { return p.given })
 }
 
 // takesStream says whether a parameter is a stream, which the second export
@@ -148,6 +155,8 @@ func parseFunction(line string) (*function, error) {
 			f.anytime = true
 		case w == "plain":
 			f.plain = true
+		case w == "context" || w == "target":
+			f.needs = w
 		default:
 			return nil, fmt.Errorf("%s: what is %q?", f.name, w)
 		}
@@ -160,15 +169,18 @@ func parseFunction(line string) (*function, error) {
 		return nil, fmt.Errorf("%s: the parameters have no end", f.export)
 	}
 	for _, p := range strings.Split(list, ",") {
-		p = strings.TrimSpace(p)
+		p, given := strings.CutSuffix(strings.TrimSpace(p), "!")
 		if p == "" && list == "" {
 			break
+		}
+		if given && !strings.Contains(p, "*") {
+			return nil, fmt.Errorf("%s: parameter %q is no pointer, and cannot be NULL", f.export, p)
 		}
 		at := strings.LastIndexAny(p, " *")
 		if at < 0 || at+1 == len(p) {
 			return nil, fmt.Errorf("%s: parameter %q has no name", f.export, p)
 		}
-		f.params = append(f.params, param{decl: p, name: p[at+1:]})
+		f.params = append(f.params, param{decl: p, name: p[at+1:], given: given})
 	}
 	return f, nil
 }

@@ -119,12 +119,58 @@ func publicHeader(functions []*function, results []result, types []byte) []byte 
 	return b.Bytes()
 }
 
+// needed is what a body gets first: how it is declared, and how the export finds it.
+var needed = map[string]struct{ decl, local, find, argument string }{
+	"context": {"CUcontext context", "CUcontext context", "context_need(&context)", "context"},
+	"target":  {"struct target *t", "struct target target", "target_current(&target)", "&target"},
+}
+
+// bodyParams are the parameters of a body that is prepared for.
+func (f *function) bodyParams() string {
+	params := f.declParams(true)
+	switch {
+	case f.needs == "":
+		return params
+	case params == "void":
+		return needed[f.needs].decl
+	}
+	return needed[f.needs].decl + ", " + params
+}
+
+// prepare writes do_NAME of a function whose body is with_NAME: it finds the context or target, refuses
+// NULL, and calls the body.
+func (f *function) prepare(b *bytes.Buffer) {
+	fmt.Fprintf(b, "CUresult do_%s(%s) {\n", f.export, f.declParams(true))
+	var arguments []string
+	if need, ok := needed[f.needs]; ok {
+		fmt.Fprintf(b, "\t%s;\n\tCUresult usable = %s;\n\tif (usable != CUDA_SUCCESS)\n\t\treturn usable;\n", need.local, need.find)
+		arguments = append(arguments, need.argument)
+	}
+	var missing []string
+	for _, p := range f.params {
+		if p.given {
+			missing = append(missing, p.name+" == NULL")
+		}
+		arguments = append(arguments, p.name)
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(b, "\tif (%s)\n\t\treturn CUDA_ERROR_INVALID_VALUE;\n", strings.Join(missing, " || "))
+	}
+	if f.extraStream() {
+		arguments = append(arguments, "stream")
+	}
+	fmt.Fprintf(b, "\treturn with_%s(%s);\n}\n\n", f.export, strings.Join(arguments, ", "))
+}
+
 func bodiesHeader(functions []*function) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s#ifndef MUSTER_API_GEN_H\n#define MUSTER_API_GEN_H\n\n#define CUDA_BARE_NAMES\n#include \"include/cuda.h\"\n\n", generated)
+	fmt.Fprintf(&b, "%s#ifndef MUSTER_API_GEN_H\n#define MUSTER_API_GEN_H\n\n#define CUDA_BARE_NAMES\n#include \"include/cuda.h\"\n\nstruct target;\n\n", generated)
 	for _, f := range functions {
 		if f.hasBody {
 			fmt.Fprintf(&b, "CUresult do_%s(%s);\n", f.export, f.declParams(true))
+		}
+		if f.hasBody && f.prepared() {
+			fmt.Fprintf(&b, "CUresult with_%s(%s);\n", f.export, f.bodyParams())
 		}
 	}
 	fmt.Fprintf(&b, "\n#endif\n")
@@ -134,6 +180,11 @@ func bodiesHeader(functions []*function) []byte {
 func exports(functions []*function, results []result) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s#include \"export.h\"\n\n", generated)
+	for _, f := range functions {
+		if f.hasBody && f.prepared() {
+			f.prepare(&b)
+		}
+	}
 	for _, f := range functions {
 		if !f.hasBody {
 			fmt.Fprintf(&b, "MISSING(%s, %q)\n", f.export, f.limit.why)

@@ -28,9 +28,9 @@
 // How often a waiting thread polls before it sleeps. The number doubles after a sleep shorter than
 // A_MOMENT (100 us times patience), which polling would have avoided, and halves after a longer one.
 // Every LEAST_SPINS polls the thread yields, since the worker may need this processor. With
-// FEW_CORES or more processors a thread polls up to FACTOR times longer, some 300 us: NVIDIA's
+// FEW_CORES or more processors a thread polls up to FACTOR times longer, some 800 us: NVIDIA's
 // library polls until the end, and a thread that sleeps wakes late.
-enum { LEAST_SPINS = 64, MOST_SPINS = 1024, A_MOMENT = 100 * 1000, FEW_CORES = 4, FACTOR = 6 };
+enum { LEAST_SPINS = 64, MOST_SPINS = 1024, A_MOMENT = 100 * 1000, FEW_CORES = 4, FACTOR = 16 };
 
 static _Atomic int spins = LEAST_SPINS;
 

@@ -98,6 +98,24 @@ func (s *Space) Free(addr uint64) (Plan, error) {
 	return moves.plan(s), nil
 }
 
+// SharedOn returns the devices that map a chunk of r in which other allocations lie too: these
+// chunks stay mapped when the allocation of r is freed.
+func (s *Space) SharedOn(r Range) (devices []Place) {
+	if r.Size == 0 {
+		return nil
+	}
+	var held places
+	for _, c := range s.in(s.span(r)) {
+		if c.users > 1 {
+			held |= c.held &^ hostSlot.bit()
+		}
+	}
+	for ; held != 0; held &= held - 1 {
+		devices = append(devices, s.config.Devices[held.first()-1])
+	}
+	return devices
+}
+
 // Find returns the allocation around addr.
 func (s *Space) Find(addr uint64) (Range, bool) {
 	if a := s.around(addr); a != nil {

@@ -93,10 +93,12 @@ type Consumer struct {
 	release  sync.Mutex
 	released uint64
 
-	// Linger is how long Next polls for the next message before it sleeps, if there are several
-	// processors; 0 is as long as has been worth it so far.
+	// Linger is the least time for which Next looks for the next message before it sleeps, where
+	// there are several processors. It looks for longer if messages used to come within mostHabit.
 	Linger   time.Duration
+	habit    time.Duration // for how long looking pays, as far as is known
 	lingered time.Duration // since the last message
+	quiet    time.Time     // when the first wait since the last message began to linger or sleep
 
 	// Keep is called with each message before its room is given back, and with the position after
 	// it; it may be nil. The bytes are valid during the call.
@@ -121,17 +123,42 @@ func NewConsumer(s *Shared) *Consumer {
 	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
 }
 
-// How often a consumer polls for a message before it sleeps. The number doubles after a short
-// sleep, which polling would have avoided, and halves after a long one. Every minSpins polls it
-// yields, since the client may need this processor.
+// How often a consumer polls for a message before it looks at the clock or sleeps. The number
+// doubles after a short sleep or a short time of looking, which polling would have avoided, and
+// halves after a long one. Every minSpins polls it yields, since the client may need this processor:
+// with an eighth as many yields calls on an H200's machine now and then took 2 ms, a time slice.
 const (
 	minSpins = 64
 	maxSpins = 1024
 	aMoment  = 100 * time.Microsecond
 )
 
-// mostSpins is maxSpins for a consumer: some 80 us if cores are free, which is longer than a
-// program elsewhere takes from one call with an answer to the next.
+// Waking a process that sleeps takes tens of microseconds, on virtual machines hundreds, and keeps
+// the waker busy for some of them. So a consumer whose messages come again and again within
+// mostHabit polls for twice as long as the last gap was, on machines with cores to spare
+// (mostSpins). After a longer gap it polls for half as long as before, and not at all below
+// leastHabit. A consumer that loses its processor to other threads for lostCore stops polling,
+// since they need the processor more.
+const (
+	mostHabit  = 4 * time.Millisecond
+	leastHabit = 50 * time.Microsecond
+	lostCore   = 50 * time.Microsecond
+)
+
+// learn notes how long after the last message the next one came.
+func (c *Consumer) learn(gap time.Duration) {
+	switch {
+	case gap < mostHabit:
+		c.habit = max(c.habit, min(2*gap, mostHabit))
+	case c.habit/2 >= leastHabit:
+		c.habit /= 2
+	default:
+		c.habit = 0
+	}
+}
+
+// mostSpins is maxSpins for a consumer: some 80 us where cores are free, which is longer than
+// a program elsewhere takes from one call with an answer to the next.
 var mostSpins = spinsFor(runtime.GOMAXPROCS(0))
 
 func spinsFor(cores int) int {
@@ -208,7 +235,10 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 		}
 		c.advance(padded)
 		c.seq++
-		c.lingered = 0
+		if !c.quiet.IsZero() {
+			c.learn(time.Since(c.quiet))
+			c.lingered, c.quiet = 0, time.Time{}
+		}
 		c.s.Asked(h)
 		return h, body, nil
 	}
@@ -266,20 +296,18 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 		}
 	}
 	start := time.Now()
-	if c.lingered < c.Linger && mostSpins > maxSpins {
-		if t := c.linger(tail, start.Add(min(c.Linger-c.lingered, timeout))); t != c.head {
+	if c.quiet.IsZero() {
+		c.quiet = start
+	}
+	if most := max(c.Linger, c.habit); c.lingered < most && mostSpins > maxSpins {
+		if t := c.linger(tail, start, min(most-c.lingered, timeout)); t != c.head {
+			c.spun(start)
 			return t, nil
 		}
 		c.lingered += time.Since(start)
 		timeout = max(timeout-time.Since(start), time.Microsecond)
 	}
-	defer func() {
-		if time.Since(start) < aMoment {
-			c.spins = min(2*c.spins, mostSpins)
-		} else {
-			c.spins = max(c.spins/2, minSpins)
-		}
-	}()
+	defer c.spun(start)
 	for {
 		atomic.StoreUint32(waits, 1)
 		t := atomic.LoadUint64(tail)
@@ -303,19 +331,37 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	}
 }
 
-// linger polls for a message until a deadline, or until Stop or Wake, and returns the tail.
-func (c *Consumer) linger(tail *uint64, until time.Time) uint64 {
+// spun adapts the number of polls after those since start were not enough.
+func (c *Consumer) spun(start time.Time) {
+	if time.Since(start) < aMoment {
+		c.spins = min(2*c.spins, mostSpins)
+	} else {
+		c.spins = max(c.spins/2, minSpins)
+	}
+}
+
+// linger looks for a message for a while, or until it is to return, and returns the tail.
+func (c *Consumer) linger(tail *uint64, start time.Time, limit time.Duration) uint64 {
+	last := start
 	for i := 0; ; i++ {
 		t := atomic.LoadUint64(tail)
 		if t != c.head || c.stopped.Load() || c.woken.Load() {
 			return t
 		}
 		pause()
-		if i%minSpins == minSpins-1 {
-			if yield(); time.Now().After(until) {
-				return t
-			}
+		if i%minSpins != minSpins-1 {
+			continue
 		}
+		yield()
+		now := time.Now()
+		if now.Sub(start) >= limit {
+			return t
+		}
+		if now.Sub(last) > lostCore && c.Linger == 0 {
+			c.habit = 0
+			return t
+		}
+		last = now
 	}
 }
 

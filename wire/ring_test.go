@@ -167,6 +167,31 @@ func TestLingeringConsumer(t *testing.T) {
 	next("Stop", c.Stop, ErrStopped)
 }
 
+// For how long a consumer looks follows the gaps between messages: up to twice the last short one, and
+// half as long after each long one.
+func TestHabitOfAConsumer(t *testing.T) {
+	c := NewConsumer(newShared(t, smallest))
+	for _, one := range []struct{ gap, want time.Duration }{
+		{time.Hour, 0},
+		{300 * time.Microsecond, 600 * time.Microsecond},
+		{100 * time.Microsecond, 600 * time.Microsecond},
+		{3 * time.Millisecond, mostHabit},
+		{mostHabit, mostHabit / 2},
+		{time.Second, mostHabit / 4},
+		{2 * time.Millisecond, mostHabit},
+	} {
+		if c.learn(one.gap); c.habit != one.want {
+			t.Errorf("after a gap of %v it looks for %v, want %v", one.gap, c.habit, one.want)
+		}
+	}
+	for range 10 {
+		c.learn(time.Minute)
+	}
+	if c.habit != 0 {
+		t.Errorf("a consumer that hears little looks for %v", c.habit)
+	}
+}
+
 func TestWakeAndTimeout(t *testing.T) {
 	s := newShared(t, smallest)
 	p, c := NewProducer(s), NewConsumer(s)

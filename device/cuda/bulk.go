@@ -28,7 +28,7 @@ const (
 // bulk is what large copies of a context go through.
 type bulk struct {
 	mu      sync.Mutex // held by the one who copies
-	memory  []byte     // pinned; nil before the first copy
+	memory  []byte     // pinned
 	buffers [bulkCount]buffer
 	next    int
 }
@@ -128,18 +128,21 @@ func (s *stream) inBulk(f func(*bulk) error) error {
 	b := &s.c.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.memory == nil {
-		const size = bulkPiece * bulkCount
-		memory, err := s.c.slab(size)
-		if err != nil {
-			return err
-		}
-		b.memory = memory
-		for i, piece := range slices.Collect(slices.Chunk(memory, bulkPiece)) {
-			b.buffers[i].memory = piece
-		}
-	}
 	return f(b)
+}
+
+// bulkMemory pins the buffers, when the context is opened: that takes 10 ms, for which nobody
+// should wait later, and it may wait for kernels that run.
+func (c *gpuContext) bulkMemory() error {
+	memory, err := c.slab(bulkPiece * bulkCount)
+	if err != nil {
+		return err
+	}
+	c.bulk.memory = memory
+	for i, piece := range slices.Collect(slices.Chunk(memory, bulkPiece)) {
+		c.bulk.buffers[i].memory = piece
+	}
+	return nil
 }
 
 // slab pins memory for the context's own use, until it is closed.

@@ -219,6 +219,9 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
 	X(cuGraphExecDestroy, (void *)) \
 	X(cuGraphExecUpdate_v2, (void *, void *, update_result *)) \
+	X(cuGraphExecKernelNodeSetParams_v2, (void *, void *, const kernel_node *)) \
+	X(cuGraphExecMemcpyNodeSetParams, (void *, void *, const copy_3d *, void *)) \
+	X(cuGraphExecMemsetNodeSetParams, (void *, void *, const fill_node *, void *)) \
 	X(cuGraphLaunch, (void *, void *)) \
 	X(cuEventCreate, (void **, unsigned int)) \
 	X(cuEventDestroy_v2, (void *)) \
@@ -1071,11 +1074,31 @@ mcu_result mcu_graph_destroy(mcu_handle graph)
 	return RUN(cuGraphDestroy, (void *)graph);
 }
 
+static kernel_node kernel_of(void *function, const mcu_shape *shape, void **params)
+{
+	const uint32_t *s = shape->sides;
+	return (kernel_node){.function = function, .sides = {s[0], s[1], s[2], s[3], s[4], s[5]}, .shared = shape->shared, .params = params};
+}
+
+static copy_3d copy_of(const mcu_rows *to, const mcu_rows *from)
+{
+	enum { DEVICE = 2 };
+	return (copy_3d){
+		.from = {.type = DEVICE, .device = from->at, .pitch = from->pitch, .height = from->height},
+		.to = {.type = DEVICE, .device = to->at, .pitch = to->pitch, .height = to->height},
+		.width = to->width, .height = to->height, .depth = 1,
+	};
+}
+
+static fill_node fill_of(const mcu_rows *to, uint32_t value, int element)
+{
+	return (fill_node){to->at, to->pitch, value, (unsigned int)element, to->width / (size_t)element, to->height};
+}
+
 static mcu_result graph_kernel(void *graph, const mcu_handle *after, size_t afters, void *function, const mcu_shape *shape,
                                void **params, mcu_handle *node)
 {
-	const uint32_t *s = shape->sides;
-	const kernel_node k = {.function = function, .sides = {s[0], s[1], s[2], s[3], s[4], s[5]}, .shared = shape->shared, .params = params};
+	const kernel_node k = kernel_of(function, shape, params);
 	launch_attribute attributes[3];
 	const launch_config c = describe(shape, NULL, attributes);
 	mcu_result r = shape->cluster[0] != 0 ? allow(function, shape) : result(0, "");
@@ -1086,15 +1109,22 @@ static mcu_result graph_kernel(void *graph, const mcu_handle *after, size_t afte
 	return r;
 }
 
+// places_of lists where the parameters of a kernel lie; NULL if there is no memory for the list.
+static void **places_of(char *params, const uint32_t *offsets, size_t count)
+{
+	void **places = calloc(count + 1, sizeof *places);
+	for (size_t i = 0; i < count && places != NULL; i++)
+		places[i] = params + offsets[i];
+	return places;
+}
+
 mcu_result mcu_graph_kernel(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, mcu_handle function,
                             const mcu_shape *shape, char *params, const uint32_t *offsets, size_t count, mcu_handle *node)
 {
 	enum { OUT_OF_MEMORY = 2 };
-	void **places = calloc(count + 1, sizeof *places);
+	void **places = places_of(params, offsets, count);
 	if (places == NULL)
 		return result(OUT_OF_MEMORY, "calloc");
-	for (size_t i = 0; i < count; i++)
-		places[i] = params + offsets[i];
 	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
 	if (r.code == 0)
 		r = leave(graph_kernel((void *)graph, after, afters, (void *)function, shape, count > 0 ? places : NULL, node));
@@ -1102,23 +1132,45 @@ mcu_result mcu_graph_kernel(mcu_handle context, mcu_handle graph, const mcu_hand
 	return r;
 }
 
+mcu_result mcu_graph_set_kernel(mcu_handle context, mcu_handle instance, mcu_handle node, mcu_handle function, const mcu_shape *shape,
+                                char *params, const uint32_t *offsets, size_t count)
+{
+	enum { OUT_OF_MEMORY = 2 };
+	void **places = places_of(params, offsets, count);
+	if (places == NULL)
+		return result(OUT_OF_MEMORY, "calloc");
+	const kernel_node k = kernel_of((void *)function, shape, count > 0 ? places : NULL);
+	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
+	if (r.code == 0)
+		r = leave(RUN(cuGraphExecKernelNodeSetParams_v2, (void *)instance, (void *)node, &k));
+	free(places);
+	return r;
+}
+
 mcu_result mcu_graph_copy(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
                           const mcu_rows *from, mcu_handle *node)
 {
-	enum { DEVICE = 2 };
-	const copy_3d c = {
-		.from = {.type = DEVICE, .device = from->at, .pitch = from->pitch, .height = from->height},
-		.to = {.type = DEVICE, .device = to->at, .pitch = to->pitch, .height = to->height},
-		.width = to->width, .height = to->height, .depth = 1,
-	};
+	const copy_3d c = copy_of(to, from);
 	INSIDE(context, cuGraphAddMemcpyNode, (void **)node, (void *)graph, (void *const *)after, afters, &c, (void *)context);
+}
+
+mcu_result mcu_graph_set_copy(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, const mcu_rows *from)
+{
+	const copy_3d c = copy_of(to, from);
+	INSIDE(context, cuGraphExecMemcpyNodeSetParams, (void *)instance, (void *)node, &c, (void *)context);
 }
 
 mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
                           uint32_t value, int element, mcu_handle *node)
 {
-	const fill_node f = {to->at, to->pitch, value, (unsigned int)element, to->width / (size_t)element, to->height};
+	const fill_node f = fill_of(to, value, element);
 	INSIDE(context, cuGraphAddMemsetNode, (void **)node, (void *)graph, (void *const *)after, afters, &f, (void *)context);
+}
+
+mcu_result mcu_graph_set_fill(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, uint32_t value, int element)
+{
+	const fill_node f = fill_of(to, value, element);
+	INSIDE(context, cuGraphExecMemsetNodeSetParams, (void *)instance, (void *)node, &f, (void *)context);
 }
 
 mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance)

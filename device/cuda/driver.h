@@ -159,7 +159,7 @@ mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function
                       char *params, const uint32_t *offsets, size_t count);
 
 // Graphs are made node by node, each behind nodes that were added before, and instantiated; an
-// instance needs its graph no more. One that is ended goes on with what was launched.
+// instance needs its graph only to be changed. One that is ended goes on with what was launched.
 typedef struct {
 	uint64_t at;
 	size_t pitch, width, height;
@@ -174,6 +174,12 @@ mcu_result mcu_graph_copy(mcu_handle context, mcu_handle graph, const mcu_handle
 mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle *after, size_t afters, const mcu_rows *to,
                           uint32_t value, int element, mcu_handle *node);
 mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance);
+// The mcu_graph_set functions change one node of an instance. The node is one of the graph that the
+// instance was made of, which must still exist. What was launched before is as it was.
+mcu_result mcu_graph_set_kernel(mcu_handle context, mcu_handle instance, mcu_handle node, mcu_handle function, const mcu_shape *shape,
+                                char *params, const uint32_t *offsets, size_t count);
+mcu_result mcu_graph_set_copy(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, const mcu_rows *from);
+mcu_result mcu_graph_set_fill(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, uint32_t value, int element);
 // mcu_graph_update fails if graph and instance are not of one shape.
 mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph);
 mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream);

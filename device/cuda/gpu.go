@@ -88,7 +88,11 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 			}
 		}
 	}
-	if err := c.moreRings(); err != nil {
+	err := c.moreRings()
+	if err == nil {
+		err = c.bulkMemory()
+	}
+	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}

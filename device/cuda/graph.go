@@ -6,7 +6,9 @@ package cuda
 import "C"
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -22,18 +24,34 @@ type graph struct {
 	unmapped uint64 // how often memory had been unmapped when it was made
 	stack    uint64 // that threads had then
 
-	mu       sync.Mutex
-	instance C.mcu_handle // 0 when it is closed
+	nodes []device.GraphNode // what the instance does
+
+	mu sync.Mutex
+	instantiated
 }
 
-// NewGraph makes a graph of the driver's.
+// instantiated is what the driver has of a graph. A graph that takes the place of another with the
+// same shape takes this over.
+type instantiated struct {
+	instance C.mcu_handle // 0 when it is closed
+	// The graph that the instance was made of, and its nodes: with them single nodes of the
+	// instance can be changed. They are 0 and nil if the nodes are not those of graph.nodes.
+	described C.mcu_handle
+	made      []C.mcu_handle
+}
+
+// NewGraph makes a graph of the driver's. Where before differs from it in a few nodes only these are
+// changed, and where it has the same shape its instance is updated.
 func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before device.Graph) (device.Graph, error) {
 	c, ok := context.(*gpuContext)
 	if !ok {
 		return nil, fmt.Errorf("a context of another device: %w", device.ErrInvalidValue)
 	}
-	g := &graph{c: c, unmapped: c.unmapped.Load()}
+	g := &graph{c: c, unmapped: c.unmapped.Load(), nodes: nodes}
 	for i := range nodes {
+		if err := c.checkNode(&nodes[i], i); err != nil {
+			return nil, fmt.Errorf("node %d of a graph: %w", i, err)
+		}
 		if nodes[i].Function == nil {
 			g.memory = true
 		} else if err := c.growStack(nodes[i].How.Stack); err != nil {
@@ -41,32 +59,151 @@ func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before 
 		}
 	}
 	g.stack = c.threadStack()
-	var described C.mcu_handle
-	if err := c.call(func() C.mcu_result { return C.mcu_graph_create(&described) }); err != nil {
-		return nil, err
+	old, ok := before.(*graph)
+	if !ok || old.c != c || !old.Holds() {
+		old = nil
 	}
-	defer func() { _ = c.call(func() C.mcu_result { return C.mcu_graph_destroy(described) }) }()
-	made := make([]C.mcu_handle, len(nodes))
-	for i := range nodes {
-		after := make([]C.mcu_handle, len(nodes[i].After))
-		for k, n := range nodes[i].After {
-			if n < 0 || n >= i {
-				return nil, fmt.Errorf("node %d of a graph comes behind node %d: %w", i, n, device.ErrInvalidValue)
-			}
-			after[k] = made[n]
-		}
-		if err := c.addNode(described, &nodes[i], after, &made[i]); err != nil {
-			return nil, fmt.Errorf("node %d of a graph: %w", i, err)
-		}
-	}
-	if old, ok := before.(*graph); ok && old.c == c && old.becomes(described) {
-		g.instance = old.release()
+	if old != nil && old.change(nodes) {
+		g.instantiated = old.release()
 		return g, nil
 	}
+	described, made, err := c.describe(nodes)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.becomes(described) {
+		_ = c.destroyGraph(described)
+		g.instantiated = old.release()
+		if !sameShape(old.nodes, nodes) {
+			_ = c.destroyGraph(g.described)
+			g.described, g.made = 0, nil
+		}
+		return g, nil
+	}
+	g.described, g.made = described, made
 	if err := c.call(func() C.mcu_result { return C.mcu_graph_instantiate(c.handle, described, &g.instance) }); err != nil {
+		_ = c.destroyGraph(described)
 		return nil, err
 	}
 	return g, nil
+}
+
+// checkNode says why a node, the i-th of its graph, is refused, if so.
+func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
+	for _, before := range n.After {
+		if before < 0 || before >= i {
+			return fmt.Errorf("it comes behind node %d: %w", before, device.ErrInvalidValue)
+		}
+	}
+	if n.Function == nil {
+		return nil
+	}
+	f, ok := n.Function.(*function)
+	if !ok || f == nil || f.module.c != c {
+		return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
+	}
+	if err := f.module.usable(); err != nil {
+		return err
+	}
+	return f.check(n.How)
+}
+
+// describe has the driver make a graph.
+func (c *gpuContext) describe(nodes []device.GraphNode) (described C.mcu_handle, made []C.mcu_handle, err error) {
+	if err := c.call(func() C.mcu_result { return C.mcu_graph_create(&described) }); err != nil {
+		return 0, nil, err
+	}
+	made = make([]C.mcu_handle, len(nodes))
+	for i := range nodes {
+		after := make([]C.mcu_handle, len(nodes[i].After))
+		for k, n := range nodes[i].After {
+			after[k] = made[n]
+		}
+		if err := c.addNode(described, &nodes[i], after, &made[i]); err != nil {
+			_ = c.destroyGraph(described)
+			return 0, nil, fmt.Errorf("node %d of a graph: %w", i, err)
+		}
+	}
+	return described, made, nil
+}
+
+func (c *gpuContext) destroyGraph(described C.mcu_handle) error {
+	if described == 0 {
+		return nil
+	}
+	return c.call(func() C.mcu_result { return C.mcu_graph_destroy(described) })
+}
+
+// sameShape says whether two graphs have the same kinds of nodes in the same order.
+func sameShape(a, b []device.GraphNode) bool {
+	return slices.EqualFunc(a, b, func(m, n device.GraphNode) bool {
+		return (m.Function == nil) == (n.Function == nil) && (m.Element == 0) == (n.Element == 0) && slices.Equal(m.After, n.After)
+	})
+}
+
+// fewChanges is the part of a graph's nodes up to which they are changed one by one: to change one
+// takes the driver longer than to describe it anew, in a graph to which the instance is updated.
+const fewChanges = 4
+
+// change changes the nodes of the instance that differ from others, if they are few. It returns false
+// if it cannot, and some may be changed then.
+func (g *graph) change(nodes []device.GraphNode) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.instance == 0 || g.made == nil || !sameShape(g.nodes, nodes) {
+		return false
+	}
+	var others []int
+	for i := range nodes {
+		same, may := compare(&g.nodes[i], &nodes[i])
+		if !may {
+			return false
+		}
+		if !same {
+			others = append(others, i)
+		}
+	}
+	if len(others) > max(len(nodes)/fewChanges, 1) {
+		return false
+	}
+	for _, i := range others {
+		if err := g.c.call(func() C.mcu_result { return g.set(i, &nodes[i]) }); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// compare says whether two nodes of one kind do the same, and whether one may become the other: a
+// node keeps its function and the attributes of its launch for good.
+func compare(a, b *device.GraphNode) (same, may bool) {
+	if a.Function == nil {
+		return movesSame(a, b), true
+	}
+	x, y := &a.How, &b.How
+	may = a.Function == b.Function && x.Cooperative == y.Cooperative && x.Cluster == y.Cluster && x.LargeCluster == y.LargeCluster
+	return may && x.Grid == y.Grid && x.Block == y.Block && x.Shared == y.Shared && bytes.Equal(x.Params, y.Params), may
+}
+
+// movesSame says whether two copies or fills do the same.
+func movesSame(a, b *device.GraphNode) bool {
+	return a.To == b.To && a.From == b.From && a.ToPitch == b.ToPitch && a.FromPitch == b.FromPitch &&
+		a.Width == b.Width && a.Height == b.Height && a.Value == b.Value && a.Element == b.Element
+}
+
+// set changes a node of the instance.
+func (g *graph) set(i int, n *device.GraphNode) C.mcu_result {
+	c, node := g.c, g.made[i]
+	if n.Function != nil {
+		f, how := n.Function.(*function), shape(n.How)
+		return C.mcu_graph_set_kernel(c.handle, g.instance, node, f.handle, &how,
+			(*C.char)(unsafe.Pointer(unsafe.SliceData(n.How.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
+	}
+	dst, src := rowsOf(n)
+	if n.Element != 0 {
+		return C.mcu_graph_set_fill(c.handle, g.instance, node, &dst, C.uint32_t(n.Value), C.int(n.Element))
+	}
+	return C.mcu_graph_set_copy(c.handle, g.instance, node, &dst, &src)
 }
 
 // becomes changes the instance to what a description says, if they have the same shape. What was
@@ -77,44 +214,39 @@ func (g *graph) becomes(described C.mcu_handle) bool {
 	return g.instance != 0 && g.c.call(func() C.mcu_result { return C.mcu_graph_update(g.c.handle, g.instance, described) }) == nil
 }
 
-// release gives the instance away.
-func (g *graph) release() C.mcu_handle {
+// release gives what the driver has away.
+func (g *graph) release() instantiated {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	instance := g.instance
-	g.instance = 0
-	return instance
+	had := g.instantiated
+	g.instantiated = instantiated{}
+	return had
 }
 
+// rowsOf returns where a copy or fill writes and reads.
+func rowsOf(n *device.GraphNode) (to, from C.mcu_rows) {
+	rows := func(at, pitch uint64) C.mcu_rows {
+		return C.mcu_rows{at: C.uint64_t(at), pitch: C.size_t(pitch), width: C.size_t(n.Width), height: C.size_t(n.Height)}
+	}
+	return rows(n.To, n.ToPitch), rows(n.From, n.FromPitch)
+}
+
+// addNode adds a node that checkNode accepts to a graph.
 func (c *gpuContext) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu_handle, made *C.mcu_handle) error {
 	behind, count := unsafe.SliceData(after), C.size_t(len(after))
 	if n.Function != nil {
-		f, ok := n.Function.(*function)
-		if !ok || f == nil || f.module.c != c {
-			return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
-		}
-		if err := f.module.usable(); err != nil {
-			return err
-		}
-		if err := f.check(n.How); err != nil {
-			return err
-		}
-		how := shape(n.How)
+		f, how := n.Function.(*function), shape(n.How)
 		return c.call(func() C.mcu_result {
 			return C.mcu_graph_kernel(c.handle, to, behind, count, f.handle, &how,
 				(*C.char)(unsafe.Pointer(unsafe.SliceData(n.How.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)), made)
 		})
 	}
-	rows := func(at, pitch uint64) C.mcu_rows {
-		return C.mcu_rows{at: C.uint64_t(at), pitch: C.size_t(pitch), width: C.size_t(n.Width), height: C.size_t(n.Height)}
-	}
-	dst := rows(n.To, n.ToPitch)
+	dst, src := rowsOf(n)
 	if n.Element != 0 {
 		return c.call(func() C.mcu_result {
 			return C.mcu_graph_fill(c.handle, to, behind, count, &dst, C.uint32_t(n.Value), C.int(n.Element), made)
 		})
 	}
-	src := rows(n.From, n.FromPitch)
 	return c.call(func() C.mcu_result { return C.mcu_graph_copy(c.handle, to, behind, count, &dst, &src, made) })
 }
 
@@ -146,9 +278,13 @@ func (g *graph) Holds() bool {
 
 // Close ends the graph. The driver frees it when what was launched has ended.
 func (g *graph) Close() error {
-	instance := g.release()
-	if instance == 0 {
+	had := g.release()
+	if had.instance == 0 {
 		return nil
 	}
-	return g.c.call(func() C.mcu_result { return C.mcu_graph_end(g.c.handle, instance) })
+	first := g.c.destroyGraph(had.described)
+	if err := g.c.call(func() C.mcu_result { return C.mcu_graph_end(g.c.handle, had.instance) }); err != nil {
+		return err
+	}
+	return first
 }

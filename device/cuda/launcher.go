@@ -145,6 +145,7 @@ func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool)
 			unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
 		if taken != 0 {
 			l.given.Store(number + 1)
+			s.submitted.Add(1)
 			return number, true
 		}
 		l.collect(c)

@@ -215,3 +215,66 @@ func TestFaultOfLaterLaunch(t *testing.T) {
 		b.stream.(device.Launcher).Refused()
 	})
 }
+
+// A graph that differs from the one before it in some parameters changes these in the driver's; one
+// that differs in more takes its place. Each launch does what its graph said at that time.
+func TestChangedGraphs(t *testing.T) {
+	withStandin(t, func(t *testing.T, b *bench) {
+		b.ok(b.Map(testBase, b.g))
+		b.ok(b.stream.Fill(testBase, 0, 4, 1))
+		f, nothing := b.kernel("append"), b.kernel("nothing")
+		appends := func(value uint32, after ...int) device.GraphNode {
+			return device.GraphNode{Function: f, After: after, How: alone(binary.LittleEndian.AppendUint32(address(testBase), value))}
+		}
+		quiet := device.GraphNode{Function: nothing, How: alone(nil)}
+		var before *graph
+		var want []uint32
+		for i, one := range []struct {
+			nodes   []device.GraphNode
+			values  []uint32
+			keeps   bool // the instance
+			changes bool // single nodes of it can be changed afterwards
+		}{
+			{[]device.GraphNode{appends(1), appends(2, 0), quiet}, []uint32{1, 2}, false, true},
+			{[]device.GraphNode{appends(1), appends(3, 0), quiet}, []uint32{1, 3}, true, true},
+			{[]device.GraphNode{appends(4), appends(5, 0), quiet}, []uint32{4, 5}, true, true}, // many changes: the whole is updated
+			{[]device.GraphNode{quiet, appends(6, 0), appends(7)}, []uint32{6, 7}, true, true}, // and where functions are others
+			{[]device.GraphNode{quiet, appends(6, 0), appends(8)}, []uint32{6, 8}, true, true},
+			{[]device.GraphNode{quiet, appends(6), appends(9, 0, 1)}, []uint32{6, 9}, true, false}, // another shape, which the driver takes
+			{[]device.GraphNode{quiet, appends(6), appends(10, 0, 1)}, []uint32{6, 10}, true, false},
+			{[]device.GraphNode{appends(11)}, []uint32{11}, false, true},
+			{[]device.GraphNode{appends(12)}, []uint32{12}, true, true},
+		} {
+			var last device.Graph
+			if before != nil {
+				last = before
+			}
+			had := (&graph{}).instance
+			if before != nil {
+				had = before.instance
+			}
+			made, err := b.Context.(*gpuContext).dev.NewGraph(b.Context, one.nodes, last)
+			b.ok(err)
+			g := made.(*graph)
+			if kept := had == g.instance; kept != one.keeps || (g.made != nil) != one.changes {
+				t.Errorf("graph %d: the instance is kept: %v, its nodes are known: %v", i, kept, g.made != nil)
+			}
+			if before != nil {
+				b.ok(before.Close())
+			}
+			b.ok(g.Launch(b.stream))
+			want = append(want, one.values...)
+			before = g
+		}
+		b.ok(before.Close())
+		b.ok(b.stream.Synchronise(t.Context()))
+		raw := b.get(testBase, uint64(4+4*len(want)))
+		var got []uint32
+		for ; len(raw) > 0; raw = raw[4:] {
+			got = append(got, binary.LittleEndian.Uint32(raw))
+		}
+		if want := append([]uint32{uint32(len(want))}, want...); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}

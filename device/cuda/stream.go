@@ -27,6 +27,13 @@ type stream struct {
 	mu   sync.Mutex // held by who submits: what belongs together stays together
 	ring *ring      // for host memory that is not pinned; nil before the first
 
+	// submitted counts what the stream was given: it is raised after each call of the driver that
+	// submits. ended is the count up to which all work was seen to have ended. Where the two are
+	// equal, waiting need not ask the driver, which takes a microsecond for each stream: programs
+	// have dozens of idle ones. Done asks nevertheless, because the driver's answer is how an idle
+	// worker learns that its context has failed.
+	submitted, ended atomic.Uint64
+
 	bulkOnly bool // all that is under way are large copies to the device
 	silent   bool // rooms were taken from the ring that nothing in the stream gives back
 
@@ -78,7 +85,20 @@ func (s *stream) submitLocked(f func() C.mcu_result) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
+	defer s.submitted.Add(1)
 	return s.c.call(f)
+}
+
+// idle says whether all that the stream was given is known to have ended.
+func (s *stream) idle() bool { return s.ended.Load() == s.submitted.Load() }
+
+// saw notes the answer to a query that began when the stream had been given count. The caller must
+// hold life, so that ended never goes back.
+func (s *stream) saw(count uint64, done bool, err error) (bool, error) {
+	if done && err == nil {
+		s.ended.Store(count)
+	}
+	return done, err
 }
 
 // checkMemory says why a transfer cannot be submitted, if so. Nothing is to be
@@ -388,19 +408,21 @@ func (s *stream) callLocked(f func()) error {
 	return err
 }
 
-// query says whether the stream has no work.
+// query asks the driver whether the stream has no work.
 func (s *stream) query() (bool, error) {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.handle == 0 {
 		return true, s.c.Err()
 	}
-	return s.c.isDone(func() C.mcu_result {
+	count := s.submitted.Load()
+	done, err := s.c.isDone(func() C.mcu_result {
 		if s.c.launcher.pending() {
 			return C.mcu_result{code: notReady}
 		}
 		return C.mcu_stream_query(s.c.handle, s.handle)
 	})
+	return s.saw(count, done, err)
 }
 
 // Done says whether all work has ended.
@@ -416,20 +438,28 @@ func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
 	}
+	if s.idle() {
+		return true, nil
+	}
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.handle == 0 {
 		return true, s.c.Err()
 	}
-	return s.c.isDone(func() C.mcu_result {
+	count := s.submitted.Load()
+	done, err := s.c.isDone(func() C.mcu_result {
 		s.c.launcher.wait()
 		return C.mcu_stream_watch(s.c.handle, s.handle, C.int64_t(limit))
 	})
+	return s.saw(count, done, err)
 }
 
 // mark puts an event behind the work of the stream; 0 if there is no work. Who
 // gets it gives it back.
 func (s *stream) mark() (C.mcu_handle, error) {
+	if s.idle() {
+		return 0, s.c.Err()
+	}
 	if done, err := s.query(); done || err != nil {
 		return 0, err
 	}

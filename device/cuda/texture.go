@@ -261,6 +261,7 @@ func (s *stream) wrote(addr, size uint64) error {
 		if err := s.usable(); err != nil {
 			return err
 		}
+		defer s.submitted.Add(1)
 		return s.c.copyBlocks(s.handle, a, true, addr, size)
 	})
 }
@@ -276,6 +277,7 @@ func (s *stream) reads(addr, size uint64) error {
 		if err := s.usable(); err != nil {
 			return err
 		}
+		defer s.submitted.Add(1)
 		return s.c.copyBlocks(s.handle, a, false, addr, size)
 	})
 }

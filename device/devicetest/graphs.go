@@ -5,6 +5,7 @@ import "muster/device"
 var graphTests = []test{
 	{"a graph does what its nodes do", always, testGraph},
 	{"a graph becomes another", always, testChangedGraph},
+	{"nodes of a graph change", always, testChangedNodes},
 	{"wrong graphs", always, testWrongGraphs},
 }
 
@@ -81,6 +82,35 @@ func testChangedGraph(b *bench) {
 	o.finish()
 	b.ok(before.Close())
 	same(b, "words", o.getWords(addr, 2), []uint32{((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6, ((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6})
+}
+
+// Single nodes change from one graph to the next: parameters, a value that is filled in, where a copy
+// goes. Launches before each change are as they were.
+func testChangedNodes(b *bench) {
+	g, o := b.grapher(), b.open()
+	addr := o.mapped(0, o.g)
+	o.putWords(addr, make([]uint32, 16)...)
+	var before device.Graph
+	var want []uint32
+	value := uint32(0)
+	for i := range uint64(4) {
+		made, err := g.NewGraph(o.Context, []device.GraphNode{
+			{To: addr + 4, ToPitch: 4, Width: 4, Height: 1, Value: uint32(i) + 7, Element: 4},
+			o.step(addr, uint32(i/2), 0),
+			{After: []int{0, 1}, To: addr + 8 + 8*i, ToPitch: 8, From: addr, FromPitch: 8, Width: 8, Height: 1},
+		}, before)
+		b.ok(err)
+		if before != nil {
+			b.ok(before.Close())
+		}
+		b.ok(made.Launch(o.stream))
+		before = made
+		value = value*3 + uint32(i/2)
+		want = append(want, value, uint32(i)+7)
+	}
+	o.finish()
+	b.ok(before.Close())
+	same(b, "what each launch has copied", o.getWords(addr+8, 8), want)
 }
 
 // What cannot be in a graph is refused, and one whose memory went says so.

@@ -52,6 +52,7 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 		return true, err
 	}
 	r, _ := c.space.Find(d.Addr)
+	shared := c.space.SharedOn(r)
 	plan, err := c.space.Free(d.Addr)
 	if err != nil {
 		return true, err
@@ -60,9 +61,12 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 		c.emit(Op{Kind: GiveBack, Range: r})
 	}
 	c.commitLess(c.onHost())
-	// Another allocation may share the last chunk, and then no plan waits for the device. But the
-	// program may reuse the addresses at once, so running kernels must end first.
-	c.drainAll()
+	// Where another allocation keeps a chunk on a device, no plan waits for that device. But the
+	// program may reuse the addresses at once, so running kernels must end first. On a device that
+	// maps nothing of the allocation no kernel can use it.
+	for _, p := range shared {
+		c.next(Drain).Place = p
+	}
 	if len(plan) > 0 {
 		c.ask(Op{Kind: Move, Plan: plan})
 	}

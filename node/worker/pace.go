@@ -297,9 +297,13 @@ func (p *pacer) leaves(on device.Stream) {
 // the group takes so long that it may wait for a later launch.
 func (w *worker) groupEnds(oldest group) (over bool, err error) {
 	p := w.pace
-	began := time.Now()
+	began, patience := time.Now(), min(p.window, longestSpin)
+	ended := oldest.event.Done
+	if d, ok := oldest.event.(device.Watcher); ok { // the device works by itself, and polling takes nothing from it
+		ended, patience = func() (bool, error) { return d.DoneWithin(aLook) }, longestSpin
+	}
 	for looks := 0; ; looks++ {
-		if done, err := oldest.event.Done(); err != nil {
+		if done, err := ended(); err != nil {
 			p.forget()
 			return false, err
 		} else if done {
@@ -313,7 +317,7 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 			p.freeAt = time.Now().Add(letAlone)
 			p.forget()
 			return false, nil
-		case waited < min(p.window, longestSpin) || looks < shortWait:
+		case waited < patience || looks < shortWait:
 			runtime.Gosched() // the device may be in this process, and needs its turn to run
 		default:
 			time.Sleep(min(waited/8, time.Millisecond))

@@ -333,10 +333,10 @@ func (w *worker) soon(all ...done) (bool, error) {
 
 // How long soon waits. A device in this process (aMoment) needs the processor that soon would
 // occupy. Another device (aWatch) works by itself, and waking up later costs more than polling.
-// Each poll of such a device takes aLook.
+// Each poll of such a device takes aLook, and ends with a yield.
 const (
 	aMoment = 20 * time.Microsecond
-	aWatch  = 250 * time.Microsecond
+	aWatch  = time.Millisecond
 	aLook   = 4 * time.Microsecond
 )
 

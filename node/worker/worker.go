@@ -152,7 +152,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if !ok || len(files) < 2 {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
 	}
-	useMPS(serve.MPS)
+	useMPS(serve.MPS, serve.Pace)
 	w, err := newWorker(conn, serve, files, open, log.With("client", serve.Client))
 	if err != nil {
 		return cannotServe(conn, err)

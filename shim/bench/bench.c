@@ -152,6 +152,16 @@ static void measure(const char *name, void (*call)(void), int calls, bool all) {
 	report(name, "us", rounds, ROUNDS);
 }
 
+// Streams of which each has had work: what waits for all of them must not take longer for it.
+static void idle_streams(int count) {
+	for (int i = 0; i < count; i++) {
+		CUstream s;
+		CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+		CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
+	}
+	CHECK(cuCtxSynchronize());
+}
+
 static void calls(void) {
 	open_context();
 	open_kernels();
@@ -180,6 +190,9 @@ static void calls(void) {
 	measure("query a stream", do_query, 1000, false);
 	measure("record an event", do_record, 1000, false);
 	measure("allocate and free 1 MiB", do_memory, 200, false);
+	idle_streams(64);
+	measure("allocate and free 1 MiB beside 64 idle streams", do_memory, 200, false);
+	measure("launch and synchronise beside 64 idle streams", do_launch_wait, 200, false);
 }
 
 // --- far ---------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 //
 //   sharing turns MIB SECONDS    two programs of MIB each, always busy: how much of the time is
 //                                spent in kernels, and how long a program waited at most
-//   sharing latency SECONDS [US] requests of 20 small kernels, one each 2 ms: alone, beside a
+//   sharing latency SECONDS [US [SMALL LARGE]]
+//                                requests of 20 small kernels, one each 2 ms: alone, beside a
 //                                program whose kernels fill the GPU for US (100) microseconds
 //                                each, and the same with the classes latency and batch
 //   sharing alone SECONDS [US]   the first two of these, for a driver that knows no classes
+//
+// How far kernels count is found out, unless SMALL and LARGE say it: the same in all ways makes
+// their times comparable. The lines "counts to" on the standard error have what was found out.
 //
 // It runs on NVIDIA's library and on Muster's, which reads MUSTER_CLASS. What happens is told
 // on the standard error.
@@ -324,7 +328,10 @@ static void server(int number) {
 	qsort(took, (size_t)count, sizeof *took, by_size);
 	board->wait[0] = took[count / 2];
 	board->wait[1] = took[count - 1 - count / 100];
-	fprintf(stderr, "%s: %d requests, p50 %.0f us, p99 %.0f us, longest %.0f us\n", role, count, took[count / 2] * 1e6, took[count - 1 - count / 100] * 1e6, took[count - 1] * 1e6);
+	fprintf(stderr, "%s: %d requests, p50 %.0f us, p90 %.0f us, p99 %.0f us, the longest", role, count, took[count / 2] * 1e6, took[count - 1 - count / 10] * 1e6, took[count - 1 - count / 100] * 1e6);
+	for (int i = count > 12 ? count - 12 : 0; i < count; i++)
+		fprintf(stderr, " %.0f", took[i] * 1e6);
+	fprintf(stderr, " us\n");
 }
 
 static double rate(void) { return (double)board->kernels[1] / (board->last[1] - board->first[1]); }
@@ -380,6 +387,11 @@ int main(int argc, char **argv) {
 	seconds = x;
 	if (y > 0)
 		filling = y * 1e-6;
+	if (argc > 5) {
+		new_board();
+		known[0] = (uint32_t)atoi(argv[4]);
+		known[1] = (uint32_t)atoi(argv[5]);
+	}
 	if (strcmp(what, "latency") == 0 && x > 0)
 		return latency(true);
 	if (strcmp(what, "alone") == 0 && x > 0)

@@ -398,17 +398,119 @@ NOTHING(cuTexObjectDestroy)
 NOTHING(cuSurfObjectCreate)
 NOTHING(cuSurfObjectDestroy)
 
-// It has no graphs: what programs put into them is launched one by one.
-int cuGraphCreate(void **graph, unsigned flags) {
-	(void)graph, (void)flags;
-	return 801; // CUDA_ERROR_NOT_SUPPORTED
+// Graphs: a list of nodes in the order in which they were added, which their dependencies allow. An
+// instance has copies of the nodes and knows of which node each is, since only nodes of the graph that
+// it was made of change it.
+struct kernel_params {
+	struct function *function;
+	unsigned sides[6], shared;
+	void **params, **extra;
+	void *kernel, *context;
+};
+
+struct node {
+	struct node *next, *of;
+	struct function *function; // NULL: nothing but that it was added
+	char params[64];
+};
+
+struct graph {
+	struct node *first, **last;
+};
+
+static void keep_params(struct node *n, const struct kernel_params *p) {
+	n->function = p->function;
+	for (int i = 0, at = 0; i < n->function->params; at += (int)n->function->sizes[i++])
+		memcpy(n->params + at, p->params[i], n->function->sizes[i]);
 }
-NOTHING(cuGraphDestroy)
-NOTHING(cuGraphAddKernelNode_v2)
+
+static struct node *add_to(struct graph *g) {
+	struct node *n = calloc(1, sizeof *n);
+	*g->last = n;
+	g->last = &n->next;
+	return n;
+}
+
+int cuGraphCreate(void **graph, unsigned flags) {
+	(void)flags;
+	struct graph *g = calloc(1, sizeof *g);
+	g->last = &g->first;
+	*graph = g;
+	return 0;
+}
+
+int cuGraphDestroy(void *graph) {
+	struct graph *g = graph;
+	for (struct node *n = g->first, *next; n != NULL; n = next) {
+		next = n->next;
+		memset(n, 0xff, sizeof *n); // whoever uses it afterwards finds out
+		free(n);
+	}
+	free(g);
+	return 0;
+}
+
+int cuGraphExecDestroy(void *instance) { return cuGraphDestroy(instance); }
+
+int cuGraphAddKernelNode_v2(void **node, void *graph, void *const *after, size_t count, const struct kernel_params *p) {
+	(void)after, (void)count;
+	struct node *n = add_to(graph);
+	keep_params(n, p);
+	*node = n;
+	return 0;
+}
+
+int cuGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags) {
+	cuGraphCreate(instance, (unsigned)flags);
+	for (struct node *n = ((struct graph *)graph)->first; n != NULL; n = n->next) {
+		struct node *copy = add_to(*instance);
+		copy->of = n;
+		copy->function = n->function;
+		memcpy(copy->params, n->params, sizeof copy->params);
+	}
+	return 0;
+}
+
+int cuGraphExecKernelNodeSetParams_v2(void *instance, void *node, const struct kernel_params *p) {
+	for (struct node *n = ((struct graph *)instance)->first; n != NULL; n = n->next)
+		if (n->of == node) {
+			keep_params(n, p);
+			return 0;
+		}
+	return INVALID_VALUE;
+}
+
+int cuGraphExecUpdate_v2(void *instance, void *graph, void *about) {
+	(void)about;
+	struct node *n = ((struct graph *)instance)->first, *to = ((struct graph *)graph)->first;
+	const struct node *a = n, *b = to;
+	for (; a != NULL && b != NULL; a = a->next)
+		b = b->next;
+	if (a != b)
+		return 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
+	for (; n != NULL; n = n->next, to = to->next) {
+		n->function = to->function;
+		memcpy(n->params, to->params, sizeof n->params);
+	}
+	return 0;
+}
+
+int cuGraphLaunch(void *instance, void *stream) {
+	int code = 0;
+	for (struct node *n = ((struct graph *)instance)->first; n != NULL && code == 0; n = n->next) {
+		void *params[8];
+		for (int i = 0, at = 0; i < n->function->params; at += (int)n->function->sizes[i++])
+			params[i] = n->params + at;
+		code = cuLaunchKernel(n->function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	}
+	return code;
+}
+
 NOTHING(cuGraphKernelNodeSetAttribute)
-NOTHING(cuGraphAddMemcpyNode)
-NOTHING(cuGraphAddMemsetNode)
-NOTHING(cuGraphInstantiateWithFlags)
-NOTHING(cuGraphExecDestroy)
-NOTHING(cuGraphExecUpdate_v2)
-NOTHING(cuGraphLaunch)
+// There are no copies and fills in them.
+#define REFUSED(name) \
+	int name(void) { return 801; }
+REFUSED(cuGraphAddMemcpyNode)
+REFUSED(cuGraphAddMemsetNode)
+REFUSED(cuGraphExecMemcpyNodeSetParams)
+REFUSED(cuGraphExecMemsetNodeSetParams)

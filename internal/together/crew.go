@@ -21,7 +21,6 @@ type crew struct {
 	owner  sync.Mutex
 	made   bool // or could not be; under owner
 	wakes  int  // a descriptor from which a helper reads when it sleeps; -1: there is no crew
-	size   int
 	task   atomic.Pointer[task]
 	number atomic.Uint32
 	inside atomic.Int32
@@ -64,8 +63,8 @@ func (c *crew) make() {
 	if e != 0 {
 		return
 	}
-	c.wakes, c.size = int(fd), min(runtime.GOMAXPROCS(0)/2, most)-1
-	for range c.size {
+	c.wakes = int(fd)
+	for range min(runtime.GOMAXPROCS(0)/2, most) - 1 {
 		go c.help()
 	}
 }

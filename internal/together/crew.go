@@ -7,13 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // crew are threads that wait for tasks. Go wakes goroutines one after the other, each by the one
 // before, and where waking a thread takes as long as copying a megabyte, most of a task is done
-// before they are all there. So these threads look for the next task for a while after each, and
-// sleep in a system call that one other ends for all of them.
+// before they are all there. So these threads sleep in a system call, which one other ends for all of
+// them at once. To look for the next task for a while before they sleep gained nothing.
 //
 // One task at a time has the crew: its caller holds owner, sets task and increments number. Helpers
 // count themselves into inside before they read task; the caller clears task and waits until inside
@@ -22,7 +21,6 @@ type crew struct {
 	owner  sync.Mutex
 	made   bool // or could not be; under owner
 	wakes  int  // a descriptor from which a helper reads when it sleeps; -1: there is no crew
-	size   int
 	task   atomic.Pointer[task]
 	number atomic.Uint32
 	inside atomic.Int32
@@ -30,13 +28,6 @@ type crew struct {
 }
 
 var theCrew = crew{wakes: -1}
-
-// lookTime is how long a helper looks for another task before it sleeps, which is what waking it
-// would cost.
-const (
-	lookTime = 100 * time.Microsecond
-	looks    = 32 // between two looks at the clock
-)
 
 // do does a task with the crew; false if it has another, or cannot be made.
 func (c *crew) do(t *task) bool {
@@ -72,8 +63,8 @@ func (c *crew) make() {
 	if e != 0 {
 		return
 	}
-	c.wakes, c.size = int(fd), min(runtime.GOMAXPROCS(0)/2, most)-1
-	for range c.size {
+	c.wakes = int(fd)
+	for range min(runtime.GOMAXPROCS(0)/2, most) - 1 {
 		go c.help()
 	}
 }
@@ -88,9 +79,7 @@ func (c *crew) wake() {
 func (c *crew) help() {
 	debug.SetPanicOnFault(true)
 	for seen := uint32(0); ; {
-		if !c.comes(seen) {
-			c.sleep(seen)
-		}
+		c.sleep(seen)
 		seen = c.number.Load()
 		c.inside.Add(1)
 		if t := c.task.Load(); t != nil {
@@ -98,19 +87,6 @@ func (c *crew) help() {
 		}
 		c.inside.Add(-1)
 	}
-}
-
-// comes looks for another task than the one that was seen last.
-func (c *crew) comes(seen uint32) bool {
-	for start := time.Now(); time.Since(start) < lookTime; {
-		for range looks {
-			if c.number.Load() != seen {
-				return true
-			}
-			runtime.Gosched()
-		}
-	}
-	return false
 }
 
 // sleep returns when another task may have come. A caller of Do that has not seen this helper among

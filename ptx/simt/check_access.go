@@ -19,6 +19,9 @@ const (
 	touchAtomic
 	touchCopy   // cp.async
 	touchMatrix // stmatrix: rows of 16 bytes
+	touchRows   // ldmatrix: the same, read
+	touchLoadTile
+	touchStoreTile // wmma: elements of a fragment
 	touchFence
 	touchOther // memory that is not followed
 )
@@ -108,8 +111,14 @@ func siteOf(in *inst) site {
 		s.blind, s.swaps = in.text.Has("exch"), in.text.Has("cas")
 	case touchCopy:
 		s.bytes, s.size = uint64(in.size), uint64(in.size)
-	case touchMatrix:
+	case touchMatrix, touchRows:
 		s.bytes, s.size = 2*matrixSide, 2*matrixSide
+	case touchLoadTile, touchStoreTile:
+		s.bytes = uint64(in.k.(*fragmentAccess).format.Bits() / 8)
+		s.size = s.bytes
+		if s.bytes == 0 { // several elements share a byte
+			s.touch = touchOther
+		}
 	case touchNothing:
 		if in.text == nil || in.run == nil {
 			break
@@ -313,11 +322,34 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 		for lane := range l.lanes(g) {
 			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.b, lane))
 		}
-	case touchMatrix:
-		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), writes: true}
+	case touchMatrix, touchRows:
+		reads := s.touch == touchRows
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: reads, writes: !reads}
 		for lane := range l.lanes(g) {
 			if lane%g.warp < matrixSide*len(in.list) {
 				v.one(lane)
+			}
+		}
+	case touchLoadTile, touchStoreTile:
+		reads := s.touch == touchLoadTile
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, reads: reads, writes: !reads}
+		v.tile(in.k.(*fragmentAccess))
+	}
+}
+
+// tile looks at the elements that the lanes of a warp move between their registers
+// and a matrix in memory.
+func (v *glance) tile(f *fragmentAccess) {
+	var addr, stride [maxWidth]uint64
+	v.g.fragmentAddresses(v.in, &addr, &stride)
+	for lane := range v.l.lanes(v.g) {
+		for r := range f.registers {
+			for _, n := range f.register(r, lane%WarpSize) {
+				space, at := v.in.space, addr[lane]+f.offset(int(n), stride[lane])*v.site.bytes
+				if space == ptx.NoSpace {
+					space, at = window(at)
+				}
+				v.lane(lane, space, at)
 			}
 		}
 	}
@@ -974,7 +1006,7 @@ func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
 	s := siteOf(in)
 	l.add(defectKey{kind: kind, space: space, deed: in.text}, func() *Defect {
 		d := &Defect{Kind: kind, Kernel: f.Kernel, Deed: Deed{Block: f.Block, Thread: f.Thread, What: "read"}, Space: space, Address: f.Address, Size: int(max(1, s.size)), Why: "the kernel ends here"}
-		if in.touch == touchStore || in.touch == touchMatrix {
+		if in.touch == touchStore || in.touch == touchMatrix || in.touch == touchStoreTile {
 			d.Deed.What = "write"
 		}
 		l.place(&d.Deed, &s)

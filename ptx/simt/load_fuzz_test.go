@@ -106,10 +106,12 @@ func fencedMemory(t testing.TB) [3][]byte {
 	return regions
 }
 
-// runBothWays runs the first kernel of a module for a bounded time, at once and
-// saved and resumed on the way; how chooses the launch. It ends, faults or is
-// stopped, in the same way both times.
-func runBothWays(t *testing.T, program *simt.Program, memory *testMemory, regions [3][]byte, how uint16) {
+// runInWays runs the first kernel of a module for a bounded time, at once and saved
+// and resumed on the way, interpreted and then on changing engines; how chooses the
+// launch. It ends, faults or is stopped. The interpreter does that in the same way
+// both times. Compiled code may let threads that race write in another order, so what
+// it leaves is not compared here, as it is for random programs, which have no races.
+func runInWays(t *testing.T, program *simt.Program, memory *testMemory, regions [3][]byte, how uint16) {
 	t.Helper()
 	k := program.Kernels()[0]
 	if k.ParamSize > 1024 || k.Local > 8192 {
@@ -128,7 +130,11 @@ func runBothWays(t *testing.T, program *simt.Program, memory *testMemory, region
 	const budget = 2000
 	var want [3][]byte
 	var wantErr string
-	for round, slice := range []uint64{budget, 1 + uint64(how>>9)} {
+	for round, slice := range []uint64{budget, 1 + uint64(how>>9), budget, 1 + uint64(how>>9)} {
+		launch.Engine = simt.Interpret
+		if round >= 2 {
+			launch.Engine = simt.Compile
+		}
 		clear(regions[1])
 		clear(regions[2])
 		for i := range regions[0] {
@@ -137,7 +143,7 @@ func runBothWays(t *testing.T, program *simt.Program, memory *testMemory, region
 		for _, g := range program.Globals() {
 			copy(regions[2][g.Address-globalAddress:], g.Data)
 		}
-		err := runInSlices(t, k, launch, budget, slice)
+		err := runInSlices(t, k, launch, budget, slice, round >= 2)
 		if err != nil && !errors.Is(err, simt.ErrStopped) && !errors.As(err, new(*simt.Fault)) {
 			return // the launch does not fit the kernel
 		}
@@ -146,6 +152,9 @@ func runBothWays(t *testing.T, program *simt.Program, memory *testMemory, region
 			for i := range regions {
 				want[i] = bytes.Clone(regions[i])
 			}
+			continue
+		}
+		if launch.Engine == simt.Compile {
 			continue
 		}
 		if got := fmt.Sprint(err); k.Local == 0 && got != wantErr {
@@ -161,13 +170,14 @@ func runBothWays(t *testing.T, program *simt.Program, memory *testMemory, region
 }
 
 // runInSlices runs a kernel for so many instructions, and saves and resumes it
-// after each slice.
-func runInSlices(t *testing.T, k *simt.Kernel, launch simt.Launch, budget, slice uint64) error {
+// after each slice, on the other engine if it is to change.
+func runInSlices(t *testing.T, k *simt.Kernel, launch simt.Launch, budget, slice uint64, changes bool) error {
 	t.Helper()
 	x, err := k.Start(launch)
 	if err != nil {
 		return err
 	}
+	engine := launch.Engine
 	for {
 		n := min(budget, slice)
 		budget -= n
@@ -178,7 +188,10 @@ func runInSlices(t *testing.T, k *simt.Kernel, launch simt.Launch, budget, slice
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x, err = k.Resume(simt.Launch{Memory: launch.Memory}, state); err != nil {
+		if changes {
+			engine = otherEngine(engine)
+		}
+		if x, err = k.Resume(simt.Launch{Memory: launch.Memory, Engine: engine}, state); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +204,7 @@ func FuzzRun(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source string, how uint16) {
 		memory := &testMemory{}
 		if program := fuzzLoad(t, source, memory); program != nil && len(program.Kernels()) > 0 {
-			runBothWays(t, program, memory, regions, how)
+			runInWays(t, program, memory, regions, how)
 		}
 	})
 }

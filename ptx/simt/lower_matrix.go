@@ -53,7 +53,7 @@ func (l *lowering) loadMatrix(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	l.wants(in, 2)
-	o := op{inst: inst{run: runLoadMatrix, space: in.Space()}, ca: bits64}
+	o := op{inst: inst{run: runLoadMatrix, touch: touchRows, space: in.Space()}, ca: bits64}
 	if in.Has("trans") {
 		o.mode = transposed
 	}
@@ -387,13 +387,13 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	at := &in.Operands[1]
 	if which == "d" {
 		at = &in.Operands[0]
-		o.run = runStoreFragment[uint32]
+		o.run, o.touch = runStoreFragment[uint32], touchStoreTile
 		if t == ptx.F64 {
 			o.run = runStoreFragment[uint64]
 		}
 		l.read(&o, &in.Operands[1], access.registers, rt)
 	} else {
-		o.run = runLoadFragment[uint32]
+		o.run, o.touch = runLoadFragment[uint32], touchLoadTile
 		if t == ptx.F64 {
 			o.run = runLoadFragment[uint64]
 		}

@@ -135,7 +135,7 @@ func runMutated(t *testing.T, n int, seed uint64) {
 			memory := &testMemory{}
 			if program := fuzzLoad(t, source, memory); program != nil && len(program.Kernels()) > 0 {
 				loaded++
-				runBothWays(t, program, memory, regions, how)
+				runInWays(t, program, memory, regions, how)
 			}
 			harmless = !t.Failed()
 		}) {

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -46,8 +47,9 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// Many more random programs come to the same end on both engines; the seeds
-// are others than those of TestRandomPrograms.
+// Many more random programs come to the same end on both engines, and if the state
+// is carried from one to the other at random instructions; the seeds are others than
+// those of TestRandomPrograms.
 func TestRandomEngines(t *testing.T) {
 	count := 10 * *randomCount
 	if testing.Short() {
@@ -59,9 +61,32 @@ func TestRandomEngines(t *testing.T) {
 		p.in = words
 		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
 		p.check(t, p.Name+", compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
+		p.check(t, p.Name+", carried", simt.Launch{Engine: simt.Compile}, runCarried(rand.New(rand.NewPCG(n, 3))))
 		if t.Failed() {
 			t.Fatalf("program %d of %d:\n%s", n, count, p.Source)
 		}
+	}
+}
+
+// runCarried stops the kernel at random instructions, a few times, and goes on from what
+// was saved with the other engine.
+func runCarried(rng *rand.Rand) runner {
+	return func(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error {
+		engine := simt.Compile
+		for range 1 + rng.IntN(4) {
+			if err := x.RunFor(1 + rng.Uint64N(1<<rng.IntN(14))); !errors.Is(err, simt.ErrStopped) {
+				return err
+			}
+			state, err := x.Save()
+			if err != nil {
+				return err
+			}
+			engine = otherEngine(engine)
+			if x, err = kernel.Resume(simt.Launch{Memory: memory, Engine: engine}, state); err != nil {
+				return err
+			}
+		}
+		return x.RunFor(1 << 24)
 	}
 }
 

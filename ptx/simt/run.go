@@ -3,6 +3,7 @@ package simt
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -263,17 +264,20 @@ func (x *Execution) Stats() Stats {
 
 // run runs teams until none is left, or until the budget or a stop ends it. A
 // fault arrives here as a panic: it may come from any depth of an instruction,
-// and the execution never runs again after it.
+// and the execution never runs again after it. Any other panic is a defect of the
+// engine, and so is an access to memory that the processor refuses, also one of
+// compiled code: the process ends, and says which kernel ran.
 func (w *worker) run() (done bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(*Fault)
 			if !ok {
-				panic(r)
+				panic(fmt.Sprintf("simt: kernel %s (engine %v): %v", w.x.kernel.Name, w.x.launch.Engine, r))
 			}
 			err = f
 		}
 	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if w.spot != nil {
 		defer func() { atomic.StoreUint32(&w.spot.place, noPlace) }()
 	}

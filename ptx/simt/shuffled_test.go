@@ -404,7 +404,7 @@ func shuffledRun(t *testing.T, source string, grid, block int, shuffled bool, se
 	}
 	l.Params = binary.LittleEndian.AppendUint32(params, flag)
 	l.Grid, l.Block, l.Memory = simt.Dim{X: uint32(grid), Y: 1, Z: 1}, simt.Dim{X: uint32(block), Y: 1, Z: 1}, memory
-	err = runInSlices(t, program.Kernels()[0], l, 1<<22, slice)
+	err = runInSlices(t, program.Kernels()[0], l, 1<<22, slice, false)
 	return bytes.Clone(out), err
 }
 

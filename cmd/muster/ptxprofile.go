@@ -132,7 +132,7 @@ func profileJSON(lines []simt.ProfileLine) []ptxProfileJSON {
 
 // ptxCodeJSON is an instruction of machine code there.
 type ptxCodeJSON struct {
-	Offset      int    `json:"offset"`
+	Offset      int    `json:"offset_bytes"`
 	Bytes       string `json:"bytes"`
 	Text        string `json:"text"`
 	Role        string `json:"role"`

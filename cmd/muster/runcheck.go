@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/device/onekernel"
 	"muster/ptx/simt"
 	"muster/report"
 )
@@ -69,10 +70,10 @@ func (f *runFlags) runChecked(c *cobra.Command, path string, args, environment [
 		return errors.Join(err, readErr)
 	}
 	if found == 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "%sno defects (%v)\n", checkPrefix, checks)
+		fmt.Fprintf(c.ErrOrStderr(), "%sno defects (%v)\n", onekernel.CheckPrefix, checks)
 		return err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s%s (%v)\n", checkPrefix, report.Plural(found, "defect"), checks)
+	fmt.Fprintf(c.ErrOrStderr(), "%s%s (%v)\n", onekernel.CheckPrefix, report.Plural(found, "defect"), checks)
 	if f.errorStatus != 0 {
 		return exitStatus(f.errorStatus)
 	}
@@ -87,7 +88,7 @@ func countDefects(path string) (int, error) {
 	}
 	found := 0
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, checkPrefix); ok && !strings.HasPrefix(rest, " ") {
+		if rest, ok := strings.CutPrefix(line, onekernel.CheckPrefix); ok && !strings.HasPrefix(rest, " ") {
 			found++
 		}
 	}

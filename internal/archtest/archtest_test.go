@@ -72,6 +72,7 @@ device, device/fatbin < device/cuda
 model, ptx < ptx/number # numbers as people write them
 device/fatbin, ptx, report < device/codefile # where people's files have GPU code: it knows no device
 device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck # what will be refused of a program
+device/codefile, model, ptx, ptx/number, ptx/simt, report < device/onekernel # one kernel of a file, run and shown: it knows no device
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Documents of which every word counts.

@@ -1,4 +1,4 @@
-package main
+package onekernel
 
 import (
 	"bytes"
@@ -54,8 +54,8 @@ func TestBadArguments(t *testing.T) {
 		"bytes:abc":              "pairs of hexadecimal digits",
 		"bytes:":                 "pairs of hexadecimal digits",
 	} {
-		_, err := parseKernelArguments([]string{text})
-		var usage *usageError
+		_, err := ParseArguments([]string{text})
+		var usage *Misuse
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
@@ -82,7 +82,7 @@ func TestContents(t *testing.T) {
 		"bytes:0a0B":              {10, 11},
 		"out=@" + file + ":u8[2]": {0, 0},
 	} {
-		args, err := parseKernelArguments([]string{text})
+		args, err := ParseArguments([]string{text})
 		if want == nil {
 			if err == nil {
 				t.Errorf("%q was accepted", text)
@@ -108,7 +108,7 @@ func bytesUpTo(n int) []byte {
 }
 
 // content is what a kernel finds in an argument.
-func content(a *kernelArgument) []byte {
+func content(a *Argument) []byte {
 	if !a.isBuffer() {
 		return a.value
 	}
@@ -122,7 +122,7 @@ func content(a *kernelArgument) []byte {
 // What is drawn stays within its bounds, and the place of a buffer counts.
 func TestRandomContents(t *testing.T) {
 	for _, text := range []string{"f16[1000]=random:below=3", "bf16[1000]=random:below=3", "f32[1000]=random:below=3", "u8[1000]=random:below=3"} {
-		args, err := parseKernelArguments([]string{text, text})
+		args, err := ParseArguments([]string{text, text})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func FuzzKernelArgument(f *testing.F) {
 		if strings.Contains(text, "@") {
 			return // files
 		}
-		args, err := parseKernelArguments([]string{text})
+		args, err := ParseArguments([]string{text})
 		if err == nil && args[0].size() < 1 {
 			t.Errorf("%q has no bytes", text)
 		}
@@ -166,25 +166,25 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory := &gpuMemory{}
-	program, err := simt.Load("endless.ptx", tree, memory.place)
+	space := &memory{}
+	program, err := simt.Load("endless.ptx", tree, space.place)
 	if err != nil {
 		t.Fatal(err)
 	}
 	one := simt.Dim{X: 1, Y: 1, Z: 1}
-	x, err := program.Kernel("endless").Start(simt.Launch{Grid: one, Block: one, Memory: memory})
+	x, err := program.Kernel("endless").Start(simt.Launch{Grid: one, Block: one, Memory: space})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = runToEnd(ctx, x, func() error { cancel(); return nil })
-	if err == nil || !strings.Contains(err.Error(), "interrupted") {
+	err = RunToEnd(ctx, x, func() error { cancel(); return nil })
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestDescribeAddress(t *testing.T) {
-	m := &gpuMemory{}
+	m := &memory{}
 	defer m.release()
 	a, err := m.add("argument 1", 20, 1)
 	if err != nil {
@@ -227,7 +227,7 @@ func TestLargeContents(t *testing.T) {
 	if err := os.Truncate(path, 1<<40); err != nil {
 		t.Skip(err) // a file system without holes
 	}
-	_, err := parseKernelArguments([]string{"u8[]=@" + path})
+	_, err := ParseArguments([]string{"u8[]=@" + path})
 	if err == nil || !strings.Contains(err.Error(), "the file has 1,099,511,627,776 bytes, at most 17,179,869,184 bytes are read") {
 		t.Errorf("got %v", err)
 	}

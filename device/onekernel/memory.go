@@ -1,4 +1,4 @@
-package main
+package onekernel
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"muster/report"
 )
 
-// gpuMemory is the global memory of one launch: each buffer and each variable
+// memory is the global memory of one launch: each buffer and each variable
 // is a stretch of its own, with nothing mapped between, so that running over
 // an end is found.
-type gpuMemory struct {
+type memory struct {
 	next    uint64
-	regions []gpuRegion // by address
+	regions []region // by address
 }
 
-// gpuRegion is a stretch of memory and what it is.
-type gpuRegion struct {
+// region is a stretch of memory and what it is.
+type region struct {
 	simt.Region
 	size uint64 // in use; the rest of the last 16 bytes is not
 	what string // "argument 3, f32[16]"
@@ -32,7 +32,7 @@ const (
 )
 
 // add maps memory, filled with zeros, at the next free address.
-func (m *gpuMemory) add(what string, size, alignment uint64) (simt.Region, error) {
+func (m *memory) add(what string, size, alignment uint64) (simt.Region, error) {
 	if m.next == 0 {
 		m.next = firstAddress
 	}
@@ -50,18 +50,18 @@ func (m *gpuMemory) add(what string, size, alignment uint64) (simt.Region, error
 	}
 	m.next = base + rounded + memoryGap
 	r := simt.Region{Base: base, Bytes: bytes}
-	m.regions = append(m.regions, gpuRegion{r, size, what})
+	m.regions = append(m.regions, region{r, size, what})
 	return r, nil
 }
 
 // place gives a variable of a module its memory.
-func (m *gpuMemory) place(v *ptx.Variable) (uint64, error) {
+func (m *memory) place(v *ptx.Variable) (uint64, error) {
 	r, err := m.add("variable "+v.Name, uint64(v.Size()), uint64(v.Alignment()))
 	return r.Base, err
 }
 
 // Find returns the stretch around an address.
-func (m *gpuMemory) Find(addr uint64) (simt.Region, bool) {
+func (m *memory) Find(addr uint64) (simt.Region, bool) {
 	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].Base > addr }) - 1
 	if i < 0 || addr-m.regions[i].Base >= uint64(len(m.regions[i].Bytes)) {
 		return simt.Region{}, false
@@ -70,7 +70,7 @@ func (m *gpuMemory) Find(addr uint64) (simt.Region, bool) {
 }
 
 // describe says where an address lies that is not mapped; "" if nothing is near.
-func (m *gpuMemory) describe(addr uint64) string {
+func (m *memory) describe(addr uint64) string {
 	for _, r := range m.regions {
 		if addr == r.Base+r.size {
 			return "right behind the end of " + r.what
@@ -89,7 +89,7 @@ func (m *gpuMemory) describe(addr uint64) string {
 }
 
 // release gives the memory back.
-func (m *gpuMemory) release() error {
+func (m *memory) release() error {
 	var first error
 	for _, r := range m.regions {
 		if err := syscall.Munmap(r.Bytes); err != nil && first == nil {

@@ -1,4 +1,4 @@
-package main
+package onekernel
 
 import (
 	"cmp"
@@ -17,9 +17,9 @@ import (
 // sampling is how often a profile looks where the kernel is.
 const sampling = time.Millisecond
 
-// sample lets a profile look where the kernel is until the function that it returns is
+// Sample lets a profile look where the kernel is until the function that it returns is
 // called.
-func sample(p *simt.Profile) (stop func()) {
+func Sample(p *simt.Profile) (stop func()) {
 	// The workers keep all processors of the Go runtime busy. Without one more, samples would
 	// be taken only where the runtime happens to preempt a worker.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
@@ -46,9 +46,9 @@ func sample(p *simt.Profile) (stop func()) {
 // hottest is how many lines of a profile are printed without --all.
 const hottest = 20
 
-// writeProfile prints where a kernel spent its time: the hottest lines first, or all in
+// WriteProfile prints where a kernel spent its time: the hottest lines first, or all in
 // the order of the code.
-func writeProfile(w io.Writer, kernel string, lines []simt.ProfileLine, all bool) {
+func WriteProfile(w io.Writer, kernel string, lines []simt.ProfileLine, all bool) {
 	samples, compiled, ops := 0.0, 0.0, uint64(0)
 	for _, l := range lines {
 		samples, compiled, ops = samples+l.Samples, compiled+l.Compiled, ops+l.LaneOps
@@ -82,9 +82,9 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part/whole)
 }
 
-// writeListings prints machine code, with a headline where it begins to be for another
+// WriteListings prints machine code, with a headline where it begins to be for another
 // instruction of the PTX.
-func writeListings(w io.Writer, kernel string, listings []simt.Listing) {
+func WriteListings(w io.Writer, kernel string, listings []simt.Listing) {
 	if len(listings) == 0 {
 		fmt.Fprintf(w, "nothing of %s was compiled: this processor has no AVX-512 (muster version says so), or the kernel is too large\n", kernel)
 	}
@@ -112,8 +112,8 @@ func writeListings(w io.Writer, kernel string, listings []simt.Listing) {
 	}
 }
 
-// ptxProfileJSON is a line of a profile in the document of muster ptx run --json.
-type ptxProfileJSON struct {
+// profileDocument is a line of a profile in a Document.
+type profileDocument struct {
 	Line         int     `json:"line"`
 	Instruction  string  `json:"instruction"`
 	Samples      float64 `json:"samples"`
@@ -122,16 +122,16 @@ type ptxProfileJSON struct {
 	LaneOps      uint64  `json:"lane_ops"`
 }
 
-func profileJSON(lines []simt.ProfileLine) []ptxProfileJSON {
-	list := []ptxProfileJSON{}
+// SetProfile adds a profile.
+func (doc *Document) SetProfile(lines []simt.ProfileLine) {
+	doc.Profile = []profileDocument{}
 	for _, l := range lines {
-		list = append(list, ptxProfileJSON{l.Pos.Line, l.Text, l.Samples, l.Compiled, l.Instructions, l.LaneOps})
+		doc.Profile = append(doc.Profile, profileDocument{l.Pos.Line, l.Text, l.Samples, l.Compiled, l.Instructions, l.LaneOps})
 	}
-	return list
 }
 
-// ptxCodeJSON is an instruction of machine code there.
-type ptxCodeJSON struct {
+// codeDocument is an instruction of machine code there.
+type codeDocument struct {
 	Offset      int    `json:"offset_bytes"`
 	Bytes       string `json:"bytes"`
 	Text        string `json:"text"`
@@ -140,14 +140,14 @@ type ptxCodeJSON struct {
 	Instruction string `json:"instruction"`
 }
 
-func codeJSON(listings []simt.Listing) [][]ptxCodeJSON {
-	all := [][]ptxCodeJSON{}
+// SetCode adds machine code.
+func (doc *Document) SetCode(listings []simt.Listing) {
+	doc.Code = [][]codeDocument{}
 	for _, l := range listings {
-		code := []ptxCodeJSON{}
+		code := []codeDocument{}
 		for _, x := range l.Lines {
-			code = append(code, ptxCodeJSON{x.Offset, hex.EncodeToString(x.Bytes), x.Text, x.Role, x.Pos.Line, x.For})
+			code = append(code, codeDocument{x.Offset, hex.EncodeToString(x.Bytes), x.Text, x.Role, x.Pos.Line, x.For})
 		}
-		all = append(all, code)
+		doc.Code = append(doc.Code, code)
 	}
-	return all
 }

@@ -1,4 +1,4 @@
-package main
+package onekernel
 
 import (
 	"encoding/hex"
@@ -18,7 +18,8 @@ import (
 	"muster/report"
 )
 
-const ptxArgHelp = `Arguments are given with --arg, one for each parameter of the kernel, in order:
+// ArgumentHelp says how arguments are written.
+const ArgumentHelp = `Arguments are given with --arg, one for each parameter of the kernel, in order:
 
   u32:7   f32:1.5   s64:-3    a number
   f32:1,2,3,4                 a structure passed by value, of numbers of one type
@@ -40,8 +41,8 @@ f32 or f64. CONTENT is one of:
 
 Brackets mean something to the shell: put such arguments in quotes.`
 
-// kernelArgument is one --arg, read but not yet compared with the kernel.
-type kernelArgument struct {
+// Argument is one --arg, read but not yet compared with the kernel.
+type Argument struct {
 	number int    // from 1
 	text   string // as given
 	mode   string // "value", "in", "out" or "inout"
@@ -52,13 +53,16 @@ type kernelArgument struct {
 	file   string         // where a buffer goes afterwards; "" if it is printed
 }
 
-func (a *kernelArgument) isBuffer() bool { return a.mode != "value" }
+// File is where a buffer goes afterwards; "" if it is printed.
+func (a *Argument) File() string { return a.file }
+
+func (a *Argument) isBuffer() bool { return a.mode != "value" }
 
 // wanted says whether the buffer's content is asked for.
-func (a *kernelArgument) wanted() bool { return a.mode == "out" || a.mode == "inout" }
+func (a *Argument) wanted() bool { return a.mode == "out" || a.mode == "inout" }
 
 // size returns the bytes of a value or of a buffer.
-func (a *kernelArgument) size() int {
+func (a *Argument) size() int {
 	if a.isBuffer() {
 		return a.count * a.typ.Size()
 	}
@@ -66,31 +70,31 @@ func (a *kernelArgument) size() int {
 }
 
 // shape returns type and count: "f32[16]".
-func (a *kernelArgument) shape() string { return fmt.Sprintf("%v[%d]", a.typ, a.count) }
+func (a *Argument) shape() string { return fmt.Sprintf("%v[%d]", a.typ, a.count) }
 
 var (
 	bufferPattern = regexp.MustCompile(`^(?:([a-z]+)(?:=@(.+?))?:)?([a-z]+[0-9]*)\[([^\]]*)\](?:=(.*))?$`)
 	valuePattern  = regexp.MustCompile(`^([a-z]+[0-9]*):(.*)$`)
 )
 
-// parseKernelArguments reads all --arg. Files with contents are read, too.
-func parseKernelArguments(texts []string) ([]*kernelArgument, error) {
-	var args []*kernelArgument
+// ParseArguments reads all --arg. Files with contents are read, too.
+func ParseArguments(texts []string) ([]*Argument, error) {
+	var args []*Argument
 	for i, text := range texts {
-		a := &kernelArgument{number: i + 1, text: text}
+		a := &Argument{number: i + 1, text: text}
 		if err := a.parse(); err != nil {
 			var missing syscall.Errno // of the file
 			if errors.As(err, &missing) {
 				return nil, fmt.Errorf("argument %d: %w", a.number, err)
 			}
-			return nil, usageErrorf("argument %d, %q: %v", a.number, text, err)
+			return nil, misusef("argument %d, %q: %v", a.number, text, err)
 		}
 		args = append(args, a)
 	}
 	return args, nil
 }
 
-func (a *kernelArgument) parse() error {
+func (a *Argument) parse() error {
 	if m := bufferPattern.FindStringSubmatch(a.text); m != nil {
 		return a.parseBuffer(m[1], m[2], m[3], m[4], m[5], strings.Contains(a.text, "]="))
 	}
@@ -103,7 +107,7 @@ func (a *kernelArgument) parse() error {
 	return errors.New("it is neither a number such as u32:7 nor a buffer such as f32[16]=0 or out:f32[16]")
 }
 
-func (a *kernelArgument) parseValue(name, text string) error {
+func (a *Argument) parseValue(name, text string) error {
 	a.mode = "value"
 	if name == "bytes" {
 		b, err := hex.DecodeString(text)
@@ -139,7 +143,7 @@ func parseList(t ptx.Type, text string) ([]byte, error) {
 	return b, nil
 }
 
-func (a *kernelArgument) parseBuffer(mode, file, typ, count, content string, hasContent bool) error {
+func (a *Argument) parseBuffer(mode, file, typ, count, content string, hasContent bool) error {
 	switch mode {
 	case "", "in":
 		a.mode = "in"
@@ -177,7 +181,7 @@ func (a *kernelArgument) parseBuffer(mode, file, typ, count, content string, has
 	return a.parseContent(content)
 }
 
-func (a *kernelArgument) parseContent(content string) error {
+func (a *Argument) parseContent(content string) error {
 	word, rest, _ := strings.Cut(content, ":")
 	switch {
 	case strings.HasPrefix(content, "@"):
@@ -210,7 +214,7 @@ func (a *kernelArgument) parseContent(content string) error {
 	return nil
 }
 
-func (a *kernelArgument) each(b []byte, value func(i int) uint64) {
+func (a *Argument) each(b []byte, value func(i int) uint64) {
 	for i := range a.count {
 		number.Put(a.typ, b, i, value(i))
 	}
@@ -218,7 +222,7 @@ func (a *kernelArgument) each(b []byte, value func(i int) uint64) {
 
 // contentAtRandom reads "seed=S:below=N". The place of an argument counts in
 // the draw, so that two buffers differ.
-func (a *kernelArgument) contentAtRandom(text string) error {
+func (a *Argument) contentAtRandom(text string) error {
 	seed, below := uint64(1), uint64(0)
 	for setting := range strings.SplitSeq(text, ":") {
 		if text == "" {
@@ -253,7 +257,7 @@ func (a *kernelArgument) contentAtRandom(text string) error {
 	return nil
 }
 
-func (a *kernelArgument) contentOfFile(path string) error {
+func (a *Argument) contentOfFile(path string) error {
 	f, file, err := codefile.Open(path)
 	if err != nil {
 		return err
@@ -285,14 +289,14 @@ func (a *kernelArgument) contentOfFile(path string) error {
 }
 
 // checkArguments compares the arguments with a kernel's parameters.
-func checkArguments(kernel *ptx.Function, args []*kernelArgument) error {
+func checkArguments(kernel *ptx.Function, args []*Argument) error {
 	params := argumentsOf(kernel)
 	if len(args) != len(params) {
-		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
+		return misusef("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
 	}
 	for i, a := range args {
 		if err := a.fits(params[i]); err != nil {
-			return usageErrorf("argument %d, %q: %v", a.number, a.text, err)
+			return misusef("argument %d, %q: %v", a.number, a.text, err)
 		}
 	}
 	return nil
@@ -317,7 +321,7 @@ func parameterList(params []*ptx.Variable) string {
 }
 
 // fits says why an argument cannot be given for a parameter.
-func (a *kernelArgument) fits(p *ptx.Variable) error {
+func (a *Argument) fits(p *ptx.Variable) error {
 	scalar := len(p.Dims) == 0 && p.Vector <= 1
 	switch {
 	case a.isBuffer() && (p.Size() != 8 || p.Type.Float()):

@@ -1,0 +1,86 @@
+package onekernel
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"muster/ptx"
+	"muster/ptx/number"
+	"muster/ptx/simt"
+)
+
+// Document is what muster ptx run --json prints.
+type Document struct {
+	Kernel       string           `json:"kernel"`
+	Grid         [3]uint32        `json:"grid"`
+	Block        [3]uint32        `json:"block"`
+	Shared       int              `json:"shared_bytes"`
+	Workers      int              `json:"workers"`
+	Instructions uint64           `json:"instructions"`
+	LaneOps      uint64           `json:"lane_ops"`
+	Seconds      float64          `json:"time_s"`
+	Printed      string           `json:"printed"`
+	Fault        *faultDocument   `json:"fault"`
+	Buffers      []bufferDocument `json:"buffers"`
+	Defects      []defectDocument `json:"defects,omitempty"` // of --check
+
+	Profile []profileDocument `json:"profile,omitempty"` // of --profile
+	Code    [][]codeDocument  `json:"code,omitempty"`    // of --disasm: one list for each shape of blocks
+}
+
+type faultDocument struct {
+	Kind        string    `json:"kind"`
+	Message     string    `json:"message"`
+	Block       [3]uint32 `json:"block"`
+	Thread      [3]uint32 `json:"thread"`
+	Address     uint64    `json:"address"`
+	Line        int       `json:"line"`
+	Instruction string    `json:"instruction"`
+}
+
+type bufferDocument struct {
+	Argument int               `json:"argument"`
+	Mode     string            `json:"mode"`
+	Type     string            `json:"type"`
+	Count    int               `json:"count"`
+	File     string            `json:"file"`
+	Values   []json.RawMessage `json:"values"`
+}
+
+// Document makes the JSON document of a run.
+func (r *Kernel) Document(stats simt.Stats, seconds float64, printed string, fault *simt.Fault) Document {
+	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
+	doc := Document{
+		Kernel: r.function.Name, Grid: three(r.Launch.Grid), Block: three(r.Launch.Block), Shared: r.Launch.Shared, Workers: r.Launch.Workers,
+		Instructions: stats.Instructions, LaneOps: stats.LaneOps, Seconds: seconds, Printed: printed, Buffers: []bufferDocument{},
+	}
+	if fault != nil {
+		doc.Fault = &faultDocument{
+			Kind: fault.Kind.String(), Message: fault.Error(), Block: three(fault.Block), Thread: three(fault.Thread),
+			Address: fault.Address, Line: fault.Pos.Line, Instruction: fault.Line,
+		}
+		return doc
+	}
+	for i, a := range r.args {
+		if !a.wanted() {
+			continue
+		}
+		b := bufferDocument{Argument: a.number, Mode: a.mode, Type: a.typ.String(), Count: a.count, File: a.file, Values: []json.RawMessage{}}
+		for n := 0; n < a.count && a.file == ""; n++ {
+			b.Values = append(b.Values, jsonNumber(a.typ, number.Get(a.typ, r.buffers[i], n)))
+		}
+		doc.Buffers = append(doc.Buffers, b)
+	}
+	return doc
+}
+
+// jsonNumber writes an element as JSON: as a string where JSON has no number
+// for it.
+func jsonNumber(t ptx.Type, bits uint64) json.RawMessage {
+	text := number.Format(t, bits)
+	if isBits(t) || strings.ContainsAny(text, "in") {
+		text = strconv.Quote(text)
+	}
+	return json.RawMessage(text)
+}

@@ -1,0 +1,219 @@
+package onekernel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"muster/device/codefile"
+	"muster/model"
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// Misuse is an error that the user made when naming a kernel or its arguments.
+type Misuse struct{ text string }
+
+func (m *Misuse) Error() string { return m.text }
+
+func misusef(format string, args ...any) error { return &Misuse{fmt.Sprintf(format, args...)} }
+
+// Find finds the full name of the kernel that was asked for; it may be "" if there is one alone.
+func Find(path string, modules []codefile.Module, asked string) (string, error) {
+	var names []string
+	for i := range modules {
+		for _, k := range modules[i].Kernels() {
+			if !slices.Contains(names, k.Name) {
+				names = append(names, k.Name)
+			}
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return "", fmt.Errorf("%s: there is no kernel inside", path)
+	case asked == "" && len(names) == 1:
+		return names[0], nil
+	case asked == "":
+		return "", misusef("say which kernel with --kernel: %s", kernelList(names))
+	case slices.Contains(names, asked):
+		return asked, nil
+	}
+	var plain, same []string
+	for _, n := range names {
+		plain = append(plain, plainName(n))
+		if plainName(n) == asked {
+			same = append(same, n)
+		}
+	}
+	switch {
+	case len(same) == 1:
+		return same[0], nil
+	case len(same) > 1:
+		return "", misusef("--kernel %s: there are several: %s", asked, kernelList(same))
+	}
+	if near := model.Nearest(asked, append(names, plain...)); near != "" {
+		return "", misusef("there is no kernel %q: did you mean %s?", asked, near)
+	}
+	return "", misusef("there is no kernel %q: there is %s", asked, kernelList(names))
+}
+
+// kernelList names kernels, not too many.
+func kernelList(names []string) string {
+	const most = 20
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more, which muster ptx check lists", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// plainName takes off what C++ adds to a function's name: _Z3addPfi is add.
+// It returns names that it does not understand as they are.
+func plainName(name string) string {
+	rest, ok := strings.CutPrefix(name, "_Z")
+	if !ok {
+		return name
+	}
+	rest = strings.TrimPrefix(rest, "N")
+	plain := name
+	for {
+		digits := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsDigit(r) })
+		if digits < 1 {
+			return plain
+		}
+		n, err := strconv.Atoi(rest[:digits])
+		if err != nil || n == 0 || n > len(rest)-digits {
+			return plain
+		}
+		plain, rest = rest[digits:digits+n], rest[digits+n:]
+		if !strings.HasPrefix(name, "_ZN") {
+			return plain
+		}
+	}
+}
+
+// Kernel is a kernel with all it needs to run.
+type Kernel struct {
+	// Launch says how to run it. Prepare sets its parameters and memory.
+	Launch simt.Launch
+
+	function *ptx.Function
+	program  *simt.Program
+	memory   *memory
+	args     []*Argument
+	buffers  [][]byte // of the arguments; nil for values
+}
+
+// Load loads the first module that has the kernel and can run it. The
+// other kernels of the module do not matter.
+func Load(modules []codefile.Module, name string) (*Kernel, error) {
+	var first error
+	for i := range modules {
+		m := &modules[i]
+		function := m.Tree.Function(name)
+		if function == nil || !function.Entry || !function.Defined {
+			continue
+		}
+		space := &memory{}
+		program, err := simt.Load(m.Image.Name, m.Only(func(k string) bool { return k == name }), space.place)
+		if err == nil {
+			return &Kernel{function: function, program: program, memory: space}, nil
+		}
+		if err := space.release(); err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, fmt.Errorf("the software GPU cannot run kernel %s:\n%w", name, first)
+}
+
+// Prepare checks the arguments against the kernel's parameters, gives buffers their memory and
+// fills them.
+func (r *Kernel) Prepare(args []*Argument) error {
+	r.args = args
+	if err := checkArguments(r.function, args); err != nil {
+		return err
+	}
+	for _, g := range r.program.Globals() {
+		region, _ := r.memory.Find(g.Address)
+		copy(region.Bytes[g.Address-region.Base:], g.Data)
+	}
+	kernel := r.program.Kernel(r.function.Name)
+	params := make([]byte, kernel.ParamSize)
+	for i, a := range r.args {
+		at := params[kernel.Params[i].Offset:]
+		if !a.isBuffer() {
+			copy(at, a.value)
+			r.buffers = append(r.buffers, nil)
+			continue
+		}
+		region, err := r.memory.add(fmt.Sprintf("argument %d, %s", a.number, a.shape()), uint64(a.size()), 1)
+		if err != nil {
+			return err
+		}
+		buffer := region.Bytes[:a.size()]
+		if a.fill != nil {
+			a.fill(buffer)
+		}
+		r.buffers = append(r.buffers, buffer)
+		binary.LittleEndian.PutUint64(at, region.Base)
+	}
+	r.Launch.Params, r.Launch.Memory = params, r.memory
+	return nil
+}
+
+// Name is the kernel's full name.
+func (r *Kernel) Name() string { return r.function.Name }
+
+// Start makes an execution of the kernel.
+func (r *Kernel) Start() (*simt.Execution, error) {
+	x, err := r.program.Kernel(r.function.Name).Start(r.Launch)
+	if err != nil {
+		return nil, misusef("%v", err)
+	}
+	return x, nil
+}
+
+// Release gives the memory back.
+func (r *Kernel) Release() error { return r.memory.release() }
+
+// slice is how many instructions of gangs a worker runs between two looks at
+// the rest of the world: a tenth of a second, roughly.
+const slice = 1 << 20
+
+// RunToEnd runs a kernel until it is done, and calls pause now and then. It returns the context's
+// error if that is done first.
+func RunToEnd(ctx context.Context, x *simt.Execution, pause func() error) error {
+	defer context.AfterFunc(ctx, x.Stop)()
+	for {
+		err := x.RunFor(slice)
+		if !errors.Is(err, simt.ErrStopped) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := pause(); err != nil {
+			return err
+		}
+	}
+}
+
+// Explain finds the fault in an error, and adds which buffer a bad address is
+// near to.
+func (r *Kernel) Explain(err *error) *simt.Fault {
+	var fault *simt.Fault
+	if !errors.As(*err, &fault) {
+		return nil
+	}
+	if near := r.memory.describe(fault.Address); near != "" && fault.Kind == simt.IllegalAddress {
+		*err = fmt.Errorf("%w; this is %s", *err, near)
+	}
+	return fault
+}

@@ -2,8 +2,12 @@ package chaos
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"runtime"
 	"testing"
+	"time"
 )
 
 func TestJudge(t *testing.T) {
@@ -82,6 +86,12 @@ func TestLookAgainAtDaemons(t *testing.T) {
 	}
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	pid := cmd.Process.Pid
+	// The kernel closes the pipe for which Start waits before a new program has its environment.
+	for give := time.Now().Add(time.Minute); ; runtime.Gosched() {
+		if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || len(environment) > 0 || time.Now().After(give) {
+			break
+		}
+	}
 	p := look("look-again", map[int]*process{pid: {pid: pid, role: isDaemon, shared: map[string]bool{"ring": true}}})[pid]
 	if p == nil || p.role != isProgram || p.program != 3 || len(p.shared) > 0 {
 		t.Errorf("%+v", p)

@@ -83,7 +83,11 @@ func (d *testDaemon) serve(conn *net.UnixConn) error {
 		return nil
 	}
 	d.mu.Lock()
-	d.tokens, d.grants = append(d.tokens, hello.Token), append(d.grants, hello.Grant)
+	token := hello.Token
+	if user, address, ok := wire.SpokenFor(token); ok && address != "" { // addresses of clients differ
+		token = wire.SpeaksFor + user
+	}
+	d.tokens, d.grants = append(d.tokens, token), append(d.grants, hello.Grant)
 	refused := d.refuse
 	d.mu.Unlock()
 	if refused != nil {

@@ -55,14 +55,14 @@ func (w *world) asNode(t *testing.T, change func(c *tls.Config)) net.Conn {
 
 // Questions of a node go to the daemon, several over one connection; its answers come back.
 func TestNodesAsk(t *testing.T) {
-	reply := `{"version":3,"node":"localhost","slots":4,"free":2,"waiting":0}`
+	reply := fmt.Sprintf(`{"version":%d,"node":"localhost","slots":4,"free":2,"waiting":0}`, borrow.Version)
 	socket, asked := answering(t, reply)
 	w := &world{dir: certificates(t), socket: newSocket()}
 	w.connect(t, socket, nil)
 	conn := w.asNode(t, nil)
 	in := bufio.NewReader(conn)
 	for i := range 3 {
-		fmt.Fprintf(conn, "{\"version\":2,\"node\":\"localhost\",\"slots\":%d}\n", i)
+		fmt.Fprintf(conn, "{\"version\":%d,\"node\":\"localhost\",\"slots\":%d}\n", borrow.Version, i)
 		line, err := in.ReadString('\n')
 		if err != nil || strings.TrimSpace(line) != reply {
 			t.Fatalf("got %q, %v", line, err)

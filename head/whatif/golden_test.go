@@ -209,9 +209,9 @@ func TestArraysThatFollowEachOther(t *testing.T) {
 				}
 				y.Add(&j)
 			}
-			began := time.Now()
+			began := cpuTime() // other processes do not count
 			y.Workload()
-			best = min(best, time.Since(began))
+			best = min(best, cpuTime()-began)
 		}
 		return best
 	}

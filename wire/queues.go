@@ -78,6 +78,20 @@ func (p *Precedence) BuryQueues() {
 	}
 }
 
+// KeepQueues empties the places of all processes but those of which keep says so. The daemon calls it,
+// which knows the workers: a number of a process that has ended may be that of another process by now,
+// and a worker that lies may have taken every place, in the names of processes that never end.
+func (p *Precedence) KeepQueues(keep func(pid int) bool) {
+	for device := range MaxPrecedence {
+		for i := range queuePlaces {
+			owner := p.queueOwner(device, i)
+			if pid := atomic.LoadUint32(owner); pid != 0 && !keep(int(pid)) {
+				atomic.CompareAndSwapUint32(owner, pid, 0)
+			}
+		}
+	}
+}
+
 // QueuedBy is how many launches other processes than one have on a device. It costs what the most
 // processes were that had a place there at a time.
 func (p *Precedence) QueuedBy(device, but int) int {

@@ -65,3 +65,41 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 		t.Errorf("small bases take %d bytes, more than %d", n, most)
 	}
 }
+
+// However many clients write logs at the same time, together they do not use up the machine's memory.
+func TestLogsOfManyClients(t *testing.T) {
+	const (
+		clients = 100
+		all     = 16 << 30
+		record  = 1 << 20
+	)
+	free := uint64(all)
+	var logs []*Journal
+	for range clients {
+		j := testJournal(t, area, LogLimit, "base")
+		j.free = func() (uint64, bool) { return free, true }
+		logs = append(logs, j)
+	}
+	for grows := true; grows; {
+		grows = false
+		for _, j := range logs {
+			if j.used > j.Affordable() {
+				continue // a base empties it
+			}
+			if grows = true; free < all/32 {
+				t.Fatalf("logs grow though only %d MiB of %d are free", free>>20, all>>20)
+			}
+			j.used, free = j.used+record, free-record // no memory is written
+		}
+	}
+	j := logs[0]
+	free = all
+	commit(t, j, "base")
+	if got := j.Affordable(); got != LogLimit {
+		t.Errorf("after the others have gone a log may take %d bytes", got)
+	}
+	j.affords, j.free = 0, func() (uint64, bool) { return 0, false }
+	if got := j.Affordable(); got != leastLog {
+		t.Errorf("a log may take %d bytes where nobody knows what is free", got)
+	}
+}

@@ -664,8 +664,13 @@ func (w *worker) told(m control.ToWorker) error {
 		if w.postpones(m) {
 			return nil
 		}
+		return w.leaves(m)
+	case control.Grant:
+		if m.Lease != w.core.Lease.Number {
+			w.revoked = nil // it was of the lease before, which the client has given back by itself
+		}
 		return w.perform(w.core.Control(w.now(), m))
-	case control.Grant, control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
+	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)

@@ -64,6 +64,18 @@ func TestLargeBasesTakeTheirRoomOnce(t *testing.T) {
 	if n, most := taken(), 2*spare+1<<20; n > most {
 		t.Errorf("small bases take %d bytes, more than %d", n, most)
 	}
+	j.Append(1, []byte("message"))
+	before := view(j)
+	j.GiveSpare()
+	if n, most := taken(), int64(1<<20); n > most || view(j) != before {
+		t.Errorf("the journal of an idle client takes %d bytes, more than %d, and says %s", n, most, view(j))
+	}
+	if err := j.Commit(image); err != nil {
+		t.Fatal(err)
+	}
+	if sections, err := j.Base(); err != nil || len(sections) != 1 || !bytes.Equal(sections[0], image) {
+		t.Errorf("another base after that: %v", err)
+	}
 }
 
 // However many clients write logs at the same time, together they do not use up the machine's memory.

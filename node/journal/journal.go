@@ -235,6 +235,13 @@ func giveBack(area []byte, used, spare uint64) {
 	}
 }
 
+// GiveSpare returns the memory of both areas in which nothing is, and which is otherwise kept for what
+// comes next: the client is idle, and others may need it sooner.
+func (j *Journal) GiveSpare() {
+	giveBack(j.at(j.epoch+1), j.area, 0)
+	giveBack(j.current(), j.area, j.log+j.used+uint64(os.Getpagesize())-1)
+}
+
 // Base returns the sections of the base. They are valid until the next Commit.
 func (j *Journal) Base() ([][]byte, error) {
 	if !j.Valid() {

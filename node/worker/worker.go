@@ -491,6 +491,9 @@ func (w *worker) nothingCame() error {
 		return err
 	}
 	w.due = w.due || len(w.kept) > 0 // the program may be waiting for this staging memory
+	if position, _ := w.consumer.Position(); w.journal != nil && w.pause.lasts(position, time.Now()) {
+		w.journal.GiveSpare()
+	}
 	return w.observe()
 }
 

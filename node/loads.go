@@ -134,13 +134,34 @@ func (d *daemon) tellsQueue(c *client, id vgpu.DeviceID) bool {
 	return c.mapping != "" && d.precedence != nil && id < wire.MaxPrecedence
 }
 
+// sweepQueues empties the places of processes that are no workers any more, or never were, in the
+// memory in which workers of mapped clients count their launches.
+func (d *daemon) sweepQueues() {
+	if d.precedence == nil {
+		return
+	}
+	page, err := wire.MapPrecedence(d.precedence)
+	if err != nil {
+		d.log.Warn("what ended workers had queued still counts for mapped programs", "error", err)
+		return
+	}
+	defer page.Unmap()
+	workers := map[int]bool{}
+	for _, c := range d.clients {
+		if c.worker != nil {
+			workers[c.worker.pid()] = true
+		}
+	}
+	page.KeepQueues(func(pid int) bool { return workers[pid] })
+}
+
 // merge adds what a lender said of a device to what the node itself knows of it. The older of the two
 // decides how far both are believed.
 func merge(all []control.Busyness, more control.Busyness) []control.Busyness {
 	if n := len(all) - 1; n >= 0 && all[n].Device == more.Device {
 		was := all[n]
 		sum := was.Calls + more.Calls
-		each := (was.Each*time.Duration(was.Calls) + more.Each*time.Duration(more.Calls)) / time.Duration(sum)
+		each := time.Duration((float64(was.Each)*float64(was.Calls) + float64(more.Each)*float64(more.Calls)) / float64(sum)) // a product may need more than 63 bits
 		all[n] = control.Busyness{Device: was.Device, Calls: sum, Each: each, Age: max(was.Age, more.Age)}
 		return all
 	}

@@ -1,9 +1,15 @@
 package node
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
+	"muster/node/vgpu"
+	"muster/wire"
+	"muster/wire/borrow"
 	"muster/wire/control"
 )
 
@@ -54,4 +60,61 @@ func TestMergedLoads(t *testing.T) {
 	if len(all) != 2 || all[0] != (control.Busyness{Device: 1, Calls: 4000, Each: 40, Age: 7}) {
 		t.Errorf("%+v", all)
 	}
+}
+
+// A lender can say the most that a message may have, and a client still gets a message that it takes.
+func TestLendersLie(t *testing.T) {
+	line, err := borrow.Encode(borrow.Answer{Version: borrow.Version, Node: "n", Loads: []borrow.Load{{Device: 1, Calls: 1 << 20, Each: 24 * time.Hour}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := borrow.ReadAnswer(bytes.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, own := range []control.Busyness{{Device: 1, Calls: 1, Each: 1}, {Device: 1, Calls: 64000, Each: 64 * time.Second}} {
+		said := a.Loads[0]
+		all := merge([]control.Busyness{own}, control.Busyness{Device: said.Device, Calls: said.Calls, Each: said.Each})
+		if len(all) != 1 || all[0].Each <= own.Each || all[0].Each > said.Each || all[0].Calls < said.Calls {
+			t.Errorf("%+v", all)
+		}
+	}
+	for _, lie := range []string{`"calls":-1,"each":1`, `"calls":1048577,"each":1`, `"calls":1,"each":-1`, `"calls":1,"each":9223372036854775807`, `"calls":1,"each":1e400`, `"calls":NaN,"each":1`, `"calls":1.5,"each":1`} {
+		line := fmt.Sprintf(`{"version":%d,"node":"n","slots":1,"free":0,"waiting":0,"idle":0,"loads":[{"device":0,%s}]}`, borrow.Version, lie)
+		if a, err := borrow.ReadAnswer([]byte(line)); err == nil {
+			t.Errorf("%s is taken: %+v", lie, a)
+		}
+	}
+}
+
+// Launches of a worker that was killed count no more when the daemon has noticed, even if another process
+// has its number now; and what a worker wrote in the names of others goes with it.
+func TestQueuesOfEndedWorkers(t *testing.T) {
+	f, err := wire.CreatePrecedence()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page, err := wire.MapPrecedence(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Unmap()
+	const lives, ended = 1, 2
+	d := &daemon{precedence: f, state: state{clients: map[vgpu.ClientID]*client{
+		1: {worker: &workerProcess{number: lives}}, 2: {},
+	}}}
+	kept := page.Queue(0, lives)
+	kept.Add(3)
+	page.Queue(0, os.Getpid()).Add(7) // a process, but no worker
+	for page.Queue(1, ended) != nil {
+	}
+	d.sweepQueues()
+	if got := page.QueuedBy(0, 0); got != 3 {
+		t.Errorf("%d are queued", got)
+	}
+	if page.Queue(1, lives) == nil {
+		t.Error("no place is left for others")
+	}
+	(&daemon{}).sweepQueues() // no memory
 }

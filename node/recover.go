@@ -175,6 +175,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 // workerEnded notes that a client has no worker any more, and has the client rebuilt or
 // forgotten. Only the loop calls it.
 func (d *daemon) workerEnded(c *client, w *workerProcess) {
+	defer d.sweepQueues()
 	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
 		d.rebuild(c)
 		return

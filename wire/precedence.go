@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -140,7 +141,11 @@ func (p *Precedence) Bury(device int) {
 	}
 }
 
-func isDead(pid uint32) bool { return syscall.Kill(int(pid), 0) == syscall.ESRCH }
+// isDead says whether no process has a number. The word may be anything: numbers that the system would
+// take for groups, or for all processes, are nobody's.
+func isDead(pid uint32) bool {
+	return pid > math.MaxInt32 || syscall.Kill(int(pid), 0) == syscall.ESRCH
+}
 
 // Claim is the place of one process on one device.
 type Claim struct {

@@ -6,7 +6,9 @@ import "sync/atomic"
 // device so many places, each a process (u32) and how many launches of it are on the device (u32). Behind
 // them is a word (u32) for each device: how many of its places, from the first, were ever used.
 // Mappers read there what others have queued at this moment. A worker that lies can make others
-// avoid a device, or crowd on one; so much is true of one that is busy.
+// avoid a device, or crowd on one; so much is true of one that is busy. A place without a process
+// counts as empty, so whoever buries a process clears that word alone: the place may be another
+// process's by the time that a burier, who was stopped meanwhile, goes on.
 const (
 	queuePlaces = 32
 	queueSize   = 8
@@ -18,8 +20,13 @@ const (
 	maxQueued = 1 << 16
 )
 
-// Queue is the place of one process on one device.
-type Queue struct{ owner, queued *uint32 }
+// Queue is the place of one process on one device. The process keeps the count itself and only writes
+// it there, so that nothing that others write is left when it changes next.
+type Queue struct {
+	owner, queued *uint32
+	pid           uint32
+	count         int
+}
 
 // Queue gives a process a place on a device; nil if there is none left: then others do not know what it
 // has there.
@@ -35,7 +42,7 @@ func (p *Precedence) Queue(device, pid int) *Queue {
 			}
 			if atomic.CompareAndSwapUint32(owner, 0, uint32(pid)) {
 				p.use(device, i+1)
-				q := &Queue{owner, p.queued(device, i)}
+				q := &Queue{owner: owner, queued: p.queued(device, i), pid: uint32(pid)}
 				atomic.StoreUint32(q.queued, 0)
 				return q
 			}
@@ -58,7 +65,6 @@ func (p *Precedence) use(device, places int) {
 func (p *Precedence) buryQueue(device, place int) {
 	owner := p.queueOwner(device, place)
 	if pid := atomic.LoadUint32(owner); pid != 0 && isDead(pid) {
-		atomic.StoreUint32(p.queued(device, place), 0)
 		atomic.CompareAndSwapUint32(owner, pid, 0)
 	}
 }
@@ -72,30 +78,53 @@ func (p *Precedence) BuryQueues() {
 	}
 }
 
+// KeepQueues empties the places of all processes but those of which keep says so. The daemon calls it,
+// which knows the workers: a number of a process that has ended may be that of another process by now,
+// and a worker that lies may have taken every place, in the names of processes that never end.
+func (p *Precedence) KeepQueues(keep func(pid int) bool) {
+	for device := range MaxPrecedence {
+		for i := range queuePlaces {
+			owner := p.queueOwner(device, i)
+			if pid := atomic.LoadUint32(owner); pid != 0 && !keep(int(pid)) {
+				atomic.CompareAndSwapUint32(owner, pid, 0)
+			}
+		}
+	}
+}
+
 // QueuedBy is how many launches other processes than one have on a device. It costs what the most
 // processes were that had a place there at a time.
 func (p *Precedence) QueuedBy(device, but int) int {
 	sum := 0
 	for i := range min(int(atomic.LoadUint32(p.everUsed(device))), queuePlaces) {
-		if n := atomic.LoadUint32(p.queued(device, i)); n != 0 && atomic.LoadUint32(p.queueOwner(device, i)) != uint32(but) {
+		n := atomic.LoadUint32(p.queued(device, i))
+		if n == 0 {
+			continue
+		}
+		if owner := atomic.LoadUint32(p.queueOwner(device, i)); owner != 0 && owner != uint32(but) {
 			sum += int(min(n, maxQueued))
 		}
 	}
 	return sum
 }
 
-// Add changes how many launches the process has on the device. Several goroutines may call it.
+// Add changes how many launches the process has on the device. The caller must not call it, or Leave,
+// at the same time from several goroutines. A place that was taken for that of a dead process, since
+// the system uses numbers of processes again, is taken back if nobody else has it.
 func (q *Queue) Add(n int) {
-	if q != nil {
-		atomic.AddUint32(q.queued, uint32(int32(n)))
+	if q == nil {
+		return
+	}
+	q.count = max(0, q.count+n)
+	if owner := atomic.LoadUint32(q.owner); owner == q.pid || owner == 0 && atomic.CompareAndSwapUint32(q.owner, 0, q.pid) {
+		atomic.StoreUint32(q.queued, uint32(min(q.count, maxQueued)))
 	}
 }
 
 // Leave gives the place back.
 func (q *Queue) Leave() {
 	if q != nil {
-		atomic.StoreUint32(q.queued, 0)
-		atomic.StoreUint32(q.owner, 0)
+		atomic.CompareAndSwapUint32(q.owner, q.pid, 0)
 	}
 }
 

@@ -68,7 +68,7 @@ func renameSome(ended *bolt.Bucket, after []byte) (last []byte, err error) {
 	for _, r := range some {
 		value, err := renameJob(r.value)
 		if err != nil {
-			return nil, fmt.Errorf("ended job %d: %w", number(r.key), err)
+			return nil, fmt.Errorf("%w (ended job %d: %w)", errDamaged, number(r.key), err)
 		}
 		if err := ended.Put(r.key, value); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -59,6 +60,51 @@ func TestEarlierFormat(t *testing.T) {
 		}
 		if kept, err := s.WhatIf("day"); kept != nil || err != nil {
 			t.Errorf("what was kept of the day: %q, %v", kept, err)
+		}
+		_ = s.Close()
+	}
+}
+
+// A file of the earlier format with a record that is none is refused with what to do, as it was; and is
+// brought up to date when that record is gone. One whose buckets are missing is brought up to date, too.
+func TestEarlierFormatIsDamaged(t *testing.T) {
+	change := func(t *testing.T, path string, do func(tx *bolt.Tx) error) {
+		t.Helper()
+		db, err := open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Update(do), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good = `{"job":1,"user":"ann","state":"COMPLETED","end":5,"end_at":4,"parts":null,"devices":[null,{}]}`
+	for _, broken := range []string{"", "x", "[]", `{"job":7`, `{"parts":{}}`, `{"devices":[1]}`, strings.Repeat("[", 100_000), `{"end":1}{}`} {
+		s := opened(t, t.TempDir())
+		path := s.Path()
+		_ = s.Close()
+		change(t, path, func(tx *bolt.Tx) error {
+			return errors.Join(tx.Bucket(endedBucket).Put(Key(1), []byte(good)), tx.Bucket(endedBucket).Put(Key(7), []byte(broken)), tx.Bucket(ownBucket).Put(versionKey, Key(1)))
+		})
+		for range 2 {
+			s, err := Open(filepath.Dir(path))
+			if err == nil {
+				_ = s.Close()
+				t.Fatalf("%.20q is taken for a job", broken)
+			}
+			if text := err.Error(); !strings.Contains(text, "job 7") || !strings.Contains(text, whatToDo) {
+				t.Errorf("%.20q: %v", broken, err)
+			}
+		}
+		change(t, path, func(tx *bolt.Tx) error {
+			if got := tx.Bucket(endedBucket).Get(Key(1)); string(got) != good {
+				t.Errorf("a file that was refused has changed: %s", got)
+			}
+			return errors.Join(tx.Bucket(endedBucket).Delete(Key(7)), tx.DeleteBucket([]byte(head.WhatIf)), tx.DeleteBucket(atBucket))
+		})
+		s = opened(t, filepath.Dir(path))
+		if got, err := s.Ended(1); err != nil || got.End != 5 || len(got.Devices) != 2 {
+			t.Errorf("%+v, %v", got, err)
 		}
 		_ = s.Close()
 	}

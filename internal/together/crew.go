@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // crew are threads that wait for tasks. Go wakes goroutines one after the other, each by the one
@@ -29,6 +30,13 @@ type crew struct {
 
 var theCrew = crew{wakes: -1}
 
+// A caller looks shortCalls times whether the last helper is done before it sleeps, for longCall each
+// time.
+const (
+	shortCalls = 1000
+	longCall   = 100 * time.Microsecond
+)
+
 // do does a task with the crew; false if it has another, or cannot be made.
 func (c *crew) do(t *task) bool {
 	if !c.owner.TryLock() {
@@ -46,8 +54,12 @@ func (c *crew) do(t *task) bool {
 	c.wake()
 	defer func() { // also if the caller's own call panics
 		c.task.Store(nil)
-		for c.inside.Load() > 0 { // the last calls
-			runtime.Gosched()
+		for looks := 0; c.inside.Load() > 0; looks++ { // the last calls
+			if looks < shortCalls {
+				runtime.Gosched()
+			} else { // a page may have to come from a disk
+				time.Sleep(longCall)
+			}
 		}
 		t.end()
 	}()

@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
@@ -17,22 +18,37 @@ func TestTheGuideInCDecidesTheSame(t *testing.T) {
 	}
 	const seed = 9
 	rng := rand.New(rand.NewPCG(seed, 1))
-	for range 20 {
+	for round := range 30 {
 		items, workers := rng.IntN(200_000), 1+rng.IntN(12)
+		lies := round >= 20
+		if lies {
+			items = []int{-5, 0, 1, 200_000, math.MaxInt64}[rng.IntN(5)]
+		}
 		g := NewGuide(items, workers)
 		var in, want strings.Builder
 		fmt.Fprintln(&in, items, workers)
+		for _, none := range []int{-1, workers, 1 << 30} { // no such worker
+			fmt.Fprintln(&in, none, 1)
+			fmt.Fprintln(&want, max(0, items), max(0, items))
+		}
 		for range 300 {
 			worker, seconds := rng.IntN(workers), rng.Float64()
 			if rng.IntN(100) == 0 {
 				seconds = -1
+			}
+			if lies && rng.IntN(4) == 0 {
+				seconds = []float64{math.NaN(), math.Inf(1), math.MaxFloat64, 0, 5e-324, 1e-310, 1e300}[rng.IntN(7)]
 			}
 			fmt.Fprintln(&in, worker, seconds)
 			from, to := items, items
 			if seconds < 0 {
 				g.Lose(worker)
 			} else {
-				from, to, _ = g.Next(worker, seconds)
+				var ok bool
+				from, to, ok = g.Next(worker, seconds)
+				if ok && (from < 0 || from >= to || to > items) {
+					t.Fatalf("seed %d: of %d items those from %d to %d are handed out", seed, items, from, to)
+				}
 			}
 			fmt.Fprintln(&want, from, to)
 		}

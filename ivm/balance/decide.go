@@ -1,6 +1,9 @@
 package balance
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Grow says which elements' devices get one more: those whose time is below threshold times the
 // least. (The text of the paper has it the other way round; its listing is followed.)
@@ -18,9 +21,14 @@ func Grow(times []float64, threshold float64) []int {
 	return grow
 }
 
-// Share is the items that one of several parts has when items are divided evenly.
+// Share is the items that one of several parts has when items are divided evenly; none if there are no
+// parts.
 func Share(items, part, parts int) (from, to int) {
-	return items * part / parts, items * (part + 1) / parts
+	if parts < 1 {
+		return 0, 0
+	}
+	each, rest := items/parts, items%parts // items times part may be too large a number
+	return each*part + rest*part/parts, each*(part+1) + rest*(part+1)/parts
 }
 
 // Guide hands out a number of items in pieces to workers whose speeds it learns.
@@ -41,10 +49,19 @@ type guided struct {
 
 // speed is in items a second; 0 if it is not known.
 func (w *guided) speed() float64 {
-	if w.items == 0 || w.seconds <= 0 {
+	if w.items == 0 || w.seconds <= 0 || w.items/w.seconds > fastest {
 		return 0
 	}
 	return w.items / w.seconds
+}
+
+// took is a time that a worker says, or 0 if that is none: a clock that was not read, or a division by
+// zero, would otherwise become part of every worker's share for good.
+func took(seconds float64) float64 {
+	if seconds >= 0 && seconds <= math.MaxFloat64 {
+		return seconds
+	}
+	return 0
 }
 
 // Sizes of pieces. The first pieces are small, since no speed is known: a core may take a thousand
@@ -58,11 +75,13 @@ const (
 	restPart  = 2
 	leastPart = 64
 	keeps     = 0.5 // how much of what was known before a piece counts after it
+
+	fastest = 1e100 // items a second; a greater speed is an error of the clock
 )
 
 // NewGuide makes a guide for a number of items and workers.
 func NewGuide(items, workers int) *Guide {
-	return &Guide{items: items, workers: make([]guided, workers)}
+	return &Guide{items: max(0, items), workers: make([]guided, workers)}
 }
 
 // Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
@@ -71,7 +90,7 @@ func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {
 		w.items = keeps*w.items + float64(w.has)
-		w.seconds = keeps*w.seconds + seconds
+		w.seconds = min(keeps*w.seconds+took(seconds), math.MaxFloat64)
 		w.has = 0
 	}
 	left := g.items - g.given
@@ -112,7 +131,10 @@ func (g *Guide) size(worker, left int) int {
 	}
 	share := own / all
 	n := max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
-	return min(left, max(1, min(n, growth*w.most)))
+	if w.most <= left/growth { // else it may get all that is left, and growth times that is too large a number
+		n = min(n, growth*w.most)
+	}
+	return min(left, max(1, n))
 }
 
 // Again makes the guide hand out the same number of items once more. It still knows the speeds.

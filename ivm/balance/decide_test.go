@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -188,5 +189,52 @@ func TestShareHasAll(t *testing.T) {
 				t.Fatalf("%d items in %d parts end at %d", items, parts, next)
 			}
 		}
+	}
+}
+
+// A worker whose clock says nonsense makes the pieces of the others neither tiny nor endless.
+func TestGuideWithAWrongClock(t *testing.T) {
+	for _, wrong := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 5e-324, math.MaxFloat64} {
+		const items = 1_000_000
+		g := NewGuide(items, 3)
+		pieces, done := 0, 0
+		for busy := true; busy; {
+			busy = false
+			for worker, seconds := range []float64{wrong, 0.001, 0.002} {
+				from, to, ok := g.Next(worker, seconds)
+				if !ok {
+					continue
+				}
+				if busy = true; from != done || to <= from || to > items {
+					t.Fatalf("%v: after %d items those from %d to %d", wrong, done, from, to)
+				}
+				if done = to; pieces > 10_000 {
+					t.Fatalf("%v: %d items are handed out in %d pieces", wrong, done, pieces)
+				}
+				pieces++
+			}
+		}
+		if done != items {
+			t.Errorf("%v: %d items of %d are handed out", wrong, done, items)
+		}
+	}
+}
+
+// Shares of very many items are those of few, and without parts there are none.
+func TestShareOfManyItems(t *testing.T) {
+	const items, parts = math.MaxInt64, 1000
+	next := 0
+	for p := range parts {
+		from, to := Share(items, p, parts)
+		if from != next || to-from < items/parts || to-from > items/parts+1 {
+			t.Fatalf("part %d is from %d to %d", p, from, to)
+		}
+		next = to
+	}
+	if next != items {
+		t.Errorf("they end at %d", next)
+	}
+	if from, to := Share(10, 0, 0); from != 0 || to != 0 {
+		t.Errorf("from %d to %d of no part", from, to)
 	}
 }

@@ -7,6 +7,7 @@
 #include "ivm.h"
 #include "internal.h"
 
+#include <float.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 
 EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
 {
+	*from = *to = 0;
+	if (parts < 1)
+		return;
 	*from = (long)((__int128)items * part / parts);
 	*to = (long)((__int128)items * (part + 1) / parts);
 }
@@ -38,8 +42,16 @@ struct ivm_guide {
 static long least_of(long a, long b) { return a < b ? a : b; }
 static long most_of(long a, long b) { return a > b ? a : b; }
 
-/* speed is in items a second; 0 if it is not known. */
-static double speed(const struct worker *w) { return w->items == 0 || w->seconds <= 0 ? 0 : w->items / w->seconds; }
+/* speed is in items a second; 0 if it is not known, or an error of the clock. */
+static double speed(const struct worker *w)
+{
+	const double fastest = 1e100;
+	double is = w->items == 0 || w->seconds <= 0 ? 0 : w->items / w->seconds;
+	return is > fastest ? 0 : is;
+}
+
+/* took is a time that a worker says, or 0 if that is none. */
+static double took(double seconds) { return seconds >= 0 && seconds <= DBL_MAX ? seconds : 0; }
 
 /* size is how many items a worker's next piece has; 0 if the others end sooner without it. */
 static long size(const struct ivm_guide *g, int worker, long left)
@@ -62,17 +74,23 @@ static long size(const struct ivm_guide *g, int worker, long left)
 		return 0;
 	double share = own / all;
 	long n = most_of((long)((double)left * share / rest_part), (long)((double)g->items * share / least_part));
-	return least_of(left, most_of(1, least_of(n, growth * w->most)));
+	if (w->most <= left / growth) /* else it may get all that is left, and growth times that is too large a number */
+		n = least_of(n, growth * w->most);
+	return least_of(left, most_of(1, n));
 }
 
 EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, long *to)
 {
+	*from = *to = g->items;
+	if (worker < 0 || worker >= g->count)
+		return 0;
 	struct worker *w = &g->workers[worker];
 	const double keeps = 0.5; /* how much of what was known before a piece counts after it */
-	if (w->has > 0)
-		w->items = keeps * w->items + (double)w->has, w->seconds = keeps * w->seconds + seconds, w->has = 0;
+	if (w->has > 0) {
+		double sum = keeps * w->seconds + took(seconds);
+		w->items = keeps * w->items + (double)w->has, w->seconds = sum < DBL_MAX ? sum : DBL_MAX, w->has = 0;
+	}
 	long left = g->items - g->given, n = left == 0 ? 0 : size(g, worker, left);
-	*from = *to = g->items;
 	if (n == 0)
 		return 0;
 	*from = g->given;
@@ -82,14 +100,19 @@ EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, lo
 	return 1;
 }
 
-EXPORT void ivmGuideLose(ivm_guide *g, int worker) { g->workers[worker] = (struct worker){.dead = true}; }
+EXPORT void ivmGuideLose(ivm_guide *g, int worker)
+{
+	if (worker >= 0 && worker < g->count)
+		g->workers[worker] = (struct worker){.dead = true};
+}
+
 EXPORT void ivmGuideAgain(ivm_guide *g) { g->given = 0; }
 
 EXPORT ivm_guide *ivmGuideNew(long items, int workers)
 {
-	ivm_guide *g = calloc(1, sizeof *g);
+	ivm_guide *g = workers < 0 ? NULL : calloc(1, sizeof *g);
 	if (g)
-		*g = (ivm_guide){.items = items, .count = workers, .workers = calloc((size_t)workers, sizeof *g->workers)};
+		*g = (ivm_guide){.items = most_of(0, items), .count = workers, .workers = calloc((size_t)workers + 1, sizeof *g->workers)};
 	if (g && !g->workers) {
 		free(g);
 		return NULL;

@@ -106,7 +106,7 @@ static int64_t clock_of(clockid_t which)
 
 static void open_notes(void)
 {
-	const char *folder = getenv("MUSTER_TIMELINE"), *limit = getenv("MUSTER_TIMELINE_RECORDS");
+	const char *folder = secure_getenv("MUSTER_TIMELINE"), *limit = secure_getenv("MUSTER_TIMELINE_RECORDS");
 	char path[PATH_MAX], boot[64] = "";
 	if (!folder || !*folder || !limit || (may_note = atol(limit)) < 1 || noted)
 		return;

@@ -119,8 +119,9 @@ int ivmGuidedChild(int (*work)(long from, long to, void *context), void *context
 /* What the balancers decide, for programs that tell their elements themselves: the items of one of
  * several equal parts; whether Monitoring gives a device one more element, by its element's time and
  * the least of all; and Guided's pieces. GuideNext notes that a worker, from 0 on, has done its piece
- * in so many seconds, and returns 1 and the next piece, or 0 if there is none for it. GuideAgain hands
- * out the same items once more, and still knows the speeds. GuideNew returns NULL without memory. */
+ * in so many seconds, and returns 1 and the next piece, or 0 if there is none for it, or no such worker.
+ * GuideAgain hands out the same items once more, and still knows the speeds. GuideNew returns NULL
+ * without memory. */
 void ivmShare(long items, int part, int parts, long *from, long *to);
 int ivmGrows(double time, double least, double threshold);
 typedef struct ivm_guide ivm_guide;

@@ -46,6 +46,9 @@ const (
 	// share of the free memory that a longer one may take.
 	leastLog = 64 << 20
 	logShare = 8
+	// askAgain is by how much a log grows before the system is asked for its free memory again: the
+	// logs of many clients may grow at the same time.
+	askAgain = 4 << 20
 )
 
 // Size is the size of the file.
@@ -63,7 +66,11 @@ type Journal struct {
 	used  uint64 // length of the log
 	valid atomic.Bool
 
-	storing func() // in tests only: called before and after each word that counts is changed
+	affords uint64 // what Affordable has found out
+	asked   uint64 // used at that time
+
+	free    func() (bytes uint64, known bool) // memory of the machine
+	storing func()                            // in tests only: called before and after each word that counts is changed
 }
 
 // Map maps the journal in a file. A file of zeros becomes a journal without a base.
@@ -88,7 +95,7 @@ func Map(f *os.File) (*Journal, error) {
 
 // open reads the head of a journal, and checks what a damaged one would make it rely on.
 func open(mem []byte, limit uint64) (*Journal, error) {
-	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit}
+	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit, free: freeMemory}
 	le := binary.LittleEndian
 	if le.Uint32(mem[atMagic:]) == 0 {
 		le.PutUint32(mem[atMagic:], magic)
@@ -149,13 +156,22 @@ func (j *Journal) Invalidate() {
 // Used is the length of the log in bytes.
 func (j *Journal) Used() uint64 { return j.used }
 
-// Affordable is how many bytes the log may take while the machine has as much memory free as now.
+// Affordable is how many bytes the log may take while the machine has as much memory free as now, or
+// as a little while ago.
 func (j *Journal) Affordable() uint64 {
-	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil {
-		return min(leastLog, j.limit)
+	if j.affords == 0 || j.used >= j.asked+askAgain {
+		j.affords, j.asked = min(leastLog, j.limit), j.used
+		if free, known := j.free(); known {
+			j.affords = min(max(leastLog, free/logShare), j.limit)
+		}
 	}
-	return min(max(leastLog, uint64(machine.Freeram)*uint64(machine.Unit)/logShare), j.limit)
+	return j.affords
+}
+
+func freeMemory() (bytes uint64, known bool) {
+	var machine syscall.Sysinfo_t
+	err := syscall.Sysinfo(&machine)
+	return uint64(machine.Freeram) * uint64(machine.Unit), err == nil
 }
 
 // Room is how many more bytes the log may take.
@@ -193,12 +209,12 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	before, keep := j.current(), uint64(leastLog)
-	if j.used > leastLog/2 {
+	if j.affords = 0; j.used > leastLog/2 {
 		keep = max(keep, j.log+j.Affordable())
 	}
 	end := j.log + j.used
 	j.epoch++
-	j.log, j.used = align(areaHead+size), 0
+	j.log, j.used, j.affords = align(areaHead+size), 0, 0
 	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
@@ -217,6 +233,13 @@ func giveBack(area []byte, used, spare uint64) {
 		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
 		_ = syscall.Madvise(area[from:to], remove) // best effort
 	}
+}
+
+// GiveSpare returns the memory of both areas in which nothing is, and which is otherwise kept for what
+// comes next: the client is idle, and others may need it sooner.
+func (j *Journal) GiveSpare() {
+	giveBack(j.at(j.epoch+1), j.area, 0)
+	giveBack(j.current(), j.area, j.log+j.used+uint64(os.Getpagesize())-1)
 }
 
 // Base returns the sections of the base. They are valid until the next Commit.

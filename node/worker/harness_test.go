@@ -71,6 +71,7 @@ type options struct {
 	lives    int             // for about so many operations
 	killed   func() bool     // the worker dies now; nil: only if dies says so
 	told     func(w *worker) // the program's user is about to be told something; nil: nothing
+	employed func(w *worker) // a worker is about to begin; nil: nothing
 	saves    *rand.Rand      // now and then the client is saved and restored; nil: never
 	graphs   *graphCounts    // devices run graphs by themselves; nil: they do not
 	swapDir  string
@@ -274,6 +275,9 @@ func (c *client) worker(resume bool) *worker {
 			o.told(s)
 			return tell(text)
 		}
+	}
+	if o.employed != nil {
+		o.employed(s)
 	}
 	c.daemon.connect(own)
 	return s

@@ -71,11 +71,7 @@ const (
 
 // spareHere is how many chunks may keep pages that are not in use, on this machine now.
 func spareHere() int {
-	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil {
-		return leastSpare
-	}
-	return max(leastSpare, int(uint64(machine.Freeram)*uint64(machine.Unit)/spareShare/chunk))
+	return max(leastSpare, int(freeHere()/spareShare/chunk))
 }
 
 // newHostMemory maps host copies for the addresses of an arena: in memory, in a nameless file in

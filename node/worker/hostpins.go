@@ -20,6 +20,9 @@ const (
 	hostPinMost = (64 << 20) / chunk
 	// roomShare bounds what is prepared ahead: 1/roomShare of the free memory.
 	roomShare = 2
+	// roomLeft ends that early: other workers prepare pages at the same time, and if 1/roomLeft of
+	// what was free is left, the system would soon have to kill one of them.
+	roomLeft = 4
 )
 
 // hostPins are the chunks of host memory that a context has pinned.
@@ -213,23 +216,39 @@ func (w *worker) readyAhead() bool {
 		return true
 	}
 	pieces, bytes := w.host.lacking(w.core.Allocations())
-	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil || bytes < hostPinWorth || bytes > uint64(machine.Freeram)*uint64(machine.Unit)/roomShare {
+	free := freeHere()
+	if bytes < hostPinWorth || bytes > free/roomShare {
 		w.readying.Store(false)
 		return false
 	}
 	w.others.Go(func() {
-		var refused atomic.Bool
-		together.Do(len(pieces), func(i int) {
-			if w.ctx.Err() == nil && !refused.Load() && syscall.Madvise(pieces[i], populate) != nil {
-				refused.Store(true)
-			}
+		makeAhead(pieces, func(piece []byte) bool {
+			return w.ctx.Err() == nil && freeHere() >= free/roomLeft && syscall.Madvise(piece, populate) == nil
 		})
 		w.readying.Store(false)
 		w.inbox.put(readied{})
 		w.consumer.Wake()
 	})
 	return true
+}
+
+// makeAhead makes pieces, until one cannot be made.
+func makeAhead(pieces [][]byte, make func([]byte) bool) {
+	var refused atomic.Bool
+	together.Do(len(pieces), func(i int) {
+		if !refused.Load() && !make(pieces[i]) {
+			refused.Store(true)
+		}
+	})
+}
+
+// freeHere is how many bytes of memory the machine has free; 0 if that is not known.
+func freeHere() uint64 {
+	var machine syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&machine); err != nil {
+		return 0
+	}
+	return uint64(machine.Freeram) * uint64(machine.Unit)
 }
 
 // readied tells the loop that readyAhead has ended.
@@ -246,12 +265,16 @@ func (w *worker) postpones(m control.Revoke) bool {
 	return true
 }
 
+// leaves hands the core a revocation. One that was postponed is void then.
+func (w *worker) leaves(m control.Revoke) error {
+	w.revoked = nil
+	return w.perform(w.core.Control(w.now(), m))
+}
+
 // leaveNow hands the core a revocation that was postponed.
 func (w *worker) leaveNow() error {
 	if w.revoked == nil {
 		return nil
 	}
-	m := *w.revoked
-	w.revoked = nil
-	return w.perform(w.core.Control(w.now(), m))
+	return w.leaves(*w.revoked)
 }

@@ -3,9 +3,11 @@ package worker
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -230,5 +232,60 @@ func TestLargeFillsAreMadeOnTheDevice(t *testing.T) {
 		if got := c.out(addr+size-1, 1); got[0] != 7 {
 			t.Errorf("a device can be had: %v, and filled anew the last byte is %d", there, got[0])
 		}
+	}
+}
+
+// A client that leaves its device later, because pages are made for that, runs kernels until they are
+// made, and leaves then. If it was told again and has left before, what was postponed must not take its
+// next lease.
+func TestLeavingIsPostponed(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("told again ", again), func(t *testing.T) {
+			var w *worker
+			c := newClient(t, options{recovers: true, employed: func(s *worker) {
+				w = s
+				w.readying.Store(true) // as if pages were being made all the time
+			}})
+			v := newVectors(c, 1000)
+			v.round(1)
+			c.daemon.mu.Lock()
+			c.daemon.revoking = true
+			c.daemon.mu.Unlock()
+			w.inbox.put(control.Revoke{Reason: "quantum"}) // it has arrived
+			v.round(2)
+			if n := said[control.Released](c); n != 0 {
+				t.Fatalf("it has left %d times before the pages were made", n)
+			}
+			if again {
+				c.revoke("memory")
+				v.round(3)
+			}
+			w.inbox.put(readied{}) // they are made
+			w.consumer.Wake()
+			hear[control.Released](c, 1)
+			for i := range 3 { // what is told is heard before a message
+				v.round(4 + i)
+			}
+			if n := said[control.Released](c); n != 1 {
+				t.Errorf("it has left %d times, and should have once", n)
+			}
+		})
+	}
+}
+
+// Pages are made ahead until the machine has little memory left: other workers make theirs too.
+func TestPagesAreMadeWhileThereIsRoom(t *testing.T) {
+	pieces := make([][]byte, 100)
+	var free, made atomic.Int64
+	free.Store(70)
+	makeAhead(pieces, func([]byte) bool {
+		if free.Add(-1) < 0 {
+			return false
+		}
+		made.Add(1)
+		return true
+	})
+	if n := made.Load(); n != 70 {
+		t.Errorf("%d pieces were made of 70", n)
 	}
 }

@@ -37,7 +37,7 @@ type keeper struct {
 	keeping uint64        // bytes in kept
 	left    bool          // the client has left its device since the last base
 	due     bool          // a base must be made before the next message
-	affords uint64        // length of the log that the machine has memory for; 0: not asked since the last base
+	pause   pause         // since when nothing came
 
 	spent   time.Duration // GPU time of the client at the last base
 	rate    float64       // bytes per second at which a base copies from the device, measured
@@ -150,16 +150,32 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
+// pause is for how long the program has sent nothing.
+type pause struct {
+	position uint64 // of the ring
+	since    time.Time
+	over     bool // lasts has said so
+}
+
+// spareTime is how long a program sends nothing before memory that its next base will need is given back.
+const spareTime = 10 * time.Second
+
+// lasts says, once in each pause of the program, that it has lasted for spareTime.
+func (p *pause) lasts(position uint64, now time.Time) bool {
+	if p.since.IsZero() || position != p.position {
+		*p = pause{position: position, since: now}
+	}
+	if p.over || now.Sub(p.since) < spareTime {
+		return false
+	}
+	p.over = true
+	return true
+}
+
 // isTight says whether the log is so long that a base is made to empty it. The rest of the log is
 // left for messages that are read ahead, during which no base can be made.
 func (w *worker) isTight(used uint64) bool {
-	if used <= shortLog {
-		return false
-	}
-	if w.affords == 0 {
-		w.affords = w.journal.Affordable() / 4 * 3
-	}
-	return used > logWorth*w.core.Dirty() || used > w.affords
+	return used > shortLog && (used > logWorth*w.core.Dirty() || used > w.journal.Affordable()/4*3)
 }
 
 // keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
@@ -419,7 +435,7 @@ func (w *worker) commit(b *clientcore.Base) error {
 		w.prove()
 	}
 	w.entry = journal.Entry{}
-	w.due, w.left, w.affords = false, false, 0
+	w.due, w.left = false, false
 	w.spent = w.core.Spent()
 	w.release()
 	return nil

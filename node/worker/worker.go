@@ -491,6 +491,9 @@ func (w *worker) nothingCame() error {
 		return err
 	}
 	w.due = w.due || len(w.kept) > 0 // the program may be waiting for this staging memory
+	if position, _ := w.consumer.Position(); w.journal != nil && w.pause.lasts(position, time.Now()) {
+		w.journal.GiveSpare()
+	}
 	return w.observe()
 }
 
@@ -664,8 +667,13 @@ func (w *worker) told(m control.ToWorker) error {
 		if w.postpones(m) {
 			return nil
 		}
+		return w.leaves(m)
+	case control.Grant:
+		if m.Lease != w.core.Lease.Number {
+			w.revoked = nil // it was of the lease before, which the client has given back by itself
+		}
 		return w.perform(w.core.Control(w.now(), m))
-	case control.Grant, control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
+	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)

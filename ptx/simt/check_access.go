@@ -271,6 +271,13 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 	case flowWarp, flowWarpWait:
 		l.eachActiveWarp(g, (*blockCheck).advance)
 	case flowBarrier:
+		switch in.mode {
+		case clusterArrive: // they may pass before they come to the wait, so they count as waiting from here on
+			l.eachActiveWarp(g, func(b *blockCheck, w int) { b.arrive(w, clusterBarrier, true) })
+			return
+		case clusterWait:
+			return
+		}
 		for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
 			m := g.warpBits(&g.mask, base)
 			for ; m != 0; m &= m - 1 {

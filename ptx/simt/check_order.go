@@ -50,7 +50,7 @@ type blockCheck struct {
 	seen     [MaxThreads / WarpSize]know
 	fenced   [MaxThreads / WarpSize]know
 	observed [MaxThreads / WarpSize]uint32
-	bars     [barriers]barCheck
+	bars     [barriers + 1]barCheck // the last is the cluster's
 	shared   []*page
 }
 
@@ -69,7 +69,7 @@ func (b *blockCheck) begin(number uint64) {
 	for w := range b.warps {
 		b.seen[w], b.fenced[w], b.observed[w] = know{}, know{}, 0
 	}
-	b.bars = [barriers]barCheck{}
+	b.bars = [barriers + 1]barCheck{}
 	for _, p := range b.shared {
 		if p != nil {
 			p.forget()

@@ -154,3 +154,43 @@ func (d *defect) is(f *simt.Defect, kind simt.DefectKind) bool {
 	}
 	return f.Deed.Line == d.line && f.Other.Line == d.earlierLine || f.Deed.Line == d.earlierLine && f.Other.Line == d.line
 }
+
+// The barrier of a cluster orders the threads of a block, whatever registers a kernel has.
+func TestClusterBarrierChecked(t *testing.T) {
+	const head = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry k() {\n"
+	for _, c := range []struct {
+		name, barrier string
+		races         bool
+	}{
+		{"a barrier", "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", false},
+		{"no barrier", "", true},
+	} {
+		for _, body := range []string{
+			c.barrier + " ret; }", // no register at all
+			".reg .b32 %r<4>; .reg .pred %p; .shared .align 4 .b32 s[64];\n" +
+				"mov.u32 %r0, %tid.x; mov.u32 %r1, s; setp.ne.u32 %p, %r0, 0;\n" +
+				"@%p bra meet; st.shared.u32 [%r1], %r0;\nmeet: " + c.barrier + "\nld.shared.u32 %r2, [%r1]; ret; }",
+		} {
+			tree, err := ptx.Parse("k.ptx", head+body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, err := simt.Load("k.ptx", tree, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			races := 0
+			checker := simt.NewChecker(simt.Checks{Race: true}, 0, func(*simt.Defect) { races++ })
+			x, err := program.Kernel("k").Start(simt.Launch{Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if want := c.races && strings.Contains(body, "shared"); (races > 0) != want {
+				t.Errorf("%s: %d races in\n%s", c.name, races, body)
+			}
+		}
+	}
+}

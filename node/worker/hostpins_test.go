@@ -260,8 +260,10 @@ func TestLeavingIsPostponed(t *testing.T) {
 				c.revoke("memory")
 				v.round(3)
 			}
-			w.inbox.put(readied{}) // they are made
-			w.consumer.Wake()
+			w.others.Go(func() { // they are made; the worker waits for who says so before it unmaps the ring
+				w.inbox.put(readied{})
+				w.consumer.Wake()
+			})
 			hear[control.Released](c, 1)
 			for i := range 3 { // what is told is heard before a message
 				v.round(4 + i)

@@ -100,14 +100,15 @@ func TestQueuesOfEndedWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer page.Unmap()
-	const lives, ended = 1, 2
+	const lives = 1
+	stranger := os.Getpid() // a process, but no worker
 	d := &daemon{precedence: f, state: state{clients: map[vgpu.ClientID]*client{
 		1: {worker: &workerProcess{number: lives}}, 2: {},
 	}}}
 	kept := page.Queue(0, lives)
 	kept.Add(3)
-	page.Queue(0, os.Getpid()).Add(7) // a process, but no worker
-	for page.Queue(1, ended) != nil {
+	page.Queue(0, stranger).Add(7)
+	for page.Queue(1, stranger) != nil {
 	}
 	d.sweepQueues()
 	if got := page.QueuedBy(0, 0); got != 3 {

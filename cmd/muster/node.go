@@ -440,7 +440,14 @@ func logger(w io.Writer, levelName string, text, asJSON bool) (*slog.Logger, err
 	if err := level.UnmarshalText([]byte(levelName)); err != nil {
 		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", levelName)
 	}
-	options := &slog.HandlerOptions{Level: level}
+	// JSON would have durations as numbers without a unit.
+	readable := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			return slog.String(a.Key, a.Value.Duration().String())
+		}
+		return a
+	}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	if text || isTerminal(w) && !asJSON {
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -120,9 +119,14 @@ func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string, success
 	}
 	t := trace.New(files, skipped)
 	t.AddElements(elements)
-	w := bufio.NewWriter(out)
-	if err := errors.Join(t.WritePerfetto(w), w.Flush(), out.Sync()); err != nil && !errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("the timeline cannot be written: %w", err) // and a pipe cannot be synced
+	err = t.WritePerfetto(out)
+	if err == nil {
+		if err = out.Sync(); errors.Is(err, syscall.EINVAL) { // a pipe cannot be synced
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the timeline cannot be written: %w", err)
 	}
 	if len(t.Processes) > 0 || len(t.Elements) > 0 || success {
 		writeCosts(c, t, f.output)

@@ -61,7 +61,7 @@ install: build ## muster with its libraries, manual pages, completion and units,
 	@echo "  install into $(INTO)"
 	$(Q)install -d $(INTO)/bin $(INTO)/include $(INTO)/lib/muster $(INTO)/share/man/man1 $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions $(INTO)/share/zsh/site-functions $(DESTDIR)$(UNITS)
 	$(Q)install bin/muster $(INTO)/bin/ && ln -sf muster $(INTO)/bin/muster-rsh
-	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/ && chmod 644 $(INTO)/lib/muster/*.so* && install -m 644 bin/include/ivm.h $(INTO)/include/
+	$(Q)cp -P bin/lib/*.so* $(INTO)/lib/muster/ && chmod 644 $(INTO)/lib/muster/*.so* && install -m 644 bin/include/ivm.h shim/include/muster.h $(INTO)/include/
 	$(Q)bin/muster man $(INTO)/share/man/man1 && gzip -nf $(INTO)/share/man/man1/muster*.1
 	$(Q)bin/muster completion bash > $(INTO)/share/bash-completion/completions/muster
 	$(Q)bin/muster completion zsh > $(INTO)/share/zsh/site-functions/_muster
@@ -69,7 +69,7 @@ install: build ## muster with its libraries, manual pages, completion and units,
 	$(Q)for unit in dist/*.service; do sed 's,/usr/bin/muster,$(PREFIX)/bin/muster,' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/}; done
 
 uninstall: ## take away what make install put below PREFIX
-	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/include/ivm.h $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
+	rm -rf $(INTO)/bin/muster $(INTO)/bin/muster-rsh $(INTO)/include/ivm.h $(INTO)/include/muster.h $(INTO)/lib/muster $(INTO)/share/doc/muster $(INTO)/share/bash-completion/completions/muster $(INTO)/share/zsh/site-functions/_muster
 	rm -f $(INTO)/share/man/man1/muster.1.gz $(INTO)/share/man/man1/muster-*.1.gz $(patsubst dist/%,$(DESTDIR)$(UNITS)/%,$(wildcard dist/*.service))
 
 deb: build ## bin/muster_VERSION_ARCH.deb, a package for Debian and Ubuntu

@@ -97,8 +97,10 @@ static void end(void) {
 	timeline_end();
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
-		if (c != NULL)
+		if (c != NULL) {
+			notices_at_exit(c);
 			host_stop(c);
+		}
 	}
 }
 

@@ -36,12 +36,9 @@ static void print_lines(const char *text, size_t size) {
 	}
 }
 
-// Prints what the worker has written since the last time. Its byte count is not trusted. The
-// notices count as read only when they are printed, and the lock is held meanwhile: another thread's
-// failing call waits for it, so the program cannot exit on that failure before the reason is out.
-static void print_new(struct client *c) {
+// The caller holds notice_lock.
+static void print_new_locked(struct client *c) {
 	char text[WIRE_NOTICES];
-	pthread_mutex_lock(&c->notice_lock);
 	uint32_t from = atomic_load(&c->notices_read), to = __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE);
 	size_t size = to - from <= WIRE_NOTICES ? to - from : 0;
 	for (size_t i = 0; i < size; i++)
@@ -49,6 +46,21 @@ static void print_new(struct client *c) {
 	print_lines(text, size);
 	atomic_store(&c->notices_read, to);
 	__atomic_store_n(&c->ring->notices_read, to, __ATOMIC_RELEASE);
+}
+
+// Prints what the worker has written since the last time. Its byte count is not trusted. The
+// notices count as read only when they are printed, and the lock is held meanwhile: another thread's
+// failing call waits for it, so the program cannot exit on that failure before the reason is out.
+static void print_new(struct client *c) {
+	pthread_mutex_lock(&c->notice_lock);
+	print_new_locked(c);
+	pthread_mutex_unlock(&c->notice_lock);
+}
+
+void notices_at_exit(struct client *c) {
+	if (!has_notices(c) || pthread_mutex_trylock(&c->notice_lock) != 0)
+		return;
+	print_new_locked(c);
 	pthread_mutex_unlock(&c->notice_lock);
 }
 

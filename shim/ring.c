@@ -345,6 +345,7 @@ static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 		if (!is_done(s) && client_gone(c))
 			return false;
 	}
+	notices_while_waiting(c); // a program that never waits for long sees them too
 	slept_since(start);
 	return true;
 }

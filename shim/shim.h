@@ -115,6 +115,9 @@ bool node_wait(const char *socket, struct patience *p);
 CUresult notices_print(CUresult result);
 // Prints new notices of one worker while a call waits: they say what the call waits for.
 void notices_while_waiting(struct client *c);
+// Prints what nothing has printed yet, unless another thread is just doing so. What belongs to no
+// failing call (why a launch was mapped to which device) would be lost with short programs.
+void notices_at_exit(struct client *c);
 // Prints a reason that this library knows itself. Prints nothing if MUSTER_QUIET is set.
 void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -63,10 +63,15 @@ type clusterStatus struct {
 // statusPatience is how long one of many nodes has for its answer.
 const statusPatience = 5 * time.Second
 
-// one asks the node of this machine, or the one that is named.
+// one asks the node of this machine, and adds the arguments of its programs, or the node that is
+// named.
 func (f *whereFlags) one(ctx context.Context) (*status.Node, error) {
 	if f.node == "" {
-		return node.Ask(socketOf(f.socket))
+		s, err := node.Ask(socketOf(f.socket))
+		if err == nil {
+			withArguments(s)
+		}
+		return s, err
 	}
 	h, err := f.head.open()
 	if err != nil {

@@ -34,9 +34,9 @@ func newLogs() *cobra.Command {
 		Use:   "logs JOB [-f] [--error] [--part N] [--offset BYTES]",
 		Short: "Print what a job has written",
 		Long: `Print what a job has written to its standard output, from the file on its first node,
-wherever you are. With -f it goes on until the job has ended. --error prints standard
-error, where that has a file of its own, --part what the processes on another of its
-nodes wrote, counted from 0. A node forgets jobs that have ended; their file is then
+wherever you are. With -f it waits for a job that has not started, and goes on until the
+job has ended. --error prints standard error, where that has a file of its own, --part
+what the processes on another of its nodes wrote, counted from 0. A node forgets jobs that have ended; their file is then
 read here, where it can be seen from here.` + askHelp,
 		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
 		Args:              oneJob,
@@ -85,7 +85,7 @@ func jobID(arg string) (string, error) {
 // copyOutput prints what a job has written. A node forgets a job some time after its
 // end: then its file is read here, if it is to be seen from here.
 func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	output, err := h.Output(ctx, id, o)
+	output, err := awaitOutput(ctx, h, id, o)
 	var refused *headclient.Refused
 	if errors.As(err, &refused) && o.Part == 0 {
 		if file := openOutput(ctx, h, id, o); file != nil {
@@ -104,6 +104,35 @@ func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id st
 		return &brokenOff{n, err}
 	}
 	return nil
+}
+
+// awaitOutput asks for a job's output. A job that is to be followed may still wait, or its node may
+// not have been told of it, since nodes that lend it GPUs are told first: its output is asked for
+// again until it runs.
+func awaitOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) (io.ReadCloser, error) {
+	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
+		starting := o.Follow && isStarting(ctx, h, id, o.Part) // before the question: a refusal afterwards is meant
+		output, err := h.Output(ctx, id, o)
+		var refused *headclient.Refused
+		if !starting || !errors.As(err, &refused) {
+			return output, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// isStarting says whether a part of a job has yet to begin.
+func isStarting(ctx context.Context, h *headclient.Head, id string, part int) bool {
+	jobs, err := h.Job(ctx, id)
+	if err != nil || len(jobs) != 1 || jobs[0].State.Over() {
+		return false
+	}
+	j := &jobs[0]
+	return j.State == api.Pending || part < len(j.Parts) && j.Parts[part].State == "starting"
 }
 
 // brokenOff says that a job's output ended before the job's end was seen: the head or

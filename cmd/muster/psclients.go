@@ -96,9 +96,6 @@ func (f *psFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.where.node == "" {
-		withArguments(s)
-	}
 	s = f.chosen.of(s)
 	if f.asJSON {
 		return printJSON(c, s)

@@ -43,7 +43,8 @@ every buffer. What is found is told on standard error, and the exit status is th
 --error-exitcode. The kernel runs on one processor then, about ten times slower.
 
 --profile tells on standard error which lines of the PTX took the time, and how often
-each ran; --disasm which machine code the kernel was compiled to.
+each ran (the hottest 20, or all with --all); --disasm which machine code the kernel was
+compiled to.
 
 --json prints one document instead: what ran, the counts, what was printed and
 the buffers with all their elements. Numbers that JSON has no form for are the
@@ -67,7 +68,7 @@ func newPtxRun() *cobra.Command {
 	var f ptxRunFlags
 	c := &cobra.Command{
 		Use: `run FILE [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]] [--shared BYTES] [--arg ARGUMENT]...
-                     [--all] [--json]`,
+                     [--check race,init,memory] [--profile] [--disasm] [--all] [--json]`,
 		Short: "Run a kernel on the software GPU",
 		Long:  ptxRunHelp,
 		Example: `  muster ptx run vecadd.ptx --kernel vecadd --grid 4 --block 256 \
@@ -84,7 +85,7 @@ func newPtxRun() *cobra.Command {
 	c.Flags().StringVar(&f.block, "block", "", "how many threads a block: `X[,Y[,Z]]`")
 	c.Flags().IntVar(&f.shared, "shared", 0, "dynamic shared memory of a block, in `bytes`")
 	c.Flags().StringArrayVar(&f.args, "arg", nil, "the next `argument` of the kernel; may be given several times")
-	c.Flags().BoolVar(&f.all, "all", false, "print all elements of buffers")
+	c.Flags().BoolVar(&f.all, "all", false, "print all elements of buffers, and all lines of a profile")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.stack, "stack", simt.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")

@@ -37,6 +37,7 @@ What the job asks for:
       --mem=4G, --mem-per-cpu=2G   memory on each node, or for each core
       --gres=gpu:2              GPUs of each node, in the node itself
       --gres=gpu:k20:2          of a type
+      --gres=gpu:2:4G           4 GiB of each of them, which others share
       --gres=rgpu:4             GPUs for the job, of any node: the others are borrowed
       --gres=rgpu:4:1G          1 GiB of each of four GPUs, which others share
   -G, --gpus, --gpus-per-node, --gpus-per-task   GPUs in other words
@@ -53,6 +54,7 @@ When and how it runs:
   -d, --dependency=afterok:17   also after, afterany, afternotok, aftercorr, singleton; all of a,b or any of a?b
   -b, --begin=now+1hour         not before: 16:00, tomorrow, 2026-11-30T16:00
       --deadline=2026-11-30     it must have ended by then
+      --reservation=NAME        on the nodes of a window of the head's, while it lasts
   -H, --hold                    it waits for muster release
       --nice=100; --priority=N (administrators)
       --requeue                 it may be started anew when its node fails

@@ -119,9 +119,6 @@ func (p *picture) write(c *cobra.Command, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if p.where.node == "" {
-		withArguments(now)
-	}
 	p.view.sort(now)
 	before := p.node
 	p.node = now

@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -220,6 +221,17 @@ func TestMappedProgramsKeepApart(t *testing.T) {
 	other.right()
 	mapped["ag"].right()
 	n.idle()
+}
+
+// The first launches of a mapped program are explained, also if it ends before it has waited for
+// anything for long.
+func TestMappedLaunchesAreExplained(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b")
+	p := n.launchWith([]string{"--socket", n.socket, "--mapping", "ag", "--explain", "3"}, made("small"), "sums", "1024", "5")
+	p.right()
+	if said := p.output.String(); strings.Count(said, "muster: kernel add: device ") != 3 {
+		t.Errorf("three launches are to be explained:\n%s", said)
+	}
 }
 
 // A mapped program that has borrowed a device hears of its lender when a program there begins to use

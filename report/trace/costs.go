@@ -18,11 +18,23 @@ type Cost struct {
 
 // Costs returns the costs, the largest first. No time is counted twice: the time that a call waited
 // while kernels of its process ran, memory moved or other clients had the device belongs to those,
-// and only the rest is the call's own.
+// and only the rest is the call's own. Where several processes have costs, each sentence says of
+// which process it is.
 func (t *Trace) Costs() []Cost {
 	var all []Cost
-	for _, p := range t.Processes {
-		all = append(all, p.costs()...)
+	of := map[int][]Cost{}
+	for i, p := range t.Processes {
+		if costs := p.costs(); len(costs) > 0 {
+			of[i] = costs
+		}
+	}
+	for i, p := range t.Processes {
+		for _, c := range of[i] {
+			if took, what, _ := strings.Cut(c.Sentence, ": "); len(of) > 1 {
+				c.Sentence = fmt.Sprintf("%s in process %d: %s", took, p.Pid, what)
+			}
+			all = append(all, c)
+		}
 	}
 	slices.SortStableFunc(all, func(a, b Cost) int { return cmp.Compare(b.Took, a.Took) })
 	return all

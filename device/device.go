@@ -48,6 +48,13 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
+// LimitHeap is CUDA's number of the limit for the heap of kernels, and DefaultHeap its size in bytes
+// before a program sets one.
+const (
+	LimitHeap   = 2
+	DefaultHeap = 8 << 20
+)
+
 // Taker is what a stream offers that can copy data which the caller needs again at once.
 type Taker interface {
 	// CopyTaken is Stream.CopyIn, with src read before it returns.
@@ -170,6 +177,19 @@ type Arena struct{ Base, Size uint64 }
 // Contains says whether all of size bytes from addr on lie in the arena.
 func (a Arena) Contains(addr, size uint64) bool {
 	return addr >= a.Base && size <= a.Size && addr-a.Base <= a.Size-size
+}
+
+// Heap returns where the heap lies from which kernels allocate memory (FunctionInfo.Heap), of a size
+// that LimitHeap has: it ends where the first quarter of the arena does, which is rarely used so far.
+// It is empty if the size is larger than that quarter.
+func (a Arena) Heap(size uint64) Arena {
+	const unit = 2 << 20
+	quarter := a.Size / 4 / unit * unit
+	if size == 0 || size > quarter {
+		return Arena{}
+	}
+	size = (size + unit - 1) / unit * unit
+	return Arena{Base: a.Base + quarter - size, Size: size}
 }
 
 // Context is one user's part of a device. A fault of a kernel ends it: from
@@ -324,6 +344,12 @@ type FunctionInfo struct {
 
 	Cluster       Dim  // of blocks, that it was compiled for; zero if the launch chooses
 	ClusterNeeded bool // the launch must choose
+
+	// Heap says that the kernel allocates memory itself, from a heap that the caller provides: all of
+	// Config.Arena.Heap must be mapped, with zeros in its first 64 bytes before the first such launch of
+	// a program. What kernels have allocated is in that memory, wherever it is moved. Where it is false
+	// the kernel allocates nothing, or the device has a heap of its own.
+	Heap bool `json:",omitempty"`
 
 	// Touches is what memory the kernel uses; nil if that may be any.
 	Touches *Touches `json:",omitempty"`

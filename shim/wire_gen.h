@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xec21f982u
+#define WIRE_SCHEMA 0xe775065cu
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -703,6 +703,7 @@ struct wire_module_function_reply {
 	uint32_t cluster_y;
 	uint32_t cluster_z;
 	uint32_t cluster_needed;
+	uint32_t heap;
 };
 
 static inline bool wire_module_function_reply_get(struct wire_reader *r, struct wire_module_function_reply *m) {
@@ -719,6 +720,7 @@ static inline bool wire_module_function_reply_get(struct wire_reader *r, struct 
 	wire_get(r, &m->cluster_y, 4);
 	wire_get(r, &m->cluster_z, 4);
 	wire_get(r, &m->cluster_needed, 4);
+	wire_get(r, &m->heap, 4);
 	return wire_end(r);
 }
 

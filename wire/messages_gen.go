@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xec21f982
+const Schema uint32 = 0xe775065c
 
 // The kinds of messages.
 const (
@@ -985,6 +985,7 @@ type ModuleFunctionReply struct {
 	ClusterY      uint32
 	ClusterZ      uint32
 	ClusterNeeded uint32
+	Heap          uint32
 }
 
 // Append adds the message's bytes.
@@ -1002,6 +1003,7 @@ func (m *ModuleFunctionReply) Append(b []byte) []byte {
 	b = appendU32(b, m.ClusterY)
 	b = appendU32(b, m.ClusterZ)
 	b = appendU32(b, m.ClusterNeeded)
+	b = appendU32(b, m.Heap)
 	return b
 }
 
@@ -1021,6 +1023,7 @@ func (m *ModuleFunctionReply) Decode(b []byte) error {
 	m.ClusterY = r.u32()
 	m.ClusterZ = r.u32()
 	m.ClusterNeeded = r.u32()
+	m.Heap = r.u32()
 	return r.end("ModuleFunctionReply")
 }
 

@@ -55,6 +55,7 @@ type ptxRunFlags struct {
 	kernel, grid, block string
 	shared, stack       int
 	args                []string
+	heap                uint64
 	cooperative         bool
 	workers             int
 	engine              string
@@ -89,6 +90,7 @@ func newPtxRun() *cobra.Command {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.stack, "stack", simt.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")
+	c.Flags().Uint64Var(&f.heap, "heap", simt.DefaultHeap, "`bytes` of memory that the kernel can allocate with malloc")
 	c.Flags().StringVar(&f.engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
 	c.Flags().BoolVar(&f.profile, "profile", false, "say which lines of the PTX took the time (docs/debugging.md)")
 	c.Flags().BoolVar(&f.disasm, "disasm", false, "print the machine code of the kernel beside the lines of the PTX (docs/debugging.md)")
@@ -134,7 +136,7 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 		return err
 	}
 	defer k.Release() // the process ends anyway
-	k.Launch = launch
+	k.Launch, k.Heap = launch, f.heap
 	if err := k.Prepare(args); err != nil {
 		return misused(err)
 	}

@@ -100,6 +100,8 @@ func plainName(name string) string {
 type Kernel struct {
 	// Launch says how to run it. Prepare sets its parameters and memory.
 	Launch simt.Launch
+	// Heap is the size of the heap of a kernel that calls malloc.
+	Heap uint64
 
 	function *ptx.Function
 	program  *simt.Program
@@ -165,6 +167,13 @@ func (r *Kernel) Prepare(args []*Argument) error {
 		binary.LittleEndian.PutUint64(at, region.Base)
 	}
 	r.Launch.Params, r.Launch.Memory = params, r.memory
+	if kernel.Heap {
+		region, err := r.memory.add("the heap", r.Heap, 1)
+		if err != nil {
+			return err
+		}
+		r.Launch.Heap = simt.NewHeap(region.Base, r.Heap)
+	}
 	return nil
 }
 

@@ -91,7 +91,7 @@ func functionInfo(name string, r *wire.ModuleFunctionReply, layout []byte) (devi
 	info := device.FunctionInfo{
 		Name: name, ParamSize: int(r.ParamSize), MaxThreads: int(r.MaxThreads), Shared: int(r.Shared), Local: int(r.Local), Constant: int(r.Constant),
 		Registers: int(r.Registers), PTXVersion: int(r.Ptx), Binary: int(r.Binary),
-		Cluster: device.Dim{X: r.ClusterX, Y: r.ClusterY, Z: r.ClusterZ}, ClusterNeeded: r.ClusterNeeded != 0,
+		Cluster: device.Dim{X: r.ClusterX, Y: r.ClusterY, Z: r.ClusterZ}, ClusterNeeded: r.ClusterNeeded != 0, Heap: r.Heap != 0,
 	}
 	const most = 32 << 10 // bytes of parameters: CUDA has fewer
 	if r.ParamSize > most || r.MaxThreads < 0 || r.Shared < 0 || r.Local < 0 || r.Registers < 0 || r.Constant < 0 {

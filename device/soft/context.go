@@ -36,6 +36,8 @@ type Context struct {
 	released  chan struct{} // closed when Close has given everything back
 	closeErr  error
 
+	heap *simt.Heap // of kernels that call malloc; guarded by mu
+
 	allocated map[device.Arena]bool // that the checker knows; whoever calls Know uses it
 }
 
@@ -44,6 +46,7 @@ var (
 	_ device.Preempter = (*Context)(nil)
 
 	_ device.HostMapper = (*Context)(nil)
+	_ device.Limiter    = (*Context)(nil)
 )
 
 func newContext(d *Device, m *memory, config device.Config) *Context {
@@ -61,10 +64,34 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 		}
 	}
 	c.print, c.complain = alone(config.Print), alone(config.Complain)
+	c.heap = heapOf(m, device.DefaultHeap)
 	if d.profile.Check.Any() {
 		c.checker = simt.NewChecker(d.profile.Check, 0, c.report)
 	}
 	return c
+}
+
+// heapOf returns the heap of a size; nil if the arena is too small for it.
+func heapOf(m *memory, size uint64) *simt.Heap {
+	at := m.arena.at.Heap(size)
+	if at.Size == 0 {
+		return nil
+	}
+	return simt.NewHeap(at.Base, at.Size)
+}
+
+// SetLimit sets the size of the heap. The other limits mean nothing to a software device.
+func (c *Context) SetLimit(limit int, value uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || limit != device.LimitHeap {
+		return c.err
+	}
+	heap := heapOf(c.mem, value) // nil: launches that need one are refused
+	if heap == nil || c.heap == nil || c.heap.Base != heap.Base {
+		c.heap = heap // else kernels that run need the lock of theirs
+	}
+	return nil
 }
 
 // Err returns why the context has ended, or nil.

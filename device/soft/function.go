@@ -34,7 +34,7 @@ func (f *function) Info() device.FunctionInfo {
 func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	info := device.FunctionInfo{
 		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: k.MaxBlock, Shared: k.Shared, Local: k.Local,
-		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(), Cluster: device.Dim(k.Cluster),
+		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(), Cluster: device.Dim(k.Cluster), Heap: k.Heap,
 	}
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
@@ -139,6 +139,7 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	}
 	s.c.mu.Lock()
 	k, err := own.module.kernel(own.info.Name)
+	common := s.c.launch()
 	s.c.mu.Unlock()
 	if err != nil {
 		return err
@@ -147,7 +148,7 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	if l.Guard != nil {
 		guarded = newGuard(s.c.mem, l.Guard)
 	}
-	x, err := own.start(k, l, guarded)
+	x, err := own.start(k, common, l, guarded)
 	if err != nil {
 		return fmt.Errorf("kernel %s: %w", own.info.Name, err)
 	}
@@ -156,12 +157,14 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 
 // start makes a launch ready to run. The engine checks all sizes; this checks
 // only what it does not know.
-func (f *function) start(k *simt.Kernel, l device.Launch, guarded *guard) (*simt.Execution, error) {
+func (f *function) start(k *simt.Kernel, launch simt.Launch, l device.Launch, guarded *guard) (*simt.Execution, error) {
 	c := f.module.c
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
 		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
 	}
-	launch := c.launch()
+	if err := c.hasHeap(k, launch.Heap); err != nil {
+		return nil, err
+	}
 	launch.Grid, launch.Block, launch.Cluster, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), simt.Dim(l.Cluster), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
 	if guarded != nil {
@@ -179,9 +182,23 @@ func (f *function) start(k *simt.Kernel, l device.Launch, guarded *guard) (*simt
 	return x, nil
 }
 
-// launch returns what all launches of a context have in common.
+// hasHeap returns why a kernel that calls malloc cannot run: its heap must be there.
+func (c *Context) hasHeap(k *simt.Kernel, heap *simt.Heap) error {
+	if !k.Heap {
+		return nil
+	}
+	if heap == nil {
+		return fmt.Errorf("it calls malloc or free, and the arena has no room for a heap: open a larger one: %w", device.ErrInvalidValue)
+	}
+	if _, ok := c.mem.bytes(heap.Base, heap.Size); !ok {
+		return fmt.Errorf("it calls malloc or free: map %d bytes at %#x for the heap: %w", heap.Size, heap.Base, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// launch returns what all launches of a context have in common. The context's lock is held.
 func (c *Context) launch() simt.Launch {
-	return simt.Launch{Memory: c.mem, Textures: c, Print: c.print, Complain: c.complain, Check: c.checker, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
+	return simt.Launch{Memory: c.mem, Textures: c, Heap: c.heap, Print: c.print, Complain: c.complain, Check: c.checker, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
 }
 
 // touches tells what memory a kernel uses; nil if that may be any, and whether that is so only because it

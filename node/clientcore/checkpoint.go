@@ -80,6 +80,9 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if c.config.Arena.Addr != to.Arena.Addr {
 		return nil, fmt.Errorf("its memory lies at %#x, and that of this client at %#x: restore it into a client of the same virtual device", c.config.Arena.Addr, to.Arena.Addr)
 	}
+	if was := c.heap(); c.Heap > 0 && was != heapIn(to.Arena, c.Heap) {
+		return nil, fmt.Errorf("its kernels have allocated memory themselves, at %#x, where this client cannot have a heap: restore it into a client with as much device memory", was.Addr)
+	}
 	space, err := c.space.Rehomed(fresh.space.Config())
 	if err != nil {
 		return nil, fmt.Errorf("its memory does not fit into that of this client (%s in all): %w", sizeOf(to.Limit), err)
@@ -226,7 +229,7 @@ func (c *Core) become(r *replacement) {
 		return
 	}
 	c.Modules, c.Streams, c.Events = r.by.Modules, r.by.Streams, r.by.Events
-	c.Graphs, c.Textures, c.Limits = r.by.Graphs, r.by.Textures, r.by.Limits // of those modules and that memory
+	c.Graphs, c.Textures, c.Limits, c.Heap = r.by.Graphs, r.by.Textures, r.by.Limits, r.by.Heap // of those modules and that memory
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
 	c.World++
 	c.emit(Op{Kind: SetStatus})

@@ -139,7 +139,7 @@ func (c *Core) begin() error {
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
 	c.Contexts, c.Textures, c.Graphs, c.due = nil, nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
-	c.graphBytes = 0
+	c.graphBytes, c.Heap = 0, 0
 	c.Together = false
 	return nil
 }

@@ -122,6 +122,11 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if len(d.Params) != f.Info.ParamSize {
 		return true, fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(d.Params), f.Info.Name, f.Info.ParamSize, device.ErrInvalidValue)
 	}
+	if f.Info.Heap {
+		if ok, err := c.provideHeap(); !ok || err != nil {
+			return ok, err
+		}
+	}
 	run := launching{}
 	if c.mapping != nil {
 		if run, err = c.mapLaunch(&f, d.Function, d.Params); err != nil {
@@ -197,7 +202,7 @@ func (c *Core) needs(params []byte) need {
 			return all
 		}
 	}
-	return need{ranges: c.withTextures(c.space.Reachable(params))}
+	return need{ranges: c.withHeap(c.withTextures(c.space.Reachable(params)))}
 }
 
 // limit notes a limit that the program sets, and sets it in open contexts.
@@ -208,6 +213,10 @@ func (c *Core) limit(_ *Message, d *wire.Limit) (bool, error) {
 	}
 	if c.Limits == nil {
 		c.Limits = map[uint32]uint64{}
+	}
+	if d.Limit == device.LimitHeap && c.Heap > 0 && c.heapFor(d.Value) != c.heap() {
+		c.explain(errHeapInUse)
+		return true, nil
 	}
 	c.Limits[d.Limit] = d.Value
 	for _, x := range c.Contexts {

@@ -52,6 +52,9 @@ func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 		return true, err
 	}
 	r, _ := c.space.Find(d.Addr)
+	if c.Heap > 0 && r == c.heap() {
+		return true, fmt.Errorf("free of %#x, where the heap of the program's kernels is: %w", d.Addr, device.ErrInvalidValue)
+	}
 	shared := c.space.SharedOn(r)
 	plan, err := c.space.Free(d.Addr)
 	if err != nil {

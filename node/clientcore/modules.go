@@ -464,7 +464,7 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 		Params: uint32(len(info.Params)), ParamSize: uint32(info.ParamSize), MaxThreads: int32(info.MaxThreads),
 		Shared: int32(info.Shared), Local: int32(info.Local), Registers: int32(info.Registers),
 		Ptx: int32(info.PTXVersion), Binary: int32(info.Binary), Constant: int32(info.Constant),
-		ClusterX: info.Cluster.X, ClusterY: info.Cluster.Y, ClusterZ: info.Cluster.Z, ClusterNeeded: flag(info.ClusterNeeded),
+		ClusterX: info.Cluster.X, ClusterY: info.Cluster.Y, ClusterZ: info.Cluster.Z, ClusterNeeded: flag(info.ClusterNeeded), Heap: flag(info.Heap),
 	}).Append(nil))
 	return true, nil
 }

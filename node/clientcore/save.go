@@ -151,7 +151,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 
 // check returns what is inconsistent in a client.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing, c.checkGraphs} {
+	for _, check := range []func() error{c.checkLease, c.checkHeap, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing, c.checkGraphs} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -31,7 +31,8 @@ import (
 //	out OFFSET SIZE [STREAM]
 //	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables; of
 //	                                modules from 100 on only a device can tell what they hold
-//	unload MODULE | log MODULE
+//	                                the kernel of module 50 calls malloc
+//	unload MODULE | log MODULE | limit NUMBER VALUE
 //	function MODULE                 kernel k as function number MODULE
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
@@ -213,6 +214,8 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "launch":
 		return s.send(&wire.Launch{Function: uint32(arg(1)), Stream: uint32(arg(2)), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
 			Params: appendPair(nil, 0, scriptBase>>32)}, wire.Header{Slot: -1}, nil)
+	case "limit":
+		return s.send(&wire.Limit{Limit: uint32(arg(1)), Value: arg(2)}, wire.Header{Slot: -1}, nil)
 	case "define":
 		return s.send(s.definition(words), wire.Header{Slot: -1}, nil)
 	case "graph":
@@ -441,12 +444,15 @@ func (s *script) load(module uint32, variables int) ([]Op, error) {
 	return s.call(&wire.ModuleLoad{Module: module})
 }
 
+// allocating is the module whose kernel calls malloc.
+const allocating = 50
+
 // blind is the first module whose image tells nothing before a device has loaded it.
 const blind = 100
 
 // info is what an image of load holds; without addresses.
 func info(image []byte) (i device.ImageInfo) {
-	i.Functions = []device.FunctionInfo{{Name: "k", ParamSize: 8, Params: []device.Param{{Offset: 0, Size: 8}}}}
+	i.Functions = []device.FunctionInfo{{Name: "k", ParamSize: 8, Params: []device.Param{{Offset: 0, Size: 8}}, Heap: image[0] == allocating}}
 	for n := range int(image[1]) {
 		i.Globals = append(i.Globals, device.Global{Name: fmt.Sprint("v", n), Size: 8})
 	}

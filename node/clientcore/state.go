@@ -24,6 +24,7 @@ type State struct {
 	Events   map[uint32]*Event
 	Graphs   map[uint32]*Graph `json:",omitempty"`
 	Limits   map[uint32]uint64 // set by the program, by number
+	Heap     uint64            `json:",omitempty"` // bytes of the heap of kernels that call malloc; 0: there is none yet
 	Textures Textures
 	Hosts    Hosts
 	Mapped   []Mapping // memory of the program that kernels access

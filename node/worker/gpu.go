@@ -64,7 +64,7 @@ type loaded struct {
 
 // setLimits sets the limits that the program asked for, if the device has such limits.
 func (g *gpu) setLimits(all map[uint32]uint64) error {
-	limiter, ok := g.context.(device.Limiter)
+	limiter, ok := device.Innermost(g.context).(device.Limiter)
 	if !ok {
 		return nil
 	}

@@ -31,6 +31,7 @@ type unit struct {
 	registers int  // of 32 bits
 	anyErrs   bool
 	anyShared bool
+	anyHeap   bool // malloc or free is called
 
 	sharedBytes int // static, of a kernel
 
@@ -62,7 +63,7 @@ func (p *Program) findUnits() {
 		}
 	}
 	for _, u := range p.units {
-		u.calls = p.callsOf(u.f)
+		u.calls, u.anyHeap = p.callsOf(u.f), p.usesHeap(u.f)
 	}
 	p.anyone.number = len(p.units)
 	p.units = append(p.units, p.anyone)
@@ -246,21 +247,21 @@ func (p *Program) sumUp(groups [][]*unit) {
 			}
 		}
 		carried, rest := 0, 0
-		anyErrs, anyShared := false, false
+		anyErrs, anyShared, anyHeap := false, false, false
 		for _, u := range group {
 			if !u.recursive || u == p.anyone {
 				u.depth, u.bounded = u.deepest()
 			}
 			carried += u.carried.registers()
 			rest = max(rest, u.private.registers())
-			anyErrs, anyShared = anyErrs || len(u.errs) > 0, anyShared || len(u.shared) > 0
+			anyErrs, anyShared, anyHeap = anyErrs || len(u.errs) > 0, anyShared || len(u.shared) > 0, anyHeap || u.anyHeap
 			for _, c := range u.calls { // units of this group still have zeros here
 				rest = max(rest, c.registers)
-				anyErrs, anyShared = anyErrs || c.anyErrs, anyShared || c.anyShared
+				anyErrs, anyShared, anyHeap = anyErrs || c.anyErrs, anyShared || c.anyShared, anyHeap || c.anyHeap
 			}
 		}
 		for _, u := range group {
-			u.registers, u.anyErrs, u.anyShared = carried+rest, anyErrs, anyShared
+			u.registers, u.anyErrs, u.anyShared, u.anyHeap = carried+rest, anyErrs, anyShared, anyHeap
 		}
 	}
 }

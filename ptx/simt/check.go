@@ -201,6 +201,7 @@ type area struct {
 	name       string
 	pages      []*page // nil for those that nobody has touched
 	written    bool    // what nobody has touched counts as written
+	freed      bool    // nobody may use it: it is only kept for reports
 }
 
 // Allocate says that memory can be used from now on, under a name that reports
@@ -209,6 +210,11 @@ type area struct {
 func (c *Checker) Allocate(addr, size uint64, name string, written bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.allocate(addr, size, name, written)
+}
+
+// allocate is Allocate for those who hold the lock.
+func (c *Checker) allocate(addr, size uint64, name string, written bool) {
 	c.free(addr, max(1, size))
 	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
 	pages := (addr+size+pageBytes-1)/pageBytes - addr/pageBytes
@@ -220,6 +226,20 @@ func (c *Checker) Free(addr uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.free(addr, 1)
+}
+
+// retire says that a kernel has freed the memory at an address. The area remains, so
+// that a later use of it can be told from one of memory that nobody ever allocated.
+func (c *Checker) retire(addr uint64) {
+	a := c.find(addr)
+	if a == nil {
+		return
+	}
+	for _, p := range a.pages {
+		c.room += p.bytes()
+	}
+	a.pages, a.freed, a.name = nil, true, a.name+", which was freed"
+	c.last = nil
 }
 
 // free forgets all areas that overlap with a stretch.
@@ -244,6 +264,9 @@ func (c *Checker) Written(addr, size uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.areas {
+		if a.freed {
+			continue
+		}
 		from, to := max(addr, a.base), min(addr+size, a.base+a.size)
 		for from < to {
 			end := min(to, (from/pageBytes+1)*pageBytes)
@@ -265,7 +288,7 @@ func (c *Checker) find(addr uint64) *area {
 		return a
 	}
 	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr }) - 1
-	if i < 0 || addr-c.areas[i].base >= c.areas[i].size {
+	if i < 0 || addr-c.areas[i].base >= c.areas[i].size || c.areas[i].freed {
 		return nil
 	}
 	c.last = c.areas[i]
@@ -306,6 +329,9 @@ func (c *Checker) describe(addr uint64) string {
 	}
 	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr }) - 1
 	const near = 1 << 20
+	if i >= 0 && addr-c.areas[i].base < c.areas[i].size {
+		return fmt.Sprintf("byte %d of %s", addr-c.areas[i].base, c.areas[i].name)
+	}
 	if i >= 0 && addr-c.areas[i].base-c.areas[i].size < near {
 		return fmt.Sprintf("%s behind the end of %s", counted(int(addr-c.areas[i].base-c.areas[i].size), "byte"), c.areas[i].name)
 	}

@@ -23,7 +23,13 @@ const (
 	touchLoadTile
 	touchStoreTile // wmma: elements of a fragment
 	touchFence
-	touchOther // memory that is not followed
+	touchMbarrier
+	touchArrive    // cp.async.mbarrier.arrive without .noinc
+	touchBulk      // cp.async.bulk
+	touchBulkZero  // st.bulk
+	touchWaitGroup // cp.async.bulk.wait_group
+	touchProduct   // wgmma: matrices in shared memory
+	touchOther     // memory that is not followed
 )
 
 // site is an instruction that a checker follows.
@@ -43,6 +49,7 @@ type checkedImage struct {
 	image     *image
 	sites     []site // from 1 on
 	unknown   []*ptx.Instruction
+	async     []*ptx.Instruction // that are not followed in clusters
 	variables []sharedVariable
 }
 
@@ -66,6 +73,9 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 		s := siteOf(in)
 		if s.touch == touchOther {
 			c.unknown = append(c.unknown, in.text)
+		}
+		if s.isAsync() {
+			c.async = append(c.async, in.text)
 		}
 		if s.touch == touchNothing || s.touch == touchOther || len(c.sites) > maxSites {
 			continue
@@ -119,13 +129,21 @@ func siteOf(in *inst) site {
 		if s.bytes == 0 { // several elements share a byte
 			s.touch = touchOther
 		}
+	case touchMbarrier:
+		s.bytes, s.size, s.sync = 8, 8, in.mode != mbarrierInit && in.mode != mbarrierInvalidate
+	case touchBulk:
+		s.bytes, s.size, s.sync = bulkUnit, bulkUnit, in.k.(*bulkCopy).reduce != nil
+	case touchBulkZero:
+		s.bytes, s.size = 8, 8
+	case touchProduct:
+		s.bytes, s.size = 4, 4
 	case touchNothing:
 		if in.text == nil || in.run == nil {
 			break
 		}
 		switch in.text.Opcode {
-		case "ldmatrix", "stmatrix", "wmma", "wgmma", "mbarrier", "st.async", "red.async", "multimem", "cp":
-			if in.name == "" && (in.text.Opcode != "cp" || in.text.Has("bulk")) && slices.ContainsFunc(in.text.Operands, isAddress) {
+		case "ldmatrix", "stmatrix", "wmma", "wgmma", "mbarrier", "st", "multimem", "cp":
+			if in.name == "" && (in.text.Opcode != "cp" || in.text.Has("bulk")) && (in.text.Opcode != "st" || in.text.Has("async")) && !in.text.Has("prefetch") && slices.ContainsFunc(in.text.Operands, isAddress) {
 				s.touch = touchOther
 			}
 		}
@@ -165,7 +183,11 @@ func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
 	c.nextID += uint32(l.most)
 	l.floor = record(l.first) << blockShift
 	l.sharedBytes = uint64(x.sharedBytes())
-	for _, in := range code.unknown {
+	unknown := code.unknown
+	if x.cluster > 1 {
+		unknown = append(slices.Clone(unknown), code.async...)
+	}
+	for _, in := range unknown {
 		c.note("kernel %s: what %s does to memory is not followed (line %d): reads of shared memory are not checked for initialisation", x.kernel.Name, in.Name(), in.Pos.Line)
 		l.unknown = true
 	}
@@ -306,6 +328,12 @@ func (l *launchCheck) passes(t *team) {
 // follow is called before an instruction that the checker follows.
 func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	s := &l.code.sites[number]
+	if s.isAsync() {
+		if l.x.cluster == 1 {
+			l.followAsync(g, in, number, s)
+		}
+		return
+	}
 	switch s.touch {
 	case touchFence:
 		l.eachActiveWarp(g, (*blockCheck).fence)
@@ -386,6 +414,7 @@ type glance struct {
 	reads  bool
 	writes bool
 	silent bool // lanes may read less than it seems: what is not there is none of the checker's business
+	engine int  // the copy engine that does it, for the lane's thread; 0: the thread itself
 }
 
 // all looks at the accesses of all lanes.
@@ -503,6 +532,9 @@ func (v *glance) word(lane int, addr uint64) bool {
 // me returns the record of a lane's access.
 func (v *glance) me(b *blockCheck, lane int) record {
 	thread := int(v.g.threadOf[lane])
+	if v.engine != 0 {
+		thread = v.engine*WarpSize + thread/WarpSize
+	}
 	return record(b.id)<<blockShift | record(b.clock[thread/WarpSize])<<clockShift | record(thread)<<threadShift | v.number
 }
 
@@ -868,8 +900,13 @@ func (v *glance) deed(lane int) Deed {
 
 // place fills in which instruction a deed is.
 func (l *launchCheck) place(d *Deed, s *site) {
-	if s.touch == touchAtomic {
+	switch s.touch {
+	case touchAtomic:
 		d.What = "atomic access"
+	case touchMbarrier:
+		d.What = "use of an mbarrier"
+	case touchBulk:
+		d.What += " of a bulk copy"
 	}
 	d.Line, d.Instruction, d.Source = s.text.Pos.Line, s.text.String(), l.x.kernel.program.sourceOf(s.text)
 }
@@ -927,18 +964,20 @@ func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier re
 	}
 	v.l.add(defectKey{kind: Race, space: space, deed: v.site.text, other: other.text}, func() *Defect {
 		d := v.deed(lane)
-		o := Deed{Block: split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: split(uint64(earlier.thread()), v.l.x.launch.Block), What: "read"}
+		o := Deed{Block: split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: split(uint64(threadOf(earlier)), v.l.x.launch.Block), What: "read"}
 		if wrote {
 			o.What = "write"
 		}
 		v.l.place(&o, other)
-		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o)}
+		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o, v.site.touch == touchBulk || other.touch == touchBulk)}
 	})
 }
 
 // why says what would order two accesses.
-func why(d, o *Deed) string {
+func why(d, o *Deed, copied bool) string {
 	switch {
+	case d.Block == o.Block && copied:
+		return "nothing orders them: a bulk copy is over when a thread has waited for its mbarrier or its group"
 	case d.Block != o.Block:
 		return "blocks run in any order: use atomics, or two kernels"
 	case d.Thread.Y == o.Thread.Y && d.Thread.Z == o.Thread.Z && d.Thread.X/WarpSize == o.Thread.X/WarpSize:

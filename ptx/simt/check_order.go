@@ -13,12 +13,18 @@ package simt
 // looked at, so that a kernel which synchronises by any such means is never
 // blamed; races between threads that synchronise with others are missed.
 
-// know is how far something is ordered behind each warp of a block.
-type know [MaxThreads / WarpSize]uint16
+// know is how far something is ordered behind each warp of a block, and behind its
+// copy engines.
+type know [maxWarps + engines]uint16
+
+const maxWarps = MaxThreads / WarpSize
 
 func (k *know) join(o *know, warps int) {
 	for i, v := range o[:warps] {
 		k[i] = max(k[i], v)
+	}
+	for i, v := range o[maxWarps:] {
+		k[maxWarps+i] = max(k[maxWarps+i], v)
 	}
 }
 
@@ -47,10 +53,11 @@ type blockCheck struct {
 	warps    int
 	clock    know
 	settled  record // what this block did is ordered for all of its warps if its record is below
-	seen     [MaxThreads / WarpSize]know
-	fenced   [MaxThreads / WarpSize]know
-	observed [MaxThreads / WarpSize]uint32
+	seen     [maxWarps + engines]know
+	fenced   [maxWarps + engines]know
+	observed [maxWarps + engines]uint32
 	bars     [barriers + 1]barCheck // the last is the cluster's
+	mbars    map[uint64]*mbarCheck // by address
 	shared   []*page
 }
 
@@ -68,6 +75,12 @@ func (b *blockCheck) begin(number uint64) {
 	b.clock = know{}
 	for w := range b.warps {
 		b.seen[w], b.fenced[w], b.observed[w] = know{}, know{}, 0
+	}
+	if b.mbars != nil {
+		b.mbars = nil
+		for w := maxWarps; w < maxWarps+engines; w++ {
+			b.seen[w], b.fenced[w], b.observed[w] = know{}, know{}, 0
+		}
 	}
 	b.bars = [barriers + 1]barCheck{}
 	for _, p := range b.shared {
@@ -169,6 +182,9 @@ func (b *blockCheck) settle() {
 				least = min(least, b.seen[w][other])
 			}
 		}
+	}
+	if b.mbars != nil {
+		least = min(least, b.unfinished())
 	}
 	b.settled = record(b.id)<<blockShift | record(least)<<clockShift
 }

@@ -108,26 +108,27 @@ func (p *page) unwritten(from, n int) int {
 func (p *page) forget() { p.init, p.full = [pageBytes / 64]uint64{}, false }
 
 // record is who used a word, when, and at which instruction: the number of the
-// block (22 bits), the clock of its warp (16), the thread (10) and the
-// instruction (16). Numbers of blocks grow from launch to launch, so that a
+// block (22 bits), the clock of its warp (16), the thread (11) and the
+// instruction (15). Threads from MaxThreads on are copy engines (check_async.go). Numbers of blocks grow from launch to launch, so that a
 // record below those of a launch says nothing about it.
 type record uint64
 
 const (
-	threadShift = 16
+	threadShift = 15
 	clockShift  = 26
 	blockShift  = 42
-	maxSites    = 1<<16 - 1
+	maxSites    = 1<<15 - 1
+	maxWho      = 1<<11 - 1
 	maxClock    = 1<<16 - 1
 	maxBlockIDs = 1<<22 - 1
 
 	blockMask = record(1<<64 - 1<<blockShift)
 	clockMask = record(maxClock << clockShift)
-	whoMask   = blockMask | (MaxThreads-1)<<threadShift
+	whoMask   = blockMask | maxWho<<threadShift
 )
 
 func (r record) block() uint32 { return uint32(r >> blockShift) }
-func (r record) thread() int   { return int(r >> threadShift & (MaxThreads - 1)) }
+func (r record) thread() int   { return int(r >> threadShift & maxWho) }
 func (r record) warp() int     { return r.thread() / WarpSize }
 func (r record) clock() uint16 { return uint16(r >> clockShift) }
 func (r record) site() int     { return int(r & maxSites) }

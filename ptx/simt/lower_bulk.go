@@ -36,7 +36,7 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	if in.Type(0) != ptx.B64 || len(in.Types) != 1 {
 		l.refuse("this form is not supported")
 	}
-	o := op{inst: inst{run: runMbarrier, space: in.Space(), b: -1, c: -1, d: -1}, ca: bits64}
+	o := op{inst: inst{run: runMbarrier, touch: touchMbarrier, space: in.Space(), b: -1, c: -1, d: -1}, ca: bits64}
 	ops := in.Operands
 	number := func(at int) {
 		if at < len(ops) {
@@ -136,17 +136,21 @@ func (l *lowering) copyArrives(in *ptx.Instruction) {
 	}
 	base, offset := l.address(&in.Operands[0])
 	if !in.Has("noinc") {
-		l.emit(op{inst: inst{run: runNothing}})
+		l.emit(op{inst: inst{run: runNothing, touch: touchArrive, space: in.Space(), a: base.id, imm: offset}, ca: bits64})
 		return
 	}
-	l.emit(op{inst: inst{run: runMbarrier, mode: mbarrierArrive, space: in.Space(), a: base.id, imm: offset, b: -1, c: -1, d: -1}, ca: bits64})
+	l.emit(op{inst: inst{run: runMbarrier, touch: touchMbarrier, mode: mbarrierArrive, space: in.Space(), a: base.id, imm: offset, b: -1, c: -1, d: -1}, ca: bits64})
 }
 
 // copyBulk lowers cp.async.bulk and cp.reduce.async.bulk.
 func (l *lowering) copyBulk(in *ptx.Instruction) {
 	if in.Has("commit_group") || in.Has("wait_group") || in.Has("prefetch") {
 		l.only(in, "async", "bulk", "commit_group", "wait_group", "read", "prefetch", "L2", "global", "L2::cache_hint")
-		l.emit(op{inst: inst{run: runNothing}})
+		o := op{inst: inst{run: runNothing}}
+		if in.Has("wait_group") {
+			o.touch = touchWaitGroup
+		}
+		l.emit(o)
 		return
 	}
 	if in.Has("tensor") {
@@ -182,7 +186,7 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	ops := in.Operands
 	to, size := l.place(&ops[0]), l.src(&ops[2], ptx.U32)
 	base, offset := l.address(&ops[1])
-	o := op{inst: inst{run: runBulkCopy, k: k, a: base.id, imm: offset, b: to.id, c: size.id, e: -1}, ca: bits64, cb: bits64, cc: bits32}
+	o := op{inst: inst{run: runBulkCopy, touch: touchBulk, k: k, a: base.id, imm: offset, b: to.id, c: size.id, e: -1}, ca: bits64, cb: bits64, cc: bits32}
 	if toBarrier {
 		o.e, o.ce = l.place(&ops[3]).id, bits64
 	}
@@ -215,7 +219,7 @@ func (l *lowering) storeBulk(in *ptx.Instruction) {
 	}
 	size := l.src(&in.Operands[1], ptx.U64)
 	base, offset := l.address(&in.Operands[0])
-	l.emit(op{inst: inst{run: runBulkZero, space: in.Space(), a: base.id, imm: offset, b: size.id}, ca: bits64, cb: bits64})
+	l.emit(op{inst: inst{run: runBulkZero, touch: touchBulkZero, space: in.Space(), a: base.id, imm: offset, b: size.id}, ca: bits64, cb: bits64})
 }
 
 // storeAsync lowers st.async: a store that tells an mbarrier.

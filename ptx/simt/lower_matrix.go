@@ -463,7 +463,7 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		}
 	}
 	l.wants(in, want)
-	o := op{inst: inst{run: runGroupProduct, k: k, a: -1}, cb: bits64, cc: predicate}
+	o := op{inst: inst{run: runGroupProduct, touch: touchProduct, k: k, a: -1}, cb: bits64, cc: predicate}
 	if inMemory {
 		o.a, o.ca = l.src(&ops[1], ptx.B64).id, bits64
 	} else {

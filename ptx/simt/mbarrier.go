@@ -90,6 +90,7 @@ func runMbarrier(g *gang, in *inst) {
 		}
 		addr := g.r64.lane(in.a, lane) + uint64(in.imm)
 		old := mbarrier(loadLane[uint64](g, in, lane, addr))
+		now := old
 		states[lane] = uint64(old)
 		number := uint64(1)
 		if in.b >= 0 {
@@ -104,7 +105,11 @@ func runMbarrier(g *gang, in *inst) {
 				over.set(lane)
 			}
 		default:
-			storeLane(g, in, lane, addr, uint64(g.changeMbarrier(in, lane, addr, old, number)))
+			now = g.changeMbarrier(in, lane, addr, old, number)
+			storeLane(g, in, lane, addr, uint64(now))
+		}
+		if check := g.team.x.check; check != nil {
+			check.changesMbarrier(g, in, lane, addr, old, now, over.has(lane))
 		}
 	}
 	switch {
@@ -174,7 +179,11 @@ func (g *gang) bytesCame(in *inst, lane int, addr, bytes uint64) {
 	to := *in
 	to.space = sharedOr(addr)
 	b := mbarrier(loadLane[uint64](g, &to, lane, addr))
-	storeLane(g, &to, lane, addr, uint64(g.expectBytes(in, lane, addr, b, -int64(bytes))))
+	now := g.expectBytes(in, lane, addr, b, -int64(bytes))
+	storeLane(g, &to, lane, addr, uint64(now))
+	if check := g.team.x.check; check != nil {
+		check.endsCopy(g, lane, addr, b, now)
+	}
 }
 
 // runPendingCount: d: arrivals that were missing in state a.

@@ -25,6 +25,13 @@ func (l *lowering) builtin(c ptx.Call) {
 		}
 		return at
 	}
+	words := func(args []ptx.Operand) []int32 { // one, of 64 bits
+		at := places(1, args)
+		if args[0].Symbol.(*ptx.Variable).Size() != 8 {
+			l.refuse("%s takes and returns 64 bits", c.Callee.Name)
+		}
+		return at
+	}
 	base := l.frame
 	if l.fn.f.Entry {
 		base = l.literal(bits64, 0)
@@ -34,6 +41,10 @@ func (l *lowering) builtin(c ptx.Call) {
 		l.emit(op{inst: inst{run: runPrintf, a: base.id, list: append(places(2, c.Args), places(1, c.Returns)...)}, ca: bits64})
 	case "__assertfail":
 		l.emit(op{inst: inst{run: runAssertFail, a: base.id, list: places(5, c.Args)}, ca: bits64})
+	case "malloc":
+		l.emit(op{inst: inst{run: runMalloc, a: base.id, list: append(words(c.Args), words(c.Returns)...)}, ca: bits64})
+	case "free":
+		l.emit(op{inst: inst{run: runFree, a: base.id, list: words(c.Args)}, ca: bits64})
 	default:
 		l.refuse("function %s is not defined in this module", c.Callee.Name)
 	}

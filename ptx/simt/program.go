@@ -58,6 +58,7 @@ type Kernel struct {
 	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
 	Cluster   Dim  // the only cluster that it accepts (.reqnctapercluster); zero if there are others
 	Recursive bool // calls without a known depth: Launch.Stack bounds them
+	Heap      bool // may call malloc or free: Launch.Heap must be set
 
 	program *Program
 	unit    *unit
@@ -156,7 +157,7 @@ func (p *Program) newKernel(u *unit) *Kernel {
 	f := u.f
 	k := &Kernel{
 		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, Shared: u.sharedBytes, Local: u.depth, Recursive: !u.bounded,
-		MaxBlock: u.block.most, Required: u.block.required, Cluster: u.block.cluster, program: p, unit: u,
+		MaxBlock: u.block.most, Required: u.block.required, Cluster: u.block.cluster, Heap: u.anyHeap, program: p, unit: u,
 	}
 	for _, v := range f.Params {
 		if !v.Hidden {

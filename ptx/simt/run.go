@@ -142,6 +142,8 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, MaxShared)
 	case l.Memory == nil:
 		return errors.New("a launch needs a memory")
+	case k.Heap && (l.Heap == nil || l.Heap.Size < leastHeap || l.Heap.Base%heapUnit != 0 || l.Heap.Base >= GlobalEnd || l.Heap.Size > GlobalEnd-l.Heap.Base):
+		return fmt.Errorf("it calls malloc or free: a launch needs a heap, of %d bytes at least", leastHeap)
 	case l.Workers < 0 || l.Workers > 1024:
 		return fmt.Errorf("%d workers make no sense", l.Workers)
 	case l.Width < 0 || l.Width%WarpSize != 0 || l.Width > maxWidth:

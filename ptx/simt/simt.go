@@ -76,6 +76,7 @@ type Launch struct {
 	Params      []byte // as laid out by Kernel.Params
 	Memory      Memory
 	Textures    Textures // nil if there are none
+	Heap        *Heap    // for kernels that call malloc; the caller maps its memory, with zeros in the first 64 bytes
 
 	// Print receives what device printf writes, one call of Print for each call
 	// of printf. Calls are serialised. If Print is nil, the text is dropped.

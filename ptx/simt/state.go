@@ -60,7 +60,7 @@ func (x *Execution) Save() ([]byte, error) {
 }
 
 // Resume makes an execution of a saved state of the same kernel. Of the launch it
-// takes Memory, Textures, Print, Complain, Workers and Order; the rest is in the
+// takes Memory, Textures, Heap, Print, Complain, Workers and Order; the rest is in the
 // state. It refuses a state that it does not understand.
 func (k *Kernel) Resume(l Launch, state []byte) (*Execution, error) {
 	x, err := k.resume(l, state)

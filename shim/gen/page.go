@@ -69,7 +69,8 @@ const glance = `
 | sharing memory and events between programs (IPC) | yes | yes | programs of one user on the node's own machine; such memory lies on the host; [more](node.md#memory-and-events-of-several-programs) |
 | linking at run time (` + "`cuLink...`" + `) | yes | PTX only | no NVVM (link-time optimisation) |
 | cooperative launches | yes | yes | on one device |
-| kernels that launch kernels, ` + "`malloc`" + ` in kernels | yes | no | |
+| kernels that launch kernels | yes | no | |
+| ` + "`malloc` and `new`" + ` in kernels | yes | yes | on real GPUs what kernels have allocated does not move to another device; [on software GPUs](software-gpu.md#when-a-kernel-goes-wrong) it does |
 | ` + "`printf` and `assert`" + ` in kernels | yes | yes | [where it comes out](node.md#what-kernels-print) |
 | several GPUs in one program | yes, not tried | yes | copies between them work; kernels do not reach another GPU's memory (no peer access) |
 | OpenGL, EGL, VDPAU, Vulkan (external memory) | no | no | |

@@ -21,8 +21,8 @@ func (e *LinkError) Error() string { return strings.Join(e.Lines, "\n") }
 // are changed where another has them too. Line numbers are those of the module's own
 // text (String). Errors of single inputs are Errors, others a *LinkError.
 //
-// With stubs, functions that nobody defines get an empty body: such a module is good
-// for finding out whether its inputs are right, and not to be run.
+// With stubs, Link gives functions that no input defines an empty body. Such a module
+// shows whether its inputs are right; it must not be run.
 func Link(inputs []Input, stubs bool) (*Module, error) {
 	l := linker{first: map[string]definition{}}
 	for _, in := range inputs {

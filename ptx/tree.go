@@ -3,7 +3,7 @@
 //
 // It knows the grammar, the types, the state spaces and the scopes. It does
 // not know what an instruction means: opcodes and their modifiers are kept as
-// written, and whoever lowers the tree decides which of them it accepts. The
+// written, and the engine that lowers the tree decides which it accepts. The
 // type of an operation is in the instruction's suffixes; the declared type of
 // a register is only its width, since newer compilers keep floats in .b32.
 package ptx
@@ -182,7 +182,7 @@ type Function struct {
 	ParamSize  int // bytes of Params as laid out by their offsets
 	NoReturn   bool
 	Attributes []Attribute
-	Directives []Directive // .maxntid and the like, and pragmas
+	Directives []Directive // .maxntid, .reqntid and so on, and pragmas
 
 	Defined bool // it has a body, maybe an empty one
 	Body    []Statement

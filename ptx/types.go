@@ -154,7 +154,7 @@ func SpaceOf(name string) Space {
 	return NoSpace
 }
 
-// Linkage says who else may see a symbol.
+// Linkage says which other modules may see a symbol.
 type Linkage uint8
 
 // The linkages; Internal is the one without a directive.

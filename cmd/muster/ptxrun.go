@@ -43,8 +43,9 @@ every buffer. What is found is told on standard error, and the exit status is th
 --error-exitcode. The kernel runs on one processor then, about ten times slower.
 
 --profile tells on standard error which lines of the PTX took the time, and how often
-each ran (the hottest 20, or all with --all); --disasm which machine code the kernel was
-compiled to.
+each ran (the hottest 20, or all with --all); --lowered which instructions the software
+GPU made of them, with its registers, blocks and the places where threads that have parted
+meet; --disasm which machine code these were compiled to.
 
 --json prints one document instead: what ran, the counts, what was printed and
 the buffers with all their elements. Numbers that JSON has no form for are the
@@ -63,6 +64,7 @@ type ptxRunFlags struct {
 	errorStatus         int
 	all, asJSON         bool
 	disasm, profile     bool
+	lowered             bool
 }
 
 func newPtxRun() *cobra.Command {
@@ -93,6 +95,7 @@ func newPtxRun() *cobra.Command {
 	c.Flags().Uint64Var(&f.heap, "heap", simt.DefaultHeap, "`bytes` of memory that the kernel can allocate with malloc")
 	c.Flags().StringVar(&f.engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
 	c.Flags().BoolVar(&f.profile, "profile", false, "say which lines of the PTX took the time (docs/debugging.md)")
+	c.Flags().BoolVar(&f.lowered, "lowered", false, "print what the software GPU made of the PTX: its own instructions, registers and blocks (docs/debugging.md)")
 	c.Flags().BoolVar(&f.disasm, "disasm", false, "print the machine code of the kernel beside the lines of the PTX (docs/debugging.md)")
 	c.Flags().StringVar(&f.check, "check", "", "look for these `defects`: race, init and memory with commas between, or all (docs/debugging.md)")
 	c.Flags().IntVar(&f.errorStatus, "error-exitcode", 1, "exit with this `status` if --check finds a defect; 0: as without --check")
@@ -258,10 +261,16 @@ func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 		if f.profile {
 			doc.SetProfile(k.Launch.Profile.Lines())
 		}
+		if f.lowered {
+			doc.SetLowered(k.Lowered())
+		}
 		if f.disasm {
 			doc.SetCode(x.Listings())
 		}
 		return errors.Join(printJSON(c, doc), err, f.status(checker))
+	}
+	if f.lowered {
+		fmt.Fprint(c.ErrOrStderr(), k.Lowered())
 	}
 	if f.disasm {
 		onekernel.WriteListings(c.ErrOrStderr(), k.Name(), x.Listings())

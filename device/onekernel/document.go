@@ -27,6 +27,7 @@ type Document struct {
 
 	Profile []profileDocument `json:"profile,omitempty"` // of --profile
 	Code    [][]codeDocument  `json:"code,omitempty"`    // of --disasm: one list for each shape of blocks
+	Lowered *loweredDocument  `json:"lowered,omitempty"` // of --lowered
 }
 
 type faultDocument struct {

@@ -146,7 +146,7 @@ func (l *lowering) propagate() {
 			if !o.copies || o.conditional() {
 				continue
 			}
-			d, s := reg{o.cd, o.d}, reg{o.ca, o.a}
+			d, s := o.destination(), o.source()
 			if k := *constants.at(s); k != 0 && *writes.at(d) == 1 {
 				*constants.at(d) = k
 			} else if d != s {
@@ -173,13 +173,13 @@ func (l *lowering) drop() {
 			}
 		})
 		if o.pure {
-			last := writers.at(reg{o.cd, o.d})
+			last := writers.at(o.destination())
 			before[i], *last = *last, int32(i)+1
 		}
 	}
 	var unused []int32
 	for i := range l.ops {
-		if o := &l.ops[i]; o.pure && *uses.at(reg{o.cd, o.d}) == 0 {
+		if o := &l.ops[i]; o.pure && *uses.at(o.destination()) == 0 {
 			unused = append(unused, int32(i))
 		}
 	}

@@ -6,19 +6,21 @@ import (
 	"muster/ptx"
 )
 
-// Bulk copies: the copy engine of a GPU copies many bytes for one thread and
-// tells an mbarrier when it is done. Here it is done at once, so that groups of
-// copies are always complete.
+// Bulk copies: on a GPU a thread hands a copy to the copy engine, which tells an mbarrier
+// when the bytes have arrived. Here the thread's lane copies the bytes itself, before its
+// next instruction, and then tells the mbarrier. A group of copies is therefore complete
+// whenever a thread waits for it, and wait instructions have nothing to do.
 
-// bulkCopy is what cp.async.bulk, cp.reduce.async.bulk, st.async and st.bulk do.
+// bulkCopy is what cp.async.bulk and cp.reduce.async.bulk do beyond their registers.
 type bulkCopy struct {
 	to, from ptx.Space // NoSpace: generic
 	reduce   atomicOp  // nil: it copies
 	size     uint64    // of an element, if it reduces
 }
 
-// sharedOr returns the space of an address that instructions take as one of shared
-// memory, and that may be a generic one.
+// sharedOr returns the state space of the address of an mbarrier. Programs give it as an
+// address of shared memory, which is below 2^32, or as a generic address, which is above
+// that for all of shared memory.
 func sharedOr(addr uint64) ptx.Space {
 	if addr < 1<<32 {
 		return ptx.SharedSpace
@@ -26,10 +28,12 @@ func sharedOr(addr uint64) ptx.Space {
 	return ptx.NoSpace
 }
 
-// bulkUnit is what addresses and sizes of bulk copies are multiples of.
+// bulkUnit is the bytes of which addresses and sizes of bulk copies must be multiples.
 const bulkUnit = 16
 
-// runBulkCopy: a + imm: from, b: to, c: bytes, e: mbarrier (or -1).
+// runBulkCopy copies, or combines, c bytes from address a + imm to address b, and tells the
+// mbarrier at address e, if there is one (e is -1 otherwise). Source and destination are
+// checked whole before a byte is written.
 func runBulkCopy(g *gang, in *inst) {
 	k := in.k.(*bulkCopy)
 	for lane := g.first; lane < g.end; lane++ {
@@ -63,7 +67,8 @@ func runBulkZero(g *gang, in *inst) {
 	}
 }
 
-// runStoreAsync: a + imm: where, b: mbarrier, list: values of size bytes each.
+// runStoreAsync stores the registers of the list, size bytes each, at address a + imm, and
+// tells the mbarrier at address b.
 func runStoreAsync[T memval, D regval](g *gang, in *inst) {
 	r := fileOf[D](g)
 	size := uint64(in.size)
@@ -82,7 +87,8 @@ func runStoreAsync[T memval, D regval](g *gang, in *inst) {
 	}
 }
 
-// reduceStretch combines elements with those at an address, each as an atomic.
+// reduceStretch combines the elements in from with those at an address. Each element is
+// one atomic operation, as on a GPU; the stretch as a whole is not atomic.
 func (g *gang) reduceStretch(in *inst, lane int, k *bulkCopy, to uint64, from []byte) {
 	at := *in
 	at.space = k.to
@@ -90,5 +96,28 @@ func (g *gang) reduceStretch(in *inst, lane int, k *bulkCopy, to uint64, from []
 		var b [8]byte
 		copy(b[:k.size], from[i:])
 		g.atomic(&at, lane, to+i, k.size, k.reduce, binary.LittleEndian.Uint64(b[:]), 0)
+	}
+}
+
+// runCopyAsync runs cp.async: it copies size bytes from global address a + imm to address b
+// of shared memory. If c is not -1, it reads only that many and writes zeros for the rest;
+// a lane that reads none needs no valid source.
+func runCopyAsync(g *gang, in *inst) {
+	a := g.access(in)
+	n := uint64(in.size)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		read := n
+		if in.c >= 0 {
+			read = min(n, uint64(g.r32.lane(in.c, lane)))
+		}
+		var buffer [16]byte
+		if read > 0 {
+			v, at, _ := g.place(in, lane, a.at(lane))
+			copy(buffer[:read], g.bytesAt(in, lane, v, at, n))
+		}
+		copy(g.bytesAt(in, lane, g.sharedView(lane), g.r64.lane(in.b, lane), n), buffer[:n])
 	}
 }

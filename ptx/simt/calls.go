@@ -184,8 +184,8 @@ func (g *grouping) enter(u *unit) {
 	g.path = append(g.path, visit{u: u})
 }
 
-// descend follows the next call of the last unit of the path; false if it has
-// no more.
+// descend follows the next call of the last unit of the path; false if all its calls
+// have been followed.
 func (g *grouping) descend() bool {
 	v := &g.path[len(g.path)-1]
 	if v.next == len(v.u.calls) {

@@ -3,15 +3,20 @@ package simt
 import "muster/ptx"
 
 // Clusters: blocks that see each other's shared memory. The blocks of a cluster are
-// always in one team, one behind the other in the order of their ranks, so that
-// reaching another block is looking up another view.
+// always in one team, one behind the other in the order of their ranks, so that a lane
+// reaches another block's shared memory by looking up another view of its team. One
+// worker runs a team, so no lock protects that memory.
 
-// An address of shared memory from clusterWindow on is one of a block of the cluster: its
-// rank plus one, times clusterWindow, and the address there. A block's own have both
-// forms.
+// A shared address below clusterWindow is in the lane's own block. From clusterWindow on,
+// the address names a block of the lane's cluster: addr/clusterWindow is the rank of that
+// block plus one, and addr%clusterWindow the address in its shared memory. mapa makes such
+// addresses, also for the lane's own block. No block has as much shared memory as
+// clusterWindow bytes, so the two forms cannot be confused.
 const clusterWindow = 1 << 24
 
-// sharedOf returns the shared memory that an address of a lane means, and the address in it.
+// sharedOf returns the block's shared memory to which a lane's address belongs, and the
+// address in it. The view is empty, so that the access faults, if the address names a rank
+// that the cluster does not have.
 func (g *gang) sharedOf(lane int, addr uint64) (view, uint64) {
 	b := int(g.blockOf[lane])
 	if addr < clusterWindow {
@@ -24,7 +29,9 @@ func (g *gang) sharedOf(lane int, addr uint64) (view, uint64) {
 	return view{}, addr
 }
 
-// clusterSpecial returns a special register that has to do with the place of a block.
+// clusterSpecial returns the value of a special register that depends on the cluster: the
+// position of a block in its cluster, of the cluster in the grid, or the size of either.
+// Without a cluster size in the launch every block is a cluster of its own.
 func (g *gang) clusterSpecial(s source, block Dim) uint32 {
 	x := g.team.x
 	c := x.launch.Cluster
@@ -59,7 +66,9 @@ func (g *gang) clusterSpecial(s source, block Dim) uint32 {
 	return n.Z
 }
 
-// runMapAddress: d: the address a in shared memory, as that of the block with rank b; size: bytes.
+// runMapAddress writes to d the address that a has in the shared memory of the block with
+// rank b. The window of a generic address (the bits from 32 on) stays. An address that
+// already names a rank gets the new one.
 func runMapAddress[T regval](g *gang, in *inst) {
 	r := fileOf[T](g)
 	var d [maxWidth]T
@@ -79,7 +88,8 @@ func runMapAddress[T regval](g *gang, in *inst) {
 	}
 }
 
-// runBlockRank: d: the rank of the block whose shared memory has address a.
+// runBlockRank writes to d the rank of the block whose shared memory holds address a. An
+// address without a rank is in the lane's own block.
 func runBlockRank[T regval](g *gang, in *inst) {
 	r := fileOf[T](g)
 	var d [maxWidth]uint32
@@ -92,7 +102,7 @@ func runBlockRank[T regval](g *gang, in *inst) {
 	g.writeLanes32(in, in.d, &d)
 }
 
-// runExplicitCluster: d: whether the launch, or the kernel, says how large clusters are.
+// runExplicitCluster sets predicate d if the launch or the kernel gives a cluster size.
 func runExplicitCluster(g *gang, in *inst) {
 	var m mask
 	if g.team.x.launch.Cluster != (Dim{}) {
@@ -101,7 +111,10 @@ func runExplicitCluster(g *gang, in *inst) {
 	g.setPredicate(in.d, m)
 }
 
-// together says whether all threads that a barrier waits for are there, seen from a block.
+// together says whether all threads have arrived for which barrier number of block b waits:
+// as many as the barrier expects, or else all live threads of the block. The cluster's
+// barrier waits for the live threads of all blocks of b's cluster. A barrier at which no
+// thread has arrived is never complete.
 func (t *team) together(b, number int) bool {
 	bar := &t.bars[b][number]
 	arrived, want := bar.arrived, bar.expected
@@ -130,7 +143,7 @@ func (l *lowering) mapAddress(in *ptx.Instruction) {
 		run = runMapAddress[uint64]
 	}
 	a, b, d := l.src(&in.Operands[1], t), l.src(&in.Operands[2], ptx.U32), l.dst(&in.Operands[0], t)
-	l.emit(op{inst: inst{run: run, a: a.id, b: b.id, d: d.id}, ca: a.class, cb: bits32, cd: d.class, pure: true})
+	l.emit(newOp(run, a, b).pureTo(d))
 }
 
 // blockRank lowers getctarank.
@@ -146,7 +159,7 @@ func (l *lowering) blockRank(in *ptx.Instruction) {
 		run = runBlockRank[uint64]
 	}
 	a, d := l.src(&in.Operands[1], t), l.dst(&in.Operands[0], ptx.U32)
-	l.emit(op{inst: inst{run: run, a: a.id, d: d.id}, ca: a.class, cd: bits32, pure: true})
+	l.emit(newOp(run, a).pureTo(d))
 }
 
 // clusterBarrier lowers barrier.cluster.
@@ -154,5 +167,8 @@ func (l *lowering) clusterBarrier(in *ptx.Instruction) {
 	l.only(in, "cluster", "arrive", "wait", "aligned", "release", "relaxed", "acquire")
 	l.wants(in, 0)
 	mode := l.one(in, map[string]uint8{"arrive": clusterArrive, "wait": clusterWait})
-	l.emit(op{inst: inst{flow: flowBarrier, mode: mode, b: -1, c: -1, d: -1}})
+	o := newFlow(flowBarrier)
+	o.mode = mode
+	o.a = 0 // a checker reads the slot of every barrier
+	l.emit(o)
 }

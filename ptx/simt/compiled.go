@@ -236,8 +236,10 @@ func (m *machine) surprise(note func(k *native.Kernel)) {
 
 // describe returns the instructions of a kernel as the compiler takes them.
 func (p *Program) describe(kernel *unit) []native.Op {
-	ops := p.assembly(kernel, true).ops
+	var ops []native.Op
+	a := p.assembly(kernel, func(o *op) { ops = append(ops, describe(o)) })
 	for i := range ops {
+		ops[i].Target = a.image.code[i].target // that of a direct call is known only now
 		ops[i].Head = i == 0 || ops[i-1].End == int32(i-1)
 	}
 	return ops
@@ -711,4 +713,23 @@ func (g *gang) learn(w *worker, pc int32) {
 		w.viewsOf(c)
 		w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
 	}
+}
+
+// viewsOf returns the worker's views of memory for some code, and makes that code
+// the one whose views w.seen are. Each worker has views of its own, so learn and
+// the code need no lock.
+func (w *worker) viewsOf(c *native.Code) *native.View {
+	if w.last == c {
+		return &w.seen[0]
+	}
+	v := w.views[c]
+	if v == nil {
+		if w.views == nil {
+			w.views = map[*native.Code][]native.View{}
+		}
+		v = make([]native.View, c.Views()+1)
+		w.views[c] = v
+	}
+	w.last, w.seen = c, v
+	return &v[0]
 }

@@ -38,22 +38,3 @@ func arrays[T regval](r *file[T]) (values, bases, forms unsafe.Pointer) {
 	}
 	return unsafe.Pointer(&r.values[0][0]), unsafe.Pointer(&r.bases[0][0]), unsafe.Pointer(&r.form[0])
 }
-
-// viewsOf returns the worker's views of memory for some code, and makes that code
-// the one whose views w.seen are. Each worker has views of its own, so learn and
-// the code need no lock.
-func (w *worker) viewsOf(c *native.Code) *native.View {
-	if w.last == c {
-		return &w.seen[0]
-	}
-	v := w.views[c]
-	if v == nil {
-		if w.views == nil {
-			w.views = map[*native.Code][]native.View{}
-		}
-		v = make([]native.View, c.Views()+1)
-		w.views[c] = v
-	}
-	w.last, w.seen = c, v
-	return &v[0]
-}

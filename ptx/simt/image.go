@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"muster/ptx"
-	"muster/ptx/simt/native"
 )
 
 // Code is made when a kernel is first launched: modules have thousands of
@@ -88,25 +87,25 @@ func (p *Program) lowerAgain(u *unit) *section {
 
 // assembly is an image while it is put together.
 type assembly struct {
-	program   *Program
-	image     *image
-	sections  []*section
-	begin     map[*unit]int32 // of sections in the code
-	shared    map[*ptx.Variable]int
-	slots     map[constant]int32
-	next      slotCount
-	frame     int32 // slots
-	link      int32
-	ops       []native.Op // for the compiler, if described
-	described bool
+	program  *Program
+	image    *image
+	sections []*section
+	begin    map[*unit]int32 // of sections in the code
+	shared   map[*ptx.Variable]int
+	slots    map[constant]int32
+	next     slotCount
+	frame    int32 // slots
+	link     int32
+	each     func(*op) // see assembly; may be nil
 }
 
 // assemble makes the image of a kernel.
-func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, false).image }
+func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, nil).image }
 
-// assembly is assemble, and describes the instructions for the compiler if
-// described is set.
-func (p *Program) assembly(kernel *unit, described bool) *assembly {
+// assembly is assemble for a caller that needs the classes of operands, which the image
+// no longer has: the compiler and the printer of lowered code. It calls each for every instruction, in order, with slots and places
+// of the image. Only the target of a direct call is missing there: the image has it.
+func (p *Program) assembly(kernel *unit, each func(*op)) *assembly {
 	seen := map[*unit]bool{}
 	units := p.closure(kernel, func(u *unit) bool {
 		isNew := !seen[u]
@@ -114,7 +113,7 @@ func (p *Program) assembly(kernel *unit, described bool) *assembly {
 		return isNew
 	})
 	a := &assembly{
-		program: p, image: &image{entries: map[uint64]int32{}}, described: described,
+		program: p, image: &image{entries: map[uint64]int32{}}, each: each,
 		begin: map[*unit]int32{}, shared: map[*ptx.Variable]int{}, slots: map[constant]int32{},
 	}
 	size := int32(0)
@@ -261,8 +260,8 @@ func (a *assembly) append(s *section, m *slotMap) {
 			o.targets[j] += begin
 		}
 		a.image.code = append(a.image.code, o.inst)
-		if a.described {
-			a.ops = append(a.ops, describe(&o))
+		if a.each != nil {
+			a.each(&o)
 		}
 	}
 	for _, c := range s.calls {
@@ -274,9 +273,6 @@ func (a *assembly) append(s *section, m *slotMap) {
 		enter.x = int32(c.callee.frame) // runEnter checks that the stack has room for it
 		jump.target = a.begin[c.callee]
 		jump.back = jump.target <= begin+c.jump
-		if a.described {
-			a.ops[begin+c.jump].Target = jump.target
-		}
 	}
 }
 

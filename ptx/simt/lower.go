@@ -24,7 +24,10 @@ type reg struct {
 
 var noReg = reg{id: -1}
 
-// op is an instruction whose operands are virtual registers.
+// op is an instruction whose operands are virtual registers, later slots. The inst has
+// their numbers alone, since the functions that run it know the classes. While it is
+// lowered, passes over all operands must know them, too: each number has its class
+// beside it. newOp, newFlow and the methods below set both together.
 type op struct {
 	inst
 	cd, cd2, ca, cb, cc, ce class // of the operands; none if not used
@@ -38,6 +41,82 @@ type op struct {
 	links                   bool // x is the place of an instruction, which moves with the code
 	calls                   bool // a jump to another function, whose target image.go fills in
 }
+
+// newOp returns an instruction that run executes, with the sources a, b, c and e in
+// this order. Operands that it does not have are -1.
+func newOp(run func(*gang, *inst), sources ...reg) op {
+	o := op{inst: inst{run: run, d: -1, d2: -1, a: -1, b: -1, c: -1, e: -1}}
+	for i, r := range sources {
+		switch i {
+		case 0:
+			o.setA(r)
+		case 1:
+			o.setB(r)
+		case 2:
+			o.setC(r)
+		case 3:
+			o.setE(r)
+		}
+	}
+	return o
+}
+
+// newFlow returns an instruction that ends its basic block, with the sources a, b, c
+// and e.
+func newFlow(f flow, sources ...reg) op {
+	o := newOp(nil, sources...)
+	o.flow = f
+	return o
+}
+
+func (o *op) setA(r reg)  { o.a, o.ca = r.id, r.class }
+func (o *op) setB(r reg)  { o.b, o.cb = r.id, r.class }
+func (o *op) setC(r reg)  { o.c, o.cc = r.id, r.class }
+func (o *op) setE(r reg)  { o.e, o.ce = r.id, r.class }
+func (o *op) setD(r reg)  { o.d, o.cd = r.id, r.class }
+func (o *op) setD2(r reg) { o.d2, o.cd2 = r.id, r.class }
+
+// to returns the instruction with the destination d.
+func (o op) to(d reg) op {
+	o.setD(d)
+	return o
+}
+
+// pureTo is to for an instruction that does nothing else than write d.
+func (o op) pureTo(d reg) op {
+	o.pure = true
+	return o.to(d)
+}
+
+// named returns the instruction with the name by which package native knows it.
+func (o op) named(name string) op {
+	o.name = name
+	return o
+}
+
+// setAddress makes base plus offset the address of an access.
+func (o *op) setAddress(base reg, offset int64) {
+	o.setA(base)
+	o.imm = offset
+}
+
+// addElement appends a register to the list; noReg stands for an element that the
+// program does not want. All registers of a list have one class.
+func (o *op) addElement(r reg) {
+	o.list = append(o.list, r.id)
+	if r != noReg {
+		o.cl = r.class
+	}
+}
+
+// addSource appends a register to the sources, which all have one class.
+func (o *op) addSource(r reg) {
+	o.sources, o.cs = append(o.sources, r.id), r.class
+}
+
+// destination returns d with its class, and source a with its own.
+func (o *op) destination() reg { return reg{o.cd, o.d} }
+func (o *op) source() reg      { return reg{o.ca, o.a} }
 
 // lowFunction is a function while it is lowered.
 type lowFunction struct {
@@ -178,7 +257,7 @@ func (l *lowering) function(fn *lowFunction) {
 			}
 			fn.place(v)
 		}
-		l.emit(op{inst: inst{run: runCopy32, name: "mov.b32", d: fn.link.id, a: l.link.id}, cd: bits32, ca: bits32, pure: true})
+		l.emit(newOp(runCopy32, l.link).named("mov.b32").pureTo(fn.link))
 	}
 	fn.start = make([]int32, len(f.Code)+1)
 	labelled := make([]bool, len(f.Code)+1)
@@ -369,13 +448,15 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
 	if o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster" {
 		r := l.fresh(predicate)
-		l.emit(op{inst: inst{run: runExplicitCluster, d: r.id}, cd: predicate, pure: true})
+		l.emit(newOp(runExplicitCluster).pureTo(r))
 		return r, false
 	}
 	if o.Kind == ptx.ImmediateOperand {
 		v, _ := o.Literal.Int()
 		r := l.fresh(predicate)
-		l.emit(op{inst: inst{run: runPredConst, d: r.id, imm: v}, cd: predicate, pure: true})
+		constant := newOp(runPredConst).pureTo(r)
+		constant.imm = v
+		l.emit(constant)
 		return r, false
 	}
 	if o.Kind != ptx.RegisterOperand || o.Register.Type != ptx.Pred {
@@ -424,13 +505,13 @@ func (l *lowering) special(o *ptx.Operand, want class) reg {
 	switch c := clocks[name]; {
 	case c != none:
 		r = l.fresh(c)
-		size := uint8(4)
-		if c == bits64 {
-			size = 8
+		clock := newOp(runClock).to(r)
+		if clock.size = 4; c == bits64 {
+			clock.size = 8
 		}
 		saved := l.guard
 		l.guard = noReg
-		l.emit(op{inst: inst{run: runClock, d: r.id, size: size}, cd: c})
+		l.emit(clock)
 		l.guard = saved
 	case zeroSpecials[name] != none:
 		r = l.literal(zeroSpecials[name], 0)

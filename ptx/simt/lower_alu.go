@@ -46,15 +46,13 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 	if len(sources) != len(want)-1 || d.class != want[0] {
 		l.refuse("not supported with these operands")
 	}
-	o := op{inst: inst{run: arithmetic(k), k: k, name: name, d: d.id, affine: affines[name]}, cd: d.class, pure: true}
-	ids := []*int32{&o.a, &o.b, &o.c, &o.e}
-	classes := []*class{&o.ca, &o.cb, &o.cc, &o.ce}
 	for i, s := range sources {
 		if s.class != want[i+1] {
 			l.refuse("not supported with these operands")
 		}
-		*ids[i], *classes[i] = s.id, s.class
 	}
+	o := newOp(arithmetic(k), sources...).named(name).pureTo(d)
+	o.k, o.affine = k, affines[name]
 	if d.class == predicate {
 		o.ordered = orderOf(name)
 	}
@@ -274,8 +272,9 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 	}
 	d := l.dst(&ops[0], dt)
 	if carry {
-		l.emit(op{inst: inst{run: arithmetic(k), k: k, d: d.id, a: sources[0].id, b: sources[1].id, c: sources[2].id},
-			cd: d.class, ca: d.class, cb: d.class, cc: d.class})
+		o := newOp(arithmetic(k), sources...).to(d) // it also writes the carry, so it is not pure
+		o.k = k
+		l.emit(o)
 		return
 	}
 	l.do(name, d, sources...)
@@ -437,19 +436,18 @@ func (l *lowering) predicateLogic(in *ptx.Instruction) {
 	} else {
 		l.wants(in, 3)
 	}
-	o := op{inst: inst{run: run, name: in.Opcode + ".pred", b: -1}, cd: predicate, ca: predicate, pure: true}
-	o.d = l.dst(&in.Operands[0], ptx.Pred).id
+	d := l.dst(&in.Operands[0], ptx.Pred)
 	a, inverted := l.pred(&in.Operands[1])
+	o := newOp(run, a).named(in.Opcode + ".pred").pureTo(d)
 	if inverted != (in.Opcode == "not") {
 		o.mode |= invertA
 	}
-	o.a = a.id
 	if in.Opcode != "not" {
 		b, inverted := l.pred(&in.Operands[2])
 		if inverted {
 			o.mode |= invertB
 		}
-		o.b, o.cb = b.id, predicate
+		o.setB(b)
 	}
 	l.emit(o)
 }
@@ -461,10 +459,21 @@ func (l *lowering) copyTo(d, a reg) {
 	case bits64:
 		run = runCopy64
 	case predicate:
-		l.emit(op{inst: inst{run: runPredCopy, name: "mov.pred", d: d.id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true})
+		l.copyPredicate(d, a, false)
 		return
 	}
-	l.emit(op{inst: inst{run: run, name: suffix("mov.b", d), d: d.id, a: a.id}, cd: d.class, ca: a.class, pure: true, copies: true})
+	o := newOp(run, a).named(suffix("mov.b", d)).pureTo(d)
+	o.copies = true
+	l.emit(o)
+}
+
+// copyPredicate emits d = a for predicates, or d = not a.
+func (l *lowering) copyPredicate(d, a reg, invert bool) {
+	o := newOp(runPredCopy, a).named("mov.pred").pureTo(d)
+	if invert {
+		o.mode = invertA
+	}
+	l.emit(o)
 }
 
 // mov lowers copies, addresses, and packing and unpacking of vectors.
@@ -481,11 +490,7 @@ func (l *lowering) mov(in *ptx.Instruction) {
 	switch {
 	case t == ptx.Pred:
 		a, inverted := l.pred(s)
-		o := op{inst: inst{run: runPredCopy, name: "mov.pred", d: l.dst(d, t).id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true}
-		if inverted {
-			o.mode = invertA
-		}
-		l.emit(o)
+		l.copyPredicate(l.dst(d, t), a, inverted)
 	case classOf(t) == none:
 		l.refuse("type .%v is not supported", t)
 	case s.Kind == ptx.VectorOperand:
@@ -761,15 +766,11 @@ func (l *lowering) comparison(in *ptx.Instruction) (cmp, combine string, ftz boo
 // combine emits d = (inverted?)p op c.
 func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) {
 	if how == "" {
-		o := op{inst: inst{run: runPredCopy, name: "mov.pred", d: d.id, a: p.id, b: -1}, cd: predicate, ca: predicate, pure: true}
-		if invert {
-			o.mode = invertA
-		}
-		l.emit(o)
+		l.copyPredicate(d, p, invert)
 		return
 	}
 	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor}
-	o := op{inst: inst{run: runs[how], name: how + ".pred", d: d.id, a: p.id, b: c.id}, cd: predicate, ca: predicate, cb: predicate, pure: true}
+	o := newOp(runs[how], p, c).named(how + ".pred").pureTo(d)
 	if invert {
 		o.mode |= invertA
 	}
@@ -906,7 +907,9 @@ func (l *lowering) choose(d, a, b, p reg, not bool) {
 	if d.class == bits64 {
 		run = runSelect64
 	}
-	l.emit(op{inst: inst{run: run, name: suffix("selp.b", d), d: d.id, a: a.id, b: b.id, c: p.id, negated: not}, cd: d.class, ca: d.class, cb: d.class, cc: predicate, pure: true})
+	o := newOp(run, a, b, p).named(suffix("selp.b", d)).pureTo(d)
+	o.negated = not
+	l.emit(o)
 }
 
 func (l *lowering) selp(in *ptx.Instruction) {

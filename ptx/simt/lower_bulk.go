@@ -36,11 +36,12 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	if in.Type(0) != ptx.B64 || len(in.Types) != 1 {
 		l.refuse("this form is not supported")
 	}
-	o := op{inst: inst{run: runMbarrier, touch: touchMbarrier, space: in.Space(), b: -1, c: -1, d: -1}, ca: bits64}
+	o := newOp(runMbarrier)
+	o.touch, o.space = touchMbarrier, in.Space()
 	ops := in.Operands
 	number := func(at int) {
 		if at < len(ops) {
-			o.b, o.cb = l.src(&ops[at], ptx.U32).id, bits32
+			o.setB(l.src(&ops[at], ptx.U32))
 		}
 	}
 	at := 0 // where the address is
@@ -67,13 +68,12 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	case "pending_count":
 		l.wants(in, 2)
 		d, a := l.dst(&ops[0], ptx.U32), l.src(&ops[1], ptx.B64)
-		l.emit(op{inst: inst{run: runPendingCount, d: d.id, a: a.id}, cd: bits32, ca: bits64, pure: true})
+		l.emit(newOp(runPendingCount, a).pureTo(d))
 		return
 	default:
 		l.refuse("this form is not supported")
 	}
-	base, offset := l.address(&ops[at])
-	o.a, o.imm = base.id, offset
+	o.setAddress(l.address(&ops[at]))
 	l.emit(o)
 }
 
@@ -88,7 +88,7 @@ func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
 	if len(ops) > 0 && ops[0].Kind != ptx.AddressOperand {
 		at = 1
 		if ops[0].Kind != ptx.SinkOperand {
-			o.d, o.cd = l.dst(&ops[0], ptx.B64).id, bits64
+			o.setD(l.dst(&ops[0], ptx.B64))
 		}
 	}
 	least, most := at+1, at+2
@@ -115,14 +115,14 @@ func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
 	if len(ops) == 4 {
 		l.src(&ops[3], ptx.U32) // for how long
 	}
-	o.d, o.cd = l.dst(&ops[0], ptx.Pred).id, predicate
+	o.setD(l.dst(&ops[0], ptx.Pred))
 	if in.Has("parity") {
 		o.mode = mbarrierParity
-		o.b, o.cb = l.src(&ops[2], ptx.U32).id, bits32
+		o.setB(l.src(&ops[2], ptx.U32))
 		return
 	}
 	o.mode = mbarrierTest
-	o.c, o.cc = l.src(&ops[2], ptx.B64).id, bits64
+	o.setC(l.src(&ops[2], ptx.B64))
 }
 
 // copyArrives lowers cp.async.mbarrier.arrive: the thread arrives when its copies
@@ -136,17 +136,23 @@ func (l *lowering) copyArrives(in *ptx.Instruction) {
 	}
 	base, offset := l.address(&in.Operands[0])
 	if !in.Has("noinc") {
-		l.emit(op{inst: inst{run: runNothing, touch: touchArrive, space: in.Space(), a: base.id, imm: offset}, ca: bits64})
+		o := newOp(runNothing)
+		o.touch, o.space = touchArrive, in.Space()
+		o.setAddress(base, offset)
+		l.emit(o)
 		return
 	}
-	l.emit(op{inst: inst{run: runMbarrier, touch: touchMbarrier, mode: mbarrierArrive, space: in.Space(), a: base.id, imm: offset, b: -1, c: -1, d: -1}, ca: bits64})
+	o := newOp(runMbarrier)
+	o.touch, o.mode, o.space = touchMbarrier, mbarrierArrive, in.Space()
+	o.setAddress(base, offset)
+	l.emit(o)
 }
 
 // copyBulk lowers cp.async.bulk and cp.reduce.async.bulk.
 func (l *lowering) copyBulk(in *ptx.Instruction) {
 	if in.Has("commit_group") || in.Has("wait_group") || in.Has("prefetch") {
 		l.only(in, "async", "bulk", "commit_group", "wait_group", "read", "prefetch", "L2", "global", "L2::cache_hint")
-		o := op{inst: inst{run: runNothing}}
+		o := newOp(runNothing)
 		if in.Has("wait_group") {
 			o.touch = touchWaitGroup
 		}
@@ -185,10 +191,13 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	l.wants(in, want)
 	ops := in.Operands
 	to, size := l.place(&ops[0]), l.src(&ops[2], ptx.U32)
-	base, offset := l.address(&ops[1])
-	o := op{inst: inst{run: runBulkCopy, touch: touchBulk, k: k, a: base.id, imm: offset, b: to.id, c: size.id, e: -1}, ca: bits64, cb: bits64, cc: bits32}
+	o := newOp(runBulkCopy)
+	o.touch, o.k = touchBulk, k
+	o.setAddress(l.address(&ops[1]))
+	o.setB(to)
+	o.setC(size)
 	if toBarrier {
-		o.e, o.ce = l.place(&ops[3]).id, bits64
+		o.setE(l.place(&ops[3]))
 	}
 	l.emit(o)
 }
@@ -218,8 +227,11 @@ func (l *lowering) storeBulk(in *ptx.Instruction) {
 		l.refuse("only zeros can be stored")
 	}
 	size := l.src(&in.Operands[1], ptx.U64)
-	base, offset := l.address(&in.Operands[0])
-	l.emit(op{inst: inst{run: runBulkZero, touch: touchBulkZero, space: in.Space(), a: base.id, imm: offset, b: size.id}, ca: bits64, cb: bits64})
+	o := newOp(runBulkZero)
+	o.touch, o.space = touchBulkZero, in.Space()
+	o.setAddress(l.address(&in.Operands[0]))
+	o.setB(size)
+	l.emit(o)
 }
 
 // storeAsync lowers st.async: a store that tells an mbarrier.
@@ -230,7 +242,8 @@ func (l *lowering) storeAsync(in *ptx.Instruction) {
 	if !in.Has("mbarrier::complete_tx::bytes") || len(in.Types) != 1 || t.Bits() != 32 && t.Bits() != 64 {
 		l.refuse("this form is not supported")
 	}
-	o := op{inst: inst{run: runStoreAsync[uint32, uint32], space: ptx.SharedSpace, size: uint8(t.Size())}, ca: bits64, cb: bits64, cl: classOf(t)}
+	o := newOp(runStoreAsync[uint32, uint32])
+	o.space, o.size = ptx.SharedSpace, uint8(t.Size())
 	if t.Bits() == 64 {
 		o.run = runStoreAsync[uint64, uint64]
 	}
@@ -239,10 +252,9 @@ func (l *lowering) storeAsync(in *ptx.Instruction) {
 		l.refuse("%d values where %d are wanted", len(values), in.Vector())
 	}
 	for i := range values {
-		o.list = append(o.list, l.src(&values[i], t).id)
+		o.addElement(l.src(&values[i], t))
 	}
-	o.b = l.place(&in.Operands[2]).id
-	base, offset := l.address(&in.Operands[0])
-	o.a, o.imm = base.id, offset
+	o.setB(l.place(&in.Operands[2]))
+	o.setAddress(l.address(&in.Operands[0]))
 	l.emit(o)
 }

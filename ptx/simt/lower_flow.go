@@ -23,10 +23,14 @@ func (l *lowering) bra(in *ptx.Instruction) {
 		l.refuse("%s is not a label", in.Operands[0].Name)
 	}
 	if l.guard == noReg {
-		l.emit(op{inst: inst{flow: flowJump, target: placeOf(label)}})
+		jump := newFlow(flowJump)
+		jump.target = placeOf(label)
+		l.emit(jump)
 		return
 	}
-	l.emit(op{inst: inst{flow: flowBranch, target: placeOf(label), a: l.guard.id, negated: l.guardNot}, ca: predicate})
+	branch := newFlow(flowBranch, l.guard)
+	branch.target, branch.negated = placeOf(label), l.guardNot
+	l.emit(branch)
 }
 
 func (l *lowering) brx(in *ptx.Instruction) {
@@ -37,7 +41,7 @@ func (l *lowering) brx(in *ptx.Instruction) {
 	if !ok {
 		l.refuse("%s is not a list of labels", in.Operands[1].Name)
 	}
-	o := op{inst: inst{flow: flowTable, a: l.src(&in.Operands[0], ptx.U32).id}, ca: bits32}
+	o := newFlow(flowTable, l.src(&in.Operands[0], ptx.U32))
 	for _, t := range list.Targets {
 		label, ok := t.Symbol.(*ptx.Label)
 		if !ok {
@@ -48,17 +52,17 @@ func (l *lowering) brx(in *ptx.Instruction) {
 	l.emit(o)
 }
 
-func (l *lowering) exit(*ptx.Instruction) { l.emit(op{inst: inst{flow: flowExit}}) }
-func (l *lowering) trap(*ptx.Instruction) { l.emit(op{inst: inst{flow: flowTrap}}) }
+func (l *lowering) exit(*ptx.Instruction) { l.emit(newFlow(flowExit)) }
+func (l *lowering) trap(*ptx.Instruction) { l.emit(newFlow(flowTrap)) }
 
 func (l *lowering) retInstruction(*ptx.Instruction) { l.ret() }
 
 func (l *lowering) ret() {
 	if l.fn.f.Entry {
-		l.emit(op{inst: inst{flow: flowExit}})
+		l.emit(newFlow(flowExit))
 		return
 	}
-	l.emit(op{inst: inst{flow: flowReturn, a: l.fn.link.id}, ca: bits32})
+	l.emit(newFlow(flowReturn, l.fn.link))
 }
 
 // call lowers calls. Caller and callee exchange arguments through frames: the
@@ -71,12 +75,16 @@ func (l *lowering) call(in *ptx.Instruction) {
 	}
 	if l.guard != noReg {
 		// Lanes without the guard go around the call.
-		skip := l.emit(op{inst: inst{flow: flowBranch, a: l.guard.id, negated: !l.guardNot}, ca: predicate})
+		around := newFlow(flowBranch, l.guard)
+		around.negated = !l.guardNot
+		skip := l.emit(around)
 		l.guard = noReg
 		defer func() {
 			// They go to the instruction behind the call, which begins a block.
 			l.ops[skip].target = int32(len(l.ops))
-			l.emit(op{inst: inst{run: runNothing}, head: true})
+			behind := newOp(runNothing)
+			behind.head = true
+			l.emit(behind)
 		}()
 	}
 	var callee *ptx.Function
@@ -142,19 +150,22 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	for i := range c.Args {
 		site.copies = append(site.copies, l.argument(base, &c.Args[i], params[i], places[params[i]], false))
 	}
-	site.save = l.emit(op{inst: inst{run: runSave, a: base.id}, ca: bits64})
-	site.enter = l.emit(op{inst: inst{run: runEnter, d: l.frame.id, a: base.id}, cd: bits64, ca: bits64})
+	site.save = l.emit(newOp(runSave, base))
+	site.enter = l.emit(newOp(runEnter, base).to(l.frame))
 	// The return address is the index of the instruction behind the jump.
-	link := l.emit(op{inst: inst{run: runLink, d: l.link.id}, cd: bits32, links: true})
-	var back int32
+	link := newOp(runLink).to(l.link)
+	link.links = true
+	linked := l.emit(link)
+	jump := newFlow(flowCall, target)
 	if callee != nil {
-		back = l.emit(op{inst: inst{flow: flowJump}, calls: true})
-	} else {
-		back = l.emit(op{inst: inst{flow: flowCall, a: target.id}, ca: bits64})
+		jump = newFlow(flowJump)
+		jump.calls = true
 	}
-	l.ops[link].x = back + 1
-	site.leave = l.emit(op{inst: inst{run: runLeave, d: l.frame.id, a: l.frame.id, returns: true}, cd: bits64, ca: bits64, head: true})
-	site.restore = l.emit(op{inst: inst{run: runRestore, a: base.id}, ca: bits64})
+	l.ops[linked].x = l.emit(jump) + 1
+	leave := newOp(runLeave, l.frame).to(l.frame)
+	leave.returns, leave.head = true, true
+	site.leave = l.emit(leave)
+	site.restore = l.emit(newOp(runRestore, base))
 	for i := range c.Returns {
 		site.copies = append(site.copies, l.argument(base, &c.Returns[i], returns[i], places[returns[i]], true))
 	}
@@ -180,7 +191,9 @@ func (l *lowering) argument(base reg, o *ptx.Operand, formal *ptx.Variable, plac
 	if back {
 		run = runPassBack
 	}
-	return l.emit(op{inst: inst{run: run, a: base.id, imm: int64(place), x: int32(at), y: int32(round(v.Size(), 4))}, ca: bits64})
+	copies := newOp(run, base)
+	copies.imm, copies.x, copies.y = int64(place), int32(at), int32(round(v.Size(), 4))
+	return l.emit(copies)
 }
 
 // finishCalls fills in what is known only when all of the function is lowered: the
@@ -249,8 +262,9 @@ func (l *lowering) bar(in *ptx.Instruction) {
 		if len(in.Operands) != 1 {
 			l.refuse("one operand is wanted")
 		}
-		m := l.src(&in.Operands[0], ptx.B32)
-		l.emit(op{inst: inst{flow: flowWarpWait, e: m.id}, ce: bits32})
+		o := newFlow(flowWarpWait)
+		o.setE(l.src(&in.Operands[0], ptx.B32))
+		l.emit(o)
 		return
 	}
 	mode := ""
@@ -264,16 +278,17 @@ func (l *lowering) bar(in *ptx.Instruction) {
 		}
 	}
 	ops := in.Operands
-	o := op{inst: inst{flow: flowBarrier, mode: barModes[mode], b: -1, c: -1, d: -1}}
+	o := newFlow(flowBarrier)
+	o.mode = barModes[mode]
 	if in.Has("red") {
 		t := in.Type(0)
 		if len(ops) < 3 || mode == "" || mode == "sync" || mode == "arrive" || (mode == "popc") != (t == ptx.U32) {
 			l.refuse("this form is not supported")
 		}
-		d := l.dst(&ops[0], t)
-		o.d, o.cd = d.id, d.class
+		o.setD(l.dst(&ops[0], t))
 		p, not := l.pred(&ops[len(ops)-1])
-		o.c, o.cc, o.negated = p.id, predicate, not
+		o.setC(p)
+		o.negated = not
 		ops = ops[1 : len(ops)-1]
 	} else if mode != "sync" && mode != "arrive" {
 		l.refuse("this form is not supported")
@@ -281,11 +296,9 @@ func (l *lowering) bar(in *ptx.Instruction) {
 	if len(ops) < 1 || len(ops) > 2 || mode == "arrive" && len(ops) != 2 {
 		l.refuse("this number of operands is not supported")
 	}
-	a := l.src(&ops[0], ptx.U32)
-	o.a, o.ca = a.id, bits32
+	o.setA(l.src(&ops[0], ptx.U32))
 	if len(ops) == 2 {
-		b := l.src(&ops[1], ptx.U32)
-		o.b, o.cb = b.id, bits32
+		o.setB(l.src(&ops[1], ptx.U32))
 	}
 	l.emit(o)
 }
@@ -293,10 +306,8 @@ func (l *lowering) bar(in *ptx.Instruction) {
 // warpOp emits an instruction that waits for the lanes that its mask names. Without
 // a mask (the forms before .sync) it runs with the lanes that are active.
 func (l *lowering) warpOp(o op, mask *ptx.Operand) {
-	o.e = -1
 	if mask != nil {
-		m := l.src(mask, ptx.B32)
-		o.e, o.ce = m.id, bits32
+		o.setE(l.src(mask, ptx.B32))
 		o.flow = flowWarp
 	}
 	l.emit(o)
@@ -347,17 +358,16 @@ func (l *lowering) shfl(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	modes := map[string]uint8{"up": shflUp, "down": shflDown, "bfly": shflBfly, "idx": shflIdx}
-	o := op{inst: inst{run: runShuffle, d2: -1}}
-	o.mode = l.one(in, modes)
+	mode := l.one(in, modes)
 	a, b, c := l.src(&in.Operands[1], ptx.B32), l.src(&in.Operands[2], ptx.U32), l.src(&in.Operands[3], ptx.U32)
-	o.a, o.b, o.c, o.ca, o.cb, o.cc = a.id, b.id, c.id, bits32, bits32, bits32
+	o := newOp(runShuffle, a, b, c)
+	o.mode = mode
 	d := &in.Operands[0]
 	if d.Kind == ptx.PairOperand {
-		p := l.dst(&d.Elements[1], ptx.Pred)
-		o.d2, o.cd2 = p.id, predicate
+		o.setD2(l.dst(&d.Elements[1], ptx.Pred))
 		d = &d.Elements[0]
 	}
-	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
+	o.setD(l.dst(d, ptx.B32))
 	l.warpOp(o, l.member(in, 4))
 }
 
@@ -367,14 +377,15 @@ func (l *lowering) vote(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	modes := map[string]uint8{"all": voteAll, "any": voteAny, "uni": voteUni, "ballot": voteBallot}
-	o := op{inst: inst{run: runVote}}
+	o := newOp(runVote)
 	t := ptx.Pred
 	if o.mode = l.one(in, modes); o.mode == voteBallot {
 		t = ptx.B32
 	}
 	p, not := l.pred(&in.Operands[1])
-	o.a, o.ca, o.negated = p.id, predicate, not
-	o.d, o.cd = l.dst(&in.Operands[0], t).id, classOf(t)
+	o.setA(p)
+	o.negated = not
+	o.setD(l.dst(&in.Operands[0], t))
 	l.warpOp(o, l.member(in, 2))
 }
 
@@ -384,9 +395,8 @@ func (l *lowering) match(in *ptx.Instruction) {
 	if len(in.Operands) != 3 || t != ptx.B32 && t != ptx.B64 {
 		l.refuse("this form is not supported")
 	}
-	o := op{inst: inst{run: runMatch, d2: -1, size: uint8(t.Size())}}
-	a := l.src(&in.Operands[1], t)
-	o.a, o.ca = a.id, a.class
+	o := newOp(runMatch, l.src(&in.Operands[1], t))
+	o.size = uint8(t.Size())
 	d := &in.Operands[0]
 	if in.Has("all") {
 		var p reg
@@ -396,9 +406,9 @@ func (l *lowering) match(in *ptx.Instruction) {
 		} else {
 			p = l.fresh(predicate)
 		}
-		o.d2, o.cd2 = p.id, predicate
+		o.setD2(p)
 	}
-	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
+	o.setD(l.dst(d, ptx.B32))
 	l.warpOp(o, l.member(in, 2))
 }
 
@@ -434,19 +444,21 @@ func (l *lowering) redux(in *ptx.Instruction) {
 	}
 	a := l.src(&in.Operands[1], t)
 	d := l.dst(&in.Operands[0], t)
-	l.warpOp(op{inst: inst{run: run, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, l.member(in, 2))
+	o := newOp(run, a).to(d)
+	o.mode = mode
+	l.warpOp(o, l.member(in, 2))
 }
 
 // wholeWarp emits an instruction that waits for all lanes of a warp.
 func (l *lowering) wholeWarp(o op) {
-	all := l.literal(bits32, 1<<WarpSize-1)
-	o.e, o.ce, o.flow = all.id, bits32, flowWarp
+	o.setE(l.literal(bits32, 1<<WarpSize-1))
+	o.flow = flowWarp
 	l.emit(o)
 }
 
 func (l *lowering) activeMask(in *ptx.Instruction) {
 	l.wants(in, 1)
-	l.emit(op{inst: inst{run: runActiveMask, d: l.dst(&in.Operands[0], ptx.B32).id, e: -1}, cd: bits32})
+	l.emit(newOp(runActiveMask).to(l.dst(&in.Operands[0], ptx.B32)))
 }
 
 func (l *lowering) elect(in *ptx.Instruction) {
@@ -455,10 +467,10 @@ func (l *lowering) elect(in *ptx.Instruction) {
 	if !in.Has("sync") || d.Kind != ptx.PairOperand {
 		l.refuse("this form is not supported")
 	}
-	o := op{inst: inst{run: runElect, d: -1}}
+	o := newOp(runElect)
 	if d.Elements[0].Kind != ptx.SinkOperand {
-		o.d, o.cd = l.dst(&d.Elements[0], ptx.B32).id, bits32
+		o.setD(l.dst(&d.Elements[0], ptx.B32))
 	}
-	o.d2, o.cd2 = l.dst(&d.Elements[1], ptx.Pred).id, predicate
+	o.setD2(l.dst(&d.Elements[1], ptx.Pred))
 	l.warpOp(o, l.member(in, 1))
 }

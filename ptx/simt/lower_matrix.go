@@ -18,7 +18,7 @@ func (l *lowering) moveMatrix(in *ptx.Instruction) {
 	}
 	l.wants(in, 2)
 	a, d := l.src(&in.Operands[1], ptx.B32), l.dst(&in.Operands[0], ptx.B32)
-	l.wholeWarp(op{inst: inst{run: runMoveMatrix, d: d.id, a: a.id}, cd: bits32, ca: bits32})
+	l.wholeWarp(newOp(runMoveMatrix, a).to(d))
 }
 
 // storeMatrix lowers stmatrix of one, two or four matrices of 8 by 8 halves.
@@ -33,15 +33,15 @@ func (l *lowering) storeMatrix(in *ptx.Instruction) {
 	if len(values) != count {
 		l.refuse("%d values where %d are wanted", len(values), count)
 	}
-	o := op{inst: inst{run: runStoreMatrix, touch: touchMatrix, space: in.Space()}, ca: bits64, cl: bits32}
+	o := newOp(runStoreMatrix)
+	o.touch, o.space = touchMatrix, in.Space()
 	if in.Has("trans") {
 		o.mode = transposed
 	}
 	for i := range values {
-		o.list = append(o.list, l.src(&values[i], ptx.B32).id)
+		o.addElement(l.src(&values[i], ptx.B32))
 	}
-	base, offset := l.address(&in.Operands[0])
-	o.a, o.imm = base.id, offset
+	o.setAddress(l.address(&in.Operands[0]))
 	l.wholeWarp(o)
 }
 
@@ -53,13 +53,13 @@ func (l *lowering) loadMatrix(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	l.wants(in, 2)
-	o := op{inst: inst{run: runLoadMatrix, touch: touchRows, space: in.Space()}, ca: bits64}
+	o := newOp(runLoadMatrix)
+	o.touch, o.space = touchRows, in.Space()
 	if in.Has("trans") {
 		o.mode = transposed
 	}
 	l.written(&o, &in.Operands[0], count, ptx.B32)
-	base, offset := l.address(&in.Operands[1])
-	o.a, o.imm = base.id, offset
+	o.setAddress(l.address(&in.Operands[1]))
 	l.wholeWarp(o)
 }
 
@@ -71,12 +71,12 @@ func (l *lowering) written(o *op, v *ptx.Operand, want int, t ptx.Type) {
 	}
 	for i := range all {
 		if all[i].Kind == ptx.SinkOperand {
-			o.list = append(o.list, -1)
+			o.addElement(noReg)
 			continue
 		}
-		o.list = append(o.list, l.dst(&all[i], t).id)
+		o.addElement(l.dst(&all[i], t))
 	}
-	o.cl, o.listWritten = classOf(t), true
+	o.listWritten = true
 }
 
 // read adds the registers of a vector to those that an instruction reads.
@@ -86,9 +86,8 @@ func (l *lowering) read(o *op, v *ptx.Operand, want int, t ptx.Type) {
 		l.refuse("%d values where %d are wanted", len(all), want)
 	}
 	for i := range all {
-		o.sources = append(o.sources, l.src(&all[i], t).id)
+		o.addSource(l.src(&all[i], t))
 	}
-	o.cs = classOf(t)
 }
 
 var tensorFormats = map[ptx.Type]tensor.Format{
@@ -198,11 +197,12 @@ func (l *lowering) sparse(in *ptx.Instruction) {
 		l.refuse("operand %s is not supported here", &in.Operands[5])
 	}
 	k.selector = int(selector)
-	o := op{inst: inst{run: runSparseProduct, k: k}}
+	o := newOp(runSparseProduct)
+	o.k = k
 	for i, f := range []*fragment{k.a, k.b, k.c} {
 		l.read(&o, &in.Operands[i+1], f.registers, ptx.B32)
 	}
-	o.sources = append(o.sources, l.src(&in.Operands[4], ptx.B32).id)
+	o.addSource(l.src(&in.Operands[4], ptx.B32))
 	l.written(&o, &in.Operands[0], k.d.registers, ptx.B32)
 	l.wholeWarp(o)
 }
@@ -260,7 +260,8 @@ func sums(f tensor.Format, rows, cols int) *fragment {
 
 // multiply emits a product with the operands d, a, b and c.
 func (l *lowering) multiply(in *ptx.Instruction, k *matrixProduct) {
-	o := op{inst: inst{run: runProduct[uint32], k: k}}
+	o := newOp(runProduct[uint32])
+	o.k = k
 	t := ptx.B32
 	if k.A == tensor.F64 {
 		o.run, t = runProduct[uint64], ptx.B64
@@ -376,7 +377,8 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	if n := len(in.Operands); n != 2 && n != 3 {
 		l.refuse("%d operands are not supported", n)
 	}
-	o := op{inst: inst{k: access, b: -1, x: int32(access.cols), space: in.Space()}, ca: bits64}
+	o := newOp(nil)
+	o.k, o.x, o.space = access, int32(access.cols), in.Space()
 	if access.byColumns {
 		o.x = int32(access.rows)
 	}
@@ -400,10 +402,9 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 		l.written(&o, &in.Operands[0], access.registers, rt)
 	}
 	if len(in.Operands) == 3 {
-		o.b, o.cb = l.src(&in.Operands[2], ptx.U32).id, bits32
+		o.setB(l.src(&in.Operands[2], ptx.U32))
 	}
-	base, offset := l.address(at)
-	o.a, o.imm = base.id, offset
+	o.setAddress(l.address(at))
 	l.wholeWarp(o)
 }
 
@@ -420,7 +421,7 @@ func (l *lowering) wgmma(in *ptx.Instruction) {
 	switch in.Modifiers[0] {
 	case "fence", "commit_group", "wait_group":
 		l.only(in, "fence", "commit_group", "wait_group", "sync", "aligned")
-		l.emit(op{inst: inst{run: runNothing}})
+		l.emit(newOp(runNothing))
 	case "mma_async":
 		l.groupProduct(in)
 	default:
@@ -463,15 +464,17 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		}
 	}
 	l.wants(in, want)
-	o := op{inst: inst{run: runGroupProduct, touch: touchProduct, k: k, a: -1}, cb: bits64, cc: predicate}
+	o := newOp(runGroupProduct)
+	o.touch, o.k = touchProduct, k
 	if inMemory {
-		o.a, o.ca = l.src(&ops[1], ptx.B64).id, bits64
+		o.setA(l.src(&ops[1], ptx.B64))
 	} else {
 		l.read(&o, &ops[1], k.a.registers, ptx.B32)
 	}
-	o.b = l.src(&ops[2], ptx.B64).id
+	o.setB(l.src(&ops[2], ptx.B64))
 	adds, not := l.pred(&ops[3])
-	o.c, o.negated = adds.id, not
+	o.setC(adds)
+	o.negated = not
 	flags := []*bool{&k.negateA, &k.negateB, &k.byColumnsA, &k.byColumnsB}
 	if !inMemory {
 		flags = []*bool{&k.negateA, &k.negateB, &k.byColumnsB}

@@ -152,14 +152,16 @@ func (l *lowering) load(in *ptx.Instruction) {
 			l.refuse("%s cannot be a destination", &d[i])
 		}
 	}
-	o := op{inst: inst{run: loads[memoryKey{t, c}], name: "ld", a: base.id, imm: offset, space: space, sync: sync, touch: touchLoad, wide: c == bits64}, ca: bits64, cl: c, listWritten: true}
+	o := newOp(loads[memoryKey{t, c}]).named("ld")
+	o.space, o.sync, o.touch, o.wide, o.listWritten = space, sync, touchLoad, c == bits64, true
+	o.setAddress(base, offset)
 	if o.run == nil {
 		l.refuse("loads of type .%v into such registers are not supported", t)
 	}
 	var cut []reg
 	for i := range d {
 		if d[i].Kind == ptx.SinkOperand {
-			o.list = append(o.list, -1)
+			o.addElement(noReg)
 			continue
 		}
 		r := l.register(d[i].Register, d[i].Component)
@@ -169,14 +171,14 @@ func (l *lowering) load(in *ptx.Instruction) {
 		if d[i].Register.Type.Bits() == 16 {
 			o.size = 2
 		}
-		o.list = append(o.list, r.id)
+		o.addElement(r)
 	}
 	l.emit(o)
 	for _, r := range cut {
 		l.do("and.b32", r, r, l.literal(bits32, 0xffff))
 	}
 	if fence {
-		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
+		l.fence(in)
 	}
 }
 
@@ -237,7 +239,8 @@ func (l *lowering) store(in *ptx.Instruction) {
 			c = l.register(s[i].Register, s[i].Component).class
 		}
 	}
-	o := op{inst: inst{run: stores[memoryKey{t, c}], name: "st", space: space, sync: sync, touch: touchStore, wide: c == bits64}, ca: bits64, cl: c}
+	o := newOp(stores[memoryKey{t, c}]).named("st")
+	o.space, o.sync, o.touch, o.wide = space, sync, touchStore, c == bits64
 	if o.run == nil {
 		l.refuse("stores of type .%v from such registers are not supported", t)
 	}
@@ -261,12 +264,11 @@ func (l *lowering) store(in *ptx.Instruction) {
 		if r.class != c {
 			l.refuse("values of different width")
 		}
-		o.list = append(o.list, r.id)
+		o.addElement(r)
 	}
-	base, offset := l.address(to)
-	o.a, o.imm = base.id, offset
+	o.setAddress(l.address(to))
 	if fence {
-		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
+		l.fence(in)
 	}
 	l.emit(o)
 }
@@ -341,14 +343,14 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if space != ptx.NoSpace && space != ptx.GlobalSpace && space != ptx.SharedSpace {
 		l.refuse("state space .%v is not supported", space)
 	}
-	o := op{inst: inst{run: runAtomic, touch: touchAtomic, k: k, d: -1, c: -1, size: uint8(t.Size()), space: space}}
+	o := newOp(runAtomic)
+	o.k, o.touch, o.size, o.space = k, touchAtomic, uint8(t.Size()), space
 	if in.Opcode == "atom" {
 		if len(ops) == 0 {
 			l.refuse("operands are missing")
 		}
 		if ops[0].Kind != ptx.SinkOperand {
-			d := l.dst(&ops[0], t)
-			o.d, o.cd = d.id, d.class
+			o.setD(l.dst(&ops[0], t))
 		}
 		ops = ops[1:]
 	}
@@ -359,22 +361,21 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if len(ops) < want {
 		l.refuse("operands are missing")
 	}
-	base, offset := l.address(&ops[0])
-	o.a, o.ca, o.imm = base.id, bits64, offset
-	b := l.src(&ops[1], t)
-	o.b, o.cb = b.id, b.class
+	o.setAddress(l.address(&ops[0]))
+	o.setB(l.src(&ops[1], t))
 	if operation == "cas" {
-		c := l.src(&ops[2], t)
-		o.c, o.cc = c.id, c.class
+		o.setC(l.src(&ops[2], t))
 	}
 	if fence {
-		l.emit(op{inst: inst{run: runFence, touch: touchFence}})
+		l.fence(in)
 	}
 	l.emit(o)
 }
 
-func (l *lowering) fence(in *ptx.Instruction) {
-	l.emit(op{inst: inst{run: runFence, touch: touchFence}})
+func (l *lowering) fence(*ptx.Instruction) {
+	o := newOp(runFence)
+	o.touch = touchFence
+	l.emit(o)
 }
 
 func (l *lowering) isSpace(in *ptx.Instruction) {
@@ -383,12 +384,14 @@ func (l *lowering) isSpace(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	d, a := l.dst(&in.Operands[0], ptx.Pred), l.src(&in.Operands[1], ptx.U64)
-	l.emit(op{inst: inst{run: runIsSpace, d: d.id, a: a.id, space: space}, cd: predicate, ca: bits64, pure: true})
+	o := newOp(runIsSpace, a).pureTo(d)
+	o.space = space
+	l.emit(o)
 }
 
-func (l *lowering) sleep(in *ptx.Instruction) { l.emit(op{inst: inst{run: runSleep}}) }
+func (l *lowering) sleep(in *ptx.Instruction) { l.emit(newOp(runSleep)) }
 
-func (l *lowering) hint(in *ptx.Instruction) { l.emit(op{inst: inst{run: runNothing}}) }
+func (l *lowering) hint(in *ptx.Instruction) { l.emit(newOp(runNothing)) }
 
 // copyAsync lowers cp.async between global and shared memory: the copy is done
 // at once, so groups of copies are always complete.
@@ -405,7 +408,7 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 		l.refuse("this instruction is not supported")
 	}
 	if m[1] == "commit_group" || m[1] == "wait_group" || m[1] == "wait_all" {
-		l.emit(op{inst: inst{run: runNothing}})
+		l.emit(newOp(runNothing))
 		return
 	}
 	cacheHint := false
@@ -436,10 +439,12 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 		l.refuse("with .cg the size must be 16")
 	}
 	to := l.place(&ops[0])
-	from, fromOffset := l.address(&ops[1])
-	o := op{inst: inst{run: runCopyAsync, touch: touchCopy, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
+	o := newOp(runCopyAsync)
+	o.touch, o.size, o.space = touchCopy, uint8(size), ptx.GlobalSpace
+	o.setAddress(l.address(&ops[1]))
+	o.setB(to)
 	if len(ops) == 4 {
-		o.c, o.cc = l.copiedBytes(&ops[3], uint64(size)).id, bits32
+		o.setC(l.copiedBytes(&ops[3], uint64(size)))
 	}
 	l.emit(o)
 }
@@ -472,4 +477,14 @@ func (l *lowering) createPolicy(in *ptx.Instruction) {
 		l.refuse("%d operands are not supported", n)
 	}
 	l.copyTo(l.dst(&in.Operands[0], ptx.B64), l.literal(bits64, 0))
+}
+
+// loadShort is runLoad of s16. A 32-bit register gets the sign extended; a 16-bit
+// one has zeros above its bits. in.size is 2 for the latter.
+func loadShort(g *gang, in *inst) {
+	if in.size == 2 {
+		runLoad[uint16, uint32](g, in)
+		return
+	}
+	runLoad[int16, uint32](g, in)
 }

@@ -45,7 +45,7 @@ type textureOp struct {
 }
 
 // coordinates lowers the operand [handle, coordinates].
-func (l *lowering) coordinates(o *ptx.Operand, g geometry, t ptx.Type) (handle reg, sources []int32) {
+func (l *lowering) coordinates(o *ptx.Operand, g geometry, t ptx.Type) (handle reg, sources []reg) {
 	handle = l.textureHandle(o)
 	if len(o.Elements) != 1 {
 		l.refuse("a handle and coordinates are wanted: separate samplers are not supported")
@@ -59,7 +59,7 @@ func (l *lowering) coordinates(o *ptx.Operand, g geometry, t ptx.Type) (handle r
 		if g.layered && i == 0 {
 			et = ptx.U32
 		}
-		sources = append(sources, l.src(&all[i], et).id)
+		sources = append(sources, l.src(&all[i], et))
 	}
 	return handle, sources
 }
@@ -75,20 +75,15 @@ func (l *lowering) textureHandle(o *ptx.Operand) reg {
 	return r
 }
 
-// texels lowers the destinations of a read: 32-bit registers.
-func (l *lowering) texels(o *op, d *ptx.Operand, t ptx.Type, want int) {
-	all := l.elements(d)
-	if len(all) != want {
-		l.refuse("%d destinations where %d are wanted", len(all), want)
+// textureAccess returns an instruction that reads or writes the texture or surface of a
+// handle, at the place that the sources name.
+func textureAccess(run func(*gang, *inst), x *textureOp, handle reg, sources []reg) op {
+	o := newOp(run, handle)
+	o.k = x
+	for _, r := range sources {
+		o.addSource(r)
 	}
-	for i := range all {
-		if all[i].Kind == ptx.SinkOperand {
-			o.list = append(o.list, -1)
-			continue
-		}
-		o.list = append(o.list, l.dst(&all[i], t).id)
-	}
-	o.cl, o.listWritten = bits32, true
+	return o
 }
 
 // tex lowers tex and tld4.
@@ -137,11 +132,11 @@ func (l *lowering) tex(in *ptx.Instruction) {
 			l.refuse("%d derivatives where %d are wanted", len(all), want)
 		}
 		for j := range all[:want] {
-			sources = append(sources, l.src(&all[j], in.Types[1]).id)
+			sources = append(sources, l.src(&all[j], in.Types[1]))
 		}
 	}
-	o := op{inst: inst{run: runTexture, k: &x, a: handle.id, sources: sources}, ca: bits64, cs: bits32}
-	l.texels(&o, &in.Operands[0], in.Types[0], 4)
+	o := textureAccess(runTexture, &x, handle, sources)
+	l.written(&o, &in.Operands[0], 4, in.Types[0])
 	l.emit(o)
 }
 
@@ -177,10 +172,7 @@ func (l *lowering) surface(in *ptx.Instruction) {
 		place, value = value, place
 	}
 	handle, sources := l.coordinates(place, x.geometry, ptx.S32)
-	o := op{inst: inst{run: runSurfaceLoad, k: &x, a: handle.id, sources: sources}, ca: bits64, cs: bits32, cl: classOf(t)}
-	if t == ptx.B8 {
-		o.cl = bits32
-	}
+	o := textureAccess(runSurfaceLoad, &x, handle, sources)
 	all := l.elements(value)
 	if len(all) != in.Vector() {
 		l.refuse("%d values where %d are wanted", len(all), in.Vector())
@@ -196,11 +188,11 @@ func (l *lowering) surface(in *ptx.Instruction) {
 	for i := range all {
 		switch {
 		case !o.listWritten:
-			o.list = append(o.list, l.src(&all[i], register).id)
+			o.addElement(l.src(&all[i], register))
 		case all[i].Kind == ptx.SinkOperand:
-			o.list = append(o.list, -1)
+			o.addElement(noReg)
 		default:
-			o.list = append(o.list, l.dst(&all[i], register).id)
+			o.addElement(l.dst(&all[i], register))
 		}
 	}
 	l.emit(o)
@@ -225,15 +217,18 @@ func (l *lowering) textureQuery(in *ptx.Instruction) {
 	if x.query == "" || in.Opcode == "suq" && (x.query == "num_mipmap_levels" || x.query == "normalized_coords") {
 		l.refuse("this form is not supported")
 	}
-	var sources []int32
+	var sources []reg
 	if x.level == "level" {
 		l.wants(in, 3)
-		sources = append(sources, l.src(&in.Operands[2], ptx.B32).id)
+		sources = append(sources, l.src(&in.Operands[2], ptx.B32))
 	} else {
 		l.wants(in, 2)
 	}
 	d, handle := l.dst(&in.Operands[0], ptx.B32), l.textureHandle(&in.Operands[1])
-	l.emit(op{inst: inst{run: runTextureQuery, k: &x, a: handle.id, list: []int32{d.id}, sources: sources}, ca: bits64, cs: bits32, cl: bits32, listWritten: true})
+	o := textureAccess(runTextureQuery, &x, handle, sources)
+	o.addElement(d)
+	o.listWritten = true
+	l.emit(o)
 }
 
 // texture returns the texture of a lane's handle, or stops the kernel.
@@ -423,4 +418,75 @@ func (t *Texture) answer(query string, l *TextureLevel) int {
 		return 1
 	}
 	return 0
+}
+
+// needTexels makes room for what the lanes of a gang read before they write.
+func (g *gang) needTexels() {
+	if len(g.texels) < g.width {
+		g.texels = make([]texel, g.width)
+	}
+}
+
+func runSurfaceLoad(g *gang, in *inst) {
+	x := in.k.(*textureOp)
+	size, n := int(x.bytes), x.bytes*uint64(len(in.list))
+	values := make([][4]uint64, g.width) // the coordinates may be overwritten
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		addr, ok := g.surfacePlace(in, lane)
+		if !ok {
+			continue
+		}
+		b := g.globalBytes(in, lane, addr, n)
+		for c := range in.list {
+			for i := size - 1; i >= 0; i-- {
+				values[lane][c] = values[lane][c]<<8 | uint64(b[c*size+i])
+			}
+		}
+	}
+	for c, slot := range in.list {
+		switch {
+		case slot < 0:
+		case size == 8:
+			put(g, in, g.r64.partial(g, in, slot), values, c)
+		default:
+			put(g, in, g.r32.partial(g, in, slot), values, c)
+		}
+	}
+}
+
+func put[D regval](g *gang, _ *inst, d []D, values [][4]uint64, c int) {
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) {
+			d[lane] = D(values[lane][c])
+		}
+	}
+}
+
+func runSurfaceStore(g *gang, in *inst) {
+	x := in.k.(*textureOp)
+	size, n := int(x.bytes), x.bytes*uint64(len(in.list))
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		addr, ok := g.surfacePlace(in, lane)
+		if !ok {
+			continue
+		}
+		b := g.globalBytes(in, lane, addr, n)
+		for c, slot := range in.list {
+			var v uint64
+			if size == 8 {
+				v = g.r64.lane(slot, lane)
+			} else {
+				v = uint64(g.r32.lane(slot, lane))
+			}
+			for i := range size {
+				b[c*size+i] = byte(v >> (8 * i))
+			}
+		}
+	}
 }

@@ -145,5 +145,6 @@ func runClock(g *gang, in *inst) {
 // runNothing is for hints.
 func runNothing(*gang, *inst) {}
 
-// runSleep is a hint that the thread waits for somebody.
+// runSleep runs nanosleep. It does not sleep. A thread that asks to sleep most likely
+// waits for another thread, so the round of its loop costs more (see loops).
 func runSleep(g *gang, in *inst) { g.sync = true }

@@ -38,13 +38,21 @@ func (l *lowering) builtin(c ptx.Call) {
 	}
 	switch c.Callee.Name {
 	case "vprintf":
-		l.emit(op{inst: inst{run: runPrintf, a: base.id, list: append(places(2, c.Args), places(1, c.Returns)...)}, ca: bits64})
+		o := newOp(runPrintf, base)
+		o.list = append(places(2, c.Args), places(1, c.Returns)...)
+		l.emit(o)
 	case "__assertfail":
-		l.emit(op{inst: inst{run: runAssertFail, a: base.id, list: places(5, c.Args)}, ca: bits64})
+		o := newOp(runAssertFail, base)
+		o.list = places(5, c.Args)
+		l.emit(o)
 	case "malloc":
-		l.emit(op{inst: inst{run: runMalloc, a: base.id, list: append(words(c.Args), words(c.Returns)...)}, ca: bits64})
+		o := newOp(runMalloc, base)
+		o.list = append(words(c.Args), words(c.Returns)...)
+		l.emit(o)
 	case "free":
-		l.emit(op{inst: inst{run: runFree, a: base.id, list: words(c.Args)}, ca: bits64})
+		o := newOp(runFree, base)
+		o.list = words(c.Args)
+		l.emit(o)
 	default:
 		l.refuse("function %s is not defined in this module", c.Callee.Name)
 	}

@@ -6,15 +6,16 @@ import (
 	"muster/ptx"
 )
 
-// Touches is what global memory a kernel uses, as far as its code says so: whoever runs a
-// kernel away from the rest of a program's memory must know what to bring.
+// Touches is what global memory a kernel uses, as far as its code says so. A caller that
+// runs the kernel on another device than the rest of the program must know which memory to
+// bring there.
 type Touches struct {
 	// Known says that every address the kernel uses is made from one of its parameters.
 	// If it is false the kernel may use anything: it follows pointers that it finds in
 	// memory, uses variables of its module or textures, or calls functions.
 	Known bool
-	// Follows says that it is not known only because the kernel follows pointers that it
-	// finds in memory: it uses no variables or textures, and calls no functions.
+	// Follows says that Known is false for one reason only: the kernel follows pointers that
+	// it finds in memory. It uses no variables or textures, and calls no functions.
 	Follows bool
 	// Accesses are those to global memory, each set of parameters once.
 	Accesses []Access

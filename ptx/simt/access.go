@@ -1,0 +1,289 @@
+package simt
+
+import "muster/ptx"
+
+// This file finds out how the lanes of a gang address memory in one instruction: in
+// equal steps, or each lane by itself. The functions in memory_unsafe.go then read and
+// write there.
+//
+// Each access tries fast paths for whole gangs and chunks first. None of them faults:
+// an access that one cannot prove to be in bounds and aligned falls back to loadLane or
+// storeLane, which resolve the address of one lane from the beginning and report the
+// fault of the right lane.
+
+// access is how one instruction of a gang reaches memory: with addresses in equal
+// steps, or with an address for each lane.
+type access struct {
+	g        *gang
+	in       *inst
+	regular  bool     // addresses go in equal steps, else they are in lanes
+	linear   bool     // they do so along the whole gang: base + lane*step
+	periodic bool     // they are the same in each chunk: base + lane of the chunk * step
+	base     uint64   // of lane 0, if linear or periodic
+	bases    []uint64 // of each chunk's lane 0, if regular; see chunks
+	step     uint64
+	lanes    []uint64  // of each lane, if not regular
+	imm      uint64    // to add to each address
+	space    ptx.Space // for a generic address that of the first active lane
+	shift    uint64    // what to subtract from a generic address to get one of its space
+	memory   view      // that all lanes most likely use; no ptr if there is none
+	block    int32     // the block whose shared memory was looked up last
+	even     bool      // the step is so small that a chunk cannot wrap around: two lanes in bounds have all between them in bounds
+}
+
+func (g *gang) access(in *inst) *access {
+	if in.sync {
+		g.sync = true
+	}
+	a := &g.reach
+	a.g, a.in, a.imm, a.space = g, in, uint64(in.imm), in.space
+	a.regular, a.linear, a.periodic, a.bases, a.shift, a.memory = false, false, false, nil, 0, view{}
+	if g.r64.regular(in.a) {
+		f := &g.r64.form[in.a]
+		a.regular, a.linear = true, f.bits&linear != 0
+		a.step, a.base = f.stride, f.base
+		a.periodic = f.bits&periodic != 0
+		if f.bits&scalar == 0 {
+			a.bases = g.r64.chunks(in.a)
+		}
+	} else {
+		a.lanes = g.r64.expand(in.a)
+	}
+	addr := a.at(g.first)
+	if a.space == ptx.NoSpace {
+		// Most generic accesses of a gang are to one space. Lanes with another space
+		// are out of the bounds of the view, and fall back to loadLane or storeLane.
+		var within uint64
+		a.space, within = window(addr)
+		a.shift = addr - within
+	}
+	a.even = a.regular && a.step+1<<40 < 1<<41
+	switch a.space {
+	case ptx.GlobalSpace, ptx.ConstSpace:
+		a.memory, _ = g.globalView(addr)
+	case ptx.SharedSpace:
+		if g.team.x.perGang == 1 {
+			a.memory = g.team.shared[0]
+			a.memory.base = a.shift
+		}
+	case ptx.ParamSpace:
+		a.memory = g.team.x.params
+		a.memory.base = a.shift
+	}
+	return a
+}
+
+// keep copies the addresses if the load may overwrite the register that holds them.
+func (a *access) keep() {
+	for _, slot := range a.in.list {
+		if slot != a.in.a {
+			continue
+		}
+		a.chunks()
+		if a.regular {
+			a.bases = append([]uint64(nil), a.bases...)
+		} else if len(a.in.list) > 1 {
+			a.lanes = append([]uint64(nil), a.lanes...)
+		}
+		return
+	}
+}
+
+// at returns a lane's address.
+func (a *access) at(lane int) uint64 {
+	switch {
+	case a.linear:
+		return a.base + uint64(lane)*a.step + a.imm
+	case a.periodic:
+		return a.base + uint64(lane%chunk)*a.step + a.imm
+	case a.regular:
+		return a.bases[lane/chunk] + uint64(lane%chunk)*a.step + a.imm
+	}
+	return a.lanes[lane] + a.imm
+}
+
+// chunks computes the bases of a regular access if they are missing.
+func (a *access) chunks() {
+	if a.regular && a.bases == nil {
+		a.bases = a.g.r64.chunks(a.in.a)
+	}
+}
+
+// complete says whether all lanes of the gang take part.
+func (g *gang) complete() bool { return g.count == g.width }
+
+// oneSpace says whether an address means the same place for all lanes of a chunk.
+// Generic addresses of local memory do not: each lane has its own. Linear and
+// periodic accesses have one address, whose space is known.
+func (a *access) oneSpace() bool {
+	if a.in.space != ptx.NoSpace || a.linear || a.periodic {
+		return true
+	}
+	for _, base := range a.bases {
+		if space, _ := window(base + a.imm); space != a.space {
+			return false
+		}
+	}
+	return true
+}
+
+// rows says whether the lanes of each chunk use n bytes each, one behind the other,
+// all in one memory. It returns what to subtract from a base to get its offset.
+func (a *access) rows(n uint64) (shift uint64, ok bool) {
+	if !a.regular || a.step != n || a.memory.ptr == nil || a.memory.size < chunk*n {
+		return 0, false
+	}
+	a.chunks()
+	shift = a.memory.base - a.imm
+	limit := a.memory.size - chunk*n
+	for _, base := range a.bases {
+		if off := base - shift; off > limit || off&(n-1) != 0 {
+			return 0, false
+		}
+	}
+	return shift, true
+}
+
+// next makes v the memory that chunk c most likely uses; callers go through the
+// chunks in order, so it looks up a block's shared memory once. v.ptr is nil if the
+// lanes of a chunk may have different memories.
+func (a *access) next(v *view, c int) {
+	if a.memory.ptr != nil || a.space != ptx.SharedSpace {
+		*v = a.memory
+		return
+	}
+	if b := a.g.blockOf[c*chunk]; a.g.team.x.stride >= chunk && (v.ptr == nil || b != a.block) {
+		a.block = b
+		*v = a.g.team.shared[b]
+		v.base = a.shift
+	}
+}
+
+// inBlocks says whether an access is to the same places in the shared memories of
+// several blocks, all of them in bounds. It returns the first and the last lane
+// within a chunk that are active in any chunk, and the offset of the first one.
+func (a *access) inBlocks(n uint64) (off uint64, first, end int, ok bool) {
+	if !a.periodic || !a.even || a.space != ptx.SharedSpace || a.memory.ptr != nil || a.g.team.x.stride < chunk {
+		return 0, 0, 0, false
+	}
+	first, end = a.g.activeRange()
+	size := a.g.team.shared[0].size
+	off = a.base + uint64(first)*a.step + a.imm - a.shift
+	if size < n || off > size-n || off+uint64(end-first)*a.step > size-n || (off|a.step)&(n-1) != 0 {
+		return 0, 0, 0, false
+	}
+	return off, first, end, true
+}
+
+// checkAligned faults if a lane's address of a vector is not a multiple of the
+// vector's size.
+func (g *gang) checkAligned(in *inst, a *access, align uint64) {
+	if a.regular && a.step&(align-1) == 0 {
+		a.chunks()
+		for c := g.lo / chunk; c < g.hi/chunk; c++ {
+			if b := g.mask.chunkBits(c); b != 0 && (a.bases[c]+a.imm)&(align-1) != 0 {
+				g.fault(in, c*chunk+trailing(b), MisalignedAddress, a.bases[c]+a.imm, "")
+			}
+		}
+		return
+	}
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) && a.at(lane)&(align-1) != 0 {
+			g.fault(in, lane, MisalignedAddress, a.at(lane), "")
+		}
+	}
+}
+
+// memval is the type of a value in memory; its sign says how it is widened.
+type memval interface {
+	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64
+}
+
+// regval is the type of a register.
+type regval interface{ uint32 | uint64 }
+
+func runLoad[T memval, D regval](g *gang, in *inst) {
+	a := g.access(in)
+	if sizeOf[D]() == 8 { // only a 64-bit register can hold the address
+		a.keep()
+	}
+	if a.space == ptx.LocalSpace {
+		loadLocal[T, D](g, in, a, sizeOf[T]())
+		return
+	}
+	if a.regular && a.step == 0 && g.whole(in) && a.oneSpace() {
+		loadBroadcast[T, D](g, in, a)
+		return
+	}
+	if len(in.list) == 1 {
+		if a.periodic && a.memory.ptr != nil && g.complete() && loadTile[T, D](a, in.list[0]) {
+			return
+		}
+		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.list[0]), sizeOf[T]())
+		return
+	}
+	size := sizeOf[T]()
+	align := size * uint64(len(in.list))
+	for e, slot := range in.list {
+		if e == 0 {
+			g.checkAligned(in, a, align)
+		}
+		if slot >= 0 {
+			loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, slot), size)
+		}
+		a.imm += size
+	}
+}
+
+func runStore[T memval, D regval](g *gang, in *inst) {
+	a := g.access(in)
+	size := sizeOf[T]()
+	if len(in.list) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.list)))
+	}
+	if a.space == ptx.ParamSpace {
+		g.checkWritable(in, g.first, a.memory, a.at(g.first))
+	}
+	for _, slot := range in.list {
+		s := fileOf[D](g).expand(slot)
+		if a.space == ptx.LocalSpace {
+			storeLocal[T](g, in, a, s, size)
+		} else {
+			storeElement[T](g, in, a, s, size)
+		}
+		a.imm += size
+	}
+}
+
+// loadBroadcast reads one value for each chunk, or one for the whole gang: all lanes
+// of a chunk have the same address.
+func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
+	size := sizeOf[T]()
+	if len(in.list) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.list)))
+	}
+	if g.team.x.stride < chunk && a.space == ptx.SharedSpace {
+		// Lanes of a chunk are of several blocks.
+		for _, slot := range in.list {
+			if slot >= 0 {
+				loadElement[T](g, in, a, fileOf[D](g).partial(g, in, slot), size)
+			}
+			a.imm += size
+		}
+		return
+	}
+	r := fileOf[D](g)
+	one := a.linear && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
+	for _, slot := range in.list {
+		if slot >= 0 {
+			if one {
+				lane := g.first
+				r.setUniform(slot, D(loadLane[T](g, in, lane, a.at(lane))))
+			} else {
+				loadBases[T](g, in, a, r.bases[slot], size)
+				r.setCompressed(slot, 0)
+			}
+		}
+		a.imm += size
+	}
+}

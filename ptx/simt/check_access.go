@@ -1067,3 +1067,17 @@ func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
 		return d
 	})
 }
+
+// register returns an element that a lane stores, cut to the size of the element.
+func (g *gang) register(in *inst, element, lane int) uint64 {
+	var v uint64
+	if in.wide {
+		v = g.r64.lane(in.list[element], lane)
+	} else {
+		v = uint64(g.r32.lane(in.list[element], lane))
+	}
+	if n := in.text.Type(0).Size(); n < 8 {
+		v &= 1<<(8*n) - 1
+	}
+	return v
+}

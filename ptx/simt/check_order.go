@@ -57,7 +57,7 @@ type blockCheck struct {
 	fenced   [maxWarps + engines]know
 	observed [maxWarps + engines]uint32
 	bars     [barriers + 1]barCheck // the last is the cluster's
-	mbars    map[uint64]*mbarCheck // by address
+	mbars    map[uint64]*mbarCheck  // by address
 	shared   []*page
 }
 

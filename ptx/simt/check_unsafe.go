@@ -2,20 +2,6 @@ package simt
 
 import "muster/ptx"
 
-// register returns an element that a lane stores, cut to the size of the element.
-func (g *gang) register(in *inst, element, lane int) uint64 {
-	var v uint64
-	if in.wide {
-		v = g.r64.lane(in.list[element], lane)
-	} else {
-		v = uint64(g.r32.lane(in.list[element], lane))
-	}
-	if n := in.text.Type(0).Size(); n < 8 {
-		v &= 1<<(8*n) - 1
-	}
-	return v
-}
-
 // peek reads n bytes of shared or global memory for a checker.
 func (g *gang) peek(lane int, space ptx.Space, addr, n uint64) (uint64, bool) {
 	v := g.sharedView(lane)

@@ -267,7 +267,7 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 		g.team.x.check.synchronises(g, in)
 	}
 	switch in.flow {
-	case flowNone, flowNext:
+	case flowNone:
 		if in.run != nil {
 			in.run(g, in)
 		}

@@ -49,7 +49,6 @@ type flow uint8
 
 const (
 	flowNone     flow = iota // it does not end it
-	flowNext                 // go on with the instruction behind
 	flowJump                 // to target
 	flowBranch               // to target where predicate a holds
 	flowTable                // to targets[a]

@@ -309,7 +309,7 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 // storeElement writes one value for each active lane from s. It takes the same ways to
 // memory as loadElement, in the same order, but must leave the memory of inactive lanes
 // as it is, where a load may overwrite inactive lanes of a private register. The two are
-// apart since one function for both directions made whole-line copies slower.
+// apart since one function for both directions seemed slower for whole lines when it was measured.
 func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
 	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
 		if p := a.line(size); p != nil {

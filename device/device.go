@@ -165,6 +165,9 @@ type Config struct {
 	// two at a time; nil drops it. It must neither call the context nor wait
 	// for somebody who does.
 	Print func(text []byte)
+	// Touches asks for FunctionInfo.Touches also where the device must read all of a module's PTX to
+	// know it, which takes time.
+	Touches bool
 	// Complain receives what kernels say whose assertions do not hold, in whole
 	// lines, before anybody is answered with that fault: what a program has on its
 	// standard error. It is called like Print, and never at the same time.

@@ -5,6 +5,9 @@ import "fmt"
 // Info describes a device. It does not change.
 type Info struct {
 	Guards bool // launches can be guarded (Launch.Guard)
+	// CallsAlone says that functions which streams of a context call (Stream.Call) run one at a time: one
+	// that waits holds up those of all other streams.
+	CallsAlone bool
 	// Peers is a word that other devices share whose contexts copy to and from this one's directly, if
 	// one process has both (PeerCopier); "" if there are none.
 	Peers string

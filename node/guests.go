@@ -108,6 +108,9 @@ func lent(node string, info device.Info, number int, memory uint64) wire.Device 
 	a[wire.LentBandwidth] = int(min(info.CopyBandwidth>>10, most))
 	a[wire.LentRegisters] = info.Limits.Registers
 	a[wire.LentConstant] = int(min(info.Limits.Constant, most))
+	if info.CallsAlone {
+		a[wire.LentCallsAlone] = 1
+	}
 	shown.Attributes = attributePairs(a)
 	return shown
 }

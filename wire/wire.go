@@ -23,12 +23,13 @@ const Magic = 0x5453554d
 // Attributes of devices that are lent to guests, for which CUDA has no numbers. Sizes are in KiB,
 // except for constants (bytes); the speed is in millionths.
 const (
-	LentContext   = 1<<16 + iota // memory that a context takes
-	LentLocal                    // memory of a thread
-	LentSpeed                    // relative to other devices
-	LentBandwidth                // between host and device, per second
-	LentRegisters                // of a multiprocessor
-	LentConstant                 // of a module
+	LentContext    = 1<<16 + iota // memory that a context takes
+	LentLocal                     // memory of a thread
+	LentSpeed                     // relative to other devices
+	LentBandwidth                 // between host and device, per second
+	LentRegisters                 // of a multiprocessor
+	LentConstant                  // of a module
+	LentCallsAlone                // 1: functions that streams call run one at a time
 )
 
 // Op is the kind of a message.

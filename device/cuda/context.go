@@ -33,6 +33,7 @@ type gpuContext struct {
 	complain func([]byte)
 	sieve    *sieve      // of standard error, where the driver writes failed assertions; nil if nobody is told
 	prints   *prints     // nil if what kernels print goes elsewhere
+	touches  bool        // Config.Touches
 	mayPrint atomic.Bool // a module was loaded whose kernels may print
 
 	assertions sync.Once // that did not hold are told

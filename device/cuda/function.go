@@ -36,6 +36,7 @@ func (m *module) newFunction(handle C.mcu_handle) (*function, error) {
 		Registers: int(info.registers), PTXVersion: int(info.ptx), Binary: int(info.binary), Constant: int(info.constant),
 		Cluster: device.Dim{X: uint32(info.cluster[0]), Y: uint32(info.cluster[1]), Z: uint32(info.cluster[2])}, ClusterNeeded: info.cluster_needed != 0,
 	}}
+	f.info.Touches = m.touches[f.info.Name]
 	if err := f.readParams(); err != nil {
 		return nil, fmt.Errorf("parameters of kernel %s: %w", f.info.Name, err)
 	}

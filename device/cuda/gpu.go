@@ -74,6 +74,7 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 		return nil, err
 	}
 	c := newContext(d, handle, a, uint64(stack))
+	c.touches = config.Touches
 	if d.takeStdout && config.Print != nil {
 		c.print, c.complain = config.Print, config.Complain
 		var err error

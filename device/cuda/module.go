@@ -18,6 +18,7 @@ import (
 
 	"muster/device"
 	"muster/device/fatbin"
+	"muster/device/kernelmemory"
 )
 
 // module is a loaded image.
@@ -26,7 +27,8 @@ type module struct {
 	handle   C.mcu_handle
 	names    []string // of its kernels, sorted
 	handles  map[string]C.mcu_handle
-	globals  []device.Global // sorted by name
+	globals  []device.Global            // sorted by name
+	touches  map[string]*device.Touches // what its kernels use, where the caller wants to know and the PTX says so
 	unloaded atomic.Bool
 
 	mu        sync.Mutex
@@ -68,6 +70,9 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 	if err := m.read(image); err != nil {
 		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 		return nil, err
+	}
+	if c.touches {
+		m.touches = kernelmemory.OfImage(image, c.dev.info.Compute)
 	}
 	c.mu.Lock()
 	c.variables.add(m.globals)

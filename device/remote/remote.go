@@ -118,7 +118,7 @@ func describe(welcome wire.Welcome, d wire.Device) (device.Info, error) {
 			Local: number(wire.LentLocal) << 10, Registers: int(number(wire.LentRegisters)),
 			ThreadsResident: int(number(39)), BlocksResident: int(number(106)), Constant: number(wire.LentConstant),
 		},
-		Attributes: a,
+		CallsAlone: number(wire.LentCallsAlone) != 0, Attributes: a,
 	}
 	const most = 1 << 46 // bytes
 	switch {
@@ -130,7 +130,7 @@ func describe(welcome wire.Welcome, d wire.Device) (device.Info, error) {
 		return info, fmt.Errorf("memory of %d bytes, %d multiprocessors, warps of %d threads and speed %g are not what a device has", d.Memory, info.Multiprocessors, info.Limits.Warp, info.Speed)
 	}
 	copy(info.UUID[:], d.Uuid)
-	for _, own := range []int{wire.LentContext, wire.LentLocal, wire.LentSpeed, wire.LentBandwidth, wire.LentRegisters, wire.LentConstant} {
+	for _, own := range []int{wire.LentContext, wire.LentLocal, wire.LentSpeed, wire.LentBandwidth, wire.LentRegisters, wire.LentConstant, wire.LentCallsAlone} {
 		delete(a, own)
 	}
 	// What the node shows is beside the context, as it is for programs.

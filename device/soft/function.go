@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"muster/device"
+	"muster/device/kernelmemory"
 	"muster/ptx/simt"
 )
 
@@ -39,7 +40,7 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
 	}
-	info.Touches, info.Follows = touches(k)
+	info.Touches, info.Follows = kernelmemory.In(k.Uses())
 	return info
 }
 
@@ -199,18 +200,4 @@ func (c *Context) hasHeap(k *simt.Kernel, heap *simt.Heap) error {
 // launch returns what all launches of a context have in common. The context's lock is held.
 func (c *Context) launch() simt.Launch {
 	return simt.Launch{Memory: c.mem, Textures: c, Heap: c.heap, Print: c.print, Complain: c.complain, Check: c.checker, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
-}
-
-// touches tells what memory a kernel uses; nil if that may be any, and whether that is so only because it
-// follows pointers.
-func touches(k *simt.Kernel) (_ *device.Touches, follows bool) {
-	found := k.Touches()
-	if !found.Known {
-		return nil, found.Follows
-	}
-	all := &device.Touches{}
-	for _, a := range found.Accesses {
-		all.Accesses = append(all.Accesses, device.Access(a))
-	}
-	return all, false
 }

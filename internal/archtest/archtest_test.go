@@ -62,13 +62,15 @@ NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it know
 # Devices. The backends do not know each other.
 NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor
 NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no PTX and no lane kernel
-ptx, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
+ptx < ptx/reach # what memory a kernel can use, by its code
+ptx, ptx/reach, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
 model < device
 device < device/*
 NOTHING < device/curesult < device/cuda, device/remote, node/clientcore # CUDA's numbers for what the driver answers
 NOTHING < device/fatbin
-device, device/fatbin, ptx/simt < device/soft
-device, device/fatbin < device/cuda
+device, device/fatbin, ptx, ptx/reach < device/kernelmemory # what memory an image's kernels use, in the contract's words: it knows no device
+device, device/fatbin, device/kernelmemory, ptx/simt < device/soft
+device, device/fatbin, device/kernelmemory < device/cuda
 model, ptx < ptx/number # numbers as people write them
 device/fatbin, ptx, report < device/codefile # where people's files have GPU code: it knows no device
 device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck # what will be refused of a program

@@ -40,19 +40,26 @@ func TestManyModules(t *testing.T) {
 	}
 	node := newWorld(t).start("--devices", "soft:memory=64G")
 	const few = 1000
-	one, four := phases(t, node, few, 3), phases(t, node, 4*few, 2)
-	if len(one) != 12 {
-		t.Fatalf("%d kinds of calls: %v", len(one), one)
-	}
-	// To exclude the load of other processes, each kind of call has several tries, of which the
-	// fastest counts.
+	// Other processes may slow down either of the two. So there are several tries, and of each kind of
+	// call the least ratio counts.
+	least := map[string]float64{}
 	for try := 0; ; try++ {
+		one, four := phases(t, node, few, 3), phases(t, node, 4*few, 2)
+		if len(one) != 12 {
+			t.Fatalf("%d kinds of calls: %v", len(one), one)
+		}
 		var slow []string
 		for name, took := range one {
 			ratio := float64(four[name]) / float64(took)
 			t.Logf("%-12s %8v each of %d, %8v each of %d: %.1f times as long", name, took/few, few, four[name]/(4*few), 4*few, ratio)
-			if ratio > 10 && four[name] > 50*time.Millisecond {
-				slow = append(slow, fmt.Sprintf("%s: 4 times as many take %.1f times as long", name, ratio))
+			if four[name] <= 50*time.Millisecond { // too short to tell
+				ratio = 0
+			}
+			if before, ok := least[name]; !ok || ratio < before {
+				least[name] = ratio
+			}
+			if least[name] > 10 {
+				slow = append(slow, fmt.Sprintf("%s: 4 times as many take %.1f times as long", name, least[name]))
 			}
 		}
 		if len(slow) == 0 {
@@ -60,9 +67,6 @@ func TestManyModules(t *testing.T) {
 		}
 		if try == 5 {
 			t.Fatal(strings.Join(slow, "; "))
-		}
-		for name, took := range phases(t, node, 4*few, 1) {
-			four[name] = min(four[name], took)
 		}
 	}
 }

@@ -38,8 +38,10 @@ type gpu struct {
 
 	relays []device.Stream // idle streams that only wait, for order with other contexts
 
-	mu    sync.Mutex
-	free  []device.Event // unused events, for marks
+	mu         sync.Mutex
+	free       []device.Event // unused events, for marks
+	callsAlone bool           // device.Info.CallsAlone
+
 	gates map[*gate]bool // gates that streams of this context wait at
 	queue *wire.Queue    // where mapped launches in flight are counted for other programs; nil: none yet, or queueless
 
@@ -95,8 +97,12 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	}
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
+	g.callsAlone = d.Info().CallsAlone
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
-	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
+	if g.context, err = d.Open(device.Config{
+		Arena: arena, Print: w.print, Complain: w.complain,
+		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
+	}); err != nil {
 		return w.lender(o.Place, w.unserved(err))
 	}
 	// The device copies directly from and to the memory shared with the program, so staging memory

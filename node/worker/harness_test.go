@@ -85,6 +85,7 @@ type options struct {
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
 	wrap     func(name string, c device.Context) device.Context // changes a device's contexts; nil: not
+	alone    bool                                               // devices are as device.Info.CallsAlone says
 }
 
 func newClient(t testing.TB, o options) *client {
@@ -445,6 +446,12 @@ type checkedDevice struct {
 	device.Inspector
 	daemon *daemon
 	index  int
+}
+
+func (d *checkedDevice) Info() device.Info {
+	info := d.Device.Info()
+	info.CallsAlone = d.daemon.o.alone
+	return info
 }
 
 func (d *checkedDevice) Open(c device.Config) (device.Context, error) {

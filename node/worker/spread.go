@@ -50,6 +50,15 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 		return err
 	}
 	w.spread.crossed.Store(true)
+	if g.callsAlone {
+		// A gate is a function that the stream calls. On such a device it would hold up the functions of
+		// all other streams, among them those that the other device may wait for in turn. So the loop
+		// waits instead: what the event waits for was submitted before, and needs nothing from the loop
+		// but what block handles meanwhile.
+		err := w.block(func() error { return e.Synchronise(w.ctx) })
+		from.giveBack(e)
+		return err
+	}
 	t := &gate{open: make(chan struct{})}
 	g.keepGate(t)
 	world := w.sticky.current()

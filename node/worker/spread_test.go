@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"muster/device"
 	"muster/device/soft"
 	"muster/internal/seeds"
 	"muster/wire"
@@ -48,7 +50,10 @@ func computed(word uint32, rounds int) uint32 {
 
 // spreadClient is a program with streams, each with memory of its own, on equal devices.
 func spreadClient(t testing.TB, mapping string, devices, streams int, rate float64) (c *client, function uint32, memory []uint64) {
-	o := options{mapping: mapping}
+	return spreadClientOf(t, options{mapping: mapping}, devices, streams, rate)
+}
+
+func spreadClientOf(t testing.TB, o options, devices, streams int, rate float64) (c *client, function uint32, memory []uint64) {
 	for i := range devices {
 		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: 64 * mib, Speed: 1, Rate: rate, Workers: 1})
 	}
@@ -88,6 +93,58 @@ func TestTwoStreamsOnTwoDevices(t *testing.T) {
 	}
 	if ran := hear[control.RanFurther](c, 1); ran.Device != 1 || ran.Kernels == 0 {
 		t.Errorf("%+v", ran)
+	}
+}
+
+// aloneContext runs the functions that its streams call one at a time, as CUDA does.
+type aloneContext struct {
+	device.Context
+	running sync.Mutex
+}
+
+type aloneStream struct {
+	device.Stream
+	c *aloneContext
+}
+
+func (c *aloneContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return aloneStream{s, c}, err
+}
+
+func (s aloneStream) Call(f func()) error {
+	return s.Stream.Call(func() {
+		s.c.running.Lock()
+		defer s.c.running.Unlock()
+		f()
+	})
+}
+
+// A stream that waits for another device must not hold up what other streams of its own call: on a
+// device that runs such functions one at a time, two devices would wait for each other.
+func TestDevicesThatCallOneFunctionAtATime(t *testing.T) {
+	o := options{mapping: "ar:alpha=1:beta=1", alone: true, wrap: func(_ string, c device.Context) device.Context { return &aloneContext{Context: c} }}
+	c, function, memory := spreadClientOf(t, o, 2, 4, 0)
+	for i := range memory {
+		c.post(&wire.EventCreate{Event: uint32(i + 1)})
+	}
+	rounds := 0
+	for ; said[control.RanFurther](c) == 0 && rounds < 10_000 || rounds < 200; rounds++ {
+		for i, at := range memory {
+			stream, neighbour := uint32(i+1), uint32((i+1)%len(memory)+1)
+			c.busy(function, stream, at, 2)
+			c.post(&wire.EventRecord{Event: stream, Stream: stream})
+			c.post(&wire.StreamWait{Stream: neighbour, Event: stream})
+		}
+		if rounds%40 == 39 {
+			c.must(&wire.Synchronise{}, nil)
+		}
+	}
+	c.must(&wire.Synchronise{}, nil)
+	for i, at := range memory {
+		if got, want := binary.LittleEndian.Uint32(c.out(at, 4)), computed(uint32(i), 2*rounds); got != want {
+			t.Errorf("stream %d left %#x, and should have left %#x", i+1, got, want)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"muster/ptx"
+	"muster/ptx/reach"
 )
 
 // Program is a module, ready to run, with its variables at fixed addresses. Many
@@ -171,6 +172,9 @@ func (p *Program) newKernel(u *unit) *Kernel {
 	k.Registers = max(16, registers)
 	return k
 }
+
+// Uses tells what memory the kernel uses, as far as its code says so.
+func (k *Kernel) Uses() reach.Memory { return reach.Of(k.unit.f) }
 
 // sum identifies the kernel among the kernels of all modules: a saved state
 // resumes only on the kernel with the same sum.

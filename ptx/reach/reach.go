@@ -1,4 +1,8 @@
-package simt
+// Package reach tells from a kernel's PTX what global memory it can use: the memory that its
+// parameters point to, or any. A caller that runs the kernel on another device than the rest of the
+// program asks this to know what to bring there; it holds for every device that runs this PTX, or
+// machine code made from it. The package runs nothing, and knows no device.
+package reach
 
 import (
 	"slices"
@@ -6,13 +10,11 @@ import (
 	"muster/ptx"
 )
 
-// Touches is what global memory a kernel uses, as far as its code says so. A caller that
-// runs the kernel on another device than the rest of the program must know which memory to
-// bring there.
-type Touches struct {
-	// Known says that every address the kernel uses is made from one of its parameters.
-	// If it is false the kernel may use anything: it follows pointers that it finds in
-	// memory, uses variables of its module or textures, or calls functions.
+// Memory is what global memory a kernel uses, as far as its code says so.
+type Memory struct {
+	// Known says that every address the kernel uses is made from its parameters. If it is false the
+	// kernel may use anything: it follows pointers that it finds in memory, uses variables of its
+	// module or textures, or calls functions.
 	Known bool
 	// Follows says that Known is false for one reason only: the kernel follows pointers that
 	// it finds in memory. It uses no variables or textures, and calls no functions.
@@ -48,31 +50,31 @@ const (
 	allWords     = origin(1)<<maxWords - 1
 )
 
-// touchesOf looks at the code of a kernel. Registers are followed without regard to the
+// Of looks at the code of a kernel. Registers are followed without regard to the
 // order of instructions, so that the answer holds for every way through the code.
-func touchesOf(f *ptx.Function) Touches {
+func Of(f *ptx.Function) Memory {
 	words := (f.ParamSize + 7) / 8
 	if !f.Entry || !f.Defined || words > maxWords {
-		return Touches{}
+		return Memory{}
 	}
 	t := tracer{all: origin(1)<<words - 1, registers: make([]origin, len(f.Registers))}
 	for t.changed = true; t.changed; {
 		t.changed = false
 		for _, in := range f.Code {
 			if !t.flow(in) {
-				return Touches{}
+				return Memory{}
 			}
 		}
 	}
 	for _, in := range f.Code {
 		if !t.access(in) {
-			return Touches{}
+			return Memory{}
 		}
 	}
 	if t.follows {
-		return Touches{Follows: true}
+		return Memory{Follows: true}
 	}
-	return Touches{Known: true, Accesses: t.accesses}
+	return Memory{Known: true, Accesses: t.accesses}
 }
 
 // tracer follows values through the registers of a kernel.
@@ -286,6 +288,3 @@ func parts(o ptx.Operand) []ptx.Operand {
 }
 
 func hasAddress(o ptx.Operand) bool { return o.Kind == ptx.AddressOperand }
-
-// Touches is what memory the kernel uses, as far as its code says so.
-func (k *Kernel) Touches() Touches { return touchesOf(k.unit.f) }

@@ -1,4 +1,4 @@
-package simt
+package reach
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func kernelText(body string) string {
 `
 }
 
-func TestTouches(t *testing.T) {
+func TestOf(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"read and write", "ld.global.u32 %r2, [%d1]; st.global.u32 [%d2], %r2;", "[0] [1]w"},
 		{"read and written in one place", "ld.global.u32 %r2, [%d1]; st.global.u32 [%d1+4], %r2;", "[0]w"},
@@ -58,13 +58,13 @@ func TestTouches(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if got := touchesText(touchesOf(m.Function("k"))); got != c.want {
+		if got := text(Of(m.Function("k"))); got != c.want {
 			t.Errorf("%s: %q, should be %q", c.name, got, c.want)
 		}
 	}
 }
 
-func touchesText(t Touches) string {
+func text(t Memory) string {
 	if !t.Known {
 		return "any"
 	}
@@ -81,18 +81,18 @@ func touchesText(t Touches) string {
 
 // What compilers make of the corpus: most kernels use what their parameters point to, and those
 // that do not are the ones that follow pointers, use variables or call functions.
-func TestTouchesOfCorpus(t *testing.T) {
+func TestOfCorpus(t *testing.T) {
 	files, err := filepath.Glob("../testdata/kernels/*.ptx")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no kernels", err)
 	}
 	known, all := 0, 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		code, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := ptx.Parse(file, string(text))
+		m, err := ptx.Parse(file, string(code))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestTouchesOfCorpus(t *testing.T) {
 				continue
 			}
 			all++
-			if got := touchesOf(f); got.Known {
+			if got := Of(f); got.Known {
 				known++
 			} else if testing.Verbose() {
 				t.Log(filepath.Base(file), f.Name)

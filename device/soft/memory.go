@@ -93,9 +93,9 @@ func (m *memory) Find(addr uint64) (simt.Region, bool) {
 	return runs[i], true
 }
 
-// Generation changes when memory is taken away. The engine then drops the regions
-// that it remembers from Find. Added memory needs no new generation: it makes no
-// remembered region wrong.
+// Generation changes when memory is taken away, that is, when a region that Find
+// returned earlier may no longer be valid. Added memory does not change it: it makes no
+// earlier region wrong.
 func (m *memory) Generation() uint64 { return m.table.Load().generation }
 
 // bytes returns the memory behind a range, or false if not all of it is

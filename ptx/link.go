@@ -21,7 +21,8 @@ func (e *LinkError) Error() string { return strings.Join(e.Lines, "\n") }
 // if another input has them too. Line numbers are those of the linked module's own
 // text (String). Errors in single inputs are Errors, others a *LinkError.
 //
-// The linked module is printed and parsed again, so all its names are resolved anew.
+// A module linked from several inputs is printed and parsed again, so that all its names are
+// resolved anew.
 //
 // With stubs, Link gives functions that no input defines an empty body. Loading such a module
 // shows whether its inputs are valid; it must not be run.

@@ -100,7 +100,7 @@ func testAssertion(b *bench) {
 	b.ok(o.Close())
 }
 
-// After a fault every call answers with it; work behind it does not happen.
+// After a fault every call answers with it; work after it does not run.
 func testSticky(b *bench) {
 	o := b.open()
 	addr := o.mapped(0, o.g)

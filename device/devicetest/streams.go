@@ -76,7 +76,7 @@ func (o *opened) hold(addr uint64, limit uint64) *held {
 	o.Helper()
 	h := &held{opened: o, stream: o.newStream(), release: o.newStream(), flag: addr}
 	o.putWords(addr, 0, 0)
-	o.launch(h.release, "step", 1, 1, addr, uint32(0), uint32(0)) // a driver may not load a kernel while another runs
+	o.launch(h.release, "step", 1, 1, addr, uint32(0), uint32(0)) // loads it: some drivers cannot while another kernel runs
 	o.ok(h.release.Synchronise(o.ctx))
 	o.launch(h.stream, "spin", 1, 1, addr, addr+4, limit)
 	return h

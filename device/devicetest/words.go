@@ -28,7 +28,7 @@ func testWordWait(b *bench) {
 	o := b.open()
 	addr, other := o.mapped(0, o.g), o.newStream()
 	waits, writes := o.words(o.stream), o.words(other)
-	o.launch(other, "step", 1, 1, addr+192, uint32(0), uint32(1)) // a driver may not load a kernel while a stream waits
+	o.launch(other, "step", 1, 1, addr+192, uint32(0), uint32(1)) // loads it: some drivers cannot while a stream waits
 	o.ok(other.Synchronise(b.ctx))
 	o.putWords(addr, make([]uint32, 64)...)
 	o.ok(waits.WaitWord(addr, 4, 7, device.Equal))

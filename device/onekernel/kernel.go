@@ -193,8 +193,8 @@ func (r *Kernel) Start() (*simt.Execution, error) {
 // Release frees the buffers and variables.
 func (r *Kernel) Release() error { return r.memory.release() }
 
-// slice is how many instructions of a gang each worker runs before RunToEnd checks
-// its context again: a tenth of a second, roughly.
+// slice is how many instructions of a gang each worker runs before RunToEnd calls pause: a
+// tenth of a second, roughly. A cancelled context stops the kernel at once.
 const slice = 1 << 20
 
 // RunToEnd runs a kernel to its end, and calls pause after each slice. It returns the context's

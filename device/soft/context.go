@@ -17,8 +17,9 @@ import (
 // Streams and changes of memory exclude each other as follows. A goroutine that works for a
 // stream sets stream.busy, under mu, while it touches device memory, and may set it only if
 // stream.mustWait is false. A goroutine that takes memory away raises pauses, stops the running
-// kernels, and waits until no stream is busy (still). Every change of busy, held, pauses, err and
-// of a queue's length is followed by a broadcast on changed.
+// kernels, and waits until no stream is busy (still). Every change that may let a waiting goroutine
+// continue (a stream is no longer busy or held, pauses drops, a queue gets shorter, the context ends)
+// is followed by a broadcast on changed.
 type Context struct {
 	dev             *Device
 	mem             *memory

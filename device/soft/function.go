@@ -43,8 +43,8 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	return info
 }
 
-// registers guesses how many registers a thread of the kernel would have in machine code: at most
-// so many that the kernel's largest block fits on a multiprocessor, as a compiler ensures.
+// registers guesses how many registers a thread of the kernel would have in machine code: few
+// enough that the kernel's largest block fits on a multiprocessor, as a compiler ensures.
 func registers(k *simt.Kernel) int {
 	const unit = 8 // a warp's registers are handed out in units of 256
 	most := limits.Registers / int(alignUp(uint64(max(1, k.MaxBlock)), uint64(limits.Warp)))

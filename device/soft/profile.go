@@ -12,7 +12,7 @@ import (
 	"muster/ptx/simt"
 )
 
-// Profile says which GPU a software device stands for.
+// Profile says which GPU a software device models.
 type Profile struct {
 	Name   string
 	Memory uint64 // bytes; a multiple of the granularity

@@ -109,7 +109,7 @@ func addUp(s *stream, f device.Function, addr uint64, rounds, threads uint32) er
 	return nil
 }
 
-// Contexts that are closed at any moment of their work leave nothing behind.
+// Contexts that are closed at any moment of their work leave no goroutines and no memory behind.
 func TestCloseAtAnyMoment(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	for n := range 40 {

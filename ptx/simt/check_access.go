@@ -638,7 +638,7 @@ func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from,
 
 // floor returns a lower bound of the records that matter for an access: those
 // below are from earlier launches or other blocks of the same shared memory, or
-// all threads that can reach the memory are ordered behind them.
+// all threads that can reach the memory are ordered after them.
 func (v *glance) floor(b *blockCheck, space ptx.Space) record {
 	if space == ptx.SharedSpace {
 		return b.settled

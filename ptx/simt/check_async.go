@@ -5,13 +5,13 @@ import "muster/ptx"
 // Asynchronous instructions under a checker, in launches without clusters.
 //
 // Bulk copies are accesses of copy engines, which have clocks like warps. A copy is
-// ordered behind all that the warp which started it was ordered behind. No thread is ordered
-// behind the copy, not even the one that started it, until it has waited for the copy's
+// ordered after all that the warp which started it was ordered after. No thread is ordered
+// after the copy, not even the one that started it, until it has waited for the copy's
 // mbarrier or group. A block has a few engines: one for groups, and mbarriers share the
-// others. A warp that has waited for a copy also counts as ordered behind earlier
+// others. A warp that has waited for a copy also counts as ordered after earlier
 // copies of the same engine. So races may be missed, but none is reported wrongly.
 //
-// Mbarriers order like barriers: a warp that finds a phase complete is ordered behind
+// Mbarriers order like barriers: a warp that finds a phase complete is ordered after
 // the warps that arrived for it. Products of matrices (wgmma) count as reads by their warps
 // at the time at which they are issued.
 
@@ -66,7 +66,7 @@ func (m *mbarCheck) phase(warps int) {
 	m.arrived = barCheck{}
 }
 
-// unfinished returns the lowest clock of copies that some warp is not ordered behind.
+// unfinished returns the lowest clock of copies that some warp is not ordered after.
 func (b *blockCheck) unfinished() uint16 {
 	least := uint16(maxClock)
 	for e := maxWarps; e < maxWarps+engines; e++ {
@@ -96,7 +96,7 @@ func (b *blockCheck) knows(w int, c *barCheck) {
 }
 
 // beginCopy advances the clock of an engine for a copy that a warp starts, and orders the copy behind
-// what the warp is ordered behind.
+// what the warp is ordered after.
 func (b *blockCheck) beginCopy(e, w int) {
 	b.advance(w)
 	if max(b.clock[e], b.clock[w]) >= maxClock-1 {

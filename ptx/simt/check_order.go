@@ -9,7 +9,7 @@ package simt
 // Between warps without a barrier, also of different blocks, order comes
 // from fences and atomics. A warp publishes what it did before its last fence with the
 // next atomic or volatile write. A warp that makes an atomic or volatile read afterwards
-// is ordered behind that. The checker does not compare the addresses of the two. So it
+// is ordered after that. The checker does not compare the addresses of the two. So it
 // never blames a kernel that synchronises in such a way, but it misses races between
 // threads that have synchronised with other threads.
 
@@ -54,9 +54,9 @@ type blockCheck struct {
 	first    uint32 // the first of its numbers; see renew
 	warps    int
 	clock    know                       // the current clocks of its warps
-	settled  record                     // all warps are ordered behind accesses of this block with records below this
-	seen     [maxWarps + engines]know   // what each warp is ordered behind
-	fenced   [maxWarps + engines]know   // what each warp was ordered behind, and had done, at its last fence
+	settled  record                     // all warps are ordered after accesses of this block with records below this
+	seen     [maxWarps + engines]know   // what each warp is ordered after
+	fenced   [maxWarps + engines]know   // what each warp was ordered after, and had done, at its last fence
 	observed [maxWarps + engines]uint32 // when each warp last observed publications; 0: never
 	bars     [barriers + 1]barCheck     // the last is the cluster's
 	mbars    map[uint64]*mbarCheck      // by address; nil until mbarriers or bulk copies are used
@@ -176,7 +176,7 @@ func (b *blockCheck) pass(number int) {
 	b.settle()
 }
 
-// settle computes settled: the lowest clock that some warp is not ordered behind.
+// settle computes settled: the lowest clock that some warp is not ordered after.
 func (b *blockCheck) settle() {
 	least := b.clock[0]
 	for w := range b.warps {
@@ -204,7 +204,7 @@ func (b *blockCheck) fence(w int) {
 func (b *blockCheck) observe(w int) { b.observed[w] = b.launch.now }
 
 // publish records that a warp publishes what it did before its last fence, and what it
-// was ordered behind then.
+// was ordered after then.
 func (b *blockCheck) publish(w int) {
 	if b.fenced[w] == (know{}) {
 		return

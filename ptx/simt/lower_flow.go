@@ -128,7 +128,7 @@ func exchange(returns, params []*ptx.Variable) map[*ptx.Variable]int {
 }
 
 // invoke emits a call of callee, or an indirect call if callee is nil. The order is:
-// copy arguments, save registers, enter the new frame, set the link, jump; behind
+// copy arguments, save registers, enter the new frame, set the link, jump; after
 // the jump leave the frame, restore registers, copy results.
 func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*ptx.Variable) {
 	if len(c.Args) != len(params) || len(c.Returns) != len(returns) {
@@ -152,7 +152,7 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	}
 	site.save = l.emit(newOp(runSave, base))
 	site.enter = l.emit(newOp(runEnter, base).to(l.frame))
-	// The return address is the index of the instruction behind the jump.
+	// The return address is the index of the instruction after the jump.
 	link := newOp(runLink).to(l.link)
 	link.links = true
 	linked := l.emit(link)
@@ -215,7 +215,7 @@ func (l *lowering) finishCalls() {
 }
 
 // saves finds, for each call in a recursive function, the registers that are live
-// behind the call, and gives them places in the frame: another activation of the
+// after the call, and gives them places in the frame: another activation of the
 // function overwrites them.
 func (l *lowering) saves(fn *lowFunction) {
 	places := map[int32]bool{}

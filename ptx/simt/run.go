@@ -85,9 +85,9 @@ type team struct {
 	check    []*blockCheck // of its blocks; nil without a checker
 }
 
-// maxResident is how many teams a worker has at a time: when so many have yielded, it
-// begins no further ones. That bounds memory. It does not apply to a cooperative launch,
-// whose blocks must all run at the same time.
+// maxResident is how many teams a worker has at a time: when all of them have
+// yielded, it begins no further ones. That bounds memory. It does not apply to a
+// cooperative launch, whose blocks must all run at the same time.
 const maxResident = 64
 
 // Start checks a launch and prepares it to Run.
@@ -579,7 +579,7 @@ func (t *team) newGang(width, b, first int) *gang {
 		if !x.oneGang() {
 			block, thread = b, first+l
 		}
-		if block >= x.perGang { // padding behind the last block
+		if block >= x.perGang { // padding after the last block
 			block, thread = x.perGang-1, threads
 		}
 		g.blockOf[l], g.threadOf[l] = int32(block), int32(thread)

@@ -316,7 +316,7 @@ func (s *stream) hazard(f *future) {
 // arrival is a copy to the host that is under way.
 type arrival struct {
 	landed *future
-	before *future      // the stream's previous copy to the host: several goroutines deliver answers, in any order
+	before *future      // the stream's previous copy to the host: answers may arrive in another order
 	left   atomic.Int64 // bytes that have not arrived
 }
 
@@ -471,8 +471,8 @@ func (s *stream) Call(f func()) error {
 	s.hazard(returned)
 	s.c.mu.Lock()
 	s.c.functions[cookie] = func() {
-		// The lender answers earlier copies before it names this function. But several goroutines
-		// of this process receive those answers, so the data may not have landed yet.
+		// At the lender all earlier work has ended. But this goroutine may run before all answers
+		// of earlier copies were handled: wait until their data have landed here.
 		for _, h := range before {
 			select {
 			case <-h.done:

@@ -180,9 +180,9 @@ func (d *Device) timed(k *kernel) (time.Duration, error) {
 }
 
 // undisturbed returns how long the instructions would have taken if no other program used the
-// processor's caches. The estimate, f.pace, is the lowest time per instruction of recent slices.
-// It grows by 2 % with each slice, since later parts of a kernel may be slower. Slices shorter than
-// a quarter of the full length are too noisy to learn from.
+// processor's caches. The estimate, f.pace, is the lowest time per instruction of recent slices. It
+// grows by 2 % with each slice that is measured, since later parts of a kernel may be slower. Slices
+// shorter than a quarter of the full length are too noisy to measure.
 func (f *function) undisturbed(worked time.Duration, instructions, slice uint64) time.Duration {
 	const forget = 1.02
 	if instructions >= max(1, slice/4) {

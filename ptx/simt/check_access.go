@@ -47,7 +47,7 @@ type site struct {
 // checkedImage is a kernel's code with calls of the checker inserted.
 type checkedImage struct {
 	image     *image
-	sites     []site             // from index 1 on, so that a record of 0 names no site
+	sites     []site             // from index 1 on; 0 is no site
 	unknown   []*ptx.Instruction // that the checker does not follow
 	async     []*ptx.Instruction // that the checker does not follow in launches with clusters
 	variables []sharedVariable

@@ -6,9 +6,14 @@
 // choice: memory that is copied away and mapped again at the same address is
 // the same memory to the programs that use it, on this device or another.
 //
-// The package says nothing of who owns a context, of CUDA's default stream, or
-// of what to do when memory runs out: the layers above decide that. It knows
-// no backend. All methods may be called by several goroutines at a time.
+// The package says nothing about who owns a context, about CUDA's default stream, or
+// about what to do when memory runs out: the layers above decide that. It knows
+// no backend. Several goroutines may call any method at the same time, except where
+// the method says otherwise.
+//
+// Beside the interfaces that every backend implements (Device, Context, Stream, Event,
+// Module, Function) there are optional ones, such as Preempter. Callers find them by type
+// assertion and must have another way where a backend lacks them.
 package device
 
 import (
@@ -24,53 +29,53 @@ type Device interface {
 	Open(c Config) (Context, error)
 }
 
-// Inspector is what a device offers that can tell what an image holds before
-// there is a context. Others need the image to be loaded.
+// Inspector is implemented by devices that can list what an image holds without a
+// context. On other devices the caller must load the image to find out.
 type Inspector interface {
 	Inspect(image []byte) (ImageInfo, error)
 }
 
-// Placer is what a device offers that can load an image with its variables where
-// they were in another context. Elsewhere variables have the same addresses only
-// if the same images were loaded and unloaded in the same order.
+// Placer is implemented by devices that can load an image with its variables at the
+// addresses which they had in another context. On other devices variables get the same
+// addresses only if the same images are loaded and unloaded in the same order.
 type Placer interface {
-	// LoadAt is Load into a context of this device, with the variables at the given
-	// addresses, as Module.Globals told them: ErrInvalidValue if they cannot be
-	// there, or are not the image's.
+	// LoadAt is Load into a context of this device, with the variables at the addresses in
+	// globals, which Module.Globals returned earlier: ErrInvalidValue if the addresses are
+	// not free, or if the image has other variables.
 	LoadAt(c Context, image []byte, globals []Global) (Module, error)
 }
 
-// Limiter is what a context offers that has limits for what kernels do by
+// Limiter is implemented by contexts with limits on what kernels do by
 // themselves, such as the size of their heap.
 type Limiter interface {
-	// SetLimit sets one, by CUDA's number of it (CUlimit). Those that were
-	// submitted before may see either.
+	// SetLimit sets the limit with CUDA's number limit (CUlimit). Kernels that were
+	// submitted before the call may run with the old or the new value.
 	SetLimit(limit int, value uint64) error
 }
 
-// LimitHeap is CUDA's number of the limit for the heap of kernels, and DefaultHeap its size in bytes
-// before a program sets one.
+// LimitHeap is CUDA's number of the limit on the size of the kernels' heap, and DefaultHeap the size
+// in bytes that applies until a program sets another.
 const (
 	LimitHeap   = 2
 	DefaultHeap = 8 << 20
 )
 
-// Taker is what a stream offers that can copy data which the caller needs again at once.
+// Taker is implemented by streams that can copy from a buffer which the caller reuses at once.
 type Taker interface {
-	// CopyTaken is Stream.CopyIn, with src read before it returns.
+	// CopyTaken is Stream.CopyIn, but all of src has been read when it returns.
 	CopyTaken(dst uint64, src []byte) error
 }
 
-// PeerCopier is what a stream offers that can copy from another context of this process, on a device
-// with the same Info.Peers, without the host's memory between them.
+// PeerCopier is implemented by streams that can copy directly from another context of this process, on
+// a device with the same Info.Peers, without a buffer in host memory.
 type PeerCopier interface {
-	// CopyFrom is CopyIn, but what is copied is memory of another context: ErrNotSupported if that
-	// context is none that the device knows. The caller makes sure that nothing of the other
-	// context changes, unmaps or closes that memory until the copy is done.
+	// CopyFrom is CopyIn with memory of another context as the source: ErrNotSupported if the device
+	// does not know that kind of context. Until the copy has ended, the caller must keep all work
+	// from writing the source memory, must not unmap it, and must not close the other context.
 	CopyFrom(dst uint64, from Context, src, size uint64) error
 }
 
-// Wrapper is a context around another one, on which work is done.
+// Wrapper is a context that passes calls on to another context, which does the work.
 type Wrapper interface {
 	Inner() Context
 }
@@ -86,64 +91,68 @@ func Innermost(c Context) Context {
 	}
 }
 
-// Watcher is what streams and events offer of a device that works by itself, outside this process:
-// whoever waits for a moment need not let goroutines run meanwhile.
+// Watcher is implemented by streams and events of a device that works outside this process. A caller
+// may block its thread in DoneWithin for a short time, since no goroutine of this process has to run
+// for the work to end.
 type Watcher interface {
-	// DoneWithin is Done, and waits for that for about so long at most.
+	// DoneWithin is Done, but waits up to about limit for the work to end.
 	DoneWithin(limit time.Duration) (bool, error)
 }
 
-// Launcher is what a stream offers that can leave launches to a thread of its own, so that the caller
-// need not wait for the driver.
+// Launcher is implemented by streams that can hand launches to a thread of the backend, so that the
+// caller does not wait for the driver.
 type Launcher interface {
-	// LaunchLater is Launch, but what it says with later set is that the launch was only taken. To
-	// everybody it is as if it had been made, except that it can still be refused, which
-	// Refused tells: such launches of a context are numbered from 0. More says that another
-	// launch is expected at once.
+	// LaunchLater is Launch, but may only queue the launch; it then returns later true and the launch's
+	// number, counted from 0 in each context. All other calls behave as if a queued launch had been
+	// made. The one difference is that the driver can still refuse it; Refused reports that. More
+	// says that the caller expects to make another launch at once.
 	LaunchLater(f Function, l Launch, more bool) (number uint64, later bool, err error)
-	// Refused waits until all launches were made that streams of the context have taken so far, and
-	// returns those that were refused since it was last called, in their order.
+	// Refused waits until the driver has been given every launch that streams of the context have
+	// queued so far. It returns the launches that the driver has refused since the last call of
+	// Refused, in their order.
 	Refused() []Refusal
 }
 
-// Refusal is a launch that was taken, and then refused.
+// Refusal is a launch that LaunchLater queued and the driver then refused.
 type Refusal struct {
 	Number uint64
 	Err    error
 }
 
-// Prioritiser is what a context offers that prefers the work of some streams.
+// Prioritiser is implemented by contexts that prefer the work of some streams.
 type Prioritiser interface {
-	// NewStreamOf is NewStream with a priority as CUDA counts them: less is more.
+	// NewStreamOf is NewStream with a priority as in CUDA: a lower number goes first.
 	NewStreamOf(priority int) (Stream, error)
 }
 
-// Asker is what a context offers whose driver works out things that nobody else can.
+// Asker is implemented by contexts whose driver computes things that only a driver can compute.
 type Asker interface {
 	// Ask answers one of the questions below: ErrInvalidValue where the driver
-	// refuses what it is asked about.
+	// refuses the arguments in about.
 	Ask(what int, about []byte) ([]byte, error)
 }
 
 // Questions to a driver.
 const (
-	// AskTopology: how multiprocessors lie together. Of each pair a byte, then of each
-	// another, which NVIDIA's libraries understand.
+	// AskTopology asks how the multiprocessors are grouped. The answer has one byte for each
+	// pair of multiprocessors, then one for each multiprocessor; only NVIDIA's libraries
+	// interpret them.
 	AskTopology = 1 + iota
-	// AskTiled, AskIm2col: the descriptor of a tensor, about what the program gave
-	// for it, as TensorMap in device/cuda/driver.h has it.
+	// AskTiled and AskIm2col ask for the descriptor of a tensor. The arguments are those of
+	// the program, encoded as TensorMap in device/cuda/driver.h.
 	AskTiled
 	AskIm2col
-	// AskReplaced: about a descriptor and behind it another address for it.
+	// AskReplaced asks for a copy of a descriptor with another address. The arguments are the
+	// descriptor, followed by the address.
 	AskReplaced
 )
 
-// HostMapper is what a context offers whose kernels reach memory of the host.
+// HostMapper is implemented by contexts whose kernels can reach host memory.
 type HostMapper interface {
-	// MapHost lets kernels read and write host memory at the address that it has in
-	// this process, atomics among that: ErrNotSupported where the device cannot.
-	// Address and length are multiples of 4096. The memory must stay where it is
-	// until unmap is called or the context is closed.
+	// MapHost lets kernels read and write host memory, with atomics too, at the address
+	// that it has in this process: ErrNotSupported where the device cannot. Address and
+	// length are multiples of 4096. The memory must stay mapped in this process until the
+	// caller has called unmap or closed the context.
 	MapHost(host []byte) (unmap func() error, err error)
 }
 
@@ -161,16 +170,17 @@ type Config struct {
 	// multiples of Info.Granularity; the context has these addresses or Open
 	// fails.
 	Arena Arena
-	// Print receives what kernels print, in whole calls of printf and never
-	// two at a time; nil drops it. It must neither call the context nor wait
-	// for somebody who does.
+	// Print receives what kernels print. The context makes one call at a time, each with
+	// the text of one or more whole calls of printf; nil drops the text. Print must neither
+	// call the context nor wait for a goroutine that does, or the two would deadlock.
 	Print func(text []byte)
 	// Touches asks for FunctionInfo.Touches also where the device must read all of a module's PTX to
 	// know it, which takes time.
 	Touches bool
-	// Complain receives what kernels say whose assertions do not hold, in whole
-	// lines, before anybody is answered with that fault: what a program has on its
-	// standard error. It is called like Print, and never at the same time.
+	// Complain receives the messages of failed assertions in kernels, in whole lines,
+	// before any call answers with the fault that they cause. A program would see them on
+	// its standard error. The rules for Print apply, and Print and Complain never run at
+	// the same time.
 	Complain func(text []byte)
 }
 
@@ -182,9 +192,10 @@ func (a Arena) Contains(addr, size uint64) bool {
 	return addr >= a.Base && size <= a.Size && addr-a.Base <= a.Size-size
 }
 
-// Heap returns where the heap lies from which kernels allocate memory (FunctionInfo.Heap), of a size
-// that LimitHeap has: it ends where the first quarter of the arena does, which is rarely used so far.
-// It is empty if the size is larger than that quarter.
+// Heap returns the range of the heap from which kernels allocate memory (FunctionInfo.Heap). Size is
+// the value of LimitHeap. The heap ends at the end of the arena's first quarter: programs' allocations
+// fill that quarter from below and rarely get that far. The range follows from arena and size alone, so
+// core and device compute the same one without a message. It is empty if size exceeds the quarter.
 func (a Arena) Heap(size uint64) Arena {
 	const unit = 2 << 20
 	quarter := a.Size / 4 / unit * unit
@@ -196,34 +207,34 @@ func (a Arena) Heap(size uint64) Arena {
 }
 
 // Context is one user's part of a device. A fault of a kernel ends it: from
-// then on every call answers with that *Fault until Close, and what was under
-// way is dropped. Other contexts go on.
+// then on every call answers with that *Fault until Close, and the device drops the
+// context's unfinished work. Other contexts go on.
 type Context interface {
 	// Map puts memory at addr; addr and size are multiples of the granularity
-	// and nothing may be mapped there. What it contains is not defined.
+	// and nothing may be mapped there. The contents of the new memory are undefined.
 	// Memory mapped piece by piece without a gap is one stretch to kernels.
 	Map(addr, size uint64) error
-	// Unmap gives memory back; all of the range must be mapped, however many
-	// calls of Map made it. It does not wait for streams: work that still uses
-	// the memory faults, and hurts only this context.
+	// Unmap gives memory back; all of the range must be mapped, by any number of
+	// calls of Map. It does not wait for streams: work that still uses
+	// the memory faults, and ends only this context.
 	Unmap(addr, size uint64) error
-	// Memory returns what is free on the device now, and its size.
+	// Memory returns the bytes that are free on the device now, and the device's total.
 	Memory() (free, total uint64, err error)
 
 	// Load makes the kernels and variables of an image usable: PTX text, a
 	// cubin or a fat binary. The context keeps no reference to the bytes.
 	Load(image []byte) (Module, error)
-	// Link makes an image of several, in which what one declares is what another
-	// defines: ErrLink if they do not fit together. It returns nil for a Link that
-	// only checks.
+	// Link makes one image of several inputs and resolves the declarations of each with
+	// the definitions of the others: ErrLink if they do not fit together. It returns nil
+	// for a Link that only checks.
 	Link(l Link) ([]byte, error)
 
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
 
-	// Pin tells the device that host memory will be copied to or from often.
-	// It is never needed and may make copies faster. The memory must stay
-	// where it is until unpin is called or the context is closed.
+	// Pin tells the device that the caller will copy to or from this host memory
+	// often. It is never needed and may make copies faster. The memory must stay
+	// mapped until the caller has called unpin or closed the context.
 	Pin(host []byte) (unpin func() error, err error)
 
 	// Synchronise waits until all work that was submitted before the call has
@@ -231,16 +242,16 @@ type Context interface {
 	Synchronise(ctx context.Context) error
 	// Err returns the fault that ended the context, ErrClosed, or nil.
 	Err() error
-	// Close drops what is waiting, stops what is under way (or waits for it,
-	// where the device cannot stop a kernel), and gives all memory back. It
-	// returns when nothing of the context runs any more. A second Close does
+	// Close drops work that has not begun, stops work that is running (or waits
+	// for it, where the device cannot stop a kernel), and gives all memory back.
+	// When it returns, no work of the context is running. A second Close does
 	// nothing.
 	Close() error
 }
 
 // Stream is a queue of work that runs in the order of submission. Work on two
-// streams may overlap. Submitting returns before the work is done; it may wait
-// while very much work is pending. Arguments are checked at submission: bad
+// streams may overlap. Submitting returns before the work is done; it may block
+// while the stream's queue is full. Arguments are checked at submission: bad
 // ones are refused with ErrInvalidValue and nothing changes.
 //
 // Host memory given to a copy must stay valid, and must not be touched, until
@@ -250,8 +261,8 @@ type Stream interface {
 	CopyIn(dst uint64, src []byte) error
 	// CopyOut copies from the device to the host.
 	CopyOut(dst []byte, src uint64) error
-	// Copy copies within the device. Of ranges that overlap, what the second one then holds
-	// is the device's affair, as it is the driver's.
+	// Copy copies within the device. If the ranges overlap, the contents of dst afterwards are
+	// undefined, as with CUDA's driver.
 	Copy(dst, src, size uint64) error
 	// Fill writes count elements of width bytes (1, 2 or 4), each the low
 	// bytes of value; dst is a multiple of width.
@@ -260,8 +271,8 @@ type Stream interface {
 
 	// Record lets e stand for the work submitted to this stream so far.
 	Record(e Event) error
-	// Wait holds later work back until the work is done that e stands for at
-	// the time of this call. An event that was never recorded is done.
+	// Wait makes later work of this stream wait for the work that e stands for at
+	// the time of this call. An event that was never recorded counts as done.
 	Wait(e Event) error
 	// Call runs f when the work before it is done; later work waits for it. f
 	// must not call the device. It is not called if the context ends before.
@@ -271,8 +282,7 @@ type Stream interface {
 	Done() (bool, error)
 	// Synchronise waits until all work submitted before the call has ended.
 	Synchronise(ctx context.Context) error
-	// Close takes no more work and lets the work that is pending end by
-	// itself.
+	// Close makes the stream refuse more work. Pending work still runs to its end.
 	Close() error
 }
 
@@ -300,8 +310,8 @@ type Module interface {
 	Globals() []Global
 	// Global returns one variable; ErrNotFound if there is none of that name.
 	Global(name string) (Global, error)
-	// Unload gives back what the module took. Its functions and variables
-	// must not be used any more.
+	// Unload frees the module's memory. The caller must not use the module's functions
+	// and variables any more.
 	Unload() error
 }
 
@@ -311,7 +321,7 @@ type Global struct {
 	Name    string
 	Address uint64
 	Size    uint64
-	Managed bool // programs are to reach it at the same address
+	Managed bool // declared __managed__: the program's host code uses it at the same address
 }
 
 // Function is a kernel.
@@ -322,67 +332,67 @@ type Function interface {
 	// Launch would refuse them. A cooperative launch has at most this many
 	// blocks times Info.Multiprocessors.
 	Occupancy(threads int, shared uint64) (blocks int, err error)
-	// SharedFor returns how much dynamic shared memory each of that many blocks
-	// of a multiprocessor can have.
+	// SharedFor returns how much dynamic shared memory each block can have if that many
+	// blocks of that many threads are to fit on a multiprocessor at a time.
 	SharedFor(blocks, threads int) (uint64, error)
-	// Clusters returns how many clusters of a launch the device holds at a time; of a
-	// launch without clusters, how many blocks one may have: ErrNotSupported where
-	// there are no clusters.
+	// Clusters returns how many clusters of the launch the device holds at a time. For a
+	// launch that names no cluster size it returns the largest number of blocks that a
+	// cluster may have. ErrNotSupported where the device has no clusters.
 	Clusters(l Launch) (clusters, blocks int, err error)
 }
 
 // FunctionInfo is what is known of a kernel before it runs.
 type FunctionInfo struct {
 	Name       string
-	Unread     bool // nobody has looked at the kernel, and only its name is known
+	Unread     bool // the backend has not looked at the kernel yet: only Name is set
 	Params     []Param
 	ParamSize  int // bytes in Launch.Params
 	MaxThreads int // of a block
 	Shared     int // static bytes a block
 	Local      int // bytes a thread
-	Constant   int // bytes that the program gives
+	Constant   int // bytes of constant memory that the program declares
 	Registers  int // a thread
 	PTXVersion int // target of the PTX it was made from: 70 for sm_70; 0 if unknown
 	Binary     int // target of the machine code: 90 for sm_90
 
-	Cluster       Dim  // of blocks, that it was compiled for; zero if the launch chooses
-	ClusterNeeded bool // the launch must choose
+	Cluster       Dim  // size in blocks that the kernel was compiled for; zero if the launch chooses
+	ClusterNeeded bool // the launch must choose a size
 
-	// Heap says that the kernel allocates memory itself, from a heap that the caller provides: all of
-	// Config.Arena.Heap must be mapped, with zeros in its first 64 bytes before the first such launch of
-	// a program. What kernels have allocated is in that memory, wherever it is moved. Where it is false
-	// the kernel allocates nothing, or the device has a heap of its own.
+	// Heap says that the kernel calls malloc or free on a heap that the caller provides: the caller must
+	// map all of Config.Arena.Heap, and clear its first 64 bytes before the program's first such launch.
+	// That memory also holds all bookkeeping, so a caller that moves it moves the heap's allocations too.
+	// Where Heap is false the kernel allocates nothing, or the device has a heap of its own.
 	Heap bool `json:",omitempty"`
 
-	// Touches is what memory the kernel uses; nil if that may be any.
+	// Touches is the memory that the kernel may use; nil if that cannot be told from its code.
 	Touches *Touches `json:",omitempty"`
-	// Follows says of a kernel without Touches that it has none only because it follows pointers which
-	// it finds in memory: it uses memory of the arena, and nothing else that a context has.
+	// Follows says of a kernel without Touches that the only reason is that it follows pointers which
+	// it loads from memory: it uses memory of the arena, but no variables or textures.
 	Follows bool `json:",omitempty"`
 }
 
-// Touches is what memory of the arena a kernel uses: only what its parameters point to. A
-// kernel that follows pointers which it finds in memory, or uses variables or textures, has none.
+// Touches is the memory of the arena that a kernel uses: only memory that its parameters point to. A
+// kernel that follows pointers which it loads from memory, or uses variables or textures, has no Touches.
 type Touches struct {
 	Accesses []Access
 }
 
-// Access is a use of memory by an address that is made from some of the 64-bit words of
-// Launch.Params, by their number: a pointer, and maybe lengths that are added to it.
+// Access is a use of memory through an address that the kernel computes from some of the 64-bit
+// words of Launch.Params: a pointer, and possibly offsets added to it. Words has their indexes.
 type Access struct {
 	Words  []int
 	Writes bool
 }
 
-// touchedWords is how many words of parameters can be written down as bits, and touchWrites the bit
-// of an access that writes.
+// touchedWords is how many words of parameters the encoding of Touches.Words has bits for, and
+// touchWrites the bit of an access that writes.
 const (
 	touchedWords = 60
 	touchWrites  = 1 << 63
 )
 
-// Words is what a kernel touches as a number for each access: a bit for each word of the parameters, and the
-// highest one if it writes. It is false if that is not known, or cannot be written so.
+// Words encodes each access as one number: bit n for word n of the parameters, and the highest bit if
+// the access writes. It returns false if t is nil, or if an access uses a word beyond the encoding's bits.
 func (t *Touches) Words() (words []uint64, ok bool) {
 	if t == nil {
 		return nil, false
@@ -403,8 +413,8 @@ func (t *Touches) Words() (words []uint64, ok bool) {
 	return words, true
 }
 
-// TouchesOf reads what Words has written, of a kernel with so many bytes of parameters; nil if it
-// cannot be that.
+// TouchesOf decodes what Words returned, for a kernel with params bytes of parameters. It returns nil
+// if a bit stands for no word of these parameters.
 func TouchesOf(words []uint64, params int) *Touches {
 	t := &Touches{}
 	for _, w := range words {
@@ -433,25 +443,27 @@ type Launch struct {
 	Stack       uint64 // bytes a thread has for the functions it calls; 0 for the device's default
 	Params      []byte // FunctionInfo.ParamSize bytes; copied before Launch returns
 	Cooperative bool   // all blocks run at the same time and may wait for each other
-	Cluster     Dim    // of blocks that run together; zero: as the kernel was compiled
-	// LargeCluster allows clusters of more blocks than every device has.
+	Cluster     Dim    // size of clusters in blocks; zero: the size that the kernel was compiled for
+	// LargeCluster allows clusters larger than the size that every device with clusters supports.
 	LargeCluster bool
-	// Guard restricts what memory the kernel uses; nil for none. Only devices with Info.Guards heed it.
+	// Guard restricts the memory that the kernel may use; nil for no restriction. Only devices with
+	// Info.Guards enforce it.
 	Guard *Guard
 }
 
-// Guard is what memory of the arena a launch is expected to use. Memory that is not of the arena may be
-// used by all.
+// Guard lists the memory of the arena that a launch is expected to use. Memory outside the arena is
+// never restricted.
 type Guard struct {
-	// Ranges may be used. They are in the order of addresses, and none overlaps the next.
+	// Ranges may be used without asking. They are sorted by address and do not overlap.
 	Ranges []Arena
-	// Trap is called before a thread uses memory of the arena that is in none of them, and returns a
-	// range around the address that may be used from now on, or false: then that is a fault, as it is if
-	// nothing is mapped there. The kernel stands still meanwhile; memory may be mapped and copied. It may
-	// be called by several threads at a time. Where it is nil all memory may be used.
+	// Trap is called before a kernel's thread uses memory of the arena outside all ranges. It returns a
+	// range around addr that the kernel may use from now on; or false, and then the access is a fault.
+	// An access to a range where nothing is mapped is also a fault. The thread waits for Trap, which may
+	// map memory and copy to it meanwhile. Several threads may call Trap at a time. If Trap is nil the
+	// kernel may use all memory, and Ranges only serve Touched.
 	Trap func(addr uint64) (Arena, bool)
-	// Touched, if it is not nil, is told when the kernel has ended well which ranges it used, those that
-	// Trap returned included.
+	// Touched, if not nil, is called after the kernel has ended without a fault, with the ranges that it
+	// used, including those that Trap returned.
 	Touched func([]Arena)
 }
 

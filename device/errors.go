@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What a call may answer with, besides a *Fault. Test with errors.Is: a
-// backend wraps them with what it knows. None of them ends a context.
+// The errors that calls return, besides *Fault. Callers test with errors.Is, since
+// backends wrap them with details. None of them ends a context.
 var (
 	ErrOutOfMemory   = errors.New("out of device memory")
 	ErrInvalidValue  = errors.New("invalid value")
@@ -19,7 +19,8 @@ var (
 	ErrNotSupported  = errors.New("not supported by this device")
 )
 
-// More exactly, of an image with PTX, or of several; each is an ErrInvalidImage too.
+// Finer reasons to refuse an image with PTX, or several images. errors.Is matches each with
+// ErrInvalidImage too, so a caller that does not care need not know them.
 var (
 	ErrInvalidPTX error = imageError("the PTX of the image cannot be used")
 	ErrPTXVersion error = imageError("the PTX of the image is of a newer version than the device knows")
@@ -41,11 +42,11 @@ const (
 	MisalignedAddress
 	Trap // the kernel stopped itself
 	StackOverflow
-	IllegalCall // an indirect call to what is no function
+	IllegalCall // an indirect call to an address that is no function's
 	Deadlock    // the threads of a kernel wait for each other for ever
 	DeviceLost  // the device does not answer any more
-	Unspecified // the backend knows no more than that a kernel failed
-	Assert      // an assertion in the kernel does not hold; its text went to Config.Complain
+	Unspecified // the backend knows only that a kernel failed
+	Assert      // an assertion in the kernel failed; its text went to Config.Complain
 	IllegalInstruction
 )
 
@@ -81,8 +82,8 @@ type Fault struct {
 	Detail      string // what else the backend says
 }
 
-// Error says what happened and, as far as known, where, in the words in which the
-// software GPU's engine does.
+// Error says what happened and, as far as known, where. It uses the same words as the
+// software GPU's engine (simt.Fault).
 func (f *Fault) Error() string {
 	text := f.Kind.String()
 	if f.Located && (f.Kind == IllegalAddress || f.Kind == MisalignedAddress) {

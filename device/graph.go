@@ -1,31 +1,32 @@
 package device
 
-// Grapher is what a device offers that runs many kernels, copies and fills, which depend on each
-// other, as one piece of work: for each of them that costs less than to submit it.
+// Grapher is implemented by devices that run many kernels, copies and fills with dependencies
+// between them as one piece of work. A launch of the whole costs less per node than submitting
+// the nodes one by one.
 type Grapher interface {
-	// NewGraph makes a graph of a context of the device. The order of the nodes is one that their
-	// dependencies allow. It refuses what the device cannot have in a graph. Before is nil, or a
-	// graph in whose place the new one comes: if they differ in little the new one may be made of
-	// it. In any case the caller closes it, and launches it no more.
+	// NewGraph makes a graph in a context of the device. Each node comes after all nodes that it
+	// depends on. NewGraph refuses nodes that the device cannot have in a graph. Before is nil, or
+	// the graph that the new one replaces: if the two differ little, the device may turn it into
+	// the new one. In either case the caller must close before and must not launch it any more.
 	NewGraph(c Context, nodes []GraphNode, before Graph) (Graph, error)
 }
 
-// Graph is work that is submitted as a whole, as often as wanted. Two launches of it must not
+// Graph is work that is submitted as a whole, any number of times. Two launches of it must not
 // overlap.
 type Graph interface {
-	// Launch submits it all to a stream of its context.
+	// Launch submits the whole graph to a stream of its context.
 	Launch(on Stream) error
-	// Holds says whether it can still be launched: no memory that it copies or fills was
+	// Holds says whether the graph can still be launched: no memory that it copies or fills was
 	// unmapped since it was made, and it needs no more stack than it was made with.
 	Holds() bool
-	// Close takes no more launches. What was launched goes on.
+	// Close frees the graph. Launches that were made before still run to their end.
 	Close() error
 }
 
-// GraphNode is one thing that a graph does: a kernel if there is a function, a fill if Element is
+// GraphNode is one piece of work in a graph: a kernel if Function is set, a fill if Element is
 // not 0, or else a copy.
 type GraphNode struct {
-	After []int // earlier nodes that have ended when it begins
+	After []int // indexes of earlier nodes that must have ended before it begins
 
 	Function Function
 	How      Launch
@@ -36,5 +37,5 @@ type GraphNode struct {
 	FromPitch     uint64
 	Width, Height uint64
 	Value         uint32 // of a fill
-	Element       int    // its bytes: 1, 2 or 4
+	Element       int    // bytes of Value that a fill repeats: 1, 2 or 4
 }

@@ -8,8 +8,8 @@ type Info struct {
 	// CallsAlone says that functions which streams of a context call (Stream.Call) run one at a time: one
 	// that waits holds up those of all other streams.
 	CallsAlone bool
-	// Peers is a word that other devices share whose contexts copy to and from this one's directly, if
-	// one process has both (PeerCopier); "" if there are none.
+	// Peers names a group of devices. Contexts of one process on two devices with the same name copy
+	// to each other directly (PeerCopier); "" if this device has no such peers.
 	Peers string
 	Name  string
 	UUID  [16]byte
@@ -34,7 +34,7 @@ type Info struct {
 	CopyBandwidth uint64
 
 	// Attributes holds what programs ask for by number, as numbered by CUDA's
-	// CUdevice_attribute. What is missing here is 0 to them.
+	// CUdevice_attribute. Programs get 0 for a number that is not in it.
 	Attributes map[int]int
 }
 

@@ -1,18 +1,18 @@
 package device
 
-// Link says what is to become one image.
+// Link describes images to combine into one.
 type Link struct {
 	Inputs  []LinkInput
 	Options []LinkOption
-	// Check says that no image is wanted, but whether each input is right as far as
-	// that can be told without the others.
+	// Check says that the caller wants no image. It only wants to know whether each input
+	// is valid, as far as that can be told without the other inputs.
 	Check bool
 }
 
-// LinkInput is an image, or a host's object or library with device code in it.
+// LinkInput is an image, or an object file or library of the host with device code in it.
 type LinkInput struct {
 	Kind LinkKind
-	Name string // for messages
+	Name string // for error messages
 	Data []byte
 }
 
@@ -32,8 +32,8 @@ const (
 // Exists says whether there is such a kind.
 func (k LinkKind) Exists() bool { return k < linkKinds }
 
-// LinkOption is a wish for compiler and linker, by CUDA's number (CUjit_option), whose
-// value is a number.
+// LinkOption is an option for compiler and linker that has a numeric value, by CUDA's number
+// (CUjit_option).
 type LinkOption struct {
 	Option uint32
 	Value  uint64

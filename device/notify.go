@@ -1,10 +1,10 @@
 package device
 
-// Notifier is what a stream offers whose Call costs more than to know when work has ended:
-// that of a device far away, where a stream that calls a function waits for its answer.
+// Notifier is implemented by streams on which Call is an expensive way to learn that work has
+// ended. On a device of another node a stream waits for a round trip while Call runs its function.
 type Notifier interface {
-	// Notify has f called when all work that was submitted before has ended; later work does
-	// not wait for it. f must be quick and must not call the device. It is not called if the
-	// context ends before.
+	// Notify arranges that f is called when all work submitted before has ended. Later work does
+	// not wait for f. f must be quick and must not call the device. It is not called if the
+	// context ends first.
 	Notify(f func()) error
 }

@@ -2,15 +2,15 @@ package device
 
 import "os"
 
-// Sharer is what a context offers whose memory several processes can have at once, each
-// at an address of its own. Such memory belongs to no device: every context that maps it
-// reaches the same bytes, also on other devices of the machine, and it stays until nobody
-// maps it and all its files are closed.
+// Sharer is implemented by contexts that can map memory which several processes share, each
+// at its own address. Such memory belongs to no device: every context that maps it, on any
+// device of the machine, reaches the same bytes. It exists until no context maps it and all
+// its files are closed.
 type Sharer interface {
-	// NewShared makes memory of so many bytes, a multiple of the granularity. Whoever
-	// gets the file, in whichever process, can map it.
+	// NewShared makes size bytes of shared memory; size is a multiple of the granularity.
+	// Any process that is passed the file can map it.
 	NewShared(size uint64) (*os.File, error)
-	// MapShared puts all of it at an address, as Map does; Unmap takes it away, as a
-	// whole. The caller keeps the file.
+	// MapShared maps all of the file's memory at addr, as Map does. The caller must unmap it
+	// as a whole, in a single Unmap of this range. The caller keeps the file.
 	MapShared(addr, size uint64, f *os.File) error
 }

@@ -2,21 +2,21 @@ package device
 
 import "fmt"
 
-// Texturer is what a context offers whose kernels read memory through textures, and
+// Texturer is implemented by contexts whose kernels read memory through textures, and
 // read and write it through surfaces.
 //
 // The contents of an array are memory of the context, in rows without gaps (see
-// ArrayLevel): the caller maps it and copies to and from it as with any memory, and it
-// moves as any memory does. A device that needs arrays of a form of its own keeps these
-// beside it, and brings them in line when the memory is copied to or from.
+// ArrayLevel): the caller maps, copies and moves it like any other memory. A device whose
+// hardware needs arrays in another layout keeps an array of its own beside that memory, and
+// updates one from the other when the memory is copied to or from.
 type Texturer interface {
-	// NewTexture makes a texture or a surface, and returns the number by which kernels
-	// name it: the one that is wanted, or one of the device's choice if that is 0. A
-	// device that cannot give it the number answers ErrNotSupported. The memory need be
-	// mapped only while kernels use it.
+	// NewTexture makes a texture or a surface and returns its handle, the number that
+	// kernels use. The handle is wanted, or the device's choice if wanted is 0. A device
+	// that cannot assign the wanted handle answers ErrNotSupported. The memory need be
+	// mapped only while kernels use the texture.
 	NewTexture(t Texture, wanted uint64) (handle uint64, err error)
-	// DropTexture ends a texture or a surface; the two may have handles of their own.
-	// Work that uses it has ended.
+	// DropTexture destroys a texture or a surface. Textures and surfaces may be numbered
+	// separately, so the caller says which it means. All work that uses it must have ended.
 	DropTexture(handle uint64, surface bool) error
 }
 
@@ -43,7 +43,7 @@ const (
 
 // Flags of textures, as CUDA has them (CU_TRSF_*).
 const (
-	TextureIntegers   = 1 // elements are not made fractions of 1
+	TextureIntegers   = 1 // reads return integers as they are, not as fractions of 1
 	TextureNormalised = 2 // coordinates go from 0 to 1
 	TextureSRGB       = 0x10
 	TextureSeamless   = 0x40 // filters across the edges of a cube
@@ -56,12 +56,12 @@ type Texture struct {
 	Address  uint64   // of the first byte
 	Format   uint32   // CUarray_format
 	Channels uint32
-	Width    uint64 `json:",omitempty"` // in elements, but for a linear resource: all of an array, whatever the level
+	Width    uint64 `json:",omitempty"` // in elements, of the array's level 0; unused for a linear resource
 	Height   uint64 `json:",omitempty"` // 0: one dimension
-	Depth    uint64 `json:",omitempty"` // 0: two; layers of an array that has such
+	Depth    uint64 `json:",omitempty"` // 0: two dimensions; the number of layers if the array is layered
 	Flags    uint32 `json:",omitempty"` // of the array
 	Levels   uint32 `json:",omitempty"` // of the array, 1 if it is no mipmap
-	Level    uint32 `json:",omitempty"` // which of them, if the resource is an array
+	Level    uint32 `json:",omitempty"` // the one that is read, if the resource is an array
 	Size     uint64 `json:",omitempty"` // bytes of a linear resource
 	Pitch    uint64 `json:",omitempty"` // bytes from row to row of a pitched resource
 
@@ -76,7 +76,7 @@ type Sampler struct {
 	Flags      uint32
 	Anisotropy uint32
 	MipFilter  uint32
-	Bias       uint32 // bits of floats, from here on: a checkpoint holds any of them
+	Bias       uint32 // this and the fields below are the bits of floats: JSON in a checkpoint has no NaN
 	Min, Max   uint32 // levels
 	Border     [4]uint32
 }
@@ -106,10 +106,10 @@ func ElementSize(format, channels uint32) uint64 {
 	return each * uint64(channels)
 }
 
-// levelStep is what levels of a mipmap begin at multiples of.
+// levelStep is the alignment of a mipmap's levels, in bytes.
 const levelStep = 512
 
-// ArrayLevel is one level of an array: where it lies from the array's first byte on, and
+// ArrayLevel is one level of an array: its offset from the array's first byte, and
 // its size in elements. Rows follow each other without gaps, and so do slices or layers.
 type ArrayLevel struct{ Offset, Width, Height, Depth uint64 }
 
@@ -128,7 +128,7 @@ func (t *Texture) ArrayLevels() (levels []ArrayLevel, size uint64) {
 	return levels, size
 }
 
-// Bytes returns how much memory it reads or writes, from Address on.
+// Bytes returns how many bytes from Address on the texture covers.
 func (t *Texture) Bytes() uint64 {
 	switch t.Resource {
 	case LinearResource:
@@ -140,7 +140,8 @@ func (t *Texture) Bytes() uint64 {
 	return size
 }
 
-// Check says what of a texture cannot be.
+// Check returns why no device can have this texture, or nil. It bounds all sizes, so that
+// the products in Bytes and ArrayLevels cannot overflow.
 func (t *Texture) Check() error {
 	const most = 1 << 20 // elements a side
 	element := ElementSize(t.Format, t.Channels)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a kernel touches comes back as it was written, and what cannot be is not believed.
+// TouchesOf returns what Words encoded, and refuses words that no kernel can have.
 func TestTouchesThereAndBack(t *testing.T) {
 	for _, want := range []*Touches{{}, {Accesses: []Access{{Words: []int{0}}, {Words: []int{1, 59}, Writes: true}}}} {
 		words, ok := want.Words()

@@ -1,28 +1,28 @@
 package device
 
-// Words is what a stream offers that can write and wait for single words, of 4 or 8 bytes,
-// in device memory or in memory of the host that kernels reach. The address is a multiple
-// of the width. It is work of the stream like any other: what was submitted before has
-// ended, and what is submitted later waits.
+// Words is implemented by streams that can write, and wait for, single words of 4 or 8 bytes
+// in device memory or in host memory that kernels reach (HostMapper). The address is a
+// multiple of the width. Both are work in the order of the stream: they begin when the work
+// submitted before has ended, and work submitted later waits for them.
 type Words interface {
-	// WriteWord writes all of the word at once.
+	// WriteWord writes the word atomically.
 	WriteWord(addr uint64, width int, value uint64) error
-	// WaitWord waits until the word is what it is compared with. Work of other streams
-	// goes on meanwhile.
+	// WaitWord waits until c.Holds(word, value, width). Work of other streams goes on
+	// meanwhile.
 	WaitWord(addr uint64, width int, value uint64, c Compare) error
 }
 
-// Compare says what a stream waits for, by CUDA's numbers.
+// Compare is the condition that WaitWord waits for, by CUDA's numbers.
 type Compare uint8
 
 const (
-	AtLeast  Compare = iota // the difference to the value, as a signed number, is not below 0
-	Equal                   // the value
-	SomeBits                // any bit that the value has
-	NotAll                  // a bit that neither the word nor the value has
+	AtLeast  Compare = iota // word - value >= 0 as a signed number, so that counters may wrap around
+	Equal                   // word == value
+	SomeBits                // word & value != 0
+	NotAll                  // ^(word | value) != 0
 )
 
-// Holds says whether a word is what is waited for.
+// Holds says whether the word satisfies the condition.
 func (c Compare) Holds(word, value uint64, width int) bool {
 	mask := ^uint64(0)
 	if width == 4 {

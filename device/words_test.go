@@ -9,7 +9,7 @@ func TestCompareHolds(t *testing.T) {
 		width       int
 		want        bool
 	}{
-		{AtLeast, 5, 5, 4, true}, {AtLeast, 4, 5, 4, false}, {AtLeast, 2, 0xfffffffe, 4, true}, // it has begun anew
+		{AtLeast, 5, 5, 4, true}, {AtLeast, 4, 5, 4, false}, {AtLeast, 2, 0xfffffffe, 4, true}, // the counter has wrapped around
 		{AtLeast, 2, 0xfffffffe, 8, false}, {AtLeast, 1, 1<<64 - 1, 8, true},
 		{Equal, 1<<32 + 7, 7, 4, true}, {Equal, 1<<32 + 7, 7, 8, false},
 		{SomeBits, 6, 3, 4, true}, {SomeBits, 4, 3, 4, false}, {SomeBits, 1 << 40, 1 << 40, 8, true}, {SomeBits, 1 << 40, 1 << 40, 4, false},

@@ -43,8 +43,8 @@ var precedence = map[string]int{
 // constant reads a constant expression and folds it.
 func (p *parser) constant() Literal { return p.constantFrom(p.unary()) }
 
-// constantFrom goes on behind the first operand. c ? a : b binds loosest, and
-// to the right.
+// constantFrom reads the rest of an expression whose first operand was read. The operator
+// c ? a : b binds loosest, and is right-associative.
 func (p *parser) constantFrom(first Literal) Literal {
 	c := p.binary(first, 1)
 	pos := p.tok.pos
@@ -62,7 +62,9 @@ func (p *parser) constantFrom(first Literal) Literal {
 	return p.choose(pos, c, yes, no)
 }
 
-// binary goes on behind left with the operators of this level and above.
+// binary reads operators of this precedence and above, and their right operands, after left was
+// read (precedence climbing). A right operand takes only operators that bind tighter, so operators
+// of equal precedence associate to the left.
 func (p *parser) binary(left Literal, level int) Literal {
 	for p.tok.kind == tokPunct && !p.failed {
 		op, pos := p.tok.text, p.tok.pos
@@ -117,7 +119,7 @@ func (p *parser) unary() Literal {
 	return Literal{}
 }
 
-// cast reads what follows the parenthesis of (.s64) or (.u64).
+// cast reads a cast, (.s64) or (.u64), and its operand. The opening parenthesis was read.
 func (p *parser) cast(pos Pos) Literal {
 	to, kind := p.tok.text, IntLiteral
 	if to == "u64" {
@@ -179,7 +181,7 @@ func (p *parser) foldUnary(pos Pos, op string, v Literal) Literal {
 	case v.Kind > UintLiteral:
 		p.fail(pos, "expected an integer after %s, found %s", op, v)
 	case op == "-":
-		if v.Bits == 1<<63 { // the smallest number has no positive counterpart
+		if v.Bits == 1<<63 { // -2^63 is signed, though 2^63 itself was read as unsigned
 			v.Kind = IntLiteral
 		}
 		v.Bits = -v.Bits
@@ -198,8 +200,8 @@ func truth(yes bool) Literal {
 	return Literal{IntLiteral, 0}
 }
 
-// choose is c ? yes : no. Integers are unsigned as soon as one of them is,
-// whichever is chosen.
+// choose computes c ? yes : no. If one of two integers is unsigned the result is, whichever
+// is chosen.
 func (p *parser) choose(pos Pos, c, yes, no Literal) Literal {
 	integers := yes.Kind <= UintLiteral
 	switch {
@@ -218,7 +220,7 @@ func (p *parser) choose(pos Pos, c, yes, no Literal) Literal {
 	return chosen
 }
 
-// fold computes as C does: unsigned as soon as one side is.
+// fold computes a binary operator as C does: unsigned if one side is.
 func (p *parser) fold(pos Pos, op string, a, b Literal) Literal {
 	if a.Kind > UintLiteral || b.Kind > UintLiteral {
 		p.fail(pos, "expected integers on both sides of %s, found %s and %s", op, a, b)
@@ -293,7 +295,7 @@ func (p *parser) offset() int64 {
 		return 0
 	}
 	pos := p.tok.pos
-	v := p.binary(p.unary(), 1) // in a+1?2:3 the sum would be the condition
+	v := p.binary(p.unary(), 1) // without ?: whose condition in a+1?2:3 would be the whole sum
 	if v.Kind > UintLiteral {
 		p.fail(pos, "expected an integer offset, found %s", v)
 	}

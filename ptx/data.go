@@ -19,7 +19,7 @@ type Relocation struct {
 	Shift   int
 }
 
-// maxData keeps a file of a few bytes from asking for all memory.
+// maxData bounds the initial data of a variable: a few bytes of text can declare a huge one.
 const maxData = 1 << 30
 
 // Data returns the initial bytes of a variable, little-endian and as long as
@@ -53,7 +53,8 @@ func (w *dataWriter) errorf(v *Value, format string, args ...any) error {
 	return fmt.Errorf("line %d: initial value of %s: %s", v.Line, w.variable.Name, fmt.Sprintf(format, args...))
 }
 
-// value writes one value at a byte offset; dims are the dimensions still open there.
+// value writes one value at byte offset at; dims are the dimensions that remain at this depth of
+// braces.
 func (w *dataWriter) value(v *Value, at int, dims []uint64) error {
 	switch v.Kind {
 	case ListValue:
@@ -105,7 +106,7 @@ func (w *dataWriter) list(v *Value, at int, dims []uint64) error {
 		if err := w.value(e, at, dims[1:]); err != nil {
 			return err
 		}
-		// A list fills a whole row; plain values in a flat list only themselves.
+		// A nested list takes a whole row; a plain value takes one element.
 		if at += w.element; e.Kind == ListValue {
 			at += step - w.element
 		}
@@ -113,8 +114,8 @@ func (w *dataWriter) list(v *Value, at int, dims []uint64) error {
 	return nil
 }
 
-// Encode returns the bits that the constant has as a value of a type: floats
-// are rounded to the type's width, integers cut to it.
+// Encode returns the bits of the constant as a value of a type: floats
+// are rounded to the type's width, integers truncated to it.
 func (l Literal) Encode(t Type) (uint64, error) {
 	isFloat := l.Kind >= FloatLiteral
 	switch {

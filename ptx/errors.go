@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Error is one thing wrong with a file, and where.
+// Error is one error in a file, with its position.
 type Error struct {
 	File string
 	Pos
@@ -19,12 +19,12 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
 }
 
-// Errors are all that was found wrong, in the order of the text; at most maxErrors of them.
+// Errors are the errors found in a file, in the order of the text; at most maxErrors of them.
 type Errors []*Error
 
 const maxErrors = 20
 
-// Error returns one line an error.
+// Error returns one line for each error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {
@@ -51,7 +51,7 @@ func (e Errors) sort() {
 	})
 }
 
-// quote shows a piece of the text, shortened, so that a message stays one readable line.
+// quote quotes a piece of the text, shortened, so that a message stays one readable line.
 func quote(text string) string {
 	const most = 60
 	if len(text) > most {

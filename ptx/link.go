@@ -7,22 +7,25 @@ import (
 	"strings"
 )
 
-// Input is a text that is linked with others.
+// Input is a PTX text to link with others.
 type Input struct{ Name, Text string }
 
-// LinkError is what is wrong with inputs that are right each by themselves.
+// LinkError says why inputs that are valid on their own cannot be linked.
 type LinkError struct{ Lines []string }
 
-// Error returns one line for each thing that is wrong.
+// Error returns one line for each problem.
 func (e *LinkError) Error() string { return strings.Join(e.Lines, "\n") }
 
-// Link makes one module of several: what one of them declares as .extern is what
-// another defines as .visible, .weak or .common. Names that a module has for itself
-// are changed where another has them too. Line numbers are those of the module's own
-// text (String). Errors of single inputs are Errors, others a *LinkError.
+// Link makes one module of several. A name that one input declares as .extern refers to what
+// another defines as .visible, .weak or .common. Names that are private to an input are changed
+// if another input has them too. Line numbers are those of the linked module's own
+// text (String). Errors in single inputs are Errors, others a *LinkError.
 //
-// With stubs, Link gives functions that no input defines an empty body. Such a module
-// shows whether its inputs are right; it must not be run.
+// A module linked from several inputs is printed and parsed again, so that all its names are
+// resolved anew.
+//
+// With stubs, Link gives functions that no input defines an empty body. Loading such a module
+// shows whether its inputs are valid; it must not be run.
 func Link(inputs []Input, stubs bool) (*Module, error) {
 	l := linker{first: map[string]definition{}}
 	for _, in := range inputs {
@@ -50,11 +53,11 @@ func Link(inputs []Input, stubs bool) (*Module, error) {
 
 type linker struct {
 	modules []*Module
-	first   map[string]definition // of what modules share, by name
+	first   map[string]definition // shared names: the definition so far, or else the first declaration
 	wrong   LinkError
 }
 
-// definition is what a name stands for in the linked module.
+// definition is the symbol of a name in the linked module, and the input that it comes from.
 type definition struct {
 	symbol Symbol
 	input  string
@@ -66,8 +69,7 @@ func (l *linker) fail(format string, args ...any) {
 	}
 }
 
-// separate gives names that a module has for itself another name where a second module
-// uses them.
+// separate renames private symbols whose name another module uses too.
 func (l *linker) separate() {
 	users := map[string]int{}
 	for _, m := range l.modules {
@@ -94,7 +96,7 @@ func (l *linker) separate() {
 	}
 }
 
-// private says whether only its own module knows a symbol. Kernels are known to all.
+// private says whether a symbol is visible only in its own module. Kernels are visible to all.
 func private(s Symbol) bool {
 	switch s := s.(type) {
 	case *Function:
@@ -108,8 +110,8 @@ func private(s Symbol) bool {
 	return false
 }
 
-// define notes what an item defines, and takes the body from one that another input
-// has defined already, if it may.
+// define enters what an item declares or defines. Of two definitions one must be .weak or .common;
+// it becomes a declaration. Of two such variables the larger stays, else the first.
 func (l *linker) define(input string, item Item) {
 	symbol, ok := item.(Symbol)
 	if !ok || private(symbol) {
@@ -141,7 +143,7 @@ func (l *linker) define(input string, item Item) {
 	}
 }
 
-// agree says whether two declarations can be of one thing.
+// agree says whether two declarations can refer to the same thing.
 func agree(a, b Symbol) bool {
 	switch a := a.(type) {
 	case *Function:
@@ -158,7 +160,7 @@ func sameSizes(a, b []*Variable) bool {
 	return slices.EqualFunc(a, b, func(a, b *Variable) bool { return a.Size() == b.Size() })
 }
 
-// replaceable says whether a definition gives way to another.
+// replaceable says whether another definition may replace this one.
 func replaceable(s Symbol) bool {
 	switch s := s.(type) {
 	case *Function:
@@ -169,14 +171,14 @@ func replaceable(s Symbol) bool {
 	return false
 }
 
-// larger says whether one variable needs more room than another of its name.
+// larger says whether both are variables and a has more bytes.
 func larger(a, b Symbol) bool {
 	x, _ := a.(*Variable)
 	y, _ := b.(*Variable)
 	return x != nil && y != nil && x.Size() > y.Size()
 }
 
-// undefine makes a declaration of a definition.
+// undefine turns a definition into a declaration.
 func undefine(s Symbol) {
 	switch s := s.(type) {
 	case *Function:
@@ -186,9 +188,8 @@ func undefine(s Symbol) {
 	}
 }
 
-// merge puts the modules behind each other. Tables of source files and debugging
-// information are left out: their numbers hold in one module only. So are declarations of
-// kernels.
+// merge concatenates the modules. It leaves out tables of source files and debugging
+// information, whose numbers are valid in one module only, and declarations of kernels.
 func (l *linker) merge(stubs bool) *Module {
 	merged := &Module{AddressSize: l.modules[0].AddressSize}
 	for _, m := range l.modules {
@@ -237,7 +238,7 @@ func sortedNames(all map[string]definition) []string {
 	return names
 }
 
-// arch returns 90 for sm_90a; 0 for what is not so named.
+// arch returns 90 for sm_90a, and 0 for other names.
 func arch(m *Module) int {
 	if len(m.Targets) == 0 {
 		return 0
@@ -250,7 +251,7 @@ func arch(m *Module) int {
 	return n
 }
 
-// rename gives module-level symbols other names, wherever they are named.
+// rename changes the names of module-level symbols, where they are declared and where they are used.
 func rename(m *Module, names map[string]string) {
 	r := renamer(names)
 	for _, item := range m.Items {

@@ -46,7 +46,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// The same inputs give the same text, however often they are linked.
+// Linking is deterministic: the same inputs always give the same text.
 func TestLinkIsDeterministic(t *testing.T) {
 	var texts []string
 	for i := range 20 {
@@ -114,7 +114,7 @@ func TestLinkRefuses(t *testing.T) {
 	}
 }
 
-// What nobody defines yet has a stub, for checks.
+// A function that no input defines gets a stub, for checks.
 func TestLinkStubs(t *testing.T) {
 	text := ".extern .func (.param .b32 r) later(.param .b32 x);\n.visible .entry k() { .param .b32 x; .param .b32 r; call.uni (r), later, (x); ret; }\n"
 	if m, err := linkAll(true, text); err != nil || !m.Function("later").Defined {

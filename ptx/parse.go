@@ -15,33 +15,34 @@ const (
 	maxSize    = 1 << 40 // bytes of one variable
 )
 
-// parser reads by recursive descent. The first error of a statement makes
-// every further token the end, so that all loops stop, until the statement's
-// owner calls recover to go on with the next one.
+// parser reads by recursive descent. After the first error in a statement (fail), every
+// token reads as the end of the file, so that all loops and recursions stop without
+// checking for errors. The loop over statements (body) or items (readModule) then calls
+// resume and skips to the next statement or item.
 type parser struct {
 	file   string
 	scan   scanner
 	tok    token
 	failed bool
-	behind token // the token at the failure
+	behind token // the token at the failure, which resume restores
 	errors Errors
 
 	module   *Module
 	function *Function // the one being read
 	scope    *scope
-	loc      *Loc
-	waiting  []reference
-	depth    int
+	loc      *Loc        // the latest .loc, which the next instructions belong to
+	waiting  []reference // names that no scope of a function has, for resolveModule
+	depth    int         // of nesting; see enter
 
-	// Room that is used again for every instruction.
+	// Buffers that are reused for every instruction.
 	pile  []Operand
 	words []string
 	types []Type
 }
 
 // Parse reads a module. The name is for error messages only. If anything is
-// wrong the error is an Errors, and the module is nil. Zero bytes at the end
-// do not matter: images in memory are terminated and padded with them.
+// wrong the error is an Errors, and the module is nil. NUL bytes at the end
+// are ignored: images in memory are terminated and padded with them.
 func Parse(name, src string) (*Module, error) {
 	given := len(src)
 	src = strings.TrimRight(src, "\x00")
@@ -64,14 +65,14 @@ func Parse(name, src string) (*Module, error) {
 	return p.module, nil
 }
 
-// report notes an error without disturbing the reading.
+// report records an error; parsing continues.
 func (p *parser) report(pos Pos, format string, args ...any) {
 	if len(p.errors) < maxErrors {
 		p.errors = append(p.errors, &Error{p.file, pos, fmt.Sprintf(format, args...)})
 	}
 }
 
-// fail notes an error and ends the statement.
+// fail records an error and ends the statement; see parser.
 func (p *parser) fail(pos Pos, format string, args ...any) {
 	if p.failed {
 		return
@@ -108,7 +109,8 @@ func (p *parser) next() {
 	}
 }
 
-// resume takes up reading after a failure, at the token that failed.
+// resume continues after a failure, at the token that failed. After maxErrors errors it goes to the
+// end of the file instead.
 func (p *parser) resume() {
 	p.failed = false
 	p.tok = p.behind
@@ -118,7 +120,7 @@ func (p *parser) resume() {
 	}
 }
 
-// advance is next for the search of a place to go on: invalid text is passed over.
+// advance is next while skipping to a place to continue: invalid text is no error then.
 func (p *parser) advance() { p.tok = p.scan.next() }
 
 func (p *parser) is(punct string) bool { return p.tok.kind == tokPunct && p.tok.text == punct }
@@ -206,7 +208,8 @@ func (p *parser) readModule() {
 	}
 }
 
-// recoverModule goes to the next line that begins with a directive of a module.
+// recoverModule skips to the next line that begins with a directive of a module. start is where
+// the failed item began; it skips at least one token, so that parsing makes progress.
 func (p *parser) recoverModule(start int) {
 	p.scope, p.function, p.loc, p.depth = nil, nil, nil, 0
 	if p.tok.from == start {
@@ -338,7 +341,7 @@ func (p *parser) section(pos Pos) {
 	p.next()
 }
 
-// trimSpace takes away what the scanner counts as white space at both ends.
+// trimSpace removes what the scanner counts as white space at both ends.
 func trimSpace(text string) string {
 	blank := func(c byte) bool { return c == '\n' || charClass[c]&isSpace != 0 }
 	for text != "" && blank(text[0]) {
@@ -382,7 +385,7 @@ func (p *parser) alias(pos Pos) {
 	p.declareModule(a.Name, a)
 }
 
-// linked reads what may begin with a linkage: variables and functions.
+// linked reads an item that may begin with a linkage: variables or a function.
 func (p *parser) linked(pos Pos) {
 	linkage := Internal
 	for p.tok.kind == tokDotted {
@@ -621,7 +624,7 @@ func (p *parser) values() []Value {
 	return all
 }
 
-// field reads what follows addr_mode_0 = in a sampler.
+// field reads the value of a sampler's field, after "addr_mode_0 =".
 func (p *parser) field(v *Value) {
 	v.Kind = FieldValue
 	if p.tok.kind == tokName {
@@ -631,7 +634,8 @@ func (p *parser) field(v *Value) {
 	v.Literal = p.constant()
 }
 
-// masked reads what follows 0xff( : one byte of an address.
+// masked reads the symbol of 0xff(symbol), which stands for one byte of an address. The mask and the
+// opening parenthesis were read.
 func (p *parser) masked(v *Value) {
 	if v.Literal.Kind > UintLiteral || v.Literal.Bits == 0 {
 		p.fail(v.Pos, "expected a mask such as 0xff before the parenthesis, found %s", v.Literal)
@@ -654,7 +658,8 @@ func (p *parser) resolveValue(v *Value) {
 	}
 }
 
-// enter counts nesting, which only hostile text has much of.
+// enter counts a level of nesting, and fails beyond maxNesting: hostile text could otherwise exhaust
+// the stack. The caller lowers depth when it leaves the level.
 func (p *parser) enter() {
 	if p.depth++; p.depth > maxNesting {
 		p.fail(p.tok.pos, "nested more than %d deep", maxNesting)

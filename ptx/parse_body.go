@@ -70,7 +70,7 @@ func (p *parser) parameters() []*Variable {
 	return all
 }
 
-// parameterList reads a list in parentheses; those of kernels may be hidden.
+// parameterList reads a list in parentheses; a kernel's parameters may be hidden.
 func (p *parser) parameterList(kernel bool) []*Variable {
 	var all []*Variable
 	p.expect("(")
@@ -96,7 +96,7 @@ func (p *parser) parameterList(kernel bool) []*Variable {
 	return all
 }
 
-// checkParameters refuses what no launch of a kernel could pass.
+// checkParameters refuses parameters of a kernel that no launch could pass.
 func (p *parser) checkParameters(f *Function) {
 	if !f.Entry || p.failed {
 		return
@@ -132,7 +132,7 @@ func (m *Module) maxParameters() int {
 	return since
 }
 
-// layout gives the parameters their offsets and returns the size of all.
+// layout assigns the parameters' offsets and returns their total size.
 func layout(all []*Variable) int {
 	at := 0
 	for _, v := range all {
@@ -144,7 +144,7 @@ func layout(all []*Variable) int {
 	return at
 }
 
-// functionDirectives reads what stands between the head of a function and its body.
+// functionDirectives reads the directives between the head of a function and its body.
 func (p *parser) functionDirectives() (noReturn bool, all []Directive) {
 	for p.tok.kind == tokDotted {
 		d := Directive{Pos: p.tok.pos, Name: p.tok.text}
@@ -170,7 +170,8 @@ func (p *parser) functionDirectives() (noReturn bool, all []Directive) {
 	return noReturn, all
 }
 
-// body reads statements up to the closing brace, which it leaves. One bad statement does not end it.
+// body reads statements up to the closing brace, which it does not read. After a bad statement it
+// continues with the next.
 func (p *parser) body() []Statement {
 	var all []Statement
 	for !p.is("}") && p.tok.kind != tokEnd {
@@ -184,7 +185,8 @@ func (p *parser) body() []Statement {
 	return all
 }
 
-// recoverStatement goes behind the next semicolon, or to a brace that ends a block.
+// recoverStatement skips past the next semicolon, or to a closing brace at the beginning of a line.
+// start is where the failed statement began.
 func (p *parser) recoverStatement(start int) {
 	for p.tok.kind != tokEnd {
 		if p.is("}") && p.tok.first && p.tok.from != start {
@@ -307,7 +309,7 @@ func (p *parser) registers() []*RegisterDecl {
 	return all
 }
 
-// count reads the number in %r<10>, where > is no operator.
+// count reads the number in %r<10>. It does not read an expression, in which > would be an operator.
 func (p *parser) count() int {
 	if p.tok.kind != tokInt {
 		p.expected("a number of registers")
@@ -350,7 +352,8 @@ func (p *parser) place() (file, line, column int) {
 	return file, line, column
 }
 
-// labelled reads what a label names: a place, a list of targets or a prototype.
+// labelled reads what a label names: a list of targets, a prototype, or the place of the next
+// instruction.
 func (p *parser) labelled(pos Pos, name string) Statement {
 	switch {
 	case p.isDotted("branchtargets"), p.isDotted("calltargets"):
@@ -465,8 +468,8 @@ func (p *parser) modifiers() ([]string, []Type) {
 
 func (p *parser) push(o Operand) { p.pile = append(p.pile, o) }
 
-// unpile takes the operands above base off the pile, where they are collected
-// so that the tree's own slices are made once and in the right size.
+// unpile pops the operands above base off the pile. They are collected there so that the
+// slice in the tree is allocated once, with the right size.
 func (p *parser) unpile(base int) []Operand {
 	if len(p.pile) == base {
 		return nil
@@ -476,7 +479,7 @@ func (p *parser) unpile(base int) []Operand {
 	return all
 }
 
-// checkCall makes sure that Instruction.Call can take the operands apart.
+// checkCall checks that the operands have the form that Instruction.Call expects.
 func (p *parser) checkCall(i *Instruction) {
 	ops := i.Operands
 	if len(ops) > 0 && ops[0].Kind == ListOperand {
@@ -533,7 +536,7 @@ func (p *parser) operand(call bool) Operand {
 	return o
 }
 
-// nameOperand reads a name with what may cling to it: a component or an offset.
+// nameOperand reads a name and a component or an offset that may follow it.
 func (p *parser) nameOperand(o Operand) Operand {
 	if p.isName("_") {
 		o.Kind = SinkOperand

@@ -194,7 +194,7 @@ func TestParameterLayout(t *testing.T) {
 	}
 }
 
-// What newer compilers append to a kernel's parameters lies behind the others.
+// Hidden parameters, which newer compilers append to a kernel's, come after the others.
 func TestHiddenParameter(t *testing.T) {
 	m := parse(t, ".version 9.1\n.target sm_120a\n.address_size 64\n.entry k(.param .u64 .ptr .global .align 1 a, .hidden .param .align 64 .b8 b[128]) { ret; }")
 	p := m.Function("k").Params
@@ -425,7 +425,7 @@ func TestErrorsAreLimited(t *testing.T) {
 	}
 }
 
-// TestHostileInputIsLinear feeds what would take minutes if any part were quadratic.
+// TestHostileInputIsLinear parses texts that would take minutes if any part were quadratic.
 func TestHostileInputIsLinear(t *testing.T) {
 	const n = 100_000
 	var labels, families strings.Builder
@@ -553,7 +553,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, v := range m.Variables {
 			if v.Size() < 1<<20 {
-				_, _, _ = v.Data() // must not panic; what it refuses is no matter here
+				_, _, _ = v.Data() // must not panic; it may refuse
 			}
 		}
 	})

@@ -64,7 +64,7 @@ func difference(a, b *Module) string {
 	return walk("module", reflect.ValueOf(a), reflect.ValueOf(b))
 }
 
-// roundTrip prints and reads again, and returns what is wrong with the result.
+// roundTrip prints a module and parses the text again, and returns how the result differs.
 func roundTrip(m *Module) error {
 	text := m.String()
 	again, err := Parse("printed.ptx", text)

@@ -5,7 +5,7 @@ import "strings"
 type tokenKind uint8
 
 const (
-	tokEnd     tokenKind = iota // end of the file, or of patience
+	tokEnd     tokenKind = iota // end of the file, or a failed statement
 	tokInvalid                  // text says what is wrong
 	tokName                     // add, %r1, $L1, _
 	tokDotted                   // .global, .shared::cta; text without the dot
@@ -17,14 +17,14 @@ const (
 
 type token struct {
 	kind    tokenKind
-	first   bool // on its line
+	first   bool // it is the first token on its line
 	text    string
 	pos     Pos
 	from    int // byte offsets
 	through int
 }
 
-// scanner cuts text into tokens, one at a time.
+// scanner splits text into tokens, one at a time.
 type scanner struct {
 	src       string
 	at        int
@@ -62,7 +62,7 @@ func (s *scanner) peek(ahead int) byte {
 	return 0
 }
 
-// skip moves over white space and comments; it returns false at a comment that never ends.
+// skip skips white space and comments; it returns false at a comment without an end.
 func (s *scanner) skip() bool {
 	for s.at < len(s.src) {
 		c := s.src[s.at]

@@ -2,17 +2,21 @@ package ptx
 
 import "strconv"
 
-// scope maps the names of one pair of braces. Registers and variables must
-// stand before their use; labels may follow, so what is not found waits.
+// scope has the names declared in one pair of braces. Registers and variables must
+// be declared before their use. Labels may come later, so a name that is no register or
+// variable waits until the scope is complete.
 type scope struct {
 	parent   *scope
 	names    map[string]Symbol
-	families map[string]*RegisterDecl
-	numbered map[string]*RegisterDecl // single registers by what a family of them would be called
+	families map[string]*RegisterDecl // %r<10> under %r
+	// numbered has, for each prefix that a register of names has before a number, the lowest such
+	// number as Count: with it declareRegister sees at once whether a family %r<N> would contain a
+	// register that is already declared.
+	numbered map[string]*RegisterDecl
 	waiting  []reference
 }
 
-// reference is a name that waits for its symbol.
+// reference is a use of a name that waits for its symbol.
 type reference struct {
 	name string
 	pos  Pos
@@ -59,7 +63,7 @@ func splits(name string) func(func(string, int) bool) {
 	}
 }
 
-// declare enters a name. The name _ stands for nothing and is never entered.
+// declare enters a name into a scope. The name _ is never entered: it means no variable.
 func (p *parser) declare(s *scope, name string, symbol Symbol) {
 	if name == "_" {
 		return
@@ -118,7 +122,8 @@ func (p *parser) declareRegister(s *scope, d *RegisterDecl) {
 	s.families[d.Name] = d
 }
 
-// lookup finds a name from the innermost scope outwards, and gives a register its index at its first use.
+// lookup searches for a name from the innermost scope outwards. At a register's first use it makes the
+// register, if it is one of a family, and gives it its index.
 func (p *parser) lookup(name string) Symbol {
 	for s := p.scope; s != nil; s = s.parent {
 		found := s.names[name]
@@ -145,7 +150,7 @@ func (p *parser) resolve(name string, pos Pos, into *Symbol) {
 	switch symbol.(type) {
 	case *Register, *Variable:
 		*into = symbol
-	default: // an inner label of that name may still follow
+	default: // a label of that name may still follow in this scope
 		p.scope.waiting = append(p.scope.waiting, reference{name, pos, into})
 	}
 }
@@ -184,7 +189,8 @@ func (p *parser) resolveOperand(o *Operand) {
 	p.resolve(o.Name, o.Pos, &o.Symbol)
 }
 
-// closeScope connects the waiting names to what the scope declared, and hands the rest outwards.
+// closeScope resolves the waiting names that the scope has declared, and passes the others to the
+// enclosing scope.
 func (p *parser) closeScope() {
 	s := p.scope
 	p.scope = s.parent
@@ -204,7 +210,7 @@ func (p *parser) closeScope() {
 	}
 }
 
-// resolveModule connects what is left with the module's variables and functions.
+// resolveModule resolves the names that are left to the module's variables and functions.
 func (p *parser) resolveModule() {
 	for _, r := range p.waiting {
 		found := p.module.symbols[r.name]
@@ -216,7 +222,7 @@ func (p *parser) resolveModule() {
 	}
 }
 
-// declareModule enters a variable, function or alias; a definition replaces declarations.
+// declareModule enters a variable, function or alias; a definition replaces a declaration.
 func (p *parser) declareModule(name string, symbol Symbol) {
 	old := p.module.symbols[name]
 	switch {

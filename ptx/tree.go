@@ -4,8 +4,8 @@
 // It knows the grammar, the types, the state spaces and the scopes. It does
 // not know what an instruction means: opcodes and their modifiers are kept as
 // written, and the engine that lowers the tree decides which it accepts. The
-// type of an operation is in the instruction's suffixes; the declared type of
-// a register is only its width, since newer compilers keep floats in .b32.
+// type of an operation is in the instruction's suffixes. The declared type of
+// a register matters only for its width, since newer compilers keep floats in .b32.
 package ptx
 
 import (
@@ -16,7 +16,7 @@ import (
 // Pos is a place in the text; both numbers start at 1, columns count bytes.
 type Pos struct{ Line, Column int }
 
-// Position returns the place itself, so that what embeds a Pos has a place.
+// Position returns p, so that types which embed a Pos have the method.
 func (p Pos) Position() Pos { return p }
 
 // Module is one PTX file.
@@ -25,8 +25,8 @@ type Module struct {
 	Targets     []string // "sm_90", then options such as "debug"
 	AddressSize int      // 32 or 64; 32 when the file does not say
 
-	// Items are the declarations in the order of the file; Variables and
-	// Functions are those of them that are, with forward declarations.
+	// Items are all declarations in the order of the file. Variables and
+	// Functions are the variables and functions among them, forward declarations included.
 	Items     []Item
 	Variables []*Variable
 	Functions []*Function
@@ -54,7 +54,7 @@ func (m *Module) Function(name string) *Function {
 // Item is a declaration of a module: *Variable, *Function, *Alias, *File, *Section or *Pragma.
 type Item interface{ item() }
 
-// Symbol is what a name can stand for: *Register, *Variable, *Function,
+// Symbol is what a name can refer to: *Register, *Variable, *Function,
 // *Alias, *Label, *TargetList or *Prototype.
 type Symbol interface {
 	Position() Pos
@@ -84,7 +84,8 @@ type Section struct {
 	Text string
 }
 
-// Pragma holds strings for the compiler behind this one; it stands in a module, a function's head or a body.
+// Pragma holds strings for the compiler that translates PTX to machine code. It may be in a module, a
+// function's head or a body.
 type Pragma struct {
 	Pos
 	Strings []string // as written between the quotes
@@ -100,13 +101,13 @@ type Variable struct {
 	Type       Type
 	Vector     int      // 2, 4 or 8 elements; 0 for a scalar
 	Align      int      // as written; 0 if not
-	Dims       []uint64 // array; a first dimension of 0 is open: []
+	Dims       []uint64 // of an array; a first dimension of 0 is open: []
 	Attributes []Attribute
 	Pointer    *Pointer // what a kernel's parameter points to, where said
-	Hidden     bool     // of a kernel's parameter: drivers do not count it among the arguments of a launch
+	Hidden     bool     // a kernel's parameter that is no argument of a launch
 	Init       *Value
 
-	Function *Function // nil for a module's own
+	Function *Function // that declares it; nil for a variable of the module
 	Offset   int       // of a parameter in its list, laid out as the ABI does
 	Register *Register // of a parameter in the .reg space
 }
@@ -131,7 +132,7 @@ func (v *Variable) Alignment() int {
 	return max(1, v.ElementSize())
 }
 
-// ElementSize returns the bytes of one element of an array, or of the whole variable if it is none.
+// ElementSize returns the bytes of one element of an array, or of a variable that is no array.
 func (v *Variable) ElementSize() int { return v.Type.Size() * max(1, v.Vector) }
 
 // Size returns the bytes of the whole; 0 for an open array.
@@ -146,7 +147,7 @@ func (v *Variable) Size() int {
 // Open says whether the array's size is left to the launch: .extern .shared .b8 s[].
 func (v *Variable) Open() bool { return len(v.Dims) > 0 && v.Dims[0] == 0 }
 
-// ValueKind tells the initial values apart.
+// ValueKind is the kind of an initial value.
 type ValueKind uint8
 
 // The kinds of initial values.
@@ -167,7 +168,7 @@ type Value struct {
 	Symbol   Symbol
 	Offset   int64
 	Generic  bool   // generic(symbol): its generic address
-	Mask     uint64 // mask(symbol): only these bits of it, shifted down; 0 for all
+	Mask     uint64 // mask(symbol): only these bits of the address, shifted down; 0 for all
 	Elements []Value
 }
 
@@ -187,7 +188,7 @@ type Function struct {
 	Defined bool // it has a body, maybe an empty one
 	Body    []Statement
 
-	// What follows is derived from the body, all scopes together.
+	// The following fields are derived from the body, over all its scopes.
 
 	Code      []*Instruction // in order; labels point into it
 	Registers []*Register    // those that are used, by index
@@ -217,7 +218,7 @@ func (f *Function) Directive(name string) (values []uint64, ok bool) {
 // *Variable, *Block, *Loc, *Pragma, *TargetList or *Prototype.
 type Statement interface{ statement() }
 
-// Block is a scope of its own, in braces.
+// Block is a nested scope in braces.
 type Block struct {
 	Pos
 	Body []Statement
@@ -251,7 +252,7 @@ type Label struct {
 	Target int // index into Function.Code; its length for the end
 }
 
-// TargetList names where a brx.idx or an indirect call may go.
+// TargetList lists the possible targets of a brx.idx or an indirect call.
 type TargetList struct {
 	Pos
 	Name    string
@@ -259,7 +260,7 @@ type TargetList struct {
 	Targets []Operand // symbols
 }
 
-// Prototype describes the functions that an indirect call may reach.
+// Prototype describes the signature of the functions that an indirect call may reach.
 type Prototype struct {
 	Pos
 	Name       string
@@ -341,7 +342,7 @@ func vectorOf(modifier string) int {
 	return 0
 }
 
-// Call is the meaning of the operands of a call.
+// Call is a call instruction with its operands sorted by meaning.
 type Call struct {
 	Returns []Operand
 	Callee  Operand // a symbol, or a register for an indirect call
@@ -349,7 +350,7 @@ type Call struct {
 	Targets Symbol // *Prototype, *TargetList, or nil for a direct call
 }
 
-// Call takes the operands of a call instruction apart; ok is false for every other instruction.
+// Call sorts the operands of a call instruction by meaning; ok is false for other instructions.
 func (i *Instruction) Call() (c Call, ok bool) {
 	if i.Opcode != "call" {
 		return c, false
@@ -368,7 +369,7 @@ func (i *Instruction) Call() (c Call, ok bool) {
 	return c, true
 }
 
-// OperandKind tells the operands apart.
+// OperandKind is the kind of an operand.
 type OperandKind uint8
 
 // The kinds of operands, and the fields that each uses.
@@ -384,7 +385,7 @@ const (
 	SinkOperand                         // _
 )
 
-// Operand is an operand, destinations included.
+// Operand is an operand of an instruction, source or destination.
 type Operand struct {
 	Pos
 	Kind      OperandKind
@@ -398,7 +399,7 @@ type Operand struct {
 	Elements  []Operand
 }
 
-// LiteralKind tells the constants apart.
+// LiteralKind is the kind of a constant.
 type LiteralKind uint8
 
 // The kinds of constants.

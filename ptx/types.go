@@ -5,7 +5,7 @@ import "strings"
 // Type is a fundamental PTX type, as an instruction's suffix or a declaration names it.
 type Type uint8
 
-// The types. Which of them an instruction accepts is the business of its user.
+// The types. This package does not know which of them an instruction accepts.
 const (
 	NoType Type = iota
 	B1

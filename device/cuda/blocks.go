@@ -2,8 +2,8 @@ package cuda
 
 import "muster/device"
 
-// block is a box of an array: x and width in bytes, the rest in rows and slices. Its
-// bytes lie from offset on in the memory that has the array's contents in rows.
+// block is a box of an array: x and width in bytes, the rest in rows and slices. offset is
+// where its first byte is in the linear memory that has the array's contents in rows.
 type block struct {
 	level                int
 	x, y, z              uint64
@@ -11,8 +11,8 @@ type block struct {
 	offset               uint64
 }
 
-// blocksOf returns the boxes of an array that the bytes from..to of its memory are, in
-// order. Elements that the range has only a part of count as a whole.
+// blocksOf returns the boxes of an array that correspond to the bytes from..to of its linear
+// memory, in order. An element that is only partly in the range is included whole.
 func blocksOf(levels []device.ArrayLevel, element, from, to uint64) []block {
 	var all []block
 	for i, l := range levels {
@@ -29,8 +29,8 @@ func blocksOf(levels []device.ArrayLevel, element, from, to uint64) []block {
 	return all
 }
 
-// appendBlocks cuts a range of one level: the rest of a row, rows to the end of a slice,
-// whole slices, and then the other way round.
+// appendBlocks cuts a range of one level into boxes: the rest of a row, the rows to the end of
+// a slice, whole slices, then the rows of the last slice, and the beginning of the last row.
 func appendBlocks(all []block, level int, l device.ArrayLevel, row, a, b uint64) []block {
 	slice := row * l.Height
 	for a < b {

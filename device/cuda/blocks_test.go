@@ -8,7 +8,7 @@ import (
 	"muster/device"
 )
 
-// Every byte of a range is in one box, where the array has it, and no other byte is.
+// Every byte of a range is in exactly one box, at its place in the array, and no other byte is.
 func TestBlocksAreTheRange(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4)) // seed 3, 4
 	for range 2000 {
@@ -50,7 +50,7 @@ func TestBlocksAreTheRange(t *testing.T) {
 	}
 }
 
-// A range of an array is few boxes, however large it is.
+// A range is cut into few boxes, however large it is.
 func TestBlocksAreFew(t *testing.T) {
 	texture := device.Texture{Format: 0x20, Channels: 1, Width: 1000, Height: 1000, Depth: 1000}
 	levels, size := texture.ArrayLevels()

@@ -15,44 +15,45 @@ import (
 	"muster/internal/together"
 )
 
-// Large copies of memory that is not pinned, by whoever submits them: through a few pinned
-// buffers that the device reads or writes while threads of the host fill or empty others.
-// Calls of the host's in the order of the stream would cost more than the copies. It is
-// for streams that have nothing else to do, where now is the copy's turn.
+// The submitting goroutine does large copies of memory that is not pinned itself, through a few
+// pinned buffers: while the device reads or writes one, threads of the host fill or empty
+// another. Host functions in the order of the stream (staged) would cost more than the copies.
+// That is possible only on a stream without other work, where the copy's turn is now.
 const (
-	bulkLeast = 2 << 20 // bytes of a copy for which it pays
+	bulkLeast = 2 << 20 // the smallest copy, in bytes, for which this pays off
 	bulkPiece = 4 << 20
 	bulkCount = 4
 )
 
-// bulk is what large copies of a context go through.
+// bulk has the buffers for large copies of a context.
 type bulk struct {
-	mu      sync.Mutex // held by the one who copies
+	mu      sync.Mutex // held during one copy; guards all fields
 	memory  []byte     // pinned
 	buffers [bulkCount]buffer
 	next    int
 }
 
-// buffer is a part of the pinned memory. The mark is reached when the device is done with
-// it; 0 if it is.
+// buffer is a part of the pinned memory. The device has reached mark when it no longer uses the
+// buffer; mark is 0 if that is known already.
 type buffer struct {
 	memory []byte
 	mark   C.mcu_handle
 }
 
-// bulkTurn says whether a large copy may be done now; the stream's lock is held.
+// bulkTurn says whether a copy is large, and may be done now. The caller must hold s.mu.
 func (s *stream) bulkTurn(size int) bool {
 	if size < bulkLeast {
 		return false
 	}
 	if s.bulkOnly {
-		return true // what is under way reads buffers, and no memory of the caller's
+		return true // the pending work reads only buffers, so the caller's memory cannot change
 	}
 	done, err := s.query()
 	return done && err == nil
 }
 
-// bulkIn copies to the device. The last of it may be under way when it returns.
+// bulkIn copies to the device. It has read all of src when it returns; the device may still be
+// copying the last buffers.
 func (s *stream) bulkIn(dst uint64, src []byte) error {
 	return s.inBulk(func(b *bulk) error {
 		for at := 0; at < len(src); at += bulkPiece {
@@ -75,7 +76,8 @@ func (s *stream) bulkIn(dst uint64, src []byte) error {
 	})
 }
 
-// bulkOut copies to the host, and returns when everything is there.
+// bulkOut copies to the host, and returns when all bytes have arrived. It empties the oldest buffer
+// while the device fills the others.
 func (s *stream) bulkOut(dst []byte, src uint64) error {
 	return s.inBulk(func(b *bulk) error {
 		parts := make([]part, 0, bulkCount)
@@ -123,7 +125,7 @@ type part struct {
 	from *buffer
 }
 
-// inBulk has the context's buffers for one copy.
+// inBulk locks the context's buffers for one copy.
 func (s *stream) inBulk(f func(*bulk) error) error {
 	b := &s.c.bulk
 	b.mu.Lock()
@@ -131,8 +133,8 @@ func (s *stream) inBulk(f func(*bulk) error) error {
 	return f(b)
 }
 
-// bulkMemory pins the buffers, when the context is opened: that takes 10 ms, for which nobody
-// should wait later, and it may wait for kernels that run.
+// bulkMemory pins the buffers. Open calls it, since pinning takes 10 ms and may wait for
+// running kernels; the first copy should not pay for that.
 func (c *gpuContext) bulkMemory() error {
 	memory, err := c.slab(bulkPiece * bulkCount)
 	if err != nil {
@@ -145,7 +147,7 @@ func (c *gpuContext) bulkMemory() error {
 	return nil
 }
 
-// slab pins memory for the context's own use, until it is closed.
+// slab allocates pinned memory for the context's own use. Close frees it.
 func (c *gpuContext) slab(size int) ([]byte, error) {
 	var slab unsafe.Pointer
 	if err := c.call(func() C.mcu_result { return C.mcu_host_alloc(c.handle, C.size_t(size), &slab) }); err != nil {
@@ -157,7 +159,7 @@ func (c *gpuContext) slab(size int) ([]byte, error) {
 	return unsafe.Slice((*byte)(slab), size), nil
 }
 
-// freeBuffer returns the next buffer, when the device is done with it.
+// freeBuffer returns the next buffer, once the device no longer uses it.
 func (c *gpuContext) freeBuffer(b *bulk) (*buffer, error) {
 	free := &b.buffers[b.next%bulkCount]
 	b.next++
@@ -176,8 +178,8 @@ func (c *gpuContext) waitBuffer(b *buffer) error {
 	return err
 }
 
-// markBuffer notes that the device has a buffer until it has done what the stream was
-// given.
+// markBuffer records that the device uses a buffer until it has done all work submitted to the
+// stream so far.
 func (s *stream) markBuffer(b *buffer) error {
 	m, err := s.c.takeMark()
 	if err != nil {

@@ -7,8 +7,9 @@ import "C"
 
 import "sync"
 
-// calls are the functions that the driver is to run in the order of a stream.
-// It knows them by number, and never runs those behind a fault.
+// calls are the Go functions that the driver will call in the order of a stream.
+// C cannot hold pointers to Go functions, so the driver gets a number. It never
+// calls functions behind a fault; forgetCalls removes those.
 var calls = struct {
 	sync.Mutex
 	last    uint64
@@ -36,7 +37,7 @@ func takeCall(id uint64) (call, bool) {
 	return one, ok
 }
 
-// forgetCalls drops the functions that a context will not run any more.
+// forgetCalls drops the functions of a closed context that the driver has not called.
 func forgetCalls(c *gpuContext) {
 	calls.Lock()
 	defer calls.Unlock()
@@ -47,7 +48,7 @@ func forgetCalls(c *gpuContext) {
 	}
 }
 
-// musterCudaCall is called on a thread of the driver's.
+// musterCudaCall runs a registered function. The driver calls it on one of its own threads.
 //
 //export musterCudaCall
 func musterCudaCall(id C.uint64_t) {

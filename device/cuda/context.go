@@ -23,7 +23,7 @@ import (
 	"muster/device"
 )
 
-// gpuContext is a context of the driver's with an arena.
+// gpuContext is a context of the driver with an arena.
 type gpuContext struct {
 	dev    *gpu
 	handle C.mcu_handle
@@ -31,42 +31,42 @@ type gpuContext struct {
 
 	print    func([]byte)
 	complain func([]byte)
-	sieve    *sieve      // of standard error, where the driver writes failed assertions; nil if nobody is told
-	prints   *prints     // nil if what kernels print goes elsewhere
+	sieve    *sieve      // picks failed assertions out of standard error; nil without Config.Complain
+	prints   *prints     // what kernels print; nil if standard output is not redirected
 	touches  bool        // Config.Touches
 	mayPrint atomic.Bool // a module was loaded whose kernels may print
 
-	assertions sync.Once // that did not hold are told
+	assertions sync.Once // the messages of failed assertions were passed on
 
-	mapping sync.Mutex // held by who changes what is mapped
+	mapping sync.Mutex // held while mapped memory changes
 
-	// use is held for reading by who calls the driver, and for writing by who
-	// needs that nobody does.
+	// use is held for reading during calls of the driver, and for writing by split and
+	// Close, which need that no goroutine calls the driver meanwhile.
 	use sync.RWMutex
 
-	mu        sync.Mutex // a small one, for all below
+	mu        sync.Mutex // guards the fields up to events; held for moments only
 	mapped    pieces
 	variables variables
-	streams   []*stream // that are not destroyed
-	marks     []C.mcu_handle
-	slabs     []unsafe.Pointer // memory of all rings
-	rings     []*ring          // that no stream has
-	pins      []*pin
-	err       error         // why the context has ended, or nil
-	ended     chan struct{} // closed when err is set
+	streams   []*stream        // that are not destroyed
+	marks     []C.mcu_handle   // free events without a time
+	slabs     []unsafe.Pointer // pinned memory of the rings and of bulk
+	rings     []*ring          // that no stream uses
+	pins      []*pin           // sorted by address
+	err       error            // why the context has ended, or nil
+	ended     chan struct{}    // closed when err is set
 	closed    bool
 	released  chan struct{} // closed when Close has given everything back
 	closeErr  error
-	events    uint64 // made so far
+	events    uint64 // number of events made so far
 
-	textures textures
-	bulk     bulk     // has a lock of its own
-	launcher launcher // has a lock of its own
+	textures textures // has its own lock
+	bulk     bulk     // has its own lock
+	launcher launcher // has its own lock
 
-	unmapped atomic.Uint64 // how often memory was
+	unmapped atomic.Uint64 // number of calls of Unmap
 
-	stacks sync.Mutex // held while the stack is made larger
-	stack  uint64     // bytes a thread
+	stacks sync.Mutex // guards stack, also while the driver enlarges it
+	stack  uint64     // bytes per thread
 }
 
 var _ device.Context = (*gpuContext)(nil)
@@ -82,7 +82,7 @@ func (c *gpuContext) Err() error {
 	return c.err
 }
 
-// end makes err the answer to every call from now on, unless there is one.
+// end makes err the answer to every call from now on, unless the context has ended before.
 func (c *gpuContext) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,8 @@ func (c *gpuContext) end(err error) {
 	}
 }
 
-// call runs a call of the driver, behind all launches. Its lock is not to be held already.
+// call runs a call of the driver, after all launches that were left to the launcher. The caller must
+// not hold use.
 func (c *gpuContext) call(f func() C.mcu_result) error {
 	c.use.RLock()
 	defer c.use.RUnlock()
@@ -103,7 +104,7 @@ func (c *gpuContext) call(f func() C.mcu_result) error {
 	return c.answer(f())
 }
 
-// answer puts an answer of the driver into the contract's words. A fault ends
+// answer translates an answer of the driver into the contract's errors. A fault ends
 // the context.
 func (c *gpuContext) answer(r C.mcu_result) error {
 	err := failed(r)
@@ -120,7 +121,7 @@ func (c *gpuContext) answer(r C.mcu_result) error {
 	return err
 }
 
-// isDone runs a query of the driver, which does not wait for launches.
+// isDone runs a query of the driver. Unlike call it does not wait for the launcher.
 func (c *gpuContext) isDone(f func() C.mcu_result) (bool, error) {
 	c.use.RLock()
 	defer c.use.RUnlock()
@@ -134,8 +135,9 @@ func (c *gpuContext) isDone(f func() C.mcu_result) (bool, error) {
 	return err == nil, err
 }
 
-// Waiting begins with many looks, since most work is short, and goes on with
-// few. The driver's own waits cannot be cancelled.
+// Waits poll the driver, because its own waits cannot be cancelled. The first eagerLooks
+// polls follow each other at once, since most work is short. Then there are naps between
+// them, which grow with every looksPerStep polls.
 const (
 	eagerLooks   = 200
 	shortestNap  = 20 * time.Microsecond
@@ -143,8 +145,8 @@ const (
 	looksPerStep = 16
 )
 
-// wait looks again and again whether something is done, until then, the end of
-// the context, or ctx's.
+// wait polls until done returns true or an error, the context ends, or ctx is
+// cancelled.
 func (c *gpuContext) wait(ctx context.Context, done func() (bool, error)) error {
 	nap := shortestNap
 	for looks := 1; ; looks++ {
@@ -169,14 +171,14 @@ func (c *gpuContext) wait(ctx context.Context, done func() (bool, error)) error 
 	}
 }
 
-// rest sleeps for a moment, by the system's clock: where nothing else runs, Go's own timers make
-// a millisecond of less.
+// rest sleeps with a system call: in an otherwise idle process Go's timers turn less than a millisecond
+// into a whole one.
 func rest(moment time.Duration) {
 	t := syscall.NsecToTimespec(int64(moment))
-	_ = syscall.Nanosleep(&t, nil) // a signal may end it early
+	_ = syscall.Nanosleep(&t, nil) // a signal may end it early, which does no harm
 }
 
-// Memory returns what is free on the device, and its size.
+// Memory returns the bytes that are free on the device, and the device's total.
 func (c *gpuContext) Memory() (free, total uint64, err error) {
 	var n C.size_t
 	if err := c.call(func() C.mcu_result { return C.mcu_context_memory(c.handle, &n) }); err != nil {
@@ -186,8 +188,8 @@ func (c *gpuContext) Memory() (free, total uint64, err error) {
 	return min(uint64(n), total), total, nil
 }
 
-// Synchronise waits for the work of all streams, also of those that were
-// closed since.
+// Synchronise waits for the work of all streams, including closed ones that still
+// have work.
 func (c *gpuContext) Synchronise(ctx context.Context) error {
 	c.mu.Lock()
 	all := slices.Clone(c.streams)
@@ -213,7 +215,7 @@ func (c *gpuContext) Synchronise(ctx context.Context) error {
 	return c.Err()
 }
 
-// takeMark returns an event without a time.
+// takeMark returns an event of the driver without a time. giveMarks gives it back.
 func (c *gpuContext) takeMark() (m C.mcu_handle, err error) {
 	c.mu.Lock()
 	if n := len(c.marks); n > 0 {
@@ -236,7 +238,7 @@ func (c *gpuContext) reached(m C.mcu_handle) (bool, error) {
 	return c.isDone(func() C.mcu_result { return C.mcu_event_query(c.handle, m) })
 }
 
-// sweep destroys the streams that are closed and have no work any more.
+// sweep destroys the streams that are closed and have no pending work.
 func (c *gpuContext) sweep() {
 	c.mu.Lock()
 	all := slices.Clone(c.streams)
@@ -248,7 +250,8 @@ func (c *gpuContext) sweep() {
 	}
 }
 
-// growStack gives every thread at least so much stack.
+// growStack gives threads at least the given bytes of stack. It never shrinks the stack, since other
+// launches may rely on it.
 func (c *gpuContext) growStack(bytes uint64) error {
 	c.stacks.Lock()
 	defer c.stacks.Unlock()
@@ -263,7 +266,7 @@ func (c *gpuContext) growStack(bytes uint64) error {
 	return nil
 }
 
-// SetLimit sets a limit of the driver's.
+// SetLimit sets a limit of the driver.
 func (c *gpuContext) SetLimit(limit int, value uint64) error {
 	err := c.call(func() C.mcu_result { return C.mcu_context_limit(c.handle, C.int(limit), C.size_t(value)) })
 	if err != nil {
@@ -272,15 +275,15 @@ func (c *gpuContext) SetLimit(limit int, value uint64) error {
 	return nil
 }
 
-// pin is host memory that the device reaches by itself.
+// pin is host memory registered with the driver, so that the device can copy it directly.
 type pin struct {
 	host   []byte
-	pinner runtime.Pinner // for memory of Go's
+	pinner runtime.Pinner // keeps Go's runtime from freeing the memory
 	mapped bool           // kernels reach it
 }
 
-// Pin registers host memory with the driver. Memory that is registered already
-// stays as it is.
+// Pin registers host memory with the driver. If the driver says that it is registered
+// already, or that it cannot be, Pin does nothing: copies work without it.
 func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	if len(host) == 0 {
 		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
@@ -302,7 +305,7 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return c.unpin(p) }, nil
 }
 
-// Ask answers what the driver works out.
+// Ask answers a question of device.Asker.
 func (c *gpuContext) Ask(what int, about []byte) ([]byte, error) {
 	switch what {
 	case device.AskTopology:
@@ -337,8 +340,8 @@ func (c *gpuContext) Ask(what int, about []byte) ([]byte, error) {
 	return nil, fmt.Errorf("question %d to the driver: %w", what, device.ErrNotSupported)
 }
 
-// MapHost registers host memory with the driver such that kernels reach it at its own
-// address.
+// MapHost registers host memory with the driver such that kernels reach it. It refuses memory that
+// the driver gives another address than the host's.
 func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
 	if len(host) == 0 {
 		return nil, fmt.Errorf("mapping no bytes: %w", device.ErrInvalidValue)
@@ -364,7 +367,7 @@ func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
 func (c *gpuContext) unpin(p *pin) error {
 	c.mu.Lock()
 	i := slices.Index(c.pins, p)
-	if i < 0 || c.closed { // Close does it
+	if i < 0 || c.closed { // Close unregisters it
 		c.mu.Unlock()
 		return nil
 	}
@@ -376,7 +379,7 @@ func (c *gpuContext) unpin(p *pin) error {
 	})
 }
 
-// addPin notes memory that is registered, in the order of addresses.
+// addPin adds registered memory to pins, which is sorted by address.
 func (c *gpuContext) addPin(p *pin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -386,8 +389,8 @@ func (c *gpuContext) addPin(p *pin) {
 
 func (p *pin) from() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p.host))) }
 
-// pinnedParts returns how many bytes of host memory the device reaches by itself in one
-// registration after the other; nil if it does not reach all of them.
+// pinnedParts cuts host memory where one registration ends and the next begins, and returns the lengths
+// of the parts; nil if some of the memory is not registered.
 func (c *gpuContext) pinnedParts(host []byte) []int {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(host)))
 	end := at + uintptr(len(host))
@@ -411,7 +414,8 @@ func (c *gpuContext) pinnedParts(host []byte) []int {
 	return parts
 }
 
-// Close waits for what is under way and gives everything back.
+// Close waits for the submitted work and gives everything back. It sets err first, so that new calls
+// return; then it takes use for writing, which waits for calls that are inside the driver.
 func (c *gpuContext) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -437,10 +441,10 @@ func (c *gpuContext) Close() error {
 	return c.closeErr
 }
 
-// release gives everything back, if the context is sound in an order that the
-// driver checks. After a fault it answers every call within the context with
-// the fault: memory can be given back once the context is gone, and what that
-// says is of no use to anybody.
+// release gives everything back. In a sound context everything must go before the
+// context itself. After a fault the driver answers every call within the context with
+// the fault, so the context is destroyed first and the memory is unmapped without one;
+// errors mean nothing then and are dropped. The caller must hold use for writing.
 func (c *gpuContext) release(sound bool) error {
 	var first error
 	note := func(err *driverError) {
@@ -453,7 +457,7 @@ func (c *gpuContext) release(sound bool) error {
 	c.mu.Unlock()
 	c.launcher.end()
 	if err := failed(C.mcu_context_synchronise(c.handle)); err != nil {
-		sound = sound && err.fault() == nil // which nobody had noticed
+		sound = sound && err.fault() == nil // a fault that no call has seen before
 		note(err)
 	}
 	for _, p := range pins {

@@ -35,8 +35,8 @@ func theGPU(t testing.TB) device.Device {
 	return all[0]
 }
 
-// Faults are not isolated from other contexts of a process, so the suite skips
-// them; TestFaults has a process for each.
+// A fault ends all contexts of a process, so the suite skips tests of faults;
+// TestFaults has a process for each.
 func TestConformance(t *testing.T) {
 	info := theGPU(t).Info()
 	t.Logf("%s, %d MiB, compute capability %d.%d, %d multiprocessors, speed %.2f", info.Name, info.Memory>>20, info.Compute.Major, info.Compute.Minor, info.Multiprocessors, info.Speed)
@@ -96,8 +96,8 @@ func pattern(n uint64) []byte {
 	return p
 }
 
-// What kernels print comes out when they are synchronised. Standard output is
-// taken for good, so a process of its own does it.
+// What kernels print arrives when the program synchronises. Taking standard output
+// cannot be undone, so the test runs in its own process.
 func TestPrints(t *testing.T) {
 	if os.Getenv("MUSTER_TEST_PRINTS") == "" {
 		theGPU(t)
@@ -172,7 +172,7 @@ const printPTX = `.version 7.0
 }
 `
 
-// A failed assertion is told to whoever opened the context, and to nobody else.
+// The message of a failed assertion goes to the Complain of its context, and nowhere else.
 func TestAssertion(t *testing.T) {
 	if os.Getenv("MUSTER_TEST_ASSERTION") == "" {
 		theGPU(t)
@@ -247,8 +247,8 @@ const assertPTX = `.version 7.0
 }
 `
 
-// What stays of pieces that are taken apart keeps its bytes, and copies that
-// are larger than the buffer they go through are whole.
+// When pieces are split, the parts that stay keep their contents. Copies larger than
+// the buffer that they go through arrive whole.
 func TestPartsOfLargePieces(t *testing.T) {
 	b := open(t, 1<<30)
 	const size = 3*largePiece + 8<<20
@@ -308,7 +308,7 @@ func TestPageableSizes(t *testing.T) {
 				part[k] += byte(i + round)
 			}
 			if i%3 == round {
-				b.ok(b.stream.Call(func() {})) // which is ahead of it
+				b.ok(b.stream.Call(func() {})) // so that the stream is not idle
 			}
 			b.ok(b.stream.CopyIn(testBase+uint64(at), part))
 			copy(want[at:], part)
@@ -372,7 +372,7 @@ func address(a uint64) []byte { return binary.LittleEndian.AppendUint64(nil, a) 
 
 const faultVariable = "MUSTER_TEST_CUDA_FAULT"
 
-// Each fault has a process of its own: this test binary once more.
+// Each fault has its own process, which runs this test binary again.
 func TestFaults(t *testing.T) {
 	if name := os.Getenv(faultVariable); name != "" {
 		testFault(t, name)

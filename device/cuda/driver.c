@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// The driver's types, as far as they are used here.
+// The driver's types, as far as they are used here. Names are ours; layouts are CUDA's.
 typedef struct {
 	int type; // 1: a device
 	int id;
@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
 	int type;         // 1: stays in device memory
-	int handle_types; // 0: not shared with others
+	int handle_types; // 0: not shared with other processes
 	location where;
 	void *windows;
 	unsigned char compression, direct_access;
@@ -52,7 +52,7 @@ typedef struct {
 	unsigned int count;
 } launch_config;
 
-// Arrays and textures: sizes and places of all fields are CUDA's, on machines of 64 bits.
+// Arrays and textures, with the layout of CUDA's types on 64-bit machines.
 typedef struct {
 	size_t width, height, depth;
 	unsigned int format, channels, flags;
@@ -131,8 +131,8 @@ _Static_assert(sizeof(array_descriptor) == 40 && sizeof(copy_side) == 88 && size
 _Static_assert(sizeof(resource_descriptor) == 144 && offsetof(resource_descriptor, flags) == 136, "as in CUDA's headers");
 _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 112, "as in CUDA's headers");
 
-// Each function of the driver that is used, under the name that has the
-// signature given here in every driver since CUDA 12.4.
+// The functions of the driver that are used. CUDA gives a function a new name (_v2) when
+// its signature changes; these names have these signatures in every driver since CUDA 12.4.
 #define FUNCTIONS(X) \
 	X(cuGetErrorName, (int, const char **)) \
 	X(cuLinkCreate_v2, (unsigned int, int *, void **, void **)) \
@@ -258,9 +258,10 @@ static const struct {
 
 int mcu_open(const char *path, char *text, size_t room)
 {
-	// Programs load images with thousands of kernels and use a few. A kernel is loaded
-	// when the program asks for it, not at its first launch: that may wait for all
-	// work of the context, and so for ever for work that waits for it.
+	// Programs load images with thousands of kernels and use a few, so kernels are loaded
+	// lazily. function_info loads a kernel when the program asks for it, not at its first launch:
+	// loading may wait for all work of the context, and so for ever if that work waits for
+	// the launch.
 	setenv("CUDA_MODULE_LOADING", "LAZY", 0);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL) {
@@ -303,7 +304,8 @@ static mcu_result result(int code, const char *call)
 
 #define RUN(function, ...) result(api.function(__VA_ARGS__), #function)
 
-// TRY returns from a function in which no context was made current.
+// TRY returns on failure. Use it only where this function has made no context current, since it
+// does not leave.
 #define TRY(function, ...) \
 	do { \
 		mcu_result tried = RUN(function, __VA_ARGS__); \
@@ -320,7 +322,7 @@ static mcu_result leave(mcu_result r)
 	return r;
 }
 
-// INSIDE is one call of the driver in a context.
+// INSIDE makes one call of the driver in a context and returns its answer.
 #define INSIDE(context, function, ...) \
 	ENTER(context); \
 	return leave(RUN(function, __VA_ARGS__))
@@ -430,7 +432,7 @@ static mcu_result map_piece(int device, uint64_t address, size_t size)
 	unsigned long long memory;
 	TRY(cuMemCreate, &memory, size, &a, 0);
 	mcu_result r = RUN(cuMemMap, address, size, 0, memory, 0);
-	api.cuMemRelease(memory); // it lives as long as it is mapped
+	api.cuMemRelease(memory); // the mapping keeps the memory alive
 	return r;
 }
 
@@ -492,7 +494,7 @@ static mcu_result shared_create(int device, size_t size, int *fd)
 		TRY(cuMemCreate, &memory, size, &a, 0);
 	}
 	mcu_result r = RUN(cuMemExportToShareableHandle, fd, memory, DESCRIPTORS, 0);
-	api.cuMemRelease(memory); // it lives as long as the descriptor
+	api.cuMemRelease(memory); // the descriptor keeps the memory alive
 	return r;
 }
 
@@ -532,7 +534,7 @@ mcu_result mcu_write(mcu_handle context, uint64_t to, const void *host, size_t s
 {
 	ENTER(context);
 	mcu_result r = RUN(cuMemcpyHtoD_v2, to, host, size);
-	if (r.code == 0) // the copy may still be on its way from a buffer of the driver's
+	if (r.code == 0) // the driver may have copied only to a buffer of its own so far
 		r = result(api.cuCtxSynchronize(), "cuCtxSynchronize");
 	return leave(r);
 }
@@ -553,7 +555,7 @@ mcu_result mcu_is_managed(mcu_handle context, uint64_t address, unsigned int *ma
 	*managed = 0;
 	ENTER(context);
 	mcu_result r = RUN(cuPointerGetAttribute, managed, IS_MANAGED, address);
-	if (r.code == 1) // of an address that the driver tells nothing of
+	if (r.code == 1) // invalid value: the driver does not know the address, so it is not managed
 		r.code = 0;
 	return leave(r);
 }
@@ -593,8 +595,8 @@ mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *mo
 	return leave(r);
 }
 
-// The driver keeps the lists of options, and writes to them and to the log, until the
-// link is destroyed.
+// The driver keeps pointers to the lists of options and to the log, and writes to them, until
+// the link is destroyed. So they live here and not on the stack of mcu_link_create.
 struct mcu_link {
 	void *state;
 	int options[MCU_LINK_OPTIONS + 2];
@@ -673,7 +675,7 @@ mcu_result mcu_function_name(mcu_handle context, mcu_handle function, const char
 static mcu_result function_info(void *function, int shared_block, mcu_function *info)
 {
 	enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE, MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_NEEDED, CLUSTER_WIDTH };
-	TRY(cuFuncLoad, function); // here, not at its first launch, which may wait for others
+	TRY(cuFuncLoad, function); // see mcu_open
 	TRY(cuFuncGetName, &info->name, function);
 	TRY(cuFuncGetAttribute, &info->max_threads, MAX_THREADS, function);
 	TRY(cuFuncGetAttribute, &info->shared, SHARED, function);
@@ -733,8 +735,8 @@ int mcu_take_stdout(void)
 
 void mcu_flush_stdout(void) { fflush(stdout); }
 
-// The end that is written does not block: a process that crashes must not wait for its
-// own reader, which is gone by then.
+// The end that is written to does not block: a process that crashes must not wait for its
+// own reader, which no longer runs then.
 int mcu_sift_stderr(int *before)
 {
 	int ends[2];
@@ -745,7 +747,7 @@ int mcu_sift_stderr(int *before)
 		close(*before);
 		return -1;
 	}
-	fcntl(ends[1], F_SETPIPE_SZ, 1 << 20); // if it may
+	fcntl(ends[1], F_SETPIPE_SZ, 1 << 20); // may be refused, which does no harm
 	fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	fflush(stderr);
 	int moved = dup2(ends[1], 2);
@@ -775,8 +777,8 @@ int mcu_write_stderr(const char *line, size_t size)
 	return 1;
 }
 
-// Synchronising any stream makes the driver write what was printed so far; this
-// one has no work, and nobody is waited for.
+// Synchronising any stream makes the driver write what was printed so far. The per-thread
+// default stream (2) never has work here, so this does not wait.
 mcu_result mcu_flush_prints(mcu_handle context)
 {
 	INSIDE(context, cuStreamSynchronize, (void *)2);
@@ -787,7 +789,7 @@ mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)
 	INSIDE(context, cuStreamQuery, (void *)stream);
 }
 
-// watch asks until the answer is another than that something is not ready, or the time is over.
+// watch polls until the answer is not NOT_READY, or limit nanoseconds have passed.
 static mcu_result watch(int (*query)(void *), void *of, const char *call, int64_t limit)
 {
 	enum { NOT_READY = 600 };
@@ -801,7 +803,7 @@ static mcu_result watch(int (*query)(void *), void *of, const char *call, int64_
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (code == NOT_READY && (now.tv_sec - began.tv_sec) * INT64_C(1000000000) + now.tv_nsec - began.tv_nsec < limit);
 	if (code == NOT_READY)
-		sched_yield(); // others may need this processor
+		sched_yield(); // other threads may need this processor
 	return result(code, call);
 }
 
@@ -876,8 +878,9 @@ mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t
 	}
 }
 
-// The driver tells libraries in a table of its own how multiprocessors lie together; it
-// has had this size in all that have it.
+// The driver tells NVIDIA's libraries through an undocumented table of functions how
+// multiprocessors are grouped. The size of the table is checked: it is the same in all drivers
+// seen that have it.
 static mcu_result topology(uint8_t *told, size_t pairs)
 {
 	enum { NOT_SUPPORTED = 801, SIZE = 17 * sizeof(void *), TELL = 4, FORGET = 13 };
@@ -913,8 +916,7 @@ typedef struct {
 	_Alignas(64) uint8_t bytes[MCU_TENSOR_MAP];
 } tensor_map;
 
-// find looks up a function that not every driver has. The code of those that have none is
-// that of what is not supported.
+// find looks up a function that not every driver has; NULL if this one has not.
 static void *find(const char *name)
 {
 	return dlsym(opened, name);
@@ -974,7 +976,7 @@ mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int bloc
 	INSIDE(context, cuOccupancyAvailableDynamicSMemPerBlock, shared, (void *)function, blocks, threads);
 }
 
-// describe makes a launch's description; attributes has room for three.
+// describe returns the driver's description of a launch. attributes must have room for three.
 static launch_config describe(const mcu_shape *shape, void *stream, launch_attribute *attributes)
 {
 	enum { COOPERATIVE = 2, CLUSTER = 4 };
@@ -987,6 +989,8 @@ static launch_config describe(const mcu_shape *shape, void *stream, launch_attri
 	return c;
 }
 
+// allow opts in to clusters larger than the size that every device supports, if the launch wants
+// that.
 static mcu_result allow(void *function, const mcu_shape *shape)
 {
 	enum { NON_PORTABLE = 14 };
@@ -1109,7 +1113,8 @@ static mcu_result graph_kernel(void *graph, const mcu_handle *after, size_t afte
 	return r;
 }
 
-// places_of lists where the parameters of a kernel lie; NULL if there is no memory for the list.
+// places_of returns a list of pointers to the parameters of a kernel; NULL if there is no memory for
+// it. The caller must free it.
 static void **places_of(char *params, const uint32_t *offsets, size_t count)
 {
 	void **places = calloc(count + 1, sizeof *places);

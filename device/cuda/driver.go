@@ -15,7 +15,8 @@ import (
 	"muster/device"
 )
 
-// library is the driver of this process: there is never more than one.
+// library is the driver of this process. The functions found in it are global variables of
+// driver.c, so there is never more than one.
 var library struct {
 	sync.Mutex
 	path string // "" before it was opened
@@ -55,7 +56,7 @@ func openLibrary(path string) error {
 	return nil
 }
 
-// failed returns what the driver answered, or nil for success.
+// failed returns the driver's answer as an error, or nil for success.
 func failed(r C.mcu_result) *driverError {
 	if r.code == success {
 		return nil
@@ -66,7 +67,7 @@ func failed(r C.mcu_result) *driverError {
 	}
 }
 
-// Devices opens the driver and returns what it offers, in its order.
+// Devices opens the driver and returns its devices, in its order.
 func Devices(o Options) ([]device.Device, error) {
 	if err := openLibrary(o.Library); err != nil {
 		return nil, err

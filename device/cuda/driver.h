@@ -1,18 +1,18 @@
-// What the Go files need of NVIDIA's driver. No header of CUDA's is used.
+// What the Go files need of NVIDIA's driver. No header of CUDA is used.
 //
 // Every operation makes its context current on the calling thread, does its
-// work and puts the thread back as it was, all within one C function: Go may
-// move a goroutine to another thread between two.
+// work and restores the thread's previous context, all within one C function: Go
+// may move a goroutine to another thread between two C calls.
 #ifndef MUSTER_CUDA_DRIVER_H
 #define MUSTER_CUDA_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uintptr_t mcu_handle; // of the driver's: context, stream, event, module, function
+typedef uintptr_t mcu_handle; // of an object of the driver: context, stream, event, module, function
 
-// mcu_result is the answer of the driver and the function that gave it. Code 0
-// is success.
+// mcu_result is an answer of the driver and the name of the driver's function that gave
+// it. Code 0 is success.
 typedef struct {
 	int code;
 	const char *call;
@@ -20,7 +20,7 @@ typedef struct {
 
 enum { MCU_OPENED, MCU_NO_LIBRARY, MCU_OWN_SHIM, MCU_NO_SYMBOL };
 
-// mcu_open opens the library; text then holds what is wrong with it.
+// mcu_open opens the library and finds its functions; if that fails, text says why.
 int mcu_open(const char *path, char *text, size_t room);
 const char *mcu_error_name(int code); // "" if it has none
 const char *mcu_error_text(int code);
@@ -39,13 +39,13 @@ mcu_result mcu_context_stack(mcu_handle context, size_t bytes);
 mcu_result mcu_context_limit(mcu_handle context, int limit, size_t value);
 mcu_result mcu_context_memory(mcu_handle context, size_t *free_bytes);
 
-// The next four take context 0 for none.
+// The next four also work without a context, if context is 0.
 mcu_result mcu_reserve(mcu_handle context, uint64_t base, size_t size, uint64_t *got);
 mcu_result mcu_reserve_free(mcu_handle context, uint64_t base, size_t size);
-// mcu_map maps count pieces of new memory one behind the other, all or none.
+// mcu_map maps count pieces of new memory, one after the other. If one fails, none stays mapped.
 mcu_result mcu_map(mcu_handle context, int device, uint64_t address, const size_t *sizes, size_t count);
-// mcu_unmap takes whole pieces away; it goes on after a failure and returns the
-// first.
+// mcu_unmap unmaps whole pieces. It continues after a failure and returns the
+// first one.
 mcu_result mcu_unmap(mcu_handle context, uint64_t address, const size_t *sizes, size_t count);
 
 mcu_result mcu_read(mcu_handle context, void *host, uint64_t from, size_t size);
@@ -61,8 +61,8 @@ mcu_result mcu_host_unregister(mcu_handle context, void *host);
 mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *module, char *log, size_t room);
 mcu_result mcu_module_unload(mcu_handle context, mcu_handle module);
 
-// A link of several images, with the driver's own log of what is wrong with them. What
-// mcu_link_complete gives is there until mcu_link_destroy.
+// A link of several images, with the driver's error log. The image that mcu_link_complete
+// returns belongs to the link and is valid until mcu_link_destroy.
 enum { MCU_LINK_OPTIONS = 30 };
 typedef struct mcu_link mcu_link;
 mcu_result mcu_link_create(mcu_handle context, const int *options, const uint64_t *values, unsigned int count, mcu_link **link);
@@ -77,29 +77,30 @@ mcu_result mcu_module_function_count(mcu_handle context, mcu_handle module, unsi
 mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handle *functions, unsigned int count);
 
 typedef struct {
-	const char *name; // the driver's, as long as the module is loaded
+	const char *name; // owned by the driver, valid while the module is loaded
 	int max_threads, shared, local, registers, ptx, binary, constant;
 	int cluster[3], cluster_needed;
 } mcu_function;
 
-// mcu_function_info also allows the function all dynamic shared memory that a
-// block of shared_block bytes has beside the static part.
+// mcu_function_info loads the function and describes it. It also opts in to all dynamic
+// shared memory: shared_block bytes of a block, less the static part.
 mcu_result mcu_function_info(mcu_handle context, mcu_handle function, int shared_block, mcu_function *info);
-// mcu_function_param answers 1 (invalid value) behind the last parameter.
+// mcu_function_param answers 1 (invalid value) for an index after the last parameter.
 mcu_result mcu_function_param(mcu_handle context, mcu_handle function, size_t index, size_t *offset, size_t *size);
 mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int threads, size_t shared, int *blocks);
 
-// Fills two bytes of each pair of multiprocessors: first one of all, then the other.
+// mcu_topology writes two bytes for each pair of multiprocessors: the first bytes of all pairs,
+// then the second ones.
 mcu_result mcu_topology(mcu_handle context, uint8_t *told, size_t pairs);
 
-// A tensor, as a program describes it: in tiles, or by corners of boxes in which columns
-// of channels are loaded. The program's library writes it in this form.
+// A tensor, as a program describes it for tiled or im2col copies. The library in the program
+// (shim) sends it in this form.
 typedef struct {
 	uint32_t type, rank;
-	uint64_t address, sizes[5], strides[4]; // of the innermost dimension there is no stride
-	int32_t box[5], upper[5];               // of tiles sizes; else corners, lower and upper
+	uint64_t address, sizes[5], strides[4]; // the innermost dimension has no stride
+	int32_t box[5], upper[5];               // tiled: box has the tile's size; im2col: lower and upper corners
 	uint32_t steps[5];
-	uint32_t channels, pixels; // of columns
+	uint32_t channels, pixels; // per column of im2col
 	uint32_t interleave, swizzle, promotion, fill;
 	uint32_t unused;
 } mcu_tensor;
@@ -118,18 +119,20 @@ typedef struct {
 	int cooperative, large_cluster;
 } mcu_shape;
 
-// mcu_function_clusters also tells how many clusters there can be if the shape has some.
+// mcu_function_clusters returns, for a shape with a cluster size, how many clusters can be resident;
+// for one without, the largest cluster size in blocks.
 mcu_result mcu_function_clusters(mcu_handle context, mcu_handle function, const mcu_shape *shape, int *clusters, int *blocks);
 
 mcu_result mcu_stream_create(mcu_handle context, int priority, mcu_handle *stream);
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
-// What kernels print: a file in the place of standard output (-1 if that fails),
-// the C library's buffer emptied, and the driver made to write.
+// What kernels print: mcu_take_stdout replaces standard output by a file in memory and
+// returns its descriptor (-1 if that fails), mcu_flush_stdout flushes the C library's buffer,
+// and mcu_flush_prints makes the driver write.
 int mcu_take_stdout(void);
 void mcu_flush_stdout(void);
 
-// mcu_sift_stderr puts a pipe in the place of standard error and returns the end that is
-// read, -1 if that fails; *before is the file that was there.
+// mcu_sift_stderr replaces standard error by a pipe and returns the end to read from, or -1 if
+// that fails; *before is a descriptor of the original file.
 int mcu_sift_stderr(int *before);
 
 // mcu_write_stderr writes all of a line to standard error; 0 if it cannot.
@@ -137,11 +140,11 @@ int mcu_write_stderr(const char *line, size_t size);
 mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
-// The next two look again and again, for so many nanoseconds.
+// The next two poll for up to limit nanoseconds.
 mcu_result mcu_stream_watch(mcu_handle context, mcu_handle stream, int64_t limit);
 mcu_result mcu_event_watch(mcu_handle context, mcu_handle event, int64_t limit);
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
-// Memory that several processes have: its descriptor is the caller's to close.
+// Memory that several processes share. The caller must close the descriptor.
 mcu_result mcu_shared_create(mcu_handle context, int device, size_t size, int *fd);
 mcu_result mcu_shared_map(mcu_handle context, int device, uint64_t address, size_t size, int fd);
 // Words of 4 or 8 bytes; compare is that of cuStreamWaitValue.
@@ -154,12 +157,13 @@ mcu_result mcu_copy_out(mcu_handle context, mcu_handle stream, void *host, uint6
 mcu_result mcu_copy(mcu_handle context, mcu_handle stream, uint64_t to, uint64_t from, size_t size);
 mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t value, int width, size_t count);
 
-// mcu_launch starts a kernel; parameter i lies offsets[i] bytes into params.
+// mcu_launch submits a kernel; parameter i is at params + offsets[i].
 mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
                       char *params, const uint32_t *offsets, size_t count);
 
-// Graphs are made node by node, each behind nodes that were added before, and instantiated; an
-// instance needs its graph only to be changed. One that is ended goes on with what was launched.
+// A graph is made node by node; each depends on nodes that were added before. Then it is
+// instantiated. An instance needs its graph only if single nodes are to be changed. mcu_graph_end
+// destroys an instance; launches made before still run to their end.
 typedef struct {
 	uint64_t at;
 	size_t pitch, width, height;
@@ -175,12 +179,12 @@ mcu_result mcu_graph_fill(mcu_handle context, mcu_handle graph, const mcu_handle
                           uint32_t value, int element, mcu_handle *node);
 mcu_result mcu_graph_instantiate(mcu_handle context, mcu_handle graph, mcu_handle *instance);
 // The mcu_graph_set functions change one node of an instance. The node is one of the graph that the
-// instance was made of, which must still exist. What was launched before is as it was.
+// instance was made from, which must still exist. Launches made before are not affected.
 mcu_result mcu_graph_set_kernel(mcu_handle context, mcu_handle instance, mcu_handle node, mcu_handle function, const mcu_shape *shape,
                                 char *params, const uint32_t *offsets, size_t count);
 mcu_result mcu_graph_set_copy(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, const mcu_rows *from);
 mcu_result mcu_graph_set_fill(mcu_handle context, mcu_handle instance, mcu_handle node, const mcu_rows *to, uint32_t value, int element);
-// mcu_graph_update fails if graph and instance are not of one shape.
+// mcu_graph_update makes the instance do what graph says. It fails if the two differ in shape.
 mcu_result mcu_graph_update(mcu_handle context, mcu_handle instance, mcu_handle graph);
 mcu_result mcu_graph_launch(mcu_handle context, mcu_handle instance, mcu_handle stream);
 mcu_result mcu_graph_end(mcu_handle context, mcu_handle instance);
@@ -191,7 +195,7 @@ mcu_result mcu_event_record(mcu_handle context, mcu_handle event, mcu_handle str
 mcu_result mcu_event_query(mcu_handle context, mcu_handle event);
 mcu_result mcu_event_elapsed(mcu_handle context, mcu_handle start, mcu_handle end, float *milliseconds);
 
-// An array of the driver's; with levels it is a mipmap.
+// An array of the driver; a mipmap if levels is not 0.
 typedef struct {
 	size_t width, height, depth;
 	unsigned int format, channels, flags, levels;
@@ -204,7 +208,7 @@ mcu_result mcu_array_destroy(mcu_handle context, mcu_handle array, int mipmap);
 // A box of an array, x and width in bytes, and where its first byte is in memory.
 typedef struct {
 	uint64_t memory;
-	size_t pitch, rows; // of the memory: bytes a row, rows a slice
+	size_t pitch, rows; // of the memory: bytes per row, rows per slice
 	size_t x, y, z, width, height, depth;
 } mcu_box;
 
@@ -215,7 +219,7 @@ mcu_result mcu_array_copy(mcu_handle context, mcu_handle stream, mcu_handle arra
 typedef struct {
 	int surface, resource;
 	mcu_handle array; // or mipmap
-	uint64_t memory;  // of the other resources
+	uint64_t memory;  // address, for the other resources
 	unsigned int format, channels;
 	size_t width, height, pitch, size;
 	int address[3], filter, mip_filter;
@@ -229,7 +233,7 @@ typedef struct {
 mcu_result mcu_texture_create(mcu_handle context, const mcu_texture *texture, uint64_t *handle);
 mcu_result mcu_texture_destroy(mcu_handle context, uint64_t handle, int surface);
 
-// musterCudaCall is Go's: it runs the function that was registered as id.
+// musterCudaCall is a Go function. It runs the Go function that was registered as id.
 extern void musterCudaCall(uint64_t id);
 
 #endif

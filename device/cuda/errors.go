@@ -7,7 +7,7 @@ import (
 	"muster/device/curesult"
 )
 
-// Answers of the driver that are treated by name.
+// Answers of the driver that this package handles specially.
 const (
 	success           = curesult.Success
 	invalidValue      = curesult.InvalidValue
@@ -18,23 +18,23 @@ const (
 	notSupported      = curesult.NotSupported
 )
 
-// refusals are the answers that leave the context as it was.
+// refusals are the answers that leave the context usable.
 var refusals = map[int]error{
 	invalidValue:                        device.ErrInvalidValue,
 	curesult.OutOfMemory:                device.ErrOutOfMemory,
 	curesult.InvalidImage:               device.ErrInvalidImage,  // damaged
 	curesult.NoBinaryForGPU:             device.ErrNoKernelImage, // no code for this architecture
-	curesult.InvalidPTX:                 device.ErrInvalidPTX,    // that does not compile
+	curesult.InvalidPTX:                 device.ErrInvalidPTX,    // it does not compile
 	curesult.JITCompilerNotFound:        device.ErrNotSupported,  // no compiler for PTX is installed
 	curesult.UnsupportedPTXVersion:      device.ErrPTXVersion,    // newer than the driver's
 	curesult.JITCompilationDisabled:     device.ErrNoKernelImage, // compiling PTX is switched off
 	curesult.InvalidSource:              device.ErrLink,
-	curesult.SharedObjectSymbolNotFound: device.ErrInvalidImage, // it needs a symbol that nobody has
+	curesult.SharedObjectSymbolNotFound: device.ErrInvalidImage, // it needs a symbol that no image defines
 	curesult.SharedObjectInitFailed:     device.ErrInvalidImage,
 	curesult.InvalidHandle:              device.ErrInvalidValue, // a handle
 	notFound:                            device.ErrNotFound,
 	notReady:                            device.ErrNotReady,
-	curesult.LaunchOutOfResources:       device.ErrInvalidValue, // a block needs more than there is
+	curesult.LaunchOutOfResources:       device.ErrInvalidValue, // a block needs more than a multiprocessor has
 	curesult.CooperativeLaunchTooLarge:  device.ErrTooLarge,
 	curesult.NotPermitted:               device.ErrNotSupported, // not permitted
 	notSupported:                        device.ErrNotSupported,
@@ -46,7 +46,7 @@ var faults = map[int]device.FaultKind{
 	curesult.DeviceUnavailable:        device.DeviceLost, // another process has the device for itself
 	curesult.InvalidContext:           device.DeviceLost, // the context is not valid any more
 	curesult.ECCUncorrectable:         device.DeviceLost, // memory error that cannot be corrected
-	curesult.NvlinkUncorrectable:      device.DeviceLost, // of the link between devices
+	curesult.NvlinkUncorrectable:      device.DeviceLost, // the same for the link between devices
 	curesult.Contained:                device.DeviceLost, // memory error, contained
 	curesult.IllegalAddress:           device.IllegalAddress,
 	curesult.LaunchTimeout:            device.Unspecified, // the kernel ran too long for a device with a display
@@ -55,16 +55,16 @@ var faults = map[int]device.FaultKind{
 	curesult.HardwareStackError:       device.StackOverflow,
 	curesult.IllegalInstruction:       device.IllegalInstruction,
 	curesult.MisalignedAddress:        device.MisalignedAddress,
-	curesult.InvalidAddressSpace:      device.IllegalAddress, // in another state space
+	curesult.InvalidAddressSpace:      device.IllegalAddress, // an address of another state space
 	curesult.InvalidPC:                device.IllegalCall,
 	curesult.LaunchFailed:             device.Unspecified,
-	curesult.TensorMemoryLeak:         device.Unspecified, // tensor memory was not given back
-	curesult.MPSConnectionFailed:      device.Unspecified, // of the Multi-Process Service: no connection,
-	curesult.MPSRPCFailure:            device.Unspecified, // it did not answer,
-	curesult.MPSServerNotReady:        device.Unspecified, // it does not take clients,
-	curesult.MPSMaxClientsReached:     device.Unspecified, // it has too many of them,
+	curesult.TensorMemoryLeak:         device.Unspecified, // a kernel did not free its tensor memory
+	curesult.MPSConnectionFailed:      device.Unspecified, // no connection to the Multi-Process Service,
+	curesult.MPSRPCFailure:            device.Unspecified, // the service did not answer,
+	curesult.MPSServerNotReady:        device.Unspecified, // it does not take clients now,
+	curesult.MPSMaxClientsReached:     device.Unspecified, // it has too many clients,
 	curesult.MPSMaxConnectionsReached: device.Unspecified, // it has too many connections,
-	curesult.MPSClientTerminated:      device.Unspecified, // it was told to end this one
+	curesult.MPSClientTerminated:      device.Unspecified, // its administrator ended this client
 	curesult.Unknown:                  device.Unspecified,
 }
 
@@ -72,7 +72,7 @@ var faults = map[int]device.FaultKind{
 type driverError struct {
 	code       int
 	call       string // the function that answered
-	name, text string // the driver's own, if it has one
+	name, text string // the driver's name and text for the code; "" if it has none
 }
 
 func (e *driverError) Error() string {
@@ -87,7 +87,7 @@ func (e *driverError) Error() string {
 	return s
 }
 
-// Unwrap returns the contract's word for it, or nil.
+// Unwrap returns the contract's error for the answer, or nil.
 func (e *driverError) Unwrap() error { return refusals[e.code] }
 
 // fault returns the fault that an answer stands for, or nil.

@@ -15,10 +15,10 @@ import (
 	"muster/device"
 )
 
-// event is an event of the driver's, with a time.
+// event is an event of the driver, with a time.
 type event struct {
 	c      *gpuContext
-	number uint64 // in the order of making
+	number uint64 // of events of the context, in the order in which they were made
 
 	mu       sync.Mutex
 	handle   C.mcu_handle // 0 when closed
@@ -43,7 +43,7 @@ func (c *gpuContext) NewEvent() (device.Event, error) {
 	return e, nil
 }
 
-// eventOf returns an event of this context.
+// eventOf returns e as this package's type, and refuses events of other contexts.
 func (c *gpuContext) eventOf(e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.c != c {
@@ -52,7 +52,7 @@ func (c *gpuContext) eventOf(e device.Event) (*event, error) {
 	return own, nil
 }
 
-// use runs f while the event is not closed by others.
+// use runs f with the event's lock held, so that Close cannot destroy the event meanwhile.
 func (e *event) use(f func(handle C.mcu_handle) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,7 +74,7 @@ func (e *event) Done() (done bool, err error) {
 	return done && err == nil, err
 }
 
-// DoneWithin is Done, and looks for a while.
+// DoneWithin is Done, but polls for up to limit, without leaving the thread.
 func (e *event) DoneWithin(limit time.Duration) (done bool, err error) {
 	err = e.use(func(handle C.mcu_handle) error {
 		done, err = e.c.isDone(func() C.mcu_result { return C.mcu_event_watch(e.c.handle, handle, C.int64_t(limit)) })
@@ -109,7 +109,8 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	// Always asked in the same order, so that both ways round are alike.
+	// The driver is always asked about the older event first, so that a.Since(b) is exactly
+	// -b.Since(a), and so that two calls take the events' locks in the same order.
 	switch {
 	case from == e:
 		if done, err := e.Done(); err != nil || done {
@@ -123,7 +124,7 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 	return -d, err
 }
 
-// until asks the driver for the time to an event that was made later.
+// until asks the driver for the time from e to an event that was made later.
 func (e *event) until(later *event) (d time.Duration, err error) {
 	err = e.use(func(first C.mcu_handle) error {
 		return later.use(func(second C.mcu_handle) error {
@@ -138,11 +139,11 @@ func (e *event) until(later *event) (d time.Duration, err error) {
 	return d, err
 }
 
-// Close forgets the event. Streams that wait for it still do.
+// Close destroys the event. Streams that already wait for it go on waiting.
 func (e *event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.handle == 0 || e.c.Err() != nil { // it goes with the context
+	if e.handle == 0 || e.c.Err() != nil { // the driver destroys it with the context
 		return nil
 	}
 	handle := e.handle

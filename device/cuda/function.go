@@ -19,7 +19,7 @@ type function struct {
 	module  *module
 	handle  C.mcu_handle
 	info    device.FunctionInfo
-	offsets []C.uint32_t // of the parameters
+	offsets []C.uint32_t // of the parameters in Launch.Params
 }
 
 var _ device.Function = (*function)(nil)
@@ -43,7 +43,7 @@ func (m *module) newFunction(handle C.mcu_handle) (*function, error) {
 	return f, nil
 }
 
-// readParams asks for one parameter after the other until there is none.
+// readParams asks the driver for one parameter after the other until it has no more.
 func (f *function) readParams() error {
 	c := f.module.c
 	for {
@@ -82,12 +82,12 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 		return C.mcu_function_occupancy(c.handle, f.handle, C.int(threads), C.size_t(shared), &blocks)
 	})
 	if errors.Is(err, device.ErrInvalidValue) {
-		return 0, nil // what a launch would answer too
+		return 0, nil // a launch would be refused in the same way
 	}
 	return int(blocks), err
 }
 
-// SharedFor returns how much dynamic shared memory so many blocks can have each.
+// SharedFor returns how much dynamic shared memory each of blocks resident blocks can have.
 func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	if err := f.module.usable(); err != nil {
 		return 0, err
@@ -100,8 +100,8 @@ func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	return uint64(shared), err
 }
 
-// Clusters returns how many clusters of a launch the device holds; of one that has
-// none, how large they may be.
+// Clusters returns how many clusters of a launch the device holds at a time; for a launch without
+// a cluster size, how large clusters may be.
 func (f *function) Clusters(l device.Launch) (int, int, error) {
 	if err := f.module.usable(); err != nil {
 		return 0, 0, err
@@ -120,7 +120,7 @@ func (f *function) checkShared(dynamic uint64) error {
 	return nil
 }
 
-// check says why a launch is refused, if so.
+// check returns why a launch must be refused, or nil.
 func (f *function) check(l device.Launch) error {
 	limits := f.module.c.dev.info.Limits
 	switch {
@@ -153,7 +153,7 @@ func (f *function) checkCooperative(l device.Launch) error {
 	return nil
 }
 
-// gridCount is the number of blocks, or the largest number if there are more.
+// gridCount returns the number of blocks, capped at MaxUint64.
 func gridCount(d device.Dim) uint64 {
 	area := uint64(d.X) * uint64(d.Y)
 	if area > math.MaxUint64/uint64(d.Z) {
@@ -171,7 +171,8 @@ func (s *stream) Launch(fn device.Function, l device.Launch) error {
 	return s.named(f, s.submit(func() C.mcu_result { return s.launch(f, l) }))
 }
 
-// launchable says why a launch is refused, if so, and makes the context ready for it.
+// launchable returns fn as this package's type, or why the launch must be refused. It enlarges the
+// context's stack if the launch needs more.
 func (s *stream) launchable(fn device.Function, l device.Launch) (*function, error) {
 	f, ok := fn.(*function)
 	if !ok || f == nil || f.module.c != s.c {
@@ -196,7 +197,7 @@ func (s *stream) launch(f *function, l device.Launch) C.mcu_result {
 		(*C.char)(unsafe.Pointer(unsafe.SliceData(l.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
 }
 
-// shape is a launch as C has it.
+// shape converts a launch to its C form.
 func shape(l device.Launch) C.mcu_shape {
 	number := func(b bool) C.int {
 		if b {

@@ -13,7 +13,7 @@ import (
 	"muster/device"
 )
 
-// gpu is one device of the driver's.
+// gpu is one device of the driver.
 type gpu struct {
 	handle C.int
 	info   device.Info
@@ -100,8 +100,8 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 	return c, nil
 }
 
-// reserve takes exactly the addresses of an arena. To the driver a place is no
-// more than a wish, which it grants if the range is large and free.
+// reserve reserves exactly the addresses of an arena. The driver takes the address as
+// a hint; it has been seen to follow it if the range is large and free.
 func reserve(context C.mcu_handle, a device.Arena) error {
 	var got C.uint64_t
 	if err := failed(C.mcu_reserve(context, C.uint64_t(a.Base), C.size_t(a.Size), &got)); err != nil {

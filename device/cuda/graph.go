@@ -17,31 +17,33 @@ import (
 
 var _ device.Grapher = (*gpu)(nil)
 
-// graph is an instantiated graph of the driver's.
+// graph is an instantiated graph of the driver.
 type graph struct {
 	c        *gpuContext
-	memory   bool   // it copies or fills
-	unmapped uint64 // how often memory had been unmapped when it was made
-	stack    uint64 // that threads had then
+	memory   bool   // it has a copy or a fill
+	unmapped uint64 // gpuContext.unmapped when it was made; see Holds
+	stack    uint64 // stack per thread when it was made; see Holds
 
 	nodes []device.GraphNode // what the instance does
 
-	mu sync.Mutex
+	mu sync.Mutex // guards instantiated
 	instantiated
 }
 
-// instantiated is what the driver has of a graph. A graph that takes the place of another with the
-// same shape takes this over.
+// instantiated has the driver's objects of a graph. A graph that replaces another one may take them
+// over.
 type instantiated struct {
-	instance C.mcu_handle // 0 when it is closed
-	// The graph that the instance was made of, and its nodes: with them single nodes of the
-	// instance can be changed. They are 0 and nil if the nodes are not those of graph.nodes.
+	instance C.mcu_handle // 0 when the graph is closed
+	// described is the graph that the instance was made from, and made its nodes: the driver needs
+	// them to change single nodes of the instance. They are 0 and nil if the instance was updated
+	// to a graph of another shape, so that made no longer corresponds to graph.nodes.
 	described C.mcu_handle
 	made      []C.mcu_handle
 }
 
-// NewGraph makes a graph of the driver's. Where before differs from it in a few nodes only these are
-// changed, and where it has the same shape its instance is updated.
+// NewGraph makes a graph. It tries the cheapest way first: if before differs in a few nodes, these are
+// changed in its instance; else its instance is updated to the new graph, if the driver accepts that;
+// else a new instance is made.
 func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before device.Graph) (device.Graph, error) {
 	c, ok := context.(*gpuContext)
 	if !ok {
@@ -88,7 +90,7 @@ func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before 
 	return g, nil
 }
 
-// checkNode says why a node, the i-th of its graph, is refused, if so.
+// checkNode returns why a node, the i-th of its graph, must be refused, or nil.
 func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
 	for _, before := range n.After {
 		if before < 0 || before >= i {
@@ -108,7 +110,7 @@ func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
 	return f.check(n.How)
 }
 
-// describe has the driver make a graph.
+// describe makes a graph in the driver, without an instance.
 func (c *gpuContext) describe(nodes []device.GraphNode) (described C.mcu_handle, made []C.mcu_handle, err error) {
 	if err := c.call(func() C.mcu_result { return C.mcu_graph_create(&described) }); err != nil {
 		return 0, nil, err
@@ -134,19 +136,22 @@ func (c *gpuContext) destroyGraph(described C.mcu_handle) error {
 	return c.call(func() C.mcu_result { return C.mcu_graph_destroy(described) })
 }
 
-// sameShape says whether two graphs have the same kinds of nodes in the same order.
+// sameShape says whether two graphs have the same kinds of nodes with the same dependencies, in the
+// same order.
 func sameShape(a, b []device.GraphNode) bool {
 	return slices.EqualFunc(a, b, func(m, n device.GraphNode) bool {
 		return (m.Function == nil) == (n.Function == nil) && (m.Element == 0) == (n.Element == 0) && slices.Equal(m.After, n.After)
 	})
 }
 
-// fewChanges is the part of a graph's nodes up to which they are changed one by one: to change one
-// takes the driver longer than to describe it anew, in a graph to which the instance is updated.
+// fewChanges says that nodes are changed one by one if at most one in fewChanges differs. Changing one
+// node takes the driver longer than describing it in a new graph, so for more nodes it is cheaper to
+// describe all of them and update the instance.
 const fewChanges = 4
 
-// change changes the nodes of the instance that differ from others, if they are few. It returns false
-// if it cannot, and some may be changed then.
+// change changes those nodes of the instance that differ from the given ones, if they are few. It
+// returns false if it cannot. Some nodes may be changed even then; NewGraph then updates the whole
+// instance or makes another, and the caller no longer launches this graph.
 func (g *graph) change(nodes []device.GraphNode) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,8 +179,8 @@ func (g *graph) change(nodes []device.GraphNode) bool {
 	return true
 }
 
-// compare says whether two nodes of one kind do the same, and whether one may become the other: a
-// node keeps its function and the attributes of its launch for good.
+// compare says whether two nodes of the same kind do the same, and whether the first may be changed into
+// the second: the function of a node and the attributes of its launch cannot be changed.
 func compare(a, b *device.GraphNode) (same, may bool) {
 	if a.Function == nil {
 		return movesSame(a, b), true
@@ -206,15 +211,15 @@ func (g *graph) set(i int, n *device.GraphNode) C.mcu_result {
 	return C.mcu_graph_set_copy(c.handle, g.instance, node, &dst, &src)
 }
 
-// becomes changes the instance to what a description says, if they have the same shape. What was
-// launched before is as it was.
+// becomes updates the instance to a described graph, if the driver accepts that. Launches made before
+// are not affected.
 func (g *graph) becomes(described C.mcu_handle) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.instance != 0 && g.c.call(func() C.mcu_result { return C.mcu_graph_update(g.c.handle, g.instance, described) }) == nil
 }
 
-// release gives what the driver has away.
+// release returns the driver's objects, and leaves the graph closed. The caller owns them then.
 func (g *graph) release() instantiated {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,7 +228,7 @@ func (g *graph) release() instantiated {
 	return had
 }
 
-// rowsOf returns where a copy or fill writes and reads.
+// rowsOf returns the rows that a copy or fill writes, and those that a copy reads.
 func rowsOf(n *device.GraphNode) (to, from C.mcu_rows) {
 	rows := func(at, pitch uint64) C.mcu_rows {
 		return C.mcu_rows{at: C.uint64_t(at), pitch: C.size_t(pitch), width: C.size_t(n.Width), height: C.size_t(n.Height)}
@@ -231,7 +236,7 @@ func rowsOf(n *device.GraphNode) (to, from C.mcu_rows) {
 	return rows(n.To, n.ToPitch), rows(n.From, n.FromPitch)
 }
 
-// addNode adds a node that checkNode accepts to a graph.
+// addNode adds a node to a graph. checkNode must have accepted it.
 func (c *gpuContext) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu_handle, made *C.mcu_handle) error {
 	behind, count := unsafe.SliceData(after), C.size_t(len(after))
 	if n.Function != nil {
@@ -250,7 +255,7 @@ func (c *gpuContext) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu
 	return c.call(func() C.mcu_result { return C.mcu_graph_copy(c.handle, to, behind, count, &dst, &src, made) })
 }
 
-// threadStack is how much stack a thread has.
+// threadStack returns the bytes of stack per thread.
 func (c *gpuContext) threadStack() uint64 {
 	c.stacks.Lock()
 	defer c.stacks.Unlock()
@@ -276,7 +281,7 @@ func (g *graph) Holds() bool {
 	return (!g.memory || g.unmapped == g.c.unmapped.Load()) && g.stack == g.c.threadStack()
 }
 
-// Close ends the graph. The driver frees it when what was launched has ended.
+// Close destroys the graph. The driver frees it when all its launches have ended.
 func (g *graph) Close() error {
 	had := g.release()
 	if had.instance == 0 {

@@ -4,7 +4,7 @@ import "muster/device"
 
 // Numbers of attributes, as in CUDA's CUdevice_attribute.
 const (
-	lastAttribute = 160 // beyond those that any driver knows today
+	lastAttribute = 160 // higher than the numbers that any driver knows today
 
 	attrThreads              = 1
 	attrBlockX               = 2
@@ -18,20 +18,21 @@ const (
 	attrMinor                = 76
 	attrSharedMultiprocessor = 81
 	attrRegisters            = 82
-	attrSharedBlock          = 97 // as a kernel may ask for
+	attrSharedBlock          = 97 // if the kernel opts in
 	attrVirtualMemory        = 102
 	attrBlocksResident       = 106
 	attrSharedReserved       = 111
 )
 
-// localBytes is what a thread may have, on all architectures since 5.0. The
-// driver has no attribute for it.
+// localBytes is the local memory that a thread may have, on all architectures since
+// 5.0. The driver has no attribute for it.
 const localBytes = 512 << 10
 
-// contextCost is what a bare context takes: measured as 0.5 GiB on an H200.
+// contextCost is the device memory that an empty context takes: measured as 0.5 GiB on an
+// H200.
 const contextCost = 512 << 20
 
-// describe puts a device's attributes into the contract's words.
+// describe translates a device's attributes into device.Info.
 func describe(name string, uuid [16]byte, memory, granularity uint64, a map[int]int) device.Info {
 	compute := device.Compute{Major: a[attrMajor], Minor: a[attrMinor]}
 	return device.Info{
@@ -65,8 +66,8 @@ func speed(c device.Compute, multiprocessors, clock int) float64 {
 	return float64(max(multiprocessors, 1)) * float64(clock) * float64(lanes(c)) / h200
 }
 
-// lanes is how many single-precision operations a multiprocessor does at a
-// time: 64 up to Volta's and Ampere's large chips (7.x and 8.0), then 128.
+// lanes returns how many single-precision operations a multiprocessor does at a
+// time: 64 up to 8.0 (Volta, Turing, the large Ampere chip), then 128.
 func lanes(c device.Compute) int {
 	if c.Arch() < 86 {
 		return 64

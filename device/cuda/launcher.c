@@ -1,7 +1,17 @@
 //go:build linux && cgo
 
-// A thread that gives the driver launches while whoever reads them reads the next: each keeps
-// the driver's thread busy for several microseconds.
+// A thread that makes launches while the giver reads and prepares the next: each launch keeps the
+// thread in the driver for several microseconds.
+//
+// given and done are the two ends of a ring of launches with one writer each: only the giver raises
+// given, after it has filled the slot; only the thread raises done, after it has stored the answer.
+// A slot is free for the giver again when given - done < MCU_LAUNCHES.
+//
+// Sleeping uses two words, asleep (the thread) and waits (the others). A sleeper first sets its word
+// to 1, then checks its condition, then sleeps on the word while it is 1. A waker first changes what
+// the condition depends on, then checks the word. So one of them sees the other's write and no
+// wake-up is lost, as long as neither's store is reordered with its load. The first load in wake is
+// relaxed; it relies on the sequentially consistent store before it being a full barrier, as on x86.
 #define _GNU_SOURCE
 #include "launcher.h"
 
@@ -18,13 +28,13 @@
 
 enum {
 	HALF = MCU_LAUNCHES / 2,
-	// How long the thread looks for more before it sleeps. A wake-up takes as long, and it is
-	// worth its core that long at most.
+	// How many nanoseconds the thread polls for launches before it sleeps. A wake-up takes about as
+	// long, so polling longer would cost more than it saves.
 	PATIENCE = 100 * 1000,
-	LOOKS = 64, // between two looks at the clock
+	LOOKS = 64, // polls between two readings of the clock
 };
 
-// One launch. The driver's answer stays until the giver has read it.
+// One launch. The driver's answer stays until the slot is used again.
 struct launch {
 	mcu_handle stream, function;
 	size_t count;
@@ -35,17 +45,18 @@ struct launch {
 };
 
 struct mcu_launcher {
-	// The giver's: how many launches were given.
+	// Written by the giver: launches given. Each group has its own cache line, so that giver and
+	// thread do not slow each other down.
 	_Alignas(64) _Atomic uint64_t given;
-	_Atomic uint32_t ends; // no more come
-	// The thread's: how many the driver has, and how many of them it refused.
+	_Atomic uint32_t ends; // no more launches will be given
+	// Written by the thread: launches made, and how many of them the driver refused.
 	_Alignas(64) _Atomic uint64_t done;
 	_Atomic uint64_t refused;
-	_Atomic uint32_t looks; // it looks for more
+	_Atomic uint32_t looks; // it is polling, not asleep
 	// Words to sleep on.
-	_Alignas(64) _Atomic uint32_t asleep; // 1: the thread is
-	_Atomic uint32_t waits;               // 1: others are, until so many are done
-	_Atomic uint64_t target;
+	_Alignas(64) _Atomic uint32_t asleep; // 1: the thread sleeps
+	_Atomic uint32_t waits;               // 1: threads sleep in mcu_launcher_wait
+	_Atomic uint64_t target;              // value of done at which to wake them
 
 	_Alignas(64) mcu_handle context;
 	pthread_t thread;
@@ -79,7 +90,7 @@ static void wake(_Atomic uint32_t *word)
 		syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-// Waits for a launch; false if none comes any more.
+// another waits for a launch; 0 if no more will be given.
 static int another(mcu_launcher *l, uint64_t done)
 {
 	int64_t until = 0;
@@ -135,7 +146,7 @@ mcu_launcher *mcu_launcher_create(mcu_handle context)
 		return NULL;
 	memset(l, 0, offsetof(mcu_launcher, launches));
 	l->context = context;
-	// Signals are for threads of Go's.
+	// Go's runtime wants to handle signals on its own threads, so this one blocks all.
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -186,11 +197,11 @@ void mcu_launcher_wait(mcu_launcher *l, uint64_t left)
 	int64_t until = nanoseconds() + PATIENCE;
 	for (int looks = 0; atomic_load(&l->done) < target; looks++) {
 		pause_briefly();
-		// Where there is much to wait for, the core is better used by others.
+		// Poll only while few launches are left; a longer wait should not occupy a core.
 		if (target - atomic_load(&l->done) <= HALF / 4 && (looks % LOOKS != LOOKS - 1 || nanoseconds() < until))
 			continue;
-		// Whoever else waits may write another target over this one: so each looks again when
-		// it is woken, and wakes the others.
+		// Several threads may wait and overwrite each other's target. So each checks its own
+		// condition when it is woken, and wakes the others, which do the same.
 		atomic_store(&l->target, target);
 		atomic_store(&l->waits, 1);
 		while (atomic_load(&l->waits) && atomic_load(&l->done) < target)

@@ -15,50 +15,54 @@ import (
 	"muster/device"
 )
 
-// launcher has another thread give the driver launches of a context (launcher.c), while whoever
-// submits them prepares the next. A lone launch is made at once: handing it over would take
-// longer.
+// launcher passes launches of a context to a thread (launcher.c), which calls the driver while the
+// submitting goroutine prepares the next launch. A launch without others around it is made by the
+// submitter: handing it over would take longer.
+//
+// Launches are numbered from 0. given and done are how many the thread was given and has made.
+// Every other call of the driver must first wait until they are equal (wait), or it could overtake
+// launches of its stream.
 type launcher struct {
-	mu     sync.Mutex // held by who gives it launches, or asks for answers
+	mu     sync.Mutex // held while giving launches or reading answers; guards all but given and *done
 	thread *C.mcu_launcher
-	given  atomic.Uint64 // launches, so far
-	done   *uint64       // those that the driver has; the thread writes it
-	asked  uint64        // those of which the answers are known
-	row    int           // launches behind which another was expected, without one that was alone
-	many   int           // how many in a row make it worth to wake the thread
-	woken  uint64        // launches that were given when it was last woken
-	judged bool          // many says whether that was worth it
-	none   bool          // there can be no thread
+	given  atomic.Uint64 // launches given to the thread
+	done   *uint64       // launches made; the thread writes it, others read it atomically
+	asked  uint64        // launches whose answers collect has read
+	row    int           // length of the current row: launches in succession with more set
+	many   int           // how long a row must be to wake the thread
+	woken  uint64        // value of given when the thread was last woken
+	judged bool          // many was adjusted since then
+	none   bool          // a thread cannot be made, or was ended
 	late   []device.Refusal
 }
 
-// How many launches in a row make it worth to wake the thread: fewer if it had much to do the last
-// time that it was woken, more if it had little. It is awake when some 30 have been made.
+// many adapts between leastMany and mostMany: it is halved if the thread was given at least muchToDo
+// launches after it was last woken, and doubled if fewer. Waking takes about as long as 30 launches.
 const (
 	leastMany, mostMany = 4, 32
 	muchToDo            = 64
 )
 
-// fewCores is how many processors the program, its worker and the thread need, with one for
-// others: where there are fewer the thread would only be in the way.
+// fewCores is how many processors there must be for the program, its worker, the thread and one
+// other process. With fewer the thread would only take a processor from the others.
 var fewCores = 4
 
 var _ device.Launcher = (*stream)(nil)
 
-// pending says whether the driver has not got all launches yet.
+// pending says whether the thread has launches that it has not made.
 func (l *launcher) pending() bool {
 	given := l.given.Load()
 	return given > 0 && atomic.LoadUint64(l.done) != given
 }
 
-// wait waits until the driver has all launches that were given so far.
+// wait waits until the thread has made all launches that it was given so far.
 func (l *launcher) wait() {
 	if l.pending() {
 		C.mcu_launcher_wait(l.thread, 0)
 	}
 }
 
-// end waits for all launches and ends the thread. Nobody uses it any more.
+// end waits for all launches and ends the thread. No other goroutine may use the launcher any more.
 func (l *launcher) end() {
 	if l.thread != nil {
 		C.mcu_launcher_destroy(l.thread)
@@ -67,8 +71,9 @@ func (l *launcher) end() {
 	}
 }
 
-// ready says whether a launch is to be left to the thread: others wait there, or it looks for
-// some and more will come. The lock is held.
+// ready says whether a launch should go to the thread: because launches wait there already, which this
+// one must not overtake, or because the thread is awake and more launches will follow. Otherwise it may
+// create or wake the thread for later launches. The caller must hold l.mu.
 func (l *launcher) ready(c *gpuContext, more bool) bool {
 	if l.pending() {
 		return true
@@ -92,7 +97,7 @@ func (l *launcher) ready(c *gpuContext, more bool) bool {
 	if C.mcu_launcher_awake(l.thread) != 0 {
 		return true
 	}
-	if !l.judged { // it has slept since it was woken
+	if !l.judged { // the thread has gone to sleep again: see how much it was given meanwhile
 		l.judged = true
 		if l.given.Load()-l.woken >= muchToDo {
 			l.many = max(l.many/2, leastMany)
@@ -107,7 +112,7 @@ func (l *launcher) ready(c *gpuContext, more bool) bool {
 	return false
 }
 
-// LaunchLater is Launch that may leave the driver's call to another thread.
+// LaunchLater is Launch, but may leave the call of the driver to the launcher's thread.
 func (s *stream) LaunchLater(fn device.Function, launch device.Launch, more bool) (number uint64, later bool, err error) {
 	f, err := s.launchable(fn, launch)
 	if err != nil {
@@ -121,7 +126,8 @@ func (s *stream) LaunchLater(fn device.Function, launch device.Launch, more bool
 	return 0, false, s.named(f, s.submitLocked(func() C.mcu_result { return s.launch(f, launch) }))
 }
 
-// take gives the thread a launch, if that is worth it. The stream's lock is held.
+// take gives the thread a launch, if that pays off. The caller must hold s.mu. The thread takes no launch
+// while there are answers of refused launches to read; collect reads them, and take tries again.
 func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool) (number uint64, later bool) {
 	if len(launch.Params) > C.MCU_LAUNCH_PARAMS || len(f.offsets) > C.MCU_LAUNCH_COUNT {
 		return 0, false
@@ -152,7 +158,9 @@ func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool)
 	}
 }
 
-// collect reads what the driver has answered to all launches that were given. The lock is held.
+// collect waits for all launches and keeps the refused ones in late. The thread stores only the last
+// MCU_LAUNCHES answers; none is lost, because it takes no new launches after a refusal until collect
+// has read the answers. The caller must hold l.mu.
 func (l *launcher) collect(c *gpuContext) {
 	given := l.given.Load()
 	if l.thread == nil || l.asked == given {
@@ -169,7 +177,7 @@ func (l *launcher) collect(c *gpuContext) {
 	l.asked = given
 }
 
-// Refused waits until the driver has all launches, and returns those that it refused.
+// Refused waits until the thread has made all launches, and returns those that the driver refused.
 func (s *stream) Refused() []device.Refusal {
 	c := s.c
 	c.use.RLock()
@@ -183,7 +191,7 @@ func (s *stream) Refused() []device.Refusal {
 	return late
 }
 
-// named adds the kernel to what is wrong with a launch.
+// named adds the kernel's name to the error of a launch, unless the context has ended.
 func (s *stream) named(f *function, err error) error {
 	if err != nil && s.c.Err() == nil {
 		return fmt.Errorf("kernel %s: %w", f.info.Name, err)

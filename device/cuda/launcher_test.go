@@ -29,8 +29,8 @@ const standinPTX = `
 .visible .entry fault() { ret; }
 `
 
-// withStandin runs a test once more, in a process of its own whose driver is the stand-in: a process
-// has one driver for ever.
+// withStandin runs a test in another process whose driver is the stand-in: a process cannot change its
+// driver.
 func withStandin(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	if path := os.Getenv(standinVariable); path != "" {
@@ -74,7 +74,7 @@ func (b *bench) kernel(name string) device.Function {
 	return f
 }
 
-// more says whether a test goes on that wants so many of something: on a busy machine it has enough
+// more says whether a test that wants a number of repetitions should go on: on a busy machine it stops
 // with fewer.
 func more(began time.Time, have, want uint64) bool {
 	if have == 0 {
@@ -88,8 +88,8 @@ func alone(params []byte) device.Launch {
 	return device.Launch{Grid: one, Block: one, Params: params}
 }
 
-// Launches that are left to the other thread come in the order in which they were submitted, with all
-// else that their stream was given.
+// Launches that are left to the thread reach the driver in the order of submission, together with all
+// other work of their stream.
 func TestLaterLaunchesAreInOrder(t *testing.T) {
 	withStandin(t, func(t *testing.T, b *bench) {
 		const enough = 3000
@@ -109,7 +109,7 @@ func TestLaterLaunchesAreInOrder(t *testing.T) {
 			value := uint32(len(want) + 1)
 			launch := alone(binary.LittleEndian.AppendUint32(address(testBase), value))
 			switch random.IntN(200) {
-			case 0: // what is not left to it comes behind what is
+			case 0: // work that is not left to the thread must come after launches that are
 				b.ok(on.Launch(f, launch))
 			case 1:
 				b.ok(on.Record(e))
@@ -150,7 +150,7 @@ func TestLaterLaunchesAreInOrder(t *testing.T) {
 	})
 }
 
-// Launches that the driver refuses are told, each once, however many there are.
+// Each launch that the driver refuses is reported once, however many there are.
 func TestLaterLaunchesAreRefused(t *testing.T) {
 	withStandin(t, func(t *testing.T, b *bench) {
 		seed, _ := seeds.First(t)
@@ -190,7 +190,7 @@ func TestLaterLaunchesAreRefused(t *testing.T) {
 	})
 }
 
-// A fault that the other thread comes upon ends the context.
+// A fault that the thread gets as an answer ends the context.
 func TestFaultOfLaterLaunch(t *testing.T) {
 	withStandin(t, func(t *testing.T, b *bench) {
 		good, fault := b.kernel("nothing"), b.kernel("fault")
@@ -216,8 +216,9 @@ func TestFaultOfLaterLaunch(t *testing.T) {
 	})
 }
 
-// A graph that differs from the one before it in some parameters changes these in the driver's; one
-// that differs in more takes its place. Each launch does what its graph said at that time.
+// A graph that differs from the one before it in some parameters is made by changing the driver's
+// instance; one that differs in more gets a new instance. Each launch does what its graph said when it
+// was made.
 func TestChangedGraphs(t *testing.T) {
 	withStandin(t, func(t *testing.T, b *bench) {
 		b.ok(b.Map(testBase, b.g))
@@ -232,15 +233,15 @@ func TestChangedGraphs(t *testing.T) {
 		for i, one := range []struct {
 			nodes   []device.GraphNode
 			values  []uint32
-			keeps   bool // the instance
-			changes bool // single nodes of it can be changed afterwards
+			keeps   bool // the driver's instance stays the same
+			changes bool // single nodes of the instance can be changed afterwards
 		}{
 			{[]device.GraphNode{appends(1), appends(2, 0), quiet}, []uint32{1, 2}, false, true},
 			{[]device.GraphNode{appends(1), appends(3, 0), quiet}, []uint32{1, 3}, true, true},
 			{[]device.GraphNode{appends(4), appends(5, 0), quiet}, []uint32{4, 5}, true, true}, // many changes: the whole is updated
-			{[]device.GraphNode{quiet, appends(6, 0), appends(7)}, []uint32{6, 7}, true, true}, // and where functions are others
+			{[]device.GraphNode{quiet, appends(6, 0), appends(7)}, []uint32{6, 7}, true, true}, // so it is if functions differ
 			{[]device.GraphNode{quiet, appends(6, 0), appends(8)}, []uint32{6, 8}, true, true},
-			{[]device.GraphNode{quiet, appends(6), appends(9, 0, 1)}, []uint32{6, 9}, true, false}, // another shape, which the driver takes
+			{[]device.GraphNode{quiet, appends(6), appends(9, 0, 1)}, []uint32{6, 9}, true, false}, // another shape, which the driver accepts
 			{[]device.GraphNode{quiet, appends(6), appends(10, 0, 1)}, []uint32{6, 10}, true, false},
 			{[]device.GraphNode{appends(11)}, []uint32{11}, false, true},
 			{[]device.GraphNode{appends(12)}, []uint32{12}, true, true},

@@ -14,7 +14,7 @@ import (
 	"muster/device"
 )
 
-// Link has the driver make a cubin of several inputs.
+// Link makes the driver link several inputs to a cubin.
 func (c *gpuContext) Link(l device.Link) ([]byte, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (c *gpuContext) newLink(options []device.LinkOption) (link *C.mcu_link, err
 	return link, err
 }
 
-// addInput gives the driver an input; it keeps no reference to it.
+// addInput passes an input to the driver, which copies it.
 func (c *gpuContext) addInput(link *C.mcu_link, number int, in device.LinkInput) error {
 	name := in.Name
 	if name == "" {
@@ -78,7 +78,7 @@ func (c *gpuContext) addInput(link *C.mcu_link, number int, in device.LinkInput)
 	return nil
 }
 
-// linkError says what went wrong, in the driver's words.
+// linkError adds the driver's log to an error.
 func (c *gpuContext) linkError(what string, link *C.mcu_link, err error) error {
 	if c.Err() != nil || link == nil {
 		return err

@@ -62,7 +62,7 @@ func (c *gpuContext) checkRange(addr, size uint64) (span, error) {
 	return span{addr, addr + size}, nil
 }
 
-// Unmap takes memory away. It waits for nobody unless parts of pieces stay.
+// Unmap takes memory away. It waits for work only if it must split a piece, of which a part stays.
 func (c *gpuContext) Unmap(addr, size uint64) error {
 	s, err := c.checkRange(addr, size)
 	if err != nil {
@@ -95,8 +95,10 @@ func (c *gpuContext) unmap(parts []span) C.mcu_result {
 	return C.mcu_unmap(c.handle, C.uint64_t(parts[0].from), &sizes[0], C.size_t(len(sizes)))
 }
 
-// split takes pieces away and brings back, in pieces of their own, the parts
-// that stay: the driver cannot divide a piece. Nothing may run meanwhile.
+// split unmaps pieces of which a part stays. The driver cannot divide a piece, so split copies
+// the parts that stay to the host, unmaps the pieces, maps new memory for the parts and
+// copies them back. It blocks all calls of the driver, and waits for submitted work: no
+// kernel may use the memory meanwhile. The caller must hold c.mapping.
 func (c *gpuContext) split(rest pieces, r removal) error {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -130,7 +132,7 @@ func (c *gpuContext) split(rest pieces, r removal) error {
 	c.mu.Lock()
 	c.mapped = rest
 	c.mu.Unlock()
-	if err != nil { // what stays of the pieces is lost
+	if err != nil { // the contents of the parts that should stay are lost
 		c.end(&device.Fault{Kind: device.Unspecified, Detail: fmt.Sprintf("memory beside the %d bytes unmapped at %#x could not be kept: %v", r.taken[0].size(), r.taken[0].from, err)})
 		return c.Err()
 	}

@@ -32,15 +32,15 @@ type module struct {
 	unloaded atomic.Bool
 
 	mu        sync.Mutex
-	functions map[string]*function // those that somebody has asked for
+	functions map[string]*function // those that Function has returned
 }
 
 var _ device.Module = (*module)(nil)
 
-// logSize is how much of the compiler's messages is kept.
+// logSize is how many bytes of the compiler's messages are kept.
 const logSize = 8 << 10
 
-// Load gives an image to the driver.
+// Load makes the driver load an image.
 func (c *gpuContext) Load(image []byte) (device.Module, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -80,8 +80,9 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 	return m, nil
 }
 
-// read finds out what the module has. Kernels are loaded by the driver, and looked at
-// here, when somebody asks for them: images of libraries have thousands.
+// read asks for the names of the module's kernels, and for its variables. The kernels themselves are
+// loaded by the driver, and described, only when Function is called: images of libraries have
+// thousands.
 func (m *module) read(image []byte) error {
 	c := m.c
 	var count C.uint
@@ -106,7 +107,7 @@ func (m *module) read(image []byte) error {
 	for _, name := range variableNames(image, c.dev.info.Compute) {
 		g, err := m.find(name)
 		if errors.Is(err, device.ErrNotFound) {
-			continue // declared, and left out by the compiler
+			continue // the source declares it, but the compiler has left it out
 		}
 		if err != nil {
 			return err
@@ -134,7 +135,7 @@ func (m *module) find(name string) (device.Global, error) {
 	return device.Global{Name: name, Address: uint64(address), Size: uint64(size), Managed: managed != 0}, nil
 }
 
-// usable says why the module cannot be used, if so.
+// usable returns why the module cannot be used, or nil.
 func (m *module) usable() error {
 	if err := m.c.Err(); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (m *module) usable() error {
 // Functions returns the names of the kernels.
 func (m *module) Functions() []string { return slices.Clone(m.names) }
 
-// Function returns a kernel, which is loaded by then.
+// Function returns a kernel, and makes the driver load it.
 func (m *module) Function(name string) (device.Function, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (m *module) Global(name string) (device.Global, error) {
 	return m.globals[i], nil
 }
 
-// Unload gives back what the module took.
+// Unload frees the module.
 func (m *module) Unload() error {
 	if err := m.usable(); err != nil {
 		return err

@@ -11,11 +11,11 @@ import (
 	"muster/device/fatbin"
 )
 
-// The driver finds a variable by its name and does not tell which there are,
-// so the names come from the image. A name too many does no harm.
+// The driver finds a variable by its name but cannot list the variables,
+// so the names come from the image. A name that the driver does not know does no harm.
 
-// check says why an image must not be given to the driver, which is told no
-// length and would read beyond the end of a damaged one.
+// check returns why an image must not be given to the driver, or nil. The driver is not told
+// the length, and would read beyond the end of a damaged image.
 func check(image []byte) error {
 	switch {
 	case len(bytes.TrimRight(image, "\x00")) == 0:
@@ -36,8 +36,8 @@ func check(image []byte) error {
 
 func isELF(image []byte) bool { return bytes.HasPrefix(image, []byte(elf.ELFMAG)) }
 
-// openELF reads the headers of a cubin and checks that nothing it declares
-// lies outside.
+// openELF reads the headers of a cubin and checks that all sections and segments that
+// they declare lie within the image.
 func openELF(image []byte) (*elf.File, error) {
 	f, err := elf.NewFile(fatbin.PlainELF(bytes.NewReader(image)))
 	if err != nil {
@@ -60,7 +60,7 @@ func openELF(image []byte) (*elf.File, error) {
 }
 
 // variableNames returns the names of the variables that an image may have on a
-// device, sorted. What cannot be read is left out: the driver judges images.
+// device, sorted. Parts that cannot be read are left out: refusing them is up to the driver.
 func variableNames(image []byte, compute device.Compute) []string {
 	var names []string
 	switch {
@@ -75,8 +75,8 @@ func variableNames(image []byte, compute device.Compute) []string {
 	return slices.Compact(names)
 }
 
-// namesOfFatbin looks at the machine code that the device can run or, where
-// there is none, at the PTX from which it is made.
+// namesOfFatbin reads the machine code that the device can run or, if there is
+// none, the PTX that the driver would compile.
 func namesOfFatbin(image []byte, compute device.Compute) []string {
 	entries, err := fatbin.List(image)
 	if err != nil {
@@ -103,8 +103,8 @@ func namesOfFatbin(image []byte, compute device.Compute) []string {
 	return names
 }
 
-// namesOfELF returns the objects in the sections of variables and of the
-// program's own constants.
+// namesOfELF returns the symbols in the sections of global variables and of the
+// program's own constants (.nv.constant3).
 func namesOfELF(image []byte) []string {
 	f, err := openELF(image)
 	if err != nil {
@@ -128,8 +128,8 @@ func namesOfELF(image []byte) []string {
 }
 
 // namesOfPTX returns the names declared in the global and the constant space
-// outside of functions. It understands just enough for that, of any version of
-// the language.
+// outside of functions. It understands only as much of the language as that needs, so
+// it works for all versions.
 func namesOfPTX(text string) []string {
 	var names []string
 	t := tokens{rest: text}
@@ -149,7 +149,7 @@ func namesOfPTX(text string) []string {
 
 const openers, closers = "({[", ")}]"
 
-// tokens are the words and signs of a text, without blanks, comments and
+// tokens splits a text into words and signs, and skips blanks, comments and
 // strings.
 type tokens struct{ rest string }
 
@@ -192,9 +192,9 @@ func isName(tok string) bool {
 	return isWord(tok[0]) && tok[0] != '.' && (tok[0] < '0' || tok[0] > '9') && (len(tok) > 1 || tok[0] != '%')
 }
 
-// declared returns the names in a declaration, up to its semicolon. A name is
-// the first one in the declaration and behind each comma; names within
-// brackets, and behind an equals sign, are sizes and values.
+// declared returns the names in a declaration, up to its semicolon. Those are the first
+// name in the declaration and the first after each comma. Names in brackets and after
+// an equals sign are sizes and values.
 func (t *tokens) declared() []string {
 	var names []string
 	wanted, depth := true, 0

@@ -63,7 +63,7 @@ func TestNamesOfMachineCode(t *testing.T) {
 	}
 }
 
-// Compilers since CUDA 13 write a number of their own where ELF has its version.
+// Compilers since CUDA 13 write another number where ELF has its version.
 func TestVersionOfMachineCode(t *testing.T) {
 	all, err := os.ReadFile("testdata/cubin.fatbin")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"muster/device"
 )
 
-// Devices answers that there are none: the driver is called through C.
+// Devices returns an error: without cgo the driver cannot be called.
 func Devices(Options) ([]device.Device, error) {
 	return nil, fmt.Errorf("%w: this program was built without it: build on Linux with CGO_ENABLED=1", ErrNoDriver)
 }

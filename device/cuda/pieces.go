@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// The driver maps memory in pieces and takes only whole ones back. Large ones
-// are mapped much faster; small ones can be taken back in any way.
+// The driver maps memory in pieces and unmaps only whole ones. Large pieces are mapped
+// much faster per byte; small ones can be unmapped in any combination.
 const largePiece = 32 << 20
 
 // span is a range of addresses.
@@ -30,10 +30,10 @@ func cut(s span, granule uint64) []span {
 	return pieces
 }
 
-// pieces are those that are mapped, sorted, none touching another's bytes.
+// pieces are the mapped pieces, sorted by address. They do not overlap.
 type pieces []span
 
-// first returns the index of the first piece that ends behind an address.
+// first returns the index of the first piece that ends after an address.
 func (p pieces) first(addr uint64) int {
 	return sort.Search(len(p), func(i int) bool { return p[i].to > addr })
 }
@@ -56,7 +56,7 @@ func (p pieces) covers(s span) bool {
 	return true
 }
 
-// with returns the pieces and some more, which follow each other in a free
+// with returns the pieces with more added, which must follow each other in a free
 // range.
 func (p pieces) with(more []span) pieces {
 	if len(more) == 0 {
@@ -65,14 +65,14 @@ func (p pieces) with(more []span) pieces {
 	return slices.Insert(p, p.first(more[0].from), more...)
 }
 
-// removal is what to do to take a range away.
+// removal says how to unmap a range.
 type removal struct {
-	taken []span // whole pieces that go, in order and without a gap
-	kept  []span // ranges within taken that stay: at most one at each end
+	taken []span // whole pieces to unmap, in order and without a gap
+	kept  []span // ranges within taken that must stay mapped: at most one at each end
 }
 
-// without returns the pieces that a mapped range leaves untouched, and what to
-// do about the others.
+// without returns the pieces that unmapping a mapped range leaves untouched, and what to
+// do with the others.
 func (p pieces) without(s span) (rest pieces, r removal) {
 	from := p.first(s.from)
 	to := from

@@ -8,7 +8,7 @@ import (
 
 const testGranule = 2 << 20
 
-// Random calls of map and unmap, beside a plain set of granules.
+// Random calls of map and unmap, compared with a plain set of granules.
 func TestPiecesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const granules = 80
@@ -54,7 +54,7 @@ func TestPiecesAgainstModel(t *testing.T) {
 	})
 }
 
-// checkParts fails unless parts fill a range and each can be mapped by itself.
+// checkParts fails unless the parts fill a range and each can be mapped on its own.
 func checkParts(t *rapid.T, parts []span, s span) {
 	at := s.from
 	for _, p := range parts {
@@ -69,8 +69,8 @@ func checkParts(t *rapid.T, parts []span, s span) {
 	}
 }
 
-// checkRemoval fails unless whole pieces are taken that, less what is kept, are
-// the range.
+// checkRemoval fails unless the taken pieces are whole and, without the kept ranges, make
+// up the range.
 func checkRemoval(t *rapid.T, before, rest pieces, r removal, s span) {
 	if len(rest)+len(r.taken) != len(before) {
 		t.Fatalf("of %d pieces %d stay and %d go", len(before), len(rest), len(r.taken))

@@ -16,11 +16,11 @@ import (
 	"muster/device"
 )
 
-// prints is what kernels print. The driver writes it to the standard output of
-// the process, when streams are synchronised; here that is a file without a
-// name, which is read after each such moment.
+// prints collects what kernels print. The driver writes it to the standard output of
+// the process when a stream is synchronised. takeStdout replaces standard output by a
+// file in memory; collect reads and empties that after each synchronisation.
 type prints struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // also serialises Config.Print and Config.Complain
 	file *os.File
 	text []byte
 }
@@ -31,7 +31,7 @@ var (
 	printsErr  error
 )
 
-// takeStdout puts the file in the place of standard output, once.
+// takeStdout replaces standard output by a file in memory, once per process.
 func takeStdout() (*prints, error) {
 	printsOnce.Do(func() {
 		fd := C.mcu_take_stdout()
@@ -50,14 +50,14 @@ var (
 	sieveErr  error
 )
 
-// takeStderr has standard error read for failed assertions, once.
+// takeStderr begins to read standard error for failed assertions, once per process.
 func takeStderr() (*sieve, error) {
 	sieveOnce.Do(func() { theSieve, sieveErr = siftStderr() })
 	return theSieve, sieveErr
 }
 
-// siftStderr puts a pipe in the place of standard error. What Go says when the process
-// crashes goes to the file that was there as well, since nobody reads the pipe then.
+// siftStderr replaces standard error by a pipe. When the process crashes, no goroutine reads the
+// pipe any more, so Go's crash output is also sent to the original file.
 func siftStderr() (*sieve, error) {
 	var before C.int
 	in := C.mcu_sift_stderr(&before)
@@ -73,7 +73,7 @@ func siftStderr() (*sieve, error) {
 	return s, nil
 }
 
-// collect hands on what was printed.
+// collect passes on the text that was printed since the last call.
 func (p *prints) collect(print func([]byte)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,13 +93,14 @@ func (p *prints) collect(print func([]byte)) {
 	print(all.Bytes())
 }
 
-// mayPrint says whether kernels of an image may print: packed ones may.
+// mayPrint says whether kernels of an image may print. Compressed images cannot be searched, so
+// they may.
 func mayPrint(image []byte) bool {
 	return bytes.Contains(image, []byte("vprintf")) || !bytes.Contains(image, []byte(".visible")) && !bytes.HasPrefix(image, []byte("\x7fELF"))
 }
 
-// printed lets the driver write what kernels of a stream have printed, and
-// hands it on. The stream's work has ended.
+// printed makes the driver write what kernels have printed, and passes it on. The caller
+// has waited for the kernels.
 func (c *gpuContext) printed() {
 	if c.prints == nil || !c.mayPrint.Load() {
 		return
@@ -109,13 +110,14 @@ func (c *gpuContext) printed() {
 	}
 }
 
-// asserted hands on what the driver writes of failed assertions, once.
+// asserted passes on the messages of failed assertions, once. It must run before the context's err is
+// set: the contract promises that Complain is called before any call answers with the fault.
 func (c *gpuContext) asserted() {
 	c.assertions.Do(func() {
 		if c.sieve == nil {
 			return
 		}
-		C.mcu_context_synchronise(c.handle) // it answers at once, and has written all by then
+		C.mcu_context_synchronise(c.handle) // after a fault this returns at once, and then all is written
 		c.prints.collect(c.print)
 		text := c.sieve.take(func(line string) bool {
 			raw := []byte(line)

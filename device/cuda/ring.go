@@ -2,22 +2,24 @@ package cuda
 
 import "sync/atomic"
 
-// ring hands out parts of a buffer and takes them back in the same order.
+// ring allocates parts of a buffer, which are freed in the order in which they were
+// allocated. One goroutine at a time allocates; another may free at the same time.
 type ring struct {
 	memory []byte
-	taken  uint64        // bytes handed out so far; who takes holds a lock
-	given  atomic.Uint64 // of those, how many came back
+	taken  uint64        // bytes allocated so far, gaps at the end of memory included; guarded by stream.mu
+	given  atomic.Uint64 // how many of those are free again
 }
 
-// room is a part of a ring.
+// room is an allocated part of a ring.
 type room struct {
 	ring   *ring
 	memory []byte
-	end    uint64 // what had been handed out with it
+	end    uint64 // value of ring.taken after the allocation
 }
 
-// take hands out n contiguous bytes, or nothing if there are none free. n is at
-// most half of the ring, so that waiting always helps.
+// take allocates n contiguous bytes, and returns false if they are not free. It skips the end of
+// memory if the part does not fit there. n is at most half of the ring, so that it always fits
+// once all parts are free.
 func (r *ring) take(n int) (room, bool) {
 	size := uint64(len(r.memory))
 	at := r.taken % size
@@ -33,5 +35,5 @@ func (r *ring) take(n int) (room, bool) {
 	return room{ring: r, memory: r.memory[at:][:n:n], end: end}, true
 }
 
-// give brings a part back, and all that was handed out before it.
+// give frees a part, and all that were allocated before it.
 func (r room) give() { r.ring.given.Store(r.end) }

@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Parts that are out at the same time never overlap, and a ring that got all
-// back has room for half of it.
+// Parts that are allocated at the same time never overlap, and a ring whose parts are
+// all free has room for half its size.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 64

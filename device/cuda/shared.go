@@ -14,9 +14,9 @@ import (
 
 var _ device.Sharer = (*gpuContext)(nil)
 
-// NewShared makes memory of the host that the driver shares between processes and devices:
-// so it is where its users are, wherever they move. Where the driver has none, it is memory
-// of this device.
+// NewShared makes host memory that the driver can map for several processes and devices, so that
+// it stays reachable when its users move to other devices. If the driver cannot do that, it makes
+// memory of this device.
 func (c *gpuContext) NewShared(size uint64) (*os.File, error) {
 	if g := c.dev.info.Granularity; size == 0 || size%g != 0 {
 		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, g, device.ErrInvalidValue)
@@ -29,7 +29,7 @@ func (c *gpuContext) NewShared(size uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "shared memory"), nil
 }
 
-// MapShared puts it at an address of the arena, in one piece.
+// MapShared maps shared memory at an address of the arena, as one piece.
 func (c *gpuContext) MapShared(addr, size uint64, f *os.File) error {
 	s, err := c.checkRange(addr, size)
 	if err != nil {

@@ -13,19 +13,22 @@ import (
 )
 
 // sieve reads what is written to the process's standard error and keeps the lines that
-// the driver writes of failed assertions. Everything else goes on to out.
+// the driver writes about failed assertions. Everything else is passed on to out.
+//
+// To know that all earlier lines have been read, take writes a numbered mark into the same pipe and
+// waits until run has read it.
 type sieve struct {
 	out io.Writer
 
 	mu     sync.Mutex
-	came   sync.Cond
-	found  []byte
-	marks  uint64 // given out
-	passed uint64 // the last mark that was read
-	ended  bool
+	came   sync.Cond // passed or ended has changed
+	found  []byte    // lines about assertions that take has not returned
+	marks  uint64    // number of the latest mark that take has issued
+	passed uint64    // number of the latest mark that was read
+	ended  bool      // the pipe is closed
 }
 
-// markLine ends up in the pipe, and nowhere else.
+// markLine begins a mark. Marks are removed from the text that is passed on.
 const markLine = "muster: everything before this line was read: "
 
 var assertionLine = regexp.MustCompile(`: block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion .* failed\.\n$`)
@@ -36,24 +39,24 @@ func newSieve(out io.Writer) *sieve {
 	return s
 }
 
-// What a kernel asserts is the program's own text, of any length and with anything in it. So
-// much of a line is looked at as a whole, and so much that was found is kept until somebody
-// takes it.
+// The text of an assertion is the program's and may have any length and contents. So the memory
+// that the sieve uses is bounded: longestLine is how much of a line is examined at once, and
+// mostFound how much is kept for take.
 const (
 	longestLine = 1 << 16
 	longestMark = len(markLine) + 20 // digits
 	mostFound   = 16 << 20
 )
 
-// run reads until the end.
+// run reads until the end of the pipe. It examines a line longer than longestLine in parts.
 func (s *sieve) run(in io.Reader) {
 	lines := bufio.NewReaderSize(in, longestLine)
-	var begun []byte // of a line that is too long
+	var begun []byte // what was read of the current line and not examined yet
 	for {
 		line, err := lines.ReadSlice('\n')
 		begun = append(begun, line...)
 		if errors.Is(err, bufio.ErrBufferFull) {
-			cut := len(begun) - longestMark // a mark may have begun there
+			cut := len(begun) - longestMark // the rest may be the beginning of a mark
 			s.line(begun[:cut])
 			begun = append(begun[:0], begun[cut:]...)
 			continue
@@ -71,7 +74,7 @@ func (s *sieve) run(in io.Reader) {
 }
 
 func (s *sieve) line(line []byte) {
-	// A mark may stand behind what was written without the end of its line.
+	// A mark may follow text that was written without a newline.
 	before, mark, marked := cutLast(line, markLine)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +88,8 @@ func (s *sieve) line(line []byte) {
 	}
 }
 
-// pass notes a mark. A kernel may have written what looks like one.
+// pass records that a mark was read. It ignores numbers that were not issued, since a kernel may print
+// text that looks like a mark.
 func (s *sieve) pass(mark []byte) {
 	n, err := strconv.ParseUint(strings.TrimSpace(string(mark)), 10, 64)
 	if err == nil && n > s.passed && n <= s.marks {
@@ -94,7 +98,7 @@ func (s *sieve) pass(mark []byte) {
 	}
 }
 
-// cutLast cuts around the last place of a separator.
+// cutLast cuts b around the last occurrence of a separator.
 func cutLast(b []byte, separator string) (before, after []byte, found bool) {
 	if i := bytes.LastIndex(b, []byte(separator)); i >= 0 {
 		return b[:i], b[i+len(separator):], true
@@ -102,7 +106,7 @@ func cutLast(b []byte, separator string) (before, after []byte, found bool) {
 	return b, nil, false
 }
 
-// take returns the assertions that were written before the call. Write puts a line
+// take returns the messages of assertions that were written before the call. write puts a line
 // into the pipe; false if it cannot.
 func (s *sieve) take(write func(line string) bool) []byte {
 	s.mu.Lock()

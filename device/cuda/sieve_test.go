@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What the driver writes of assertions is found, all of it that was written before, and
-// what else is written to standard error goes where it went.
+// take returns all messages of assertions that were written before, and everything else that is
+// written to standard error is passed on.
 func TestSieve(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -43,7 +43,7 @@ func TestSieve(t *testing.T) {
 	write("panic: the last words")
 	out.Close()
 	running.Wait()
-	if got := s.take(func(string) bool { return true }); len(got) != 0 { // nobody reads any more
+	if got := s.take(func(string) bool { return true }); len(got) != 0 { // the reader has ended, and take must not wait for it
 		t.Errorf("found %q after the end", got)
 	}
 	if want := "time=now level=INFO msg=\"Assertion of another kind failed.\"\nno end of a linepanic: the last words"; rest.String() != want {
@@ -51,7 +51,7 @@ func TestSieve(t *testing.T) {
 	}
 }
 
-// widest notes the largest piece that was written at once, and how much in all.
+// widest records the largest single write, and the total.
 type widest struct{ piece, all int }
 
 func (w *widest) Write(b []byte) (int, error) {
@@ -59,7 +59,7 @@ func (w *widest) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A kernel writes what it likes: lines without end, and what looks like a mark.
+// A kernel may print anything: endless lines, and text that looks like a mark.
 func TestSieveOfHostileText(t *testing.T) {
 	var out widest
 	s := newSieve(&out)
@@ -74,17 +74,17 @@ func TestSieveOfHostileText(t *testing.T) {
 		line   string
 		passed uint64
 	}{
-		{markLine + "9\n", 0}, // not given out
+		{markLine + "9\n", 0}, // was never issued
 		{markLine + "no number\n", 0},
 		{"text " + markLine + "9 more " + markLine + "1\n", 1},
-		{markLine + "0\n", 1}, // never back: whoever waits would wait for ever
+		{markLine + "0\n", 1}, // passed must not go back, or take would wait for ever
 		{markLine + "2\n", 2},
 	} {
 		if s.line([]byte(tt.line)); s.passed != tt.passed {
 			t.Errorf("after %q mark %d was read, want %d", tt.line, s.passed, tt.passed)
 		}
 	}
-	for before := 0; before < 4; before++ { // a mark that lies across the end of what is read at once
+	for before := 0; before < 4; before++ { // a mark across the boundary of what is read at once
 		s := newSieve(&out)
 		s.marks = 1
 		s.run(strings.NewReader(strings.Repeat("x", longestLine-len(markLine)/4*before) + markLine + "1\n"))

@@ -19,13 +19,13 @@ import (
 	"muster/internal/together"
 )
 
-// stream is a stream of the driver's.
+// stream is a stream of the driver.
 type stream struct {
 	c      *gpuContext
 	closed atomic.Bool
 
-	mu   sync.Mutex // held by who submits: what belongs together stays together
-	ring *ring      // for host memory that is not pinned; nil before the first
+	mu   sync.Mutex // held while submitting, so that the calls of one operation stay together
+	ring *ring      // buffers for host memory that is not pinned; nil until they are needed
 
 	// submitted counts what the stream was given: it is raised after each call of the driver that
 	// submits. ended is the count up to which all work was seen to have ended. Where the two are
@@ -34,11 +34,11 @@ type stream struct {
 	// worker learns that its context has failed.
 	submitted, ended atomic.Uint64
 
-	bulkOnly bool // all that is under way are large copies to the device
-	silent   bool // rooms were taken from the ring that nothing in the stream gives back
+	bulkOnly bool // all pending work is large copies to the device through bulk buffers
+	silent   bool // parts of the ring were taken that no work of the stream gives back; see drain
 
-	life   sync.Mutex   // held by who looks at the stream without submitting
-	handle C.mcu_handle // 0 when it is destroyed, which takes both locks
+	life   sync.Mutex   // held while querying the stream without submitting
+	handle C.mcu_handle // 0 when destroyed; destroying needs both mu and life
 }
 
 var (
@@ -49,7 +49,7 @@ var (
 // NewStream makes a stream.
 func (c *gpuContext) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
 
-// NewStreamOf makes a stream of a priority; the driver brings it to what the device has.
+// NewStreamOf makes a stream with a priority, which the driver clamps to the device's range.
 func (c *gpuContext) NewStreamOf(priority int) (device.Stream, error) {
 	c.sweep()
 	s := &stream{c: c}
@@ -62,7 +62,7 @@ func (c *gpuContext) NewStreamOf(priority int) (device.Stream, error) {
 	return s, nil
 }
 
-// usable says why no work can be taken, if so.
+// usable returns why the stream takes no work, or nil.
 func (s *stream) usable() error {
 	if err := s.c.Err(); err != nil {
 		return err
@@ -73,7 +73,8 @@ func (s *stream) usable() error {
 	return nil
 }
 
-// submit runs a call of the driver that submits something.
+// submit runs a call of the driver that submits work. submitLocked is the same for callers that hold
+// s.mu.
 func (s *stream) submit(f func() C.mcu_result) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,10 +90,10 @@ func (s *stream) submitLocked(f func() C.mcu_result) error {
 	return s.c.call(f)
 }
 
-// idle says whether all that the stream was given is known to have ended.
+// idle says whether all work that was submitted to the stream is known to have ended.
 func (s *stream) idle() bool { return s.ended.Load() == s.submitted.Load() }
 
-// saw notes the answer to a query that began when the stream had been given count. The caller must
+// saw records the answer to a query; count is the value of submitted before the query. The caller must
 // hold life, so that ended never goes back.
 func (s *stream) saw(count uint64, done bool, err error) (bool, error) {
 	if done && err == nil {
@@ -101,8 +102,8 @@ func (s *stream) saw(count uint64, done bool, err error) (bool, error) {
 	return done, err
 }
 
-// checkMemory says why a transfer cannot be submitted, if so. Nothing is to be
-// done if it returns false.
+// checkMemory returns true if a transfer can be submitted. If it returns false, the caller
+// must submit nothing and return the error, which is nil for a transfer of no bytes.
 func (s *stream) checkMemory(what string, size uint64, addrs ...uint64) (bool, error) {
 	if err := s.usable(); err != nil || size == 0 {
 		return false, err
@@ -181,8 +182,8 @@ func (s *stream) copyOut(src uint64, dst []byte) C.mcu_result {
 	return C.mcu_copy_out(s.c.handle, s.handle, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
 }
 
-// eachPart submits a copy between the device and host memory of which each part was pinned
-// by itself: the driver takes no more in one call.
+// eachPart submits a copy between the device and host memory whose parts were pinned separately: the
+// driver accepts only one registration per call.
 func (s *stream) eachPart(parts []int, host []byte, addr uint64, submit func(addr uint64, part []byte) C.mcu_result) error {
 	for _, n := range parts {
 		part := host[:n]
@@ -194,7 +195,7 @@ func (s *stream) eachPart(parts []int, host []byte, addr uint64, submit func(add
 	return nil
 }
 
-// CopyTaken is CopyIn of what is the caller's again when it returns.
+// CopyTaken is CopyIn, but has read src when it returns.
 func (s *stream) CopyTaken(dst uint64, src []byte) error {
 	if ok, err := s.checkMemory("copy to the device", uint64(len(src)), dst); !ok {
 		return err
@@ -215,10 +216,10 @@ func (s *stream) submitTaken(dst uint64, src []byte) error {
 	})
 }
 
-// Host memory that is not pinned is not given to the driver, which would wait
-// for the stream before it touched it, or touch it before its turn.
-// Its buffers are pinned in slabs, the first one when the context is opened:
-// pinning may wait for kernels that run.
+// Host memory that is not pinned is never passed to the driver: the driver would either
+// block the caller until the stream gets there, or read the memory before the copy's turn.
+// It goes through pinned buffers (rings) instead. They are pinned in slabs, the first one
+// when the context is opened, since pinning may wait for running kernels.
 const (
 	ringSize     = 2 << 20
 	stagedPiece  = 1 << 20
@@ -226,7 +227,7 @@ const (
 )
 
 // staged submits a copy of host memory in parts, each through its own room in
-// the ring, which the submitted work gives back. The stream's lock is held.
+// the ring, which work in the stream gives back. The caller must hold s.mu.
 func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) error) error {
 	if err := s.needRing(); err != nil {
 		return err
@@ -244,8 +245,8 @@ func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) er
 	return nil
 }
 
-// room waits until the ring has room. What nothing in the stream gives back is free when
-// the stream arrives here.
+// room waits until the ring has room for n bytes. If some rooms are given back by no work of the stream
+// (silent), it waits for all work so far, and they are free then.
 func (s *stream) room(n int) (r room, err error) {
 	r, ok := s.ring.take(n)
 	if ok {
@@ -261,13 +262,13 @@ func (s *stream) room(n int) (r room, err error) {
 		if r, ok = s.ring.take(n); ok {
 			return true, nil
 		}
-		_, err := s.query() // which learns of a fault
+		_, err := s.query() // to learn of a fault, after which no work gives rooms back
 		return false, err
 	})
 	return r, err
 }
 
-// drain waits for what the stream has, and has all of the ring then.
+// drain waits for all work that was submitted to the stream, and then frees the whole ring.
 func (s *stream) drain() error {
 	m, err := s.c.takeMark()
 	if err != nil {
@@ -286,7 +287,7 @@ func (s *stream) drain() error {
 	return nil
 }
 
-// needRing gives the stream a ring; its lock is held.
+// needRing gives the stream a ring if it has none. The caller must hold s.mu.
 func (s *stream) needRing() error {
 	if s.ring != nil {
 		return s.usable()
@@ -308,7 +309,7 @@ func (s *stream) takeRing() {
 	}
 }
 
-// moreRings pins another slab.
+// moreRings pins another slab and cuts it into rings.
 func (c *gpuContext) moreRings() error {
 	slab, err := c.slab(ringsPerSlab * ringSize)
 	if err != nil {
@@ -376,7 +377,7 @@ func (s *stream) Record(e device.Event) error {
 	})
 }
 
-// Wait holds later work back until an event's work is done.
+// Wait makes later work wait for an event's work.
 func (s *stream) Wait(e device.Event) error {
 	own, err := s.c.eventOf(e)
 	if err != nil {
@@ -389,7 +390,7 @@ func (s *stream) Wait(e device.Event) error {
 	})
 }
 
-// Call runs a function of the host's in the order of the stream.
+// Call runs a host function in the order of the stream.
 func (s *stream) Call(f func()) error {
 	if f == nil {
 		return fmt.Errorf("calling no function: %w", device.ErrInvalidValue)
@@ -408,7 +409,8 @@ func (s *stream) callLocked(f func()) error {
 	return err
 }
 
-// query asks the driver whether the stream has no work.
+// query asks the driver whether the stream has no pending work. While the launcher has launches that
+// are not made, the answer is no without asking: the driver does not know of them yet.
 func (s *stream) query() (bool, error) {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -433,7 +435,7 @@ func (s *stream) Done() (bool, error) {
 	return s.query()
 }
 
-// DoneWithin is Done, and looks for a while.
+// DoneWithin is Done, but polls for up to limit, without leaving the thread.
 func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
@@ -454,8 +456,9 @@ func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
 	return s.saw(count, done, err)
 }
 
-// mark puts an event behind the work of the stream; 0 if there is no work. Who
-// gets it gives it back.
+// mark records an event behind the work of the stream; 0 if there is no work. The caller
+// must give it back with giveMarks. It does not take s.mu, which a submitter may hold for
+// a long time.
 func (s *stream) mark() (C.mcu_handle, error) {
 	if s.idle() {
 		return 0, s.c.Err()
@@ -498,8 +501,8 @@ func (s *stream) Synchronise(ctx context.Context) error {
 	return err
 }
 
-// Close takes no more work. The driver's stream lives on until it has none, so
-// that Synchronise of the context can wait for it.
+// Close makes the stream refuse more work. The driver's stream is destroyed only when it has no
+// work, so that Synchronise of the context can still wait for it.
 func (s *stream) Close() error {
 	if err := s.c.Err(); err != nil {
 		return err
@@ -511,7 +514,7 @@ func (s *stream) Close() error {
 
 // destroyIfDone destroys a closed stream that has no work.
 func (s *stream) destroyIfDone() {
-	if !s.mu.TryLock() { // somebody still submits: the next sweep will do it
+	if !s.mu.TryLock() { // another goroutine is submitting: the next sweep will try again
 		return
 	}
 	defer s.mu.Unlock()

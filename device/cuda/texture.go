@@ -19,17 +19,17 @@ var _ device.Texturer = (*gpuContext)(nil)
 
 // textures are the texture and surface objects of a context, and the driver's arrays.
 //
-// The driver keeps the contents of an array in an order of its own. So each array is
-// twice on the device: in rows, in memory of the arena, which copies reach; and as the
-// driver's, which kernels reach. Whatever is copied to the rows is copied on to the array
-// behind it on the same stream, and where kernels may have written to it, what is copied
-// from the rows is brought from the array first. So the two are the same to whoever
-// orders work as CUDA wants it ordered.
+// The driver keeps the contents of an array in a layout of its own. So each array is
+// twice on the device: as rows in memory of the arena, which copies use, and as an array of
+// the driver, which kernels use through textures and surfaces. Each copy to the rows is
+// followed by a copy to the array on the same stream (wrote). If kernels may have written to the
+// array through a surface, each copy from the rows is preceded by a copy from the array
+// (reads). So a program that orders its work as CUDA requires sees no difference.
 type textures struct {
 	mu     sync.Mutex
-	made   map[objectID]*array // nil for one of no array
+	made   map[objectID]*array // nil for objects of other resources than arrays
 	arrays map[uint64]*array   // by address
-	// look is a copy of arrays for streams; nil if there are none.
+	// look is a copy of arrays that streams read without a lock; nil if there are none.
 	look atomic.Pointer[[]*array]
 }
 
@@ -38,23 +38,24 @@ type objectID struct {
 	surface bool
 }
 
-// array is one of the driver's.
+// array is an array of the driver.
 type array struct {
 	address, size uint64
 	element       uint64
 	levels        []device.ArrayLevel
 	mipmap        bool
 	handle        C.mcu_handle
-	each          []C.mcu_handle // of the levels
-	users         int
-	written       atomic.Bool // kernels may have written to it: it has, or had, a surface
+	each          []C.mcu_handle // handles of the levels
+	users         int            // textures and surfaces of it; guarded by textures.mu
+	written       atomic.Bool    // kernels may have written to it: it has, or had, a surface
 }
 
-// maxSpare is how many objects are made to find one with a handle.
+// maxSpare is how many objects NewTexture makes at most until one has the wanted handle.
 const maxSpare = 1 << 14
 
-// NewTexture makes a texture or a surface. The driver chooses handles, so that one that is
-// wanted is looked for: whatever has another handle is kept until it is found.
+// NewTexture makes a texture or a surface. The driver chooses the handles. To get a wanted handle,
+// NewTexture makes objects until one has it, and destroys the others only afterwards: destroyed
+// earlier, they would get the same handles again.
 func (c *gpuContext) NewTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
 	if err := t.Check(); err != nil {
 		return 0, err
@@ -100,7 +101,7 @@ func (c *gpuContext) NewTexture(t device.Texture, wanted uint64) (handle uint64,
 	return handle, nil
 }
 
-// DropTexture ends a texture or a surface, and the array with the last one of it.
+// DropTexture destroys a texture or a surface, and with its last one also the array.
 func (c *gpuContext) DropTexture(handle uint64, surface bool) error {
 	x := &c.textures
 	x.mu.Lock()
@@ -127,8 +128,8 @@ func (c *gpuContext) destroyTexture(id objectID) error {
 	return c.call(func() C.mcu_result { return C.mcu_texture_destroy(c.handle, C.uint64_t(id.handle), surface) })
 }
 
-// arrayOf returns the driver's array for the memory of a texture, with its contents. The
-// caller holds the lock of the textures.
+// arrayOf returns the driver's array for the memory of a texture. It makes one with the memory's
+// contents if there is none. The caller must hold textures.mu.
 func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
 	x := &c.textures
 	if a := x.arrays[t.Address]; a != nil {
@@ -159,7 +160,8 @@ func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
 	if x.arrays == nil {
 		x.arrays = map[uint64]*array{}
 	}
-	// From here on copies reach the array. What was submitted before must have ended.
+	// From here on copies also reach the array. Copies submitted before do not; they must have
+	// ended before the contents are taken over.
 	x.arrays[t.Address] = a
 	x.publish()
 	err := c.Synchronise(context.Background())
@@ -176,7 +178,7 @@ func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
 	return a, nil
 }
 
-// publish shows streams the arrays that there are.
+// publish stores the list of arrays for streams. The caller must hold x.mu.
 func (x *textures) publish() {
 	if len(x.arrays) == 0 {
 		x.look.Store(nil)
@@ -189,7 +191,7 @@ func (x *textures) publish() {
 	x.look.Store(&all)
 }
 
-// dropUnused ends an array that no texture has.
+// dropUnused destroys an array that no texture or surface uses. The caller must hold textures.mu.
 func (c *gpuContext) dropUnused(a *array) {
 	x := &c.textures
 	if a.users > 0 || x.arrays[a.address] != a {
@@ -197,7 +199,7 @@ func (c *gpuContext) dropUnused(a *array) {
 	}
 	delete(x.arrays, a.address)
 	x.publish()
-	if a.written.Load() { // what kernels wrote is the program's
+	if a.written.Load() { // save what kernels have written through surfaces
 		if err := c.Synchronise(context.Background()); err == nil && c.reachable(a.address, a.size) {
 			_ = c.copyBlocks(0, a, false, a.address, a.size)
 			_ = c.call(func() C.mcu_result { return C.mcu_context_synchronise(c.handle) })
@@ -214,7 +216,7 @@ func (c *gpuContext) destroyArray(a *array) {
 	_ = c.call(func() C.mcu_result { return C.mcu_array_destroy(c.handle, a.handle, mipmap) })
 }
 
-// copyBlocks copies a range of an array's memory to the array, or the other way.
+// copyBlocks copies a range of an array's memory to the array, or from the array if in is false.
 func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, size uint64) error {
 	direction := C.int(0)
 	if in {
@@ -237,7 +239,7 @@ func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, si
 	return nil
 }
 
-// overlap calls f for the arrays whose memory a range touches.
+// overlap calls f for the arrays whose memory overlaps a range.
 func (x *textures) overlap(addr, size uint64, f func(a *array) error) error {
 	all := x.look.Load()
 	if all == nil || size == 0 {
@@ -253,7 +255,7 @@ func (x *textures) overlap(addr, size uint64, f func(a *array) error) error {
 	return nil
 }
 
-// wrote brings arrays in line with memory that the stream writes.
+// wrote updates arrays from memory that the stream has just been given work to write.
 func (s *stream) wrote(addr, size uint64) error {
 	return s.c.textures.overlap(addr, size, func(a *array) error {
 		s.mu.Lock()
@@ -266,7 +268,7 @@ func (s *stream) wrote(addr, size uint64) error {
 	})
 }
 
-// reads brings memory in line with arrays that kernels write, before the stream reads it.
+// reads updates memory from arrays that kernels may have written, before the stream reads the memory.
 func (s *stream) reads(addr, size uint64) error {
 	return s.c.textures.overlap(addr, size, func(a *array) error {
 		if !a.written.Load() {
@@ -282,7 +284,7 @@ func (s *stream) reads(addr, size uint64) error {
 	})
 }
 
-// createTexture has the driver make an object.
+// createTexture makes a texture or surface object in the driver.
 func (c *gpuContext) createTexture(t *device.Texture, of *array) (uint64, error) {
 	d := C.mcu_texture{
 		resource: C.int(t.Resource), memory: C.uint64_t(t.Address), format: C.uint(t.Format), channels: C.uint(t.Channels),

@@ -7,8 +7,8 @@ import (
 	"muster/device"
 )
 
-// variables are those of all modules of a context, by address: programs have thousands,
-// and each copy to one looks for it.
+// variables are those of all modules of a context, sorted by address: programs have thousands of
+// them, and each copy to one must find it.
 type variables []device.Global
 
 func byAddress(a, b device.Global) int {
@@ -30,7 +30,7 @@ func (v *variables) remove(globals []device.Global) {
 	}
 }
 
-// hold says whether a range lies in one of them.
+// hold says whether a range lies in one variable.
 func (v variables) hold(s span) bool {
 	i, _ := slices.BinarySearchFunc(v, s.from, func(g device.Global, addr uint64) int {
 		if g.Address <= addr {

@@ -7,7 +7,7 @@ import (
 	"muster/device"
 )
 
-// What is found among many variables is what a look at each of them finds.
+// hold finds the same among many variables as a linear search.
 func TestVariables(t *testing.T) {
 	const seed = 7
 	t.Logf("seed %d", seed)

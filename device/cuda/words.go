@@ -14,7 +14,7 @@ import (
 
 var _ device.Words = (*stream)(nil)
 
-// checkWord says why a word cannot be written or waited for, if so.
+// checkWord returns why a word cannot be written or waited for, or nil.
 func (s *stream) checkWord(addr uint64, width int) error {
 	if width != 4 && width != 8 || addr%uint64(width) != 0 {
 		return fmt.Errorf("a word of %d bytes at %#x: give 4 or 8 bytes, and an address that is a multiple: %w", width, addr, device.ErrInvalidValue)
@@ -28,7 +28,7 @@ func (s *stream) checkWord(addr uint64, width int) error {
 	return nil
 }
 
-// mapsHost says whether memory of the host at an address is reachable for kernels.
+// mapsHost says whether kernels reach host memory at an address (MapHost).
 func (c *gpuContext) mapsHost(addr, size uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +41,7 @@ func (c *gpuContext) mapsHost(addr, size uint64) bool {
 	return false
 }
 
-// WriteWord writes a word behind the work of the stream.
+// WriteWord writes a word in the order of the stream.
 func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 	return s.wrote(addr, uint64(width))
 }
 
-// WaitWord holds later work back until a word is what the caller wants.
+// WaitWord makes later work wait until a word satisfies the comparison.
 func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if c > device.NotAll {
 		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)

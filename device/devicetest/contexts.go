@@ -34,7 +34,7 @@ func testTwoContexts(b *bench) {
 	for i, o := range all {
 		same(b, "word", o.getWords(addr, 1), []uint32{uint32(i+1)*27 + 13})
 	}
-	// A kernel that does not end for a while does not keep the other away.
+	// A long kernel of one context does not block the other.
 	h := all[0].hold(all[0].mapped(5, all[0].g), spinLimit)
 	all[1].launch(all[1].stream, "grind", 8, 128, addr, uint32(50))
 	all[1].finish()
@@ -84,8 +84,8 @@ func testClose(b *bench) {
 	o.freeAgain(free)
 }
 
-// Close does not wait for pending work that cannot begin, and those who wait
-// for it are told.
+// Close does not wait for pending work that cannot begin, and callers that wait
+// for that work return.
 func testClosePending(b *bench) {
 	o := b.open()
 	h := o.hold(o.mapped(0, o.g), spinLimit)
@@ -116,14 +116,14 @@ func testCloseDuringKernel(b *bench) {
 	if err := <-told; !errors.Is(err, device.ErrClosed) {
 		b.Errorf("who waited was told: %v", err)
 	}
-	o = b.open() // and the device is free for others
+	o = b.open() // the device is usable again
 	addr := o.mapped(0, o.g)
 	o.putWords(addr, 1)
 	o.launch(o.stream, "step", 1, 1, addr, uint32(1), uint32(1))
 	same(b, "word", o.getWords(addr, 1), []uint32{4})
 }
 
-// What belongs to one context is of no use in another.
+// Streams, events and functions of one context are refused in another.
 func testForeignHandles(b *bench) {
 	mine, other := b.open(), b.open()
 	addr := mine.mapped(0, mine.g)
@@ -158,7 +158,7 @@ func testManyGoroutines(b *bench) {
 
 var errWrong = errors.New("wrong bytes came back")
 
-// roundTrip uses memory that nobody else knows, from mapping to unmapping.
+// roundTrip uses memory of its own, from mapping to unmapping.
 func (o *opened) roundTrip(f device.Function, addr uint64, seed byte) error {
 	s, err := o.NewStream()
 	if err != nil {

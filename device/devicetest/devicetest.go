@@ -1,9 +1,9 @@
-// Package devicetest says what a device must do, as tests that every backend
-// runs. It knows the contract only, and kernels of its own, which run on any
+// Package devicetest defines what a device must do, as tests that every backend
+// runs. It knows only the contract, and has its own kernels, which run on any
 // GPU.
 //
-// A backend's test calls Run. What a backend cannot do, by its nature, is said
-// in Options; the tests for it are skipped by name.
+// A backend's test calls Run. Options lists what not every backend can do; tests
+// for what a backend does not promise are skipped.
 package devicetest
 
 import (
@@ -19,11 +19,11 @@ import (
 	"muster/device"
 )
 
-// Options say what the backend promises beyond what every device does.
+// Options say what the backend promises beyond what every device must do.
 type Options struct {
-	// Isolated says that a fault hurts only its own context and that two
-	// contexts may have the same arena. Without it, tests that fault are
-	// skipped.
+	// Isolated says that a fault ends only its own context and that two
+	// contexts may have the same arena. Without it, tests that cause faults
+	// are skipped.
 	Isolated bool
 	// Located says that faults tell the kernel, the block, the thread and the
 	// address.
@@ -33,8 +33,8 @@ type Options struct {
 	// FixedVariables says that modules loaded in the same order have their
 	// variables at the same addresses, in every context.
 	FixedVariables bool
-	// ExactMemory says that Context.Memory counts to the byte: what is given
-	// back is free again at once.
+	// ExactMemory says that Context.Memory is exact: memory that is unmapped
+	// is free again at once.
 	ExactMemory bool
 	// Prints says that Config.Print receives what kernels print.
 	Prints bool
@@ -57,7 +57,7 @@ var printing []byte
 //go:embed kernels/assert.ptx
 var asserting []byte
 
-// test is one requirement.
+// test is one requirement of the contract.
 type test struct {
 	name string
 	skip func(Options) bool
@@ -67,9 +67,9 @@ type test struct {
 func always(Options) bool        { return false }
 func notIsolated(o Options) bool { return !o.Isolated }
 
-// Run tests a device. open returns a device that nobody else uses, with at
-// least 64 MiB of memory. It is called once a test, and more often by tests
-// that move work between devices, which may differ.
+// Run tests a device. open returns a device that is used by this test only, with at
+// least 64 MiB of memory. Run calls it once for each test, and more often for tests
+// that move work between devices; those may differ.
 func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 	for _, group := range []struct {
 		name  string
@@ -106,8 +106,8 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 	}
 }
 
-// patience is how long a wait may take before the test fails rather than
-// hangs. No result depends on it.
+// patience is how long a wait may take before the test fails instead of
+// hanging. No result depends on it.
 const patience = 2 * time.Minute
 
 // bench is a device with helpers around it.
@@ -119,8 +119,8 @@ type bench struct {
 	ctx     context.Context
 }
 
-// arenaBase is where the tests have their arenas. Real drivers honour large
-// wishes at such places.
+// arenaBase is where the tests' arenas begin. Real drivers can reserve large ranges
+// at such addresses.
 const arenaBase = uint64(0x6400_0000_0000)
 
 const arenaSize = uint64(1 << 30)
@@ -172,7 +172,7 @@ func (b *bench) ok(err error) {
 	}
 }
 
-// refused fails unless err is one of the contract's.
+// refused fails unless err is the given error of the contract.
 func (b *bench) refused(err, want error) {
 	b.Helper()
 	if err == nil {
@@ -246,7 +246,7 @@ func (o *opened) function(name string) device.Function {
 	return f
 }
 
-// pack lays arguments out as a kernel wants them.
+// pack lays arguments out as a kernel's parameters.
 func (o *opened) pack(f device.Function, arguments ...any) []byte {
 	o.Helper()
 	info := f.Info()
@@ -290,14 +290,14 @@ func same[T comparable](b *bench, what string, got, want []T) {
 	}
 }
 
-// spinLimit bounds kernels that wait to be released: with a broken device the
-// test fails instead of hanging.
+// spinLimit bounds the loops of kernels that wait to be released: on a broken device
+// the test then fails instead of hanging.
 const spinLimit = uint64(1) << 26
 
 // endless is a limit that no kernel reaches.
 const endless = uint64(math.MaxUint64)
 
-// pattern returns bytes that repeat with no power of two.
+// pattern returns bytes whose period is no power of two, so that misplaced pieces show.
 func pattern(n int, seed byte) []byte {
 	p := make([]byte, n)
 	for i := range p {

@@ -19,7 +19,7 @@ var faultTests = []test{
 	{"unmapped under work", notIsolated, testUnmappedUnderWork},
 }
 
-// fault waits for a context to fault and returns how.
+// fault waits for a context to fault and returns the fault.
 func (o *opened) fault() *device.Fault {
 	o.Helper()
 	err := o.stream.Synchronise(o.ctx)
@@ -30,7 +30,7 @@ func (o *opened) fault() *device.Fault {
 	return f
 }
 
-// Each address that is not mapped faults, and the fault says where.
+// An access to an address that is not mapped faults, and the fault has the address.
 func testHoles(b *bench) {
 	g := b.dev.Info().Granularity
 	mapped := arenaBase + 4*g
@@ -84,7 +84,7 @@ func testFaultKinds(b *bench) {
 	b.ok(o.Close())
 }
 
-// What an assertion says that does not hold is there before anybody hears of the fault.
+// The text of a failed assertion arrives before any call answers with the fault.
 func testAssertion(b *bench) {
 	var text bytes.Buffer
 	o := b.openOn(b.dev, device.Config{Arena: b.arena(), Complain: func(t []byte) { text.Write(t) }})
@@ -100,7 +100,7 @@ func testAssertion(b *bench) {
 	b.ok(o.Close())
 }
 
-// After a fault every call answers with it; work behind it does not happen.
+// After a fault every call answers with it; work after it does not run.
 func testSticky(b *bench) {
 	o := b.open()
 	addr := o.mapped(0, o.g)
@@ -108,7 +108,7 @@ func testSticky(b *bench) {
 	e := o.newEvent()
 	called := false
 	o.launch(o.stream, "touch", 1, 1, addr+5*o.g, uint32(0), uint32(0))
-	// Submitted before or after the fault is known: it must not run.
+	// This may be submitted before or after the fault is known. It must not run.
 	_ = o.stream.Call(func() { called = true })
 	first := o.fault()
 
@@ -159,15 +159,14 @@ func testSticky(b *bench) {
 	}
 }
 
-// Who asks again and again whether work is done never hears yes for work that
-// failed.
+// A caller that polls Done never gets true for work that failed.
 func testFaultPolled(b *bench) {
 	for range 20 {
 		o := b.open()
 		e := o.newEvent()
 		o.launch(o.stream, "touch", 1, 1, arenaBase, uint32(0), uint32(0))
 		if err := o.stream.Record(e); err != nil {
-			continue // known already
+			continue // the fault is known already
 		}
 		for _, asked := range []interface{ Done() (bool, error) }{o.stream, e} {
 			for done, err := asked.Done(); err == nil; done, err = asked.Done() {
@@ -202,7 +201,7 @@ func testOthersGoOn(b *bench) {
 	same(b, "word", again.getWords(addr, 1), []uint32{8})
 }
 
-// Taking memory away under a kernel that uses it ends that context at worst.
+// Unmapping memory under a kernel that uses it ends at most that context.
 func testUnmappedUnderWork(b *bench) {
 	if !b.options.Stoppable {
 		b.Skip("this backend does not promise it")

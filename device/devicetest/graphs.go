@@ -9,7 +9,7 @@ var graphTests = []test{
 	{"wrong graphs", always, testWrongGraphs},
 }
 
-// grapher is what a device offers for graphs, or the test is skipped.
+// grapher returns the device's Grapher, or skips the test.
 func (b *bench) grapher() device.Grapher {
 	g, ok := b.dev.(device.Grapher)
 	if !ok {
@@ -24,8 +24,8 @@ func (o *opened) step(addr uint64, k uint32, after ...int) device.GraphNode {
 	return device.GraphNode{After: after, Function: f, How: device.Launch{Grid: line(1), Block: line(1), Params: o.pack(f, addr, k, uint32(1))}}
 }
 
-// Kernels beside and behind each other, a fill and a copy of rows, launched again and again:
-// in the order of the stream, and to the end although the graph is closed.
+// A graph of parallel and dependent kernels, a fill and a copy of rows is launched several times. The
+// launches run in the order of the stream, and to their end although the graph is closed.
 func testGraph(b *bench) {
 	g, o := b.grapher(), b.open()
 	addr := o.mapped(0, o.g)
@@ -58,8 +58,8 @@ func testGraph(b *bench) {
 	same(b, "kernels around it", o.getWords(addr+128, 1), []uint32{13})
 }
 
-// A graph that takes another's place does what it says itself, whether they are alike or not, and
-// what was launched of the other before stays as it was.
+// A graph that replaces another does what its own nodes say, whether the two are alike or not.
+// Earlier launches of the other are not affected.
 func testChangedGraph(b *bench) {
 	g, o := b.grapher(), b.open()
 	addr := o.mapped(0, o.g)
@@ -84,8 +84,8 @@ func testChangedGraph(b *bench) {
 	same(b, "words", o.getWords(addr, 2), []uint32{((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6, ((1*3+1)*3+2)*27 + 3*9 + 4*3 + 6})
 }
 
-// Single nodes change from one graph to the next: parameters, a value that is filled in, where a copy
-// goes. Launches before each change are as they were.
+// Single nodes change from one graph to the next: parameters, the value of a fill, the destination of
+// a copy. Launches made before a change are not affected.
 func testChangedNodes(b *bench) {
 	g, o := b.grapher(), b.open()
 	addr := o.mapped(0, o.g)
@@ -113,7 +113,8 @@ func testChangedNodes(b *bench) {
 	same(b, "what each launch has copied", o.getWords(addr+8, 8), want)
 }
 
-// What cannot be in a graph is refused, and one whose memory went says so.
+// NewGraph refuses nodes that cannot be in a graph, and Holds is false once a graph's memory is
+// unmapped.
 func testWrongGraphs(b *bench) {
 	g, o := b.grapher(), b.open()
 	addr := o.mapped(0, 2*o.g)

@@ -8,7 +8,7 @@ import (
 	"muster/device"
 )
 
-// hostPages is memory of the host that Go does not move, in whole pages.
+// hostPages returns whole pages of host memory that Go's runtime does not manage.
 func (b *bench) hostPages(size int) []byte {
 	host, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|syscall.MAP_ANON)
 	b.ok(err)
@@ -16,7 +16,7 @@ func (b *bench) hostPages(size int) []byte {
 	return host
 }
 
-// mapHost makes memory of the host reachable, or skips the test.
+// mapHost makes host memory reachable for kernels, or skips the test.
 func (o *opened) mapHost(host []byte) (unmap func() error) {
 	m, ok := o.Context.(device.HostMapper)
 	if !ok {
@@ -35,7 +35,7 @@ var hostTests = []test{
 	{"memory of the host is taken away", notIsolated, testHostTakenAway},
 }
 
-// Kernels read and write the very pages, at their own address, beside memory of the device.
+// Kernels read and write the host's own pages at their own address, beside device memory.
 func testHostWrites(b *bench) {
 	o := b.open()
 	host := b.hostPages(8192)
@@ -61,7 +61,7 @@ func testHostWrites(b *bench) {
 	o.ok(o.mapHost(host)()) // nothing is left of the first time
 }
 
-// Memory that was taken away is no kernel's any more.
+// After unmap a kernel that uses the host memory faults.
 func testHostTakenAway(b *bench) {
 	o := b.open()
 	host := b.hostPages(4096)

@@ -5,10 +5,10 @@ import (
 	"unsafe"
 )
 
-// addressOf is where memory of the system's lies.
+// addressOf returns the address of memory that Go's runtime does not manage.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// storeWord writes a word that a device is looking at.
+// storeWord atomically writes a word that a device is polling.
 func storeWord(b []byte, value uint32) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), value)
 }

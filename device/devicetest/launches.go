@@ -67,7 +67,7 @@ func testManyThreads(b *bench) {
 	addr := o.mapped(0, o.g)
 	o.putWords(addr, 0)
 	o.launch(o.stream, "count", 300, 1024, addr)
-	o.launch(o.stream, "count", 70000, 1, addr) // more blocks than the other sides may have
+	o.launch(o.stream, "count", 70000, 1, addr) // more blocks than the limit of the other two sides
 	same(b, "count", o.getWords(addr, 1), []uint32{300*1024 + 70000})
 }
 
@@ -121,12 +121,12 @@ func testCooperative(b *bench) {
 	l.Grid.X++
 	o.refused(o.stream.Launch(f, l), device.ErrTooLarge)
 	l.Cooperative = false
-	o.ok(o.stream.Fill(counter, blocks+1, 4, 1)) // so that nobody waits
+	o.ok(o.stream.Fill(counter, blocks+1, 4, 1)) // so that no block waits
 	o.ok(o.stream.Launch(f, l))
 	o.finish()
 }
 
-// What Occupancy says and what Launch accepts agree, for random blocks.
+// Launch accepts a block exactly if its Occupancy is not 0, for random blocks.
 func testOccupancy(b *bench) {
 	o := b.open()
 	info := b.dev.Info()

@@ -62,13 +62,13 @@ func testCopies(b *bench) {
 	if !bytes.Equal(o.get(addr+1, len(data)), data) {
 		b.Error("what was copied in did not come out")
 	}
-	// Within, at odd addresses, then a part of it back.
+	// Copy within the device, at odd addresses, then read a part of it back.
 	to := o.mapped(9, 2*o.g) + 7
 	o.ok(o.stream.Copy(to, addr+1, uint64(len(data))))
 	if !bytes.Equal(o.get(to+100, 1000), data[100:1100]) {
 		b.Error("what was copied within did not come out")
 	}
-	// Ranges that overlap: the driver takes them, and what is beside them stays.
+	// Overlapping ranges: drivers accept them, and memory beside them must not change.
 	o.ok(o.stream.Copy(to+200, to+100, 1000))
 	o.ok(o.stream.Copy(to+3000, to+3100, 1000))
 	for _, at := range []int{0, 1200, 2900, 4000} {
@@ -104,7 +104,7 @@ func testPiecesJoin(b *bench) {
 			b.Fatalf("word %d around the seam is %d, want 5", i, w)
 		}
 	}
-	// The middle goes; the rest stays.
+	// Unmap the middle; the rest stays.
 	o.ok(o.Unmap(start+o.g, o.g))
 	if !bytes.Equal(o.get(start, 1000), data[:1000]) || !bytes.Equal(o.get(start+2*o.g+100, 1000), data[2*o.g+100:2*o.g+1100]) {
 		b.Error("unmapping the middle changed its neighbours")
@@ -112,7 +112,7 @@ func testPiecesJoin(b *bench) {
 	o.refused(o.stream.CopyOut(make([]byte, 2*o.g), start), device.ErrInvalidValue)
 }
 
-// freeAgain fails unless as much memory is free as there was.
+// freeAgain fails unless as much memory is free as before.
 func (o *opened) freeAgain(before uint64) {
 	o.Helper()
 	after, _, err := o.Memory()
@@ -274,7 +274,7 @@ func testPinnedParts(b *bench) {
 	addr := o.mapped(0, 4*part)
 	host := b.hostPages(4 * part)
 	copy(host, pattern(len(host), 5))
-	for _, from := range []int{2 * part, 0, part} { // the last is not
+	for _, from := range []int{2 * part, 0, part} { // the last part is not pinned
 		_, err := o.Pin(host[from : from+part])
 		b.ok(err)
 	}
@@ -296,7 +296,7 @@ func testPinnedParts(b *bench) {
 	}
 }
 
-// What is copied is the caller's again at once, however much is under way.
+// After CopyTaken the caller may reuse its bytes at once, however much work is pending.
 func testTaken(b *bench) {
 	o := b.open()
 	taker, ok := o.stream.(device.Taker)

@@ -57,7 +57,7 @@ func testParameters(b *bench) {
 	addr := o.mapped(0, o.g)
 	data := o.pack(f, addr, uint8(0xfe), uint16(0xfedc), uint32(0xfedcba98), uint64(0x0123456789abcdef), [3]uint32{11, 22, 33}, float32(1.5))
 	o.ok(o.stream.Launch(f, device.Launch{Grid: line(1), Block: line(1), Params: data}))
-	clear(data) // they were copied
+	clear(data) // the context must have copied what it needs
 	got := make([]uint64, 7)
 	b.ok(binary.Read(bytes.NewReader(o.get(addr, 56)), binary.LittleEndian, got))
 	same(b, "parameters", got, []uint64{0xfe, 0xfedc, 0xfedcba98, 0x0123456789abcdef, 11, 33, 0x3fc00000})
@@ -139,8 +139,8 @@ func testSameAddresses(b *bench) {
 	same(b, "addresses of a second context", addresses(), addresses())
 }
 
-// A device that can put variables at given addresses does so whatever was loaded
-// and unloaded before, and refuses addresses that are taken.
+// A device that is a Placer puts variables at given addresses whatever was loaded
+// and unloaded before, and refuses addresses that are in use.
 func testPlacedVariables(b *bench) {
 	placer, ok := b.dev.(device.Placer)
 	if !ok {
@@ -187,7 +187,7 @@ func testBadImages(b *bench) {
 			b.Errorf("%s: answered %v", what, err)
 		}
 	}
-	o.load(append(bytes.Clone(basic), 0)) // as C programs hand it over
+	o.load(append(bytes.Clone(basic), 0)) // as C programs pass it
 }
 
 func testCubin(b *bench) {
@@ -305,7 +305,7 @@ func testLink(b *bench) {
 	b.refused(err, device.ErrInvalidPTX)
 	_, err = link(true, ptx("new", ".version 99.0\n.target sm_70\n.address_size 64\n"))
 	b.refused(err, device.ErrPTXVersion)
-	if _, err = link(false, caller); err != nil { // nobody defines what it calls: NVIDIA's driver does not mind
+	if _, err = link(false, caller); err != nil { // no input defines what it calls: NVIDIA's driver accepts that
 		b.refused(err, device.ErrInvalidImage)
 	}
 	image, err = link(false)

@@ -79,7 +79,7 @@ func testMemoryMoves(b *bench) {
 
 const grindBlocks, grindThreads, grindRounds = 64, 96, 1200
 
-// ground is what the kernel "grind" computes.
+// ground returns what the kernel "grind" computes.
 func ground() []uint32 {
 	want := make([]uint32, grindBlocks*grindThreads)
 	for i := range want {
@@ -94,9 +94,9 @@ func ground() []uint32 {
 	return want
 }
 
-// move takes a context, of which the first granule of the arena and the kernel
-// on its stream matter, to another device. It says whether there was a kernel:
-// it may have ended before.
+// move moves a context to another device: the first granule of its arena, and the kernel
+// on its stream. It returns false if there was no kernel to move, because it had ended
+// before.
 func (o *opened) move() (to *opened, moved bool) {
 	o.Helper()
 	p := o.preempter()
@@ -121,8 +121,8 @@ func (o *opened) move() (to *opened, moved bool) {
 	return n, len(stopped) == 1
 }
 
-// A kernel that is taken to another device several times, each time further in
-// its run, computes what it would have anyway.
+// A kernel that is moved to another device several times, each time further in
+// its run, computes the same as without a move.
 func testRestore(b *bench) {
 	const n, moves = grindBlocks * grindThreads, 6
 	o := b.open()
@@ -194,7 +194,7 @@ func testRestoreVariables(b *bench) {
 	o.load(variables)
 	m := o.load(variables)
 	b.ok(p.Suspend())
-	o.sum(m) // behind nothing, on a stream that is held
+	o.sum(m) // the first work of a stream that is held
 	stopped, err := p.Stopped()
 	b.ok(err)
 	if len(stopped) != 1 || stopped[0].Function != "sum" {

@@ -20,19 +20,19 @@ const (
 	buffers       = 4
 )
 
-// program is a random sequence of work on a few buffers, on several streams
-// that wait for each other through events, and beside it the same on plain
-// slices.
+// program does a random sequence of work on a few buffers, on several streams
+// that wait for each other through events. It does the same on plain slices, to
+// compare.
 type program struct {
 	*opened
 	r       *rand.Rand
 	streams []device.Stream
 	model   [buffers][]uint32
-	last    [buffers]device.Event // of the last work on it
+	last    [buffers]device.Event // the last work on each buffer
 	seen    []sight
 }
 
-// sight is what a copy to the host should have brought.
+// sight is a copy to the host, and the bytes that it should have brought.
 type sight struct {
 	step      int
 	got, want []byte
@@ -72,8 +72,8 @@ func testPrograms(b *bench, disturbed bool) {
 
 func (p *program) buffer(i int) uint64 { return arenaBase + 2*uint64(i)*p.g }
 
-// on submits work on some buffers to a random stream, behind the last work on
-// them.
+// on submits work on some buffers to a random stream, after the last work on
+// those buffers.
 func (p *program) on(work func(s device.Stream), of ...int) {
 	p.Helper()
 	s := p.streams[p.r.IntN(len(p.streams))]
@@ -130,7 +130,7 @@ func (p *program) step(n int) {
 	}
 }
 
-// disturb does what a runtime does behind a program's back.
+// disturb does what a runtime does without the program's knowledge.
 func (p *program) disturb() {
 	p.Helper()
 	preempter, can := p.Context.(device.Preempter)
@@ -149,7 +149,7 @@ func (p *program) disturb() {
 	}
 }
 
-// swap takes a buffer out of the device and brings it back.
+// swap copies a buffer out, unmaps and maps its memory, and copies it in again.
 func (p *program) swap(i int) {
 	p.Helper()
 	s := p.newStream() // the others may be held

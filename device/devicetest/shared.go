@@ -33,8 +33,9 @@ func (o *opened) mapShared(offset, size uint64, f *os.File) uint64 {
 	return addr
 }
 
-// Kernels and copies of two contexts see what the other has written, each at an address of
-// its own, beside memory that they do not share. It outlives the context that made it.
+// Two contexts map shared memory at different addresses, and kernels and copies of each see what
+// the other has written. Memory beside it is not shared. Shared memory outlives the context that
+// made it.
 func testSharedMemory(b *bench) {
 	first := b.open()
 	second := b.openOn(b.dev, device.Config{Arena: device.Arena{Base: arenaBase + 2*arenaSize, Size: arenaSize}})
@@ -54,8 +55,8 @@ func testSharedMemory(b *bench) {
 	}
 }
 
-// It is at the address until it is taken away, with its contents when it is mapped again;
-// and does not count against the device.
+// Shared memory is reachable until it is unmapped, has its old contents when it is mapped again,
+// and does not count against the device's memory.
 func testSharedMapping(b *bench) {
 	o := b.open()
 	f := o.newShared(o.g)

@@ -62,7 +62,7 @@ func testOrder(b *bench) {
 	}
 }
 
-// held is a stream that a kernel holds until it is released.
+// held is a stream that is occupied by a kernel until the test releases it.
 type held struct {
 	*opened
 	stream  device.Stream
@@ -76,20 +76,20 @@ func (o *opened) hold(addr uint64, limit uint64) *held {
 	o.Helper()
 	h := &held{opened: o, stream: o.newStream(), release: o.newStream(), flag: addr}
 	o.putWords(addr, 0, 0)
-	o.launch(h.release, "step", 1, 1, addr, uint32(0), uint32(0)) // kernels are not loaded while another runs
+	o.launch(h.release, "step", 1, 1, addr, uint32(0), uint32(0)) // loads it: some drivers cannot while another kernel runs
 	o.ok(h.release.Synchronise(o.ctx))
 	o.launch(h.stream, "spin", 1, 1, addr, addr+4, limit)
 	return h
 }
 
-// let lets the kernel go on.
+// let releases the kernel.
 func (h *held) let() {
 	h.Helper()
 	h.ok(h.release.CopyIn(h.flag, bytesOf([]uint32{1})))
 	h.ok(h.release.Synchronise(h.ctx))
 }
 
-// notDone fails if a stream has no work any more.
+// notDone fails if a stream has no pending work.
 func (b *bench) notDone(s interface{ Done() (bool, error) }) {
 	b.Helper()
 	if done, err := s.Done(); err != nil || done {
@@ -104,7 +104,7 @@ func (b *bench) done(s interface{ Done() (bool, error) }) {
 	}
 }
 
-// Submitting does not wait for a kernel, and Done tells.
+// Submitting does not wait for a kernel, and Done tells when it has ended.
 func testAsynchronous(b *bench) {
 	o := b.open()
 	addr := o.mapped(0, o.g)
@@ -157,8 +157,8 @@ func testEvents(b *bench) {
 	o.ok(later.Close())
 }
 
-// A stream that waits for an event does nothing before, and an event stands
-// for what it was recorded for when Wait was called.
+// A stream that waits for an event does no later work before it. Wait takes the
+// event's record at the time of the call; a later record does not change it.
 func testWaitForEvent(b *bench) {
 	o := b.open()
 	addr := o.mapped(2, o.g)
@@ -172,7 +172,7 @@ func testWaitForEvent(b *bench) {
 	o.launch(second, "step", 1, 1, addr, uint32(100), uint32(1))
 	never := o.newEvent()
 	o.ok(second.Wait(never))
-	o.ok(o.stream.Record(e)) // a free stream: done at once, and of no meaning to second
+	o.ok(o.stream.Record(e)) // on a free stream: done at once; second waits for the earlier record
 	o.ok(e.Synchronise(b.ctx))
 	b.notDone(second)
 	same(b, "before", o.getWords(addr, 1), []uint32{1})
@@ -216,7 +216,7 @@ func testCalls(b *bench) {
 		o.ok(o.stream.CopyOut(buffer, addr))
 		o.ok(o.stream.Call(func() { seen = append(seen, words(buffer)...) }))
 	}
-	// What a call leaves in host memory, a later copy takes.
+	// A later copy reads what a call has written to host memory.
 	o.ok(o.stream.Call(func() { copy(buffer, bytesOf([]uint32{99})) }))
 	o.ok(o.stream.CopyIn(addr+4, buffer))
 	o.finish()
@@ -264,7 +264,7 @@ func testStreamMisuse(b *bench) {
 	o.refused(o.stream.Wait(e), device.ErrClosed)
 	o.refused(o.stream.Call(nil), device.ErrInvalidValue)
 
-	// What is pending on a closed stream still happens.
+	// Pending work of a closed stream still runs.
 	s := o.newStream()
 	o.ok(s.Fill(addr, 8, 4, 1))
 	o.ok(s.Close())

@@ -19,8 +19,8 @@ var textureTests = []test{
 
 const textureWidth, textureHeight = 32, 8
 
-// textured is a context with the kernels of textures, and memory for an array of floats
-// that are 100 times their row and their place in it.
+// textured is a context with the texture kernels, and memory for an array of floats. Each
+// element is 100 times its row plus its column.
 type textured struct {
 	*opened
 	device.Texturer
@@ -64,7 +64,7 @@ func (t *textured) make(d device.Texture, wanted uint64) uint64 {
 	return handle
 }
 
-// reads checks what a texture reads along a row.
+// reads checks the values that a texture returns along a row.
 func (t *textured) reads(handle uint64, x, y float32, want func(i int) float32) {
 	t.Helper()
 	t.launch(t.stream, "read", 1, textureWidth, handle, t.out, x, y)
@@ -75,7 +75,7 @@ func (t *textured) reads(handle uint64, x, y float32, want func(i int) float32) 
 	}
 }
 
-// A texture reads what is copied to the memory of its array, before it was made and after.
+// A texture reads what was copied to the memory of its array before and after it was made.
 func testArrayTexture(b *bench) {
 	t := b.openTextured(b.dev)
 	point := t.make(t.floatArray(), 0)
@@ -144,8 +144,8 @@ func testSurface(b *bench) {
 	})
 }
 
-// Textures have the handles in another context that they had in the first, whatever came
-// and went.
+// Textures can have the same handles in another context as in the first, whatever was made and
+// dropped there before.
 func testHandlesStay(b *bench) {
 	first := b.openTextured(b.dev)
 	var handles []uint64

@@ -13,7 +13,7 @@ var wordTests = []test{
 	{"wrong words", always, testWrongWords},
 }
 
-// words is what a stream offers for words, or the test is skipped.
+// words returns the stream's Words, or skips the test.
 func (o *opened) words(s device.Stream) device.Words {
 	w, ok := s.(device.Words)
 	if !ok {
@@ -22,13 +22,13 @@ func (o *opened) words(s device.Stream) device.Words {
 	return w
 }
 
-// What stands behind a wait happens after the word was written, by another stream or by a
-// kernel; other streams go on meanwhile. Words of both widths are written as a whole.
+// Work behind a wait begins after another stream or a kernel has written the word; other
+// streams go on meanwhile. Words of both widths are written whole.
 func testWordWait(b *bench) {
 	o := b.open()
 	addr, other := o.mapped(0, o.g), o.newStream()
 	waits, writes := o.words(o.stream), o.words(other)
-	o.launch(other, "step", 1, 1, addr+192, uint32(0), uint32(1)) // kernels are not loaded while a stream waits
+	o.launch(other, "step", 1, 1, addr+192, uint32(0), uint32(1)) // loads it: some drivers cannot while a stream waits
 	o.ok(other.Synchronise(b.ctx))
 	o.putWords(addr, make([]uint32, 64)...)
 	o.ok(waits.WaitWord(addr, 4, 7, device.Equal))
@@ -51,7 +51,7 @@ func testWordWait(b *bench) {
 	}
 }
 
-// A stream waits for a word of the host, and writes one.
+// A stream waits for a word in host memory, and writes one.
 func testHostWords(b *bench) {
 	o := b.open()
 	waits := o.words(o.stream)

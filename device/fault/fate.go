@@ -7,17 +7,19 @@ import (
 	"muster/device"
 )
 
-// fate is what contexts of several processes share by a rule with a shared file. Each fault
-// makes the file a byte longer. So a context that was open then sees that it is over, and one
-// that is opened later is sound.
+// fate makes contexts of several processes fault together, by a rule with a shared file. The
+// process in which a context faults appends a byte to the file. A context that was open then
+// sees that the size has changed and faults too; one that is opened later starts with the new
+// size and is not affected.
 type fate struct {
 	file string
 	fail error
-	size int64 // when the context was opened
+	size int64 // of the file when the context was opened
 }
 
-// fateOf is what a new context shares by the rules; nil if nothing. A process that does not use
-// the Multi-Process Service shares nothing: there must be a folder of that name.
+// fateOf returns the fate of a new context; nil if no rule has a shared file. A process that does
+// not use the Multi-Process Service shares no fate: the folder named by device.MPSVariable must
+// exist.
 func fateOf(rules []Rule) *fate {
 	info, err := os.Stat(os.Getenv(device.MPSVariable))
 	if err != nil || !info.IsDir() {
@@ -39,7 +41,8 @@ func sizeOf(file string) int64 {
 	return info.Size()
 }
 
-// struck is the failure of a context that shares what has faulted since; nil if nothing has.
+// struck returns the context's failure if a context with the same fate has faulted since it was
+// opened, or nil.
 func (f *fate) struck() error {
 	if f == nil || sizeOf(f.file) == f.size {
 		return nil
@@ -47,7 +50,8 @@ func (f *fate) struck() error {
 	return f.fail
 }
 
-// saw lets all others fault that share a context's fate, if an error is a fault of its own.
+// saw returns err. If err is a fault that began in this context, it first makes all contexts with
+// the same fate fault.
 func (c *faultyContext) saw(err error) error {
 	var fault *device.Fault
 	if c.fate == nil || !errors.As(err, &fault) || c.fate.struck() != nil {

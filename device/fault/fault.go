@@ -1,11 +1,11 @@
 // Package fault wraps a device so that calls fail, take long or give wrong
-// bytes, by rule. It is for tests of what stands above a device: what they do
-// when memory runs out, a device is lost, or a copy is bad.
+// bytes, by rule. It is for tests of the layers above a device: what they do
+// when memory runs out, a device is lost, or a copy is corrupted.
 //
-// It knows the contract and no backend. Rules count calls and know no chance,
-// so a failure happens again when the same calls are made in the same order. A
-// rule may also depend on a file: so somebody else makes a device fail, and come
-// back, that several processes stand for.
+// It knows the contract and no backend. Rules count calls and use no randomness,
+// so the same calls in the same order fail in the same way. A rule may also depend
+// on a file: with it a test can make a device that several processes model fail, and
+// come back.
 package fault
 
 import (
@@ -22,7 +22,7 @@ import (
 type Device struct {
 	device.Device
 	rules []Rule
-	looks bool // a rule is for any call
+	looks bool // a rule has the operation Any, so that every call must look
 	sleep func(time.Duration)
 
 	mu    sync.Mutex
@@ -31,8 +31,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// Wrap returns a device that does what inner does, except for what the rules
-// say. sleep is used for delays.
+// Wrap returns a device that does what inner does, except where a rule
+// applies. It calls sleep for delays.
 func Wrap(inner device.Device, rules []Rule, sleep func(time.Duration)) *Device {
 	return &Device{
 		Device: inner, rules: slices.Clone(rules), sleep: sleep, calls: map[string]uint64{},
@@ -40,8 +40,8 @@ func Wrap(inner device.Device, rules []Rule, sleep func(time.Duration)) *Device 
 	}
 }
 
-// Whole returns the device with what the wrapped one offers beyond the contract:
-// it can inspect images, or put variables at given addresses, if that one can.
+// Whole returns the device with the optional interfaces that the wrapped device has,
+// Inspector and Placer. A single type cannot do that: callers look for them by type assertion.
 func (d *Device) Whole() device.Device {
 	inspector, inspects := d.Device.(device.Inspector)
 	inner, places := d.Device.(device.Placer)
@@ -73,7 +73,7 @@ type placer struct {
 	inner device.Placer
 }
 
-// LoadAt is a load to the rules.
+// LoadAt counts as a load for the rules.
 func (p *placer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
 	var own *faultyContext
 	switch c := c.(type) {
@@ -94,15 +94,15 @@ func (d *Device) Calls(operation string) uint64 {
 	return d.calls[operation]
 }
 
-// verdict is what the rules say of one call.
+// verdict is the effect of the rules on one call.
 type verdict struct {
 	err     error
 	delay   time.Duration
-	corrupt []uint64 // bytes with a wrong bit
+	corrupt []uint64 // indexes of bytes in which to flip a bit
 }
 
-// judge counts a call and says what happens with it. Delays add up; the first
-// failure counts.
+// judge counts a call and returns the effect of all rules on it. Delays add up; of
+// several failures the first applies.
 func (d *Device) judge(operation string) verdict {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *Device) judge(operation string) verdict {
 	return v
 }
 
-// judgeAny returns the failure of a rule that is for any call now.
+// judgeAny returns the failure of a rule with the operation Any that applies now, or nil.
 func (d *Device) judgeAny() error {
 	for _, r := range d.rules {
 		if r.Operation == Any && r.covers(Any, 0) {
@@ -165,22 +165,22 @@ type faultyContext struct {
 	dev  *Device
 	fate *fate // nil if it shares nothing
 
-	lost context.Context // ends when a rule ends this one
+	lost context.Context // cancelled when a rule ends this context, so that waiting calls return
 	lose context.CancelFunc
 
 	mu      sync.Mutex
-	ended   error // a fault by rule, which every call answers with
+	ended   error // the fault by which a rule has ended the context; every call answers with it
 	closed  bool
-	streams []*stream // closed ones as well: they may have a kernel
+	streams []*stream // closed ones too: Stopped may return a kernel on one
 }
 
-// check returns the fault that ended the context, if a rule did or does now.
+// check returns the fault by which a rule has ended the context, or ends it now.
 func (c *faultyContext) check() error {
 	c.mu.Lock()
 	closed, ended := c.closed, c.ended
 	c.mu.Unlock()
 	if closed {
-		return nil // what is inside says so itself
+		return nil // the inner context answers with ErrClosed itself
 	}
 	if ended != nil {
 		return ended
@@ -207,9 +207,9 @@ func (c *faultyContext) refuse(err error) error {
 	return err
 }
 
-// wait waits for work, until a rule ends the context: on the device the work
-// goes on, to the caller it is dropped. A rule that depends on a file is looked at
-// again when the work has ended.
+// wait waits for work, or until a rule ends the context: the work then goes on on
+// the device, but the caller sees it as dropped. A rule may depend on a file that has
+// appeared meanwhile, so wait checks again when the work has ended.
 func (c *faultyContext) wait(ctx context.Context, synchronise func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -234,7 +234,7 @@ func innermost(err error) error {
 	}
 }
 
-// now judges a call that does its work at once.
+// now applies the rules to a call that does its work before it returns.
 func (c *faultyContext) now(operation string) error {
 	if err := c.check(); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (c *faultyContext) NewEvent() (device.Event, error) {
 	return &event{Event: inner, c: c}, nil
 }
 
-// MapHost is the inner context's.
+// MapHost is that of the inner context. It counts as "pin" for the rules.
 func (c *faultyContext) MapHost(host []byte) (func() error, error) {
 	if err := c.now("pin"); err != nil {
 		return nil, err
@@ -353,8 +353,8 @@ type stream struct {
 	c *faultyContext
 }
 
-// submit judges work and submits it. A delay is work of its own before it, so
-// that the caller does not wait.
+// submit applies the rules to work and submits it. A delay is submitted as work
+// before it, so that the stream waits and not the caller.
 func (s *stream) submit(operation string, work func(v verdict) error) error {
 	if err := s.c.check(); err != nil {
 		return err
@@ -371,7 +371,7 @@ func (s *stream) submit(operation string, work func(v verdict) error) error {
 	return s.c.saw(work(v))
 }
 
-// spoil changes a bit of each byte named.
+// spoil flips a bit in each of the bytes at the given indexes.
 func spoil(data []byte, at []uint64) {
 	for _, n := range at {
 		data[n%uint64(len(data))] ^= 1
@@ -383,8 +383,8 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 		if len(v.corrupt) == 0 || len(src) == 0 {
 			return s.Stream.CopyIn(dst, src)
 		}
-		// The bytes are taken when it is the copy's turn: work before it may
-		// still write them.
+		// The bytes are read in the order of the stream: earlier work may still write
+		// them now.
 		bad := make([]byte, len(src))
 		if err := s.Stream.Call(func() { copy(bad, src); spoil(bad, v.corrupt) }); err != nil {
 			return err
@@ -406,7 +406,7 @@ func (s *stream) Copy(dst, src, size uint64) error {
 	return s.submit("copy", func(verdict) error { return s.Stream.Copy(dst, src, size) })
 }
 
-// CopyFrom makes stream a PeerCopier if the stream inside is one. A rule for copyin is one for this.
+// CopyFrom is that of the inner stream, if it is a PeerCopier. It counts as "copyin" for the rules.
 func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
 	inner, ok := s.Stream.(device.PeerCopier)
 	if !ok {
@@ -466,7 +466,7 @@ type event struct {
 	c *faultyContext
 }
 
-// within returns the device's own event.
+// within returns the inner event.
 func within(e device.Event) device.Event {
 	if own, ok := e.(*event); ok {
 		return own.Event
@@ -497,7 +497,7 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 }
 
 // module is a module of a context that a rule may have ended. Its functions
-// are the device's own.
+// are the inner device's and are not wrapped.
 type module struct {
 	device.Module
 	c *faultyContext
@@ -546,7 +546,8 @@ func (p *preemptible) Resume() error {
 	return p.inner.Resume()
 }
 
-// Stopped returns the kernels with the streams as the caller knows them.
+// Stopped returns the stopped kernels, with inner streams replaced by the wrappers that the
+// caller has.
 func (p *preemptible) Stopped() ([]device.StoppedKernel, error) {
 	if err := p.check(); err != nil {
 		return nil, err

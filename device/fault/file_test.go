@@ -20,8 +20,8 @@ func (w *wrapped) isLost(what string, err error) {
 	}
 }
 
-// A device is lost while a file is there: contexts that meet it stay lost, others
-// do not, and a new one works afterwards.
+// A device is lost while a file exists: contexts used meanwhile stay lost, others are
+// not affected, and a new one works afterwards.
 func TestLostWhile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lost")
 	w := wrap(t, "any:while="+file+":fail=device-lost")
@@ -47,7 +47,7 @@ func TestLostWhile(t *testing.T) {
 	w.ok(again.Close())
 }
 
-// A device that is lost while somebody waits for it has not done the work.
+// If a device is lost while a call waits for its work, the call reports that.
 func TestLostMeanwhile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lost")
 	w := wrap(t, "any:while="+file+":fail=device-lost")
@@ -55,7 +55,7 @@ func TestLostMeanwhile(t *testing.T) {
 	w.isLost("Synchronise", w.stream.Synchronise(context.Background()))
 }
 
-// One call takes the file away, and says who did.
+// One call takes the file away; the new name says which process it was.
 func TestTake(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "map")
 	w := wrap(t, "map:take="+file+":fail=out-of-memory")
@@ -73,8 +73,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// What the wrapped device offers beyond the contract stays on offer, and is
-// subject to the rules.
+// Whole keeps the optional interfaces of the wrapped device, and rules apply to
+// them.
 func TestWhole(t *testing.T) {
 	rules, err := Parse("load:2:fail=out-of-memory")
 	if err != nil {

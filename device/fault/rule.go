@@ -14,38 +14,40 @@ import (
 	"muster/model"
 )
 
-// Rule says what goes wrong with which calls.
+// Rule says which calls fail, and how.
 type Rule struct {
 	Operation string // one of Operations, or Any
-	// First and Last are the calls that it is for, counted from 1 over all
-	// contexts of the device; Last is 0 for all that follow. Both are 0 if a file
-	// says which calls it is for.
+	// First and Last are the first and the last call that the rule applies to, counted
+	// from 1 over all contexts of the device; Last 0 means no end. Both are 0 if one of
+	// the files below decides instead.
 	First, Last uint64
-	// While is a file; the rule is for the calls that are made while it is there.
-	// Several processes that stand for one device look at the same file.
+	// While is the path of a file. The rule applies to calls made while the file exists.
+	// All processes that model one device see the same file.
 	While string
-	// Take is a file; the rule is for one call, which takes the file away: it is
-	// renamed to its name, a dot and the number of the process.
+	// Take is the path of a file. The rule applies to one call, the one that takes the file
+	// away by renaming it: the new name has a dot and the number of the process appended.
+	// A rename succeeds only once, so of several processes one is hit.
 	Take string
-	// Shared is a file; the rule is for all contexts that were open when one of them
-	// faulted, of all processes that use the Multi-Process Service (device.MPSVariable).
+	// Shared is the path of a file. When a context faults, the rule makes all contexts fault
+	// that are open then, in all processes that use the Multi-Process Service
+	// (device.MPSVariable). See fate.
 	Shared string
 	Do     Action
 }
 
-// Any, as the Operation of a rule with While or Shared, is every call of a context and of
-// what was made in it, also those that have no name in Operations.
+// Any, as the Operation of a rule with While or Shared, stands for every call of a context and of
+// its streams, events and modules, also those without a name in Operations.
 const Any = "any"
 
-// Action is what happens. One of its fields is set.
+// Action is the effect of a rule. Fail, Delay or Corrupt is set.
 type Action struct {
 	Fail    string        // the call is refused at once, even where a real fault comes later: one of Failures
 	Delay   time.Duration // the call, or the work that it submits, takes longer
-	Corrupt bool          // a bit of what is copied is wrong
-	Byte    uint64        // in which byte, counted round and round
+	Corrupt bool          // one bit of the copied data is flipped
+	Byte    uint64        // index of the byte with that bit, modulo the length of the copy
 }
 
-// Operations are the calls that rules can be about.
+// Operations are the calls that rules can apply to.
 var Operations = []string{
 	"open", "map", "unmap", "load", "newstream", "newevent", "newtexture", "synchronise",
 	"copyin", "copyout", "copy", "fill", "launch", "record", "wait", "call",
@@ -71,7 +73,7 @@ func Failures() []string {
 	return names
 }
 
-// Parse reads rules, one a line or several on one with commas between them:
+// Parse reads rules, one per line, or several on a line separated by commas:
 //
 //	copyin:3:fail=out-of-memory
 //	launch:*:delay=10ms
@@ -81,13 +83,13 @@ func Failures() []string {
 //	launch:take=/run/faults/launch:fail=device-lost
 //	any:shared=/run/faults/fate:fail=illegal-address
 //
-// A rule is an operation, which calls of it, and what happens. Calls are * for
-// all, N, N-M, N- for all from the N-th on, while=FILE for those that are made
-// while a file is there, take=FILE for the one that takes the file away, or
-// shared=FILE for those of contexts that were open when one of them faulted, as
-// it is under NVIDIA's Multi-Process Service. A file is named by its absolute path, without white space and the characters
-// that stand between parts of rules. Empty lines and what follows a # are left
-// out.
+// A rule has an operation, the calls of it that it applies to, and an action. Calls
+// are * for all, N, N-M, N- for all from the N-th on, while=FILE for those made
+// while a file exists, take=FILE for the one that takes the file away, or
+// shared=FILE for those of contexts that were open when one of them faulted, which is
+// how faults spread under NVIDIA's Multi-Process Service. FILE is an absolute path
+// without white space and without the separators of rules. Empty lines are ignored, and
+// so is the text from a # to the end of its line.
 func Parse(text string) ([]Rule, error) {
 	var rules []Rule
 	for i, line := range strings.Split(text, "\n") {
@@ -134,7 +136,7 @@ func parseRule(text string) (Rule, error) {
 	return r, nil
 }
 
-// parseWhich reads which calls the rule is for.
+// parseWhich reads the calls that the rule applies to.
 func (r *Rule) parseWhich(text string) (err error) {
 	name, file, named := strings.Cut(text, "=")
 	switch {
@@ -150,7 +152,7 @@ func (r *Rule) parseWhich(text string) (err error) {
 	return err
 }
 
-// checkFile refuses names that would not be read back as they are written.
+// checkFile refuses paths that Rule.String and Parse would not reproduce.
 func checkFile(name string) error {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name || len(name) > maxFile || strings.ContainsFunc(name, unprintable) {
 		return fmt.Errorf("file %q: give an absolute path without white space, as /run/faults/lost", name)
@@ -158,7 +160,7 @@ func checkFile(name string) error {
 	return nil
 }
 
-// maxFile is the longest path that the system takes.
+// maxFile is the longest path that the system accepts.
 const maxFile = 4095
 
 func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
@@ -261,11 +263,11 @@ func (a Action) String() string {
 	return "corrupt"
 }
 
-// covers says whether the rule is for the n-th call of an operation. To be asked
-// is to take the file of a rule that has one to take.
+// covers says whether the rule applies to the n-th call of an operation. For a rule with
+// Take, asking has the side effect: it takes the file if it exists.
 func (r Rule) covers(operation string, n uint64) bool {
 	switch {
-	case r.Operation != operation && r.Operation != Any, r.Shared != "": // which contexts look at themselves
+	case r.Operation != operation && r.Operation != Any, r.Shared != "": // contexts check shared files themselves (fate)
 		return false
 	case r.While != "":
 		_, err := os.Lstat(r.While)

@@ -31,7 +31,7 @@ func (w *wrapped) spinning() {
 	w.ok(w.stream.Launch(f, device.Launch{Grid: one, Block: one, Params: params}))
 }
 
-// watched is a context that says when somebody begins to wait for its end.
+// watched is a context that reports when a caller begins to wait in Synchronise.
 type watched struct {
 	context.Context
 	begun chan struct{}
@@ -43,7 +43,7 @@ func (c *watched) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Those who wait learn that the device is lost.
+// Waiting calls return when the device is lost.
 func TestLossEndsWaits(t *testing.T) {
 	w := wrap(t, "map:2:fail=device-lost")
 	w.spinning()
@@ -70,7 +70,7 @@ func TestLossEndsWaits(t *testing.T) {
 	}
 }
 
-// A stream that is closed with a kernel on it is still the caller's stream.
+// Stopped returns the caller's stream also if it was closed with a kernel on it.
 func TestStoppedOnClosedStream(t *testing.T) {
 	w := wrap(t, "")
 	w.spinning()

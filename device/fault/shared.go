@@ -11,7 +11,7 @@ var _ device.Sharer = (*faultyContext)(nil)
 
 var errNotShared = fmt.Errorf("memory that several processes have: %w", device.ErrNotSupported)
 
-// NewShared is the inner context's, if it has it.
+// NewShared is that of the inner context, if it is a Sharer. It counts as "map" for the rules.
 func (c *faultyContext) NewShared(size uint64) (*os.File, error) {
 	inner, ok := c.Context.(device.Sharer)
 	if !ok {
@@ -23,7 +23,7 @@ func (c *faultyContext) NewShared(size uint64) (*os.File, error) {
 	return inner.NewShared(size)
 }
 
-// MapShared is the inner context's, if it has it.
+// MapShared is that of the inner context, if it is a Sharer. It counts as "map" for the rules.
 func (c *faultyContext) MapShared(addr, size uint64, f *os.File) error {
 	inner, ok := c.Context.(device.Sharer)
 	if !ok {

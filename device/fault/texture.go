@@ -20,7 +20,7 @@ func (c *faultyContext) NewTexture(t device.Texture, wanted uint64) (uint64, err
 	return inner.NewTexture(t, wanted)
 }
 
-// DropTexture ends a texture, if the wrapped context can.
+// DropTexture destroys a texture, if the wrapped context can.
 func (c *faultyContext) DropTexture(handle uint64, surface bool) error {
 	inner, ok := c.Context.(device.Texturer)
 	if !ok {

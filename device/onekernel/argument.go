@@ -41,24 +41,24 @@ f32 or f64. CONTENT is one of:
 
 Brackets mean something to the shell: put such arguments in quotes.`
 
-// Argument is one --arg, read but not yet compared with the kernel.
+// Argument is one --arg, parsed but not yet checked against the kernel.
 type Argument struct {
 	number int    // from 1
 	text   string // as given
 	mode   string // "value", "in", "out" or "inout"
 	typ    ptx.Type
-	count  int // of the elements
+	count  int // number of elements
 	value  []byte
-	fill   func(b []byte) // writes the first content of a buffer; nil for zeros
-	file   string         // where a buffer goes afterwards; "" if it is printed
+	fill   func(b []byte) // writes the initial contents of a buffer; nil for zeros
+	file   string         // file to which the buffer is written after the run; "" to print it
 }
 
-// File is where a buffer goes afterwards; "" if it is printed.
+// File returns the file to which the buffer is written after the run; "" to print it.
 func (a *Argument) File() string { return a.file }
 
 func (a *Argument) isBuffer() bool { return a.mode != "value" }
 
-// wanted says whether the buffer's content is asked for.
+// wanted says whether the user wants to see the buffer after the run.
 func (a *Argument) wanted() bool { return a.mode == "out" || a.mode == "inout" }
 
 // size returns the bytes of a value or of a buffer.
@@ -77,13 +77,13 @@ var (
 	valuePattern  = regexp.MustCompile(`^([a-z]+[0-9]*):(.*)$`)
 )
 
-// ParseArguments reads all --arg. Files with contents are read, too.
+// ParseArguments parses all --arg, and reads the files that they name as contents.
 func ParseArguments(texts []string) ([]*Argument, error) {
 	var args []*Argument
 	for i, text := range texts {
 		a := &Argument{number: i + 1, text: text}
 		if err := a.parse(); err != nil {
-			var missing syscall.Errno // of the file
+			var missing syscall.Errno // the system's reason for not reading the file
 			if errors.As(err, &missing) {
 				return nil, fmt.Errorf("argument %d: %w", a.number, err)
 			}
@@ -129,7 +129,7 @@ func (a *Argument) parseValue(name, text string) error {
 	return err
 }
 
-// parseList reads numbers with commas between.
+// parseList reads numbers separated by commas.
 func parseList(t ptx.Type, text string) ([]byte, error) {
 	numbers := strings.Split(text, ",")
 	b := make([]byte, len(numbers)*t.Size())
@@ -220,8 +220,8 @@ func (a *Argument) each(b []byte, value func(i int) uint64) {
 	}
 }
 
-// contentAtRandom reads "seed=S:below=N". The place of an argument counts in
-// the draw, so that two buffers differ.
+// contentAtRandom reads "seed=S:below=N". The argument's number is part of the
+// seed, so that two buffers with the same S differ.
 func (a *Argument) contentAtRandom(text string) error {
 	seed, below := uint64(1), uint64(0)
 	for setting := range strings.SplitSeq(text, ":") {
@@ -302,13 +302,13 @@ func checkArguments(kernel *ptx.Function, args []*Argument) error {
 	return nil
 }
 
-// argumentsOf returns the parameters that a launch gives: all but hidden ones,
-// which are zeros.
+// argumentsOf returns the parameters that the user must give: all but hidden ones,
+// which are zero.
 func argumentsOf(kernel *ptx.Function) []*ptx.Variable {
 	return slices.DeleteFunc(slices.Clone(kernel.Params), func(p *ptx.Variable) bool { return p.Hidden })
 }
 
-// parameterList names the types: " (u64, u64, u32)".
+// parameterList lists the parameters' types: " (u64, u64, u32)".
 func parameterList(params []*ptx.Variable) string {
 	if len(params) == 0 {
 		return ""
@@ -320,7 +320,7 @@ func parameterList(params []*ptx.Variable) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// fits says why an argument cannot be given for a parameter.
+// fits returns why an argument cannot be passed as a parameter, or nil.
 func (a *Argument) fits(p *ptx.Variable) error {
 	scalar := len(p.Dims) == 0 && p.Vector <= 1
 	switch {
@@ -338,7 +338,7 @@ func (a *Argument) fits(p *ptx.Variable) error {
 
 func isBits(t ptx.Type) bool { return !t.Float() && !t.Signed() && !t.Unsigned() }
 
-// exampleOf shows a value that a parameter takes.
+// exampleOf returns an example of a value for a parameter.
 func exampleOf(p *ptx.Variable) string {
 	switch {
 	case len(p.Dims) > 0 || p.Vector > 1:

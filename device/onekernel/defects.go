@@ -18,7 +18,7 @@ func (r *Kernel) Checker(checks simt.Checks, found func(*simt.Defect)) *simt.Che
 	return checker
 }
 
-// isOut says whether a region is a buffer that the kernel is to fill.
+// isOut says whether a region is an "out" buffer, which counts as uninitialised.
 func (r *Kernel) isOut(g *region) bool {
 	for i, a := range r.args {
 		if a.mode == "out" && len(r.buffers[i]) > 0 && &r.buffers[i][0] == &g.Bytes[0] {
@@ -31,14 +31,14 @@ func (r *Kernel) isOut(g *region) bool {
 // CheckPrefix begins the lines that a checker writes.
 const CheckPrefix = "muster check: "
 
-// WriteDefect writes a report, each line with the prefix.
+// WriteDefect writes a report, with the prefix on each line.
 func WriteDefect(w io.Writer, d *simt.Defect) {
 	for line := range strings.Lines(d.String()) {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// WriteSummary writes what was found in all.
+// WriteSummary writes how many defects were found.
 func WriteSummary(w io.Writer, c *simt.Checker) {
 	for _, line := range c.Summary() {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, line)
@@ -54,7 +54,7 @@ type defectDocument struct {
 	Size    int           `json:"size_bytes"`
 	Memory  string        `json:"memory"`
 	Access  deedDocument  `json:"access"`
-	Earlier *deedDocument `json:"earlier"` // of a race
+	Earlier *deedDocument `json:"earlier"` // the other access of a race
 }
 
 type deedDocument struct {
@@ -66,7 +66,7 @@ type deedDocument struct {
 	Instruction string    `json:"instruction"`
 }
 
-// SetDefects adds what a checker has found.
+// SetDefects adds the defects that a checker has found.
 func (doc *Document) SetDefects(found []*simt.Defect) {
 	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
 	deed := func(d *simt.Deed) deedDocument {

@@ -23,11 +23,11 @@ type Document struct {
 	Printed      string           `json:"printed"`
 	Fault        *faultDocument   `json:"fault"`
 	Buffers      []bufferDocument `json:"buffers"`
-	Defects      []defectDocument `json:"defects,omitempty"` // of --check
+	Defects      []defectDocument `json:"defects,omitempty"` // with --check
 
-	Profile []profileDocument `json:"profile,omitempty"` // of --profile
-	Code    [][]codeDocument  `json:"code,omitempty"`    // of --disasm: one list for each shape of blocks
-	Lowered *loweredDocument  `json:"lowered,omitempty"` // of --lowered
+	Profile []profileDocument `json:"profile,omitempty"` // with --profile
+	Code    [][]codeDocument  `json:"code,omitempty"`    // with --disasm: one list for each shape of blocks
+	Lowered *loweredDocument  `json:"lowered,omitempty"` // with --lowered
 }
 
 type faultDocument struct {
@@ -76,8 +76,8 @@ func (r *Kernel) Document(stats simt.Stats, seconds float64, printed string, fau
 	return doc
 }
 
-// jsonNumber writes an element as JSON: as a string where JSON has no number
-// for it.
+// jsonNumber encodes an element as JSON. Values that JSON numbers cannot hold, such as
+// NaN, become strings.
 func jsonNumber(t ptx.Type, bits uint64) json.RawMessage {
 	text := number.Format(t, bits)
 	if isBits(t) || strings.ContainsAny(text, "in") {

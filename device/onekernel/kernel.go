@@ -16,14 +16,15 @@ import (
 	"muster/ptx/simt"
 )
 
-// Misuse is an error that the user made when naming a kernel or its arguments.
+// Misuse is a mistake of the user in naming a kernel or its arguments.
 type Misuse struct{ text string }
 
 func (m *Misuse) Error() string { return m.text }
 
 func misusef(format string, args ...any) error { return &Misuse{fmt.Sprintf(format, args...)} }
 
-// Find finds the full name of the kernel that was asked for; it may be "" if there is one alone.
+// Find returns the full name of the kernel that the user asked for; the user's name may be "" if there
+// is only one kernel.
 func Find(path string, modules []codefile.Module, asked string) (string, error) {
 	var names []string
 	for i := range modules {
@@ -62,7 +63,7 @@ func Find(path string, modules []codefile.Module, asked string) (string, error) 
 	return "", misusef("there is no kernel %q: there is %s", asked, kernelList(names))
 }
 
-// kernelList names kernels, not too many.
+// kernelList lists the names of kernels, up to a limit.
 func kernelList(names []string) string {
 	const most = 20
 	if more := len(names) - most; more > 0 {
@@ -71,8 +72,8 @@ func kernelList(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// plainName takes off what C++ adds to a function's name: _Z3addPfi is add.
-// It returns names that it does not understand as they are.
+// plainName returns the function name in a mangled C++ name: add for _Z3addPfi.
+// It returns names that it does not understand unchanged.
 func plainName(name string) string {
 	rest, ok := strings.CutPrefix(name, "_Z")
 	if !ok {
@@ -96,7 +97,7 @@ func plainName(name string) string {
 	}
 }
 
-// Kernel is a kernel with all it needs to run.
+// Kernel is a kernel with all that it needs to run.
 type Kernel struct {
 	// Launch says how to run it. Prepare sets its parameters and memory.
 	Launch simt.Launch
@@ -107,11 +108,11 @@ type Kernel struct {
 	program  *simt.Program
 	memory   *memory
 	args     []*Argument
-	buffers  [][]byte // of the arguments; nil for values
+	buffers  [][]byte // one for each argument; nil for values
 }
 
-// Load loads the first module that has the kernel and can run it. The
-// other kernels of the module do not matter.
+// Load loads the first module that has the kernel and with which the software GPU can run
+// it. Other kernels of the module need not be runnable.
 func Load(modules []codefile.Module, name string) (*Kernel, error) {
 	var first error
 	for i := range modules {
@@ -135,7 +136,7 @@ func Load(modules []codefile.Module, name string) (*Kernel, error) {
 	return nil, fmt.Errorf("the software GPU cannot run kernel %s:\n%w", name, first)
 }
 
-// Prepare checks the arguments against the kernel's parameters, gives buffers their memory and
+// Prepare checks the arguments against the kernel's parameters, allocates the buffers and
 // fills them.
 func (r *Kernel) Prepare(args []*Argument) error {
 	r.args = args
@@ -177,7 +178,7 @@ func (r *Kernel) Prepare(args []*Argument) error {
 	return nil
 }
 
-// Name is the kernel's full name.
+// Name returns the kernel's full name.
 func (r *Kernel) Name() string { return r.function.Name }
 
 // Start makes an execution of the kernel.
@@ -189,15 +190,15 @@ func (r *Kernel) Start() (*simt.Execution, error) {
 	return x, nil
 }
 
-// Release gives the memory back.
+// Release frees the buffers and variables.
 func (r *Kernel) Release() error { return r.memory.release() }
 
-// slice is how many instructions of gangs a worker runs between two looks at
-// the rest of the world: a tenth of a second, roughly.
+// slice is how many instructions of a gang each worker runs before RunToEnd calls pause: a
+// tenth of a second, roughly. A cancelled context stops the kernel at once.
 const slice = 1 << 20
 
-// RunToEnd runs a kernel until it is done, and calls pause now and then. It returns the context's
-// error if that is done first.
+// RunToEnd runs a kernel to its end, and calls pause after each slice. It returns the context's
+// error if the context is cancelled first.
 func RunToEnd(ctx context.Context, x *simt.Execution, pause func() error) error {
 	defer context.AfterFunc(ctx, x.Stop)()
 	for {
@@ -214,8 +215,8 @@ func RunToEnd(ctx context.Context, x *simt.Execution, pause func() error) error 
 	}
 }
 
-// Explain finds the fault in an error, and adds which buffer a bad address is
-// near to.
+// Explain finds the fault in an error, and adds the buffer that a bad address is
+// near.
 func (r *Kernel) Explain(err *error) *simt.Fault {
 	var fault *simt.Fault
 	if !errors.As(*err, &fault) {

@@ -25,7 +25,7 @@ type loweredConstant struct {
 }
 
 type loweredBlock struct {
-	Function     string               `json:"function"` // that begins here, other than the kernel
+	Function     string               `json:"function"` // the device function that begins here, if any
 	From         []int                `json:"from"`
 	Returned     bool                 `json:"returned_to"`
 	Meet         bool                 `json:"lanes_meet"`
@@ -37,7 +37,7 @@ type loweredInstruction struct {
 	Text        string `json:"text"`
 	Private     bool   `json:"private"`
 	Affine      bool   `json:"affine"`
-	Line        int    `json:"line"` // 0 if it is for none
+	Line        int    `json:"line"` // of the PTX text; 0 if it belongs to none
 	Instruction string `json:"instruction"`
 }
 

@@ -10,24 +10,24 @@ import (
 	"muster/report"
 )
 
-// memory is the global memory of one launch: each buffer and each variable
-// is a stretch of its own, with nothing mapped between, so that running over
-// an end is found.
+// memory is the global memory of one launch. Each buffer and each variable
+// has its own region, with nothing mapped between, so that an access beyond an end
+// faults.
 type memory struct {
 	next    uint64
 	regions []region // by address
 }
 
-// region is a stretch of memory and what it is.
+// region is a range of memory and its description.
 type region struct {
 	simt.Region
-	size uint64 // in use; the rest of the last 16 bytes is not
+	size uint64 // bytes in use; the region is rounded up to a multiple of 16
 	what string // "argument 3, f32[16]"
 }
 
 const (
 	firstAddress = 0x7000_0000_0000
-	memoryGap    = 16 << 20 // at least, between two stretches
+	memoryGap    = 16 << 20 // least distance between two regions
 	maxRegion    = 1 << 40
 )
 
@@ -42,8 +42,8 @@ func (m *memory) add(what string, size, alignment uint64) (simt.Region, error) {
 	if size > maxRegion || base+rounded+memoryGap > simt.GlobalEnd {
 		return simt.Region{}, fmt.Errorf("%s: %d bytes are too many", what, size)
 	}
-	// The collector and the race detector leave such memory alone: what kernels
-	// do to it is their business.
+	// Go's collector and race detector ignore memory from mmap: races in kernels
+	// must not be reported as races of this program.
 	bytes, err := syscall.Mmap(-1, 0, int(rounded), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return simt.Region{}, fmt.Errorf("%s: no memory for %d bytes: %w", what, size, err)
@@ -54,13 +54,13 @@ func (m *memory) add(what string, size, alignment uint64) (simt.Region, error) {
 	return r, nil
 }
 
-// place gives a variable of a module its memory.
+// place allocates a variable of a module.
 func (m *memory) place(v *ptx.Variable) (uint64, error) {
 	r, err := m.add("variable "+v.Name, uint64(v.Size()), uint64(v.Alignment()))
 	return r.Base, err
 }
 
-// Find returns the stretch around an address.
+// Find returns the region around an address.
 func (m *memory) Find(addr uint64) (simt.Region, bool) {
 	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].Base > addr }) - 1
 	if i < 0 || addr-m.regions[i].Base >= uint64(len(m.regions[i].Bytes)) {
@@ -69,7 +69,7 @@ func (m *memory) Find(addr uint64) (simt.Region, bool) {
 	return m.regions[i].Region, true
 }
 
-// describe says where an address lies that is not mapped; "" if nothing is near.
+// describe says which region an address that is not mapped is near; "" if none.
 func (m *memory) describe(addr uint64) string {
 	for _, r := range m.regions {
 		if addr == r.Base+r.size {
@@ -88,7 +88,7 @@ func (m *memory) describe(addr uint64) string {
 	return ""
 }
 
-// release gives the memory back.
+// release frees the memory.
 func (m *memory) release() error {
 	var first error
 	for _, r := range m.regions {

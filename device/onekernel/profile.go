@@ -14,14 +14,15 @@ import (
 	"muster/report"
 )
 
-// sampling is how often a profile looks where the kernel is.
+// sampling is the time between two samples of where the kernel is.
 const sampling = time.Millisecond
 
-// Sample lets a profile look where the kernel is until the function that it returns is
-// called.
+// Sample starts a goroutine that samples where the kernel is. The caller ends it with the
+// returned function.
 func Sample(p *simt.Profile) (stop func()) {
-	// The workers keep all processors of the Go runtime busy. Without one more, samples would
-	// be taken only where the runtime happens to preempt a worker.
+	// The engine's workers keep all processors (P) of the Go runtime busy. Without one more, the
+	// sampler would run only where the runtime happens to preempt a worker, and the profile
+	// would be biased towards those places.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -74,7 +75,7 @@ func WriteProfile(w io.Writer, kernel string, lines []simt.ProfileLine, all bool
 	}
 }
 
-// percent writes a part of a whole.
+// percent formats a part of a whole.
 func percent(part, whole float64) string {
 	if whole == 0 {
 		return "-"
@@ -82,8 +83,8 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part/whole)
 }
 
-// WriteListings prints machine code, with a headline where it begins to be for another
-// instruction of the PTX.
+// WriteListings prints machine code, with a headline wherever the code for another PTX
+// instruction begins.
 func WriteListings(w io.Writer, kernel string, listings []simt.Listing) {
 	if len(listings) == 0 {
 		fmt.Fprintf(w, "nothing of %s was compiled: it is empty or too large, or this processor has no AVX-512 (muster version says so)\n", kernel)
@@ -130,13 +131,13 @@ func (doc *Document) SetProfile(lines []simt.ProfileLine) {
 	}
 }
 
-// codeDocument is an instruction of machine code there.
+// codeDocument is an instruction of machine code in a Document.
 type codeDocument struct {
 	Offset      int    `json:"offset_bytes"`
 	Bytes       string `json:"bytes"`
 	Text        string `json:"text"`
 	Role        string `json:"role"`
-	Line        int    `json:"line"` // 0 if it is for none
+	Line        int    `json:"line"` // of the PTX text; 0 if it belongs to none
 	Instruction string `json:"instruction"`
 }
 

@@ -11,8 +11,8 @@ import (
 	"muster/report"
 )
 
-// WriteFiles writes the buffers that go to files, with the function that makes a file, and tells
-// which.
+// WriteFiles writes the buffers that the user wants in files, which it makes with the given function,
+// and prints the files' names.
 func (r *Kernel) WriteFiles(told io.Writer, writeFile func(path string, write func(io.Writer) error) error) error {
 	for i, a := range r.args {
 		if a.file == "" {
@@ -29,8 +29,8 @@ func (r *Kernel) WriteFiles(told io.Writer, writeFile func(path string, write fu
 // shown is how many elements of a buffer are printed without --all.
 const shown = 64
 
-// WriteBuffers prints the buffers that are asked for and go to no file: the first elements, or all.
-// It tells how many are left out.
+// WriteBuffers prints the buffers that the user wants and that go to no file: the first elements, or
+// all. It prints how many are left out.
 func (r *Kernel) WriteBuffers(w, told io.Writer, all bool) error {
 	b := bufio.NewWriter(w)
 	for i, a := range r.args {
@@ -50,7 +50,7 @@ func (r *Kernel) WriteBuffers(w, told io.Writer, all bool) error {
 	return b.Flush()
 }
 
-// writeElements prints rows of elements, each with the place of its first.
+// writeElements prints rows of elements, each after the index of its first element.
 func writeElements(w io.Writer, t ptx.Type, b []byte, n int) {
 	const row = 8
 	width := 0

@@ -8,20 +8,21 @@ import (
 	"muster/wire"
 )
 
-// bulk is the room that long copies have on the connection. Messages travel in one order, so
-// that what is sent behind a long copy waits for all of it that is on its way. While nobody else
-// sends anything, that may be as much as the connection holds. When somebody does, it is
-// little: small pieces, and few of them that the lender has not taken.
+// bulk limits how much of long copies is in flight on a context's connection. The connection
+// delivers messages in order, so a small message waits for all bytes of long copies sent before
+// it. While only long copies are sent, they may fill the connection. While there are other
+// messages too, long copies are sent in small pieces, and at most narrowWindow of those may be
+// unanswered.
 type bulk struct {
-	last   atomic.Int64  // when anything else was sent
-	window chan struct{} // a place for each small piece on its way
+	last   atomic.Int64  // time since began of the latest message that was no long copy
+	window chan struct{} // one element for each small piece in flight
 }
 
 const (
-	// narrowPiece is how long the small pieces are, and narrowWindow how many may be on their way:
-	// 2 MiB, a millisecond or two of a fast link.
+	// narrowPiece is the length of small pieces in bytes, and narrowWindow how many may be in
+	// flight: 2 MiB in all, a millisecond or two of a fast link.
 	narrowPiece, narrowWindow = 256 << 10, 8
-	// stillBusy is how long after a message others are expected.
+	// stillBusy is how long after a small message more of them are expected.
 	stillBusy = 20 * time.Millisecond
 )
 
@@ -32,13 +33,13 @@ func (b *bulk) init() {
 	b.last.Store(-int64(stillBusy))
 }
 
-// small notes that something else than a long copy was sent.
+// small notes that a message other than a long copy is being sent.
 func (b *bulk) small() { b.last.Store(int64(time.Since(began))) }
 
-// narrow says whether others send, too.
+// narrow says whether small messages were sent lately, so that long copies must limit themselves.
 func (b *bulk) narrow() bool { return int64(time.Since(began))-b.last.Load() < int64(stillBusy) }
 
-// enter waits for a place for a small piece; false if the context ends first.
+// enter waits until another small piece may be in flight; false if the context ends first.
 func (c *Context) enter() bool {
 	select {
 	case c.bulk.window <- struct{}{}:
@@ -50,7 +51,8 @@ func (c *Context) enter() bool {
 
 func (b *bulk) leave() { <-b.window }
 
-// sendLong sends the bytes of a long copy.
+// sendLong sends the bytes of a long copy. Behind each small piece it sends a query; the lender
+// answers in order, so the answer shows that the piece has arrived.
 func (s *stream) sendLong(dst uint64, src []byte) error {
 	c := s.c
 	for len(src) > 0 {
@@ -63,7 +65,7 @@ func (s *stream) sendLong(dst uint64, src []byte) error {
 		}
 		err := c.postData(&wire.CopyIn{Dst: dst, Stream: s.id}, src[:n])
 		if narrow {
-			if err == nil { // the answer says that the lender has taken the piece
+			if err == nil {
 				err = c.start(&wire.StreamQuery{Stream: s.id}, span{}, func(client.Answer) { c.bulk.leave() })
 			}
 			if err != nil {

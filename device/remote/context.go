@@ -16,41 +16,46 @@ import (
 
 // Context is a guest of the lender.
 //
-// What touches the memory that is shared with the goroutines of the connection does so behind
-// the gate, which Close shuts before that memory goes.
+// guest.Shared is memory that this context shares with the goroutines of the connection. Every
+// access to guest holds gate for reading and first checks closed. Close holds gate for writing when
+// it unmaps that memory. Callbacks of answers are an exception: guest.Over is closed only after
+// all of them have returned, and Close waits for that.
+//
+// Locks are taken in this order: stream.order, then printing, then gate. The locks mu, stream.mu,
+// keeper.mu and memory.mu are held only for moments, and never while waiting.
 type Context struct {
 	dev    *Device
 	config device.Config
 	guest  *client.Direct
 
 	gate    sync.RWMutex
-	closed  atomic.Bool
+	closed  atomic.Bool // Close was called
 	closing sync.Once
 
 	over    chan struct{} // closed when the context has ended: closed, faulted or lost
 	ending  sync.Once
-	faulted sync.Once
-	err     error // set before over is closed
+	faulted sync.Once // the goroutine that fetches the fault's reason was started
+	err     error     // set before over is closed, and constant then
 
 	running sync.WaitGroup // goroutines that read or write host memory, or talk to the lender
-	last    atomic.Uint32  // number that was given to a stream, a module or a function
-	cookies atomic.Uint64
-	fences  atomic.Uint64
+	last    atomic.Uint32  // the latest number given to a stream, event, module or function
+	cookies atomic.Uint64  // the latest number of a host function or a wait for a word
+	fences  atomic.Uint64  // see fence
 	bulk    bulk
 
 	memory memory
-	bounce chan uint64 // free buffers for data on their way back, by their offset
+	bounce chan uint64 // offsets of the free buffers into which the lender's data arrive
 
-	loads sync.Mutex // one load, link or question at a time has the long buffer
+	loads sync.Mutex // held while a call uses the long buffer (fetch)
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below, except printing
 	streams   map[*stream]bool
-	events    []uint32 // the lender's, that nobody uses
-	functions map[uint64]func()
-	served    bool // functions are asked for
+	events    []uint32          // events made at the lender that no mark uses
+	functions map[uint64]func() // functions of Call that have not run, by cookie
+	served    bool              // nextFunction was called, and calls itself since
 	textures  map[textureID]bool
 
-	printing sync.Mutex
+	printing sync.Mutex // serialises calls of config.Print and config.Complain
 }
 
 var (
@@ -81,7 +86,7 @@ func newContext(d *Device, config device.Config, guest *client.Direct) *Context 
 
 // --- the end --------------------------------------------------------------------
 
-// end ends the context; only the first reason counts.
+// end ends the context. Only the first call has an effect.
 func (c *Context) end(err error) {
 	c.ending.Do(func() {
 		c.err = err
@@ -89,7 +94,8 @@ func (c *Context) end(err error) {
 	})
 }
 
-// check says why the context cannot be used.
+// check returns why the context cannot be used, or nil. The lender announces a fault in shared
+// memory, so check sees it without a message. It then waits for fault, which fetches the reason.
 func (c *Context) check() error {
 	if c.closed.Load() {
 		return fmt.Errorf("the context: %w", device.ErrClosed)
@@ -107,7 +113,7 @@ func (c *Context) check() error {
 	return nil
 }
 
-// ended is the reason of the end, which has come.
+// ended returns why the context has ended. The caller must know that it has.
 func (c *Context) ended() error {
 	if c.closed.Load() {
 		return fmt.Errorf("the context: %w", device.ErrClosed)
@@ -115,7 +121,7 @@ func (c *Context) ended() error {
 	return c.err
 }
 
-// status is the result that the lender answers with since a fault.
+// status returns the CUDA result of the fault that the lender has announced, or Success.
 func (c *Context) status() int32 {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
@@ -125,8 +131,9 @@ func (c *Context) status() int32 {
 	return c.guest.Shared.Status()
 }
 
-// fault ends the context with a fault that the lender tells, when all that kernels have
-// printed and complained of is there.
+// fault ends the context with a fault that the lender has announced. It first fetches what kernels
+// have printed: the contract promises that Complain is called before any call answers with the
+// fault. That waits for answers, so a goroutine does it.
 func (c *Context) fault(result int32) {
 	c.faulted.Do(func() {
 		go func() {
@@ -136,8 +143,8 @@ func (c *Context) fault(result int32) {
 	})
 }
 
-// failed ends the context because the lender refused what it must not: what the two sides
-// know of the context is not the same any more.
+// failed ends the context because the lender refused work that it should have accepted: the two
+// sides no longer agree on the state of the context.
 func (c *Context) failed(what string, result int32) {
 	if c.status() != curesult.Success || faults[result] != 0 {
 		c.fault(result)
@@ -153,7 +160,9 @@ func (c *Context) failed(what string, result int32) {
 // Err returns what ended the context.
 func (c *Context) Err() error { return c.check() }
 
-// Close ends the guest. Where its kernels run, the lender stops them.
+// Close disconnects the guest, and the lender stops its kernels. The order matters: closed and over
+// make goroutines return; Over and running wait until none of them touches shared or host memory;
+// only then is the shared memory unmapped.
 func (c *Context) Close() error {
 	c.closing.Do(func() {
 		c.fetchPrints()
@@ -172,7 +181,8 @@ func (c *Context) Close() error {
 
 // --- talking --------------------------------------------------------------------
 
-// gone makes the error of a message that could not be sent the context's.
+// gone ends the context if err says that the connection is closed, and returns the error for the
+// caller.
 func (c *Context) gone(err error) error {
 	var closed *wire.ClosedError
 	if !errors.As(err, &closed) {
@@ -212,7 +222,8 @@ func (c *Context) postData(m wire.Message, data []byte) error {
 	return nil
 }
 
-// start sends a call whose answer done gets; see client.Direct.
+// start sends a call. The receiving goroutine calls done with the answer, so done must not wait; see
+// client.Direct.
 func (c *Context) start(m wire.Message, out span, done func(client.Answer)) error {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
@@ -225,8 +236,8 @@ func (c *Context) start(m wire.Message, out span, done func(client.Answer)) erro
 	return nil
 }
 
-// startFetch is start for data that are on their way to the host: done gets its answer before
-// anybody hears of the end of work behind them.
+// startFetch is start for calls that bring data to the host. done is called before the callbacks of
+// answers that say that later work has ended, so the data have then arrived.
 func (c *Context) startFetch(m wire.Message, out span, done func(client.Answer)) error {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
@@ -239,10 +250,10 @@ func (c *Context) startFetch(m wire.Message, out span, done func(client.Answer))
 	return nil
 }
 
-// span is a part of the data arena that the lender fills.
+// span is a part of the shared data arena for the lender's data.
 type span struct{ offset, length uint64 }
 
-// outcome is a call on its way.
+// outcome is a call that was sent. The fields below done are set before done is closed.
 type outcome struct {
 	c    *Context
 	what string
@@ -253,7 +264,7 @@ type outcome struct {
 	err    error
 }
 
-// ask sends a call, and does not wait for its answer.
+// ask sends a call without waiting for its answer; outcome.wait does that.
 func (c *Context) ask(m wire.Message, out span) (*outcome, error) {
 	o := &outcome{c: c, what: m.Op().String(), done: make(chan struct{})}
 	err := c.start(m, out, func(a client.Answer) {
@@ -264,14 +275,15 @@ func (c *Context) ask(m wire.Message, out span) (*outcome, error) {
 	return o, err
 }
 
-// wait returns the result of the call.
+// wait returns the CUDA result of the call, and decodes the reply if it was a success. The error is
+// the context's, if that has ended.
 func (o *outcome) wait(reply interface{ Decode([]byte) error }) (int32, error) {
 	<-o.done
 	if o.err != nil {
 		return 0, o.c.gone(o.err)
 	}
 	if o.result != curesult.Success {
-		if err := o.c.check(); err != nil { // it was the fault of another
+		if err := o.c.check(); err != nil { // the call failed because earlier work faulted
 			return 0, err
 		}
 		return o.result, nil
@@ -295,7 +307,7 @@ func (c *Context) call(m wire.Message, reply interface{ Decode([]byte) error }) 
 	return o.wait(reply)
 }
 
-// demand is call for what must not be refused without a reason that the caller hears.
+// demand is call, with a refusal turned into an error that has the lender's reason.
 func (c *Context) demand(what string, m wire.Message, reply interface{ Decode([]byte) error }) error {
 	result, err := c.call(m, reply)
 	if err != nil {
@@ -307,7 +319,7 @@ func (c *Context) demand(what string, m wire.Message, reply interface{ Decode([]
 	return refused(what, result, c.why())
 }
 
-// why is the latest reason that the lender gave, "" if it gave none since it was asked.
+// why returns and removes the reasons that the lender has given since the last call; "" if none.
 func (c *Context) why() string {
 	c.printing.Lock()
 	defer c.printing.Unlock()
@@ -319,13 +331,14 @@ func (c *Context) why() string {
 	return strings.Join(c.guest.Shared.Notices(), "; ")
 }
 
-// fence makes what this process did in the order of the lender's work be seen in that order:
-// the lender's messages say nothing of it to the machine.
+// fence orders accesses to host memory by two goroutines whose only order is that of the lender's
+// messages. Go's memory model does not know that order. Two atomic operations on the same variable
+// establish it.
 func (c *Context) fence() { c.fences.Add(1) }
 
 // --- printed text -----------------------------------------------------------------
 
-// fetchPrints hands on what kernels have printed.
+// fetchPrints passes on all that kernels have printed so far.
 func (c *Context) fetchPrints() {
 	c.printing.Lock()
 	defer c.printing.Unlock()
@@ -336,7 +349,8 @@ func (c *Context) fetchPrints() {
 	}
 }
 
-// maxPrintRounds bounds what a lender can have us hear at a time: more than a GPU's buffer.
+// maxPrintRounds bounds how much text a lender can make this process fetch in one go: more than a
+// GPU's printf buffer holds.
 const maxPrintRounds = 1 << 10
 
 func (c *Context) printed() bool {
@@ -345,7 +359,7 @@ func (c *Context) printed() bool {
 	return !c.closed.Load() && c.guest.Shared.Print()
 }
 
-// fetchPrint hands on one piece.
+// fetchPrint passes on one piece of text; false if there was none.
 func (c *Context) fetchPrint() bool {
 	var at uint64
 	select {
@@ -373,7 +387,7 @@ func (c *Context) fetchPrint() bool {
 	return len(text) > 0
 }
 
-// copied returns what the lender has put into a part of the arena.
+// copied returns a copy of what the lender has written into a part of the arena.
 func (c *Context) copied(from span) []byte {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
@@ -421,7 +435,7 @@ func (c *Context) Unmap(addr, size uint64) error {
 	return c.post(&wire.MemUnmap{Addr: addr, Size: size})
 }
 
-// Memory returns what is free of what the lender gives.
+// Memory returns how many of the bytes that the lender grants are free, and their total.
 func (c *Context) Memory() (free, total uint64, err error) {
 	if err := c.check(); err != nil {
 		return 0, 0, err
@@ -431,7 +445,7 @@ func (c *Context) Memory() (free, total uint64, err error) {
 	return c.dev.free(), c.dev.info.Memory, nil
 }
 
-// Pin does nothing: data go through memory of the connection.
+// Pin does nothing: copies pass through buffers of the connection anyway.
 func (c *Context) Pin([]byte) (func() error, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -460,7 +474,8 @@ func (c *Context) Ask(what int, about []byte) ([]byte, error) {
 	return answer, err
 }
 
-// fetch sends a call that gives bytes, and returns as many of them as the reply says.
+// fetch sends a call that returns bytes in the long buffer. size, called after the reply was
+// decoded, says how many there are.
 func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]byte) error }, size func() uint64) ([]byte, error) {
 	c.loads.Lock()
 	defer c.loads.Unlock()
@@ -482,8 +497,8 @@ func (c *Context) fetch(what string, m wire.Message, reply interface{ Decode([]b
 	return c.copied(span{long.offset, size()}), nil
 }
 
-// long is the buffer for what is larger than others hold; loads is held. It lies where
-// programs have pinned memory.
+// long returns the buffer for answers too large for a bounce buffer. The caller must hold loads. It is
+// in the part of the arena where programs of this node would have pinned memory; a guest has none.
 func (c *Context) long() span {
 	g := c.guest.Shared.Geometry()
 	return span{g.Staging + g.Bounce, client.Long}
@@ -521,7 +536,7 @@ func (c *Context) Synchronise(ctx context.Context) error {
 	return c.check()
 }
 
-// await waits for something, for the end of the context, or for the caller's.
+// await waits until done is closed, the context ends, or ctx is cancelled.
 func (c *Context) await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:

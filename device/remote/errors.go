@@ -12,7 +12,7 @@ func lost(why string) error {
 	return &device.Fault{Kind: device.DeviceLost, Detail: why}
 }
 
-// refusals are what a node answers calls with that are refused.
+// refusals are the results with which a node refuses calls, and the contract's errors for them.
 var refusals = map[int32]error{
 	curesult.InvalidValue: device.ErrInvalidValue, curesult.OutOfMemory: device.ErrOutOfMemory, curesult.InvalidImage: device.ErrInvalidImage,
 	curesult.NoBinaryForGPU: device.ErrNoKernelImage, curesult.InvalidPTX: device.ErrInvalidPTX, curesult.UnsupportedPTXVersion: device.ErrPTXVersion,
@@ -20,14 +20,14 @@ var refusals = map[int32]error{
 	curesult.NotReady: device.ErrNotReady, curesult.CooperativeLaunchTooLarge: device.ErrTooLarge, curesult.NotSupported: device.ErrNotSupported,
 }
 
-// faults are what it answers with after a fault has ended the context.
+// faults are the results that a node answers with after a fault has ended the context.
 var faults = map[int32]device.FaultKind{
 	curesult.DeviceUnavailable: device.DeviceLost, curesult.IllegalAddress: device.IllegalAddress, curesult.LaunchTimeout: device.Deadlock,
 	curesult.Assert: device.Assert, curesult.HardwareStackError: device.StackOverflow, curesult.IllegalInstruction: device.IllegalInstruction,
 	curesult.MisalignedAddress: device.MisalignedAddress, curesult.InvalidPC: device.IllegalCall, curesult.LaunchFailed: device.Unspecified,
 }
 
-// refused is the error of a call that has failed; nil if it has not.
+// refused returns the error of a call with this result; nil for Success.
 func refused(what string, result int32, why string) error {
 	if result == curesult.Success {
 		return nil
@@ -41,7 +41,7 @@ func refused(what string, result int32, why string) error {
 	return fmt.Errorf("%s: %s (CUDA result %d)", what, why, result)
 }
 
-// faultOf is what ended a context, by the result that the lender tells since.
+// faultOf returns the fault that the lender's result stands for.
 func faultOf(result int32, why string) *device.Fault {
 	kind, ok := faults[result]
 	if !ok {

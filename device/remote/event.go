@@ -24,19 +24,21 @@ type event struct {
 
 var _ device.Event = (*event)(nil)
 
-// mark is one record of an event: so much work of a stream. It has an event of the lender's,
-// which others can use when nobody uses the mark any more.
+// mark is one record of an event: it stands for the first number pieces of a stream's work. It uses
+// an event at the lender. users counts references: the device.Event, and messages and calls that use
+// the mark. When it drops to 0 the lender's event can serve another mark; reused earlier, it would
+// stand for other work while a message still refers to it.
 type mark struct {
 	stream  *stream
-	number  uint64
-	id      uint32
-	sent    *future
-	hazards []*future // of its stream then
-	users   atomic.Int32
-	asked   atomic.Bool
+	number  uint64       // see stream.issued
+	id      uint32       // of the lender's event
+	sent    *future      // the record was sent
+	hazards []*future    // of the stream at the time of the record; a waiting stream inherits them
+	users   atomic.Int32 // references
+	asked   atomic.Bool  // a probe was sent
 }
 
-// NewEvent makes an event. The lender hears of it when it is recorded.
+// NewEvent makes an event. The lender is told only when it is recorded.
 func (c *Context) NewEvent() (device.Event, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -44,7 +46,8 @@ func (c *Context) NewEvent() (device.Event, error) {
 	return &event{c: c}, nil
 }
 
-// lenderEvent returns an event of the lender's that nobody uses, and whether it must be made.
+// lenderEvent returns the number of an event at the lender that no mark uses, and whether the caller
+// must create it there.
 func (c *Context) lenderEvent() (id uint32, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +59,7 @@ func (c *Context) lenderEvent() (id uint32, isNew bool) {
 	return c.last.Add(1), true
 }
 
-// leave says that somebody does not use the mark any more.
+// leave drops a reference to the mark.
 func (m *mark) leave() {
 	if m.users.Add(-1) > 0 {
 		return
@@ -67,7 +70,7 @@ func (m *mark) leave() {
 	c.events = append(c.events, m.id)
 }
 
-// own returns an event of this context.
+// own returns e as this package's type, and refuses events of other contexts.
 func (c *Context) own(e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own.c != c {
@@ -76,8 +79,8 @@ func (c *Context) own(e device.Event) (*event, error) {
 	return own, nil
 }
 
-// current returns what the event stands for, for one more user; nil if it was never
-// recorded.
+// current returns the event's mark with one more reference, which the caller must leave; nil if the
+// event was never recorded.
 func (e *event) current() (*mark, error) {
 	if err := e.c.check(); err != nil {
 		return nil, err
@@ -135,7 +138,9 @@ func (s *stream) Record(e device.Event) error {
 	}}, false)
 }
 
-// Wait holds later work back until the work is done that e stands for.
+// Wait makes later work of the stream wait for the work that e stands for. Later copies from host
+// memory must then also wait for the copies to the host behind e: the stream inherits the hazards of
+// the mark.
 func (s *stream) Wait(e device.Event) error {
 	if err := s.c.check(); err != nil {
 		return err
@@ -168,7 +173,8 @@ func (s *stream) Wait(e device.Event) error {
 	}}, false)
 }
 
-// probe has the end of the work be told that a mark stands for, once.
+// probe asks the lender, once, to report the end of the work that the mark stands for. If the record
+// is still kept here, a goroutine sends the probe after it.
 func (m *mark) probe() error {
 	if m.asked.Swap(true) {
 		return nil
@@ -194,8 +200,8 @@ func (m *mark) probe() error {
 	return nil
 }
 
-// Done says whether the work that the event stands for is known to have ended. If not, it has
-// that be told.
+// Done says whether the work that the event stands for is known to have ended. If not, it sends a
+// probe, so that a later call finds out.
 func (e *event) Done() (bool, error) {
 	m, err := e.current()
 	if err != nil || m == nil {

@@ -18,18 +18,18 @@ type function struct {
 	info   device.FunctionInfo
 
 	mu       sync.Mutex
-	resident map[shape]int // blocks of a multiprocessor
+	resident map[shape]int // the lender's answers: blocks per multiprocessor
 }
 
 var _ device.Function = (*function)(nil)
 
-// shape is what decides how many blocks a multiprocessor holds.
+// shape has the parameters of a launch that decide how many blocks a multiprocessor holds.
 type shape struct {
 	threads uint64
 	shared  uint64
 }
 
-// maxShapes bounds what is remembered of a kernel.
+// maxShapes bounds how many answers are remembered for a kernel.
 const maxShapes = 4096
 
 // Function returns a kernel.
@@ -61,7 +61,7 @@ func (m *module) Function(name string) (device.Function, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.known[name]; known != nil { // another goroutine asked too
+	if known := m.known[name]; known != nil { // another goroutine asked at the same time
 		return known, nil
 	}
 	m.known[name] = f
@@ -70,7 +70,7 @@ func (m *module) Function(name string) (device.Function, error) {
 
 // touches asks what memory the kernel uses; nil if the lender does not know.
 func (f *function) touches() (*device.Touches, error) {
-	const most = 1024 // accesses: whoever tells of more is not believed
+	const most = 1024 // accesses; a longer answer is ignored
 	var reply wire.FunctionTouchesReply
 	said, err := f.module.c.fetch("what kernel "+f.info.Name+" uses", &wire.FunctionTouches{Function: f.id}, &reply, func() uint64 { return 8 * min(uint64(reply.Accesses), most+1) })
 	if err != nil {
@@ -86,7 +86,7 @@ func (f *function) touches() (*device.Touches, error) {
 	return device.TouchesOf(words, f.info.ParamSize), nil
 }
 
-// functionInfo is what the lender says of a kernel, if it can be.
+// functionInfo decodes the lender's description of a kernel, and refuses values that no kernel has.
 func functionInfo(name string, r *wire.ModuleFunctionReply, layout []byte) (device.FunctionInfo, error) {
 	info := device.FunctionInfo{
 		Name: name, ParamSize: int(r.ParamSize), MaxThreads: int(r.MaxThreads), Shared: int(r.Shared), Local: int(r.Local), Constant: int(r.Constant),
@@ -125,7 +125,8 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 	return f.blocks(shape{uint64(threads), shared})
 }
 
-// blocks asks the lender, once for each shape.
+// blocks returns the occupancy. It asks the lender once for each shape, so that repeated launches do
+// not wait for an answer.
 func (f *function) blocks(of shape) (int, error) {
 	f.mu.Lock()
 	blocks, known := f.resident[of]
@@ -146,7 +147,7 @@ func (f *function) blocks(of shape) (int, error) {
 	return f.resident[of], nil
 }
 
-// SharedFor returns how much dynamic shared memory so many blocks can have each.
+// SharedFor returns how much dynamic shared memory each of blocks resident blocks can have.
 func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	if err := f.module.check(); err != nil {
 		return 0, err
@@ -174,7 +175,8 @@ func (f *function) Clusters(l device.Launch) (clusters, blocks int, err error) {
 
 func launchFlags(l *device.Launch) uint32 { return flag(l.Cooperative) | flag(l.LargeCluster)<<1 }
 
-// check refuses a launch that the lender would refuse: it has no answer that could say so.
+// check refuses a launch that the lender would refuse. It must be done here, since a launch is a
+// message without an answer.
 func (f *function) check(l *device.Launch) error {
 	limits := f.module.c.dev.info.Limits
 	threads := l.Block.Count()

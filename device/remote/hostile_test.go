@@ -12,7 +12,7 @@ import (
 	"muster/wire"
 )
 
-// fake is a lender that says what a test wants it to.
+// fake is a lender that sends what a test tells it to.
 type fake struct {
 	geometry wire.Geometry
 	attached func(wire.Attach) wire.Attached
@@ -20,7 +20,7 @@ type fake struct {
 	talk     func(conn net.Conn) // after a guest was attached
 }
 
-// start listens, and returns how the fake is reached.
+// start listens, and returns how to reach the fake.
 func (f *fake) start(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +70,7 @@ func (f *fake) serve(conn net.Conn) {
 	}
 }
 
-// goodDevice is one that can be.
+// goodDevice is a description that is accepted.
 func goodDevice() wire.Device {
 	var pairs []byte
 	for _, a := range [][2]uint32{{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 1<<31 - 1}, {6, 65535}, {7, 65535}, {10, 32}, {16, 2}, {39, 2048}, {75, 9}, {97, 100 << 10}, {106, 32}, {wire.LentSpeed, 1e6}} {
@@ -107,7 +107,7 @@ func drain(conn net.Conn) {
 	}
 }
 
-// A lender that says anything at all costs its context, which says so, and nothing else.
+// Whatever a lender sends, it ends at most its own context, with an error that says why.
 func TestLenderThatTalksNonsense(t *testing.T) {
 	frame := func(f wire.Frame) []byte { return f.Append(nil) }
 	for name, talk := range map[string]func(net.Conn){
@@ -157,13 +157,13 @@ func TestLenderThatTalksNonsense(t *testing.T) {
 	}
 }
 
-// Answers that cannot be are the end of the context; those to nobody are not heard.
+// Invalid answers end the context; answers to no question are ignored.
 func TestLenderThatLies(t *testing.T) {
 	for name, body := range map[string][]byte{"too short": {1, 2, 3}, "too long": bytes.Repeat([]byte{1}, 200), "numbers without bounds": bytes.Repeat([]byte{0xff}, 16)} {
 		t.Run(name, func(t *testing.T) {
 			talk := func(conn net.Conn) {
 				go drain(conn)
-				for { // whatever is asked, and what nobody asks
+				for { // answer each question, and also questions that were not asked
 					for slot := range wire.Slots {
 						f := wire.Frame{Kind: wire.FrameReply, Slot: slot, Body: body}
 						if _, err := conn.Write(f.Append(nil)); err != nil {
@@ -213,7 +213,7 @@ func TestLenderWithAnOddOffer(t *testing.T) {
 	}
 }
 
-// The end of a lender is told to all who wait, whatever they wait for.
+// When a lender disappears, every waiting call returns, whatever it waits for.
 func TestLenderDiesUnderWork(t *testing.T) {
 	l := newLender(t, nil)
 	o := openOn(t, l.open(t, 0), 64<<20)
@@ -242,7 +242,7 @@ func TestLenderDiesUnderWork(t *testing.T) {
 	must(t, o.Close())
 }
 
-// What a lender says of a device or a kernel is taken apart by these.
+// The decoders of a lender's descriptions of devices and kernels take any bytes.
 func FuzzDescribe(f *testing.F) {
 	d := goodDevice()
 	f.Add(d.Memory, d.Name, d.Uuid, d.Attributes)

@@ -8,14 +8,14 @@ import (
 	"muster/device"
 )
 
-// memory is what a context has mapped, and the variables of its modules: so that arguments
+// memory records what a context has mapped, and the variables of its modules, so that arguments
 // can be checked without asking the lender.
 type memory struct {
 	arena device.Arena
 
 	mu        sync.Mutex
-	granules  map[uint64]bool // mapped, by their address
-	variables []device.Global // of modules that are loaded, in any order
+	granules  map[uint64]bool // addresses of mapped granules
+	variables []device.Global // of loaded modules, in any order
 }
 
 // whole refuses ranges that are not whole granules of the arena.
@@ -26,7 +26,8 @@ func (m *memory) whole(addr, size uint64) error {
 	return nil
 }
 
-// begin notes that memory is mapped.
+// begin records memory as mapped. Map calls it before it asks the lender, so that two calls cannot
+// map the same addresses.
 func (m *memory) begin(addr, size uint64) error {
 	if err := m.whole(addr, size); err != nil {
 		return err
@@ -44,7 +45,7 @@ func (m *memory) begin(addr, size uint64) error {
 	return nil
 }
 
-// end notes that memory is not mapped any more.
+// end records memory as unmapped; all of it must be mapped.
 func (m *memory) end(addr, size uint64) error {
 	if err := m.whole(addr, size); err != nil {
 		return err
@@ -64,7 +65,7 @@ func (m *memory) remove(addr, size uint64) {
 	}
 }
 
-// clear forgets all, and says how many bytes were mapped.
+// clear forgets everything, and returns how many bytes were mapped.
 func (m *memory) clear() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

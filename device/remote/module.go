@@ -30,7 +30,7 @@ var _ device.Module = (*module)(nil)
 // Load makes the kernels and variables of an image usable.
 func (c *Context) Load(image []byte) (device.Module, error) { return c.load(image, nil) }
 
-// load loads an image, with its variables at given addresses if there are any.
+// load loads an image. If places is not nil the variables must be those, at their addresses.
 func (c *Context) load(image []byte, places []device.Global) (device.Module, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (c *Context) sendImage(id uint32, image []byte) error {
 	return nil
 }
 
-// sendPlaces says where the variables of an image are to lie.
+// sendPlaces tells the lender the addresses for an image's variables.
 func (c *Context) sendPlaces(id uint32, places []device.Global) error {
 	var data []byte
 	for _, g := range places {
@@ -93,7 +93,8 @@ func flag(b bool) uint32 {
 	return 0
 }
 
-// loaded has the lender load what it was sent, and learns what it holds.
+// loaded makes the lender load the image that it was sent, and asks for the names in it and the
+// addresses of its variables.
 func (m *module) loaded(places []device.Global) error {
 	result, err := m.c.call(&wire.ModuleLoad{Module: m.id}, &wire.ModuleLoadReply{})
 	if err != nil {
@@ -111,7 +112,7 @@ func (m *module) loaded(places []device.Global) error {
 	}
 	replies := make([]wire.ModuleGlobalReply, len(variables))
 	asked := make([]*outcome, len(variables))
-	for i, name := range variables { // one after the other on their way, and one wait for all
+	for i, name := range variables { // send all questions first: that costs one round trip instead of many
 		if asked[i], err = m.c.ask(&wire.ModuleGlobal{Module: m.id, Name: name}, span{}); err != nil {
 			return err
 		}
@@ -130,8 +131,8 @@ func (m *module) loaded(places []device.Global) error {
 	return m.c.believable(m.globals, places)
 }
 
-// believable refuses variables that no device has: some that lie where memory can be mapped,
-// or elsewhere than they were put.
+// believable refuses variables that no honest lender reports: in the arena, or at other addresses
+// than those in places.
 func (c *Context) believable(all, places []device.Global) error {
 	for i, g := range all {
 		a := c.config.Arena
@@ -154,7 +155,7 @@ func namesOf(all []device.Global) []string {
 	return names
 }
 
-// log says what was wrong with an image.
+// log returns the lender's compiler log of an image, or else the latest reason that it gave.
 func (c *Context) log(id uint32) string {
 	var reply wire.ModuleLogReply
 	text, err := c.fetch("the log of a module", &wire.ModuleLog{Module: id}, &reply, func() uint64 { return uint64(reply.Size) })
@@ -164,7 +165,7 @@ func (c *Context) log(id uint32) string {
 	return strings.TrimRight(string(text), "\n\x00")
 }
 
-// names learns the names of kernels, and returns those of variables.
+// names asks for the names in the image. It keeps those of kernels and returns those of variables.
 func (m *module) names() ([]string, error) {
 	var reply wire.ModuleNamesReply
 	text, err := m.c.fetch("the names in an image", &wire.ModuleNames{Module: m.id}, &reply, func() uint64 { return reply.Total })
@@ -187,7 +188,7 @@ func (m *module) names() ([]string, error) {
 	return names[functions:], nil
 }
 
-// check says why the module cannot be used.
+// check returns why the module cannot be used, or nil.
 func (m *module) check() error {
 	if err := m.c.check(); err != nil {
 		return err
@@ -219,7 +220,8 @@ func (m *module) Global(name string) (device.Global, error) {
 	return device.Global{}, fmt.Errorf("variable %q: %w", name, device.ErrNotFound)
 }
 
-// Unload gives back what the module took, when what is kept of its work was sent.
+// Unload makes the lender unload the module. Launches of its kernels may still be kept in streams;
+// flush waits until they were sent, or they would name a module that is gone.
 func (m *module) Unload() error {
 	if err := m.check(); err != nil {
 		return err
@@ -234,7 +236,7 @@ func (m *module) Unload() error {
 	return m.c.post(&wire.ModuleUnload{Module: m.id})
 }
 
-// flush waits until what streams keep was sent.
+// flush waits until all streams have sent the work that they keep now.
 func (c *Context) flush() error {
 	c.mu.Lock()
 	all := make([]*stream, 0, len(c.streams))
@@ -263,7 +265,7 @@ func (c *Context) flush() error {
 	return nil
 }
 
-// Link makes one image of several, where the lender's device is.
+// Link makes the lender link several images into one, and fetches the result.
 func (c *Context) Link(l device.Link) ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -290,7 +292,7 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 	return image, err
 }
 
-// maxLinked is how long an image may be that the lender has linked.
+// maxLinked is the longest linked image, in bytes, that is accepted from a lender.
 const maxLinked = 1 << 30
 
 func (c *Context) fetchImage(id uint32, size uint64) ([]byte, error) {
@@ -312,7 +314,7 @@ func (c *Context) fetchImage(id uint32, size uint64) ([]byte, error) {
 	return image, nil
 }
 
-// linkBytes is what is to be linked as one image (node/worker/link.go).
+// linkBytes encodes the inputs and options of a link; node/worker/link.go decodes them.
 func linkBytes(l device.Link) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint32(nil, uint32(len(l.Options)))

@@ -1,24 +1,26 @@
 // Package remote is a device of another node: a device.Device whose work is done by that
 // node's gateway, worker and GPU.
 //
-// To the lender it is a guest: a client like others, with a worker, a share, limits and swap
-// room of its own. A guest differs in that it says where its device addresses lie, maps
-// memory there in whole chunks, and may say where the variables of modules are to be. So what
-// was copied away from a device here can be put at the same addresses there, and back.
+// The lender, the other node, treats each context as a guest: a client like others, with its own
+// worker, share, limits and swap space. A guest differs in that it chooses its range of device
+// addresses, maps memory there in whole chunks, and may choose the addresses of modules'
+// variables. So memory that was copied away from a device of this node can be put at the same
+// addresses on the lender's, and back.
 //
-// Work is pipelined: submitting sends a message and returns, and whether arguments are right
-// is known here, from what was mapped and loaded. Only what must bring an answer waits for
-// one: mapping, loading, and the end of work. What has ended is learned by probes, messages
-// that are answered when a stream is there, so that Done does not wait either.
+// Work is pipelined: submitting sends a message and returns. This process checks the arguments
+// itself, since it knows what is mapped and loaded. Only calls that need an answer wait for one:
+// mapping, loading, and the end of work. To learn that work has ended, a stream sends a probe, a
+// message that the lender answers when it gets there; Done does not wait for the answer.
 //
-// Data are read from and written to the host's memory by this process, in the order of the
-// streams: a copy to the device behind a copy or a call that may write its bytes is kept here
-// until that is over, and what follows in its stream with it (stream.go).
+// This process reads and writes host memory for the copies, in the order of the streams. If an
+// earlier copy or call of the same stream may still write the bytes that a copy to the device
+// reads, the copy is kept here until that has ended, and so is all later work of its stream
+// (stream.go).
 //
-// A connection that ends, whoever ended it and why, is the loss of the device for the contexts
-// on it: every call answers with a *device.Fault of kind DeviceLost. The lender is trusted
-// with the results and nothing else: what it answers is bounded, checked and used for the
-// context concerned alone.
+// When the connection of a context ends, for any reason, the device counts as lost: every call
+// of the context answers with a *device.Fault of kind DeviceLost. The lender is trusted only to
+// compute results. Its answers are bounded and checked, and affect only the context that they
+// belong to.
 package remote
 
 import (
@@ -39,23 +41,23 @@ import (
 // directory.
 const Granularity = 2 << 20
 
-// Options say which device it is.
+// Options select a device of another node.
 type Options struct {
-	// Lender is how its node is reached.
+	// Lender says how to reach the node.
 	Lender client.Remote
-	// Device is its number among those that the node lends.
+	// Device is the device's number among those that the node lends.
 	Device int
-	// Name is what programs here see as its name; "" for the lender's.
+	// Name is the device's name as programs on this node see it; "" for the lender's.
 	Name string
 }
 
-// Device is one that another node lends. Nothing is connected until a context is opened.
+// Device is a device that another node lends. It holds no connection; each context has one.
 type Device struct {
 	options Options
 	info    device.Info
 
 	mu       sync.Mutex
-	mapped   uint64 // bytes, by all contexts of this process
+	mapped   uint64 // bytes that all contexts of this process have mapped
 	contexts int
 }
 
@@ -64,7 +66,7 @@ var (
 	_ device.Placer = (*Device)(nil)
 )
 
-// greeting is what a guest says first.
+// greeting is the first message of a guest.
 func greeting() wire.Hello {
 	host, err := os.Hostname()
 	if err != nil {
@@ -75,7 +77,7 @@ func greeting() wire.Hello {
 	return hello
 }
 
-// Open asks a node what its device is like.
+// Open asks a node to describe one of its devices.
 func Open(ctx context.Context, o Options) (*Device, error) {
 	welcome, devices, err := client.Greet(ctx, o.Lender, greeting())
 	if err != nil {
@@ -94,10 +96,11 @@ func Open(ctx context.Context, o Options) (*Device, error) {
 	return &Device{options: o, info: info}, nil
 }
 
-// maxName is as long as a name may be that the lender tells.
+// maxName is the longest device name, in bytes, that is accepted from a lender.
 const maxName = 200
 
-// describe makes a device's description of what the lender says of it, which may be anything.
+// describe turns the lender's description of a device into device.Info. It refuses values that
+// no device has, since the lender may send anything.
 func describe(welcome wire.Welcome, d wire.Device) (device.Info, error) {
 	a, err := attributes(d.Attributes)
 	if err != nil {
@@ -133,12 +136,13 @@ func describe(welcome wire.Welcome, d wire.Device) (device.Info, error) {
 	for _, own := range []int{wire.LentContext, wire.LentLocal, wire.LentSpeed, wire.LentBandwidth, wire.LentRegisters, wire.LentConstant, wire.LentCallsAlone} {
 		delete(a, own)
 	}
-	// What the node shows is beside the context, as it is for programs.
+	// The lender reports the memory left for programs, without the cost of their context.
+	// Info.Memory includes that cost.
 	info.Memory = d.Memory&^(Granularity-1) + info.ContextCost
 	return info, nil
 }
 
-// attributes reads pairs of a number and a value.
+// attributes decodes pairs of an attribute's number and its value.
 func attributes(pairs []byte) (map[int]int, error) {
 	if len(pairs)%8 != 0 {
 		return nil, fmt.Errorf("attributes of %d bytes", len(pairs))
@@ -153,7 +157,7 @@ func attributes(pairs []byte) (map[int]int, error) {
 // Info describes the device.
 func (d *Device) Info() device.Info { return d.info }
 
-// Open becomes a guest of the node. Each context is a guest of its own.
+// Open connects to the node as a new guest, with the arena as its addresses.
 func (d *Device) Open(c device.Config) (device.Context, error) {
 	a := c.Arena
 	if a.Size == 0 || (a.Base|a.Size)%Granularity != 0 || a.Base+a.Size < a.Base {
@@ -178,7 +182,8 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	return newContext(d, c, guest), nil
 }
 
-// LoadAt loads an image with its variables where they were in another context.
+// LoadAt loads an image with its variables at given addresses. An empty list that is not nil
+// tells load to check that the image has no variables.
 func (d *Device) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
 	own, ok := c.(*Context)
 	if !ok || own.dev != d {
@@ -190,7 +195,7 @@ func (d *Device) LoadAt(c device.Context, image []byte, globals []device.Global)
 	return own.load(image, globals)
 }
 
-// take counts memory that a context maps.
+// take adds to the memory that contexts have mapped, or refuses if it exceeds the device's.
 func (d *Device) take(size uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,13 +206,13 @@ func (d *Device) take(size uint64) error {
 	return nil
 }
 
-// free is what is left of the device's memory; the lock is held.
+// free returns the device's free memory. The caller must hold d.mu.
 func (d *Device) free() uint64 {
 	used := d.mapped + uint64(d.contexts)*d.info.ContextCost
 	return d.info.Memory - min(used, d.info.Memory)
 }
 
-// giveBack counts memory that a context has no more.
+// giveBack subtracts memory that a context has unmapped, and the context itself if it has ended.
 func (d *Device) giveBack(size uint64, context bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

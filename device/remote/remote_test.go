@@ -56,7 +56,7 @@ var (
 // lender is a real node with its gateway.
 type lender struct {
 	address string
-	stop    func() // hangs up on all
+	stop    func() // closes all connections
 }
 
 // newLender starts a real daemon with two software GPUs, and a gateway.

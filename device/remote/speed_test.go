@@ -18,7 +18,7 @@ import (
 
 const base = uint64(0x6400_0000_0000)
 
-// opened is a context with a kernel that does nothing much: it adds 1 to a word.
+// opened is a context with a small kernel, which adds 1 to a word.
 type opened struct {
 	t testing.TB
 	device.Context
@@ -77,7 +77,7 @@ func (o *opened) finish() {
 	must(o.t, o.stream.Synchronise(context.Background()))
 }
 
-// trips is how often somebody waited for the lender.
+// trips counts the messages that need an answer, that is, the round trips.
 func trips(t testing.TB, of *client.Trips) (n int) {
 	t.Helper()
 	if _, err := fmt.Sscan(of.String(), &n); err != nil {
@@ -86,8 +86,8 @@ func trips(t testing.TB, of *client.Trips) (n int) {
 	return n
 }
 
-// Launches, copies, records and waits are sent and forgotten: however many there are, only
-// the end is waited for.
+// Launches, copies, records and waits need no answer: any number of them costs one round trip, at
+// the end.
 func TestWorkCostsNoRoundTrips(t *testing.T) {
 	l := newLender(t, nil)
 	remote := plain(l.address)
@@ -122,8 +122,8 @@ func TestWorkCostsNoRoundTrips(t *testing.T) {
 	}
 }
 
-// far is a lender behind a link whose round trip takes so much longer. muster delay makes it:
-// MUSTER_BENCH says which muster.
+// far is a lender behind a link with a longer round trip. The command muster delay makes the
+// link; MUSTER_BENCH has the path of muster.
 func far(b *testing.B, address string, roundTrip time.Duration) string {
 	if roundTrip == 0 {
 		return address
@@ -166,8 +166,8 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// Copies beside what the protocol's own path reaches in turns: the same pieces, sent and waited
-// for as the library in C does.
+// Copies, compared in turns with the same pieces sent directly over the protocol, as the library in
+// C does it.
 func BenchmarkCopyIn(b *testing.B)  { benchmarkCopies(b, true) }
 func BenchmarkCopyOut(b *testing.B) { benchmarkCopies(b, false) }
 
@@ -207,7 +207,7 @@ func benchmarkCopies(b *testing.B, in bool) {
 	}
 }
 
-// path is a client of the gateway that is no device.
+// path is a client of the gateway without package remote.
 type path struct {
 	testing.TB
 	*client.Direct
@@ -240,7 +240,7 @@ func (p *path) copyIn(data []byte) {
 	p.call(wire.Header{Op: wire.OpSynchronise}, &wire.Synchronise{})()
 }
 
-// copyOut has as many pieces under way as there are buffers.
+// copyOut keeps as many pieces in flight as there are buffers.
 func (p *path) copyOut(data []byte) {
 	g := p.Shared.Geometry()
 	n := int(g.Bounce / wire.BounceBuffer)

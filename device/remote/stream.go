@@ -14,29 +14,33 @@ import (
 	"muster/wire"
 )
 
-// stream is a queue of work of the lender's. Messages are sent at once, by whoever submits
-// the work, unless something must come first: host memory that earlier work may write, a
-// record that was not sent itself, or a buffer for data on their way back. Such work is kept
-// here, and all that follows in the stream behind it; one goroutine sends it in order. So who
-// submits never waits for the lender, and a long copy keeps nobody but its own stream.
+// stream is a stream at the lender. The submitting goroutine sends the messages of its work at once,
+// unless something must happen first: earlier work may still write host memory that this work reads, an
+// event to wait for was not recorded at the lender yet, or no buffer is free for data from the
+// lender. Such work, and all later work of the stream, is kept here and sent in order by one
+// goroutine (sendKept). So the submitter never waits for the lender, and a long copy delays only
+// its own stream.
+//
+// Work is numbered from 1. Because a stream's work ends in order, single numbers say how much of it was
+// submitted, is known to have ended, and is covered by probes.
 type stream struct {
 	c  *Context
 	id uint32
 
 	// order is held while work is submitted, so that work is sent in the order of its numbers.
 	order  sync.Mutex
-	closed bool
+	closed bool // guarded by order
 
 	kept keeper
 
 	mu      sync.Mutex // never held while anything is waited for
-	issued  uint64     // how much work was submitted
-	done    uint64     // how much of it is known to have ended
-	probed  uint64     // how much of it will be known when the probes are answered
+	issued  uint64     // number of the latest work that was submitted
+	done    uint64     // work up to this number is known to have ended
+	probed  uint64     // work up to this number is covered by probes that were sent
 	waiting []waiter
-	hazards []*future // work before which host memory may change
-	copied  *future   // the last copy to the host; order's
-	leaves  bool
+	hazards []*future // work that may still write host memory; see hazarded
+	copied  *future   // the latest copy to the host; guarded by order, not mu
+	leaves  bool      // closed, for readers that hold mu only
 }
 
 var (
@@ -46,13 +50,13 @@ var (
 	_ device.Notifier = (*stream)(nil)
 )
 
-// waiter is told when so much work has ended.
+// waiter has a function that is called when work up to number has ended.
 type waiter struct {
 	number uint64
 	told   func()
 }
 
-// future is something that will have happened.
+// future is an event in this process that happens once; done is closed then.
 type future struct{ done chan struct{} }
 
 func newFuture() *future { return &future{make(chan struct{})} }
@@ -66,19 +70,20 @@ func (f *future) is() bool {
 	}
 }
 
-// pending are those of futures that have not happened.
+// pending returns the futures of all that have not happened, in a new slice.
 func pending(all []*future) []*future {
 	return slices.DeleteFunc(slices.Clone(all), (*future).is)
 }
 
-// keeper is work that waits to be sent, in order.
+// keeper holds the jobs of a stream that wait to be sent, in order. While running is true, new jobs
+// must queue up behind them, even if they could be sent at once.
 type keeper struct {
 	mu      sync.Mutex
 	jobs    []job
 	running bool
 }
 
-// job is a piece of work. Send sends it, when all that it comes after has happened.
+// job is work to be sent: send is called once all futures in after have happened.
 type job struct {
 	after []*future
 	send  func() error
@@ -105,7 +110,7 @@ func (c *Context) NewStreamOf(priority int) (device.Stream, error) {
 
 // --- submitting -------------------------------------------------------------------
 
-// usable says why a stream takes no work; order is held.
+// usable returns why the stream takes no work, or nil. The caller must hold order.
 func (s *stream) usable() error {
 	if err := s.c.check(); err != nil {
 		return err
@@ -116,7 +121,7 @@ func (s *stream) usable() error {
 	return nil
 }
 
-// number counts one more piece of work.
+// number assigns a number to a new piece of work. The caller must hold order.
 func (s *stream) number() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,14 +129,15 @@ func (s *stream) number() uint64 {
 	return s.issued
 }
 
-// submit gives the stream work. Whatever j waits for, the caller does not; long says that
-// sending may take a while. The stream's order is held.
+// submit sends a job at once if it can, and else keeps it for sendKept; it never waits for what j
+// waits for. long says that sending may take a while, so that a goroutine should do it. The caller
+// must hold order.
 func (s *stream) submit(j job, long bool) error {
 	k := &s.kept
 	k.mu.Lock()
 	if !k.running && !long && len(j.after) == 0 {
 		k.mu.Unlock()
-		return j.send() // nobody else sends: order is held
+		return j.send() // no other goroutine sends for this stream: we hold order, and sendKept does not run
 	}
 	k.jobs = append(k.jobs, j)
 	if !k.running {
@@ -143,7 +149,8 @@ func (s *stream) submit(j job, long bool) error {
 	return nil
 }
 
-// sendKept sends what is kept until there is nothing more.
+// sendKept is the goroutine that sends kept jobs until there are none. It clears running under the
+// lock under which it found no job, so no job is left behind.
 func (s *stream) sendKept() {
 	defer s.c.running.Done()
 	k := &s.kept
@@ -165,7 +172,7 @@ func (s *stream) sendKept() {
 	}
 }
 
-// drop forgets what is kept: the context has ended.
+// drop forgets the kept jobs, because the context has ended.
 func (k *keeper) drop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,13 +207,14 @@ func (s *stream) simple(m wire.Message) error {
 // inline is how many bytes travel in the message itself, as in the library in C.
 const inline = 16 << 10
 
-// CopyIn copies from the host to the device. The bytes are read before it returns unless
-// earlier work may still write them, or they are many.
+// CopyIn copies from the host to the device. It reads the bytes before it returns, unless earlier
+// work may still write them or there are more than wire.MaxPiece.
 func (s *stream) CopyIn(dst uint64, src []byte) error {
 	return s.copyIn(dst, src, len(src) > wire.MaxPiece)
 }
 
-// CopyTaken is CopyIn, with src read before it returns.
+// CopyTaken is CopyIn, but has read src when it returns: if the copy must be kept, it keeps a clone of
+// the bytes.
 func (s *stream) CopyTaken(dst uint64, src []byte) error {
 	s.order.Lock()
 	s.kept.mu.Lock()
@@ -220,7 +228,8 @@ func (s *stream) CopyTaken(dst uint64, src []byte) error {
 	return s.copyIn(dst, src, false)
 }
 
-// hazarded are futures that host memory must not be read before.
+// hazarded returns the work after which this stream may read host memory: copies to the host and
+// functions, of this stream or of streams that it has waited for, that have not ended.
 func (s *stream) hazarded() []*future {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +241,7 @@ func (s *stream) copyIn(dst uint64, src []byte, long bool) error {
 	return s.copyAfter(dst, src, long, s.hazarded)
 }
 
-// copyOwn copies bytes that nobody else has.
+// copyOwn copies bytes that only this package refers to, so that no work can write them.
 func (s *stream) copyOwn(dst uint64, src []byte) error {
 	return s.copyAfter(dst, src, false, func() []*future { return nil })
 }
@@ -284,7 +293,7 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	s.hazard(there.landed)
 	if len(dst) <= wire.BounceBuffer {
 		select {
-		case at := <-s.c.bounce: // no need to wait for one
+		case at := <-s.c.bounce: // a buffer is free: the copy can be sent at once
 			there.left.Store(int64(len(dst)))
 			s.c.bulk.small()
 			return s.submit(job{send: func() error { return s.fetchPiece(dst, src, at, there, nil) }}, false)
@@ -295,22 +304,24 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	return s.submit(job{send: func() error { return s.fetchPieces(dst, src, there) }}, true)
 }
 
-// hazard notes work of this stream that writes host memory. It comes behind all that the
-// stream has waited for.
+// hazard records work of this stream that writes host memory. It replaces the earlier hazards: the new
+// one ends after all of them, since it comes later in the stream (see arrival.before, and before in
+// Call).
 func (s *stream) hazard(f *future) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hazards = []*future{f}
 }
 
-// arrival is a copy on its way to the host.
+// arrival is a copy to the host that is under way.
 type arrival struct {
 	landed *future
-	before *future      // the copy before it in the stream: answers may be handed over in another order
-	left   atomic.Int64 // bytes that are not there yet
+	before *future      // the stream's previous copy to the host: answers may arrive in another order
+	left   atomic.Int64 // bytes that have not arrived
 }
 
-// isThere says that all of a copy is on the host. It counts as landed when the one before it has.
+// isThere notes that all bytes of a copy have arrived. The copy counts as landed when the one before it
+// has, so that landed futures of a stream happen in order.
 func (a *arrival) isThere(over <-chan struct{}) {
 	if a.before == nil || a.before.is() {
 		close(a.landed.done)
@@ -325,7 +336,7 @@ func (a *arrival) isThere(over <-chan struct{}) {
 	}()
 }
 
-// fetchPieces asks for all of a copy, in pieces.
+// fetchPieces requests all of a copy in pieces, each through a bounce buffer.
 func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 	for len(dst) > 0 {
 		n := min(len(dst), wire.BounceBuffer)
@@ -351,13 +362,13 @@ func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 	return nil
 }
 
-// fetchPiece asks for one piece, by a buffer. Leave, if it is not nil, is called when it is
-// there.
+// fetchPiece requests one piece through the bounce buffer at offset at, and gives the buffer back when
+// the piece has arrived. leave, if not nil, is called then.
 func (s *stream) fetchPiece(dst []byte, src, at uint64, there *arrival, leave func()) error {
 	c := s.c
 	return c.startFetch(&wire.CopyOut{Src: src, Stream: s.id}, span{at, uint64(len(dst))}, func(a client.Answer) {
 		if a.Err == nil && a.Result == curesult.Success {
-			// The memory stays until all answers were handed over.
+			// No gate: Close unmaps the memory only after all callbacks have returned.
 			if data, err := c.guest.Shared.Data(at, uint64(len(dst))); err == nil {
 				c.fence()
 				copy(dst, data)
@@ -431,7 +442,7 @@ func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 	return s.simple(&wire.StreamWrite{Stream: s.id, Addr: addr, Value: value, Width: uint32(width)})
 }
 
-// WaitWord lets the stream wait for a word.
+// WaitWord makes the stream wait for a word.
 func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
@@ -460,8 +471,8 @@ func (s *stream) Call(f func()) error {
 	s.hazard(returned)
 	s.c.mu.Lock()
 	s.c.functions[cookie] = func() {
-		// The lender tells of copies before it tells of the function; here, several goroutines
-		// hear of that.
+		// At the lender all earlier work has ended. But this goroutine may run before all answers
+		// of earlier copies were handled: wait until their data have landed here.
 		for _, h := range before {
 			select {
 			case <-h.done:
@@ -485,20 +496,22 @@ func (s *stream) Call(f func()) error {
 	}}, false)
 }
 
-// nextFunction asks which function is to be run next.
+// nextFunction asks the lender for the next host function to run. The lender answers when a stream
+// has reached one; the callback then asks again.
 func (c *Context) nextFunction() error {
 	return c.start(&wire.HostNext{}, span{}, func(a client.Answer) {
 		var reply wire.HostNextReply
 		if a.Err != nil || a.Result != curesult.Success || reply.Decode(a.Body) != nil || reply.Cookie == 0 {
 			return
 		}
-		// The goroutine that receives must not wait.
+		// The receiving goroutine must not wait, and both calls may.
 		go func() { _ = c.nextFunction() }()
 		go c.runFunction(reply.Cookie)
 	})
 }
 
-// runFunction runs a function that its stream has arrived at, and lets the stream go on.
+// runFunction runs a host function that its stream has reached, and tells the lender when it has
+// returned, so that the stream continues.
 func (c *Context) runFunction(cookie uint64) {
 	c.mu.Lock()
 	f := c.functions[cookie]
@@ -515,7 +528,7 @@ func (c *Context) runFunction(cookie uint64) {
 
 // --- the end of work ------------------------------------------------------------------
 
-// ended notes that so much work has ended, and tells who waits for it.
+// ended records that work up to number has ended, and calls the waiters' functions, without a lock.
 func (s *stream) ended(number uint64) {
 	s.mu.Lock()
 	s.done = max(s.done, number)
@@ -532,14 +545,14 @@ func (s *stream) ended(number uint64) {
 	}
 }
 
-// has says whether so much work is known to have ended.
+// has says whether work up to number is known to have ended.
 func (s *stream) has(number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done >= number
 }
 
-// wait has f called when so much work is known to have ended; at once if it is.
+// wait arranges that f is called when work up to number is known to have ended; at once if it is.
 func (s *stream) wait(number uint64, f func()) {
 	s.mu.Lock()
 	if s.done < number {
@@ -551,20 +564,21 @@ func (s *stream) wait(number uint64, f func()) {
 	f()
 }
 
-// probe has the end of all work so far be told, and returns what is closed then.
+// probe asks the lender to report the end of all work so far. The channel is closed then.
 func (s *stream) probe() (<-chan struct{}, error) {
 	done := make(chan struct{})
 	return done, s.probeFor(func() { close(done) })
 }
 
-// probeFor has f called at the end of all work so far.
+// probeFor arranges that f is called at the end of all work so far.
 func (s *stream) probeFor(f func()) error {
 	s.order.Lock()
 	defer s.order.Unlock()
 	return s.probeHeld(f)
 }
 
-// probeHeld is probeFor for who holds the stream's order.
+// probeHeld is probeFor for callers that hold order. It sends a message only if no earlier probe covers
+// all work. A closed stream was probed by Close, and no longer exists at the lender.
 func (s *stream) probeHeld(f func()) error {
 	s.mu.Lock()
 	number, asked := s.issued, s.probed >= s.issued
@@ -581,10 +595,10 @@ func (s *stream) probeHeld(f func()) error {
 	}}, false)
 }
 
-// answered takes the answer to a probe.
+// answered handles the answer to a probe. It runs in the receiving goroutine.
 func (s *stream) answered(number uint64, a client.Answer) {
 	switch {
-	case a.Err != nil: // the end of the context is told otherwise
+	case a.Err != nil: // the connection is gone; the goroutine of newContext ends the context
 	case a.Result != curesult.Success:
 		go s.c.failed("work of a stream", a.Result)
 	default:
@@ -592,7 +606,8 @@ func (s *stream) answered(number uint64, a client.Answer) {
 	}
 }
 
-// Done says whether all submitted work is known to have ended. If not, it has that be told.
+// Done says whether all submitted work is known to have ended. If not, it sends a probe, so that a
+// later call finds out.
 func (s *stream) Done() (bool, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -635,7 +650,7 @@ func (s *stream) Synchronise(ctx context.Context) error {
 	return s.c.check()
 }
 
-// Notify has f called when all work so far has ended; later work does not wait for it.
+// Notify arranges that f is called when all work so far has ended; later work does not wait for f.
 func (s *stream) Notify(f func()) error {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -645,7 +660,7 @@ func (s *stream) Notify(f func()) error {
 	return s.probeHeld(f)
 }
 
-// Close takes no more work.
+// Close makes the stream refuse more work. Pending work still runs to its end.
 func (s *stream) Close() error {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -655,7 +670,7 @@ func (s *stream) Close() error {
 	if err := s.c.check(); err != nil {
 		return err
 	}
-	if err := s.probeHeld(func() {}); err != nil { // nobody can ask later
+	if err := s.probeHeld(func() {}); err != nil { // after StreamDestroy no probe can be sent
 		return err
 	}
 	s.closed = true
@@ -665,7 +680,7 @@ func (s *stream) Close() error {
 	return s.submit(job{send: func() error { return s.c.post(&wire.StreamDestroy{Stream: s.id}) }}, false)
 }
 
-// left says whether the stream is closed and nothing of it is under way.
+// left says whether the stream is closed and all its work has ended, so that the context can forget it.
 func (s *stream) left() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 	return reply.Handle, nil
 }
 
-// DropTexture ends a texture or a surface.
+// DropTexture destroys a texture or a surface.
 func (c *Context) DropTexture(handle uint64, surface bool) error {
 	if err := c.check(); err != nil {
 		return err

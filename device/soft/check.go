@@ -13,8 +13,8 @@ var _ device.Checking = (*Context)(nil)
 // Checks says whether kernels are checked.
 func (c *Context) Checks() bool { return c.checker != nil }
 
-// Know tells the checker what is allocated: new allocations hold nothing that may be read,
-// and those that are gone must not be used any more.
+// Know replaces the checker's list of allocations. A new allocation counts as uninitialised:
+// a read before a write is a defect. So is any use of an allocation that is gone.
 func (c *Context) Know(allocated []device.Arena) {
 	known := map[device.Arena]bool{}
 	for _, a := range allocated {
@@ -31,7 +31,8 @@ func (c *Context) Know(allocated []device.Arena) {
 	c.allocated = known
 }
 
-// overlaps says whether memory that is gone has been allocated anew in another size.
+// overlaps says whether another allocation covers memory of one that is gone. Allocate has then
+// already replaced the old one in the checker, and Free would remove the new one with it.
 func overlaps(gone device.Arena, allocated []device.Arena) bool {
 	for _, a := range allocated {
 		if a.Base < gone.Base+gone.Size && gone.Base < a.Base+a.Size {
@@ -48,7 +49,7 @@ func (c *Context) written(addr, size uint64) {
 	}
 }
 
-// report tells the program and whoever else wants to know of a defect.
+// report shows a defect to the program, through Config.Complain, and to Options.Found.
 func (c *Context) report(d *simt.Defect) {
 	var text strings.Builder
 	for line := range strings.Lines(d.String()) {

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// threadTime returns how long the calling thread has run on a processor.
+// threadTime returns the CPU time of the calling thread, or 0 if the system does not tell it.
 func threadTime() time.Duration {
 	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
 	var t syscall.Timespec

@@ -12,33 +12,45 @@ import (
 	"muster/ptx/simt"
 )
 
-// Context is a user's part of a software device.
+// Context is one client's part of a software device.
+//
+// Streams and changes of memory exclude each other as follows. A goroutine that works for a
+// stream sets stream.busy, under mu, while it touches device memory, and may set it only if
+// stream.mustWait is false. A goroutine that takes memory away raises pauses, stops the running
+// kernels, and waits until no stream is busy (still). Every change that may let a waiting goroutine
+// continue (a stream is no longer busy or held, pauses drops, a queue gets shorter, the context ends)
+// is followed by a broadcast on changed.
 type Context struct {
 	dev             *Device
 	mem             *memory
-	print, complain func(text []byte) // one call at a time; nil if nobody listens
+	print, complain func(text []byte) // serialised by newContext; nil drops the text
 	checker         *simt.Checker     // nil if nothing is checked
-	// textures are for kernels to look into; changed under mu
+	// textures is read by running kernels without a lock. NewTexture and DropTexture replace the
+	// whole table, under mu.
 	textures atomic.Pointer[textures]
 
-	loading sync.Mutex // held while a module is given its place; taken before mu
+	// loading is held from the choice of a module's addresses until they are mapped, so that two
+	// loads cannot choose the same. It is taken before mu.
+	loading sync.Mutex
 
-	mu        sync.Mutex
-	changed   sync.Cond // of what streams and those who hold them wait for
-	streams   []*stream // that take work or have some
+	mu        sync.Mutex // guards all fields below, except allocated
+	changed   sync.Cond  // of the conditions above, with mu as its lock
+	streams   []*stream  // all that are open or still have work
 	modules   []*module
 	suspended bool
-	pauses    int            // how many want all streams to stand still for a moment
+	pauses    int            // calls of still that want no stream to be busy
 	err       error          // why the context has ended, or nil
 	ended     chan struct{}  // closed when err is set
-	serving   sync.WaitGroup // goroutines of streams
+	serving   sync.WaitGroup // goroutines that do the work of streams
 	closed    bool
 	released  chan struct{} // closed when Close has given everything back
-	closeErr  error
+	closeErr  error         // readable once released is closed
 
-	heap *simt.Heap // of kernels that call malloc; guarded by mu
+	heap *simt.Heap // of kernels that call malloc; nil if the arena has no room for it
 
-	allocated map[device.Arena]bool // that the checker knows; whoever calls Know uses it
+	// allocated is what the checker knows. Only Know uses it, and the contract allows one call of
+	// Know at a time.
+	allocated map[device.Arena]bool
 }
 
 var (
@@ -71,7 +83,7 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 	return c
 }
 
-// heapOf returns the heap of a size; nil if the arena is too small for it.
+// heapOf returns a heap of the given size; nil if the arena is too small for it.
 func heapOf(m *memory, size uint64) *simt.Heap {
 	at := m.arena.at.Heap(size)
 	if at.Size == 0 {
@@ -88,8 +100,10 @@ func (c *Context) SetLimit(limit int, value uint64) error {
 		return c.err
 	}
 	heap := heapOf(c.mem, value) // nil: launches that need one are refused
+	// A heap ends at a fixed address, so an equal base means an equal size. The old value is kept
+	// then: running kernels share the lock in it, and new launches must use the same lock.
 	if heap == nil || c.heap == nil || c.heap.Base != heap.Base {
-		c.heap = heap // else kernels that run need the lock of theirs
+		c.heap = heap
 	}
 	return nil
 }
@@ -101,8 +115,8 @@ func (c *Context) Err() error {
 	return c.err
 }
 
-// end makes err the answer to every call from now on and stops all work. The
-// first one counts, except that a closed context is closed.
+// end makes err the answer to every call from now on and stops all work. Later errors do
+// not replace the first one; only Close does, with ErrClosed.
 func (c *Context) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +133,7 @@ func (c *Context) endLocked(err error) {
 	c.changed.Broadcast()
 }
 
-// stopKernels makes running kernels return at the next instruction.
+// stopKernels asks running kernels to return at the next instruction. The caller must hold c.mu.
 func (c *Context) stopKernels() {
 	for _, s := range c.streams {
 		if k := s.running(); s.busy && k != nil {
@@ -128,7 +142,9 @@ func (c *Context) stopKernels() {
 	}
 }
 
-// Close stops everything and gives all memory back.
+// Close stops all work and gives all memory back. The memory may be released only after all
+// goroutines of streams have ended, since they may be in the middle of a copy. A second caller
+// waits for the first, so that memory is free when any Close has returned.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -147,7 +163,9 @@ func (c *Context) Close() error {
 	return c.closeErr
 }
 
-// still runs change while no stream touches memory.
+// still runs change while no stream touches memory. Stopped kernels keep their state and continue
+// afterwards: stream.ready holds them back while pauses is not 0. The error is that of change, or
+// the context's if it has ended; change does not run then.
 func (c *Context) still(change func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +196,7 @@ func (c *Context) Map(addr, size uint64) error {
 	return c.mem.add(c.mem.arena, addr, size)
 }
 
-// Unmap takes memory away. Kernels that run stand still meanwhile.
+// Unmap takes memory away. Running kernels pause meanwhile; one that uses the memory later faults.
 func (c *Context) Unmap(addr, size uint64) error {
 	if err := c.checkRange(addr, size); err != nil {
 		return err
@@ -196,7 +214,7 @@ func (c *Context) checkRange(addr, size uint64) error {
 	return nil
 }
 
-// Memory returns what is free on the device, and its size.
+// Memory returns the bytes that are free on the device, and the device's total.
 func (c *Context) Memory() (free, total uint64, err error) {
 	if err := c.Err(); err != nil {
 		return 0, 0, err
@@ -204,7 +222,7 @@ func (c *Context) Memory() (free, total uint64, err error) {
 	return c.dev.budget.free(), c.dev.budget.total, nil
 }
 
-// Pin does nothing: all memory of the host is alike to this device.
+// Pin does nothing but check its arguments: pinned memory is no faster on this device.
 func (c *Context) Pin(host []byte) (unpin func() error, err error) {
 	if len(host) == 0 {
 		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
@@ -260,7 +278,8 @@ func (c *Context) NewEvent() (device.Event, error) {
 	return &event{c: c}, nil
 }
 
-// Synchronise waits for the work of all streams.
+// Synchronise waits for the work of all streams. It puts a mark behind the work of each, all under
+// one lock, and then waits for the marks.
 func (c *Context) Synchronise(ctx context.Context) error {
 	c.mu.Lock()
 	var marks []*mark
@@ -278,7 +297,7 @@ func (c *Context) Synchronise(ctx context.Context) error {
 	return c.Err()
 }
 
-// await waits until a mark is reached, and returns why if it never will.
+// await waits until a mark is reached. If the context ends first, it returns the context's error.
 func (c *Context) await(ctx context.Context, m *mark) error {
 	select {
 	case <-m.reached:
@@ -290,7 +309,7 @@ func (c *Context) await(ctx context.Context, m *mark) error {
 	}
 }
 
-// faultOf says in the contract's words what ended a kernel.
+// faultOf translates the engine's fault into the contract's.
 func faultOf(kernel string, err error) *device.Fault {
 	f, ok := err.(*simt.Fault)
 	if !ok {

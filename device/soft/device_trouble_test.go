@@ -16,7 +16,7 @@ import (
 
 const header = ".version 6.4\n.target sm_70\n.address_size 64\n"
 
-// gateClock stands still in Now while it is shut.
+// gateClock blocks in Now while it is shut.
 type gateClock struct {
 	asked chan struct{}
 	gate  chan struct{}
@@ -30,7 +30,7 @@ func (c *gateClock) Now() time.Duration {
 
 func (c *gateClock) Sleep(time.Duration) {}
 
-// Who has waited for a stream finds its events done.
+// After Synchronise of a stream has returned, the events recorded on it are done.
 func TestEventsAreDoneAfterSynchronise(t *testing.T) {
 	clock := &gateClock{asked: make(chan struct{}, 16), gate: make(chan struct{})}
 	c := openContext(t, newDevice(t, testProfile(), Options{Clock: clock}))
@@ -41,7 +41,7 @@ func TestEventsAreDoneAfterSynchronise(t *testing.T) {
 	must(t, s.Call(func() { <-begin })) // else the event is reached at once
 	must(t, s.Record(e))
 	close(begin)
-	<-clock.asked // the event is about to be reached
+	<-clock.asked // the stream is about to reach the event
 	if done, err := s.Done(); err != nil || done {
 		t.Errorf("the stream is done: %v (%v), before its event is", done, err)
 	}
@@ -87,7 +87,7 @@ func (c *closingClock) Sleep(d time.Duration) {
 	c.slept += d
 }
 
-// Close does not wait until a slow link would have carried everything.
+// Close does not wait for the time that a slow link would need for the pending copies.
 func TestCloseCutsPaceShort(t *testing.T) {
 	clock := &closingClock{}
 	p := testProfile()
@@ -107,7 +107,7 @@ func TestCloseCutsPaceShort(t *testing.T) {
 	}
 }
 
-// A kernel that is compiled for one size of blocks runs with no other.
+// A kernel compiled for one block size (.reqntid) is refused with any other.
 func TestOccupancyOfRequiredSize(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	m, err := c.Load([]byte(header + ".entry k()\n.reqntid 16, 4, 1\n{\n\tret;\n}\n"))
@@ -130,7 +130,7 @@ func TestFailedLoadGivesNoModule(t *testing.T) {
 	}
 }
 
-// A module for which there is no memory costs the host none.
+// A module that is refused for lack of device memory takes no memory of the host.
 func TestLargeVariablesAreRefusedEarly(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	must(t, c.Map(base, 64*granule))
@@ -146,7 +146,7 @@ func TestLargeVariablesAreRefusedEarly(t *testing.T) {
 	}
 }
 
-// Sizes that no number holds do not become small ones.
+// Sizes that overflow 64 bits do not wrap around to small ones.
 func TestHostileVariables(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)
@@ -172,7 +172,7 @@ func TestHostileVariables(t *testing.T) {
 	}
 }
 
-// Variables may want to lie at multiples of more than a granule.
+// Variables may have an alignment larger than a granule.
 func TestLargeAlignment(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)
@@ -200,8 +200,8 @@ func TestArenaTooLarge(t *testing.T) {
 	}
 }
 
-// reservations counts the large stretches of address space that nobody may
-// touch: the areas of variables, of contexts that are open.
+// reservations counts the large inaccessible mappings of this process: each open
+// context has one for its variables.
 func reservations(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/maps")
@@ -218,7 +218,7 @@ func reservations(t *testing.T) int {
 	return n
 }
 
-// Contexts that are closed at any moment of their work leave nothing behind.
+// Contexts that are closed at any moment of their work leave no goroutines and no memory behind.
 func TestCloseLeavesNothing(t *testing.T) {
 	image := readFile(t, "../devicetest/kernels/basic.ptx")
 	d := newDevice(t, testProfile(), Options{})
@@ -296,8 +296,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if n := reservations(t); n != before {
 		t.Errorf("%d reservations before, %d after", before, n)
 	}
-	// A goroutine that has done its work may need a moment to end. One that
-	// never does is shown when the test times out.
+	// A goroutine that has done its work may need a moment to end. If one never does,
+	// the test times out and prints it.
 	for runtime.NumGoroutine() > goroutines {
 		runtime.Gosched()
 	}

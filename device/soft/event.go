@@ -9,7 +9,7 @@ import (
 	"muster/device"
 )
 
-// event stands for the mark that was put down last.
+// event stands for the mark that the latest Record put into a stream.
 type event struct {
 	c *Context
 
@@ -20,7 +20,7 @@ type event struct {
 
 var _ device.Event = (*event)(nil)
 
-// eventOf returns an event of this context.
+// eventOf returns e as this package's type. It refuses closed events, and those of other contexts.
 func (c *Context) eventOf(e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own.c != c {
@@ -98,7 +98,7 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 	return at[1] - at[0], e.c.Err()
 }
 
-// Close forgets the event. Streams that wait for it still do.
+// Close makes later calls with the event fail. Streams that already wait for its mark go on waiting.
 func (e *event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

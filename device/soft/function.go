@@ -9,13 +9,13 @@ import (
 	"muster/ptx/simt"
 )
 
-// function is a kernel of a module. It holds nothing of the program, so that
-// Unload can give that back.
+// function is a kernel of a module. It has no pointer into the program, so that Unload frees the
+// program even if the user keeps the function; Launch finds the kernel by name.
 type function struct {
 	module   *module
 	info     device.FunctionInfo
-	required uint64  // threads of a block if no other number will do; 0 if any
-	pace     float64 // nanoseconds an instruction; whoever has the device's turn sets it
+	required uint64  // threads a block must have (.reqntid); 0 if any number will do
+	pace     float64 // nanoseconds per instruction, see undisturbed; guarded by the device's turn
 }
 
 var _ device.Function = (*function)(nil)
@@ -44,8 +44,8 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	return info
 }
 
-// registers is what a compiler would leave of a kernel's registers: never so
-// many that its largest block does not fit.
+// registers guesses how many registers a thread of the kernel would have in machine code: few
+// enough that the kernel's largest block fits on a multiprocessor, as a compiler ensures.
 func registers(k *simt.Kernel) int {
 	const unit = 8 // a warp's registers are handed out in units of 256
 	most := limits.Registers / int(alignUp(uint64(max(1, k.MaxBlock)), uint64(limits.Warp)))
@@ -63,7 +63,7 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 	return f.resident(uint64(threads), shared), nil
 }
 
-// SharedFor returns how much dynamic shared memory so many blocks can have each.
+// SharedFor returns how much dynamic shared memory each of blocks resident blocks can have.
 func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	if err := f.module.check(); err != nil {
 		return 0, err
@@ -79,8 +79,8 @@ func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	return each - taken, nil
 }
 
-// Clusters returns how many clusters of a launch run at a time: each worker runs one. Of
-// a launch that has none, how many blocks one may have.
+// Clusters returns how many clusters of a launch run at a time: each worker runs one. For a
+// launch without a cluster size it returns how many blocks a cluster may have.
 func (f *function) Clusters(l device.Launch) (clusters, blocks int, err error) {
 	if err := f.module.check(); err != nil {
 		return 0, 0, err
@@ -104,7 +104,7 @@ func (f *function) Clusters(l device.Launch) (clusters, blocks int, err error) {
 	return f.module.c.dev.profile.Workers, 0, nil
 }
 
-// portableCluster is how many blocks a cluster has at most on every device that has clusters.
+// portableCluster is the largest cluster, in blocks, that every device with clusters supports.
 const portableCluster = 8
 
 func (f *function) resident(threads, shared uint64) int {
@@ -117,7 +117,7 @@ func (f *function) resident(threads, shared uint64) int {
 // residentBlocks counts the blocks for which a multiprocessor has enough of
 // each resource.
 func residentBlocks(registers, static, threads, dynamic uint64) int {
-	const registerUnit, sharedUnit = 256, 128 // in which they are handed out, to a warp and to a block
+	const registerUnit, sharedUnit = 256, 128 // allocation units: registers of a warp, bytes of a block
 	static = alignUp(static, 16)              // where the dynamic part begins
 	if dynamic > limits.SharedBlock || static+dynamic > limits.SharedBlock || threads > uint64(limits.Threads) {
 		return 0
@@ -156,8 +156,8 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	return s.submit(&kernel{function: own, execution: x, timed: s.timed, guard: guarded})
 }
 
-// start makes a launch ready to run. The engine checks all sizes; this checks
-// only what it does not know.
+// start makes a launch ready to run. The engine checks all sizes; start checks only the limits
+// of the device, which the engine does not know.
 func (f *function) start(k *simt.Kernel, launch simt.Launch, l device.Launch, guarded *guard) (*simt.Execution, error) {
 	c := f.module.c
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
@@ -183,7 +183,7 @@ func (f *function) start(k *simt.Kernel, launch simt.Launch, l device.Launch, gu
 	return x, nil
 }
 
-// hasHeap returns why a kernel that calls malloc cannot run: its heap must be there.
+// hasHeap returns an error if the kernel calls malloc or free and its heap is not mapped.
 func (c *Context) hasHeap(k *simt.Kernel, heap *simt.Heap) error {
 	if !k.Heap {
 		return nil
@@ -197,7 +197,7 @@ func (c *Context) hasHeap(k *simt.Kernel, heap *simt.Heap) error {
 	return nil
 }
 
-// launch returns what all launches of a context have in common. The context's lock is held.
+// launch returns what all launches of a context have in common. The caller must hold c.mu.
 func (c *Context) launch() simt.Launch {
 	return simt.Launch{Memory: c.mem, Textures: c, Heap: c.heap, Print: c.print, Complain: c.complain, Check: c.checker, Workers: c.dev.profile.Workers, Engine: c.dev.profile.Engine}
 }

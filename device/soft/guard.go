@@ -10,17 +10,21 @@ import (
 	"muster/ptx/simt"
 )
 
-// guard is the memory of a context as a guarded launch sees it: the engine asks it for the memory around
-// each address that it has not seen, and gets no more than what may be used there.
+// guard is the memory of a context as a guarded launch sees it. The engine calls Find for the memory around
+// an address that it has not used before and keeps the answer. Find answers with allowed memory only, so
+// the engine's ordinary bounds check catches every access outside, and allowed accesses cost nothing extra.
+//
+// Worker threads read parts without a lock. The slice that it points to is never modified; allow stores a
+// new one. The *part values are shared between the old slice and the new one, so no touched flag is lost.
 type guard struct {
 	*memory
 	by *device.Guard
 
-	mu    sync.Mutex // held by changes
+	mu    sync.Mutex // serialises allow
 	parts atomic.Pointer[[]*part]
 }
 
-// part is a range that may be used.
+// part is a range that the launch may use, and whether it did.
 type part struct {
 	device.Arena
 	touched atomic.Bool
@@ -36,7 +40,8 @@ func newGuard(m *memory, by *device.Guard) *guard {
 	return g
 }
 
-// Find returns what may be used around an address.
+// Find returns the stretch around addr that is both mapped and allowed. It calls Trap, and may wait there
+// for memory to be moved, if addr is not allowed yet. No lock is held meanwhile.
 func (g *guard) Find(addr uint64) (simt.Region, bool) {
 	if !g.arena.at.Contains(addr, 1) {
 		return g.memory.Find(addr)
@@ -62,7 +67,7 @@ func (g *guard) Find(addr uint64) (simt.Region, bool) {
 	}
 }
 
-// around is the range with an address; nil if there is none.
+// around returns the allowed range that contains addr; nil if there is none.
 func (g *guard) around(addr uint64) *part {
 	parts := *g.parts.Load()
 	i, _ := slices.BinarySearchFunc(parts, addr, func(p *part, addr uint64) int {
@@ -77,7 +82,9 @@ func (g *guard) around(addr uint64) *part {
 	return nil
 }
 
-// allow lets more memory be used, less what may be used already.
+// allow adds a range to what the launch may use. It adds only the gaps between existing parts: parts must
+// not overlap, or the binary search in around would fail. Another thread may have allowed the same range
+// since this one called Trap.
 func (g *guard) allow(more device.Arena) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +106,7 @@ func (g *guard) allow(more device.Arena) {
 	g.parts.Store(&parts)
 }
 
-// tell says what was used.
+// tell reports the used ranges to Guard.Touched.
 func (g *guard) tell() {
 	if g == nil || g.by.Touched == nil {
 		return

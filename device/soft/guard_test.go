@@ -26,8 +26,8 @@ const follows = `.version 7.0
 }
 `
 
-// A guarded kernel stands still before it uses what it may not yet: memory that is mapped there with old
-// contents, and memory that is not mapped. What is brought meanwhile is what it computes with.
+// A guarded kernel waits in Trap before it uses memory that is not allowed yet: memory mapped with old
+// contents, and memory that is not mapped. It computes with what Trap has copied there.
 func TestGuardedKernelsComputeWithWhatWasBrought(t *testing.T) {
 	for _, mapped := range []bool{true, false} {
 		c := openContext(t, newDevice(t, testProfile(), Options{}))

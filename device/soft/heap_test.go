@@ -10,8 +10,8 @@ import (
 	"muster/device"
 )
 
-// heapWork makes a list of as many blocks as there are threads times rounds, by malloc,
-// and takes it apart again: what it counts is how many blocks came back.
+// heapWork has kernels that build a list of threads x rounds blocks from malloc, and take it
+// apart again, counting the blocks that they free.
 const heapWork = `.version 6.4
 .target sm_70
 .address_size 64
@@ -69,7 +69,7 @@ DONE:
 }
 `
 
-// heapContext is a context with a heap that is mapped, and the kernels of heapWork.
+// heapContext opens a context with a mapped heap and loads heapWork.
 func heapContext(t *testing.T, d *Device, heap []byte) (*Context, device.Function, device.Function) {
 	c := openContext(t, d)
 	at := c.mem.arena.at.Heap(device.DefaultHeap)
@@ -89,8 +89,8 @@ func heapContext(t *testing.T, d *Device, heap []byte) (*Context, device.Functio
 	return c, chain, unchain
 }
 
-// A kernel that allocates memory is stopped, saved and finished in another context, into
-// which nothing but the memory is copied; a kernel there finds all that it allocated.
+// A kernel that allocates memory is stopped, saved and finished in another context. Only memory is
+// copied there; a kernel in the new context finds all allocations.
 func TestStoppedKernelKeepsItsHeap(t *testing.T) {
 	const threads, rounds = 64, 500
 	d := newDevice(t, testProfile(), Options{})

@@ -10,10 +10,14 @@ import (
 	"muster/ptx"
 )
 
-// emptyPTX is what no inputs make.
+// emptyPTX is the result of a link without inputs.
 const emptyPTX = ".version 7.0\n.target sm_70\n.address_size 64\n"
 
-// Link makes one PTX text of several. What it returns of one is that one.
+// Link makes one PTX text of several. A single input is returned unchanged.
+//
+// A text that cannot be lowered may be invalid, or may only call functions that no input defines. To
+// tell the two apart, Link lowers it again with stubs for missing functions: if that works, a function
+// is missing, which is an ErrLink for the result and no error for a check of single inputs.
 func (c *Context) Link(l device.Link) ([]byte, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -34,7 +38,7 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 		if unlinked != nil || c.lowers(stubbed) != nil {
 			return nil, err
 		}
-		if !l.Check { // what is right with stubs lacks a function
+		if !l.Check { // valid with stubs: a function is missing
 			return nil, fmt.Errorf("%w: %s", device.ErrLink, strings.TrimPrefix(err.Error(), device.ErrInvalidPTX.Error()+": "))
 		}
 	}
@@ -47,7 +51,8 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 	return []byte(tree.String()), nil
 }
 
-// lowers says why a module cannot be loaded, wherever its variables lie.
+// lowers returns why a module cannot be loaded, or nil. The addresses of its variables do not
+// matter for that, so it takes the first ones.
 func (c *Context) lowers(tree *ptx.Module) error {
 	size, err := variablesSize(tree, c.dev.budget.total)
 	if err != nil {
@@ -56,8 +61,8 @@ func (c *Context) lowers(tree *ptx.Module) error {
 	return new(module).load(tree, varsBases[0], size)
 }
 
-// linkTexts finds the PTX in inputs, which may not come to more than so many bytes in all:
-// a few bytes of a fat binary can hold very many.
+// linkTexts finds the PTX in the inputs. All texts together may have at most most bytes: fat
+// binaries are compressed, and a small one can expand to a very large text.
 func linkTexts(all []device.LinkInput, most int) ([]ptx.Input, error) {
 	var inputs []ptx.Input
 	for i, in := range all {

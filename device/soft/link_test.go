@@ -7,8 +7,8 @@ import (
 	"muster/device"
 )
 
-// However many inputs a link has, and however well they are packed, their texts come to no
-// more than one image may.
+// The texts of all inputs of a link together, after decompression, are limited to the size of one
+// image.
 func TestLinkOfTooMuchText(t *testing.T) {
 	inputs := []device.LinkInput{{Kind: device.LinkPTX, Data: []byte("0123456789")}, {Kind: device.LinkPTX, Data: []byte("0123456789")}}
 	if texts, err := linkTexts(inputs, 20); err != nil || len(texts) != 2 {

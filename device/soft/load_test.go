@@ -38,8 +38,8 @@ DONE:
 	return []byte(b.String())
 }
 
-// useModule does with an image what a program does: it looks into it, loads it,
-// finds all its kernels and launches one.
+// useModule does with an image what a program does: it inspects and loads it,
+// looks up all its kernels and launches one.
 func useModule(t testing.TB, d *Device, c *Context, s *stream, image []byte) (device.ImageInfo, device.Module, []device.Function) {
 	t.Helper()
 	info, err := d.Inspect(image)
@@ -72,8 +72,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Four times the kernels cost about four times as much: with the square of
-// them, it would be sixteen times.
+// The cost of loading is linear: four times the kernels cost about four times as much. A
+// quadratic cost would be sixteen times as much.
 func TestLoadingGrowsWithTheModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("memory is counted without the race detector")
@@ -89,7 +89,7 @@ func TestLoadingGrowsWithTheModule(t *testing.T) {
 		})
 	}
 	const n = 400
-	cost(n) // what is made once
+	cost(n) // pay what is allocated only once
 	small, large := cost(n), cost(4*n)
 	if large > 5*small {
 		t.Errorf("%d kernels allocate %d bytes, %d kernels %d: %.1f times as much", n, small, 4*n, large, float64(large)/float64(small))
@@ -104,9 +104,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What is left of a module that was unloaded is small, even for users who keep
-// what they know of it: descriptions of its kernels, and handles that are of no
-// use any more.
+// An unloaded module leaves little memory in use, even if the user keeps
+// descriptions of its kernels and handles to them.
 func TestUnloadedModulesAreForgotten(t *testing.T) {
 	if testing.Short() {
 		t.Skip("memory is counted without the race detector")

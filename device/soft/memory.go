@@ -13,31 +13,36 @@ import (
 	"muster/ptx/simt"
 )
 
-// memory is what the kernels and copies of a context can reach: the arena, and
-// an area for the variables of modules. Each is one reservation of the host's
-// address space, of which the mapped parts are accessible.
+// memory is what the kernels and copies of a context can reach: the arena,
+// an area for the variables of modules, and host memory of MapHost. Arena and
+// variables are each one reservation of the host's address space, of which only
+// the mapped parts are accessible.
 //
-// Readers look into an immutable table; changes put a new one in its place.
-// Who takes memory away makes sure that nobody is in the middle of using it.
+// Readers (kernels, copies) load an immutable table without a lock; each change,
+// under mu, stores a new table. A reader may still hold bytes from an old table,
+// so the caller of remove, removeHost and release must make sure that no stream is
+// busy (Context.still): else a copy or a kernel would crash the process on a page
+// that is no longer accessible.
 type memory struct {
 	budget *budget
 	arena  *area
 	vars   *area
-	mapped []simt.Region // memory of the host, at its own addresses
+	mapped []simt.Region // host memory, at its own addresses
 
-	mu    sync.Mutex // held by changes
+	mu    sync.Mutex // serialises changes, and guards the areas and mapped
 	table atomic.Pointer[table]
 }
 
-// table lists the mapped stretches in the order of their addresses. No two
-// touch each other within an area.
+// table lists the mapped stretches by address. Within an area adjoining ranges are
+// merged, so that one access may cross from one call of Map to the next.
 type table struct {
-	generation uint64
+	generation uint64 // differs from the last table's if memory was taken away; see Generation
 	runs       []simt.Region
 }
 
-// Where variables of modules lie: the first that the arena leaves free. The
-// same arena and the same loads give the same addresses on every device.
+// varsBases are where variables of modules may lie: the first that does not overlap
+// the arena is used. The same arena and the same loads give the same addresses on
+// every device, which moving a context relies on.
 var varsBases = [...]uint64{0x0500_0000_0000, 0x0600_0000_0000, 0x0700_0000_0000}
 
 const varsSize = 64 << 30
@@ -65,7 +70,7 @@ func newMemory(b *budget, a device.Arena) (*memory, error) {
 	return m, nil
 }
 
-// release gives everything back. Nobody may use the memory any more.
+// release gives everything back. No stream may use the memory any more.
 func (m *memory) release() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +93,9 @@ func (m *memory) Find(addr uint64) (simt.Region, bool) {
 	return runs[i], true
 }
 
-// Generation changes when memory is taken away.
+// Generation changes when memory is taken away, that is, when a region that Find
+// returned earlier may no longer be valid. Added memory does not change it: it makes no
+// earlier region wrong.
 func (m *memory) Generation() uint64 { return m.table.Load().generation }
 
 // bytes returns the memory behind a range, or false if not all of it is
@@ -105,7 +112,7 @@ func (m *memory) bytes(addr, size uint64) ([]byte, bool) {
 	return r.Bytes[from : from+size : from+size], true
 }
 
-// add maps a range of an area that is checked to lie in it.
+// add maps a range of an area. The caller has checked that the area contains it.
 func (m *memory) add(a *area, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +131,10 @@ func (m *memory) add(a *area, addr, size uint64) error {
 	return nil
 }
 
-// remove unmaps a range of an area. All of it must be mapped.
+// remove unmaps a range of an area. All of it must be mapped. The new table is
+// published before the pages go, so that none ever lists memory without pages.
+// If the host refuses, the old list of spans is put back; insert and forget never
+// modify a list in place, which makes that possible.
 func (m *memory) remove(a *area, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +178,7 @@ func (m *memory) addHost(host []byte) error {
 	return nil
 }
 
-// removeHost takes host memory away that addHost was given.
+// removeHost undoes addHost.
 func (m *memory) removeHost(host []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +187,7 @@ func (m *memory) removeHost(host []byte) {
 	m.publish(1)
 }
 
-// roomForVariables returns where a module's variables can lie.
+// roomForVariables returns an address at which size bytes of variables can lie.
 func (m *memory) roomForVariables(size uint64) (uint64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +201,8 @@ func (m *memory) hasRoomForVariables(base, size uint64) bool {
 	return m.vars.at.Contains(base, size) && !m.vars.overlaps(span{base, base + size})
 }
 
-// publish makes a new table; step is 1 if the old one is no longer true.
+// publish stores a new table; step is 1 if memory of the old one is gone, else 0.
+// The caller must hold m.mu.
 func (m *memory) publish(step uint64) {
 	t := &table{generation: m.table.Load().generation + step}
 	t.runs = make([]simt.Region, 0, len(m.arena.spans)+len(m.vars.spans)+len(m.mapped))
@@ -217,17 +228,18 @@ type span struct{ from, to uint64 }
 // area is a reserved range of device addresses.
 type area struct {
 	at       device.Arena
-	large    bool   // all of what is mapped is used
-	reserved []byte // as the system gave it
-	base     []byte // its part that stands for the range, aligned to granules
-	spans    []span // mapped, in order, none touching the next
-	shared   []span // of those, what is files' that other processes may have too
+	large    bool   // mapped memory is expected to be used whole, so that huge pages pay off
+	reserved []byte // the reservation, one granule larger than the range
+	base     []byte // the part of reserved that stands for the range, aligned to granules
+	spans    []span // what is mapped, sorted, adjoining ones merged
+	shared   []span // mapped files (MapShared), as they were mapped: parts of spans
 }
 
-// reserve takes addresses; large says that what will be mapped there is used as a whole.
+// reserve reserves host address space for an area, without memory behind it.
 func reserve(at device.Arena, large bool) (*area, error) {
-	// At the same addresses if they are free: elsewhere it would take those that programs
-	// have their own memory at, which kernels may have to reach.
+	// Ask for the same addresses on the host, if they are free. An address that the system
+	// chose might be one at which the program has memory of its own, and MapHost could not
+	// make that memory reachable at its own address.
 	reserved, err := reserveNear(at.Base, at.Size+granule)
 	if err != nil {
 		return nil, fmt.Errorf("reserving %d bytes of address space for %#x (%v): is there a limit (ulimit -v)? %w", at.Size, at.Base, err, device.ErrOutOfMemory)
@@ -258,7 +270,7 @@ func (a *area) committed() uint64 {
 	return n
 }
 
-// after returns the index of the first span that ends behind addr.
+// after returns the index of the first span that ends after addr.
 func (a *area) after(addr uint64) int {
 	return sort.Search(len(a.spans), func(i int) bool { return a.spans[i].to > addr })
 }
@@ -273,14 +285,14 @@ func (a *area) covers(s span) bool {
 	return i < len(a.spans) && a.spans[i].from <= s.from && s.to <= a.spans[i].to
 }
 
-// commit makes a free range accessible. It does not merge in place: tables
-// that were handed out stay true.
+// commit makes a free range accessible and adds it to spans.
 func (a *area) commit(s span) error {
 	if err := syscall.Mprotect(a.host(s), syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
 		return fmt.Errorf("the host has no memory for %d bytes at %#x (%v): %w", s.to-s.from, s.from, err, device.ErrOutOfMemory)
 	}
-	// Pages as large as granules where the system can; it works without. Of the single
-	// granule that a module's variables take, mostly a few bytes are used.
+	// Ask for huge pages, which are as large as granules. The advice may fail without harm.
+	// A module whose variables take a single granule mostly uses a few bytes of it, so a huge
+	// page would waste memory there.
 	if a.large || s.to-s.from > granule {
 		_ = syscall.Madvise(a.host(s), syscall.MADV_HUGEPAGE)
 	}
@@ -288,7 +300,7 @@ func (a *area) commit(s span) error {
 	return nil
 }
 
-// insert notes that a range is accessible.
+// insert adds a range to spans and merges it with neighbours that it touches.
 func (a *area) insert(s span) {
 	i := a.after(s.from)
 	j := i
@@ -303,7 +315,7 @@ func (a *area) insert(s span) {
 	a.spans = slices.Concat(a.spans[:i], []span{s}, a.spans[j:])
 }
 
-// forget takes a range that one span covers out of the list.
+// forget removes a range, which one span must cover, from spans.
 func (a *area) forget(s span) {
 	i := a.after(s.from)
 	whole := a.spans[i]
@@ -320,8 +332,8 @@ func (a *area) forget(s span) {
 // decommit gives the pages of a range back to the host.
 func (a *area) decommit(s span) error {
 	host := a.host(s)
-	// Closing may fail where the host has too many mappings; then the memory
-	// stays as it is.
+	// Mprotect splits a mapping of the host and fails where it has too many of them. It
+	// comes before Madvise, so that the contents are intact then and the caller can undo.
 	if err := syscall.Mprotect(host, syscall.PROT_NONE); err != nil {
 		return fmt.Errorf("closing %d bytes at %#x: %w", s.to-s.from, s.from, err)
 	}
@@ -331,9 +343,9 @@ func (a *area) decommit(s span) error {
 	return nil
 }
 
-// gap returns the first place for size bytes that has a free granule behind
-// it, so that running over the end of one module's variables does not reach
-// the next one's.
+// gap returns the lowest address for size bytes with a free granule on both
+// sides: an access beyond the variables of one module then faults instead of
+// reaching those of the next.
 func (a *area) gap(size uint64) (uint64, bool) {
 	at := a.at.Base
 	for _, s := range a.spans {
@@ -345,7 +357,7 @@ func (a *area) gap(size uint64) (uint64, bool) {
 	return at, a.at.Contains(at, size)
 }
 
-// budget is the memory of a device, which its contexts share.
+// budget counts the memory of a device, which its contexts share.
 type budget struct {
 	mu         sync.Mutex
 	total, use uint64

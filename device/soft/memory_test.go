@@ -77,8 +77,8 @@ func fill(list []bool, v bool) {
 	}
 }
 
-// checkAgainst fails unless each granule is found as part of the stretch that
-// the model has around it, and can be written.
+// checkAgainst fails unless Find returns, for each granule, the stretch that the
+// model has around it, and the granule can be written.
 func checkAgainst(t *rapid.T, m *memory, mapped []bool) {
 	for i, want := range mapped {
 		at := base + uint64(i)*granule
@@ -103,7 +103,7 @@ func checkAgainst(t *rapid.T, m *memory, mapped []bool) {
 	}
 }
 
-// Memory that comes back is empty: nobody reads what another left.
+// Memory that is unmapped and mapped again is zero: no client reads what another left.
 func TestUnmappedMemoryIsCleared(t *testing.T) {
 	m, err := newMemory(&budget{total: 4 * granule}, device.Arena{Base: base, Size: 4 * granule})
 	if err != nil {
@@ -150,7 +150,7 @@ func TestRoomForVariables(t *testing.T) {
 	if err := m.remove(m.vars, start+2*granule, 3*granule); err != nil {
 		t.Fatal(err)
 	}
-	take(4, 8) // would touch its neighbour in the gap
+	take(4, 8) // in the gap it would touch its neighbour
 	take(2, 2)
 	take(1, 13)
 	if _, ok := m.roomForVariables(varsSize); ok {
@@ -158,7 +158,7 @@ func TestRoomForVariables(t *testing.T) {
 	}
 }
 
-// The area of variables gets out of the arena's way.
+// The area of variables moves to another base where the arena overlaps the first.
 func TestVariablesBesideArena(t *testing.T) {
 	for _, c := range []struct{ at, size, want uint64 }{
 		{base, 1 << 40, varsBases[0]},

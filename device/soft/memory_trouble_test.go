@@ -35,8 +35,8 @@ again:
 }
 `
 
-// Memory that is taken away under a kernel that runs on several processors is
-// a fault of its context, wherever the kernel is, and never more.
+// Unmapping memory under a kernel that runs on several processors faults its
+// context, wherever the kernel is, and never the process.
 func TestMemoryGoneUnderKernel(t *testing.T) {
 	p := testProfile()
 	p.Workers = 4
@@ -98,7 +98,7 @@ func TestVariablesInKernels(t *testing.T) {
 	}
 }
 
-// A speed at which nothing would ever be done is refused.
+// A speed so low that kernels would never end is refused.
 func TestHopelessSpeed(t *testing.T) {
 	for _, speed := range []float64{1e-9, 1e-300, math.SmallestNonzeroFloat64} {
 		p := testProfile()
@@ -109,7 +109,7 @@ func TestHopelessSpeed(t *testing.T) {
 	}
 }
 
-// Ranges and sizes that no memory has are refused, and nothing changes.
+// Ranges and sizes outside all memory are refused, and nothing changes.
 func TestHostileRanges(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)

@@ -23,9 +23,9 @@ type module struct {
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
 	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
-	at      span              // of its variables; empty if it has none
+	at      span              // addresses of its variables; empty if it has none
 	globals []device.Global
-	index   int // among the context's modules
+	index   int // in Context.modules, so that Unload need not search
 }
 
 var _ device.Module = (*module)(nil)
@@ -77,7 +77,7 @@ func (d *Device) LoadAt(on device.Context, image []byte, globals []device.Global
 	return m, nil
 }
 
-// parseImage makes a module that has no place yet.
+// parseImage makes a module whose variables have no addresses yet.
 func parseImage(image []byte) (*module, *ptx.Module, error) {
 	text, err := textOf(image)
 	if err != nil {
@@ -90,10 +90,11 @@ func parseImage(image []byte) (*module, *ptx.Module, error) {
 	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree)}, tree, nil
 }
 
-// newestPTX is the version that the CUDA this device stands for knows.
+// newestPTX is the newest PTX version that the CUDA release modelled here accepts.
 var newestPTX = ptx.Version{Major: 9, Minor: 0}
 
-// unusable says what is wrong with PTX of a version that was refused.
+// unusable returns the error for PTX of version v that was refused: if v is too new, the
+// version is the likely reason.
 func unusable(v ptx.Version) error {
 	if v.Major > newestPTX.Major || v.Major == newestPTX.Major && v.Minor > newestPTX.Minor {
 		return device.ErrPTXVersion
@@ -101,15 +102,15 @@ func unusable(v ptx.Version) error {
 	return device.ErrInvalidPTX
 }
 
-// unreadable says what is wrong with a text that could not be parsed. As in CUDA,
-// what has no version is no PTX.
+// unreadable returns the error for a text that could not be parsed. As in CUDA,
+// a text without a .version directive is not PTX at all.
 func unreadable(text string) error {
 	_, after, isPTX := strings.Cut(text, ".version")
 	if !isPTX {
 		return device.ErrInvalidImage
 	}
 	var v ptx.Version
-	_, _ = fmt.Sscanf(after, "%d.%d", &v.Major, &v.Minor) // 0 for what is no version
+	_, _ = fmt.Sscanf(after, "%d.%d", &v.Major, &v.Minor) // stays 0.0 if no version follows
 	return unusable(v)
 }
 
@@ -140,7 +141,7 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 	return info, nil
 }
 
-// place gives the variables of a module their addresses and loads it.
+// place chooses the addresses of a module's variables with room, and loads the module.
 func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (base uint64, ok bool)) error {
 	c.loading.Lock()
 	defer c.loading.Unlock()
@@ -148,7 +149,8 @@ func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (bas
 	if err != nil {
 		return err
 	}
-	if free := c.dev.budget.free(); size > free { // before the engine makes room for first values
+	// Check before the engine allocates host memory for the initial values. fillIn checks again.
+	if free := c.dev.budget.free(); size > free {
 		return fmt.Errorf("the module's variables take %d bytes, %d of %d free: %w", size, free, c.dev.budget.total, device.ErrOutOfMemory)
 	}
 	base, ok := room(size)
@@ -190,7 +192,7 @@ func (m *module) load(tree *ptx.Module, base, size uint64) error {
 	return nil
 }
 
-// fillIn maps the memory of a module's variables and writes their first
+// fillIn maps the memory of a module's variables and writes their initial
 // values.
 func (c *Context) fillIn(m *module) error {
 	c.mu.Lock()
@@ -216,8 +218,9 @@ func (c *Context) fillIn(m *module) error {
 	return nil
 }
 
-// variablesSize returns room enough for the variables of a module, in whole
-// granules, at whichever granule they begin.
+// variablesSize returns how many bytes the variables of a module need, in whole
+// granules. It includes the padding for the largest alignment, so that the size is
+// enough at any granule.
 func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
 	all := slices.Clone(tree.Variables)
 	for _, f := range tree.Functions {
@@ -238,8 +241,8 @@ func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
 	return alignUp(size, granule) + largest - granule, nil
 }
 
-// Variables begin at multiples of 16 at least: the engine reads so much at a
-// time.
+// alignment returns a variable's alignment. It is at least 16: the engine reads up to 16
+// bytes at a time.
 func alignment(v *ptx.Variable) uint64 { return max(16, uint64(v.Alignment())) }
 
 func variableSize(v *ptx.Variable) uint64 { return uint64(v.Size()) }
@@ -250,7 +253,7 @@ func alignUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 func targetOf(tree *ptx.Module) int {
 	n := 0
 	if len(tree.Targets) > 0 {
-		_, _ = fmt.Sscanf(tree.Targets[0], "sm_%d", &n) // 0 for what is not so named
+		_, _ = fmt.Sscanf(tree.Targets[0], "sm_%d", &n) // stays 0 for other names
 	}
 	return n
 }
@@ -270,7 +273,7 @@ func textOf(image []byte) (string, error) {
 	return string(image), nil
 }
 
-// isCubin says whether an ELF file has machine code of a GPU's.
+// isCubin says whether an ELF file holds machine code for NVIDIA GPUs.
 func isCubin(image []byte) bool {
 	const header, machine, cuda = 64, 18, 190 // EM_CUDA
 	return len(image) >= header && elf.Class(image[elf.EI_CLASS]) == elf.ELFCLASS64 && binary.LittleEndian.Uint16(image[machine:]) == cuda
@@ -278,9 +281,9 @@ func isCubin(image []byte) bool {
 
 const remedy = "rebuild the program with PTX in it, for example with nvcc -gencode arch=compute_90,code=compute_90"
 
-// textOfFatbin picks the PTX for the newest architecture that this device
-// claims, or else for the oldest of those that are newer: what it cannot do is
-// found when it is loaded.
+// textOfFatbin picks the PTX for the newest architecture that this device's compute
+// capability covers. If all are newer it picks the oldest; loading then finds the
+// instructions that the device lacks.
 func textOfFatbin(image []byte) (string, error) {
 	entries, err := fatbin.List(image)
 	if err != nil {
@@ -337,7 +340,7 @@ func (m *module) Function(name string) (device.Function, error) {
 	return m.function(k), nil
 }
 
-// kernel returns a kernel if the module can be used; the context's lock is held.
+// kernel returns a kernel if the module can be used. The caller must hold c.mu.
 func (m *module) kernel(name string) (*simt.Kernel, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
@@ -370,7 +373,7 @@ func (m *module) check() error {
 	return m.usable()
 }
 
-// usable says why the module cannot be used, if so; the context's lock is held.
+// usable returns why the module cannot be used, or nil. The caller must hold c.mu.
 func (m *module) usable() error {
 	if m.c.err != nil {
 		return m.c.err
@@ -381,8 +384,8 @@ func (m *module) usable() error {
 	return nil
 }
 
-// Unload gives the memory of the variables back, and all of the program: users
-// may keep handles of what is of no use any more.
+// Unload frees the variables and the program. It clears m.program because users may
+// keep the module and its functions, which would otherwise keep the program alive.
 func (m *module) Unload() error {
 	c := m.c
 	return c.still(func() error {

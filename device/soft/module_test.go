@@ -36,7 +36,7 @@ func elfFile(class, machine byte) []byte {
 	return b
 }
 
-// What has no PTX is refused with what to do about it.
+// An image without PTX is refused, and the error says what to do about it.
 func TestImageWithoutPTX(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	for what, image := range map[string][]byte{
@@ -62,7 +62,7 @@ func TestImageWithoutPTX(t *testing.T) {
 	}
 }
 
-// Why an image is refused is told apart as CUDA does.
+// The error tells apart the same reasons for refusing an image that CUDA does.
 func TestRefusedImages(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	const head = ".target sm_70\n.address_size 64\n.visible .entry f() {\n"
@@ -81,7 +81,7 @@ func TestRefusedImages(t *testing.T) {
 	}
 }
 
-// A module that wants more memory than there is costs none.
+// A module whose variables exceed the device's memory is refused and takes no memory.
 func TestVariablesTooLarge(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)
@@ -96,8 +96,7 @@ func TestVariablesTooLarge(t *testing.T) {
 	}
 }
 
-// Bytes that are no state are refused, whatever they are, with a right sum or
-// a wrong one.
+// Restore refuses bytes that are not a state, with a right checksum or a wrong one.
 func FuzzReadState(f *testing.F) {
 	f.Add([]byte(stateMagic))
 	f.Add(append([]byte(stateMagic), make([]byte, 200)...))
@@ -113,7 +112,7 @@ func FuzzReadState(f *testing.F) {
 	})
 }
 
-// An image can be looked into before there is a context, and says the same.
+// Inspect, without a context, tells the same of an image as loading it.
 func TestInspectTellsWhatLoadTells(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	c := openContext(t, d)

@@ -8,7 +8,7 @@ import (
 	"muster/device"
 )
 
-// wrapped is a context with another one inside.
+// wrapped is a device.Wrapper.
 type wrapped struct{ device.Context }
 
 func (w wrapped) Inner() device.Context { return w.Context }

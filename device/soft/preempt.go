@@ -24,7 +24,7 @@ func (c *Context) Suspend() error {
 	})
 }
 
-// Resume lets them go on.
+// Resume lets the held streams continue.
 func (c *Context) Resume() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *Context) Resume() error {
 	return nil
 }
 
-// Stopped returns the kernels that the held streams have come to.
+// Stopped returns, of each held stream, the kernel that is running or next to run.
 func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,16 +67,16 @@ func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 	return all, nil
 }
 
-// The bytes of a stopped kernel: this, the arena and the module, the kernel's name, what the
-// engine saved, and a sum of it all. Numbers are little-endian.
+// A stopped kernel is saved as stateMagic, a stateHead, the kernel's name, the engine's state, and
+// the SHA-256 sum of all of these. Numbers are little-endian.
 const stateMagic = "soft kernel 2\n"
 
 type stateHead struct {
 	Arena     device.Arena
 	Module    [sha256.Size]byte // hash of the PTX text
-	Variables uint64            // where they lie
-	Name      uint32            // bytes of the name
-	Engine    uint64            // bytes of the engine's state
+	Variables uint64            // address of the module's variables
+	Name      uint32            // length of the name in bytes
+	Engine    uint64            // length of the engine's state in bytes
 }
 
 // save returns the kernel's state.
@@ -98,7 +98,7 @@ func (k *kernel) save() ([]byte, error) {
 	return append(b.Bytes(), sum[:]...), nil
 }
 
-// state is the bytes of a stopped kernel, read.
+// state is a decoded stopped kernel.
 type state struct {
 	stateHead
 	name   string
@@ -155,7 +155,8 @@ func (c *Context) Restore(to device.Stream, text []byte) error {
 	return nil
 }
 
-// revive finds the module of a saved kernel and makes it ready to go on.
+// revive finds the module of a saved kernel and makes the kernel ready to continue. Arena and
+// addresses of variables must be the same as before, since the kernel's registers hold addresses.
 func (c *Context) revive(st *state) (*kernel, error) {
 	elsewhere := false
 	for _, m := range c.modules {

@@ -32,7 +32,7 @@ func stopped(t *testing.T, d *Device) []byte {
 	return all[0].State
 }
 
-// A kernel goes on only where all its addresses mean the same.
+// Restore accepts a kernel only where all its addresses mean the same as before.
 func TestRestoreChecksAddresses(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	state := stopped(t, d)

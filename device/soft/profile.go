@@ -12,42 +12,42 @@ import (
 	"muster/ptx/simt"
 )
 
-// Profile says which GPU a software device stands for.
+// Profile says which GPU a software device models.
 type Profile struct {
 	Name   string
 	Memory uint64 // bytes; a multiple of the granularity
-	// Speed is that of kernels relative to what this machine can do: from a
+	// Speed is the speed of kernels relative to this machine at full speed, from a
 	// millionth to 1.
 	Speed float64
-	// Rate is how many operations of single lanes kernels do in a second, on every
-	// machine that is fast enough; 0 for as many as this one does at Speed, which then
-	// only says how the device compares with others.
+	// Rate, if not 0, fixes how many operations of single lanes kernels do in a second, the
+	// same on every machine that is fast enough. Speed then does not slow kernels down and
+	// only tells schedulers how the device compares with others.
 	Rate float64
-	// CopyBandwidth is bytes a second between host and device; 0 for as fast
-	// as it goes.
+	// CopyBandwidth is bytes per second between host and device; 0 for no limit.
 	CopyBandwidth uint64
-	// Workers is how many processors of the host run kernels; programs see as
-	// many multiprocessors.
+	// Workers is how many processors of the host run kernels. Programs see the same
+	// number of multiprocessors.
 	Workers int
-	// Engine is what runs kernels.
+	// Engine selects the interpreter, or also compiled code.
 	Engine simt.Engine
-	// Check is what kernels are checked for; the interpreter runs them then.
+	// Check selects the defects that kernels are checked for. If there are any, the
+	// interpreter runs all kernels.
 	Check simt.Checks
 }
 
-// granule is what memory is mapped in, as on current GPUs.
+// granule is the granularity of mappings, the same as on current GPUs.
 const granule = 2 << 20
 
 const (
 	maxWorkers = 1024
 	maxMemory  = 1 << 46
 	maxName    = 255
-	minSpeed   = 1e-6 // below, one instruction takes longer than anybody waits
+	minSpeed   = 1e-6 // below this a kernel would appear to hang
 	minRate    = 1e3  // likewise
 	maxRate    = 1e15
 )
 
-// Validate says what is wrong with a profile.
+// Validate returns what is wrong with a profile, or nil.
 func (p Profile) Validate() error {
 	switch {
 	case p.Name == "" || strings.TrimSpace(p.Name) != p.Name || len(p.Name) > maxName || strings.ContainsFunc(p.Name, notPrintable):
@@ -66,11 +66,11 @@ func (p Profile) Validate() error {
 
 func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// Clock is where a device gets the time from.
+// Clock is a device's source of time.
 type Clock interface {
 	// Now returns the time since some moment in the past.
 	Now() time.Duration
-	// Sleep returns when Now has gone on by d or more.
+	// Sleep returns when Now has advanced by d or more.
 	Sleep(d time.Duration)
 }
 
@@ -145,13 +145,13 @@ func attributes(p Profile) map[int]int {
 		78:  1, // stream priorities
 		81:  int(limits.SharedMultiprocessor),
 		82:  limits.Registers, // of a multiprocessor
-		87:  2,                // f32 : f64
+		87:  2,                // speed of f32 relative to f64
 		90:  1,                // kernels can be preempted
 		95:  1,                // cooperative launches
 		97:  int(limits.SharedBlock),
 		106: limits.BlocksResident,
-		108: 24 << 20,  // of the level 2 cache, for what is to stay there: a hint here
-		109: 128 << 20, // of one access policy window
+		108: 24 << 20,  // level 2 cache for persisting accesses: ignored here, as the hint that it is
+		109: 128 << 20, // size of an access policy window
 		111: int(limits.SharedReserved),
 		120: 1, // clusters of blocks
 	}
@@ -159,6 +159,6 @@ func attributes(p Profile) map[int]int {
 	return all
 }
 
-// defaultShared is how much a block gets without asking for more: a rule of
-// CUDA's that the layers above apply.
+// defaultShared is the shared memory that a block can have unless the program opts in to
+// more. CUDA has this rule; the layers above apply it.
 const defaultShared = 48 << 10

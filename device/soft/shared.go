@@ -11,7 +11,8 @@ import (
 
 var _ device.Sharer = (*Context)(nil)
 
-// NewShared makes memory of the host, which the system has set aside.
+// NewShared makes shared memory: an unnamed file in host memory. Fallocate reserves all pages
+// now, so that a later access cannot fail for lack of memory.
 func (c *Context) NewShared(size uint64) (*os.File, error) {
 	if size == 0 || size%granule != 0 || size > c.mem.arena.at.Size {
 		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, granule, device.ErrInvalidValue)
@@ -37,13 +38,13 @@ func (c *Context) NewShared(size uint64) (*os.File, error) {
 	return f, nil
 }
 
-// MapShared puts it at an address of the arena.
+// MapShared maps shared memory at an address of the arena.
 func (c *Context) MapShared(addr, size uint64, f *os.File) error {
 	if err := c.checkRange(addr, size); err != nil {
 		return err
 	}
 	info, err := f.Stat()
-	if err != nil || uint64(info.Size()) != size || !isSealed(f) { // one that shrinks would end this process
+	if err != nil || uint64(info.Size()) != size || !isSealed(f) { // an access beyond the end of a file that shrank would kill this process
 		return fmt.Errorf("%d bytes of shared memory: that is another file: %w", size, device.ErrInvalidValue)
 	}
 	c.mu.Lock()
@@ -54,8 +55,8 @@ func (c *Context) MapShared(addr, size uint64, f *os.File) error {
 	return c.mem.addShared(addr, size, f)
 }
 
-// addShared maps a file in the place of the arena's own pages. It does not count against
-// the device's memory.
+// addShared maps a file over the reserved addresses of the arena. Shared memory does not
+// count against the device's memory, so the budget stays unchanged.
 func (m *memory) addShared(addr, size uint64, f *os.File) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,8 +73,8 @@ func (m *memory) addShared(addr, size uint64, f *os.File) error {
 	return nil
 }
 
-// unshare puts pages of the arena's own in the place of a file's. It says whether there
-// was one.
+// unshare undoes addShared: it reserves the addresses again without memory. It returns false
+// if s is not exactly a range that MapShared mapped.
 func (a *area) unshare(s span) (bool, error) {
 	i := slices.Index(a.shared, s)
 	if i < 0 {
@@ -86,7 +87,7 @@ func (a *area) unshare(s span) (bool, error) {
 	return true, nil
 }
 
-// sharedBytes is how much of what is mapped is files'.
+// sharedBytes returns how many of the mapped bytes belong to files, and so not to the budget.
 func (a *area) sharedBytes() (bytes uint64) {
 	for _, s := range a.shared {
 		bytes += s.to - s.from

@@ -16,7 +16,7 @@ const (
 	sealGrow                  = 4
 )
 
-// memoryFile is a file that lies in no folder.
+// memoryFile makes a memfd: a file in memory that is in no folder.
 func memoryFile(name string) (*os.File, error) {
 	if memfdNumber == 0 {
 		return nil, syscall.ENOSYS
@@ -32,7 +32,7 @@ func memoryFile(name string) (*os.File, error) {
 	return os.NewFile(fd, name), nil
 }
 
-// seal keeps a file from being made smaller or larger by those who have it.
+// seal forbids every process that has the file to change its size.
 func seal(f *os.File) error {
 	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), addSeals, sealShrink|sealGrow|sealSeal); errno != 0 {
 		return errno
@@ -45,12 +45,12 @@ func isSealed(f *os.File) bool {
 	return errno == 0 && seals&sealShrink != 0
 }
 
-// mapFile puts a file in the place of reserved addresses.
+// mapFile maps a file over reserved addresses.
 func mapFile(at []byte, f *os.File) error {
 	return mapFixed(at, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED, f.Fd())
 }
 
-// mapNothing reserves the addresses again.
+// mapNothing replaces a mapping by an inaccessible reservation.
 func mapNothing(at []byte) error {
 	return mapFixed(at, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE, ^uintptr(0))
 }

@@ -1,14 +1,14 @@
 // Package soft is a GPU made of software: it runs PTX kernels on the host's
-// processors, in memory of the host's.
+// processors, in memory of the host.
 //
 // It knows device addresses, streams, modules and the engine that runs
-// kernels. It must not know who uses it, and reads the clock only to tell the
-// time between events and, where a clock is handed in, to be as slow as the
-// device that it stands for.
+// kernels. It must not know who uses it. It reads the clock only to tell the
+// time between events and, where the caller passes a clock, to be as slow as the
+// device that it models.
 //
-// Kernels of a device run one at a time and take turns after a number of
-// instructions, whoever launched them, so that a kernel that does not end
-// keeps nobody from going on and two users get half of the device each.
+// Kernels of a device run one at a time. Each gives up its turn after a number of
+// instructions, and the waiting kernels of all contexts get turns in order. So a kernel
+// that never ends blocks no other, and two clients get half of the device each.
 //
 // Locks are taken in this order: Context.loading, Context.mu, memory.mu, budget.mu. No lock is
 // held while a kernel runs.
@@ -33,9 +33,9 @@ type Device struct {
 	budget  budget
 	clock   Clock // never nil
 	turns   sync.Locker
-	engine  turn // for kernels
-	link    turn // for copies that are paced
-	slice   uint64
+	engine  turn   // held while a slice of a kernel runs and is paced
+	link    turn   // held while a copy waits for its bandwidth
+	slice   uint64 // instructions of a gang in one turn; see kernelSlice
 	found   func(report string)
 }
 
@@ -49,11 +49,12 @@ type Options struct {
 	// the times of events. Without one everything runs at full speed and
 	// events have the system's time.
 	Clock Clock
-	// Turns is held while a part of a kernel runs, so that several processes
-	// can stand for one device together; nil where one process is the device.
+	// Turns is locked while a slice of a kernel runs. Several processes that model
+	// one device together share it, so that their kernels take turns; nil where only this
+	// process uses the device.
 	Turns sync.Locker
-	// Found is told of each defect that the profile's checks find, beside the program;
-	// nil: nobody is.
+	// Found, if not nil, is called with each defect that the profile's checks find. The
+	// program gets the same text through Config.Complain.
 	Found func(report string)
 }
 
@@ -88,7 +89,7 @@ func New(p Profile, o Options) (*Device, error) {
 	if p.Rate > 0 {
 		d.engine.pace.factor = 1
 	}
-	d.slice = uint64(max(1, kernelSlice*p.Speed)) // so that a turn, with its wait, is as long as elsewhere
+	d.slice = uint64(max(1, kernelSlice*p.Speed)) // a turn, with its wait, then takes as long as at full speed
 	if p.Rate > 0 {
 		d.slice = uint64(min(kernelSlice, max(1, p.Rate*ratedTurn.Seconds()/widestGang)))
 	}
@@ -121,13 +122,13 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	return newContext(d, m, c), nil
 }
 
-// With a rate a turn takes about so long, if all lanes of the widest gangs take part.
+// With Profile.Rate a turn takes about ratedTurn, if all lanes of the widest gangs are active.
 const (
 	ratedTurn  = 2 * time.Millisecond
 	widestGang = 256
 )
 
-// noTurns is for a device that nobody else stands for.
+// noTurns is the Turns of a device that no other process shares.
 type noTurns struct{}
 
 func (noTurns) Lock()   {}
@@ -142,17 +143,20 @@ func (c systemClock) Now() time.Duration    { return time.Since(c.start) }
 func (c systemClock) Sleep(d time.Duration) { time.Sleep(d) }
 func (c systemClock) Worked() time.Duration { return threadTime() }
 
-// worker is a clock that also tells how long the calling thread has worked, not
-// counting when others had its processor.
+// worker is a clock that can also tell the CPU time of the calling thread.
 type worker interface{ Worked() time.Duration }
 
-// timed runs a part of a kernel and returns for how long that counts. A slow
-// device must not become slower still because the machine has other things to
-// do: only what the thread worked counts, at the speed that the kernel has when
-// it is not disturbed, and time for which it could not work is taken off the wait
-// that follows. With several processors at work that cannot be told, and all of
-// the time counts. With a rate the operations decide, and what is left of their time
-// is to be waited for. Who calls has the turn.
+// timed runs one slice of a kernel and returns the length of work for which pace.after is to wait.
+// pace.after waits factor times that length. The caller must hold the turn d.engine.
+//
+// The host's other load must not make a slow device slower still. Three cases:
+//   - With Profile.Rate (factor 1) the slice should take LaneOps / Rate seconds. timed returns what
+//     is left of that after the time that the slice really took.
+//   - With one worker, the work is the thread's CPU time, at the kernel's undisturbed speed. The time
+//     that the slice took beyond that (kept) comes off the wait: after waits
+//     factor * (work - kept/factor) = factor*work - kept.
+//   - With several workers, or a clock without CPU time, the share of other load is unknown, and all
+//     elapsed time counts as work.
 func (d *Device) timed(k *kernel) (time.Duration, error) {
 	start, factor := d.clock.Now(), d.engine.pace.factor
 	if d.profile.Rate > 0 {
@@ -175,10 +179,12 @@ func (d *Device) timed(k *kernel) (time.Duration, error) {
 	return work - time.Duration(float64(kept)/factor), err
 }
 
-// undisturbed is how long a number of instructions takes when nothing else uses
-// the processor's caches: as few nanoseconds each as were seen lately.
+// undisturbed returns how long the instructions would have taken if no other program used the
+// processor's caches. The estimate, f.pace, is the lowest time per instruction of recent slices. It
+// grows by 2 % with each slice that is measured, since later parts of a kernel may be slower. Slices
+// shorter than a quarter of the full length are too noisy to measure.
 func (f *function) undisturbed(worked time.Duration, instructions, slice uint64) time.Duration {
-	const forget = 1.02 // the parts of a kernel differ
+	const forget = 1.02
 	if instructions >= max(1, slice/4) {
 		each := float64(worked) / float64(instructions)
 		if f.pace *= forget; f.pace == 0 || each < f.pace {
@@ -191,10 +197,11 @@ func (f *function) undisturbed(worked time.Duration, instructions, slice uint64)
 	return min(worked, time.Duration(f.pace*float64(instructions)))
 }
 
-// turn is what one user has at a time; those who wait get it in order.
+// turn is a lock whose waiters get it in order, because senders on a channel queue up. Unlike with
+// a mutex, a waiter can give up (take).
 type turn struct {
-	taken chan struct{}
-	pace  pace // used by who has the turn
+	taken chan struct{} // holds one element while the turn is taken
+	pace  pace          // guarded by the turn
 }
 
 func newTurn() turn { return turn{taken: make(chan struct{}, 1)} }
@@ -211,22 +218,25 @@ func (t *turn) take(ended <-chan struct{}) bool {
 
 func (t *turn) give() { <-t.taken }
 
-// pace makes work take longer than it takes by itself.
+// pace slows work down by waiting after it.
 type pace struct {
 	clock  Clock
-	factor float64       // how many times its length to wait after work; 0 for no wait
-	owed   time.Duration // not waited for yet
+	factor float64       // the wait is factor times the work's length; 0 for no wait
+	owed   time.Duration // wait that is still due; negative if earlier waits were too long
 }
 
-// Waits shorter than this are gathered, since no system sleeps so precisely.
+// shortestWait is the shortest wait that is made at once. Shorter ones add up in owed first, since
+// systems do not sleep that precisely.
 const shortestWait = time.Millisecond
 
-// longestSleep is how long a wait may go on after its context has ended.
+// longestSleep is the longest single sleep, and so how long a wait may go on after its context has
+// ended.
 const longestSleep = 10 * time.Millisecond
 
-// after waits as long as is due after work of a length, or until the context
-// of the work has ended: nobody waits for its sake any more. Waits that turned
-// out too long are made good for later, within bounds.
+// after waits factor times the length of the work, or until the work's context has ended. A sleep
+// that turns out too long shortens later waits, by longestSleep at most: without that bound one long
+// stall of the host would let the device run at full speed for a long time. The caller must hold the
+// turn that p belongs to.
 func (p *pace) after(work time.Duration, ended <-chan struct{}) {
 	if p.factor == 0 {
 		return

@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 		made++
 		return newDevice(t, p, Options{})
 	}
-	for range 2 { // so that most tests meet two kinds
+	for range 2 { // so that most tests use two different devices
 		devicetest.Run(t, open, devicetest.Options{
 			Isolated:       true,
 			Located:        true,

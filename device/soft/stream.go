@@ -12,21 +12,21 @@ import (
 	"muster/ptx/simt"
 )
 
-// stream is a queue of work. While it has work, one goroutine serves it. Its
-// fields are guarded by the context's lock.
+// stream is a queue of work. While it has work, one goroutine serves it; the goroutine ends with
+// the work, so idle streams cost none. Context.mu guards all fields but timed.
 type stream struct {
 	c     *Context
 	queue []work
-	head  int // index of the next in queue
+	head  int // index in queue of the next work; those before it are done and nil
 
-	serving bool // there is a goroutine
-	busy    bool // it touches memory just now
+	serving bool // a goroutine (serve, or the caller in copyNow) does the stream's work
+	busy    bool // that goroutine may touch device memory now; see Context
 	held    bool // by Suspend
 	closed  bool
-	current work // that is being done; nil between two
+	current work // the work that serving does; nil between two
 
-	// timed is told when the work ran that is submitted from now on; nil: nobody is. Only
-	// whoever submits work uses it.
+	// timed is the function given to Time; each piece of work keeps the one of its submission. The
+	// goroutine that submits work is the only one that uses it, so no lock guards it.
 	timed func(begin, end time.Time, bytes uint64)
 }
 
@@ -35,19 +35,22 @@ var (
 	_ device.Timer  = (*stream)(nil)
 )
 
-// Time has f told when the work ran that is submitted from now on.
+// Time sets the function that is told when work submitted from now on has run.
 func (s *stream) Time(f func(begin, end time.Time, bytes uint64)) { s.timed = f }
 
 // maxPending is how much work may wait on a stream before submitting waits.
 const maxPending = 4096
 
-// work is one thing to do in the order of a stream. An error ends the context.
+// work is one element of a stream's queue. The stream's goroutine calls do without a lock; an error
+// from it ends the context.
 type work interface {
 	do(s *stream) error
 }
 
-// pending says whether there is work that has not ended. A mark that was
-// reached has, though it may still be the current work.
+// pending says whether there is work that has not ended. A mark that was reached counts as
+// ended even while it is still current: a caller that was woken by the mark must see the
+// stream as done. The caller must hold c.mu, as for running, first, usable, push, mark and
+// leaveContext below.
 func (s *stream) pending() bool {
 	if m, ok := s.current.(*mark); ok && m.isReached() {
 		return s.head < len(s.queue)
@@ -63,7 +66,8 @@ func (s *stream) running() *kernel {
 	return nil
 }
 
-// first returns the oldest work that has not ended if it is a kernel, or nil.
+// first returns the oldest work that has not ended if it is a kernel, or nil. An ended kernel may
+// still be current, and so may a mark, which takes no time; then the next in the queue counts.
 func (s *stream) first() *kernel {
 	switch w := s.current.(type) {
 	case nil, *mark:
@@ -98,8 +102,9 @@ func (s *stream) submit(w work) error {
 	return nil
 }
 
-// doNow does what is quick at once, if nothing is before it: another goroutine
-// would begin later than this one ends. c.mu is held, but not while copying.
+// doNow does quick work in the caller's goroutine if the stream is idle: starting another
+// goroutine would take longer than the work. The caller must hold c.mu; copyNow releases it
+// during the copy.
 func (s *stream) doNow(w work) bool {
 	if s.serving || s.head < len(s.queue) || s.mustWait() {
 		return false
@@ -118,10 +123,13 @@ func (s *stream) doNow(w work) bool {
 	return false
 }
 
-// quickCopy is how much is copied by who submits it.
+// quickCopy is the largest copy, in bytes, that the submitting goroutine does itself.
 const quickCopy = 1 << 20
 
-// copyNow does a copy as the stream's goroutine would.
+// copyNow does a copy in the caller's goroutine, which takes the role of the stream's goroutine
+// meanwhile: with serving set, others that submit work only queue it. So c.serving must count it, or
+// Close could release the memory during the copy. If work has queued up, the role and its count
+// pass to a new goroutine.
 func (s *stream) copyNow(t *transfer) {
 	c := s.c
 	s.serving, s.busy, s.current = true, true, t
@@ -134,7 +142,7 @@ func (s *stream) copyNow(t *transfer) {
 		c.endLocked(err)
 	}
 	switch {
-	case s.head < len(s.queue) && c.err == nil: // others have submitted more
+	case s.head < len(s.queue) && c.err == nil: // other goroutines have submitted work meanwhile
 		s.serving = true
 		go s.serve()
 		c.changed.Broadcast()
@@ -147,7 +155,7 @@ func (s *stream) copyNow(t *transfer) {
 	c.serving.Done()
 }
 
-// usable says why no work can be taken, if so.
+// usable returns why the stream takes no work, or nil.
 func (s *stream) usable() error {
 	if s.c.err != nil {
 		return s.c.err
@@ -167,9 +175,9 @@ func (s *stream) push(w work) {
 	}
 }
 
-// mark returns a mark behind all work that is pending. The queue may be full:
-// who waits submits nothing else meanwhile, and those who wait for the same
-// work share a mark.
+// mark returns a mark behind all pending work. It ignores maxPending, so that a caller can wait for
+// a full queue. That adds few entries: the caller blocks until its mark is reached, and callers that
+// wait for the same work share one.
 func (s *stream) mark() *mark {
 	if n := len(s.queue); n > s.head {
 		if m, ok := s.queue[n-1].(*mark); ok {
@@ -181,7 +189,8 @@ func (s *stream) mark() *mark {
 	return m
 }
 
-// serve does the work of a stream until there is none, or the context ends.
+// serve is the goroutine of a stream: it does the stream's work until there is none, or until the
+// context ends.
 func (s *stream) serve() {
 	defer s.c.serving.Done()
 	for {
@@ -195,8 +204,9 @@ func (s *stream) serve() {
 	}
 }
 
-// next takes work from the queue. It returns nil, and the goroutine is to end,
-// if there is none or the context has ended.
+// next takes work from the queue and makes it current. If there is none, or the context has ended, it
+// returns nil and clears serving under the same lock, so that work submitted afterwards gets a new
+// goroutine and none is left in the queue. The goroutine must end then.
 func (s *stream) next() work {
 	c := s.c
 	c.mu.Lock()
@@ -229,10 +239,11 @@ func (s *stream) leaveContext() {
 	s.c.streams = slices.DeleteFunc(s.c.streams, func(o *stream) bool { return o == s })
 }
 
-// mustWait says whether the stream may not touch memory now.
+// mustWait says whether Suspend or still forbids the stream to touch memory now. The caller must
+// hold c.mu.
 func (s *stream) mustWait() bool { return s.held || s.c.pauses > 0 }
 
-// ready waits until the stream may touch memory; c.mu is held.
+// ready waits until the stream may touch memory. The caller must hold c.mu.
 func (s *stream) ready() error {
 	for s.c.err == nil && s.mustWait() {
 		s.c.changed.Wait()
@@ -240,7 +251,7 @@ func (s *stream) ready() error {
 	return s.c.err
 }
 
-// enter waits until the stream may touch memory, and says that it does.
+// enter waits until the stream may touch memory, and marks it as busy. leave undoes that.
 func (s *stream) enter() error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -249,7 +260,8 @@ func (s *stream) enter() error {
 	return err
 }
 
-// tryEnter is enter for who has the turn, and must not wait.
+// tryEnter is enter without the wait, for a caller that holds the device's turn: waiting with the
+// turn would block the kernels of all contexts.
 func (s *stream) tryEnter() bool {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -264,20 +276,21 @@ func (s *stream) leave() {
 	s.c.mu.Unlock()
 }
 
-// copyPiece is how much is copied between two looks at whether to stand still.
+// copyPiece is how many bytes are copied between two checks of mustWait. It bounds how long still
+// waits for a copy.
 const copyPiece = 4 << 20
 
 // transfer is a copy or a fill.
 type transfer struct {
 	name   string
 	size   uint64
-	linked bool     // between host and device
-	addrs  []uint64 // what must be mapped, size bytes each
+	linked bool     // crosses the link between host and device, and so takes its bandwidth
+	addrs  []uint64 // device addresses; size bytes at each must be mapped at submission
 	piece  func(m *memory, from, to uint64) error
-	timed  func(begin, end time.Time, bytes uint64) // nil: nobody wants to know
+	timed  func(begin, end time.Time, bytes uint64) // see stream.timed; may be nil
 }
 
-// now does all of a transfer at once.
+// now does all of a transfer in one piece. The caller must have marked the stream as busy.
 func (t *transfer) now(m *memory) error {
 	if t.timed == nil {
 		return t.piece(m, 0, t.size)
@@ -302,7 +315,7 @@ func (t *transfer) do(s *stream) error {
 	return err
 }
 
-// pieces does a transfer a piece at a time, so that others can have the stream stand still.
+// pieces does a transfer in pieces, so that Suspend and still can stop the stream between two.
 func (t *transfer) pieces(s *stream) error {
 	for from := uint64(0); from < t.size; from += copyPiece {
 		to := min(from+copyPiece, t.size)
@@ -321,7 +334,8 @@ func (t *transfer) pieces(s *stream) error {
 	return nil
 }
 
-// paceCopy makes copied bytes take the time that the profile gives them.
+// paceCopy makes copied bytes take the time that the profile's bandwidth gives them. All copies of
+// the device share the link.
 func (d *Device) paceCopy(bytes uint64, ended <-chan struct{}) {
 	if d.link.pace.factor == 0 || !d.link.take(ended) {
 		return
@@ -330,7 +344,8 @@ func (d *Device) paceCopy(bytes uint64, ended <-chan struct{}) {
 	d.link.pace.after(time.Duration(float64(bytes)/float64(d.profile.CopyBandwidth)*float64(time.Second)), ended)
 }
 
-// submitTransfer checks that all memory is there and submits.
+// submitTransfer checks that all memory is mapped and submits the transfer. The memory may be unmapped
+// before the transfer runs; reach makes that a fault.
 func (s *stream) submitTransfer(t *transfer) error {
 	if t.size == 0 {
 		return s.check()
@@ -347,14 +362,14 @@ func (s *stream) submitTransfer(t *transfer) error {
 	return s.submit(t)
 }
 
-// check says why the stream takes no work, if so.
+// check is usable for callers without the lock.
 func (s *stream) check() error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.usable()
 }
 
-// reach returns device memory in the middle of a transfer.
+// reach returns device memory for a running transfer, or a fault if it is no longer mapped.
 func reach(m *memory, addr, size uint64) ([]byte, error) {
 	b, ok := m.bytes(addr, size)
 	if !ok {
@@ -384,9 +399,10 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 		}})
 }
 
-// Copy copies within the device. Ranges may overlap: all bytes are what they were before.
+// Copy copies within the device. Ranges may overlap: dst gets the bytes that src had before. Within
+// a piece Go's copy ensures that; the order of the pieces ensures it for the whole.
 func (s *stream) Copy(dst, src, size uint64) error {
-	backwards := dst != src && dst-src < size // what is read would be written before
+	backwards := dst != src && dst-src < size // dst begins within src: forwards would overwrite unread bytes
 	s.c.written(dst, size)
 	return s.submitTransfer(&transfer{name: "copy within the device", size: size, addrs: []uint64{dst, src},
 		piece: func(m *memory, from, to uint64) error {
@@ -403,7 +419,8 @@ func (s *stream) Copy(dst, src, size uint64) error {
 		}})
 }
 
-// CopyFrom copies from a context of another software GPU, at the speed of a copy from the host.
+// CopyFrom copies from a context of another software GPU, at this device's bandwidth to the host. This
+// stream's busy flag does not protect the other context's memory; the contract makes the caller do that.
 func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
 	other, ok := device.Innermost(from).(*Context)
 	if !ok {
@@ -455,7 +472,7 @@ func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 // maxAddress is the end of the addresses that kernels know as global memory.
 const maxAddress = simt.GlobalEnd
 
-// mark is work that tells others that it was reached.
+// mark is work without effect: its channel tells waiters that the work before it has ended.
 type mark struct {
 	reached chan struct{}
 	at      time.Duration // set before reached is closed
@@ -514,7 +531,7 @@ func (s *stream) Wait(e device.Event) error {
 	return s.submit(waiting{m})
 }
 
-// call is a function of the host's.
+// call is a host function as work.
 type call func()
 
 func (f call) do(*stream) error {
@@ -522,7 +539,7 @@ func (f call) do(*stream) error {
 	return nil
 }
 
-// Call runs a function of the host's in the order of the stream.
+// Call runs a host function in the order of the stream.
 func (s *stream) Call(f func()) error {
 	if f == nil {
 		return fmt.Errorf("calling no function: %w", device.ErrInvalidValue)
@@ -550,7 +567,7 @@ func (s *stream) Synchronise(ctx context.Context) error {
 	return c.await(ctx, m)
 }
 
-// Close takes no more work.
+// Close makes the stream refuse more work. The context forgets the stream when its work has ended.
 func (s *stream) Close() error {
 	c := s.c
 	c.mu.Lock()
@@ -570,15 +587,15 @@ func (s *stream) Close() error {
 type kernel struct {
 	function  *function
 	execution *simt.Execution
-	ended     bool // guarded by the context's lock
+	ended     bool // guarded by Context.mu
 
-	timed func(begin, end time.Time, bytes uint64) // nil: nobody wants to know
-	began time.Time                                // if somebody does
+	timed func(begin, end time.Time, bytes uint64) // see stream.timed; may be nil
+	began time.Time                                // of the first slice, if timed is set
 	guard *guard                                   // nil: it may use everything
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
-// kernels get a turn: a few milliseconds at most.
+// kernels get a turn. That takes a few milliseconds at most.
 const kernelSlice = 1 << 14
 
 func (k *kernel) do(s *stream) error {
@@ -596,7 +613,10 @@ func (k *kernel) do(s *stream) error {
 	}
 }
 
-// slice runs a part of a kernel when it is its turn.
+// slice waits for a turn on the device and runs a part of the kernel. Locks and turns are taken in
+// this order: first the stream must be ready, then the turn among this process's kernels, then the one
+// among processes. ready comes first so that a held stream does not occupy the turn. Suspend or still
+// may come between ready and tryEnter; the slice then does nothing and do tries again.
 func (k *kernel) slice(s *stream) (done bool, err error) {
 	c, d := s.c, s.c.dev
 	c.mu.Lock()
@@ -623,8 +643,8 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	return done, err
 }
 
-// leave notes how a slice ended. A fault is known from the moment on at which
-// the kernel is known to have ended.
+// leave records how a slice ended. It sets ended and the context's fault under one lock: a caller
+// that sees the kernel ended must also see its fault.
 func (k *kernel) leave(s *stream, err error) (done bool, _ error) {
 	c := s.c
 	c.mu.Lock()

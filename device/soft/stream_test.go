@@ -64,7 +64,7 @@ func TestGoroutinesAreBounded(t *testing.T) {
 	}
 }
 
-// Asking for the end again and again does not fill the queue.
+// Repeated calls of Synchronise do not fill the queue with marks.
 func TestPollingCostsNothing(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	s := newStream(t, c)
@@ -90,7 +90,7 @@ func TestPollingCostsNothing(t *testing.T) {
 	must(t, s.Synchronise(context.Background()))
 }
 
-// Who submits too much waits, and is told when the context ends.
+// Submitting blocks while the queue is full, and returns an error when the context ends.
 func TestFullQueue(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	s := newStream(t, c)
@@ -152,7 +152,7 @@ func TestMemoryGoneUnderCopy(t *testing.T) {
 	}
 }
 
-// fakeClock goes on by a step whenever it is read, and as told to sleep.
+// fakeClock advances by a step with each reading, and by the time of each sleep.
 type fakeClock struct {
 	mu    sync.Mutex
 	now   time.Duration
@@ -224,15 +224,15 @@ func TestKernelsArePaced(t *testing.T) {
 		must(t, s.Launch(f, device.Launch{Grid: one, Block: one}))
 	}
 	must(t, s.Synchronise(context.Background()))
-	// Each takes a millisecond by this clock. What the clock goes on by
-	// between sleep and look counts as slept.
+	// Each takes a millisecond by this clock. The step that the clock advances
+	// between a sleep and the reading after it counts as slept.
 	if clock.slept < 8*time.Millisecond || clock.slept > 15*time.Millisecond {
 		t.Errorf("5 ms at a quarter of the speed were made longer by %v", clock.slept)
 	}
 }
 
-// With a rate the operations decide how long kernels take, whatever the machine needs
-// for them: the clock goes on by itself whenever somebody looks at it.
+// With Profile.Rate the number of operations decides how long kernels take, and not the time
+// that the machine needs for them: here the clock advances with each reading.
 func TestKernelsHaveARate(t *testing.T) {
 	for _, step := range []time.Duration{0, time.Microsecond, 100 * time.Microsecond} {
 		clock := &fakeClock{step: step}
@@ -306,8 +306,8 @@ func TestDevicesAreToldApart(t *testing.T) {
 	}
 }
 
-// Copies of ranges that overlap leave what a copy through another place leaves, also where they
-// are done in several pieces.
+// A copy between overlapping ranges has the same result as one through a buffer, also if it is
+// done in several pieces.
 func TestOverlappingCopies(t *testing.T) {
 	p := testProfile()
 	p.Memory = 64 << 20

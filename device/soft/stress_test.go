@@ -31,8 +31,8 @@ const add = `.version 6.4
 }
 `
 
-// Streams work while memory comes and goes, modules are loaded and unloaded
-// and the whole context is suspended and resumed, all at the same time.
+// Streams work while other goroutines map and unmap memory, load and unload modules,
+// and suspend and resume the whole context.
 func TestEverythingAtOnce(t *testing.T) {
 	const users, rounds, threads = 4, 30, 96
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
@@ -109,7 +109,7 @@ func addUp(s *stream, f device.Function, addr uint64, rounds, threads uint32) er
 	return nil
 }
 
-// Contexts that are closed at any moment of their work leave nothing behind.
+// Contexts that are closed at any moment of their work leave no goroutines and no memory behind.
 func TestCloseAtAnyMoment(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})
 	for n := range 40 {
@@ -143,7 +143,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 	}
 }
 
-// What a fault says is enough to find the line.
+// A fault names the kernel, the thread and the line of PTX.
 func TestFaultSaysWhere(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	m, err := c.Load([]byte(add))
@@ -161,7 +161,7 @@ func TestFaultSaysWhere(t *testing.T) {
 	}
 }
 
-// Kernels reach memory far beyond 4 GiB from where a stretch begins.
+// Kernels reach memory more than 4 GiB from the beginning of a stretch.
 func TestLargeMemory(t *testing.T) {
 	p := testProfile()
 	p.Memory = 16 << 30

@@ -11,11 +11,11 @@ import (
 
 var _ device.Texturer = (*Context)(nil)
 
-// textures are the texture and surface objects of a context, by their handles. The table
-// is never changed: another takes its place.
+// textures are the texture and surface objects of a context, by their handles. A table that
+// kernels can see is never modified: changes store a modified copy.
 type textures map[uint64]*simt.Texture
 
-// Texture returns the object of a handle, for kernels.
+// Texture returns the object with a handle, for running kernels; nil if there is none.
 func (c *Context) Texture(handle uint64) *simt.Texture {
 	if all := c.textures.Load(); all != nil {
 		return (*all)[handle]
@@ -23,7 +23,7 @@ func (c *Context) Texture(handle uint64) *simt.Texture {
 	return nil
 }
 
-// NewTexture makes a texture or a surface. Handles are numbers, and any will do.
+// NewTexture makes a texture or a surface. Any free number can be its handle.
 func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 	made, err := textureOf(&t)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 	return wanted, nil
 }
 
-// DropTexture ends a texture or a surface.
+// DropTexture destroys a texture or a surface.
 func (c *Context) DropTexture(handle uint64, surface bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,8 @@ func (c *Context) DropTexture(handle uint64, surface bool) error {
 	return nil
 }
 
-// changedTextures returns a table to be changed and stored.
+// changedTextures returns a copy of the table for the caller to modify and store. The caller must
+// hold c.mu.
 func (c *Context) changedTextures() textures {
 	if old := c.textures.Load(); old != nil {
 		return maps.Clone(*old)
@@ -80,7 +81,7 @@ var formats = map[uint32]simt.Format{
 // one, two and four channels.
 var viewFormats = [...]simt.Format{simt.U8, simt.S8, simt.U16, simt.S16, simt.U32, simt.S32, simt.F16, simt.F32}
 
-// textureOf says in the engine's words what a texture is.
+// textureOf translates a texture of the contract into the engine's.
 func textureOf(t *device.Texture) (*simt.Texture, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -131,7 +132,8 @@ func levelsOf(t *device.Texture) []simt.TextureLevel {
 	return levels
 }
 
-// narrow makes a texture show what its view says.
+// narrow applies the view of t: another format of the same element size, and a range of levels and
+// layers.
 func narrow(made *simt.Texture, t *device.Texture) error {
 	v := t.View
 	if v.Format != 0 {

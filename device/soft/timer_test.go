@@ -9,9 +9,8 @@ import (
 	"muster/device"
 )
 
-// Each copy, fill and kernel tells once when it ran: in the order of the stream, one after
-// the other, within the time in which it was submitted and waited for; and what is submitted
-// afterwards does not.
+// Each copy, fill and kernel is reported once: in the order of the stream, without overlap, and
+// between its submission and the end of the wait for it. Work submitted after Time(nil) is not.
 func TestStreamTellsWhenWorkRan(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	must(t, c.Map(base, granule))
@@ -35,7 +34,7 @@ func TestStreamTellsWhenWorkRan(t *testing.T) {
 	one := device.Dim{X: 1, Y: 1, Z: 1}
 	host := make([]byte, 4096)
 	gate := make(chan struct{})
-	must(t, s.CopyIn(base, host[:100])) // at once
+	must(t, s.CopyIn(base, host[:100])) // done by the submitting goroutine
 	must(t, s.Call(func() { <-gate }))
 	must(t, s.Launch(f, device.Launch{Grid: one, Block: one}))
 	must(t, s.Fill(base, 1, 4, 50))

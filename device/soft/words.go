@@ -9,7 +9,7 @@ import (
 
 var _ device.Words = (*stream)(nil)
 
-// checkWord says why a word cannot be written or waited for, if so.
+// checkWord returns why a word cannot be written or waited for, or nil.
 func (s *stream) checkWord(addr uint64, width int) error {
 	if width != 4 && width != 8 || addr%uint64(width) != 0 {
 		return fmt.Errorf("a word of %d bytes at %#x: give 4 or 8 bytes, and an address that is a multiple: %w", width, addr, device.ErrInvalidValue)
@@ -23,7 +23,7 @@ func (s *stream) checkWord(addr uint64, width int) error {
 	return nil
 }
 
-// WriteWord writes a word at once: kernels, and the program, may look at it meanwhile.
+// WriteWord writes a word atomically: kernels and the program may read it at the same time.
 func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 		}})
 }
 
-// WaitWord waits until a word is what the caller wants.
+// WaitWord waits until a word satisfies the comparison.
 func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if c > device.NotAll {
 		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)
@@ -49,24 +49,24 @@ func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare
 	return s.submit(&wordWait{addr, value, width, c})
 }
 
-// wordWait is work that ends when a word is what is waited for.
+// wordWait is work that ends when a word satisfies a comparison.
 type wordWait struct {
 	addr, value uint64
 	width       int
 	compare     device.Compare
 }
 
-// A stream looks again after so long: at first, after a while, and at most. A wait that
-// never ends must not take a processor from others, however many streams wait.
+// A waiting stream polls its word: after firstLook at first, after up to soonLook within the first
+// moments, and never less often than every lastLook. The pauses grow, so that many streams with
+// waits that never end do not use up a processor.
 const (
 	firstLook = 10 * time.Microsecond
 	soonLook  = time.Millisecond
 	lastLook  = 50 * time.Millisecond
 )
 
-// nextLook is how long a stream that has waited so long waits before it looks again, after
-// a pause of so much. Nobody waits more than a hundredth longer than it would have, or a
-// millisecond.
+// nextLook returns the next pause of a stream that has waited for waited in total and whose last
+// pause was pause. It delays a stream by at most a hundredth of its wait, or by a millisecond.
 func nextLook(waited, pause time.Duration) time.Duration {
 	return min(2*pause, max(soonLook, min(waited/100, lastLook)))
 }
@@ -85,6 +85,7 @@ func (w *wordWait) do(s *stream) error {
 	}
 }
 
+// look reads the word. The stream is busy only meanwhile, so a wait does not block Suspend or still.
 func (w *wordWait) look(s *stream) (uint64, error) {
 	if err := s.enter(); err != nil {
 		return 0, err

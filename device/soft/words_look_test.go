@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A stream whose word never comes looks ever more rarely; one whose word comes is told soon.
+// A stream that waits for a word polls ever more rarely, but is late by little compared with its wait.
 func TestLooksAtWords(t *testing.T) {
 	looks := func(long time.Duration) (n int) {
 		for waited, pause := time.Duration(0), firstLook; waited < long; pause = nextLook(waited, pause) {

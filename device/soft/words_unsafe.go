@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// loadWord reads a word of 4 or 8 bytes that others may be writing. Device memory begins
-// at a page's beginning, so that the word is where the processor wants it.
+// loadWord atomically reads a word of 4 or 8 bytes that kernels or the program may be writing.
+// Areas begin at page boundaries and the device address is a multiple of the width, so the host
+// address is aligned as atomics need it.
 func loadWord(b []byte) uint64 {
 	if len(b) == 4 {
 		return uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b)))))
@@ -14,7 +15,7 @@ func loadWord(b []byte) uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-// storeWord writes one that others may be reading.
+// storeWord atomically writes a word that kernels or the program may be reading.
 func storeWord(b []byte, value uint64) {
 	if len(b) == 4 {
 		atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), uint32(value))

@@ -185,7 +185,7 @@ func shiftRight(g *gang, in *inst) bool {
 
 // bitAnd covers lane numbers modulo a power of two, that is, masks of the form
 // 2^k-1. If the first and the last lane of a chunk agree in all higher bits, the
-// mask takes the same number away from every lane of it, and the stride stays.
+// mask subtracts the same number from every lane of the chunk, and the stride stays.
 func bitAnd(g *gang, in *inst) bool {
 	r := &g.r32
 	x, m := in.a, in.b
@@ -344,7 +344,7 @@ func widenRegular(signed bool) func(g *gang, in *inst) bool {
 	}
 }
 
-// narrowRegular cuts to 32 bits. Base and stride modulo 2^32 give the right lanes
+// narrowRegular truncates to 32 bits. Base and stride modulo 2^32 give the right lanes
 // whatever the upper bits are.
 func narrowRegular(g *gang, in *inst) bool {
 	a := &g.r64.form[in.a]
@@ -416,7 +416,7 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 	}
 }
 
-// affines are the instructions that have a rule in this file, by lane kernel.
+// affines are the rules of this file, by the name of the lane kernel that they replace.
 var affines = map[string]func(*gang, *inst) bool{
 	"add.b32":     func(g *gang, in *inst) bool { return regularAdd(&g.r32, in) },
 	"sub.b32":     func(g *gang, in *inst) bool { return regularSub(&g.r32, in) },
@@ -548,7 +548,7 @@ func linearAnswer(order uint8, first, step int64, width int) mask {
 		}
 		return mask{}
 	}
-	var n int64 // lanes, from the first on, that have the sign of the first
+	var n int64 // how many lanes, from the first on, have the sign of the first
 	if step > 0 {
 		n = (step - 1 - first) / step
 	} else {

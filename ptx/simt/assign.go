@@ -85,7 +85,7 @@ type copied struct {
 // propagate replaces registers that are written once, with a constant, by that
 // constant, and copies within a basic block by their source. When a register is
 // written, what were copies of it are so no longer. The second pass uses constants
-// that the first has found further down, behind a jump back.
+// that the first has found further down, after a jump back.
 func (l *lowering) propagate() {
 	writes := newTable[int32](l.count)
 	constants := newTable[int32](l.count) // the register of the constant, plus one
@@ -474,7 +474,7 @@ func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint6
 	return live
 }
 
-// behind returns what is live behind the last instruction of a block: the union
+// behind returns what is live after the last instruction of a block: the union
 // over all blocks where it may lead.
 func (f *liveRegisters) behind(i int) []uint64 {
 	live := make([]uint64, (len(f.all)+63)/64)
@@ -488,7 +488,7 @@ func (f *liveRegisters) behind(i int) []uint64 {
 	o, next := &f.ops[i], int32(i)+1
 	switch o.flow {
 	case flowJump:
-		if o.calls { // the callee returns behind the jump and has registers of its own
+		if o.calls { // the callee returns to after the jump and has its own registers
 			merge(next)
 		} else {
 			merge(o.target)

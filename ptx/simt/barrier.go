@@ -33,7 +33,7 @@ const (
 
 // barrier makes the running group arrive at a barrier and wait for the threads of
 // its blocks. The lanes wait in groups at the barrier's own place; release lets
-// them go on behind it.
+// them continue after it.
 func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
@@ -162,7 +162,7 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 }
 
 // release lets the threads of all complete blocks pass a barrier: it writes the
-// results of bar.red, makes the waiting lanes of all gangs ready behind the
+// results of bar.red, makes the waiting lanes of all gangs ready after the
 // barrier, and clears the barrier for its next use. A group with lanes of blocks
 // that are not complete is split.
 func (t *team) release(number int) {
@@ -331,7 +331,7 @@ func (g *gang) parkWarps(in *inst, at int32, state groupState) (int32, bool) {
 }
 
 // wakeWarps makes waiting lanes ready that no longer miss a lane. Lanes at a
-// bar.warp.sync go on behind it once all their members are at one, at whatever
+// bar.warp.sync continue after it once all their members are at one, at whatever
 // place. Lanes at another warp instruction become ready at it, and run it, once
 // all their members are in the same group or have exited. It returns whether any
 // lane became ready.

@@ -10,27 +10,31 @@ import (
 	"muster/ptx"
 )
 
-// Checking kernels. A Checker looks at every access to memory that the threads
-// of a kernel make and reports those that are wrong though the kernel goes on:
-// two threads that use the same bytes with nothing that orders them, bytes that
-// are read before anybody wrote them, addresses outside every allocation.
+// Checking kernels. A Checker examines every memory access of a kernel's threads
+// and reports defects that do not stop the kernel: races (two threads use the same
+// bytes, at least one writes, and nothing orders the two), reads of bytes that were
+// never written, and accesses outside every allocation.
 //
-// What it knows of memory is in shadow pages (check_shadow.go), what orders
-// threads in clocks (check_order.go). It is called by the instructions of a copy
-// of a kernel's code in which those that reach memory call it first
-// (check_access.go); a launch without a Checker runs the code as it is.
+// What it knows of memory is in shadow pages (check_shadow.go), what it knows of the
+// order of threads in vector clocks (check_order.go). A launch with a Checker runs a
+// copy of the kernel's code in which each instruction that accesses memory first calls
+// the checker (check_access.go). A launch without one runs the unchanged code.
+//
+// One worker runs such a launch, in the interpreter, and Checker.mu is held meanwhile.
+// So the checker sees accesses one after the other, in one possible order, and needs no
+// other locks.
 
-// Checks says what to look for.
+// Checks selects the defects to look for.
 type Checks struct {
 	Race   bool // accesses of two threads to the same bytes, one of them a write, that nothing orders
-	Init   bool // reads of memory that nobody has written
+	Init   bool // reads of memory that was never written
 	Memory bool // addresses outside every allocation, or not a multiple of the access's size
 }
 
-// Any says whether there is anything to look for.
+// Any says whether any check is selected.
 func (c Checks) Any() bool { return c.Race || c.Init || c.Memory }
 
-// String returns the names with commas between.
+// String returns the names of the selected checks, separated by commas.
 func (c Checks) String() string {
 	var names []string
 	for _, check := range c.byName() {
@@ -50,7 +54,7 @@ func (c *Checks) byName() []namedCheck {
 	return []namedCheck{{"race", &c.Race}, {"init", &c.Init}, {"memory", &c.Memory}}
 }
 
-// ParseChecks reads names with commas between; "all" is all of them.
+// ParseChecks reads names separated by commas; "all" selects all checks.
 func ParseChecks(list string) (Checks, error) {
 	var c Checks
 	for name := range strings.SplitSeq(list, ",") {
@@ -92,7 +96,7 @@ type Deed struct {
 	Source        string // file and line, "" if the PTX does not say
 }
 
-// String says who did what, and where.
+// String describes the access: what, by which thread, at which line.
 func (d *Deed) String() string {
 	source := ""
 	if d.Source != "" {
@@ -101,7 +105,7 @@ func (d *Deed) String() string {
 	return fmt.Sprintf("%s by thread %v of block %v at line %d%s (%s)", d.What, d.Thread, d.Block, d.Line, source, d.Instruction)
 }
 
-// Defect is an access that is wrong.
+// Defect is a wrong access.
 type Defect struct {
 	Kind    DefectKind
 	Kernel  string
@@ -110,11 +114,11 @@ type Defect struct {
 	Space   ptx.Space
 	Address uint64
 	Size    int    // bytes
-	Memory  string // what is there: "argument 1, f32[1000], at byte 16"
-	Why     string // what is missing that would order the two of a race
+	Memory  string // what the address belongs to: "argument 1, f32[1000], at byte 16"
+	Why     string // what would have ordered the two accesses of a race
 }
 
-// String is the report of a defect, in lines.
+// String returns the report of a defect, which has several lines.
 func (d *Defect) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v in kernel %s: %s at %s %#x", d.Kind, d.Kernel, counted(d.Size, "byte"), spaceName(d.Space), d.Address)
@@ -151,25 +155,25 @@ func spaceName(s ptx.Space) string {
 	return "global"
 }
 
-// Checker checks the kernels that are launched with it. What it knows of memory
-// lasts from one launch to the next. Its methods may be called by several
-// goroutines.
+// Checker checks the kernels that are launched with it. It remembers which memory was
+// allocated and written from one launch to the next. Several goroutines may call its
+// methods.
 type Checker struct {
 	checks Checks
 	report func(*Defect)
 
-	mu     sync.Mutex // held while a kernel runs
-	areas  []*area    // by address
-	last   *area      // that was found last
-	room   int        // bytes of shadow memory that are left
-	nextID uint32     // of a block
-	seen   map[defectKey]int
-	keys   []defectKey // in the order in which they were found
+	mu     sync.Mutex        // held while a kernel runs; guards all fields below
+	areas  []*area           // sorted by address; they do not overlap
+	last   *area             // the area that find returned last, or nil
+	room   int               // bytes of shadow memory that may still be allocated
+	nextID uint32            // the next number for a block; see blockID
+	seen   map[defectKey]int // how often each defect occurred
+	keys   []defectKey       // in the order in which they were found
 	first  map[defectKey]string
-	notes  []string
+	notes  []string // what was not checked, for Summary
 }
 
-// defectKey tells defects apart: those of one pair of instructions are one.
+// defectKey identifies a defect: the same instruction, or pair of instructions, counts once.
 type defectKey struct {
 	kind   DefectKind
 	space  ptx.Space
@@ -178,16 +182,16 @@ type defectKey struct {
 	detail string
 }
 
-// DefaultShadow is how many bytes of shadow memory a checker takes at most if
-// nothing else is said.
+// DefaultShadow is the limit on a checker's shadow memory, in bytes, if the caller gives
+// none.
 const DefaultShadow = 1 << 30
 
-// maxReports is how many defects are reported; more are only counted.
+// maxReports is how many defects are reported; further ones are only counted.
 const maxReports = 100
 
-// NewChecker makes a checker. Report gets each defect when it is first found: an
-// instruction, or two of a race, that do the same wrong again are only counted.
-// Shadow bounds the memory that the checker takes; DefaultShadow if 0.
+// NewChecker makes a checker. It calls report with each defect when it is first found. If
+// the same instruction, or the same two instructions of a race, repeat the defect, that is
+// only counted. shadow bounds the memory that the checker takes; DefaultShadow if 0.
 func NewChecker(c Checks, shadow int, report func(*Defect)) *Checker {
 	if shadow == 0 {
 		shadow = DefaultShadow
@@ -195,25 +199,25 @@ func NewChecker(c Checks, shadow int, report func(*Defect)) *Checker {
 	return &Checker{checks: c, report: report, room: shadow, nextID: 1, seen: map[defectKey]int{}, first: map[defectKey]string{}}
 }
 
-// area is a stretch of global memory that was allocated as a whole.
+// area is one allocation in global memory.
 type area struct {
 	base, size uint64
 	name       string
-	pages      []*page // nil for those that nobody has touched
-	written    bool    // what nobody has touched counts as written
-	freed      bool    // nobody may use it: it is only kept for reports
+	pages      []*page // shadow pages; nil for those that no access has touched
+	written    bool    // pages that no access has touched count as written
+	freed      bool    // a kernel has freed it: it is kept only to name it in reports
 }
 
-// Allocate says that memory can be used from now on, under a name that reports
-// use. Written says that it has a content; else nobody may read it before it is
-// written. What was known of the same addresses is forgotten.
+// Allocate tells the checker of an allocation, and of its name for reports. written says
+// that the memory has contents; if false, a read before a write is a defect. The checker
+// forgets what it knew of the same addresses.
 func (c *Checker) Allocate(addr, size uint64, name string, written bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.allocate(addr, size, name, written)
 }
 
-// allocate is Allocate for those who hold the lock.
+// allocate is Allocate for callers that hold c.mu.
 func (c *Checker) allocate(addr, size uint64, name string, written bool) {
 	c.free(addr, max(1, size))
 	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
@@ -221,15 +225,15 @@ func (c *Checker) allocate(addr, size uint64, name string, written bool) {
 	c.areas = slices.Insert(c.areas, i, &area{base: addr, size: size, name: name, written: written, pages: make([]*page, pages)})
 }
 
-// Free says that the memory around an address is no longer to be used.
+// Free tells the checker that the allocation that contains addr is gone.
 func (c *Checker) Free(addr uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.free(addr, 1)
 }
 
-// retire says that a kernel has freed the memory at an address. The area remains, so
-// that a later use of it can be told from one of memory that nobody ever allocated.
+// retire tells the checker that a kernel has freed the memory at an address. The area remains, so
+// that the report of a later use can say that the memory was freed.
 func (c *Checker) retire(addr uint64) {
 	a := c.find(addr)
 	if a == nil {
@@ -242,7 +246,8 @@ func (c *Checker) retire(addr uint64) {
 	c.last = nil
 }
 
-// free forgets all areas that overlap with a stretch.
+// free removes all areas that overlap a range, and gives their shadow memory back. The caller must
+// hold c.mu, as for all functions below.
 func (c *Checker) free(addr, size uint64) {
 	c.last = nil
 	c.areas = slices.DeleteFunc(c.areas, func(a *area) bool {
@@ -256,7 +261,7 @@ func (c *Checker) free(addr, size uint64) {
 	})
 }
 
-// Written says that somebody other than a kernel has written memory.
+// Written tells the checker that memory was written, but not by a kernel: by a copy or a fill.
 func (c *Checker) Written(addr, size uint64) {
 	if !c.checks.Init || size == 0 {
 		return
@@ -282,7 +287,8 @@ func (c *Checker) Written(addr, size uint64) {
 	}
 }
 
-// find returns the area that an address is in, or nil.
+// find returns the area that contains an address, or nil. Consecutive accesses mostly hit the same area,
+// which last remembers.
 func (c *Checker) find(addr uint64) *area {
 	if a := c.last; a != nil && addr-a.base < a.size {
 		return a
@@ -295,7 +301,7 @@ func (c *Checker) find(addr uint64) *area {
 	return c.last
 }
 
-// page returns the shadow of a page of an area.
+// page returns the shadow page of an address in an area.
 func (c *Checker) page(a *area, addr uint64) *page {
 	slot := &a.pages[addr/pageBytes-a.base/pageBytes]
 	if *slot == nil {
@@ -313,8 +319,9 @@ func (c *Checker) newPage(a *area) *page {
 	return p
 }
 
-// near says whether an address is so close to an area that whoever used it must
-// have meant that: there may be memory that the checker was not told of.
+// near says whether an address is so close to an area that the thread probably meant that
+// area. An access far from all areas is not reported: it may hit valid memory that the
+// checker was not told of.
 func (c *Checker) near(addr uint64) bool {
 	const most = 2 << 20
 	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
@@ -322,7 +329,7 @@ func (c *Checker) near(addr uint64) bool {
 		i < len(c.areas) && c.areas[i].base-addr <= most
 }
 
-// describe says what an address of global memory belongs to, or is near to.
+// describe says which area an address of global memory belongs to, or is near.
 func (c *Checker) describe(addr uint64) string {
 	if a := c.find(addr); a != nil {
 		return fmt.Sprintf("byte %d of %s", addr-a.base, a.name)
@@ -358,7 +365,7 @@ func (c *Checker) add(key defectKey, make func() *Defect) {
 	}
 }
 
-// note keeps a remark on what was not checked, once.
+// note records a remark about what was not checked, once.
 func (c *Checker) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(c.notes, text) {
@@ -366,15 +373,15 @@ func (c *Checker) note(format string, args ...any) {
 	}
 }
 
-// Found returns how many defects were found, those of one instruction or one
-// pair of instructions counted once.
+// Found returns how many defects were found. The same defect of an instruction, or of a
+// pair of instructions, counts once.
 func (c *Checker) Found() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.keys)
 }
 
-// Summary says what was found in all, in lines, and what was not checked.
+// Summary returns lines that say what was found in total, and what was not checked.
 func (c *Checker) Summary() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

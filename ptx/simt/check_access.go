@@ -9,19 +9,19 @@ import (
 	"muster/ptx"
 )
 
-// touch says what an instruction does to memory, as far as a checker follows it.
+// touch says how an instruction accesses memory, or orders accesses, for a checker.
 type touch uint8
 
 const (
 	touchNothing touch = iota
-	touchLoad          // list: size bytes each
+	touchLoad          // each lane, len(list) elements one after the other
 	touchStore
 	touchAtomic
 	touchCopy   // cp.async
-	touchMatrix // stmatrix: rows of 16 bytes
-	touchRows   // ldmatrix: the same, read
+	touchMatrix // stmatrix: writes rows of 16 bytes
+	touchRows   // ldmatrix: reads rows of 16 bytes
 	touchLoadTile
-	touchStoreTile // wmma: elements of a fragment
+	touchStoreTile // wmma: the elements of a fragment
 	touchFence
 	touchMbarrier
 	touchArrive    // cp.async.mbarrier.arrive without .noinc
@@ -29,7 +29,7 @@ const (
 	touchBulkZero  // st.bulk
 	touchWaitGroup // cp.async.bulk.wait_group
 	touchProduct   // wgmma: matrices in shared memory
-	touchOther     // memory that is not followed
+	touchOther     // accesses memory in a way that the checker does not follow
 )
 
 // site is an instruction that a checker follows.
@@ -38,33 +38,35 @@ type site struct {
 	touch   touch
 	bytes   uint64 // of an element
 	size    uint64 // of all elements
-	sync    bool   // atomic, volatile or ordered: it does not race with its like
-	returns bool   // an atomic whose result is wanted
+	sync    bool   // atomic, volatile or ordered: two such accesses do not race
+	returns bool   // an atomic whose result is used
 	swaps   bool   // compare-and-swap
-	blind   bool   // an atomic for which it does not matter what was there
+	blind   bool   // an atomic whose result does not depend on the old value: exch
 }
 
-// checkedImage is a kernel's code with the calls of the checker in it.
+// checkedImage is a kernel's code with calls of the checker inserted.
 type checkedImage struct {
 	image     *image
-	sites     []site // from 1 on
-	unknown   []*ptx.Instruction
-	async     []*ptx.Instruction // that are not followed in clusters
+	sites     []site             // from index 1 on; 0 is no site
+	unknown   []*ptx.Instruction // that the checker does not follow
+	async     []*ptx.Instruction // that the checker does not follow in launches with clusters
 	variables []sharedVariable
 }
 
-// sharedVariable is where a static variable in shared memory lies.
+// sharedVariable is the place of a static variable in shared memory.
 type sharedVariable struct {
 	name     string
 	at, size int
 }
 
-// checked returns the code with the calls of the checker, which it makes once.
+// checked returns the code with calls of the checker, which it makes once.
 func (k *Kernel) checked(m *image) *checkedImage {
 	m.checkedOnce.Do(func() { m.checkedCode = k.insertChecks(m) })
 	return m.checkedCode
 }
 
+// insertChecks copies the code and wraps the function of each instruction that the checker follows. For
+// an instruction with a guard it wraps inner, which runs with the lanes that the guard lets through.
 func (k *Kernel) insertChecks(m *image) *checkedImage {
 	c := &checkedImage{sites: make([]site, 1), image: m.apart()}
 	c.image.code = slices.Clone(m.code)
@@ -106,14 +108,14 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 	return c
 }
 
-// siteOf says what a checker has to know of an instruction.
+// siteOf returns what a checker must know of an instruction.
 func siteOf(in *inst) site {
 	s := site{text: in.text, touch: in.touch, sync: in.sync}
 	switch in.touch {
 	case touchLoad, touchStore:
 		s.bytes = uint64(in.text.Type(0).Size())
 		s.size = s.bytes * uint64(len(in.list))
-		if in.space == ptx.ConstSpace || in.text.Space() == ptx.ParamSpace { // parameters are the compiler's business
+		if in.space == ptx.ConstSpace || in.text.Space() == ptx.ParamSpace { // only the compiler accesses parameters
 			s.touch = touchNothing
 		}
 	case touchAtomic:
@@ -158,22 +160,22 @@ type launchCheck struct {
 	*Checker
 	x     *Execution
 	code  *checkedImage
-	race  bool   // while there are numbers for blocks
-	first uint32 // number of the launch's first block
-	most  int    // numbers that it may use
-	floor record // what was used in this launch has records from here on
-	ids   []blockID
-	now   uint32 // counts publications
+	race  bool      // check for races; false once there are no numbers left for blocks
+	first uint32    // number of the launch's first block; see blockID
+	most  int       // how many numbers it may use
+	floor record    // records of this launch are not below it
+	ids   []blockID // the numbers in use, from first on
+	now   uint32    // number of publications so far: the time of the next observation
 
 	sharedBytes uint64 // of a block
-	unknown     bool   // some instruction may write shared memory, and that is not followed
+	unknown     bool   // an instruction that is not followed may write shared memory
 }
 
 func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &launchCheck{Checker: c, x: x, code: code, race: c.checks.Race}
-	const spare = 1024 // for blocks whose clocks run over
+	const spare = 1024 // further numbers, for blocks whose clocks overflow
 	l.most = int(min(x.launch.Grid.Count(), maxBlockIDs-spare-1)) + spare
 	if int(c.nextID)+l.most > maxBlockIDs {
 		c.forgetUses()
@@ -197,7 +199,7 @@ func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
 	return l
 }
 
-// newID returns the number that records name a block by.
+// newID assigns a number, for records, to a block.
 func (l *launchCheck) newID(number uint64) uint32 {
 	if len(l.ids) == l.most {
 		if l.race {
@@ -210,8 +212,8 @@ func (l *launchCheck) newID(number uint64) uint32 {
 	return l.first + uint32(len(l.ids)) - 1
 }
 
-// id returns what a number of a block stands for; nil if it is none of this
-// launch's.
+// id returns the block that a number stands for; nil if the number is not of this
+// launch.
 func (l *launchCheck) id(n uint32) *blockID {
 	if i := n - l.first; i < uint32(len(l.ids)) {
 		return &l.ids[i]
@@ -219,7 +221,7 @@ func (l *launchCheck) id(n uint32) *blockID {
 	return nil
 }
 
-// forgetUses drops all records.
+// forgetUses drops all records, so that numbers of blocks can start again.
 func (c *Checker) forgetUses() {
 	for _, a := range c.areas {
 		for _, p := range a.pages {
@@ -231,7 +233,7 @@ func (c *Checker) forgetUses() {
 	}
 }
 
-// teamBegins makes the state of a team's blocks.
+// teamBegins resets the state of a team's blocks, when the team begins to run new ones.
 func (l *launchCheck) teamBegins(t *team) {
 	if t.check == nil || t.check[0].launch != l {
 		t.check = make([]*blockCheck, len(t.live))
@@ -258,8 +260,8 @@ func (l *launchCheck) teamBegins(t *team) {
 	}
 }
 
-// teamResumes makes the state of a team that began elsewhere: all that it did
-// there counts as ordered, and all its memory as written.
+// teamResumes makes the state of a team whose saved state was loaded: all that its threads
+// did before counts as ordered, and all their memory as written.
 func (l *launchCheck) teamResumes(t *team) {
 	l.teamBegins(t)
 	for _, b := range t.check {
@@ -286,7 +288,7 @@ func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
 	}
 }
 
-// synchronises notes that the running group comes to an instruction that makes
+// synchronises records that the running group executes an instruction that makes
 // threads wait for each other.
 func (l *launchCheck) synchronises(g *gang, in *inst) {
 	switch in.flow {
@@ -294,7 +296,7 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 		l.eachActiveWarp(g, (*blockCheck).advance)
 	case flowBarrier:
 		switch in.mode {
-		case clusterArrive: // they may pass before they come to the wait, so they count as waiting from here on
+		case clusterArrive: // the barrier may complete before the wait is executed: count as waiting from here on
 			l.eachActiveWarp(g, func(b *blockCheck, w int) { b.arrive(w, clusterBarrier, true) })
 			return
 		case clusterWait:
@@ -309,14 +311,14 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/WarpSize, number, in.mode != barArrive)
 				}
 				if g.r32.form[in.a].uniform() {
-					break // the others of the warp come to the same one
+					break // the other lanes of the warp arrive at the same barrier
 				}
 			}
 		}
 	}
 }
 
-// passes notes that all threads of a team pass a barrier at once.
+// passes records that all threads of a team continue from the barriers at which they wait.
 func (l *launchCheck) passes(t *team) {
 	for b := range t.check {
 		for n := range barriers {
@@ -325,7 +327,7 @@ func (l *launchCheck) passes(t *team) {
 	}
 }
 
-// follow is called before an instruction that the checker follows.
+// follow examines an instruction that the running group is about to execute.
 func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	s := &l.code.sites[number]
 	if s.isAsync() {
@@ -372,7 +374,7 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	}
 }
 
-// tile looks at the elements that the lanes of a warp move between their registers
+// tile examines the elements that the lanes of a warp move between their registers
 // and a matrix in memory.
 func (v *glance) tile(f *fragmentAccess) {
 	var addr, stride [maxWidth]uint64
@@ -390,7 +392,7 @@ func (v *glance) tile(f *fragmentAccess) {
 	}
 }
 
-// lanes goes through the lanes of the running group.
+// lanes iterates over the lanes of the running group.
 func (l *launchCheck) lanes(g *gang) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for w, b := range g.mask {
@@ -403,7 +405,7 @@ func (l *launchCheck) lanes(g *gang) func(yield func(int) bool) {
 	}
 }
 
-// glance is the checker's look at an instruction of a gang that uses memory.
+// glance is the examination of one instruction that accesses memory, for the lanes of a gang.
 type glance struct {
 	l      *launchCheck
 	g      *gang
@@ -413,11 +415,13 @@ type glance struct {
 	a      *access
 	reads  bool
 	writes bool
-	silent bool // lanes may read less than it seems: what is not there is none of the checker's business
-	engine int  // the copy engine that does it, for the lane's thread; 0: the thread itself
+	silent bool // lanes may read fewer bytes than site.size: do not report missing bytes
+	engine int  // the copy engine that makes the access, for the lane's thread; 0: the thread itself
 }
 
-// all looks at the accesses of all lanes.
+// all examines the accesses of all lanes. Addresses in a regular form are examined in rows, or at two
+// lanes that stand for the others; that is much faster than lane by lane (one) and finds the same
+// kinds of defects.
 func (v *glance) all() {
 	g, a := v.g, v.a
 	n := v.site.size
@@ -462,8 +466,8 @@ func (v *glance) all() {
 	}
 }
 
-// ends looks at the first and the last chunk of lanes that all do the same in
-// each chunk: of those that only read, two threads suffice for a word.
+// ends examines only the first and the last chunk, for reads whose addresses are the same in
+// each chunk: a word keeps two readers, and these are two different threads.
 func (v *glance) ends() {
 	for _, c := range [2]int{0, v.g.width - chunk} {
 		if v.a.step == v.site.size {
@@ -476,8 +480,8 @@ func (v *glance) ends() {
 	}
 }
 
-// broadcasts looks at two lanes of each chunk whose lanes read one address, or at
-// two of the gang if it is the same for all.
+// broadcasts examines two lanes of each chunk, for reads with one address per chunk; or two
+// lanes of the gang if all read the same address.
 func (v *glance) broadcasts() {
 	if v.a.linear {
 		v.one(0)
@@ -494,8 +498,8 @@ func (v *glance) broadcasts() {
 	}
 }
 
-// word looks at a lane's access to a word of shared memory if there is nothing
-// special about it; false if the long way is to be taken.
+// word is a fast path for a lane's access to an aligned word of shared memory. It returns
+// false if the caller must use one instead.
 func (v *glance) word(lane int, addr uint64) bool {
 	b := v.g.team.check[v.g.blockOf[lane]]
 	if addr+4 > v.l.sharedBytes || addr%4 != 0 {
@@ -529,7 +533,7 @@ func (v *glance) word(lane int, addr uint64) bool {
 	return true
 }
 
-// me returns the record of a lane's access.
+// me returns the record of a lane's access now.
 func (v *glance) me(b *blockCheck, lane int) record {
 	thread := int(v.g.threadOf[lane])
 	if v.engine != 0 {
@@ -538,7 +542,7 @@ func (v *glance) me(b *blockCheck, lane int) record {
 	return record(b.id)<<blockShift | record(b.clock[thread/WarpSize])<<clockShift | record(thread)<<threadShift | v.number
 }
 
-// one looks at the access of one lane.
+// one examines the access of one lane.
 func (v *glance) one(lane int) {
 	space, addr := v.in.space, v.a.at(lane)
 	if space == ptx.NoSpace {
@@ -547,18 +551,18 @@ func (v *glance) one(lane int) {
 	v.lane(lane, space, addr)
 }
 
-// local looks at accesses to the threads' own memories.
+// local examines accesses to the threads' local memory.
 func (v *glance) local() {
 	for lane := range v.l.lanes(v.g) {
 		v.lane(lane, ptx.LocalSpace, v.a.at(lane))
 	}
 }
 
-// lane looks at one lane's access at an address of a state space.
+// lane examines one lane's access to an address in a state space.
 func (v *glance) lane(lane int, space ptx.Space, addr uint64) {
 	n := v.site.size
 	if addr&(v.site.bytes-1) != 0 {
-		return // a fault, when it is run
+		return // misaligned: the instruction itself will fault
 	}
 	switch space {
 	case ptx.LocalSpace:
@@ -586,7 +590,7 @@ func (b *blockCheck) sharedPage(addr uint64) *page {
 	return *slot
 }
 
-// stretch looks at the bytes of a lane, which lie in one page or in two.
+// stretch examines the bytes that a lane accesses, which lie in one page or in two.
 func (v *glance) stretch(b *blockCheck, lane int, space ptx.Space, addr uint64, p, q *page) {
 	n := int(v.site.size)
 	from := int(addr % pageBytes)
@@ -598,7 +602,7 @@ func (v *glance) stretch(b *blockCheck, lane int, space ptx.Space, addr uint64, 
 	v.part(b, lane, space, addr, p, from, n)
 }
 
-// part looks at the bytes of a lane in a page.
+// part examines the bytes that a lane accesses in one page.
 func (v *glance) part(b *blockCheck, lane int, space ptx.Space, addr uint64, p *page, from, n int) {
 	if v.l.checks.Init && !p.full {
 		v.initPart(lane, space, addr, p, from, n)
@@ -621,7 +625,7 @@ func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from,
 	if v.reads {
 		if at := p.unwritten(from, n); at >= 0 {
 			v.uninitialised(lane, space, addr+uint64(at-from))
-			p.write(from, n) // told once
+			p.write(from, n) // report these bytes only once
 		}
 	}
 	if v.writes {
@@ -632,8 +636,9 @@ func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from,
 	}
 }
 
-// floor returns the least record that says anything about an access: those
-// below are of other launches or blocks, or of what all are ordered behind.
+// floor returns a lower bound of the records that matter for an access: those
+// below are from earlier launches or other blocks of the same shared memory, or
+// all threads that can reach the memory are ordered after them.
 func (v *glance) floor(b *blockCheck, space ptx.Space) record {
 	if space == ptx.SharedSpace {
 		return b.settled
@@ -641,7 +646,9 @@ func (v *glance) floor(b *blockCheck, space ptx.Space) record {
 	return v.l.floor
 }
 
-// use looks at a lane's use of a word, or of a byte, and notes it.
+// use compares a lane's access to a word, or a byte, with the last writer and, if it writes, with the
+// readers; then it records the access. A record of the same thread never conflicts. A write
+// clears the readers: the next access is compared with the write.
 func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space, addr uint64, u *uses, i int) {
 	if last := u.write[i]; last >= floor && (last^me)&whoMask != 0 && !v.harmless(last, b, me.warp()) {
 		v.conflict(lane, space, addr, me, last, true, int(1)<<u.shift)
@@ -654,7 +661,7 @@ func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space,
 			v.conflict(lane, space, addr, me, second, false, int(1)<<u.shift)
 		}
 		if last := u.write[i]; !v.site.sync || (last^me)&(whoMask|clockMask) != 0 || v.l.code.sites[last.site()].sync {
-			u.write[i] = me // else the thread's own plain write before this atomic tells more
+			u.write[i] = me // else keep this thread's plain write: it can race where its atomic cannot
 		}
 		if first >= floor {
 			u.read[i], u.reread[i] = 0, 0
@@ -667,7 +674,8 @@ func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space,
 	case (first^me)&whoMask == 0:
 		u.read[i] = me
 	case (second^me)&(blockMask|clockMask) == 0:
-		// Somebody else has read it just now, beside the first.
+		// A second reader of this block was recorded at the same clock, that is, just now. It
+		// stands for this one too.
 	case b.ordered(first, me.warp()):
 		u.read[i] = me
 		if (second^me)&whoMask == 0 {
@@ -678,22 +686,22 @@ func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space,
 	}
 }
 
-// harmless says whether nothing is wrong with a use after an earlier one by
-// another thread, one of the two being a write.
+// harmless says whether an access does not race with an earlier one by another thread, one
+// of the two being a write.
 func (v *glance) harmless(earlier record, b *blockCheck, w int) bool {
 	other := &v.l.code.sites[earlier.site()]
 	switch {
 	case b.ordered(earlier, w) || v.site.sync && other.sync:
 		return true
 	case v.site.touch == touchLoad && other.swaps || v.site.swaps && other.touch == touchLoad:
-		// The loop of CUDA's guide reads what it then replaces with
-		// compare-and-swap, which finds out if the value was an old one.
+		// CUDA's programming guide shows this loop: a plain read, then a compare-and-swap
+		// that fails if the value read was outdated.
 		return true
 	}
 	return false
 }
 
-// row looks at lanes that use memory one behind the other.
+// row examines lanes that access consecutive memory, page by page.
 func (v *glance) row(first, end int, addr uint64) {
 	n := v.site.size
 	bytes := uint64(end-first) * n
@@ -767,7 +775,8 @@ func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *page
 	}
 }
 
-// rowOfWords is for lanes that use a word each, from the i-th of a page on.
+// rowOfWords examines lanes that access one word each, from the i-th word of a page on. Threads of a warp
+// have consecutive numbers, so the record of the next lane is that of this one plus 1<<threadShift.
 func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *uses, i int) {
 	n := end - first
 	write, read, reread := u.write[i:i+n], u.read[i:i+n], u.reread[i:i+n]
@@ -795,8 +804,8 @@ func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *use
 	}
 }
 
-// usesOf returns who used a page in this launch, byte by byte if that is wanted;
-// nil if there is no room to note it.
+// usesOf returns the records of a page, with an entry for each byte if bytewise; nil if there is
+// no shadow memory for them.
 func (l *launchCheck) usesOf(p *page, space ptx.Space, bytewise bool) *uses {
 	u := p.uses
 	if u == nil {
@@ -820,8 +829,8 @@ func (l *launchCheck) usesOf(p *page, space ptx.Space, bytewise bool) *uses {
 	return u
 }
 
-// makeRoom takes shadow memory, from pages that this launch has not used if
-// need be; false if there is not enough.
+// makeRoom reserves n bytes of shadow memory. If need be it frees the records of pages that
+// this launch has not used. It returns false if there is not enough.
 func (l *launchCheck) makeRoom(n int) bool {
 	if l.room < n && !l.reclaim() {
 		return false
@@ -834,7 +843,7 @@ func (l *launchCheck) makeRoom(n int) bool {
 	return true
 }
 
-// reclaim frees what is known of earlier launches; false if there was nothing.
+// reclaim frees the records of earlier launches; false if there were none.
 func (l *launchCheck) reclaim() bool {
 	before := l.room
 	for _, a := range l.areas {
@@ -851,8 +860,8 @@ func (l *launchCheck) reclaim() bool {
 	return l.room > before
 }
 
-// localLane looks at an access to a thread's own memory, which only needs to be
-// written before it is read.
+// localLane examines an access to a thread's local memory. No other thread can reach that, so it
+// only checks that memory is written before it is read.
 func (v *glance) localLane(lane int, addr uint64) {
 	init := v.g.localInit
 	if init == nil || addr >= v.l.x.localBytes || v.l.x.localBytes-addr < v.site.size {
@@ -877,7 +886,7 @@ func (v *glance) localLane(lane int, addr uint64) {
 	}
 }
 
-// writeLocal marks bytes of a thread's own memory as written.
+// writeLocal marks bytes of a thread's local memory as written.
 func (l *launchCheck) writeLocal(g *gang, lane int, addr, n uint64) {
 	if g.localInit == nil || addr >= l.x.localBytes || l.x.localBytes-addr < n {
 		return
@@ -898,7 +907,7 @@ func (v *glance) deed(lane int) Deed {
 	return d
 }
 
-// place fills in which instruction a deed is.
+// place fills in the instruction of a deed.
 func (l *launchCheck) place(d *Deed, s *site) {
 	switch s.touch {
 	case touchAtomic:
@@ -938,8 +947,8 @@ func (v *glance) uninitialised(lane int, space ptx.Space, addr uint64) {
 	})
 }
 
-// outside reports an access to mapped memory that is in no allocation; what is
-// not mapped is a fault when it is run.
+// outside reports an access to mapped memory that is in no allocation. If the memory is not
+// mapped, the instruction itself will fault (see faulted).
 func (v *glance) outside(lane int, addr uint64) {
 	if !v.l.checks.Memory || v.silent {
 		return
@@ -949,14 +958,14 @@ func (v *glance) outside(lane int, addr uint64) {
 	}
 	v.l.add(defectKey{kind: OutOfBounds, space: ptx.GlobalSpace, deed: v.site.text}, func() *Defect {
 		at := addr
-		if a := v.l.find(addr); a != nil { // it begins inside
+		if a := v.l.find(addr); a != nil { // it begins inside an area and ends beyond it
 			at = a.base + a.size
 		}
 		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.GlobalSpace, Address: addr, Size: int(v.site.size), Memory: v.l.describe(at)}
 	})
 }
 
-// conflict reports a race with an earlier use.
+// conflict reports a race with an earlier access, unless both write the same value.
 func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier record, wrote bool, size int) {
 	other := &v.l.code.sites[earlier.site()]
 	if v.writes && wrote && v.sameValue(lane, space, addr, me, earlier) {
@@ -986,8 +995,9 @@ func why(d, o *Deed, copied bool) string {
 	return "nothing orders them: no barrier is between"
 }
 
-// sameValue says whether a write puts there what the earlier one did, so that it
-// does not matter which comes last.
+// sameValue says whether a store writes the value that the earlier write has left, so that it
+// does not matter which comes last. If both are lanes of this very instruction, the memory
+// does not have the value yet, so their registers are compared.
 func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier record) bool {
 	if v.site.touch != touchStore {
 		return false
@@ -997,14 +1007,14 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier r
 		_, at = window(at)
 	}
 	element := int((addr - at) / v.site.bytes)
-	if addr < at { // a word of which the lane writes a part
+	if addr < at { // addr is that of a word, of which the lane writes only a part
 		element = 0
 	}
 	if element >= len(v.in.list) {
 		return false
 	}
 	value := v.g.register(v.in, element, lane)
-	if me&^whoMask == earlier&^whoMask { // the same instruction, maybe just now
+	if me&^whoMask == earlier&^whoMask { // the same instruction, and maybe the same execution of it
 		if peer := v.peer(earlier); peer >= 0 && v.a.at(peer) == v.a.at(lane) {
 			return v.g.register(v.in, element, peer) == value
 		}
@@ -1013,7 +1023,7 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier r
 	return ok && memory == value
 }
 
-// peer returns the lane of the same gang that a record is of, or -1.
+// peer returns the lane of the running group that made the access in a record, or -1.
 func (v *glance) peer(r record) int {
 	for other := range v.l.lanes(v.g) {
 		if b := v.g.team.check[v.g.blockOf[other]]; b.id == r.block() && int(v.g.threadOf[other]) == r.thread() {
@@ -1023,7 +1033,7 @@ func (v *glance) peer(r record) int {
 	return -1
 }
 
-// sourceOf returns file and line that an instruction comes from, or "".
+// sourceOf returns the source file and line of an instruction, or "".
 func (p *Program) sourceOf(in *ptx.Instruction) string {
 	if in.Loc == nil || in.Loc.Line == 0 {
 		return ""
@@ -1036,7 +1046,7 @@ func (p *Program) sourceOf(in *ptx.Instruction) string {
 	return ""
 }
 
-// faulted reports an access that ends the kernel.
+// faulted reports an access that ends the kernel with a fault.
 func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
 	if !l.checks.Memory || in.text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
 		return
@@ -1068,7 +1078,7 @@ func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
 	})
 }
 
-// register returns an element that a lane stores, cut to the size of the element.
+// register returns an element that a lane stores, truncated to the size of the element.
 func (g *gang) register(in *inst, element, lane int) uint64 {
 	var v uint64
 	if in.wide {

@@ -4,26 +4,26 @@ import "muster/ptx"
 
 // Asynchronous instructions under a checker, in launches without clusters.
 //
-// Bulk copies are the accesses of copy engines, which have clocks as warps have: a
-// copy is ordered behind all that the warp knew that began it, and nobody is ordered
-// behind the copy, its own thread neither, before he has waited for the mbarrier that
-// the copy tells, or for the group. A block has a few engines: one for groups, and
-// mbarriers share the others. Who has waited for a copy is ordered behind earlier
-// copies of the same engine too, so that races may be missed, but none is made up.
+// Bulk copies are accesses of copy engines, which have clocks like warps. A copy is
+// ordered after all that the warp which started it was ordered after. No thread is ordered
+// after the copy, not even the one that started it, until it has waited for the copy's
+// mbarrier or group. A block has a few engines: one for groups, and mbarriers share the
+// others. A warp that has waited for a copy also counts as ordered after earlier
+// copies of the same engine. So races may be missed, but none is reported wrongly.
 //
-// Mbarriers order as barriers do: who finds a phase over is ordered behind those that
-// arrived for it. Products of matrices (wgmma) count as reads of their warps when
-// they begin.
+// Mbarriers order like barriers: a warp that finds a phase complete is ordered after
+// the warps that arrived for it. Products of matrices (wgmma) count as reads by their warps
+// at the time at which they are issued.
 
-// engines is how many copy engines a block has. Their threads are numbered behind
-// those of warps: WarpSize for each engine, one for each warp that begins copies.
+// engines is how many copy engines a block has. In records their threads have numbers after
+// those of warps: WarpSize for each engine, one for each warp that starts copies.
 const (
 	engines     = 8
 	groupEngine = maxWarps
 )
 
-// threadOf returns the thread of a record; of a copy engine, the first of the warp
-// that began the copy.
+// threadOf returns the thread of a record; for a copy engine, the first thread of the warp
+// that started the copy.
 func threadOf(r record) int {
 	if t := r.thread(); t < MaxThreads {
 		return t
@@ -33,14 +33,14 @@ func threadOf(r record) int {
 
 func (s *site) isAsync() bool { return s.touch >= touchMbarrier && s.touch < touchOther }
 
-// mbarCheck is what those know together that arrive at an mbarrier, and what those
-// know that found a phase over.
+// mbarCheck is the state of an mbarrier: the join of what the warps know that have arrived in the
+// current phase, and of those that arrived in completed phases.
 type mbarCheck struct {
-	engine        int // that serves its copies
+	engine        int // the copy engine of its copies
 	arrived, over barCheck
 }
 
-// mbar returns what is known of an mbarrier.
+// mbar returns the state of an mbarrier, and makes it at its first use.
 func (b *blockCheck) mbar(addr uint64) *mbarCheck {
 	m := b.mbars[addr]
 	if m == nil {
@@ -53,20 +53,20 @@ func (b *blockCheck) mbar(addr uint64) *mbarCheck {
 	return m
 }
 
-// adds joins what a warp, or others together, know.
+// adds joins what a warp, or another barCheck, knows into c.
 func (c *barCheck) adds(behind, fenced *know, observed uint32, warps int) {
 	c.behind.join(behind, warps)
 	c.fenced.join(fenced, warps)
 	c.observed = max(c.observed, observed)
 }
 
-// phase notes that a phase of an mbarrier is over.
+// phase records that a phase of an mbarrier is complete.
 func (m *mbarCheck) phase(warps int) {
 	m.over.adds(&m.arrived.behind, &m.arrived.fenced, m.arrived.observed, warps)
 	m.arrived = barCheck{}
 }
 
-// unfinished returns the least clock of copies that not all warps are ordered behind.
+// unfinished returns the lowest clock of copies that some warp is not ordered after.
 func (b *blockCheck) unfinished() uint16 {
 	least := uint16(maxClock)
 	for e := maxWarps; e < maxWarps+engines; e++ {
@@ -79,7 +79,7 @@ func (b *blockCheck) unfinished() uint16 {
 	return least
 }
 
-// arriveAt notes that a warp arrives at an mbarrier.
+// arriveAt records that a warp arrives at an mbarrier.
 func (b *blockCheck) arriveAt(w int, addr uint64) {
 	b.advance(w)
 	m := b.mbar(addr)
@@ -87,7 +87,7 @@ func (b *blockCheck) arriveAt(w int, addr uint64) {
 	m.arrived.behind[w] = b.clock[w]
 }
 
-// knows makes a warp know what those together know that arrived somewhere.
+// knows makes a warp take over what is joined in c.
 func (b *blockCheck) knows(w int, c *barCheck) {
 	b.advance(w)
 	b.seen[w].join(&c.behind, b.warps)
@@ -95,7 +95,8 @@ func (b *blockCheck) knows(w int, c *barCheck) {
 	b.observed[w] = max(b.observed[w], c.observed)
 }
 
-// beginCopy makes a copy the next deed of an engine, for a warp.
+// beginCopy advances the clock of an engine for a copy that a warp starts, and orders the copy behind
+// what the warp is ordered after.
 func (b *blockCheck) beginCopy(e, w int) {
 	b.advance(w)
 	if max(b.clock[e], b.clock[w]) >= maxClock-1 {
@@ -106,11 +107,12 @@ func (b *blockCheck) beginCopy(e, w int) {
 	b.seen[e][w] = b.clock[w]
 	b.observed[e] = max(b.observed[e], b.observed[w])
 	if b.mbars == nil {
-		b.mbars = map[uint64]*mbarCheck{} // so that settle looks at the engines
+		b.mbars = map[uint64]*mbarCheck{} // not nil, so that settle considers the engines
 	}
 }
 
-// sharedPlace returns an address of shared memory in its block; false if it is none.
+// sharedPlace returns the offset of an address in its block's shared memory; false if the address is in
+// another state space.
 func sharedPlace(space ptx.Space, addr uint64) (uint64, bool) {
 	if space == ptx.NoSpace && addr >= 1<<32 {
 		space, addr = window(addr)
@@ -118,18 +120,18 @@ func sharedPlace(space ptx.Space, addr uint64) (uint64, bool) {
 			return 0, false
 		}
 	}
-	if addr >= clusterWindow { // a block's own address, as one of its cluster
+	if addr >= clusterWindow { // an address in the cluster; without clusters it is the block's own
 		addr %= clusterWindow
 	}
 	return addr, true
 }
 
-// ofLane returns the block of a lane, and its warp.
+// ofLane returns the state of a lane's block, and the lane's warp in it.
 func (l *launchCheck) ofLane(g *gang, lane int) (*blockCheck, int) {
 	return g.team.check[g.blockOf[lane]], int(g.threadOf[lane]) / WarpSize
 }
 
-// changesMbarrier notes what an instruction did to an mbarrier, or found out of it.
+// changesMbarrier records what an instruction did to an mbarrier, or what a test of it found.
 func (l *launchCheck) changesMbarrier(g *gang, in *inst, lane int, addr uint64, old, now mbarrier, over bool) {
 	at, ok := sharedPlace(in.space, addr)
 	if !ok || l.x.cluster > 1 {
@@ -153,7 +155,7 @@ func (l *launchCheck) changesMbarrier(g *gang, in *inst, lane int, addr uint64, 
 	}
 }
 
-// endsCopy notes that an mbarrier was told that a copy is done.
+// endsCopy records that a completed copy was reported to an mbarrier.
 func (l *launchCheck) endsCopy(g *gang, lane int, addr uint64, old, now mbarrier) {
 	at, ok := sharedPlace(ptx.NoSpace, addr)
 	if !ok || l.x.cluster > 1 {
@@ -199,7 +201,7 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 	}
 }
 
-// copies looks at a bulk copy of a lane.
+// copies examines a bulk copy that a lane starts.
 func (v *glance) copies(b *blockCheck, w, lane int) {
 	in, k := v.in, v.in.k.(*bulkCopy)
 	v.engine = groupEngine
@@ -216,7 +218,7 @@ func (v *glance) copies(b *blockCheck, w, lane int) {
 	v.bytes(lane, k.to, v.g.r64.lane(in.b, lane), n)
 }
 
-// bytes looks at a stretch of memory that a lane uses as a whole.
+// bytes examines n consecutive bytes that a lane accesses, in parts that do not cross pages.
 func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 	if space == ptx.SharedSpace {
 		var ok bool
@@ -237,7 +239,7 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 	v.site = whole
 }
 
-// product looks at the matrices in shared memory that warps multiply.
+// product examines the matrices in shared memory that warps multiply.
 func (v *glance) product() {
 	g, in, k := v.g, v.in, v.in.k.(*groupProduct)
 	v.reads = true
@@ -251,8 +253,8 @@ func (v *glance) product() {
 	})
 }
 
-// matrix looks at lines of a matrix, a word of four bytes once if its elements are one
-// behind the other.
+// matrix examines lines of a matrix. Consecutive elements in the same word of four bytes are examined
+// once.
 func (v *glance) matrix(lane int, d matrixDescriptor, size, first, lines, length int, across bool) {
 	last := ^uint64(0)
 	for i := range lines * length {

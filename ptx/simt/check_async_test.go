@@ -8,8 +8,8 @@ import (
 	"muster/ptx/simt"
 )
 
-// The checker finds nothing wrong with kernels that use mbarriers, bulk copies and
-// wgmma as they are meant, and follows all that they do.
+// The checker finds no defects in kernels that use mbarriers, bulk copies and
+// wgmma correctly, and follows all their accesses.
 func TestAsyncChecked(t *testing.T) {
 	count := 0
 	for _, c := range instructionCases(t, "instructions") {

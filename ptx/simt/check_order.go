@@ -1,20 +1,21 @@
 package simt
 
-// The order of accesses. Each warp of a block has a clock, which it advances
-// whenever it synchronises, and knows how far it is ordered behind the other
-// warps of its block: behind all that warp v did while its clock was below
-// seen[v]. A barrier makes the warps that wait there know what those that came
-// there knew.
+// The order of accesses, by vector clocks. Each warp of a block has a clock, which it
+// advances whenever it synchronises, and a vector, seen: all that warp v did while its
+// clock was below seen[v] happened before what this warp does now. At a barrier the
+// vectors of all warps that arrive are joined (element by element, the maximum), and
+// each warp that waits there takes over the result.
 //
-// Between warps without a barrier, those of other blocks included, order comes
-// from fences and atomics: what a warp did before a fence is published by the
-// next atomic or volatile write that it makes, and whoever makes an atomic or
-// volatile read after that is ordered behind it. Which address they use is not
-// looked at, so that a kernel which synchronises by any such means is never
-// blamed; races between threads that synchronise with others are missed.
+// Between warps without a barrier, also of different blocks, order comes
+// from fences and atomics. A warp publishes what it did before its last fence with the
+// next atomic or volatile write. A warp that makes an atomic or volatile read afterwards
+// is ordered after that. The checker does not compare the addresses of the two. So it
+// never blames a kernel that synchronises in such a way, but it misses races between
+// threads that have synchronised with other threads.
 
-// know is how far something is ordered behind each warp of a block, and behind its
-// copy engines.
+// know is a vector of clocks, one for each warp of a block and each of its copy engines. An
+// entry says: everything that this warp did while its clock was below the entry is known to
+// have happened before.
 type know [maxWarps + engines]uint16
 
 const maxWarps = MaxThreads / WarpSize
@@ -28,49 +29,50 @@ func (k *know) join(o *know, warps int) {
 	}
 }
 
-// publication is what a block let others know, and when.
+// publication is what a warp of a block has published, and when.
 type publication struct {
 	behind know
-	time   uint32
+	time   uint32 // launchCheck.now
 }
 
-// blockID is a number that records name a block by. A block whose clocks run
-// over gets another.
+// blockID is the block that a number in records stands for. A block whose clocks overflow
+// gets another number.
 type blockID struct {
-	number    uint64 // in the grid
+	number    uint64 // of the block in the grid
 	published []publication
 }
 
-// maxPublications is how many a block keeps; a later one that says as much takes
-// the place of those that are dropped.
+// maxPublications is how many publications a block keeps. When there are more, the older half is
+// dropped; a later one usually says as much, though only to warps that observe after it.
 const maxPublications = 256
 
-// blockCheck is what a checker knows of a block that runs.
+// blockCheck is what a checker knows of a running block. Indexes of the arrays are warps, and from
+// maxWarps on copy engines.
 type blockCheck struct {
 	launch   *launchCheck
-	id       uint32
-	first    uint32 // the first of its ids
+	id       uint32 // the number in its records
+	first    uint32 // the first of its numbers; see renew
 	warps    int
-	clock    know
-	settled  record // what this block did is ordered for all of its warps if its record is below
-	seen     [maxWarps + engines]know
-	fenced   [maxWarps + engines]know
-	observed [maxWarps + engines]uint32
-	bars     [barriers + 1]barCheck // the last is the cluster's
-	mbars    map[uint64]*mbarCheck  // by address
+	clock    know                       // the current clocks of its warps
+	settled  record                     // all warps are ordered after accesses of this block with records below this
+	seen     [maxWarps + engines]know   // what each warp is ordered after
+	fenced   [maxWarps + engines]know   // what each warp was ordered after, and had done, at its last fence
+	observed [maxWarps + engines]uint32 // when each warp last observed publications; 0: never
+	bars     [barriers + 1]barCheck     // the last is the cluster's
+	mbars    map[uint64]*mbarCheck      // by address; nil until mbarriers or bulk copies are used
 	shared   []*page
 }
 
-// barCheck is what the warps at a barrier know together.
+// barCheck is the join of what the warps know that have arrived at a barrier.
 type barCheck struct {
 	used     bool
-	waiting  uint32 // warps, a bit each
+	waiting  uint32 // a bit for each warp that waits there
 	behind   know
 	fenced   know
 	observed uint32
 }
 
-// begin makes it the state of a new block.
+// begin resets the state for a new block.
 func (b *blockCheck) begin(number uint64) {
 	b.clock = know{}
 	for w := range b.warps {
@@ -93,7 +95,7 @@ func (b *blockCheck) begin(number uint64) {
 	b.settled = record(b.id) << blockShift
 }
 
-// advance moves the clock of a warp on.
+// advance advances the clock of a warp.
 func (b *blockCheck) advance(w int) {
 	if b.clock[w] == maxClock-1 {
 		b.renew()
@@ -101,8 +103,8 @@ func (b *blockCheck) advance(w int) {
 	b.clock[w]++
 }
 
-// renew begins the clocks anew, under another id. All that the block did before
-// counts as ordered.
+// renew starts the block's clocks again, under another number, when one would overflow. All
+// that the block did before then counts as ordered (see ordered).
 func (b *blockCheck) renew() {
 	first := b.first
 	number, observed, shared := b.launch.id(b.id).number, b.observed, b.shared
@@ -111,7 +113,8 @@ func (b *blockCheck) renew() {
 	b.first, b.observed, b.shared = first, observed, shared
 }
 
-// ordered says whether a warp is ordered behind what a record tells.
+// ordered says whether the access in a record happened before what warp w does now: by the order within
+// the warp or the block, or because w has observed a publication that covers the record.
 func (b *blockCheck) ordered(r record, w int) bool {
 	id, rw, clock := r.block(), r.warp(), r.clock()
 	switch {
@@ -121,7 +124,7 @@ func (b *blockCheck) ordered(r record, w int) bool {
 		return true
 	case id < b.id && id >= b.first:
 		return true
-	case b.launch.id(id) == nil: // of another launch
+	case b.launch.id(id) == nil: // it is from an earlier launch
 		return true
 	}
 	seen := b.observed[w]
@@ -141,7 +144,7 @@ func (b *blockCheck) ordered(r record, w int) bool {
 	return false
 }
 
-// arrive notes that a warp comes to a barrier, and whether it waits there.
+// arrive records that a warp arrives at a barrier, and whether it waits there.
 func (b *blockCheck) arrive(w int, number uint32, waits bool) {
 	b.advance(w)
 	bar := &b.bars[number]
@@ -155,7 +158,8 @@ func (b *blockCheck) arrive(w int, number uint32, waits bool) {
 	}
 }
 
-// pass lets the warps go on that wait at a barrier.
+// pass records that the warps that wait at a barrier continue: each takes over what all that arrived
+// know.
 func (b *blockCheck) pass(number int) {
 	bar := &b.bars[number]
 	if !bar.used {
@@ -172,7 +176,7 @@ func (b *blockCheck) pass(number int) {
 	b.settle()
 }
 
-// settle finds out what is ordered for all warps.
+// settle computes settled: the lowest clock that some warp is not ordered after.
 func (b *blockCheck) settle() {
 	least := b.clock[0]
 	for w := range b.warps {
@@ -189,25 +193,25 @@ func (b *blockCheck) settle() {
 	b.settled = record(b.id)<<blockShift | record(least)<<clockShift
 }
 
-// fence notes a fence of a warp.
+// fence records a fence of a warp.
 func (b *blockCheck) fence(w int) {
 	b.advance(w)
 	b.fenced[w].join(&b.seen[w], b.warps)
 	b.fenced[w][w] = b.clock[w]
 }
 
-// observe notes that a warp reads what others may have published.
+// observe records that a warp makes a read that orders it behind all publications so far.
 func (b *blockCheck) observe(w int) { b.observed[w] = b.launch.now }
 
-// publish notes that a warp lets others know of what it did before its last
-// fence, and of what it knows itself.
+// publish records that a warp publishes what it did before its last fence, and what it
+// was ordered after then.
 func (b *blockCheck) publish(w int) {
 	if b.fenced[w] == (know{}) {
 		return
 	}
 	id := b.launch.id(b.id)
 	if n := len(id.published); n > 0 && id.published[n-1].behind == b.fenced[w] {
-		return // it has told that before
+		return // it has published the same before
 	}
 	b.launch.now++
 	if len(id.published) == maxPublications {

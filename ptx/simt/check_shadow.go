@@ -2,10 +2,10 @@ package simt
 
 import "math/bits"
 
-// Shadow memory: what a checker knows of each byte, in pages of 4 KiB. Which
-// bytes were written is a bit a byte. Who used them in the running launch is
-// three records for each word of 4 bytes, or for each byte in pages where a
-// thread has used less than a word.
+// Shadow memory: what a checker knows about each byte, in pages of 4 KiB. One bit per
+// byte says whether it was written. Three records say which threads used a word of 4
+// bytes in the running launch. In pages where a thread has used less than a word, there
+// are three records for each byte.
 
 const (
 	pageBytes = 4096
@@ -14,17 +14,17 @@ const (
 
 // page is the shadow of a page of memory.
 type page struct {
-	init [pageBytes / 64]uint64
-	full bool // all of init is set
-	uses *uses
-	used record // not below the records in uses
+	init [pageBytes / 64]uint64 // a bit for each byte that was written
+	full bool                   // all of init is set
+	uses *uses                  // nil if no launch has used the page
+	used record                 // an upper bound of the records in uses; see reclaim
 }
 
-// uses is who used the words or bytes of a page: the last that wrote, and two
-// different ones that have read since. Two suffice to find a write that comes
-// without order after reads, since one of them is not the writer.
+// uses records which threads used the words or bytes of a page: the last writer, and two
+// different readers since. Two readers suffice to find that a later write races with a
+// read: at least one of them is not the writer itself.
 type uses struct {
-	shift               uint // 2: an entry a word; 0: a byte
+	shift               uint // 2: an entry for each word; 0: for each byte
 	write, read, reread []record
 }
 
@@ -41,7 +41,7 @@ func (u *uses) bytes() int {
 	return 3 * 8 * len(u.write)
 }
 
-// split returns the same, byte by byte.
+// split returns the same records with an entry for each byte.
 func (u *uses) split() *uses {
 	s := newUses(0)
 	for i := range pageBytes {
@@ -75,7 +75,7 @@ func (p *page) write(from, n int) {
 	}
 }
 
-// settle finds out whether all of a page is written.
+// settle sets full if all of a page is written.
 func (p *page) settle() {
 	for _, b := range p.init {
 		if b != ^uint64(0) {
@@ -85,7 +85,7 @@ func (p *page) settle() {
 	p.full = true
 }
 
-// unwritten returns the first of n bytes that nobody wrote, or -1.
+// unwritten returns the index of the first of n bytes that was never written, or -1.
 func (p *page) unwritten(from, n int) int {
 	if p.full {
 		return -1
@@ -104,13 +104,17 @@ func (p *page) unwritten(from, n int) int {
 	return -1
 }
 
-// forget makes a page of shared memory as it is before a block.
+// forget marks a page of shared memory as unwritten, for the next block.
 func (p *page) forget() { p.init, p.full = [pageBytes / 64]uint64{}, false }
 
-// record is who used a word, when, and at which instruction: the number of the
-// block (22 bits), the clock of its warp (16), the thread (11) and the
-// instruction (15). Threads from MaxThreads on are copy engines (check_async.go). Numbers of blocks grow from launch to launch, so that a
-// record below those of a launch says nothing about it.
+// record says who used a word, when, and with which instruction: the number of the
+// block (22 bits, the highest), the clock of its warp (16), the thread (11) and the
+// instruction's site (15). Threads from MaxThreads on are copy engines (check_async.go).
+//
+// The order of the fields makes comparisons cheap. Numbers of blocks grow from launch to
+// launch, so all records of earlier launches are below those of this one. Within a block
+// all records from before a moment at which all its warps were ordered are below
+// blockCheck.settled. One comparison with such a floor rules most records out.
 type record uint64
 
 const (

@@ -15,7 +15,7 @@ import (
 	"muster/ptx/simt"
 )
 
-// The checker finds nothing wrong with the corpus, and changes nothing.
+// The checker finds no defects in the corpus, and does not change results.
 func TestCorpusChecked(t *testing.T) { runCorpus(t, options{checked: true, small: true}) }
 
 // defect is a kernel of testdata/defects: what is wrong with it, and where.
@@ -26,7 +26,7 @@ type defect struct {
 	line, earlierLine int
 }
 
-// readDefect reads a file, whose first lines say what to do with it.
+// readDefect reads a file, whose first lines say how to launch the kernel and what must be found.
 func readDefect(t *testing.T, path string) defect {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -64,7 +64,7 @@ func readDefect(t *testing.T, path string) defect {
 	return d
 }
 
-// defectMemory has a buffer of 1024 bytes with memory before and behind it.
+// defectMemory has a buffer of 1024 bytes with memory before and after it.
 type defectMemory struct{ bytes []byte }
 
 const defectBase, bufferAt, bufferSize = uint64(1) << 40, 512, 1024
@@ -76,7 +76,7 @@ func (m *defectMemory) Find(addr uint64) (simt.Region, bool) {
 	return simt.Region{Base: defectBase, Bytes: m.bytes}, true
 }
 
-// check runs the kernel and returns what was found.
+// check runs the kernel and returns the defects that were found.
 func (d *defect) check(t *testing.T, checks simt.Checks, width int) []*simt.Defect {
 	t.Helper()
 	module, err := ptx.Parse(d.name+".ptx", d.text)
@@ -109,9 +109,9 @@ func (d *defect) check(t *testing.T, checks simt.Checks, width int) []*simt.Defe
 	return found
 }
 
-// Every seeded defect is found, at its line and with the line of the access that
-// it collides with, and nothing is reported elsewhere. What is read too early may
-// also be reported as not written: with narrow gangs one warp runs after the other.
+// Every seeded defect is found, at its line and with the line of the other access of a
+// race, and nothing else is reported. A racing read may also be reported as
+// uninitialised: with narrow gangs one warp runs after the other.
 func TestSeededDefects(t *testing.T) {
 	files, err := filepath.Glob("testdata/defects/*.ptx")
 	if err != nil || len(files) < 50 {
@@ -143,8 +143,8 @@ func TestSeededDefects(t *testing.T) {
 	}
 }
 
-// is says whether a report is that of the seeded defect. Which of two accesses
-// without order comes first is not said.
+// is says whether a report is that of the seeded defect. The two accesses of a race may be
+// reported in either order.
 func (d *defect) is(f *simt.Defect, kind simt.DefectKind) bool {
 	if f.Kind != kind {
 		return false

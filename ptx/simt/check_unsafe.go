@@ -2,7 +2,8 @@ package simt
 
 import "muster/ptx"
 
-// peek reads n bytes of shared or global memory for a checker.
+// peek reads n bytes of shared or global memory for a checker; false if they are not mapped or the
+// address is not a multiple of n.
 func (g *gang) peek(lane int, space ptx.Space, addr, n uint64) (uint64, bool) {
 	v := g.sharedView(lane)
 	if space == ptx.GlobalSpace {

@@ -452,7 +452,7 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 			return passage{passEnd, first, end, 0}
 		}
 		// One instruction is interpreted, then compiled code may take over again
-		// behind it; without code the rest of the block is.
+		// after it; without code the rest of the block is.
 		in := &m.code[pc]
 		if w.spot != nil {
 			w.spot.at(pc)

@@ -343,7 +343,7 @@ func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
 }
 
 // finishGuarded runs the last instruction of a block under a guard. It makes the
-// lanes that the guard excludes a group behind the instruction, and runs a copy
+// lanes that the guard excludes a group after the instruction, and runs a copy
 // of the instruction without the guard for the others.
 func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
 	m := g.p[in.guard]

@@ -8,10 +8,10 @@ import (
 )
 
 // Lowering turns a function into a list of instructions over virtual registers.
-// assign.go then finds slots for these, and image.go puts the functions that a
-// kernel may call behind it. The result does not depend on the kernel. Each
-// function has registers of its own, so a call saves nothing, unless the function
-// may be called again before it has returned.
+// assign.go then finds slots for these, and image.go appends the functions that a
+// kernel may call to the kernel's code. The lowered code of a function does not depend
+// on the kernel. Each function has its own registers, so a call saves nothing, unless
+// the function may be called again before it has returned.
 //
 // A function that finds something unsupported calls refuse, which panics;
 // instruction recovers and records the error, so that one pass reports all.
@@ -30,10 +30,10 @@ var noReg = reg{id: -1}
 // beside it. newOp, newFlow and the methods below set both together.
 type op struct {
 	inst
-	cd, cd2, ca, cb, cc, ce class // of the operands; none if not used
-	cl                      class // of the list
-	cs                      class // of the sources
-	lists                   []reg // of saves: registers of all classes
+	cd, cd2, ca, cb, cc, ce class // classes of the operands; none if not used
+	cl                      class // class of the list
+	cs                      class // class of the sources
+	lists                   []reg // of instructions that save registers: registers of all classes
 	listWritten             bool
 	pure                    bool // writes d and does nothing else: dropped if no instruction reads d
 	copies                  bool // d = a, nothing else
@@ -88,7 +88,7 @@ func (o op) pureTo(d reg) op {
 	return o.to(d)
 }
 
-// named returns the instruction with the name by which package native knows it.
+// named sets the name by which package native knows the instruction.
 func (o op) named(name string) op {
 	o.name = name
 	return o
@@ -114,17 +114,17 @@ func (o *op) addSource(r reg) {
 	o.sources, o.cs = append(o.sources, r.id), r.class
 }
 
-// destination returns d with its class, and source a with its own.
+// destination returns d with its class, and source returns a with its class.
 func (o *op) destination() reg { return reg{o.cd, o.d} }
 func (o *op) source() reg      { return reg{o.ca, o.a} }
 
 // lowFunction is a function while it is lowered.
 type lowFunction struct {
 	f         *ptx.Function
-	link      reg // where to return to
+	link      reg // holds the return address
 	frame     int // bytes of its frame
 	places    map[*ptx.Variable]int
-	params    map[*ptx.Variable]bool // of a kernel
+	params    map[*ptx.Variable]bool // if it is a kernel
 	start     []int32
 	callSites []callSite
 }
@@ -147,7 +147,7 @@ type lowering struct {
 	count     slotCount  // virtual registers
 	constants []constant // with virtual registers as slots
 	known     map[constant]reg
-	shared    []*ptx.Variable // static ones that were named
+	shared    []*ptx.Variable // static variables that its instructions name
 	isShared  map[*ptx.Variable]bool
 	threads   blockLimit // of a kernel's block
 
@@ -168,7 +168,7 @@ type registerKey struct {
 	component string
 }
 
-// unsupported is thrown while an instruction is lowered, and recorded.
+// unsupported is what refuse panics with; instruction recovers and records it.
 type unsupported string
 
 func (l *lowering) refuse(format string, args ...any) {
@@ -183,8 +183,8 @@ func (l *lowering) wants(in *ptx.Instruction, n int) {
 }
 
 // lowerUnit lowers a function, or returns what is not supported in it. It builds
-// the list in room, which grows and may serve for the next function: the section
-// has a copy.
+// the list in room, which grows and may be reused for the next function: the section
+// has its own copy.
 func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	l := &lowering{
 		program: p, module: p.module, unit: u, ops: (*room)[:0],
@@ -233,7 +233,7 @@ func (l *lowering) literal(c class, v uint64) reg {
 	return l.constant(constant{class: c, value: v})
 }
 
-// place gives a variable of a function's frame its offset.
+// place assigns a variable its offset in the function's frame.
 func (fn *lowFunction) place(v *ptx.Variable) int {
 	if at, ok := fn.places[v]; ok {
 		return at
@@ -250,7 +250,7 @@ func (l *lowering) function(fn *lowFunction) {
 	f := fn.f
 	if !f.Entry {
 		fn.link = l.fresh(bits32)
-		// The frame begins with what caller and callee exchange.
+		// The frame begins with results and parameters, which the caller reads and writes.
 		for _, v := range append(slices.Clone(f.Returns), f.Params...) {
 			if v.Space == ptx.RegSpace || v.Register != nil {
 				l.fail(v.Pos, "parameter %s of function %s: parameters in registers are not supported", v.Name, f.Name)
@@ -343,8 +343,8 @@ func (l *lowering) keepGuard(destinations *ptx.Operand) {
 }
 
 // emit appends an instruction, under the guard of the PTX instruction that is being
-// lowered, and returns its index. It forgets extended addresses that the
-// instruction makes wrong.
+// lowered, and returns its index. If the instruction overwrites the source of an extended
+// address, it forgets the extension.
 func (l *lowering) emit(o op) int32 {
 	o.text = l.text
 	o.inst.guard = -1
@@ -444,7 +444,7 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 	return r
 }
 
-// pred returns a predicate operand and whether it counts inverted.
+// pred returns a predicate operand and whether it is negated.
 func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
 	if o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster" {
 		r := l.fresh(predicate)
@@ -494,8 +494,9 @@ var clocks = map[string]class{
 	"%globaltimer": bits64, "%globaltimer_lo": bits32, "%globaltimer_hi": bits32,
 }
 
-// special returns the register for a special register of the text. Clocks are read
-// by an instruction, without the guard: they never are constants.
+// special returns the register for a special register of the text. Clocks change, so an
+// instruction reads them, without the guard; the others are filled in before the first
+// instruction, like constants.
 func (l *lowering) special(o *ptx.Operand, want class) reg {
 	name := o.Name
 	if o.Component != "" {
@@ -589,7 +590,7 @@ func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 		}
 		return noReg, int64(a)
 	case ptx.SharedSpace:
-		if v.Open() { // dynamic shared memory; all such variables are one
+		if v.Open() { // dynamic shared memory: all such variables begin at the same address
 			return l.constant(constant{class: bits64, from: dynamicAddress}), 0
 		}
 		return l.constant(constant{class: bits64, from: staticAddress, of: l.staticShared(v)}), 0
@@ -608,7 +609,7 @@ func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 	return noReg, 0
 }
 
-// definition returns the variable that a declaration of a module stands for.
+// definition returns the variable that a declaration refers to.
 func (l *lowering) definition(v *ptx.Variable) *ptx.Variable {
 	if v.Function == nil {
 		if def, ok := l.module.Lookup(v.Name).(*ptx.Variable); ok {
@@ -631,8 +632,8 @@ func (l *lowering) kernelParam(v *ptx.Variable) bool {
 	return l.fn.params[v]
 }
 
-// base returns the register to which places in the frame are relative. The
-// kernel's own frame is at address 0.
+// base returns the register to which offsets in the frame are relative; noReg in a
+// kernel, whose frame is at address 0.
 func (l *lowering) base() reg {
 	if l.fn.f.Entry {
 		return noReg

@@ -66,21 +66,21 @@ func (l *lowering) ret() {
 }
 
 // call lowers calls. Caller and callee exchange arguments through frames: the
-// callee's frame begins with its results and parameters, and lies behind the
-// caller's, where the caller writes and reads them.
+// callee's frame begins with its results and parameters. It lies directly after the
+// caller's frame, so the caller can write and read them there.
 func (l *lowering) call(in *ptx.Instruction) {
 	c, ok := in.Call()
 	if !ok {
 		l.refuse("this form is not supported")
 	}
 	if l.guard != noReg {
-		// Lanes without the guard go around the call.
+		// Lanes that the guard excludes branch around the call.
 		around := newFlow(flowBranch, l.guard)
 		around.negated = !l.guardNot
 		skip := l.emit(around)
 		l.guard = noReg
 		defer func() {
-			// They go to the instruction behind the call, which begins a block.
+			// They go to the instruction after the call, which begins a block.
 			l.ops[skip].target = int32(len(l.ops))
 			behind := newOp(runNothing)
 			behind.head = true
@@ -128,7 +128,7 @@ func exchange(returns, params []*ptx.Variable) map[*ptx.Variable]int {
 }
 
 // invoke emits a call of callee, or an indirect call if callee is nil. The order is:
-// copy arguments, save registers, enter the new frame, set the link, jump; behind
+// copy arguments, save registers, enter the new frame, set the link, jump; after
 // the jump leave the frame, restore registers, copy results.
 func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*ptx.Variable) {
 	if len(c.Args) != len(params) || len(c.Returns) != len(returns) {
@@ -152,7 +152,7 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	}
 	site.save = l.emit(newOp(runSave, base))
 	site.enter = l.emit(newOp(runEnter, base).to(l.frame))
-	// The return address is the index of the instruction behind the jump.
+	// The return address is the index of the instruction after the jump.
 	link := newOp(runLink).to(l.link)
 	link.links = true
 	linked := l.emit(link)
@@ -215,7 +215,7 @@ func (l *lowering) finishCalls() {
 }
 
 // saves finds, for each call in a recursive function, the registers that are live
-// behind the call, and gives them places in the frame: another activation of the
+// after the call, and gives them places in the frame: another activation of the
 // function overwrites them.
 func (l *lowering) saves(fn *lowFunction) {
 	places := map[int32]bool{}
@@ -313,7 +313,7 @@ func (l *lowering) warpOp(o op, mask *ptx.Operand) {
 	l.emit(o)
 }
 
-// member returns the operand that names lanes, of .sync instructions.
+// member returns the operand of a .sync instruction that names the participating lanes.
 func (l *lowering) member(in *ptx.Instruction, at int) *ptx.Operand {
 	if !in.Has("sync") {
 		return nil
@@ -339,7 +339,7 @@ func (l *lowering) one(in *ptx.Instruction, modes map[string]uint8) uint8 {
 	return mode
 }
 
-// only refuses modifiers that an instruction does not know.
+// only refuses modifiers that are neither types nor in known.
 func (l *lowering) only(in *ptx.Instruction, known ...string) {
 	for _, m := range in.Modifiers {
 		if ptx.TypeOf(m) == ptx.NoType && !slices.Contains(known, m) {

@@ -20,7 +20,7 @@ type Execution struct {
 	memory     Memory
 	params     view
 	paramBytes []byte
-	localBytes uint64 // a thread
+	localBytes uint64 // of local memory, per thread
 
 	stride  int    // lanes from one block to the next in a gang
 	perGang int    // blocks in a gang; 1 if a block has several gangs
@@ -74,20 +74,20 @@ type team struct {
 	idle   int      // gangs in a row that ran no instruction; when all did, the team is finished or blocked
 	yields int      // how many gangs have yielded since the team did
 	blocks []uint64 // numbers in the grid
-	live   []int    // threads that have not exited, a block
+	live   []int    // threads that have not exited, for each block
 	bars   [][barriers + 1]barrier
 	// arrivals says that a thread has arrived at one of bars, so that begin must
 	// clear them and leave must look at them.
 	arrivals bool
 	passing  []int // scratch of release
 	shared   []view
-	bytes    []byte        // of all shared memory
-	check    []*blockCheck // of its blocks, if a checker looks
+	bytes    []byte        // the shared memory of all its blocks
+	check    []*blockCheck // of its blocks; nil without a checker
 }
 
-// maxResident is how many teams that have yielded a worker keeps before it stops
-// to begin further ones. It bounds memory. It does not hold for a cooperative
-// launch, whose blocks must all be there.
+// maxResident is how many teams a worker has at a time: when all of them have
+// yielded, it begins no further ones. That bounds memory. It does not apply to a
+// cooperative launch, whose blocks must all run at the same time.
 const maxResident = 64
 
 // Start checks a launch and prepares it to Run.
@@ -422,7 +422,7 @@ func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail str
 	panic(f)
 }
 
-// position returns which thread of which block a lane is.
+// position returns the block and the thread that a lane runs.
 func (g *gang) position(lane int) (block, thread Dim) {
 	t := g.team
 	return split(t.blocks[g.blockOf[lane]], t.x.launch.Grid), split(uint64(g.threadOf[lane]), t.x.launch.Block)
@@ -494,7 +494,7 @@ func (t *team) size() int {
 	return n
 }
 
-// reuse returns a kept team that fits, or nil. It fills in again what differs
+// reuse returns a kept team that fits, or nil. It fills in again the constants that differ
 // between launches with the same mould: parameters and the size of the grid.
 func (p *Program) reuse(x *Execution) *team {
 	t := p.take(x)
@@ -579,7 +579,7 @@ func (t *team) newGang(width, b, first int) *gang {
 		if !x.oneGang() {
 			block, thread = b, first+l
 		}
-		if block >= x.perGang { // padding behind the last block
+		if block >= x.perGang { // padding after the last block
 			block, thread = x.perGang-1, threads
 		}
 		g.blockOf[l], g.threadOf[l] = int32(block), int32(thread)
@@ -604,9 +604,9 @@ func slab[T any](n, width, pitch int) [][]T {
 	return s
 }
 
-// begin gives a team its blocks and makes it as a new one: memory and barriers
-// are cleared, registers that a block may read before it writes them are zero,
-// and all threads stand at the first instruction.
+// begin gives a team its blocks and resets it: memory and barriers are cleared,
+// registers that a block may read before it writes them are set to zero, and all
+// threads stand at the first instruction.
 func (t *team) begin(number uint64) {
 	t.number, t.at, t.idle, t.yields = number, 0, 0, 0
 	threads := int(t.x.launch.Block.Count())
@@ -648,8 +648,8 @@ func (t *team) begin(number uint64) {
 	}
 }
 
-// blockAt returns which block is the n-th to run. The blocks of a cluster have
-// numbers in a row, so that they are in one team.
+// blockAt returns the number of the block that runs n-th. The blocks of a cluster run
+// in succession, so that they are in one team.
 func (x *Execution) blockAt(n uint64) uint64 {
 	l := &x.launch
 	if x.cluster > 1 {
@@ -688,9 +688,9 @@ func (g *gang) forget() {
 	g.cc = mask{}
 }
 
-// resume prepares a team to go on after Run has returned: memory may have been
-// unmapped since, and a gang that stands inside a basic block needs its mask,
-// which advance will not set.
+// resume prepares a team to continue in another Run. Memory may have been unmapped
+// since the last one, so the region that each gang remembers is dropped. A gang that
+// stands inside a basic block needs its mask, which advance will not set.
 func (t *team) resume() {
 	if t.x.check != nil && t.check == nil {
 		t.x.check.teamResumes(t)

@@ -59,9 +59,10 @@ func (x *Execution) Save() ([]byte, error) {
 	return append(e.bytes, sum[:]...), nil
 }
 
-// Resume makes an execution of a saved state of the same kernel. Of the launch it
-// takes Memory, Textures, Heap, Print, Complain, Workers and Order; the rest is in the
-// state. It refuses a state that it does not understand.
+// Resume makes an execution from a saved state of the same kernel. Grid, block, cluster,
+// sizes of memory, width, parameters and Cooperative come from the state. All else comes
+// from l: Memory, Textures, Heap, Print, Complain, Workers, Order, Engine, and what
+// observes the run. Resume refuses a state that it does not understand.
 func (k *Kernel) Resume(l Launch, state []byte) (*Execution, error) {
 	x, err := k.resume(l, state)
 	if err != nil {
@@ -195,7 +196,7 @@ func (e *encoder) gang(g *gang) {
 	fixed := g.team.x.image.fixed()
 	encodeFile(e, &g.r32, bits32, fixed)
 	encodeFile(e, &g.r64, bits64, fixed)
-	used := len(g.local) // without the zeros at the end, which a new gang has as well
+	used := len(g.local) // without the zeros at the end, which a new gang has anyway
 	for used > 0 && g.local[used-1] == 0 {
 		used--
 	}
@@ -225,8 +226,8 @@ func encodeFile[T regval](e *encoder, r *file[T], c class, fixed map[reg]bool) {
 	}
 }
 
-// stored returns the array of a register that is part of a state, by its form; nil
-// if base and stride say it all.
+// stored returns the array that a state must contain for a register in this form; nil
+// if base and stride are enough.
 func (r *file[T]) stored(slot int32, bits uint8) []T {
 	switch {
 	case bits&scalar != 0:

@@ -264,7 +264,17 @@ func (l *launchCheck) teamBegins(t *team) {
 // did before counts as ordered, and all their memory as written.
 func (l *launchCheck) teamResumes(t *team) {
 	l.teamBegins(t)
-	for _, b := range t.check {
+	for i, b := range t.check {
+		for n := range t.bars[i] {
+			if t.bars[i][n].arrived == 0 {
+				continue
+			}
+			// The state tells how many threads wait here, not which: as if all did, so that none is
+			// blamed for what the barrier orders.
+			for w := range b.warps {
+				b.arrive(w, uint32(n), true)
+			}
+		}
 		for i := range b.shared {
 			b.shared[i] = &page{}
 			b.shared[i].write(0, pageBytes)

@@ -194,3 +194,57 @@ func TestClusterBarrierChecked(t *testing.T) {
 		}
 	}
 }
+
+// A kernel that is stopped anywhere, saved, and resumed with a checker is not blamed for what it did
+// before: its shared memory was written, and its barriers were met.
+func TestResumedKernelsChecked(t *testing.T) {
+	const text = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry k() {\n" +
+		".reg .b32 %r<4>; .shared .align 4 .b32 s[64];\n" +
+		"mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, s; add.u32 %r1, %r1, %r2;\n" +
+		"st.shared.u32 [%r1], %r0; bar.sync 0;\n" +
+		"ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r3, [%r2+252]; ret; }"
+	tree, err := ptx.Parse("k.ptx", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := simt.Load("k.ptx", tree, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stops := 0
+	for after := uint64(1); ; after++ {
+		var found []*simt.Defect
+		launch := func() simt.Launch {
+			checker := simt.NewChecker(simt.Checks{Race: true, Init: true}, 0, func(d *simt.Defect) { found = append(found, d) })
+			return simt.Launch{Grid: simt.Dim{X: 2, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker, Width: 32}
+		}
+		x, err := program.Kernel("k").Start(launch())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = x.RunFor(after)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, simt.ErrStopped) {
+			t.Fatal(err)
+		}
+		stops++
+		state, err := x.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, err = program.Kernel("k").Resume(launch(), state); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Run(); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range found {
+			t.Errorf("stopped after %d instructions: %v", after, d)
+		}
+	}
+	if stops == 0 {
+		t.Error("it was never stopped")
+	}
+}

@@ -316,6 +316,7 @@ func (d *decoder) mask() (m mask) {
 
 func (d *decoder) team(t *team) {
 	t.begin(0)
+	t.check = nil // what it knows is of a team that begins: resume makes it anew
 	t.number = d.u64()
 	t.at, t.idle, t.yields = d.number(len(t.gangs)), d.number(len(t.gangs)), d.number(len(t.gangs)+1)
 	for b := range t.blocks {

@@ -142,19 +142,25 @@ func (m *memory) remove(a *area, addr, size uint64) error {
 	if !a.covers(s) {
 		return fmt.Errorf("%d bytes at %#x: not all of it is mapped: %w", size, addr, device.ErrInvalidValue)
 	}
+	for _, shared := range a.shared {
+		if shared != s && shared.from < s.to && s.from < shared.to {
+			return fmt.Errorf("%d bytes at %#x: %d bytes at %#x are shared memory, which is unmapped by itself and as a whole: %w", size, addr, shared.to-shared.from, shared.from, device.ErrInvalidValue)
+		}
+	}
 	spans := a.spans
 	a.forget(s)
 	m.publish(1)
-	if was, err := a.unshare(s); was {
-		return err
+	was, err := a.unshare(s)
+	if !was {
+		if err = a.decommit(s); err == nil {
+			m.budget.give(size)
+		}
 	}
-	if err := a.decommit(s); err != nil {
+	if err != nil {
 		a.spans = spans
 		m.publish(1)
-		return err
 	}
-	m.budget.give(size)
-	return nil
+	return err
 }
 
 // addHost makes host memory reachable at its own address.

@@ -183,3 +183,38 @@ func TestVariablesBesideArena(t *testing.T) {
 		t.Errorf("an arena over all of it: answered %v, %v", m, err)
 	}
 }
+
+// Shared memory takes nothing of the device's budget, so nothing is given back with a part of it, or with
+// memory beside it: such an unmapping is refused.
+func TestSharedMemoryIsUnmappedAsAWhole(t *testing.T) {
+	const base, page = 0x6400_0000_0000, 2 << 20
+	d, err := New(Profile{Name: "shared", Memory: 16 << 20, Speed: 1, Workers: 1}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Open(device.Config{Arena: device.Arena{Base: base, Size: 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f, err := c.(device.Sharer).NewShared(2 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(c.Map(base, page), c.(device.Sharer).MapShared(base+page, 2*page, f), c.Map(base+3*page, page)); err != nil {
+		t.Fatal(err)
+	}
+	free := d.budget.free()
+	for _, s := range [][2]uint64{{0, 2}, {1, 1}, {2, 1}, {2, 2}, {0, 4}} {
+		if err := c.Unmap(base+s[0]*page, s[1]*page); !errors.Is(err, device.ErrInvalidValue) {
+			t.Errorf("pages %d to %d: %v", s[0], s[0]+s[1]-1, err)
+		}
+	}
+	if now := d.budget.free(); now != free {
+		t.Errorf("%d bytes are free, and were %d", now, free)
+	}
+	if err := c.Unmap(base+page, 2*page); err != nil || d.budget.free() != free {
+		t.Errorf("%v; %d bytes are free", err, d.budget.free())
+	}
+}

@@ -20,6 +20,7 @@ type Core struct {
 
 	cfg   Config
 	spec  string        // the policy, as the administrator named it
+	weigh bool          // the policy chooses among the requests of a job
 	state policyState   // what the policy knows of the cluster
 	plain *policy.State // the same state, without the recorder that state may be
 
@@ -103,7 +104,7 @@ type keyed struct {
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{
-		cfg: cfg, spec: spec, state: state, plain: state,
+		cfg: cfg, spec: spec, weigh: p.Traits().Alternatives, state: state, plain: state,
 		next: 1,
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
 		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[awaited][]*job{},
@@ -129,7 +130,7 @@ func (c *Core) Configure(cfg Config) {
 // that the old policy would not have made.
 func (c *Core) SetPolicy(p policy.Policy, spec string) {
 	c.plain.SetPolicy(p)
-	c.spec, c.stepDue = spec, true
+	c.spec, c.weigh, c.stepDue = spec, p.Traits().Alternatives, true
 }
 
 // Handle processes an event. Its effects are collected until the caller takes them with Take.

@@ -111,6 +111,9 @@ func (p *player) play(words []string) error {
 	case "policy":
 		p.policy = words[1]
 		return nil
+	case "authority":
+		p.cfg.Authority = strings.Join(words[1:], " ")
+		return nil
 	case "priority":
 		cfg := priority.Defaults()
 		for _, w := range words[1:] {
@@ -336,6 +339,8 @@ func (p *player) node(words []string) {
 			}
 		case "user":
 			h.User = value
+		case "gateway":
+			h.Gateway = value
 		case "last":
 			h.Cluster, h.Last = "test", uint64(n)
 		case "cluster":

@@ -2,6 +2,7 @@ package head
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -72,6 +73,9 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 		return nil, err
 	}
 	done := &api.Submitted{Job: first.id, Tasks: len(tasks), Notes: first.said.Notes}
+	if len(first.said.Alternatives) > 0 && !c.weigh {
+		done.Notes = append(slices.Clone(done.Notes), fmt.Sprintf("policy %s does not weigh alternatives: --or is passed over", c.spec))
+	}
 	c.enter(first, tasks)
 	c.effects.Records = append(c.effects.Records, bulkRecord(first.id, s))
 	if s.Key != "" {

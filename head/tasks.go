@@ -147,15 +147,37 @@ func (c *Core) lent(n *node, m agent.Lent) {
 			if l.node != n || j.taskName(int(l.part)).String() != m.ID || j.stop != nil {
 				continue
 			}
-			if m.Error != "" {
-				c.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", n.name, m.Error), Outcome: api.Failed, Requeue: j.requeues < maxLaunches})
-				return
-			}
-			l.lent = true
-			c.whenLent(j)
+			c.answered(j, l, m.Error)
 			return
 		}
 	}
+}
+
+// answered notes that a loan is confirmed, or ends the attempt: the lender has refused, or no
+// program of the job could reach it.
+func (c *Core) answered(j *job, l *loan, refusal string) {
+	if refusal == "" {
+		refusal = c.unreachable(j, l)
+	}
+	if refusal != "" {
+		c.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: j.requeues < maxLaunches})
+		return
+	}
+	l.lent = true
+	c.whenLent(j)
+}
+
+// unreachable says why programs on the borrower have no way to the lender; "" if they have one.
+func (c *Core) unreachable(j *job, l *loan) string {
+	switch {
+	case l.node == j.tasks[l.part].node:
+		return ""
+	case l.node.gateway == "":
+		return "other nodes cannot reach it: start it with --listen and --tls-dir"
+	case c.cfg.Authority == "":
+		return "the head has no authority that vouches for it: start the head with --tls-dir"
+	}
+	return ""
 }
 
 // whenLent starts the tasks of a job once all its loans are confirmed.
@@ -187,8 +209,7 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 		}
 		c.sendLimit(j, l) // the limit may have changed while the agent was away
 		if !l.lent {
-			l.lent = true
-			c.whenLent(j)
+			c.answered(j, l, "")
 		}
 	}
 }

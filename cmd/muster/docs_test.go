@@ -3,10 +3,16 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/spf13/cobra"
 )
 
 var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md, docs/software-gpu.md, docs/whatif.md and docs/kernels.md")
@@ -88,4 +94,87 @@ func TestDocsListRealColumns(t *testing.T) {
 	if run([]string{"workload", "convert", "--to", "csv", "-"}, strings.NewReader(csv), &stdout, &stderr, func(string) string { return "" }) != exitDone {
 		t.Errorf("%s", &stderr)
 	}
+}
+
+// Every command that a page names is there, with the flags that the page gives it.
+func TestDocsNameRealFlags(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../examples/README.md")
+	root := newRoot(io.Discard, io.Discard, func(string) string { return "" })
+	checked := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range shownCommands(string(text)) {
+			checked++
+			if err := checkShown(root, command); err != nil {
+				t.Errorf("%s: muster %s: %v", filepath.Base(page), strings.Join(command, " "), err)
+			}
+		}
+	}
+	if checked < 500 {
+		t.Errorf("only %d commands were found", checked)
+	}
+}
+
+var (
+	codeSpan  = regexp.MustCompile("(?s)`([^`]+)`")
+	codeLine  = regexp.MustCompile(`(?m)^(?:    |\$ |# ).*$`)
+	invoked   = regexp.MustCompile(`(?:^|[\s(;&|/'])muster ([a-z][^;&|>)#]*)`)
+	fenceMark = regexp.MustCompile("(?m)^```.*$")
+)
+
+// shownCommands are the words behind "muster" wherever a text has it as code: in a line of a block,
+// or between backquotes.
+func shownCommands(text string) [][]string {
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	code := codeLine.FindAllString(text, -1)
+	for _, span := range codeSpan.FindAllStringSubmatch(fenceMark.ReplaceAllString(text, ""), -1) {
+		if strings.HasPrefix(span[1], "muster ") || strings.HasPrefix(span[1], "bin/muster ") {
+			code = append(code, strings.ReplaceAll(span[1], "\n", " "))
+		}
+	}
+	var shown [][]string
+	for _, c := range code {
+		for _, m := range invoked.FindAllStringSubmatch(c, -1) {
+			shown = append(shown, strings.Fields(m[1]))
+		}
+	}
+	return shown
+}
+
+// checkShown says whether the command is there, and has the flags before "--".
+func checkShown(root *cobra.Command, words []string) error {
+	if words[0] == "help" {
+		words = words[1:]
+	}
+	if len(words) == 0 || strings.ContainsAny(words[0], ":/") {
+		return nil // help itself, what a command says of itself, or a list of files
+	}
+	c, rest, err := root.Find(words)
+	if err != nil || c == root {
+		return fmt.Errorf("there is no such command")
+	}
+	for _, w := range rest {
+		name, _, _ := strings.Cut(strings.TrimRight(w, ",.:'"), "=")
+		switch {
+		case w == "--":
+			return nil
+		case c.DisableFlagParsing:
+		case strings.HasPrefix(name, "--"):
+			if c.Flags().Lookup(name[2:]) == nil && c.InheritedFlags().Lookup(name[2:]) == nil && name != "--help" {
+				return fmt.Errorf("it has no flag %s", name)
+			}
+		case len(name) == 2 && name[0] == '-' && unicode.IsLetter(rune(name[1])):
+			if c.Flags().ShorthandLookup(name[1:]) == nil && c.InheritedFlags().ShorthandLookup(name[1:]) == nil && name != "-h" {
+				return fmt.Errorf("it has no flag %s", name)
+			}
+		}
+	}
+	return nil
 }

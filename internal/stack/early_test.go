@@ -72,8 +72,8 @@ func TestKilledWhileMemoryIsHandedOver(t *testing.T) {
 			w := newWorld(t)
 			dir := t.TempDir()
 			config := filepath.Join(dir, "node.yaml")
-			// Moves of 24 MiB, in two steps, take a quarter of a second.
-			text := "devices:\n  - soft: {memory: 48MiB, copy_bandwidth: 100MB/s}\nquantum: 20ms\n"
+			// Moves of 24 MiB, in two steps, take an eighth of a second.
+			text := "devices:\n  - soft: {memory: 48MiB, copy_bandwidth: 200MB/s}\nquantum: 20ms\n"
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

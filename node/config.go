@@ -326,6 +326,10 @@ func (l *Limits) of(u account) UserLimits {
 	return l.Default
 }
 
+// moveStep is the least that a program which makes way for another frees at a time: below that,
+// workers do not pin memory for copies.
+const moveStep = 16 << 20
+
 // dispatcher returns the dispatcher's part of the configuration. The dispatcher knows
 // users by name only; nameOf gives the name that belongs to a number. A user with
 // limits of his own has them instead of the default ones, even where they say nothing
@@ -342,5 +346,5 @@ func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) strin
 		}
 		limits[key] = u.VGPUs
 	}
-	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Quantum: c.Quantum, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
+	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Quantum: c.Quantum, Migrate: c.Migrate, MoveStep: moveStep, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
 }

@@ -36,6 +36,8 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		return m, c.granted(m.Lease)
 	case control.Began:
 		return m, c.granted(m.Lease)
+	case control.Freed:
+		return m, c.granted(m.Lease)
 	case control.WantFurther:
 		return m, c.crediblyFurther(m.Device, 0, 0)
 	case control.ReleasedFurther:

@@ -405,6 +405,10 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if m.Lease == c.lease { // else the worker sent it before it heard that the lease is lost
 			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
 		}
+	case control.Freed:
+		if m.Lease == c.lease {
+			d.step(now, vgpu.Freed{Client: c.id, Left: m.Left})
+		}
 	case control.Busy:
 		d.step(now, vgpu.Busy{Client: c.id})
 	case control.Idle:
@@ -543,9 +547,9 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
 		switch e.Kind {
 		case vgpu.Grant:
-			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory})
+			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory, Coming: e.Coming})
 		case vgpu.Revoke:
-			c.worker.post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep})
+			c.worker.post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep, Step: e.Step})
 			c.pinged++
 			c.worker.post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:

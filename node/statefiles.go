@@ -360,6 +360,8 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 		look(e.Client)
 	case vgpu.Faulted:
 		look(e.Client)
+	case vgpu.Freed: // before the client that gets this memory
+		look(e.Client)
 	case vgpu.Tick:
 	default:
 		d.touch()

@@ -70,6 +70,49 @@ func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
 	return moves.plan(s), nil
 }
 
+// Bring makes chunks of need ready on dev, or of everything allocated if need is nil, in the order of
+// their addresses, as long as the client's mapped chunks there are at most capacity bytes. Nothing
+// gives way for them. It is for a client whose kernels may not run yet, because it has not got all
+// the room that it is to get: Prepare or PrepareAll follows.
+func (s *Space) Bring(dev Place, need []Range, capacity uint64) Plan {
+	at, ok := s.device(dev)
+	if !ok || slices.ContainsFunc(need, func(r Range) bool { return s.Check(r) != nil }) {
+		return nil
+	}
+	chunks := s.all()
+	if need != nil {
+		chunks = s.among(s.spans(need))
+	}
+	var moves mover
+	room := s.chunksIn(capacity) - s.tallies[at].held
+	for i, c := range chunks {
+		if c.ready(at) {
+			continue
+		}
+		if c.held&at.bit() == 0 {
+			if room <= 0 {
+				continue
+			}
+			room--
+		}
+		s.bringChunk(&moves, at, i, c)
+	}
+	return moves.plan(s)
+}
+
+// among iterates over the chunks of spans.
+func (s *Space) among(spans []span) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for _, p := range spans {
+			for i, c := range s.in(p) {
+				if !yield(i, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // unready returns those of the chunks that a kernel on dev cannot use yet, as spans.
 func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
 	var spans []span

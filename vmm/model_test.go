@@ -535,6 +535,19 @@ func (m *machine) evict() {
 	m.gaveWay(dev, before, dirty, nil, count)
 }
 
+// bring brings memory to a device that has room for a part of it, and nothing gives way.
+func (m *machine) bring() {
+	dev := m.device()
+	capacity := uint64(rapid.IntRange(0, modelSize+9).Draw(m.t, "capacity"))
+	before := slices.Clone(m.mapped[m.at(dev)])
+	m.perform(m.space.Bring(dev, nil, capacity), capacity)
+	for c, was := range before {
+		if was && !m.mapped[m.at(dev)][c] {
+			m.t.Fatalf("chunk %d gave way", c)
+		}
+	}
+}
+
 func (m *machine) lose() {
 	dev := m.device()
 	for _, r := range m.space.Lost(dev) {
@@ -713,6 +726,7 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"host write":   with(m.hostWrite),
 			"device":       with(m.deviceWrite),
 			"evict":        with(m.evict),
+			"bring":        with(m.bring),
 			"lose":         with(m.lose),
 			"add":          with(m.add),
 			"nest":         with(m.nest),

@@ -19,6 +19,7 @@ import (
 //	nest NAME NAME...
 //	reach WORD...                     a word is NAME, NAME+FROM or a number
 //	prepare DEV CAPACITY RANGE...     DEV is 0, 1, ...
+//	bring DEV CAPACITY [RANGE...]     none: everything
 //	launched DEV [RANGE...]           none: all that is mapped
 //	written DEV RANGE
 //	resident DEV [RANGE]              none: everything
@@ -125,6 +126,8 @@ func (w *world) run(words []string) string {
 		return w.reach(words[1:])
 	case "prepare":
 		plan, err = s.Prepare(dev(), w.ranges(words[3:]), w.number(words[2]))
+	case "bring":
+		plan = s.Bring(dev(), w.ranges(words[3:]), w.number(words[2]))
 	case "launched":
 		s.Launched(dev(), w.ranges(words[2:]))
 	case "written":

@@ -10,7 +10,7 @@ import "muster/wire/control"
 // and finds that nothing was asked.
 func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.start(now)
-	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
+	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale, c.Lease.Coming = false, false, false, 0
 	c.Asked.Bytes = 0
 	for i := range c.Further { // the next daemon has lent nothing
 		c.Further[i].Leaving, c.Further[i].Asked = true, false

@@ -426,7 +426,7 @@ func (c *Core) advance() ([]Op, error) {
 			c.stepRelease()
 		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
 			c.Lease.Wanted = false
-			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep)
+			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep)
 		case len(c.Further) > 0 && c.leavesFurther():
 		case c.Head != nil && !c.retry():
 			return c.ops, c.ended

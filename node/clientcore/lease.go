@@ -17,6 +17,9 @@ type Lease struct {
 	Held   bool
 	Device int
 	Memory uint64 // bytes that the client may use on the device
+	// Coming is how many bytes it will get without asking, when others have left the device; 0: no
+	// more than it has.
+	Coming uint64 `json:",omitempty"`
 	Number uint64 // of the last lease
 
 	Wanting bool   // a Want is not answered yet
@@ -30,6 +33,7 @@ type Lease struct {
 	Wanted     bool
 	WantedFor  string
 	WantedKeep uint64 `json:",omitempty"` // as Release.Stay
+	WantedStep uint64 `json:",omitempty"` // as Release.Step
 
 	// Began says that a kernel was launched under the lease, and Moved how long it took to prepare
 	// the client's memory and context for it. They are omitted for a client without a lease, so
@@ -53,7 +57,7 @@ func (c *Core) granted(g control.Grant) {
 	switch {
 	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
 		had := *l
-		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Coming: g.Coming, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
 		if had.Held {
 			l.Began, l.Moved = had.Began, had.Moved
 		} else {
@@ -65,13 +69,13 @@ func (c *Core) granted(g control.Grant) {
 	}
 }
 
-// denied handles a Deny, if something was asked.
+// denied handles a Deny, if something was asked or was to come.
 func (l *Lease) denied(reason string) {
-	if !l.Wanting && !l.Growing {
+	if !l.Wanting && !l.Growing && l.Coming == 0 {
 		return
 	}
 	stale := l.Stale
-	l.Wanting, l.Growing, l.Stale = false, false, false
+	l.Wanting, l.Growing, l.Stale, l.Coming = false, false, false, 0
 	if stale {
 		return
 	}
@@ -98,6 +102,7 @@ type Context struct {
 type Release struct {
 	Keep   bool          // the context stays open
 	Stay   uint64        `json:",omitempty"` // bytes of memory that may stay there
+	Step   uint64        `json:",omitempty"` // the daemon is told each time that so many bytes are free; 0: at the end
 	Asked  bool          // the executor was told to leave
 	Answer bool          // the daemon waits for Released, even if no lease is held
 	Took   time.Duration `json:",omitempty"` // how long it took to move the memory
@@ -162,6 +167,9 @@ func (c *Core) ready(n need) (bool, error) {
 		return true, c.Faulted
 	}
 	if ok, err := c.leased(n); !ok || err != nil {
+		if err == nil && c.Lease.Held && c.Lease.Coming > 0 {
+			c.comeEarly(n)
+		}
 		return ok, err
 	}
 	x := c.here()
@@ -188,6 +196,28 @@ func (c *Core) ready(n need) (bool, error) {
 	// Some devices report the size of a module only once it is loaded, so the lease may have to
 	// grow.
 	return c.beside()+c.space.Mapped(x.Place) <= c.Lease.Memory, nil
+}
+
+// comeEarly brings as much of a need to the device as the client may have there so far. The rest
+// comes with the next Grant: other clients are still leaving the device.
+func (c *Core) comeEarly(n need) {
+	beside := c.beside(n.arrays...)
+	if c.Release != nil || beside > c.Lease.Memory {
+		return
+	}
+	x := c.here()
+	if x == nil {
+		c.open()
+		return
+	}
+	ranges := n.ranges
+	if n.all {
+		ranges = nil
+	}
+	if plan := c.space.Bring(x.Place, ranges, c.Lease.Memory-beside); len(plan) > 0 {
+		c.count(plan)
+		c.ask(Op{Kind: Move, Plan: plan, Part: true})
+	}
 }
 
 func (c *Core) prepare(p vmm.Place, n need) (vmm.Plan, error) {
@@ -224,8 +254,9 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case l.Wanted:
 		l.Wanted = false
-		c.beginRelease(l.WantedFor, l.WantedKeep)
+		c.beginRelease(l.WantedFor, l.WantedKeep, l.WantedStep)
 		return false, nil
+	case bytes <= l.Coming:
 	case !l.Growing:
 		l.Growing = true
 		c.say(control.Grow{Memory: bytes})
@@ -320,14 +351,14 @@ func (c *Core) carried(from, to vmm.Place, bytes uint64) {
 // revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (c *Core) revoke(m control.Revoke) {
 	if c.Outstanding() > 0 && !c.Lease.Growing {
-		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep = true, m.Reason, m.Keep
+		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
 		return
 	}
-	c.beginRelease(m.Reason, m.Keep)
+	c.beginRelease(m.Reason, m.Keep, m.Step)
 }
 
-func (c *Core) beginRelease(reason string, stay uint64) {
-	c.Release = &Release{Keep: c.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true}
+func (c *Core) beginRelease(reason string, stay, step uint64) {
+	c.Release = &Release{Keep: c.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true, Step: step}
 	if c.Release.Keep {
 		c.Release.Stay = stay
 	}
@@ -342,6 +373,9 @@ func (c *Core) stepRelease() {
 		return
 	}
 	if !r.Asked && len(c.Contexts) > 0 {
+		if c.leavePart(r) {
+			return
+		}
 		r.Asked = true
 		c.leave(c.Contexts[0].Place, !r.Keep, r.Stay)
 		return
@@ -353,6 +387,44 @@ func (c *Core) stepRelease() {
 		c.letGo(r.Took)
 	case r.Answer:
 		c.say(control.Released{Lease: c.Lease.Number})
+	}
+}
+
+// largeStep is a multiple of what devices map and unmap at once: cutting such a piece in two is slow.
+const largeStep = 32 << 20
+
+// leavePart has the next part of the client's memory moved off its device, if more than one step is
+// left, so that another client can have the room meanwhile.
+func (c *Core) leavePart(r *Release) bool {
+	x := c.here()
+	if r.Step == 0 || x == nil {
+		return false
+	}
+	unit := c.config.Chunk
+	if r.Step >= largeStep {
+		unit = max(unit, largeStep)
+	}
+	step, stays := (r.Step+unit-1)/unit*unit, uint64(0)
+	if r.Keep {
+		stays = r.Stay - min(r.Stay, c.beside())
+	}
+	if c.space.Mapped(x.Place) <= stays+step {
+		return false
+	}
+	plan := c.space.Evict(x.Place, step)
+	c.count(plan)
+	o := Op{Kind: Leave, Place: x.Place, Plan: plan, Part: true}
+	c.leaving = &o
+	c.ask(o)
+	return true
+}
+
+// freed tells the daemon what the client still has on a device that it is leaving. It takes no more
+// there under this lease.
+func (c *Core) freed(p vmm.Place) {
+	if left := c.beside() + c.space.Mapped(p); left < c.Lease.Memory {
+		c.Lease.Memory = left
+		c.say(control.Freed{Lease: c.Lease.Number, Left: left})
 	}
 }
 
@@ -383,8 +455,8 @@ func (c *Core) leave(p vmm.Place, shut bool, stay uint64) {
 func (c *Core) left(o Outcome) {
 	was := c.leaving
 	c.leaving = nil
-	if c.Release != nil {
-		c.Release.Took = o.Took
+	if c.Release != nil && !c.isFurther(was.Place) {
+		c.Release.Took += o.Took
 	}
 	if o.Err != nil {
 		c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
@@ -394,6 +466,9 @@ func (c *Core) left(o Outcome) {
 		if e := c.Events[id]; e != nil && i < len(o.Times) {
 			e.Pending, e.At = false, o.Times[i]
 		}
+	}
+	if was.Part {
+		c.freed(was.Place)
 	}
 	if !was.Shut {
 		return

@@ -121,6 +121,7 @@ type Op struct {
 	Staged  bool // CopyIn
 	On      bool // WatchWaits, Link; Share: give back the room of Ranges
 	Shut    bool // Leave
+	Part    bool // Leave, Move: another one follows, with the rest of the client's memory
 	Once    bool // Call: from here on the client cannot be rebuilt
 	Place   vmm.Place
 	Origin  vmm.Place   // After, Wait: the place of Other or Event; vmm.Host stands for Place
@@ -403,6 +404,9 @@ func (o *Op) String() string {
 	case Move, Leave, Backup, Refill:
 		if o.Shut {
 			put("for good")
+		}
+		if o.Part {
+			put("in part")
 		}
 		for _, step := range o.Plan {
 			put("[%v]", step)

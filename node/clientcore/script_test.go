@@ -265,11 +265,19 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "syncpoint":
 		return s.send(&wire.SyncPoint{}, wire.Header{Slot: -1}, nil)
 	case "grant":
-		return s.core.Control(s.now, control.Grant{Device: int(arg(1)), Memory: arg(2), Lease: arg(3)})
+		g := control.Grant{Device: int(arg(1)), Memory: arg(2), Lease: arg(3)}
+		if len(words) > 4 {
+			g.Coming = arg(4)
+		}
+		return s.core.Control(s.now, g)
 	case "deny":
 		return s.core.Control(s.now, control.Deny{Reason: strings.Join(words[1:], " ")})
 	case "revoke":
-		return s.core.Control(s.now, control.Revoke{Reason: words[1]})
+		r := control.Revoke{Reason: words[1]}
+		if len(words) > 3 {
+			r.Keep, r.Step = arg(2), arg(3)
+		}
+		return s.core.Control(s.now, r)
 	case "lost":
 		return s.core.Control(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"})
 	case "watch":

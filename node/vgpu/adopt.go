@@ -128,6 +128,6 @@ func (c *Core) seat(x *client, d *device, memory uint64) {
 	d.used += x.taken()
 	x.user.slots += x.slotCount()
 	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
-	x.tenure.landed, x.tenure.ousted = false, false
+	x.tenure.landed, x.tenure.ousted, x.tenure.early = false, false, false
 	c.anew = true
 }

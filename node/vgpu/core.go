@@ -170,6 +170,7 @@ type claim struct {
 	dev     *device
 	bytes   int64
 	slot    bool // a slot is claimed too; false for a Grow
+	early   bool // the owner is bound already, with part of what it wants, and gets the rest bit by bit
 	owed    int  // victims that have not let go yet
 	counted bool // it counts among the user's slots
 	from    []*client
@@ -365,8 +366,15 @@ func (c *Core) unreserve(x *client, d *device) {
 	}
 }
 
-// bind puts a ready client into a slot. The caller has made sure that there is room.
+// bind puts a ready client into a slot, with all that it wants. The caller has made sure that there
+// is room.
 func (c *Core) bind(x *client, d *device) {
+	c.settleIn(x, d, x.want.Need)
+	c.emitGrant(x)
+}
+
+// settleIn puts a ready client into a slot with some memory.
+func (c *Core) settleIn(x *client, d *device, memory uint64) {
 	c.unready(x, Assigned)
 	c.arrive(x, d)
 	if x.dev != nil { // it keeps bytes on d, which become part of what it gets
@@ -374,11 +382,10 @@ func (c *Core) bind(x *client, d *device) {
 		d.keepers = remove(d.keepers, x)
 		x.kept = 0
 	}
-	c.seat(x, d, x.want.Need)
+	c.seat(x, d, memory)
 	x.stats.grants++
 	x.stats.waited += c.now - x.wantAt
 	x.stats.longest = max(x.stats.longest, c.now-x.wantAt)
-	c.emitGrant(x)
 }
 
 // leave unbinds a client from its device, and ends all that it waits for.
@@ -469,6 +476,8 @@ func (c *Core) fulfil(p *claim) {
 	if x.dev == d && p.slot {
 		more -= x.taken()
 	}
+	// An early owner whose rest does not fit is like any client that grows: decide looks for
+	// victims, or denies it.
 	if more > d.room() || (p.slot && (d.bound >= d.Slots || !d.mayOpen())) {
 		return
 	}
@@ -488,7 +497,11 @@ func (c *Core) enlarge(x *client) {
 }
 
 func (c *Core) emitGrant(x *client) {
-	c.emit(Effect{Kind: Grant, Client: x.id, Device: x.dev.id, Slot: x.slot, Memory: x.memory, Lease: x.stats.grants})
+	e := Effect{Kind: Grant, Client: x.id, Device: x.dev.id, Slot: x.slot, Memory: x.memory, Lease: x.stats.grants}
+	if x.claim != nil && x.claim.early {
+		e.Coming = x.growTo
+	}
+	c.emit(e)
 }
 
 func (c *Core) endGrow(x *client) {

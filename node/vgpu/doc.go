@@ -120,8 +120,8 @@
 //     device or waits for it, and is divided by weight; what others owe the client is added. No
 //     client has less than an eighth of a quantum; the others make up for that in proportion to
 //     what they have beyond it.
-//   - Seven times what moving the client's memory in and out took the last time, but
-//     no more than four quanta.
+//   - Seven times what moving the client's memory in and out took the last time, or the
+//     longer of both if it came while others left, but no more than four quanta.
 //
 // So where moves take little time, no client waits for longer than the number of clients times the
 // quantum, plus the time of their moves and last kernels. A client that had more than its part by
@@ -139,6 +139,25 @@
 // says how many bytes of the client's memory no other client needs, and may stay too. The same
 // holds for a client that has to leave in an idle moment (ForMemory), whose context may then stay
 // as well.
+//
+// # Moves that overlap
+//
+// With Config.MoveStep a client that comes need not wait until those who make way for it have left.
+// A Revoke then names a step, a 32nd of what the victim has to free but no less than MoveStep, and
+// its worker says Freed after each. At the first one the client that comes is granted a slot and
+// what is free by then, with Coming for all that it will get; at each of the others it is granted
+// what has become free (Grant with the same lease and more memory). The last Released grants the
+// rest. At no time have all clients of a device together more than it has, since what is granted was
+// freed before.
+//
+// This needs a slot for the client that comes beside those of its victims, and no other promise on
+// the device: what becomes free first could be another's. Otherwise the client is granted all at
+// once, when all victims have left. So is a client that stands for a further device.
+//
+// A client that has a part counts as one that grows: it cannot be told to leave for others, and is
+// answered with all of it or, if victims kept more than they should and none can make up for it,
+// with Deny. Either side may end in the middle. If a victim does, its memory is free; if the client
+// that comes does, the victims leave all the same.
 //
 // # Growing
 //
@@ -326,6 +345,9 @@
 //     worker sent unasked, and is then answered a second time. So the worker says with every
 //     Released and fault the number of the last lease that it was granted, and the daemon keeps
 //     from the core what was said before the client's present lease (Effect.Lease).
+//   - A worker that is told a step with a Revoke says Freed with what it still has, each time that it
+//     has freed about so much, and takes no more memory there until it is granted some again. It need
+//     not. After a Grant with Coming it asks neither with Want nor Grow for that much.
 //   - A worker that is told to leave for memory, a move or a drain should keep
 //     nothing. If it does, it is told a second time.
 //   - Gone is told to a worker that only keeps bytes on a device, too.

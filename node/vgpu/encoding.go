@@ -151,9 +151,11 @@ type effectJSON struct {
 	Slot   *int       `json:"slot,omitempty"`
 	Memory *uint64    `json:"memory,omitempty"`
 	Lease  *int       `json:"lease,omitempty"`
+	Coming *someBytes `json:"coming,omitzero"`
 	On     *bool      `json:"on,omitempty"`
 	Reason *Reason    `json:"reason,omitempty"`
 	Keep   *someBytes `json:"keep,omitzero"`
+	Step   *someBytes `json:"step,omitzero"`
 }
 
 // someBytes is a number of bytes that is written if there are any.
@@ -167,9 +169,9 @@ func (e *Effect) fields() effectJSON {
 	f := effectJSON{Client: &e.Client}
 	switch e.Kind {
 	case Grant:
-		f.Device, f.Slot, f.Memory, f.Lease = &e.Device, &e.Slot, &e.Memory, &e.Lease
+		f.Device, f.Slot, f.Memory, f.Lease, f.Coming = &e.Device, &e.Slot, &e.Memory, &e.Lease, (*someBytes)(&e.Coming)
 	case Revoke:
-		f.Device, f.Reason, f.Keep = &e.Device, &e.Reason, (*someBytes)(&e.Keep)
+		f.Device, f.Reason, f.Keep, f.Step = &e.Device, &e.Reason, (*someBytes)(&e.Keep), (*someBytes)(&e.Step)
 	case Watch:
 		f.On = &e.On
 	case Deny:

@@ -42,6 +42,7 @@ var goldenEvents = []struct {
 		`{"kind":"adopt","client":1,"user":"ann","weight":2,"device":3,"held":true,"memory":4,"kept":5,"lease":6,"pinned":-1,"kernels":7,"busy_ns":8,"waited_ns":9,"preemptions":10,"moves":{"auto":11,"by_hand":12,"drain":13}}`},
 	{Configure{Policy: Credit, MaxIdle: 5, SlotLimit: 2, Migrate: true}, `{"kind":"configure","policy":"credit","max_idle_ns":5,"slot_limit":2,"migrate":true}`},
 	{Configure{Policy: FCFS, Quantum: time.Second}, `{"kind":"configure","policy":"fcfs","max_idle_ns":0,"slot_limit":0,"migrate":false,"quantum_ns":1000000000}`},
+	{Freed{7, 5}, `{"kind":"freed","client":7,"left":5}`},
 	{Began{7, 3}, `{"kind":"began","client":7,"took_ns":3}`},
 	{Released{7, 1, 9}, `{"kind":"released","client":7,"keeps":1,"took_ns":9}`},
 	{Limit{"ann", true, 2}, `{"kind":"limit","user":"ann","own":true,"slots":2}`},
@@ -60,6 +61,8 @@ var goldenEffects = []struct {
 	{Effect{Kind: Watch, Client: 1}, `{"kind":"watch","client":1,"on":false}`},
 	{Effect{Kind: Deny, Client: 1, Reason: NoRoom}, `{"kind":"deny","client":1,"reason":"no room"}`},
 	{Effect{Kind: Gone, Client: 1, Device: 2}, `{"kind":"gone","client":1,"device":2}`},
+	{Effect{Kind: Grant, Client: 1, Memory: 5, Lease: 2, Coming: 9}, `{"kind":"grant","client":1,"device":0,"slot":0,"memory":5,"lease":2,"coming":9}`},
+	{Effect{Kind: Revoke, Client: 1, Device: 2, Reason: ForQuantum, Keep: 3, Step: 4}, `{"kind":"revoke","client":1,"device":2,"reason":"quantum","keep":3,"step":4}`},
 }
 
 func TestEventsAndEffectsInJSON(t *testing.T) {
@@ -80,7 +83,7 @@ func TestEventsAndEffectsInJSON(t *testing.T) {
 	var all []Effect
 	var texts []string
 	for i, c := range goldenEffects {
-		if c.effect.Kind != Kind(i) {
+		if i < len(kindNames) && c.effect.Kind != Kind(i) {
 			t.Errorf("%v is not tried", Kind(i))
 		}
 		all, texts = append(all, c.effect), append(texts, c.text)
@@ -93,7 +96,7 @@ func TestEventsAndEffectsInJSON(t *testing.T) {
 	if got, err := ParseEffects([]byte(text)); err != nil || !reflect.DeepEqual(got, all) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if len(goldenEffects) != len(kindNames) {
+	if len(goldenEffects) < len(kindNames) {
 		t.Errorf("%d of %d kinds of effects were tried", len(goldenEffects), len(kindNames))
 	}
 }

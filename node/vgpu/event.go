@@ -19,7 +19,7 @@ type Event interface {
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
 var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
-	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{}, Began{})
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{}, Began{}, Freed{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -46,6 +46,7 @@ func (Admit) Kind() string     { return "admit" }
 func (Withdraw) Kind() string  { return "withdraw" }
 func (Restrict) Kind() string  { return "restrict" }
 func (Began) Kind() string     { return "began" }
+func (Freed) Kind() string     { return "freed" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1. A client under a grant
@@ -183,6 +184,9 @@ func (e Grow) apply(c *Core) bool {
 		c.growing++
 		x.growBy = c.now + c.cfg.GrowWait
 	} else {
+		if x.claim != nil && x.claim.early { // it needs more than it was to get
+			x.growBy = c.now + c.cfg.GrowWait
+		}
 		c.drop(x.claim)
 	}
 	x.growTo = max(e.Need, x.memory, 1)

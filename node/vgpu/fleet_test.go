@@ -40,6 +40,7 @@ type fleetConfig struct {
 	clients int
 	devices int
 	faults  bool // devices are lost, kernels fault, workers are killed; else no program may see an error
+	turns   bool // there is a quantum, and slots for all, so that clients come while others still leave
 	saves   int  // one event of so many is followed by a save and a restore
 }
 
@@ -47,6 +48,14 @@ func TestFleet(t *testing.T) {
 	for i := range *fleetSeeds {
 		seed := max(*fleetSeed, 1) + i
 		playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 5, faults: seed%2 == 0, saves: 10})
+	}
+}
+
+// Clients that get the memory of others bit by bit, while these leave.
+func TestFleetOfTurns(t *testing.T) {
+	for i := range max(*fleetSeeds/2, 1) {
+		seed := max(*fleetSeed, 11) + i
+		playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 3, faults: seed%2 == 0, turns: true, saves: 10})
 	}
 }
 
@@ -71,9 +80,9 @@ func TestFleetIsDeterministic(t *testing.T) {
 func playFleets(t *testing.T, cfg fleetConfig) {
 	t.Run(fmt.Sprintf("%d clients, seed %d", cfg.clients, cfg.seed), func(t *testing.T) {
 		f := playFleet(t, cfg)
-		t.Logf("%v, %d events, %d programs, longest wait %v, longest drain %v, %d restarts, %d saves, moves %+v, %d by hand asked, %d drains, %d losses, %d daemons",
-			f.now, f.events, f.finished, f.longest, f.longestDrain, f.restarts, f.saved, f.moved, f.moves, f.drains, f.losses, 1+f.handovers)
-		if f.moves == 0 || f.drains == 0 || f.saved == 0 || (!cfg.faults && f.restarts+f.losses > 0) {
+		t.Logf("%v, %d events, %d programs, longest wait %v, longest drain %v, %d restarts, %d saves, moves %+v, %d by hand asked, %d drains, %d losses, %d daemons, %d early grants",
+			f.now, f.events, f.finished, f.longest, f.longestDrain, f.restarts, f.saved, f.moved, f.moves, f.drains, f.losses, 1+f.handovers, f.early)
+		if f.moves == 0 || f.drains == 0 || f.saved == 0 || (!cfg.faults && f.restarts+f.losses > 0) || cfg.turns && f.early == 0 {
 			t.Errorf("seed %d: not everything happened, or something that should not", cfg.seed)
 		}
 	})
@@ -109,6 +118,7 @@ type fleet struct {
 	moved         vgpu.Moves
 	losses        int
 	handovers     int
+	early         int           // grants of a part of what a client wants
 	longest       time.Duration // that somebody waited
 	longestDrain  time.Duration
 }
@@ -191,7 +201,10 @@ func playFleet(t *testing.T, cfg fleetConfig) *fleet {
 func (f *fleet) makeDevices() {
 	var known []vgpu.Device
 	for i := range f.cfg.devices {
-		d := &gpu{id: i, speed: float64(1 + f.r.IntN(4)), memory: chunkSize * uint64(32+f.r.IntN(64)), addresses: uint64(i % 3)}
+		d := &gpu{id: i, slots: vgpu.DefaultSlots, speed: float64(1 + f.r.IntN(4)), memory: chunkSize * uint64(32+f.r.IntN(64)), addresses: uint64(i % 3)}
+		if f.cfg.turns {
+			d.slots = 4 * vgpu.DefaultSlots
+		}
 		f.devices = append(f.devices, d)
 		known = append(known, d.described())
 	}
@@ -199,6 +212,10 @@ func (f *fleet) makeDevices() {
 	f.settings = vgpu.Config{
 		Policy: vgpu.Policy(f.r.IntN(3)), MaxIdle: vgpu.DefaultMaxIdle, MaxWait: 500 * time.Millisecond,
 		Migrate: true, MoveCost: 5 * time.Millisecond, MoveBandwidth: 1 << 30, SlotLimit: f.cfg.devices * 2,
+		MoveStep: chunkSize * (f.cfg.seed % 4),
+	}
+	if f.cfg.turns {
+		f.settings.Quantum, f.settings.SlotLimit, f.settings.MoveStep = 10*time.Millisecond, 0, chunkSize
 	}
 	f.dispatch(known[:last])
 	f.after(f.between(0, time.Second/4), func() { f.tell(vgpu.Added{Device: known[last]}) })
@@ -250,6 +267,8 @@ func (f *fleet) restart() {
 		switch w := f.clients[v.ID]; {
 		case v.State == vgpu.Ready:
 			f.tell(w.want)
+		case v.Growing && w.coming > 0:
+			f.tell(vgpu.Grow{Client: w.id, Need: w.coming})
 		case v.Growing:
 			f.tell(w.grow)
 		}
@@ -326,15 +345,20 @@ func (f *fleet) perform(e vgpu.Effect) {
 			f.fatalf("%v, which is %v", e, d.State)
 		}
 		w.granted = uint64(e.Lease)
-		w.post(control.Grant{Lease: w.granted, Device: int(e.Device), Memory: e.Memory})
+		if w.coming = e.Coming; e.Coming > 0 {
+			f.early++
+		}
+		w.post(control.Grant{Lease: w.granted, Device: int(e.Device), Memory: e.Memory, Coming: e.Coming})
 	case vgpu.Revoke:
-		w.post(control.Revoke{Reason: string(e.Reason)})
+		w.coming = 0
+		w.post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep, Step: e.Step})
 	case vgpu.Gone:
 		w.post(control.Lost{Device: int(e.Device), Reason: "it is lost"})
 	case vgpu.Watch:
 		w.post(control.Watch{On: e.On})
 	case vgpu.Deny:
 		f.waited(w)
+		w.coming = 0
 		w.post(control.Deny{Reason: string(e.Reason)})
 	}
 }
@@ -358,6 +382,10 @@ func (f *fleet) heard(w *worker, said control.ToDaemon) {
 	case control.Released:
 		if m.Lease >= w.granted {
 			f.tell(vgpu.Released{Client: w.id, Keeps: m.Keeps})
+		}
+	case control.Freed:
+		if m.Lease == w.granted {
+			f.tell(vgpu.Freed{Client: w.id, Left: m.Left})
 		}
 	case control.Busy:
 		f.tell(vgpu.Busy{Client: w.id})

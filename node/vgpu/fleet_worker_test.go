@@ -25,6 +25,7 @@ const (
 // gpu is a device: memory that is counted, and one kernel at a time.
 type gpu struct {
 	id         int
+	slots      int
 	speed      float64
 	memory     uint64
 	addresses  uint64 // variables lie elsewhere on devices where this is another number
@@ -36,7 +37,7 @@ type gpu struct {
 }
 
 func (d *gpu) described() vgpu.Device {
-	return vgpu.Device{Name: fmt.Sprint("gpu", d.id), Speed: d.speed, Memory: d.memory, ContextCost: contextCost}
+	return vgpu.Device{Name: fmt.Sprint("gpu", d.id), Slots: d.slots, Speed: d.speed, Memory: d.memory, ContextCost: contextCost}
 }
 
 // lose has the device disappear with all that is on it.
@@ -115,7 +116,8 @@ type worker struct {
 	granted    uint64 // the last lease
 	want       vgpu.Want
 	grow       vgpu.Grow
-	waits      bool // for a device, since then
+	coming     uint64 // all that it was said to get; 0 if it has it
+	waits      bool   // for a device, since then
 	waitsSince time.Duration
 	parked     bool
 }

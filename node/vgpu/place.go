@@ -91,6 +91,7 @@ type victim struct {
 	*client
 	why  Reason
 	keep int64 // bytes of its memory that may stay on the device
+	step int64 // it says each time that this many bytes are free; 0: it need not
 }
 
 func (c *Core) slotReason(v *client) Reason {
@@ -443,6 +444,7 @@ func (c *Core) collect(p *claim, set []victim) {
 	for _, v := range set {
 		v.frees = p
 		p.from = append(p.from, v.client)
+		v.step = c.stepFor(p, v)
 		c.revoke(v)
 	}
 	p.owed = len(set)
@@ -455,7 +457,7 @@ func (c *Core) revoke(v victim) {
 	v.revoking = true
 	v.tenure.idled = v.why == ForIdle || v.why == ForMemory
 	v.tenure.ousted = v.state == Assigned && (v.why == ForQuantum || v.why == ForRoom)
-	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why, Keep: uint64(v.keep)})
+	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why, Keep: uint64(v.keep), Step: uint64(v.step)})
 }
 
 // reserve keeps others from a device on which a client that waited too long is to be

@@ -45,7 +45,8 @@ type modelClient struct {
 	busy     bool   // the last that it reported while watched
 	watched  bool
 	revoking bool
-	growing  bool
+	growing  bool // it asked for more, or was said to get more
+	coming   bool // the latter
 
 	want  Want          // the last
 	hand  DeviceID      // where it was said to go
@@ -70,6 +71,7 @@ func drawConfig(t *rapid.T) Config {
 		SlotLimit: rapid.IntRange(0, 3).Draw(t, "limit"),
 		Migrate:   rapid.Bool().Draw(t, "migrate"),
 		Quantum:   time.Duration(rapid.IntRange(0, 1).Draw(t, "quantum")) * 20 * time.Millisecond,
+		MoveStep:  uint64(rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "step")),
 	}
 	if cfg.Migrate {
 		cfg.MoveCost, cfg.MoveBandwidth = 20*time.Millisecond, 2000
@@ -137,7 +139,7 @@ func (m *machine) take(effects []Effect, credit bool) {
 			x.watched = e.On
 			x.busy = true
 		case Deny:
-			x.growing = false
+			x.growing, x.coming = false, false
 			if !x.bound {
 				x.ready = false
 				m.checkDeny(x, e)
@@ -177,7 +179,10 @@ func (m *machine) takeGrant(x *modelClient, e Effect) {
 	if e.Lease != x.lease {
 		m.t.Fatalf("%v: lease %d, should be %d", e, e.Lease, x.lease)
 	}
-	x.bound, x.ready, x.growing, x.kept = true, false, false, 0
+	if x.coming && e.Memory <= x.memory || e.Coming > 0 && e.Coming <= e.Memory {
+		m.t.Fatalf("%v: to a client with %d bytes", e, x.memory)
+	}
+	x.bound, x.ready, x.growing, x.coming, x.kept = true, false, e.Coming > 0, e.Coming > 0, 0
 	x.device, x.slot, x.memory = e.Device, e.Slot, e.Memory
 }
 
@@ -198,7 +203,7 @@ func (m *machine) takeRevoke(x *modelClient, e Effect, credit bool) {
 	case x.bound && x.busy && !(credit && e.Reason == ForCredit) && !x.over:
 		m.t.Fatalf("%v: the client is busy", e)
 	}
-	x.revoking, x.growing = true, false
+	x.revoking, x.growing, x.coming = true, false, false
 }
 
 // takeTurn checks that a client whose turn is over has had some of it, and that others wait.
@@ -340,7 +345,16 @@ func (m *machine) checkDevices(view View, taken map[DeviceID]uint64, over map[De
 	if len(view.Devices) != len(m.devices) || drains != m.core.drains {
 		m.t.Fatalf("there are %d devices, of which %d are drained, the core counts %d and %d", len(m.devices), drains, len(view.Devices), m.core.drains)
 	}
+	claimed := map[DeviceID]int64{}
+	for _, x := range m.core.clients {
+		if x.claim != nil {
+			claimed[x.claim.dev.id] += x.claim.bytes
+		}
+	}
 	for _, d := range m.core.devices {
+		if claimed[d.id] != d.claimed {
+			m.t.Fatalf("device %d: %d bytes are promised, the core counts %d", d.id, claimed[d.id], d.claimed)
+		}
 		if d.claims < 0 || d.claimed < 0 || (len(m.core.ready) == 0 && (d.claims != 0 || d.reservedFor != nil)) {
 			m.t.Fatalf("device %d: promises without anybody: %+v", d.id, *d)
 		}
@@ -370,7 +384,7 @@ func (m *machine) release(id ClientID, keeps uint64) {
 	} else if keeps == 0 || x.revoking {
 		x.kept = 0
 	}
-	x.bound, x.revoking, x.growing, x.watched, x.over, x.moved = false, false, false, false, x.over && x.kept > 0, false
+	x.bound, x.revoking, x.growing, x.coming, x.watched, x.over, x.moved = false, false, false, false, false, x.over && x.kept > 0, false
 	m.tell(Released{Client: id, Keeps: keeps, Took: time.Duration(keeps) * time.Millisecond})
 }
 
@@ -412,8 +426,11 @@ func (m *machine) step() {
 			x.busy = false
 		}
 		m.tell(SyncPoint{id})
+	case what < 15 && x.revoking && x.bound && x.memory > 0 && m.number(2) > 0:
+		x.memory = m.number(int(x.memory) - 1)
+		m.tell(Freed{id, x.memory})
 	case what < 10 && x.bound:
-		x.growing = !x.revoking
+		x.growing, x.coming = !x.revoking, false
 		m.tell(Grow{id, x.memory + m.number(40)})
 	case what < 15 && (x.revoking || x.bound || x.kept > 0):
 		keeps := rapid.SampledFrom([]uint64{0, 0, m.devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
@@ -582,6 +599,7 @@ func (m *machine) obey(again bool) {
 func (m *machine) behave() {
 	m.empty()
 	m.serve()
+	m.comeAll()
 	for i, d := range m.devices {
 		switch {
 		case d.drained:
@@ -600,6 +618,19 @@ func (m *machine) empty() {
 	for _, d := range m.core.View().Devices {
 		if d.State == DeviceDraining {
 			m.t.Fatalf("everybody was told to leave, and obeyed: %+v", d)
+		}
+	}
+}
+
+// comeAll checks that clients which have a part of what they want are told soon whether they get the
+// rest.
+func (m *machine) comeAll() {
+	for range 3 {
+		m.obey(false)
+	}
+	for _, id := range m.ids() {
+		if m.model[id].coming {
+			m.t.Fatalf("client %d waits for the rest of its memory", id)
 		}
 	}
 }

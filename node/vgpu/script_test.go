@@ -63,6 +63,7 @@ func (s *script) play(words []string) (err error) {
 		s.cfg.MaxPasses, s.cfg.MaxWait = int(args.number("passes")), args.time("wait")
 		s.cfg.SlotLimit = int(args.number("slots"))
 		s.cfg.Quantum = args.time("quantum")
+		s.cfg.MoveStep = args.number("step")
 		s.cfg.Migrate, s.cfg.MoveBandwidth, s.cfg.MoveCost = args["migrate"] != "", args.number("bandwidth"), args.time("movecost")
 		return err
 	case "limit":
@@ -193,6 +194,8 @@ func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 		return SyncPoint{id}, nil
 	case "released":
 		return Released{id, args.number("keeps"), args.time("took")}, nil
+	case "freed":
+		return Freed{id, args.number("left")}, nil
 	case "began":
 		return Began{id, args.time("took")}, nil
 	case "ran":

@@ -26,6 +26,7 @@ type tenure struct {
 	at      Time          // when that was
 	in, out time.Duration // what moving its memory took the last time; 0: not known
 	balance time.Duration // what others owe it (negative: what it owes them); the balances of all clients add up to 0
+	early   bool          // it came while others still left: its move took no time of its own
 	ousted  bool          // it was told to leave because its turn is over
 	idled   bool          // it was told to leave because it was idle
 	// restless says that when it last had to leave for being idle, it wanted its device back at
@@ -113,10 +114,16 @@ func (c *Core) turn(x *client) time.Duration {
 }
 
 // worthwhile is how long a client must stay to be worth its moves, within bounds. Until moving
-// out was measured, it is taken to cost as much as moving in.
+// out was measured, it is taken to cost as much as moving in. Where clients come while others
+// leave, a turn costs the longer of the two.
 func (c *Core) worthwhile(x *client) time.Duration {
 	t := &x.tenure
-	return min(moveParts*(t.in+orDefault(t.out, t.in)), maxStretch*c.cfg.Quantum)
+	in, out := t.in, orDefault(t.out, t.in)
+	moves := in + out
+	if t.early {
+		moves = max(in, out)
+	}
+	return min(moveParts*moves, maxStretch*c.cfg.Quantum)
 }
 
 // atOnce is how soon a client wants its device back if it was not really idle.

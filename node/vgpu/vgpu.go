@@ -127,6 +127,10 @@ type Config struct {
 	Migrate       bool          `json:"migrate,omitempty"`
 	MoveBandwidth uint64        `json:"move_bandwidth,omitempty"` // bytes per second at which memory is copied out, and then in
 	MoveCost      time.Duration `json:"move_cost_ns,omitempty"`   // what a move costs besides, as for a new context
+
+	// MoveStep is the least number of bytes that a client which makes way for another frees at a
+	// time, so that the other can begin to come; 0: all at once. See Moves that overlap.
+	MoveStep uint64 `json:"move_step,omitempty"`
 }
 
 // DeviceState says what a device can be used for.
@@ -172,7 +176,7 @@ type Kind uint8
 
 const (
 	// Grant binds Client to Slot of Device with Memory bytes; for a client
-	// that is bound already it is the answer to Grow.
+	// that is bound already it is the answer to Grow, or part of what it was said to get (Coming).
 	Grant Kind = iota
 	// Revoke takes everything back but Keep bytes: the worker lets its kernels end,
 	// copies out, unmaps, and the daemon answers with Released (or Detach, Faulted).
@@ -232,20 +236,30 @@ type Effect struct {
 	Slot   int      // Grant
 	Memory uint64   // Grant: all that the client may map from now on
 	Lease  int      // Grant: how often the client has been bound so far, counted from 1
+	Coming uint64   // Grant: all that it will be granted, without asking, when others have left; 0: Memory is all
 	On     bool     // Watch
 	Reason Reason   // Revoke, Deny
 	Keep   uint64   // Revoke: how many bytes of the client's memory may stay on the device, with its context
+	Step   uint64   // Revoke: the worker says each time that this many bytes are free (Freed); 0: it need not
 }
 
 func (e Effect) String() string {
 	switch e.Kind {
 	case Grant:
-		return fmt.Sprintf("grant client %d device %d slot %d memory %d", e.Client, e.Device, e.Slot, e.Memory)
-	case Revoke:
-		if e.Keep > 0 {
-			return fmt.Sprintf("revoke client %d device %d, all but %d: %s", e.Client, e.Device, e.Keep, e.Reason)
+		text := fmt.Sprintf("grant client %d device %d slot %d memory %d", e.Client, e.Device, e.Slot, e.Memory)
+		if e.Coming > 0 {
+			text += fmt.Sprintf(" of %d", e.Coming)
 		}
-		return fmt.Sprintf("revoke client %d device %d: %s", e.Client, e.Device, e.Reason)
+		return text
+	case Revoke:
+		text := fmt.Sprintf("revoke client %d device %d", e.Client, e.Device)
+		if e.Keep > 0 {
+			text += fmt.Sprintf(", all but %d", e.Keep)
+		}
+		if e.Step > 0 {
+			text += fmt.Sprintf(", in steps of %d", e.Step)
+		}
+		return fmt.Sprintf("%s: %s", text, e.Reason)
 	case Watch:
 		if e.On {
 			return fmt.Sprintf("watch client %d on", e.Client)

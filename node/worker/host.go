@@ -101,9 +101,12 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 }
 
 // CreateHostFile creates a file for the host copies of an arena, in a folder, or in memory if dir
-// is "".
+// is "": with huge pages, if this process may have such a file.
 func CreateHostFile(size uint64, dir string) (*os.File, error) {
 	if dir == "" {
+		if f, err := hugeFile(size); err == nil { // else this process may not mount, or the system is old
+			return f, nil
+		}
 		return wire.CreateMemory("muster-host", size)
 	}
 	f, err := namelessFile(dir)

@@ -23,16 +23,13 @@ func newInbox() *inbox { return &inbox{news: make(chan struct{}, 1)} }
 
 // put adds a message. Of several Watch messages in a row only the last is kept: the daemon sends
 // one each time another client begins or stops waiting for the device, which may be often, and
-// without this the queue would grow while the loop is busy. All other messages are answers to the
-// worker, or rare.
+// without this the queue would grow while the loop is busy. So it is with Grants of the same lease:
+// the last one has all that the others had, and more comes to the device at once. All other messages
+// are answers to the worker, or rare.
 func (b *inbox) put(m control.ToWorker) {
 	b.mu.Lock()
 	n := len(b.messages)
-	_, watch := m.(control.Watch)
-	if watch && n > 0 {
-		_, watch = b.messages[n-1].(control.Watch)
-	}
-	if watch && n > 0 {
+	if n > 0 && replaces(m, b.messages[n-1]) {
 		b.messages[n-1] = m
 	} else {
 		b.messages = append(b.messages, m)
@@ -43,6 +40,19 @@ func (b *inbox) put(m control.ToWorker) {
 	case b.news <- struct{}{}:
 	default:
 	}
+}
+
+// replaces says whether a message says all that the one before it says.
+func replaces(m, before control.ToWorker) bool {
+	switch m := m.(type) {
+	case control.Watch:
+		_, watch := before.(control.Watch)
+		return watch
+	case control.Grant:
+		grant, ok := before.(control.Grant)
+		return ok && grant.Lease == m.Lease
+	}
+	return false
 }
 
 // take removes and returns the oldest message.

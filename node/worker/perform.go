@@ -710,6 +710,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 			return err
 		})
 		outcome.Took -= w.once
+		w.pinsHost = w.pinsHost || w.once > 0 && !o.Part
 	case clientcore.MakeShared:
 		outcome.Name, outcome.Err = w.makeShared(o)
 	case clientcore.Share:
@@ -793,7 +794,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		// Only the first move pays for making and pinning the host's pages. That time is not
 		// reported as part of the move, because turns are measured by it and later moves are
 		// faster. A context that is opened again has to pin again.
-		w.once, w.pinsHost = w.now()-ready, true
+		w.once = w.now() - ready
 	}
 	legs := legs{since: w.now()}
 	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostPinWorth {

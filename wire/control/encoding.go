@@ -21,7 +21,7 @@ const maxReason = 8 << 10
 // The kinds of messages, by name.
 var (
 	kindsToWorker = envelope.Of[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Checkpoint{}, Restore{}, Proceed{}, Neighbour{}, Renew{}, GrantFurther{}, DenyFurther{}, RevokeFurther{}, Beside{})
-	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
+	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, Freed{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
 )
 
 func encode(m message) ([]byte, error) {
@@ -42,7 +42,7 @@ func shortened(m message) message {
 	case Deny:
 		return Deny{cut(m.Reason)}
 	case Revoke:
-		return Revoke{cut(m.Reason), m.Keep}
+		return Revoke{cut(m.Reason), m.Keep, m.Step}
 	case Lost:
 		return Lost{m.Device, cut(m.Reason)}
 	case Committed:

@@ -192,6 +192,9 @@ type Grant struct {
 	Device int `json:"device"`
 	// Memory is how many bytes the worker may take there in all.
 	Memory uint64 `json:"memory"`
+	// Coming is how many it will be granted in all, without asking for them, when other clients
+	// have left; 0 if Memory is all. The worker may bring in memory meanwhile.
+	Coming uint64 `json:"coming,omitempty"`
 }
 
 // Deny answers a Want or Grow that will not be granted for now. A worker that has a device releases
@@ -208,6 +211,8 @@ type Revoke struct {
 	// Keep is how many bytes of the client's memory may stay on the device. If there are
 	// any, the context may stay open whatever the reason is.
 	Keep uint64 `json:"keep,omitempty"`
+	// Step asks for Freed each time that so many bytes were freed; 0 if nobody could use them.
+	Step uint64 `json:"step,omitempty"`
 }
 
 // Lost says that a device is gone, with everything on it. The lease, and whatever the worker kept
@@ -397,6 +402,15 @@ type Released struct {
 	// Took is how long moving the client's memory off the device took, once everything that ran
 	// there had ended.
 	Took time.Duration `json:"took,omitempty"`
+}
+
+// Freed says that a client which is leaving its device has freed part of what it had there: others
+// may have it at once.
+type Freed struct {
+	Lease uint64 `json:"lease"`
+	// Left is how many bytes it still takes, its context aside. It takes no more before it is
+	// granted a device again.
+	Left uint64 `json:"left"`
 }
 
 // Began says that the memory that the client needs is on the device that it was granted, and that
@@ -634,6 +648,7 @@ func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
 func (Released) Kind() string    { return "released" }
 func (Began) Kind() string       { return "began" }
+func (Freed) Kind() string       { return "freed" }
 func (Busy) Kind() string        { return "busy" }
 func (Idle) Kind() string        { return "idle" }
 func (SyncPoint) Kind() string   { return "sync_point" }
@@ -685,6 +700,7 @@ func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
 func (Released) toDaemon()    {}
 func (Began) toDaemon()       {}
+func (Freed) toDaemon()       {}
 func (Busy) toDaemon()        {}
 func (Idle) toDaemon()        {}
 func (SyncPoint) toDaemon()   {}
@@ -815,6 +831,7 @@ func (m Want) check() error {
 }
 
 func (Grow) check() error       { return nil }
+func (Freed) check() error      { return nil }
 func (m Released) check() error { return notNegative("took", m.Took) }
 func (m Began) check() error    { return notNegative("took", m.Took) }
 func (Busy) check() error       { return nil }

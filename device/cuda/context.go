@@ -60,6 +60,7 @@ type gpuContext struct {
 
 	textures textures
 	bulk     bulk     // has a lock of its own
+	echo     echo     // for copies to the device that are kept on the host, too
 	launcher launcher // has a lock of its own
 
 	unmapped atomic.Uint64 // how often memory was

@@ -466,6 +466,11 @@ func (w *worker) step() error {
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
+		if w.journal != nil { // so is a base that is due with the kernels that have just ended
+			if err := w.maybeFold(); err != nil {
+				return err
+			}
+		}
 	}
 	h, body, err := w.consumer.Next(w.patience())
 	switch {

@@ -66,6 +66,14 @@ type Taker interface {
 	CopyTaken(dst uint64, src []byte) error
 }
 
+// Echoer is implemented by streams of a device that can send back what it receives while more arrives.
+type Echoer interface {
+	// CopyInKept is Stream.CopyIn, after which keep holds what the device has at dst then. Both
+	// are of the same size and stay in use until the stream has done it, and so does dst for all
+	// but this stream. It returns ErrNotSupported, and does nothing, if one of them is not pinned.
+	CopyInKept(dst uint64, src, keep []byte) error
+}
+
 // PeerCopier is implemented by streams that can copy directly from another context of this process, on
 // a device with the same Info.Peers, without a buffer in host memory.
 type PeerCopier interface {

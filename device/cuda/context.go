@@ -61,6 +61,7 @@ type gpuContext struct {
 
 	textures textures // has its own lock
 	bulk     bulk     // has its own lock
+	echo     echo     // for copies to the device that are also kept on the host; has its own lock
 	launcher launcher // has its own lock
 
 	unmapped atomic.Uint64 // number of calls of Unmap

@@ -179,7 +179,11 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 }
 
 func (s *stream) copyOut(src uint64, dst []byte) C.mcu_result {
-	return C.mcu_copy_out(s.c.handle, s.handle, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
+	return s.copyOutOn(s.handle, src, dst)
+}
+
+func (s *stream) copyOutOn(stream C.mcu_handle, src uint64, dst []byte) C.mcu_result {
+	return C.mcu_copy_out(s.c.handle, stream, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
 }
 
 // eachPart submits a copy between the device and host memory whose parts were pinned separately: the

@@ -69,6 +69,10 @@ type Journal struct {
 	affords uint64 // what Affordable has found out
 	asked   uint64 // used at that time
 
+	// Giving is called before the pages of a part of the file are given back; it may be nil. A device
+	// that has pinned them would otherwise write to pages that are no longer the file's.
+	Giving func(from, to uint64)
+
 	free    func() (bytes uint64, known bool) // memory of the machine
 	storing func()                            // in tests only: called before and after each word that counts is changed
 }
@@ -131,9 +135,12 @@ func (j *Journal) Unmap() {
 func (j *Journal) current() []byte { return j.at(j.epoch) }
 
 func (j *Journal) at(epoch uint64) []byte {
-	from := headSize + (epoch%2)*j.area
+	from := j.begin(epoch)
 	return j.mem[from : from+j.area : from+j.area]
 }
+
+// begin is the offset of an epoch's area in the file.
+func (j *Journal) begin(epoch uint64) uint64 { return headSize + (epoch%2)*j.area }
 
 func (j *Journal) number(at int) uint64 { return binary.LittleEndian.Uint64(j.current()[at:]) }
 
@@ -206,30 +213,39 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	for _, s := range sections {
 		to = to[copy(to, s):]
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	before, keep := j.current(), uint64(leastLog)
+	keep := uint64(leastLog)
 	if j.affords = 0; j.used > leastLog/2 {
 		keep = max(keep, j.log+j.Affordable())
 	}
 	end := j.log + j.used
-	j.epoch++
-	j.log, j.used, j.affords = align(areaHead+size), 0, 0
-	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
-	j.store32(j.mem, atValid, 1)
-	j.valid.Store(true)
-	giveBack(before, end, keep)
+	j.begins(size)
+	j.giveBack(j.epoch-1, end, keep)
 	return nil
 }
 
-// giveBack returns the memory of an area of which used bytes were used, except for the first spare
+// begins starts the epoch whose base has been written. Writers of entries end before.
+func (j *Journal) begins(base uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.epoch++
+	j.log, j.used, j.affords = align(areaHead+base), 0, 0
+	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
+	j.store32(j.mem, atValid, 1)
+	j.valid.Store(true)
+}
+
+// giveBack returns the memory of an epoch's area of which used bytes were used, except for the first spare
 // bytes. The next base but one and its log are written there, and making pages again costs more than
 // writing to them: so an area whose log was long keeps what the log may take. Otherwise little is
 // kept, since a base holds the program's images, which would take memory twice.
-func giveBack(area []byte, used, spare uint64) {
+func (j *Journal) giveBack(epoch, used, spare uint64) {
+	area := j.at(epoch)
 	page := uint64(os.Getpagesize())
 	from, to := spare&^(page-1), (used+page-1)&^(page-1)
 	if to > from && to <= uint64(len(area)) {
+		if j.Giving != nil {
+			j.Giving(j.begin(epoch)+from, j.begin(epoch)+to)
+		}
 		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
 		_ = syscall.Madvise(area[from:to], remove) // best effort
 	}
@@ -238,8 +254,8 @@ func giveBack(area []byte, used, spare uint64) {
 // GiveSpare returns the memory of both areas in which nothing is, and which is otherwise kept for what
 // comes next: the client is idle, and others may need it sooner.
 func (j *Journal) GiveSpare() {
-	giveBack(j.at(j.epoch+1), j.area, 0)
-	giveBack(j.current(), j.area, j.log+j.used+uint64(os.Getpagesize())-1)
+	j.giveBack(j.epoch+1, j.area, 0)
+	j.giveBack(j.epoch, j.area, j.log+j.used+uint64(os.Getpagesize())-1)
 }
 
 // Base returns the sections of the base. They are valid until the next Commit.

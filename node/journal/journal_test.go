@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,7 +108,7 @@ func reads(t testing.TB, j *Journal, lines ...string) {
 func attach(j *Journal, e Entry, data string) bool {
 	fill := j.Reserve(e, uint64(len(data)))
 	if fill != nil {
-		fill([]byte(data))
+		fill.Fill([]byte(data))
 	}
 	return fill != nil
 }
@@ -319,7 +320,7 @@ func TestEntriesOfAnEarlierLog(t *testing.T) {
 		j.Mark(old, Done)
 		j.Refuse(old, 5)
 		j.Give(old, 5)
-		fill(bytes.Repeat([]byte("#"), 100))
+		fill.Fill(bytes.Repeat([]byte("#"), 100))
 		if j.Reserve(old, 8) != nil || j.Attach(old, []byte("#")) {
 			t.Error("there is room for data of an entry that does not count")
 		}
@@ -345,7 +346,7 @@ func TestAfterUnmap(t *testing.T) {
 	e := j.Append(1, []byte("one"))
 	fill := j.Reserve(e, 3)
 	j.Unmap()
-	fill([]byte("abc"))
+	fill.Fill([]byte("abc"))
 	j.Mark(e, Done)
 	j.Refuse(e, 1)
 	if j, err = Map(f); err != nil {
@@ -363,7 +364,7 @@ func TestMarksFromOthers(t *testing.T) {
 		e := j.Append(uint64(i), []byte("message"))
 		fill := j.Reserve(e, 8)
 		group.Go(func() {
-			fill([]byte("01234567"))
+			fill.Fill([]byte("01234567"))
 			j.Mark(e, Done)
 		})
 		if i%10 == 9 {
@@ -432,5 +433,64 @@ func BenchmarkAppend(b *testing.B) {
 			commit(b, j, "base")
 		}
 		j.Mark(j.Append(1, message), Done)
+	}
+}
+
+// Large data begin at a page, in the granules that were named before, and count when a device has
+// written them.
+func TestDeviceWritesData(t *testing.T) {
+	mem := make([]byte, headSize+2*(4<<20))
+	j, err := open(mem, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Commit([]byte("base")); err != nil {
+		t.Fatal(err)
+	}
+	const n, granule = 100_000, 256 << 10
+	var want [][]byte
+	for i := range 5 {
+		e := j.Append(uint64(i), bytes.Repeat([]byte("m"), 50+13*i))
+		ahead := j.Ahead(n, granule)
+		space := j.Reserve(e, n)
+		if space == nil {
+			t.Fatal("the data do not fit")
+		}
+		to := space.Memory()
+		data := bytes.Repeat([]byte{byte('a' + i)}, n)
+		copy(to, data)
+		var held int
+		for _, g := range ahead {
+			if g.At%granule != 0 || !bytes.Equal(g.Memory, mem[g.At:g.At+uint64(len(g.Memory))]) {
+				t.Errorf("a granule at %d with other memory", g.At)
+			}
+			held += bytes.Count(g.Memory, data[:1])
+		}
+		if held < n {
+			t.Errorf("%d of %d bytes are in the granules", held, n)
+		}
+		if from := bytes.Index(mem, data); from%4096 != 0 {
+			t.Errorf("data begin at %d", from)
+		}
+		if i != 2 { // whose device dies
+			space.Count()
+			want = append(want, data)
+		} else {
+			want = append(want, nil)
+		}
+	}
+	again, err := open(mem, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][]byte
+	for r, err := range again.Log() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r.Message.Data)
+	}
+	if !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Error("the log has other data")
 	}
 }

@@ -122,7 +122,7 @@ func (w *writer) do() string {
 		return "append"
 	case n < 40:
 		if fill := w.Reserve(entry(), uint64(w.r.IntN(100))); fill != nil {
-			w.fills = append(w.fills, fill)
+			w.fills = append(w.fills, fill.Fill)
 		}
 		return "reserve"
 	case n < 55:

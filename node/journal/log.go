@@ -82,12 +82,23 @@ func (j *Journal) Append(position uint64, message []byte) Entry {
 	return Entry{at + 1, j.epoch}
 }
 
-// Reserve reserves room for n bytes of data of an entry, and returns a function that writes them.
-// Any goroutine may call that function, once. The data count when it has returned, unless the epoch
-// is over. Reserve returns nil if the data do not fit, or if the entry is of an earlier epoch.
-func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
+// Space is room in the log for the data of an entry. The data count from Fill or Count on, unless
+// the entry's epoch is over by then.
+type Space struct {
+	j      *Journal
+	entry  Entry
+	at     uint64 // offset of the record in the log
+	memory []byte
+}
+
+// Reserve reserves room for n bytes of data of an entry. It returns nil if they do not fit, or if the
+// entry is of an earlier epoch.
+func (j *Journal) Reserve(e Entry, n uint64) *Space {
 	if e.at == 0 || e.epoch != j.epoch || n > j.Room() {
 		return nil
+	}
+	if n >= wholePages {
+		j.pad()
 	}
 	b, at, ok := j.record(isData, dataHead+n)
 	if !ok {
@@ -95,12 +106,64 @@ func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
 	}
 	binary.LittleEndian.PutUint64(b[atBytes:], n)
 	j.publish(len(b))
-	return func(data []byte) {
-		j.write(e, func(message []byte) {
-			together.Copy(b[dataHead:][:n], data[:min(n, uint64(len(data)))])
-			j.store64(message, atData, at+1)
-		})
+	return &Space{j, e, at, b[dataHead:][:n:n]}
+}
+
+// wholePages is the size of data from which they begin at a page: devices and processors copy that
+// faster.
+const wholePages = 64 << 10
+
+// pad appends a record without data, if need be, such that the data of the next begin at a page. What
+// does not fit is left out.
+func (j *Journal) pad() {
+	const page = 4096
+	size := -(j.begin(j.epoch) + j.log + j.used + dataHead) % page
+	if size == 0 {
+		return
 	}
+	if size < dataHead {
+		size += page
+	}
+	if b, _, ok := j.record(isData, size); ok {
+		j.publish(len(b))
+	}
+}
+
+// Memory is where the data belong. The caller may have a device write them there, while the epoch
+// lasts, and calls Count when they are there.
+func (s *Space) Memory() []byte { return s.memory }
+
+// Count makes the data count. Any goroutine may call it, once, if it does not call Fill.
+func (s *Space) Count() { s.write(func() {}) }
+
+// Fill writes the data, and makes them count. Any goroutine may call it, once, if it does not call
+// Count.
+func (s *Space) Fill(data []byte) {
+	s.write(func() { together.Copy(s.memory, data[:min(len(s.memory), len(data))]) })
+}
+
+func (s *Space) write(data func()) {
+	s.j.write(s.entry, func(message []byte) {
+		data()
+		s.j.store64(message, atData, s.at+1)
+	})
+}
+
+// Granule is a part of the file.
+type Granule struct {
+	At     uint64 // its offset, a multiple of the size of granules
+	Memory []byte
+}
+
+// Ahead returns the granules that will hold n bytes of data if Reserve is called now.
+func (j *Journal) Ahead(n, size uint64) (parts []Granule) {
+	from := j.begin(j.epoch) + j.log + j.used
+	end := min(from+n+2*wholePages, uint64(len(j.mem))) // with heads and padding
+	for at := from / size * size; at < end; at += size {
+		to := min(at+size, uint64(len(j.mem)))
+		parts = append(parts, Granule{at, j.mem[at:to:to]})
+	}
+	return parts
 }
 
 // Attach writes the data of an entry to the log. It returns false if they do not fit, or if the

@@ -36,14 +36,17 @@ type gpu struct {
 	graphs   map[uint32]*built
 	hostPins hostPins // host copies that are pinned here
 
+	journalPins map[uint64]journalPin // memory of the journal that is pinned here, by offset
+
 	relays []device.Stream // idle streams that only wait, for order with other contexts
 
-	mu         sync.Mutex
-	free       []device.Event // unused events, for marks
-	callsAlone bool           // device.Info.CallsAlone
+	callsAlone bool // device.Info.CallsAlone
 
-	gates map[*gate]bool // gates that streams of this context wait at
-	queue *wire.Queue    // where mapped launches in flight are counted for other programs; nil: none yet, or queueless
+	mu     sync.Mutex
+	free   []device.Event // unused events, for marks
+	gates  map[*gate]bool // gates that streams of this context wait at
+	echoes map[*echo]bool // copies whose data are not in the journal yet
+	queue  *wire.Queue    // where mapped launches in flight are counted for other programs; nil: none yet, or queueless
 
 	queueless bool      // there is no place left, or the context is closed
 	lastEnd   time.Time // of the last kernel that since measured
@@ -254,7 +257,7 @@ func (w *worker) closeGPU(p vmm.Place) {
 	if err := g.context.Close(); err != nil {
 		w.log.Debug("closing a context", "error", err)
 	}
-	w.staging.returned(g)
+	w.returned(g)
 }
 
 // abandonGPU closes a context on a device that may never answer again. Close may hang there, so it
@@ -263,7 +266,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 	if g := w.drop(p); g != nil {
 		go func() {
 			_ = g.context.Close()
-			w.staging.returned(g)
+			w.returned(g)
 		}()
 	}
 }

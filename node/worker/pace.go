@@ -18,7 +18,8 @@ import (
 // batch-class programs hold their launches back meanwhile. While latency-class programs are around,
 // batch workers also keep little work in flight, because a GPU cannot give back what it was given.
 // The limit, the window, is an amount of time; where a single kernel takes longer, it is one
-// kernel.
+// kernel. On a device whose kernels take about the same time each, the next are submitted just
+// before those in flight end: the device always has work, and never much.
 //
 // A client whose device another client waits for also keeps less in flight, so that its turn ends
 // soon after the daemon revokes the lease.
@@ -44,14 +45,16 @@ type pacer struct {
 	asOf   int64         // page time at which budget was last updated
 	held   time.Duration // total time the client was held back
 
-	window time.Duration // limit of work in flight; 0: no limit
-	groups []group       // launches in flight, oldest first
-	open   int           // launches since the last group, with no event behind them
-	stream device.Stream // the stream of the open launches
-	gpu    *gpu          // the context of that stream
-	kernel time.Duration // duration of a kernel, smoothed
-	ended  time.Time     // when the last group was seen to end
-	freeAt time.Time     // no limit until then, since kernels may wait for each other
+	window  time.Duration // limit of work in flight; 0: no limit
+	groups  []group       // launches in flight, oldest first
+	open    int           // launches since the last group, with no event behind them
+	stream  device.Stream // the stream of the open launches
+	gpu     *gpu          // the context of that stream
+	kernel  time.Duration // duration of a kernel, smoothed
+	spread  time.Duration // by how much durations differ from kernel, smoothed
+	ended   time.Time     // when the last group was seen to end
+	watched bool          // the device is polled for the end of groups (device.Watcher)
+	freeAt  time.Time     // no limit until then, since kernels may wait for each other
 }
 
 // group is a run of launches in one stream, and the event recorded behind them.
@@ -81,6 +84,9 @@ const (
 	longestSpin = 500 * time.Microsecond
 	// yieldParts is the fraction of a quantum (1/16) that may be in flight while others wait.
 	yieldParts = 16
+	// ahead is how long before the predicted end of the work in flight the next is submitted: about
+	// what it takes until the device has it.
+	ahead = 15 * time.Microsecond
 	// maxGroup bounds the launches of a group, so that a group still fits the window when kernels
 	// become longer.
 	maxGroup = 256
@@ -136,17 +142,20 @@ func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
 		return nil
 	}
 	p.window = 0
-	if about && p.page.StillAbout(number, p.page.Now()) {
-		w.giveWay(number)
+	if about = about && p.page.StillAbout(number, p.page.Now()); about {
 		p.window = p.Window
 	} else if w.core.Activity.Watching {
 		p.window = p.Quantum / yieldParts
 	}
 	if p.window == 0 || w.hosts.outstanding() > 0 { // what is in flight may wait for a host function, which the loop must then serve
 		p.forget()
-		return nil
+	} else if err := w.keepWindow(on); err != nil {
+		return err
 	}
-	return w.keepWindow(on)
+	if about { // last, because a claim may have come while the window was full
+		w.giveWay(number)
+	}
+	return nil
 }
 
 // claim says that a latency-class program has work on a device.
@@ -236,10 +245,22 @@ func (w *worker) keepWindow(on device.Stream) error {
 	return nil
 }
 
+// nearlyOver says whether the only group in flight ends within ahead, as far as the kernels before
+// it tell.
+func (p *pacer) nearlyOver(g group, now time.Time) bool {
+	left := later(g.given, p.ended).Add(time.Duration(g.count) * p.kernel).Sub(now)
+	return len(p.groups) == 1 && p.isSteady() && left < ahead
+}
+
+// isSteady says whether kernels take about the same time each, so that the end of one can be
+// predicted.
+func (p *pacer) isSteady() bool { return p.kernel > 0 && p.spread < p.kernel/8 }
+
 // allowed is how many groups may be in flight: two, so that the device has work while the next
-// group is submitted; one if a single kernel takes half a window or more.
+// group is submitted; one if a single kernel takes half a window or more, or if the loop polls for
+// the predicted end of the group (groupEnds).
 func (p *pacer) allowed() int {
-	if p.kernel >= p.window/2 {
+	if p.kernel >= p.window/2 || p.watched && p.isSteady() && p.window/2 <= longestSpin {
 		return 1
 	}
 	return 2
@@ -277,6 +298,7 @@ func (w *worker) closeGroup() error {
 	}
 	if err == nil {
 		p.groups = append(p.groups, group{p.gpu, e, p.open, time.Now()})
+		_, p.watched = e.(device.Watcher)
 	}
 	p.noneOpen()
 	return err
@@ -293,8 +315,9 @@ func (p *pacer) leaves(on device.Stream) {
 	}
 }
 
-// groupEnds waits for the oldest group. It returns false if the daemon has sent something, or if
-// the group takes so long that it may wait for a later launch.
+// groupEnds waits for the oldest group. It returns false, which lets the next launch through, if
+// the group is nearly over, if the daemon has sent something, or if the group takes so long that it
+// may wait for a later launch.
 func (w *worker) groupEnds(oldest group) (over bool, err error) {
 	p := w.pace
 	began, patience := time.Now(), min(p.window, longestSpin)
@@ -311,7 +334,7 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 		}
 		waited := time.Since(began)
 		switch {
-		case w.inbox.waits() || w.hosts.outstanding() > 0:
+		case w.inbox.waits() || w.hosts.outstanding() > 0 || p.watched && p.nearlyOver(oldest, began.Add(waited)):
 			return false, nil
 		case waited > longestPace:
 			p.freeAt = time.Now().Add(letAlone)
@@ -324,12 +347,14 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 		}
 	}
 	// The device runs groups in order, so this one began when it was submitted or when the one
-	// before ended, whichever was later. The mean of a kernel is smoothed with weight 1/4.
+	// before ended, whichever was later. The mean of a kernel and the
+	// differences from it are smoothed with weight 1/4.
 	now := time.Now()
 	took := now.Sub(later(oldest.given, p.ended)) / time.Duration(oldest.count)
 	if p.kernel == 0 {
-		p.kernel = took
+		p.kernel, p.spread = took, took
 	}
+	p.spread = (3*p.spread + (took - p.kernel).Abs()) / 4
 	p.kernel, p.ended = (3*p.kernel+took)/4, now
 	p.groups = p.groups[1:]
 	oldest.gpu.giveBack(oldest.event)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -317,5 +318,66 @@ func TestStoppedWhileHeldBack(t *testing.T) {
 	}
 	if p.held > budgetSpan {
 		t.Errorf("it was held back for %v", p.held)
+	}
+}
+
+// claimingEvent is an event that the device reaches at the second look; at the first, a program of
+// class latency claims the device.
+type claimingEvent struct {
+	fakeEvent
+	claim *wire.Claim
+}
+
+func (e *claimingEvent) Done() (bool, error) {
+	e.claim.Hold()
+	return e.fakeEvent.Done()
+}
+
+// A claim that comes while the window is full holds the next launch back.
+func TestClaimComesWhileWindowIsFull(t *testing.T) {
+	_, page := claims(t)
+	claim := page.Claim(0, os.Getpid())
+	w := &worker{inbox: newInbox(), pace: &pacer{Pace: *batch(0.5), page: page, kernel: time.Second}}
+	p := w.pace
+	for p.held == 0 { // on a busy machine the claim may be over before the launch is due
+		claim.Hold()
+		claim.End()
+		p.budget, p.asOf, p.window = time.Millisecond, page.Now(), p.Window
+		g := &gpu{place: vmm.Device(0), free: []device.Event{&claimingEvent{fakeEvent{looks: 1}, claim}}}
+		if err := w.afterLaunch(g, fakeStream{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.beforeLaunch(g, fakeStream{}); err != nil {
+			t.Fatal(err)
+		}
+		p.kernel = time.Second
+	}
+}
+
+// The end of a group is predicted from the kernels before it, if these took about the same time.
+func TestGroupIsNearlyOver(t *testing.T) {
+	const us = time.Microsecond
+	at := time.Now()
+	for _, c := range []struct {
+		what              string
+		groups, count     int
+		given, ended, now time.Duration
+		kernel, spread    time.Duration
+		over              bool
+	}{
+		{"in its middle", 1, 1, 0, 0, 50 * us, 100 * us, 0, false},
+		{"at its end", 1, 1, 0, 0, 90 * us, 100 * us, 0, true},
+		{"longer than predicted", 1, 1, 0, 0, 300 * us, 100 * us, 0, true},
+		{"began when the one before had ended", 1, 1, 0, 80 * us, 90 * us, 100 * us, 0, false},
+		{"many kernels", 1, 4, 0, 0, 90 * us, 100 * us, 0, false},
+		{"another is behind it", 2, 1, 0, 0, 90 * us, 100 * us, 0, false},
+		{"kernels differ", 1, 1, 0, 0, 90 * us, 100 * us, 30 * us, false},
+		{"no kernel is known", 1, 1, 0, 0, 90 * us, 0, 0, false},
+	} {
+		g := group{count: c.count, given: at.Add(c.given)}
+		p := &pacer{kernel: c.kernel, spread: c.spread, ended: at.Add(c.ended), groups: slices.Repeat([]group{g}, c.groups)}
+		if got := p.nearlyOver(g, at.Add(c.now)); got != c.over {
+			t.Errorf("%s: nearly over: %v", c.what, got)
+		}
 	}
 }

@@ -443,6 +443,9 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 }
 
 func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
+	if done, err := w.copyInEchoed(g, on, o); done || err != nil {
+		return err
+	}
 	to, data := o.To, o.Data
 	kept := func() {}
 	if w.header.Release != 0 {

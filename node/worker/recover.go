@@ -45,6 +45,9 @@ type keeper struct {
 	retry   time.Time     // after a base that did not fit: when to try again
 	replay  *replay       // what the previous worker had handled; nil once it is replayed
 
+	echoable uint64 // bytes of copies that a device can write to the journal itself
+	echoless bool   // it refused to
+
 	unproven bool // work launched by the replay has not ended yet
 }
 
@@ -191,7 +194,7 @@ func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
 func (w *worker) attachAside(data []byte) (kept func()) {
 	if len(data) >= aside && len(data) <= maxAttached {
 		if fill := w.journal.Reserve(w.entry, uint64(len(data))); fill != nil {
-			return together.Aside(func() { fill(data) })
+			return together.Aside(func() { fill.Fill(data) })
 		}
 	}
 	w.attachData(w.entry, data)
@@ -236,7 +239,7 @@ func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err er
 		w.due = true
 		return kept, nil
 	}
-	return kept, w.block(func() error { return on.Call(func() { fill(data) }) })
+	return kept, w.block(func() error { return on.Call(func() { fill.Fill(data) }) })
 }
 
 // given marks that the program has its bytes. Messages with an answer need no mark: the answer says

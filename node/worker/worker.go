@@ -270,6 +270,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		if w.journal, err = journal.Map(held[2]); err != nil {
 			return nil, err
 		}
+		w.journal.Giving = w.unpinJournal
 		w.hold("host0", copyOf(held[0]))
 		w.hold("host1", copyOf(held[1]))
 		w.hold("journal", held[2])
@@ -465,6 +466,11 @@ func (w *worker) step() error {
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
+		if w.journal != nil { // so is a base that is due with the kernels that have just ended
+			if err := w.maybeFold(); err != nil {
+				return err
+			}
+		}
 	}
 	h, body, err := w.consumer.Next(w.patience())
 	switch {
@@ -492,7 +498,9 @@ func (w *worker) nothingCame() error {
 	}
 	w.due = w.due || len(w.kept) > 0 // the program may be waiting for this staging memory
 	if position, _ := w.consumer.Position(); w.journal != nil && w.pause.lasts(position, time.Now()) {
-		w.journal.GiveSpare()
+		if err := w.giveSpare(); err != nil {
+			return err
+		}
 	}
 	return w.observe()
 }

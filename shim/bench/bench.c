@@ -107,6 +107,49 @@ static CUgraphExec graph_of(int count, bool forked) {
 	return x;
 }
 
+// A graph of kernels in line that is changed before each launch: some of its kernels write to
+// another word than the time before.
+struct changing {
+	CUgraph graph;
+	CUgraphExec exec;
+	CUgraphNode nodes[1000];
+	int count, changes;
+	CUdeviceptr at;
+};
+
+static struct changing one20, one1000, all1000;
+
+static CUDA_KERNEL_NODE_PARAMS touching(void **params) {
+	return (CUDA_KERNEL_NODE_PARAMS){.func = touch, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params};
+}
+
+static void changing_graph(struct changing *c, int count, int changes) {
+	void *params[] = {&c->at};
+	const CUDA_KERNEL_NODE_PARAMS p = touching(params);
+	c->count = count;
+	c->changes = changes;
+	CHECK(cuMemAlloc(&c->at, 8));
+	CHECK(cuGraphCreate(&c->graph, 0));
+	for (int i = 0; i < count; i++)
+		CHECK(cuGraphAddKernelNode(&c->nodes[i], c->graph, i > 0 ? &c->nodes[i - 1] : NULL, i > 0, &p));
+	CHECK(cuGraphInstantiateWithFlags(&c->exec, c->graph, 0));
+}
+
+static void do_changed(struct changing *c) {
+	c->at ^= 4;
+	void *params[] = {&c->at};
+	const CUDA_KERNEL_NODE_PARAMS p = touching(params);
+	CUgraphExecUpdateResultInfo info;
+	for (int i = 0; i < c->changes; i++)
+		CHECK(cuGraphKernelNodeSetParams(c->nodes[i], &p));
+	CHECK(cuGraphExecUpdate(c->exec, c->graph, &info));
+	CHECK(cuGraphLaunch(c->exec, NULL));
+}
+
+static void do_one_of_20(void) { do_changed(&one20); }
+static void do_one_of_1000(void) { do_changed(&one1000); }
+static void do_all_of_1000(void) { do_changed(&all1000); }
+
 static void do_launch_wait(void) {
 	launch(nothing, NULL);
 	CHECK(cuCtxSynchronize());
@@ -183,6 +226,12 @@ static void calls(void) {
 	measure("graph of 20 kernels in line until done", do_line, 500, true);
 	measure("graph of 20 kernels beside each other until done", do_fork, 500, true);
 	measure("graph of 1,000 kernels in line until done", do_line_1000, 10, true);
+	changing_graph(&one20, 20, 1);
+	changing_graph(&one1000, 1000, 1);
+	changing_graph(&all1000, 1000, 1000);
+	measure("graph of 20 kernels in line, one changed, until done", do_one_of_20, 100, true);
+	measure("graph of 1,000 kernels in line, one changed, until done", do_one_of_1000, 5, true);
+	measure("graph of 1,000 kernels in line, all changed, until done", do_all_of_1000, 5, true);
 	measure("synchronise", do_wait, 1000, false);
 	measure("copy 4 bytes in", do_in, 1000, false);
 	measure("copy 4 bytes in until done", do_in, 10000, true);

@@ -12,6 +12,7 @@ import (
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
+	"muster/report/nodetable"
 	"muster/wire/status"
 )
 
@@ -62,7 +63,7 @@ their numbers are kept, and muster device resume brings them back.`,
 				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return writeTable(c.OutOrStdout(), deviceTable(s, nil, true))
+			return writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, true))
 		},
 	}
 	f.common(c)
@@ -218,7 +219,7 @@ func (f *deviceFlags) finish(c *cobra.Command, changed *status.Changed, err erro
 
 // printChanged says how a device is now.
 func printChanged(w io.Writer, c *status.Changed) {
-	fmt.Fprintf(w, "device #%d (%s) is %s\n", *c.Number, c.Device.Name, stateOf(*c.Device))
+	fmt.Fprintf(w, "device #%d (%s) is %s\n", *c.Number, c.Device.Name, nodetable.State(c.Device))
 }
 
 // When the user is told that a device takes long to empty, and how often.
@@ -422,7 +423,7 @@ func deviceNames(socket string) []string {
 		if count[d.Name] > 1 {
 			word = fmt.Sprintf("#%d", i)
 		}
-		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, briefSize(d.Memory), d.State))
+		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, model.BriefSize(d.Memory), d.State))
 	}
 	return words
 }

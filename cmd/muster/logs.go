@@ -17,6 +17,7 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/report"
 	"muster/report/jobtable"
 )
 
@@ -289,7 +290,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 	}
 	j := &jobs[0]
 	if status := statusOf(j); status != 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, label(": ", j.Why))
+		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, report.Around(": ", j.Why, ""))
 		return exitStatus(status)
 	}
 	return nil

@@ -29,6 +29,7 @@ import (
 	"muster/policy/priorityfile"
 	"muster/policy/scriptfile"
 	"muster/report"
+	"muster/report/screen"
 	"muster/report/simpage"
 	"muster/sim"
 	"muster/workload"
@@ -487,7 +488,7 @@ func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run 
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "simulating", steps)
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", steps)
 	*progress = func(done, all int64) {
 		if all > 0 {
 			bar.Set(int64(float64(done) / float64(all) * steps))
@@ -499,15 +500,6 @@ func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run 
 		err = interruptedf("nothing was written")
 	}
 	return runs, err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // asked tells in words what was asked.

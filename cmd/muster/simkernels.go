@@ -20,6 +20,7 @@ import (
 	"muster/model/clusterfile"
 	"muster/report"
 	"muster/report/kernelpage"
+	"muster/report/screen"
 	"muster/sim/kernels"
 	"muster/workload/phased"
 )
@@ -477,7 +478,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kerne
 		input.Cluster, input.Workload, input.Hold, input.Send = f.cluster, f.workload, f.hold, f.send
 		err = printJSON(c, s.Document(input))
 	} else {
-		err = report.WriteTables(c.OutOrStdout(), s.Tables(), columnsOf(c.OutOrStdout()))
+		err = report.WriteTables(c.OutOrStdout(), s.Tables(), screen.Columns(c.OutOrStdout()))
 		if err == nil {
 			err = s.WriteExplained(c.OutOrStdout())
 		}

@@ -18,8 +18,10 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/model"
 	"muster/model/slurmopt"
 	"muster/report/jobtable"
+	"muster/report/screen"
 )
 
 const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the
@@ -222,7 +224,7 @@ func withUserView(words []string, o *slurmopt.Options, name, directory string) [
 // called. As with sbatch, one that is not here is looked for where programs are.
 func readScript(stdin io.Reader, file string) (script, name string, err error) {
 	if file == "-" {
-		if f, ok := stdin.(*os.File); ok && isTerminal(f) {
+		if f, ok := stdin.(*os.File); ok && screen.IsTerminal(f) {
 			return "", "", usageErrorf("name a script, or put a command behind --")
 		}
 		text, err := io.ReadAll(io.LimitReader(stdin, api.MaxSubmission+1))
@@ -256,7 +258,7 @@ func checkScript(text []byte, name string) (string, string, error) {
 	first, _, _ := strings.Cut(script, "\n")
 	switch {
 	case len(text) > api.MaxSubmission:
-		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, briefSize(api.MaxSubmission))
+		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, model.BriefSize(api.MaxSubmission))
 	case len(text) == 0:
 		return "", "", fmt.Errorf("%s is empty: a script starts with #! and what runs it, such as #!/bin/sh", name)
 	case !strings.HasPrefix(script, "#!"):

@@ -164,11 +164,13 @@ sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
 workload, report < report/workloadpage
 head/api, model/slurmopt, report < report/jobtable
+head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
+NOTHING < report/screen # text on a terminal, whatever it shows
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
-head/client, node, node/gateway, node/programs, report, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
+head/client, node, node/gateway, node/programs, report, report/nodetable, report/screen, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
 head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process

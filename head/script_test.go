@@ -437,6 +437,13 @@ func (p *player) user(name, verb string, words []string) error {
 			}
 		}
 		p.core.Handle(p.now, head.Submit{Caller: caller, Submission: s, Secret: "secret"})
+	case "output": // asks where the job's output is
+		_, task, refused := p.core.TaskOf(ref(words[0]), "", name, true)
+		if refused != nil {
+			p.say("refused: %s", refused.Reason)
+		} else {
+			p.say("at task %v", task)
+		}
 	case "cancel":
 		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: []head.Ref{ref(words[0])}})
 	case "priority":

@@ -111,12 +111,15 @@ func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id st
 // not have been told of it, since nodes that lend it GPUs are told first: its output is asked for
 // again until it runs.
 func awaitOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) (io.ReadCloser, error) {
+	begun := false // when it was last refused
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		starting := o.Follow && isStarting(ctx, h, id, o.Part) // before the question: a refusal afterwards is meant
 		output, err := h.Output(ctx, id, o)
 		var refused *headclient.Refused
-		if !starting || !errors.As(err, &refused) {
+		if !o.Follow || begun || !errors.As(err, &refused) {
 			return output, err
+		}
+		if begun = !isStarting(ctx, h, id, o.Part); begun {
+			continue // it may have begun after the refusal: the next answer counts
 		}
 		select {
 		case <-time.After(pause):

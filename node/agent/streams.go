@@ -142,6 +142,13 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err != nil {
 		return err
 	}
+	go func() { // the head sends nothing here, so a read ends when it hangs up
+		_, _ = io.Copy(io.Discard, conn)
+		cancel()
+	}()
+	if err := a.awaitOpened(ctx, f, o.Follow); err != nil {
+		return err
+	}
 	spec := &f.start.Spec
 	who, err := findAccount(spec.User)
 	if err != nil {
@@ -172,10 +179,6 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
-	go func() { // the head sends nothing here, so a read ends when it hangs up
-		_, _ = io.Copy(io.Discard, conn)
-		cancel()
-	}()
 	go func() {
 		defer hold.Close()
 		if o.Follow {
@@ -216,14 +219,42 @@ func send(to io.Writer, from io.Reader) bool {
 	}
 }
 
+// awaitOpened waits until a task has opened its output, if the task empties it: before that, the
+// file may have what an earlier job wrote. A task that is not followed is not waited for.
+func (a *agent) awaitOpened(ctx context.Context, f *taskFile, follow bool) error {
+	id := f.start.Task
+	if !empties(&f.start) {
+		return nil
+	}
+	over := false
+	a.await(ctx, id, func(ended bool) bool {
+		over = ended
+		return !follow || hasOpened(a.spool.task(id))
+	})
+	switch {
+	case hasOpened(a.spool.task(id)):
+		return nil
+	case over:
+		return fmt.Errorf("job %d has ended before it began, and has written nothing", id.Job)
+	}
+	return fmt.Errorf("job %d is starting, and has written nothing yet", id.Job)
+}
+
 // awaitEnd waits until a task has ended.
 func (a *agent) awaitEnd(ctx context.Context, id wire.Task) {
+	a.await(ctx, id, func(bool) bool { return false })
+}
+
+// await looks at a task again and again, until enough is true or the task has ended.
+func (a *agent) await(ctx context.Context, id wire.Task, enough func(ended bool) bool) {
 	tick := time.NewTicker(followTime)
 	defer tick.Stop()
 	for {
 		dir := a.spool.task(id)
 		end, err := readEnd(dir, id)
-		if _, gone := os.Stat(dir); err != nil || end != nil || gone != nil {
+		_, gone := os.Stat(dir)
+		ended := err != nil || end != nil || gone != nil
+		if enough(ended) || ended {
 			return
 		}
 		select {

@@ -209,7 +209,13 @@ func (p *player) play(words []string) error {
 		return nil
 	case "nodes":
 		for _, d := range p.core.NodeList(p.now) {
-			p.say("%s %s cores %d/%d jobs %v", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs)
+			up := ""
+			for i, g := range d.Devices {
+				if g.Lender != "" {
+					up += fmt.Sprintf(" device %d of %s up %v", i, g.Lender, g.Up)
+				}
+			}
+			p.say("%s %s cores %d/%d jobs %v%s", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs, up)
 		}
 		return nil
 	default:
@@ -334,6 +340,8 @@ func (p *player) node(words []string) {
 			for range n {
 				h.Devices = append(h.Devices, agent.Device{Name: "gpu", Memory: 8 << 30, Speed: 1, Up: true})
 			}
+		case "lent": // by the node with this gateway
+			h.Devices = append(h.Devices, agent.Device{Name: "gpu", Memory: 8 << 30, Speed: 1, Up: true, Lender: value})
 		case "user":
 			h.User = value
 		case "last":

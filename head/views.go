@@ -144,7 +144,7 @@ func (c *Core) nodeDocument(n *node) api.Node {
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
-		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up})
+		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
 	for _, id := range d.Jobs {
 		c.uses(c.jobs[id], n, &d)
@@ -234,7 +234,7 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 		switch {
 		case t.node.session == 0:
 			return none(statusServiceUnavailable, "node %s is away", t.node.name)
-		case j.state == api.Running && (j.lending || begun && t.state == agent.Unknown): // its agent may not have been told of it
+		case begun && j.state == api.Running && t.state == agent.Unknown: // its agent may not have been told of it
 			return none(statusConflict, "job %s is starting on %s, and has written nothing yet", j.name(), t.node.name)
 		}
 		return t.node.session, j.taskName(part), nil

@@ -104,8 +104,9 @@ func (a *agent) streamExec(ctx context.Context, conn net.Conn, o wire.Open) erro
 
 // How long a supervisor may take to begin, and how often it is tried.
 const (
-	beginTime = 30 * time.Second
-	tryTime   = 5 * time.Millisecond
+	beginTime  = 30 * time.Second
+	openedTime = time.Second // between a task's first words and the word that it has opened its output
+	tryTime    = 5 * time.Millisecond
 )
 
 // reach connects to the supervisor of a task, and waits for one that has not begun yet:
@@ -220,16 +221,22 @@ func send(to io.Writer, from io.Reader) bool {
 }
 
 // awaitOpened waits until a task has opened its output, if the task empties it: before that, the
-// file may have what an earlier job wrote. A task that is not followed is not waited for.
+// file may have what an earlier job wrote. A task that is not followed is waited for only a moment,
+// in which one that writes already is seen to have opened it.
 func (a *agent) awaitOpened(ctx context.Context, f *taskFile, follow bool) error {
 	id := f.start.Task
 	if !empties(&f.start) {
 		return nil
 	}
 	over := false
-	a.await(ctx, id, func(ended bool) bool {
+	if !follow {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, openedTime)
+		defer cancel()
+	}
+	a.await(ctx, id, tryTime, func(ended bool) bool {
 		over = ended
-		return !follow || hasOpened(a.spool.task(id))
+		return hasOpened(a.spool.task(id))
 	})
 	switch {
 	case hasOpened(a.spool.task(id)):
@@ -242,12 +249,12 @@ func (a *agent) awaitOpened(ctx context.Context, f *taskFile, follow bool) error
 
 // awaitEnd waits until a task has ended.
 func (a *agent) awaitEnd(ctx context.Context, id wire.Task) {
-	a.await(ctx, id, func(bool) bool { return false })
+	a.await(ctx, id, followTime, func(bool) bool { return false })
 }
 
 // await looks at a task again and again, until enough is true or the task has ended.
-func (a *agent) await(ctx context.Context, id wire.Task, enough func(ended bool) bool) {
-	tick := time.NewTicker(followTime)
+func (a *agent) await(ctx context.Context, id wire.Task, every time.Duration, enough func(ended bool) bool) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		dir := a.spool.task(id)

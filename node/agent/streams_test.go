@@ -94,7 +94,7 @@ func TestFiles(t *testing.T) {
 	if got, _ := h.file(s.Task, "output", true); got != "one\ntwo\n" {
 		t.Errorf("%q", got)
 	}
-	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "no longer has anything of it") {
+	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "has nothing of it: the job ended some time ago") {
 		t.Errorf("%+v", o)
 	}
 }

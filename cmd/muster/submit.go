@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -297,16 +296,10 @@ func exported(environment, export []string) []string {
 	return chosen
 }
 
-// A job that is waited for is asked about often at first, and then less.
-const (
-	firstLook = 50 * time.Millisecond
-	lastLook  = 2 * time.Second
-)
-
 // waitForEnd waits for a job, or for all tasks of an array, and exits as it did: of
 // several with the highest status.
 func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
-	jobs, err := awaitJob(c.Context(), h, strconv.FormatUint(job, 10))
+	jobs, err := h.AwaitEnd(c.Context(), strconv.FormatUint(job, 10))
 	if err != nil {
 		return err
 	}
@@ -323,39 +316,6 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 	}
 	return nil
 }
-
-// awaitJob waits until a job, or all tasks of an array, have ended.
-func awaitJob(ctx context.Context, h *headclient.Head, id string) ([]api.Job, error) {
-	return awaitState(ctx, h, id, api.State.Over)
-}
-
-// awaitState waits until the state of a job and its tasks is as wanted. A head that is away for a while,
-// to be started again, is asked again.
-func awaitState(ctx context.Context, h *headclient.Head, id string, wanted func(api.State) bool) ([]api.Job, error) {
-	unwanted := func(j api.Job) bool { return !wanted(j.State) }
-	away := time.Duration(0)
-	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		jobs, err := h.Job(ctx, id)
-		switch {
-		case err == nil && !slices.ContainsFunc(jobs, unwanted):
-			return jobs, nil
-		case err == nil:
-			away = 0
-		case !headGone(err) || away > headRestart:
-			return nil, err
-		default:
-			away += pause
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// headRestart is how long a head may be away while a job is waited for.
-const headRestart = 5 * time.Minute
 
 func headGone(err error) bool { return errors.Is(err, headclient.ErrUnreachable) }
 

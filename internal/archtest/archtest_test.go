@@ -180,6 +180,7 @@ head/api, head/client, wire/status < internal/chaos/cluster < internal/chaos/cam
 NOTHING < internal/chaos/build < internal/chaos, internal/chaos/cluster # for their tests
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
+NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen

@@ -19,23 +19,9 @@ type Options struct {
 	Programs    string // the folder of the programs, as Folder finds it
 	Stay        bool   // the cluster stays up until an interrupt
 	Out, Errors io.Writer
-	Live        Live
-	Interrupted int // the exit status that tells the guard of an interrupt
+	Screen      *os.File // the terminal for the live view; nil: none
+	Interrupted int      // the exit status that tells the guard of an interrupt
 }
-
-// Live is a terminal that shows one picture after the other. Without a Screen there is no live view.
-type Live struct {
-	Screen *os.File
-	Fit    func(picture string, screen *os.File) string // cuts a picture to the screen, and draws it over the last one
-}
-
-// open clears the screen, and hides the cursor.
-func (l *Live) open() { fmt.Fprint(l.Screen, "\x1b[?1049h\x1b[?25l") }
-
-// close makes the terminal what it was before.
-func (l *Live) close() { fmt.Fprint(l.Screen, "\x1b[?25h\x1b[?1049l") }
-
-func (l *Live) draw(picture string) { _, _ = io.WriteString(l.Screen, l.Fit(picture, l.Screen)) }
 
 // Status is how a demonstration in a process of its own ended, which has said why.
 type Status int

@@ -16,6 +16,8 @@ import (
 	"muster/model"
 	"muster/node"
 	"muster/report"
+	"muster/report/nodetable"
+	"muster/report/screen"
 	"muster/wire/status"
 )
 
@@ -42,11 +44,9 @@ type NodeOptions struct {
 	Programs string // the folder of the programs, as Folder finds it
 	Library  string // the folder of Muster's libcuda.so.1
 	Errors   io.Writer
-	Live     Live
+	Screen   *os.File // the terminal for the live view; nil: none
 	// Start starts a node with arguments of muster node, which ends with stop.
 	Start func(args ...string) (stop func(), err error)
-	// Write writes a node as it is, and how busy its devices were since before.
-	Write func(w io.Writer, s, before *status.Node) error
 }
 
 // Node runs the programs twice, and says what became of each and what sharing saved.
@@ -114,7 +114,7 @@ func (o *NodeOptions) round(title string, nodeArgs ...string) (*round, error) {
 	}
 	ended := make(chan struct{})
 	go func() { wg.Wait(); close(ended) }()
-	if o.Live.Screen == nil {
+	if o.Screen == nil {
 		fmt.Fprintf(o.Errors, "running %d programs, %s\n", len(nodePrograms), title)
 	}
 	err = r.watch(o, title, socket, ended)
@@ -133,27 +133,26 @@ func (o *NodeOptions) round(title string, nodeArgs ...string) (*round, error) {
 
 // watch looks at the node until the programs have ended, and shows what it sees.
 func (r *round) watch(o *NodeOptions, title, socket string, ended <-chan struct{}) error {
-	if o.Live.Screen != nil {
-		o.Live.open()
-		defer o.Live.close()
+	if o.Screen != nil {
+		defer screen.Open(o.Screen)()
 	}
-	var before *status.Node
+	picture := nodetable.Picture{Least: 0.5}
 	for {
 		s, err := node.Ask(socket)
 		if err != nil {
 			return err
 		}
 		r.note(s)
-		if o.Live.Screen != nil {
+		if o.Screen != nil {
 			var b bytes.Buffer
 			fmt.Fprintf(&b, "%d programs, %s\n\n", len(nodePrograms), title)
-			if err := o.Write(&b, s, before); err != nil {
+			picture.Columns = screen.Columns(o.Screen)
+			if err := picture.WriteNode(&b, s); err != nil {
 				return err
 			}
-			o.Live.draw(b.String())
-		}
-		if before == nil || s.Up-before.Up > 0.5 {
-			before = s
+			if err := screen.Draw(o.Screen, b.String()); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ended:

@@ -23,7 +23,7 @@ type tour struct {
 	cluster
 	Options
 	ctx     context.Context
-	screen  *screen      // nil without a live view
+	live    *liveView    // nil without a live view
 	story   bytes.Buffer // what was told while there is one
 	seen    *seen
 	jobs    []*submission // that were submitted
@@ -48,8 +48,8 @@ func Play(o *Options, dir string) error {
 		cluster: cluster{self: self, dir: dir, machines: newMachines()},
 		Options: *o, ctx: ctx, seen: newSeen(), skipped: map[*submission]string{},
 	}
-	if d.Live.Screen != nil {
-		d.screen = openScreen(&d.Live)
+	if d.Screen != nil {
+		d.live = openScreen(d.Screen)
 	}
 	err = d.tell()
 	d.closeScreen()
@@ -69,11 +69,11 @@ func Play(o *Options, dir string) error {
 
 // closeScreen leaves the live view, and prints what was told meanwhile.
 func (d *tour) closeScreen() {
-	if d.screen == nil {
+	if d.live == nil {
 		return
 	}
-	d.screen.live.close()
-	d.screen = nil
+	d.live.close()
+	d.live = nil
 	if d.ctx.Err() != nil {
 		return // a user who interrupts it has seen enough
 	}
@@ -104,7 +104,7 @@ func (d *tour) end(err error) error {
 // printf tells something, at once or when the live view has ended.
 func (d *tour) printf(format string, args ...any) {
 	w := d.Out
-	if d.screen != nil {
+	if d.live != nil {
 		w = &d.story
 	}
 	fmt.Fprintf(w, format, args...)

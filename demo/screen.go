@@ -3,31 +3,33 @@ package demo
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"muster/head/api"
 	"muster/model"
 	"muster/report"
+	"muster/report/screen"
 )
 
-// screen is the live view on a terminal.
-type screen struct {
-	live   *Live
+// liveView is the demonstration on a terminal.
+type liveView struct {
+	out    *os.File
+	close  func()
 	began  time.Time
 	before map[string]float64 // how long each device had been busy when it was drawn
 	at     time.Time          // and when that was
 	share  map[string]float64 // how busy it was since
 }
 
-func openScreen(live *Live) *screen {
-	live.open()
-	return &screen{live: live, began: time.Now(), share: map[string]float64{}}
+func openScreen(out *os.File) *liveView {
+	return &liveView{out: out, close: screen.Open(out), began: time.Now(), share: map[string]float64{}}
 }
 
 // draw shows the last lines of the story, the nodes with their GPUs, and the jobs that
 // have not ended.
-func (s *screen) draw(d *tour) {
+func (s *liveView) draw(d *tour) {
 	s.measure(d)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "muster demo: a head and three nodes on this machine, %s. Ctrl-C ends it.\n", seconds(time.Since(s.began).Seconds()))
@@ -45,11 +47,11 @@ func (s *screen) draw(d *tour) {
 	jobs, over := jobsNow(d.seen)
 	_ = jobs.WriteText(&b)
 	fmt.Fprintf(&b, "\n%d jobs have ended\n", over)
-	s.live.draw(b.String())
+	_ = screen.Draw(s.out, b.String())
 }
 
 // measure finds out how busy devices were in the last half second.
-func (s *screen) measure(d *tour) {
+func (s *liveView) measure(d *tour) {
 	now := time.Now()
 	if s.before != nil && now.Sub(s.at) < 500*time.Millisecond {
 		return
@@ -67,7 +69,7 @@ func (s *screen) measure(d *tour) {
 	s.before, s.at = busy, now
 }
 
-func (s *screen) nodes(d *tour) *report.Table {
+func (s *liveView) nodes(d *tour) *report.Table {
 	t := &report.Table{Columns: report.Columns("<NODE", "<STATE", "<GPU", ">MEMORY", ">SPEED", "<BUSY", "<JOBS")}
 	for _, node := range d.seen.nodes {
 		rows := [][]string{}

@@ -51,8 +51,8 @@ func (d *tour) look() {
 			d.seen.noteNode(m.name, s)
 		}
 	}
-	if d.screen != nil {
-		d.screen.draw(d)
+	if d.live != nil {
+		d.live.draw(d)
 	}
 }
 

@@ -24,7 +24,8 @@ type node struct {
 	user        string
 	cores       int
 	memory      int64
-	devices     []agent.Device
+	devices     []agent.Device // Up says whether jobs may have them
+	said        []agent.Device // as the agent said last
 	gateway     string
 
 	session Session // 0 while the agent is away
@@ -95,6 +96,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
+	c.recount(n)
 	c.clusterChanged()
 	c.compare(n, &h)
 	c.touchNode(n)
@@ -258,21 +260,24 @@ func (c *Core) retire(n *node) {
 		n.session = 0
 	}
 	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
+	c.recount(n)
 }
 
 // inventory takes over which of a node's devices are up, and adds devices that are new.
 func (c *Core) inventory(n *node, devices []agent.Device) {
+	n.said = slices.Clone(devices)
 	for i := range devices {
 		d := &devices[i]
+		up := d.Up && !c.lentWithin(n, d)
 		switch {
 		case i >= len(n.devices):
 			c.mustState(c.state.AddDevices(n.number, []int{0}, c.gpuType(d)))
 			n.devices = append(n.devices, *d)
 		case !sameDevice(&n.devices[i], d):
-			d.Up = false // another device has this number now: the policy must place nothing on it
+			up = false // another device has this number now: the policy must place nothing on it
 		}
-		n.devices[i].Up = d.Up
-		c.mustState(c.state.SetDevice(n.number, int32(i), d.Up))
+		n.devices[i].Up, n.devices[i].Lender = up, d.Lender
+		c.mustState(c.state.SetDevice(n.number, int32(i), up))
 	}
 	for i := len(devices); i < len(n.devices); i++ {
 		n.devices[i].Up = false
@@ -280,6 +285,30 @@ func (c *Core) inventory(n *node, devices []agent.Device) {
 	}
 	c.stepDue = true
 	c.retryImpossible()
+}
+
+// lentWithin says whether another node of the cluster lends a device. That node has it in its own
+// list: jobs must not be given it twice.
+func (c *Core) lentWithin(n *node, d *agent.Device) bool {
+	if d.Lender == "" {
+		return false
+	}
+	return slices.ContainsFunc(c.nodes, func(o *node) bool {
+		return o != n && !o.removed && (o.name == d.Lender || o.gateway == d.Lender)
+	})
+}
+
+// recount looks again at devices that a node lends to others of the cluster, after it came or was
+// removed.
+func (c *Core) recount(lender *node) {
+	for _, n := range c.nodes {
+		if n != lender && !n.removed && slices.ContainsFunc(n.said, func(d agent.Device) bool {
+			return d.Lender != "" && (d.Lender == lender.name || d.Lender == lender.gateway)
+		}) {
+			c.inventory(n, n.said)
+			c.touchNode(n)
+		}
+	}
 }
 
 // setNodeState tells the policy whether it may use a node, and logs the change. A node that is

@@ -212,7 +212,13 @@ func (p *player) play(words []string) error {
 		return nil
 	case "nodes":
 		for _, d := range p.core.NodeList(p.now) {
-			p.say("%s %s cores %d/%d jobs %v", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs)
+			up := ""
+			for i, g := range d.Devices {
+				if g.Lender != "" {
+					up += fmt.Sprintf(" device %d of %s up %v", i, g.Lender, g.Up)
+				}
+			}
+			p.say("%s %s cores %d/%d jobs %v%s", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs, up)
 		}
 		return nil
 	default:
@@ -337,6 +343,8 @@ func (p *player) node(words []string) {
 			for range n {
 				h.Devices = append(h.Devices, agent.Device{Name: "gpu", Memory: 8 << 30, Speed: 1, Up: true})
 			}
+		case "lent": // by the node with this gateway
+			h.Devices = append(h.Devices, agent.Device{Name: "gpu", Memory: 8 << 30, Speed: 1, Up: true, Lender: value})
 		case "user":
 			h.User = value
 		case "gateway":
@@ -442,6 +450,13 @@ func (p *player) user(name, verb string, words []string) error {
 			}
 		}
 		p.core.Handle(p.now, head.Submit{Caller: caller, Submission: s, Secret: "secret"})
+	case "output": // asks where the job's output is
+		_, task, refused := p.core.TaskOf(ref(words[0]), "", name, true)
+		if refused != nil {
+			p.say("refused: %s", refused.Reason)
+		} else {
+			p.say("at task %v", task)
+		}
 	case "cancel":
 		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: []head.Ref{ref(words[0])}})
 	case "priority":

@@ -144,7 +144,7 @@ func (c *Core) nodeDocument(n *node) api.Node {
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
-		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up})
+		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
 	for _, id := range d.Jobs {
 		c.uses(c.jobs[id], n, &d)
@@ -209,8 +209,9 @@ func (c *Core) SessionOf(name string) (Session, *Refusal) {
 }
 
 // TaskOf finds a job's task on a node, or its first task, and the session of the agent that has it,
-// for a user who wants to read its output or run a command there.
-func (c *Core) TaskOf(ref Ref, node, user string) (Session, agent.Task, *Refusal) {
+// for a user who wants to read its output or run a command there. With begun, a task that is still
+// starting is refused.
+func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Task, *Refusal) {
 	none := func(status int, format string, args ...any) (Session, agent.Task, *Refusal) {
 		return 0, agent.Task{}, refusal(status, format, args...)
 	}
@@ -230,8 +231,11 @@ func (c *Core) TaskOf(ref Ref, node, user string) (Session, agent.Task, *Refusal
 		if node != "" && t.node.name != node {
 			continue
 		}
-		if t.node.session == 0 {
+		switch {
+		case t.node.session == 0:
 			return none(statusServiceUnavailable, "node %s is away", t.node.name)
+		case begun && j.state == api.Running && t.state == agent.Unknown: // its agent may not have been told of it
+			return none(statusConflict, "job %s is starting on %s, and has written nothing yet", j.name(), t.node.name)
 		}
 		return t.node.session, j.taskName(part), nil
 	}

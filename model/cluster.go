@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -214,4 +215,31 @@ func (c *Cluster) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Summary says in one line what a cluster has.
+func (c *Cluster) Summary() string {
+	counts := c.GPUCounts()
+	var kinds []string
+	for i, n := range counts {
+		if n > 0 {
+			kinds = append(kinds, fmt.Sprintf("%d %s", n, c.GPUTypes[i].Name))
+		}
+	}
+	s := fmt.Sprintf("%d nodes, %d cores, %d GPUs", len(c.Nodes), c.TotalCores(), c.TotalGPUs())
+	if len(kinds) > 0 {
+		s += " (" + strings.Join(kinds, ", ") + ")"
+	}
+	return s
+}
+
+// GPUCounts is how many GPUs of each type there are.
+func (c *Cluster) GPUCounts() []int {
+	counts := make([]int, len(c.GPUTypes))
+	for i := range c.Nodes {
+		for _, t := range c.Nodes[i].GPUs {
+			counts[t]++
+		}
+	}
+	return counts
 }

@@ -141,6 +141,9 @@ func TestFurtherDevicesUnderGrants(t *testing.T) {
 	want(a, 1, 100<<20) // more than its share
 	want(a, 1, 1<<20)
 	eventually(t, "device 1 is lent", func() bool { return slices.Equal(lent(0), []int{1}) })
+	if known, err := Grants(f.socket); err != nil || known.Grants[0].Devices[0].Clients != 1 || known.Grants[0].Devices[1].Clients != 1 {
+		t.Errorf("a program that uses both devices is not counted on both: %+v, %v", known, err)
+	}
 
 	h = hello()
 	h.Mapping = "gr"

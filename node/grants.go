@@ -477,9 +477,13 @@ func (d *daemon) grantStatus(g *granted) status.Grant {
 	for i, share := range g.Devices {
 		is := status.GrantedDevice{Device: share.Device, Name: d.nameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
 		for _, c := range d.clients {
-			if c.under.granted == g && c.under.share == i {
+			switch {
+			case c.under.granted != g:
+			case c.under.share == i:
 				is.Clients++
 				is.Allocated += c.memoryNow.Allocated
+			case c.loans[vgpu.DeviceID(share.Device)] != nil: // its launches are mapped there too
+				is.Clients++
 			}
 		}
 		s.Devices = append(s.Devices, is)

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/recordfile"
 	"muster/node/vgpu"
 )
 
@@ -92,66 +92,15 @@ func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, er
 	return r, nil
 }
 
-// openRecording opens an empty file. An existing file is replaced only if it is an
-// earlier recording: a mistyped name must not destroy a file.
+// openRecording opens the file of a recording.
 func openRecording(path string) (*os.File, error) {
-	flags := os.O_RDWR
-	switch info, err := os.Lstat(path); {
-	case err == nil && !info.Mode().IsRegular():
-		return nil, notRegular(path, info)
-	case errors.Is(err, fs.ErrNotExist):
-		flags |= os.O_CREATE | os.O_EXCL
-	case err != nil:
-		return nil, err
-	}
-	// If it has become a link or a pipe since Lstat, the link is not followed, and
-	// opening the pipe does not block.
-	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := makeEmpty(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
-func notRegular(path string, info fs.FileInfo) error {
-	return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", path, info.Mode().Type())
+	return recordfile.Open(path, vgpu.HeaderPrefix, "node")
 }
 
 // isOwn says whether a file is this user's and no other user may write to it.
 func isOwn(info fs.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return ok && owner.Uid == uint32(os.Geteuid()) && info.Mode().Perm()&0o022 == 0
-}
-
-func makeEmpty(file *os.File) error {
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return notRegular(file.Name(), info)
-	case !isOwn(info):
-		return fmt.Errorf("%s is another user's, or others may write to it: they could read and change what is recorded; give another name, or a folder of the node's own", file.Name())
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another node records to %s: give another name (%w)", file.Name(), err)
-	}
-	head := make([]byte, len(vgpu.HeaderPrefix))
-	n, err := io.ReadFull(file, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	if n > 0 && string(head) != vgpu.HeaderPrefix {
-		return fmt.Errorf("%s is there already and is no recording, so it is not replaced: give another name, or remove it", file.Name())
-	}
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = file.Seek(0, io.SeekStart)
-	return err
 }
 
 // add records one event.

@@ -104,3 +104,14 @@ func FuzzClean(f *testing.F) {
 		}
 	})
 }
+
+func TestBriefTimes(t *testing.T) {
+	for _, c := range []struct {
+		seconds float64
+		want    string
+	}{{0, "0"}, {0.0125, "12.5ms"}, {0.0999, "99.9ms"}, {3.21, "3.2s"}, {99.94, "99.9s"}, {303, "5m3s"}, {90061, "25h1m1s"}} {
+		if got := BriefTime(c.seconds); got != c.want {
+			t.Errorf("%v: %q, want %q", c.seconds, got, c.want)
+		}
+	}
+}

@@ -23,6 +23,9 @@ Nothing that is there is overwritten, and no file can be read by others.
 A node's folder goes to the node, a user's to the user, a head's to the head. ca-key.pem stays where it is:
 whoever has it can be anybody.
 
+All names of --host are names of one node: make the next node's certificate with
+another muster cert, in the same DIR. The same holds for --head.
+
 Without --host, --user and --head it makes a folder for this machine and one for you.`
 
 func newCert() *cobra.Command {
@@ -52,8 +55,8 @@ func newCert() *cobra.Command {
 		},
 	}
 	c.AddCommand(newCertList(), newCertRevoke())
-	c.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses by which the node is reached")
-	c.Flags().StringSliceVar(&heads, "head", nil, "`names` and addresses by which the head is reached")
+	c.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses by which one node is reached")
+	c.Flags().StringSliceVar(&heads, "head", nil, "`names` and addresses by which one head is reached")
 	c.Flags().StringVar(&name, "user", "", "the user's `name`, which the node's limits go by")
 	c.Flags().IntVar(&days, "days", 365, "how long the certificates are good for")
 	return c
@@ -197,14 +200,14 @@ func makeCertificates(c *cobra.Command, dir string, want certificates) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "made %s: on %s, start muster node --listen :%s --tls-dir %s\n", folder, want.hosts[0], gatewayPort, filepath.Base(folder))
+		fmt.Fprintf(out, "made %s for %s: on %s, start muster node --listen :%s --tls-dir %s\n", folder, strings.Join(want.hosts, ", "), want.hosts[0], gatewayPort, filepath.Base(folder))
 	}
 	if len(want.heads) > 0 {
 		folder, err := authority.Head(want.heads, want.days)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "made %s: on %s, start muster head --tls-dir %s\n", folder, want.heads[0], filepath.Base(folder))
+		fmt.Fprintf(out, "made %s for %s: on %s, start muster head --tls-dir %s\n", folder, strings.Join(want.heads, ", "), want.heads[0], filepath.Base(folder))
 	}
 	if want.user != "" {
 		folder, err := authority.User(want.user, want.days)

@@ -152,7 +152,7 @@ func (f *checkpointFlags) saveClient(c *cobra.Command, id uint64, dir string) er
 	if f.asJSON {
 		return printJSON(c, savedClient{dir, id, bytes})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, briefSize(bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, model.BriefSize(bytes), dir)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (f *checkpointFlags) saveProgram(ctx context.Context, c *cobra.Command, dir
 	if f.asJSON {
 		return printJSON(c, saved)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, model.Plural(saved.Processes, "process"), model.Plural(len(saved.Clients), "client"), briefSize(saved.Bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, model.Plural(saved.Processes, "process"), model.Plural(len(saved.Clients), "client"), model.BriefSize(saved.Bytes), dir)
 	return nil
 }
 
@@ -301,7 +301,7 @@ func (f *restoreFlags) restoreClient(c *cobra.Command, dir string, was checkpoin
 	if f.asJSON {
 		return printJSON(c, savedClient{dir, id, bytes})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", id, briefSize(bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", id, model.BriefSize(bytes), dir)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -87,7 +86,7 @@ of your own.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(c, clusterJSON(cluster))
+				return printJSON(c, clusterfile.Document(cluster))
 			}
 			return writeCluster(c.OutOrStdout(), cluster)
 		},
@@ -119,7 +118,7 @@ remedy, and the exit status is 1.`,
 					continue
 				}
 				tellDoubts(c.ErrOrStderr(), path, cluster)
-				fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", path, summary(cluster))
+				fmt.Fprintf(c.OutOrStdout(), "%s: ok, %s\n", path, cluster.Summary())
 			}
 			if bad > 0 {
 				return fmt.Errorf("%d of %d files cannot be used", bad, len(args))
@@ -205,34 +204,8 @@ func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra
 }
 
 func writeCluster(w io.Writer, c *model.Cluster) error {
-	if _, err := fmt.Fprintf(w, "# %s\n", summary(c)); err != nil {
+	if _, err := fmt.Fprintf(w, "# %s\n", c.Summary()); err != nil {
 		return err
 	}
 	return clusterfile.Write(w, c)
-}
-
-// summary says in one line what a cluster has.
-func summary(c *model.Cluster) string {
-	counts := gpuCounts(c)
-	var kinds []string
-	for i, n := range counts {
-		if n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%d %s", n, c.GPUTypes[i].Name))
-		}
-	}
-	s := fmt.Sprintf("%d nodes, %d cores, %d GPUs", len(c.Nodes), c.TotalCores(), c.TotalGPUs())
-	if len(kinds) > 0 {
-		s += " (" + strings.Join(kinds, ", ") + ")"
-	}
-	return s
-}
-
-func gpuCounts(c *model.Cluster) []int {
-	counts := make([]int, len(c.GPUTypes))
-	for i := range c.Nodes {
-		for _, t := range c.Nodes[i].GPUs {
-			counts[t]++
-		}
-	}
-	return counts
 }

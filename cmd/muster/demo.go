@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"muster/demo"
-	"muster/wire/status"
+	"muster/report/screen"
 )
 
 type demoFlags struct {
@@ -53,7 +52,7 @@ func (f *demoFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o := &demo.Options{Programs: programs, Stay: f.stay, Out: c.OutOrStdout(), Errors: c.ErrOrStderr(), Live: liveView(c, f.plain), Interrupted: exitInterrupted}
+	o := &demo.Options{Programs: programs, Stay: f.stay, Out: c.OutOrStdout(), Errors: c.ErrOrStderr(), Screen: liveView(c, f.plain), Interrupted: exitInterrupted}
 	if f.inside != "" {
 		err = demo.Play(o, f.inside)
 	} else {
@@ -69,11 +68,11 @@ func (f *demoFlags) run(c *cobra.Command) error {
 }
 
 // liveView is the terminal, unless there is none or a plain report is wanted.
-func liveView(c *cobra.Command, plain bool) demo.Live {
-	if out, ok := c.OutOrStdout().(*os.File); ok && !plain && isTerminal(out) {
-		return demo.Live{Screen: out, Fit: fit}
+func liveView(c *cobra.Command, plain bool) *os.File {
+	if out, ok := c.OutOrStdout().(*os.File); ok && !plain && screen.IsTerminal(out) {
+		return out
 	}
-	return demo.Live{}
+	return nil
 }
 
 func newDemoNode() *cobra.Command {
@@ -104,15 +103,9 @@ func runDemoNode(c *cobra.Command, programs string, plain bool) error {
 	if err != nil {
 		return err
 	}
-	live := liveView(c, plain)
-	var drawn picture
 	table, summary, err := demo.Node(&demo.NodeOptions{
-		Programs: folder, Library: library, Errors: c.ErrOrStderr(), Live: live,
+		Programs: folder, Library: library, Errors: c.ErrOrStderr(), Screen: liveView(c, plain),
 		Start: func(args ...string) (func(), error) { return startChildNode(c.ErrOrStderr(), args...) },
-		Write: func(w io.Writer, s, before *status.Node) error {
-			drawn.bars.columns, _, _ = terminalSize(live.Screen)
-			return drawn.writeNode(w, s, before)
-		},
 	})
 	if err != nil {
 		return err

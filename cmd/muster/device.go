@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
+	"muster/report/nodetable"
 	"muster/wire/status"
 )
 
@@ -62,7 +61,7 @@ their numbers are kept, and muster device resume brings them back.`,
 				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return writeTable(c.OutOrStdout(), deviceTable(s, nil, true))
+			return writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, true))
 		},
 	}
 	f.common(c)
@@ -204,7 +203,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 // finish waits until a device is in a state, if one is given, and says how it is.
 func (f *deviceFlags) finish(c *cobra.Command, changed *status.Changed, err error, state string) error {
 	if err == nil && state != "" && !f.noWait {
-		err = awaitDevice(c.ErrOrStderr(), socketOf(f.socket), changed, state)
+		err = node.AwaitDevice(c.ErrOrStderr(), socketOf(f.socket), changed, state)
 	}
 	if err != nil {
 		return err
@@ -218,75 +217,7 @@ func (f *deviceFlags) finish(c *cobra.Command, changed *status.Changed, err erro
 
 // printChanged says how a device is now.
 func printChanged(w io.Writer, c *status.Changed) {
-	fmt.Fprintf(w, "device #%d (%s) is %s\n", *c.Number, c.Device.Name, stateOf(*c.Device))
-}
-
-// When the user is told that a device takes long to empty, and how often.
-const (
-	firstWord = 2 * time.Second
-	moreWords = 10 * time.Second
-)
-
-// awaitDevice waits until a device is in a state, and notes how it is then.
-func awaitDevice(w io.Writer, socket string, changed *status.Changed, state string) error {
-	next := time.Now().Add(firstWord)
-	for {
-		s, err := node.Ask(socket)
-		if err != nil {
-			return err
-		}
-		d := s.Devices[*changed.Number]
-		changed.Device = &d
-		switch {
-		case d.State == state || d.State == "removed":
-			return nil
-		case d.State == "up" || state == "removed" && !d.Removing:
-			return fmt.Errorf("device #%d (%s) is %s: somebody has resumed it meanwhile", *changed.Number, d.Name, d.State)
-		case d.State == "lost" && state != "removed":
-			return fmt.Errorf("device #%d (%s) is lost", *changed.Number, d.Name)
-		}
-		if time.Now().After(next) {
-			next = time.Now().Add(moreWords)
-			fmt.Fprintln(w, "muster:", whoHoldsUp(s, *changed.Number))
-		}
-		time.Sleep(askEvery)
-	}
-}
-
-// whoHoldsUp names the clients that a draining device waits for.
-func whoHoldsUp(s *status.Node, number int) string {
-	var there, waiting []string
-	for _, c := range s.Clients {
-		switch {
-		case c.Device != nil && *c.Device == number:
-			there = append(there, fmt.Sprint(c.ID))
-		case c.Parked:
-			waiting = append(waiting, fmt.Sprint(c.ID))
-		}
-	}
-	name, drained := fmt.Sprintf("device #%d (%s)", number, s.Devices[number].Name), drainedBeside(s, number)
-	switch {
-	case len(there) > 0:
-		return fmt.Sprintf("waiting for client %s to leave %s: kernels are let to their end", strings.Join(there, ", "), name)
-	case len(waiting) > 0 && len(drained) > 0:
-		return fmt.Sprintf("client %s waits for a device, and other devices are drained: let one take programs again (muster device resume %s), add one, or remove %s with --force, after which the client fails",
-			strings.Join(waiting, ", "), drained[0], name)
-	case len(waiting) > 0:
-		return fmt.Sprintf("client %s waits for a device, and may be able to use none but %s: add one that it can use, or remove this one with --force", strings.Join(waiting, ", "), name)
-	}
-	return "waiting for what programs keep on " + name
-}
-
-// drainedBeside are the numbers of the other devices that are drained or
-// draining and that a user could resume.
-func drainedBeside(s *status.Node, number int) []string {
-	var list []string
-	for i, d := range s.Devices {
-		if i != number && (d.State == "draining" || d.State == "drained") && !d.Removing {
-			list = append(list, fmt.Sprintf("'#%d'", i))
-		}
-	}
-	return list
+	fmt.Fprintf(w, "device #%d (%s) is %s\n", *c.Number, c.Device.Name, nodetable.State(c.Device))
 }
 
 func newMove() *cobra.Command {
@@ -422,7 +353,7 @@ func deviceNames(socket string) []string {
 		if count[d.Name] > 1 {
 			word = fmt.Sprintf("#%d", i)
 		}
-		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, briefSize(d.Memory), d.State))
+		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, model.BriefSize(d.Memory), d.State))
 	}
 	return words
 }

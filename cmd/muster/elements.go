@@ -5,12 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,7 +21,6 @@ import (
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/agent"
-	"muster/report"
 	"muster/wire/status"
 )
 
@@ -204,48 +201,4 @@ func jobNodes(ctx context.Context, getenv func(string) string) (string, error) {
 		}
 	}
 	return strings.Join(names, ","), nil
-}
-
-// elementTable lists the programs with elements that a node has; nil if there are none.
-func elementTable(s *status.Node) *report.Table {
-	if s.IVM == nil || len(s.IVM.Programs) == 0 {
-		return nil
-	}
-	t := &report.Table{Columns: report.Columns("<ELEMENTS OF", "<USER", "<NODE", "<ELEMENTS", ">MASTERS", ">MIRRORS", ">PUT", ">GOT")}
-	for _, p := range s.IVM.Programs {
-		t.Rows = append(t.Rows, []string{
-			filepath.Base(p.Program), p.User, fmt.Sprintf("%d of %d", p.Number, p.Nodes), elementWords(p.Elements),
-			fmt.Sprintf("%d (%s)", p.Masters, briefSize(p.MasterBytes)), fmt.Sprintf("%d (%s)", p.Mirrors, briefSize(p.MirrorBytes)),
-			briefSize(p.PutBytes), briefSize(p.GotBytes),
-		})
-	}
-	return t
-}
-
-// elementWords names the first elements, and where they are: 1, 2, 4 gpu0 and 7 more.
-func elementWords(all []status.IVMElement) string {
-	const most = 6
-	var words []string
-	for _, e := range all[:min(most, len(all))] {
-		word := fmt.Sprint(e.Element)
-		if e.GPU != nil {
-			word += fmt.Sprintf(" gpu%d", *e.GPU)
-		}
-		words = append(words, word)
-	}
-	text := orDash(strings.Join(words, ", "))
-	if more := len(all) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-// writeElementTable writes the table of programs with elements below another, if there are any.
-func writeElementTable(w io.Writer, s *status.Node) error {
-	t := elementTable(s)
-	if t == nil {
-		return nil
-	}
-	fmt.Fprintln(w)
-	return writeTable(w, t)
 }

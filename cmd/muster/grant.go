@@ -16,7 +16,7 @@ import (
 	"muster/client"
 	"muster/internal/wholefile"
 	"muster/node"
-	"muster/report"
+	"muster/report/nodetable"
 	"muster/wire/grant"
 	"muster/wire/status"
 )
@@ -295,24 +295,7 @@ func (f *grantFlags) print(c *cobra.Command, answer *status.Grants, err error) e
 	if f.json {
 		return printJSON(c, answer)
 	}
-	t := &report.Table{Columns: report.Columns("<GRANT", "<USER", ">DEVICE", "<NAME", ">MEMORY", ">ALLOCATED", ">PROGRAMS", ">LIMIT", "<EXPIRES")}
-	for _, g := range answer.Grants {
-		limit, expires := "all", "never"
-		if g.Limit >= 0 {
-			limit = strconv.Itoa(g.Limit)
-		}
-		if g.Expires > 0 {
-			expires = time.Unix(g.Expires, 0).Format(time.DateTime)
-		}
-		for _, d := range g.Devices {
-			memory := "whole"
-			if d.Memory > 0 {
-				memory = briefSize(d.Memory)
-			}
-			t.Rows = append(t.Rows, []string{g.ID, g.User, strconv.Itoa(d.Device), d.Name, memory, briefSize(d.Allocated), strconv.Itoa(d.Clients), limit, expires})
-		}
-	}
-	return writeTable(c.OutOrStdout(), t)
+	return writeTable(c.OutOrStdout(), nodetable.Grants(answer))
 }
 
 // runGranted runs the program on the devices of a grant.

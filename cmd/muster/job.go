@@ -2,15 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
-	"muster/model"
-	"muster/report"
 	"muster/report/jobtable"
 )
 
@@ -60,7 +56,7 @@ the job is Slurm's (muster slurm job).` + askHelp,
 				if i > 0 {
 					fmt.Fprintln(c.OutOrStdout())
 				}
-				if err := writeJob(c.OutOrStdout(), &jobs[i]); err != nil {
+				if err := jobtable.WriteJob(c.OutOrStdout(), &jobs[i]); err != nil {
 					return err
 				}
 			}
@@ -211,145 +207,4 @@ which is taken off its priority: users may raise it for their own jobs.` + askHe
 	f.add(c)
 	c.Flags().BoolVar(&nice, "nice", false, "the number is the nice value")
 	return c
-}
-
-// writeJob writes all about a job, a line for each thing that is known.
-func writeJob(w io.Writer, j *api.Job) error {
-	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		text := report.Printable(fmt.Sprintf(format, args...))
-		if text != "" {
-			fmt.Fprintf(&b, "%-10s %s\n", name, text)
-		}
-	}
-	line("job", "%s %s", jobtable.Name(j), j.Name)
-	line("user", "%s", strings.Join(notEmpty(j.User, label("account ", j.Account), label("partition ", j.Partition), label("QOS ", j.QOS)), ", "))
-	line("state", "%s", strings.Join(notEmpty(string(j.State), brackets(j.Reason)), " "))
-	line("why", "%s", j.Why)
-	line("asks", "%s", j.Options)
-	line("needs", "%s", needs(j))
-	line("after", "%s", j.Dependency)
-	line("priority", "%d%s", j.Priority, ifTrue(j.Held, ", held"))
-	line("submitted", "%s", jobtable.Instant(j.Submit))
-	if j.Eligible > j.Submit {
-		line("eligible", "%s", jobtable.Instant(j.Eligible))
-	}
-	writeRun(line, j)
-	for _, p := range j.Parts {
-		line("on", "%s: %s, %s%s", p.Node, model.Plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
-	}
-	if len(j.Parts) == 0 && len(j.Nodes) > 0 {
-		line("on", "%s", jobtable.NodeList(j))
-	}
-	for _, d := range j.Devices {
-		line("GPU", "%s", deviceLine(&d))
-	}
-	writeEnd(line, j)
-	line("command", "%s", strings.Join(j.Command, " "))
-	line("directory", "%s", j.Directory)
-	line("output", "%s", j.Output)
-	line("errors", "%s", j.Error)
-	line("comment", "%s", j.Comment)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// writeRun says when a job ran, and how long it may.
-func writeRun(line func(string, string, ...any), j *api.Job) {
-	if j.Start > 0 {
-		line("started", "%s%s", jobtable.Instant(j.Start), ifTrue(j.Attempt > 1, ", attempt "+strconv.FormatUint(uint64(j.Attempt), 10)))
-	}
-	if j.Start > 0 || j.Elapsed > 0 {
-		line("ran", "%s of %s", jobtable.Time(j.Elapsed), jobtable.TimeLimit(j.TimeLimit))
-	} else {
-		line("limit", "%s", jobtable.TimeLimit(j.TimeLimit))
-	}
-	if j.Requeues > 0 {
-		line("requeued", "%s", model.Plural(int(j.Requeues), "time"))
-	}
-}
-
-// writeEnd says how a job ended, and what it used.
-func writeEnd(line func(string, string, ...any), j *api.Job) {
-	if !j.State.Over() {
-		return
-	}
-	line("ended", "%s", jobtable.Instant(j.End))
-	switch {
-	case j.Signal > 0:
-		line("exit", "killed by signal %d", j.Signal)
-	case j.ExitCode != 0 || j.State == api.Completed:
-		line("exit", "status %d", j.ExitCode)
-	}
-	if j.CPUTime > 0 || j.Peak > 0 {
-		line("used", "%s of processor time, %s at most", jobtable.Time(j.CPUTime), briefSize(uint64(max(0, j.Peak))))
-	}
-}
-
-func needs(j *api.Job) string {
-	parts := []string{model.Plural(j.NumNodes, "node"), model.Plural(j.Cores, "core")}
-	if j.NumNodes == 0 {
-		parts = parts[1:]
-	}
-	if j.Memory > 0 {
-		parts = append(parts, briefSize(uint64(j.Memory)))
-	}
-	if j.GPUs > 0 {
-		gpus := model.Plural(j.GPUs, "GPU")
-		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
-			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
-		}
-		parts = append(parts, gpus)
-	}
-	return strings.Join(parts, ", ")
-}
-
-func deviceLine(d *api.Device) string {
-	text := fmt.Sprintf("#%d of %s", d.Device, d.Node)
-	if d.Memory > 0 {
-		text = model.BriefSize(uint64(d.Memory)) + " of " + text
-	}
-	if d.Borrowed {
-		text += ", borrowed for " + d.For
-	}
-	return text
-}
-
-func memoryOf(n int64) string {
-	if n == 0 {
-		return "any memory"
-	}
-	return briefSize(uint64(n))
-}
-
-func notEmpty(words ...string) []string {
-	var kept []string
-	for _, w := range words {
-		if w != "" {
-			kept = append(kept, w)
-		}
-	}
-	return kept
-}
-
-// label puts something before a text, if there is one.
-func label(name, text string) string {
-	if text == "" {
-		return ""
-	}
-	return name + text
-}
-
-func brackets(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "(" + s + ")"
-}
-
-func ifTrue(yes bool, text string) string {
-	if yes {
-		return text
-	}
-	return ""
 }

@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/report"
 	"muster/report/jobtable"
 )
 
@@ -64,7 +61,7 @@ func (f *logsFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return copyOutput(c.Context(), c, h, id, f.output())
+	return h.CopyOutput(c.Context(), c.OutOrStdout(), id, f.output())
 }
 
 func (f *logsFlags) output() headclient.Output {
@@ -80,135 +77,6 @@ func jobID(arg string) (string, error) {
 		return "", err
 	}
 	return ids[0], nil
-}
-
-// copyOutput prints what a job has written. A node forgets a job some time after its
-// end: then its file is read here, if it is to be seen from here.
-func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	output, err := awaitOutput(ctx, h, id, o)
-	var refused *headclient.Refused
-	if errors.As(err, &refused) && o.Part == 0 {
-		if file := openOutput(ctx, h, id, o); file != nil {
-			output, err = file, nil
-		}
-	}
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-	n, err := io.Copy(c.OutOrStdout(), output)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return &brokenOff{n, err}
-	}
-	return nil
-}
-
-// awaitOutput asks for a job's output. A job that is to be followed may still wait, or its node may
-// not have been told of it, since nodes that lend it GPUs are told first: its output is asked for
-// again until it runs.
-func awaitOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) (io.ReadCloser, error) {
-	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		starting := o.Follow && isStarting(ctx, h, id, o.Part) // before the question: a refusal afterwards is meant
-		output, err := h.Output(ctx, id, o)
-		var refused *headclient.Refused
-		if !starting || !errors.As(err, &refused) {
-			return output, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// isStarting says whether a part of a job has yet to begin.
-func isStarting(ctx context.Context, h *headclient.Head, id string, part int) bool {
-	jobs, err := h.Job(ctx, id)
-	if err != nil || len(jobs) != 1 || jobs[0].State.Over() {
-		return false
-	}
-	j := &jobs[0]
-	return j.State == api.Pending || part < len(j.Parts) && j.Parts[part].State == "starting"
-}
-
-// brokenOff says that a job's output ended before the job's end was seen: the head or
-// the job's node is away.
-type brokenOff struct {
-	copied int64 // bytes that were printed before
-	cause  error
-}
-
-func (b *brokenOff) Error() string {
-	return fmt.Sprintf("the output breaks off, as the head or the job's node is away; the job is not affected, ask again: %v", b.cause)
-}
-
-func (b *brokenOff) Unwrap() error { return b.cause }
-
-// followOutput prints what a job writes until it ends. Where the output breaks off it
-// waits for the head, and for the job's node, and goes on behind what was printed.
-func followOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	broke, away := false, time.Duration(0)
-	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		err := copyOutput(ctx, c, h, id, o)
-		var broken *brokenOff
-		var refused *headclient.Refused
-		switch {
-		case errors.As(err, &broken):
-			if !broke {
-				fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: the output breaks off, as the head or the job's node is away: waiting\n", id)
-			}
-			broke = true
-			if broken.copied > 0 {
-				pause, away = firstLook, 0
-			}
-			o.Offset += broken.copied
-		case broke && away < headRestart && (headGone(err) || errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable):
-		default:
-			return err
-		}
-		away += pause
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// openOutput opens the file of a job that has ended; nil if it cannot be read here.
-func openOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) io.ReadCloser {
-	jobs, err := h.Job(ctx, id)
-	if err != nil || len(jobs) != 1 || !jobs[0].State.Over() {
-		return nil
-	}
-	j := &jobs[0]
-	name := j.Output
-	if o.Error && j.Error != "" {
-		name = j.Error
-	}
-	if name == "" {
-		return nil
-	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(j.Directory, name)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() {
-		_, err = file.Seek(o.Offset, io.SeekStart)
-	}
-	if err != nil || !info.Mode().IsRegular() {
-		file.Close()
-		return nil
-	}
-	return file
 }
 
 func newAttach() *cobra.Command {
@@ -267,7 +135,7 @@ func (f *logsFlags) attach(c *cobra.Command, args []string) error {
 
 // followJob prints a job's output when it has started, and returns how it ended.
 func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	jobs, err := awaitState(ctx, h, id, func(s api.State) bool { return s != api.Pending })
+	jobs, err := h.Await(ctx, id, func(s api.State) bool { return s != api.Pending })
 	if err != nil {
 		return err
 	}
@@ -275,7 +143,9 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobtable.Name(&jobs[0]))
 	}
 	if jobs[0].Start > 0 {
-		err := followOutput(ctx, c, h, id, o)
+		err := h.FollowOutput(ctx, c.OutOrStdout(), id, o, func() {
+			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: the output breaks off, as the head or the job's node is away: waiting\n", id)
+		})
 		var refused *headclient.Refused
 		switch {
 		case errors.As(err, &refused): // how the job ended is known all the same
@@ -284,12 +154,12 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 			return err
 		}
 	}
-	if jobs, err = awaitJob(ctx, h, id); err != nil {
+	if jobs, err = h.AwaitEnd(ctx, id); err != nil {
 		return err
 	}
 	j := &jobs[0]
 	if status := statusOf(j); status != 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, label(": ", j.Why))
+		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, report.Around(": ", j.Why, ""))
 		return exitStatus(status)
 	}
 	return nil

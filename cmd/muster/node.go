@@ -19,6 +19,7 @@ import (
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/vgpu"
+	"muster/report/screen"
 	"muster/wire/control"
 )
 
@@ -412,7 +413,7 @@ func listenToSignals(stop func(), kill, handover, reload chan<- struct{}, hungUp
 func terminalGone(w io.Writer) func() bool {
 	f, ok := w.(*os.File)
 	answers := func() bool {
-		_, _, err := terminalSize(f)
+		_, _, err := screen.Size(f)
 		return err == nil
 	}
 	had := ok && answers()
@@ -448,7 +449,7 @@ func logger(w io.Writer, levelName string, text, asJSON bool) (*slog.Logger, err
 		return a
 	}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
-	if text || isTerminal(w) && !asJSON {
+	if text || screen.IsTerminal(w) && !asJSON {
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
 	return slog.New(slog.NewJSONHandler(w, options)), nil

@@ -71,34 +71,3 @@ func TestConfigurationInHelp(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestBriefTimes(t *testing.T) {
-	for _, c := range []struct {
-		seconds float64
-		want    string
-	}{{0, "0"}, {0.0125, "12.5ms"}, {0.0999, "99.9ms"}, {3.21, "3.2s"}, {99.94, "99.9s"}, {303, "5m3s"}, {90061, "25h1m1s"}} {
-		if got := briefTime(c.seconds); got != c.want {
-			t.Errorf("%v: %q, want %q", c.seconds, got, c.want)
-		}
-	}
-}
-
-// A picture never runs over the screen, and never leaves anything of the last
-// one.
-func TestPictureFitsTheScreen(t *testing.T) {
-	null, err := os.Open(os.DevNull) // no terminal: 80 by 24
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	drawn := fit(strings.Repeat(strings.Repeat("x", 200)+"\n", 50), null)
-	lines := strings.Split(drawn, "\r\n")
-	if len(lines) != 24 || !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
-		t.Errorf("%d lines: %q", len(lines), drawn)
-	}
-	for _, line := range lines {
-		if n := strings.Count(line, "x"); n != 80 || !strings.Contains(line, "\x1b[K") {
-			t.Errorf("%d columns: %q", n, line)
-		}
-	}
-}

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
-	"muster/model"
 	"muster/model/clusterfile"
+	"muster/report/nodetable"
+	"muster/report/screen"
 )
 
 func newNodes() *cobra.Command {
@@ -52,9 +52,9 @@ that of its nodes.` + askHelp,
 				return printJSON(c, api.Nodes{Nodes: nodes})
 			}
 			if asCluster {
-				return clusterfile.Write(c.OutOrStdout(), clusterOf(nodes))
+				return clusterfile.Write(c.OutOrStdout(), nodetable.ModelOf(nodes))
 			}
-			return writeNodes(c, nodes)
+			return nodetable.WriteNodes(c.OutOrStdout(), nodes, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	f.add(c)
@@ -62,37 +62,6 @@ that of its nodes.` + askHelp,
 	c.Flags().BoolVar(&asCluster, "cluster-file", false, "describe them as a cluster, for muster sim")
 	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
 	return c
-}
-
-// clusterOf is what the simulator must know of nodes. Devices that differ in anything
-// are of different types.
-func clusterOf(nodes []api.Node) *model.Cluster {
-	c := &model.Cluster{}
-	for i := range nodes {
-		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory}
-		for _, d := range nodes[i].Devices {
-			n.GPUs = append(n.GPUs, typeOf(c, d))
-		}
-		c.Nodes = append(c.Nodes, n)
-	}
-	return c
-}
-
-// typeOf is the number of a device's type, which is made if there is none.
-func typeOf(c *model.Cluster, d api.NodeDevice) int {
-	word := strings.Join(strings.Fields(strings.ToLower(d.Name)), "-")
-	t := model.GPUType{Name: word, Memory: d.Memory, Speed: d.Speed}
-	for k := 2; ; k++ {
-		at := c.GPUType(t.Name)
-		if at < 0 {
-			c.GPUTypes = append(c.GPUTypes, t)
-			return len(c.GPUTypes) - 1
-		}
-		if c.GPUTypes[at] == t {
-			return at
-		}
-		t.Name = fmt.Sprintf("%s-%d", word, k)
-	}
 }
 
 // printHostnames expands lists of nodes, as scontrol show hostnames does. It
@@ -136,49 +105,6 @@ func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
 		chosen = append(chosen, all[at])
 	}
 	return chosen, nil
-}
-
-func writeNodes(c *cobra.Command, nodes []api.Node) error {
-	var rows [][]string
-	for i := range nodes {
-		n := &nodes[i]
-		state := string(n.State)
-		if !n.Connected {
-			state += "*"
-		}
-		rows = append(rows, []string{
-			n.Name, state, fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores), gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory), gpusOf(n), strconv.Itoa(len(n.Jobs)), orDash(n.Reason),
-		})
-	}
-	return writeColumns(c.OutOrStdout(), []string{"NODE", "STATE", "CORES", "MEMORY", "GPUS", "JOBS", "REASON"}, rows, 6)
-}
-
-// gigabytes writes a size in a few characters.
-func gigabytes(n int64) string {
-	if n == 0 {
-		return "0"
-	}
-	return strings.TrimSuffix(strings.ReplaceAll(briefSize(uint64(n)), " ", ""), "iB")
-}
-
-func gpusOf(n *api.Node) string {
-	if len(n.Devices) == 0 {
-		return "0"
-	}
-	used, lost := 0, 0
-	for _, d := range n.Devices {
-		if d.Used > 0 || len(d.Jobs) > 0 {
-			used++
-		}
-		if !d.Up {
-			lost++
-		}
-	}
-	text := fmt.Sprintf("%d/%d", used, len(n.Devices))
-	if lost > 0 {
-		text += fmt.Sprintf(" (%d down)", lost)
-	}
-	return text
 }
 
 func newDrain() *cobra.Command {
@@ -233,17 +159,6 @@ func (f *askFlags) changeNodes(c *cobra.Command, args []string, action string, d
 	return each(c, "node", names, func(name string) error { return h.ChangeNode(c.Context(), name, action, document) })
 }
 
-// clusterDevices is what muster devices prints for a cluster.
-type clusterDevices struct {
-	Nodes []nodeDevices `json:"nodes"`
-}
-
-type nodeDevices struct {
-	Node    string           `json:"node"`
-	State   api.NodeState    `json:"state"`
-	Devices []api.NodeDevice `json:"devices"`
-}
-
 // printClusterDevices lists the devices of all nodes, or of one.
 func (f *askFlags) printClusterDevices(c *cobra.Command, node string, asJSON bool) error {
 	var names []string
@@ -254,29 +169,9 @@ func (f *askFlags) printClusterDevices(c *cobra.Command, node string, asJSON boo
 	if err != nil {
 		return err
 	}
-	document := clusterDevices{Nodes: []nodeDevices{}}
-	var rows [][]string
-	for i := range nodes {
-		n := &nodes[i]
-		document.Nodes = append(document.Nodes, nodeDevices{n.Name, n.State, n.Devices})
-		for number, d := range n.Devices {
-			state := "up"
-			if !d.Up {
-				state = "down"
-			}
-			rows = append(rows, []string{n.Name, strconv.Itoa(number), d.Name, state, gigabytes(d.Used) + "/" + gigabytes(d.Memory), numbers(d.Jobs)})
-		}
-	}
+	all := nodetable.DevicesOf(nodes)
 	if asJSON {
-		return printJSON(c, document)
+		return printJSON(c, all)
 	}
-	return writeColumns(c.OutOrStdout(), []string{"NODE", "DEVICE", "NAME", "STATE", "MEMORY", "JOBS"}, rows, 2)
-}
-
-func numbers(jobs []uint64) string {
-	words := make([]string, len(jobs))
-	for i, j := range jobs {
-		words[i] = strconv.FormatUint(j, 10)
-	}
-	return orDash(strings.Join(words, ","))
+	return all.Write(c.OutOrStdout(), screen.Columns(c.OutOrStdout()))
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"muster/node"
-	"muster/report"
-	"muster/wire/status"
+	"muster/report/nodetable"
+	"muster/report/screen"
 )
 
 func newPeers() *cobra.Command {
@@ -36,66 +33,12 @@ muster ps shows on which node each program is.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(c, peersOf(s))
+				return printJSON(c, nodetable.PeersOf(s))
 			}
-			return writePeers(c.OutOrStdout(), s)
+			return nodetable.WritePeers(c.OutOrStdout(), s, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	nodeFlag(c, &socket)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
-}
-
-// peerDocument is the document of muster peers --json.
-type peerDocument struct {
-	Node  string        `json:"node"`
-	Peers []status.Peer `json:"peers"`
-	Lent  []status.Lent `json:"lent"`
-}
-
-func peersOf(s *status.Node) peerDocument {
-	return peerDocument{s.Node, append([]status.Peer{}, s.Peers...), append([]status.Lent{}, s.Lent...)}
-}
-
-func writePeers(w io.Writer, s *status.Node) error {
-	if len(s.Peers) == 0 {
-		fmt.Fprintf(w, "node %s borrows of no others (peers in its configuration)\n", s.Node)
-	} else if err := writeTable(w, peerTable(s)); err != nil {
-		return err
-	}
-	if len(s.Lent) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w)
-	return writeTable(w, lentTable(s))
-}
-
-// peerTable lists those from which a node borrows.
-func peerTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: report.Columns("<PEER", "<NODE", ">HEARD", ">VGPUS", ">FREE", ">WAITING", ">BORROWED", ">PROGRAMS")}
-	for _, p := range s.Peers {
-		heard, name := "never", orDash(p.Node)
-		if p.Heard >= 0 {
-			heard = briefTime(p.Heard)
-		}
-		if p.Self {
-			heard, name = "-", name+" (itself)"
-		}
-		t.Rows = append(t.Rows, []string{p.Address, name, heard, fmt.Sprint(p.Slots), fmt.Sprint(p.Free), fmt.Sprint(p.Waiting), fmt.Sprint(p.Borrowed), fmt.Sprint(p.Clients)})
-	}
-	return t
-}
-
-// lentTable lists what a node has lent.
-func lentTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: report.Columns("<LENT TO", ">DEVICE", ">VGPUS", "<STATE", ">PROGRAMS", ">KERNELS", ">IN", ">OUT")}
-	for _, l := range s.Lent {
-		state := "lent"
-		if l.Recalled {
-			state = "recalled"
-		}
-		did := s.ServedOf(l)
-		t.Rows = append(t.Rows, []string{l.Node, fmt.Sprint(l.Device), fmt.Sprint(l.Slots), state, fmt.Sprint(l.Clients), fmt.Sprint(did.Kernels), briefSize(did.CopiedIn), briefSize(did.CopiedOut)})
-	}
-	return t
 }

@@ -6,27 +6,20 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"muster/report"
+	"muster/report/nodetable"
+	"muster/report/screen"
 	"muster/wire/status"
 )
 
 // psFlags are the flags of muster ps.
 type psFlags struct {
-	where        whereFlags
-	long, asJSON bool
-	chosen       chosenClients
-}
-
-// chosenClients says which clients of a node are listed.
-type chosenClients struct {
-	users, states []string
-	device        int // -1: those of all devices
-	ended         bool
+	where  whereFlags
+	asJSON bool
+	view   nodetable.ClientView
 }
 
 func newPs() *cobra.Command {
@@ -76,11 +69,11 @@ or lent to it (muster peers has more), and how many bytes went there and came ba
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	f.where.add(c)
-	c.Flags().BoolVarP(&f.long, "long", "l", false, "show all that is known")
-	c.Flags().BoolVar(&f.chosen.ended, "ended", false, "list clients that have ended")
-	c.Flags().StringSliceVar(&f.chosen.users, "user", nil, "only clients of these `users`")
-	c.Flags().IntVar(&f.chosen.device, "device", -1, "only clients on the device of this `number`")
-	c.Flags().StringSliceVar(&f.chosen.states, "state", nil, "only clients in these `states`: unqueued, ready, assigned, waiting or failed")
+	c.Flags().BoolVarP(&f.view.Long, "long", "l", false, "show all that is known")
+	c.Flags().BoolVar(&f.view.Ended, "ended", false, "list clients that have ended")
+	c.Flags().StringSliceVar(&f.view.Users, "user", nil, "only clients of these `users`")
+	c.Flags().IntVar(&f.view.Device, "device", -1, "only clients on the device of this `number`")
+	c.Flags().StringSliceVar(&f.view.States, "state", nil, "only clients in these `states`: unqueued, ready, assigned, waiting or failed")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	return c
 }
@@ -89,60 +82,27 @@ func (f *psFlags) run(c *cobra.Command) error {
 	if err := f.where.check(); err != nil {
 		return err
 	}
+	out := c.OutOrStdout()
 	if f.where.cluster {
-		return f.printAll(c)
+		all, err := f.where.all(c.Context())
+		if err != nil {
+			return err
+		}
+		if f.asJSON {
+			return printJSON(c, all)
+		}
+		all.WriteMissing(c.ErrOrStderr())
+		return f.view.WriteCluster(out, all, screen.Columns(out))
 	}
 	s, err := f.where.one(c.Context())
 	if err != nil {
 		return err
 	}
-	s = f.chosen.of(s)
 	if f.asJSON {
-		return printJSON(c, s)
+		return printJSON(c, f.view.Of(s))
 	}
-	out := c.OutOrStdout()
 	printProblems(c.ErrOrStderr(), s)
-	if err := writeTable(out, clientTable(s, f.long, f.chosen.ended)); err != nil || f.chosen.ended {
-		return err
-	}
-	if err := writeLoans(out, loans(s)); err != nil {
-		return err
-	}
-	return writeElementTable(out, s)
-}
-
-// printAll lists the clients of all nodes, and what nodes have borrowed of each other.
-func (f *psFlags) printAll(c *cobra.Command) error {
-	s, err := f.where.all(c.Context())
-	if err != nil {
-		return err
-	}
-	if f.asJSON {
-		return printJSON(c, s)
-	}
-	s.sayMissing(c.ErrOrStderr())
-	out := c.OutOrStdout()
-	table := s.table(func(_ int, s *status.Node) *report.Table { return clientTable(f.chosen.of(s), f.long, f.chosen.ended) })
-	if err := writeTable(out, table); err != nil || f.chosen.ended {
-		return err
-	}
-	return writeLoans(out, s.loans())
-}
-
-// of is the node with the chosen clients alone.
-func (f *chosenClients) of(s *status.Node) *status.Node {
-	if len(f.users) == 0 && len(f.states) == 0 && f.device < 0 {
-		return s
-	}
-	chosen := *s
-	other := func(c status.Client) bool {
-		return len(f.users) > 0 && !slices.Contains(f.users, c.User) ||
-			len(f.states) > 0 && !slices.Contains(f.states, c.State) ||
-			f.device >= 0 && (c.Device == nil || *c.Device != f.device)
-	}
-	chosen.Clients = slices.DeleteFunc(slices.Clone(s.Clients), other)
-	chosen.Ended = slices.DeleteFunc(slices.Clone(s.Ended), other)
-	return &chosen
+	return f.view.Write(out, s, screen.Columns(out))
 }
 
 // withArguments adds to the programs of this machine the arguments that they were given. A process
@@ -165,73 +125,4 @@ func withArguments(s *status.Node) {
 func isElsewhere(address string) bool {
 	from, err := netip.ParseAddrPort(address)
 	return err == nil && !from.Addr().IsLoopback()
-}
-
-// programOf is a client's program in a table.
-func programOf(c status.Client) string {
-	return strings.Join(append([]string{filepath.Base(c.Program)}, c.Arguments...), " ")
-}
-
-// clientTable lists clients, those that are there or those that have ended; the long form has all
-// that is known of them.
-func clientTable(s *status.Node, long, ended bool) *report.Table {
-	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY")}
-	if long {
-		t.Columns = append(t.Columns, report.Columns(">PID", "<ADDRESS", "<CLASS", ">RESIDENT", ">SWAPPED", ">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">LONGEST", ">TURN", ">TURNS",
-			">PREEMPTIONS", ">SWAPS", ">MOVING", ">MOVES", ">AGE", ">WEIGHT", ">PRIORITY", ">HELD", "<MPS", ">SHARE", ">WORKER", ">REBUILDS", "<RAN ON")...)
-	}
-	clients := s.Clients
-	if ended {
-		clients = s.Ended
-	}
-	for _, c := range clients {
-		row := []string{fmt.Sprint(c.ID), c.User, programOf(c), deviceOf(s, c), clientState(c), briefSize(c.Allocated)}
-		if long {
-			worker := "-"
-			if c.Worker != 0 {
-				worker = fmt.Sprint(c.Worker)
-			}
-			row = append(row, fmt.Sprint(c.Pid), orDash(c.Address), orDash(c.Class), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit), fmt.Sprint(c.Kernels), briefTime(c.BusyTime),
-				fmt.Sprint(c.Waits), briefTime(c.WaitTime), briefTime(c.LongestWait), turnOf(c), fmt.Sprint(c.Turns), fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), briefTime(c.MoveTime),
-				fmt.Sprint(c.Moves.Total()), briefTime(c.Since), fmt.Sprint(c.Weight), fmt.Sprint(c.Priority), briefTime(c.HeldTime), orDash(c.MPS), shareOf(c), worker, fmt.Sprint(c.Rebuilds), orDash(ranOn(c)))
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
-}
-
-// busyClientTable lists the clients of muster top.
-func busyClientTable(s *status.Node) *report.Table {
-	t := &report.Table{Columns: report.Columns("<CLIENT", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">MEMORY", ">GPU", ">TURN")}
-	for _, c := range s.Clients {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(c.ID), c.User, programOf(c), deviceOf(s, c), clientState(c),
-			briefSize(c.Allocated), briefTime(c.BusyTime), turnOf(c)})
-	}
-	return t
-}
-
-// deviceOf names the device that a client is on, and those on which its kernels ran besides.
-func deviceOf(s *status.Node, c status.Client) string {
-	if c.Device == nil {
-		return "-"
-	}
-	device := fmt.Sprint(*c.Device)
-	if uint(*c.Device) < uint(len(s.Devices)) { // a node may say anything
-		device += " " + s.Devices[*c.Device].Name
-		if lender := s.Devices[*c.Device].Lender; lender != "" {
-			device += " at " + lender
-		}
-	}
-	return device + furtherOf(s, c)
-}
-
-func clientState(c status.Client) string {
-	state := c.State
-	if c.Parked {
-		state += " (parked)"
-	}
-	if c.Away {
-		state += " (away)"
-	}
-	return state
 }

@@ -19,6 +19,7 @@ import (
 	"muster/device/onekernel"
 	"muster/ptx/simt"
 	"muster/report"
+	"muster/report/screen"
 )
 
 const ptxRunHelp = `Run one kernel on the software GPU and print what it computed.
@@ -210,7 +211,7 @@ func misused(err error) error {
 
 // execute runs the kernel and gives out what came of it.
 func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
-	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "lane operations", 0)
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "lane operations", 0)
 	var printed strings.Builder
 	out := bufio.NewWriter(c.OutOrStdout())
 	k.Launch.Print = func(text []byte) {

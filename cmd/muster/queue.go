@@ -18,6 +18,7 @@ import (
 	headclient "muster/head/client"
 	"muster/report"
 	"muster/report/jobtable"
+	"muster/report/screen"
 )
 
 // queueFlags are the flags of muster queue.
@@ -105,46 +106,24 @@ func (f *queueFlags) run(c *cobra.Command) error {
 // watch shows something again and again: in place on a terminal, else one below the
 // other.
 func watch(c *cobra.Command, every time.Duration, times int, show func(io.Writer) error) error {
-	out, isFile := c.OutOrStdout().(*os.File)
-	live := isFile && isTerminal(out) && times == 0
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
-	keys := make(chan string)
-	if live {
-		if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
-			defer terminal.Close()
-			if restore, err := singleKeys(terminal); err == nil {
-				defer restore()
-				go readKeys(terminal, keys)
-			}
-		}
-		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
-		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+	if out, isFile := c.OutOrStdout().(*os.File); isFile && screen.IsTerminal(out) && times == 0 {
+		shown := screen.Live{Every: every, Press: func(string) bool { return true }, Write: func(w io.Writer) error {
+			fmt.Fprintln(w, time.Now().Format("15:04:05"))
+			return show(w)
+		}}
+		return shown.Run(out, stop)
 	}
-	for i := 0; ; {
+	return screen.Repeat(every, times, stop, func(int) error {
 		var b bytes.Buffer
 		if err := show(&b); err != nil {
 			return err
 		}
-		if live {
-			fmt.Fprint(out, fit(time.Now().Format("15:04:05")+"\n"+b.String(), out))
-		} else {
-			fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(b.String(), "\n"))
-		}
-		if i++; i == times {
-			return nil
-		}
-		select {
-		case <-time.After(every):
-		case <-stop:
-			return nil
-		case key := <-keys:
-			if key == "q" {
-				return nil
-			}
-		}
-	}
+		_, err := fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(b.String(), "\n"))
+		return err
+	})
 }
 
 func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) error {
@@ -162,7 +141,7 @@ func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) er
 	if err != nil {
 		return err
 	}
-	return format.Write(w, jobtable.Lines(jobs, f.array), !f.noHeader, terminalWidth(w))
+	return format.Write(w, jobtable.Lines(jobs, f.array), !f.noHeader, screen.Columns(w))
 }
 
 // list asks for the jobs; what the head cannot choose by is chosen here.
@@ -247,25 +226,5 @@ func readStates(text string) ([]api.State, error) {
 // writeColumns writes a table as Slurm's tools do. On a terminal that is too narrow the column to
 // shrink loses its ends.
 func writeColumns(w io.Writer, names []string, rows [][]string, shrink int) error {
-	return report.WriteColumns(w, names, rows, shrink, terminalWidth(w))
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// terminalWidth is 0 where the output is no terminal.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok || !isTerminal(f) {
-		return 0
-	}
-	columns, _, err := terminalSize(f)
-	if err != nil {
-		return 0
-	}
-	return columns
+	return report.WriteColumns(w, names, rows, shrink, screen.Columns(w))
 }

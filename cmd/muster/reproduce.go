@@ -19,6 +19,7 @@ import (
 	"muster/exp/all"
 	"muster/model"
 	"muster/report"
+	"muster/report/screen"
 )
 
 const reproduceHelp = `Reproduce the experiments of a paper, and set its numbers beside ours.
@@ -313,7 +314,7 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), e.Name, steps)
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), e.Name, steps)
 	result, err := e.Run(ctx, exp.Options{
 		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures, Flags: own,
 		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },

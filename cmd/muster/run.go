@@ -23,6 +23,7 @@ import (
 
 	"muster/model"
 	"muster/node"
+	"muster/report/screen"
 	"muster/wire/status"
 )
 
@@ -361,7 +362,7 @@ func (f *runFlags) environment() ([]string, error) {
 		}
 		if size < minMemory {
 			return nil, usageErrorf("--memory %s is %s: give %s or more, with a unit, as 2GiB; leave it out for as much as the largest device has",
-				f.memory, briefSize(uint64(size)), briefSize(minMemory))
+				f.memory, model.BriefSize(uint64(size)), model.BriefSize(minMemory))
 		}
 		environment = set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}
@@ -540,7 +541,7 @@ func describeDevices(devices []status.Device) string {
 		if d.Kind == "soft" {
 			kind = "a software GPU"
 		}
-		parts = append(parts, fmt.Sprintf("%s (%s of memory)", kind, briefSize(d.Memory)))
+		parts = append(parts, fmt.Sprintf("%s (%s of memory)", kind, model.BriefSize(d.Memory)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -604,7 +605,7 @@ func fromTerminal(s os.Signal) bool {
 		return false
 	}
 	defer terminal.Close()
-	group, err := foregroundGroup(terminal)
+	group, err := screen.ForegroundGroup(terminal)
 	return err == nil && group == syscall.Getpgrp()
 }
 

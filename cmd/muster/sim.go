@@ -29,6 +29,7 @@ import (
 	"muster/policy/priorityfile"
 	"muster/policy/scriptfile"
 	"muster/report"
+	"muster/report/screen"
 	"muster/report/simpage"
 	"muster/sim"
 	"muster/workload"
@@ -220,7 +221,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	study.Asked = f.asked(first, sweep)
 	study.Start = first.Start
 	study.Command = commandLine(c)
-	tellImpossible(c.ErrOrStderr(), study)
+	study.WriteImpossible(c.ErrOrStderr())
 	if err := f.write(c, study); err != nil {
 		return err
 	}
@@ -487,7 +488,7 @@ func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run 
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "simulating", steps)
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", steps)
 	*progress = func(done, all int64) {
 		if all > 0 {
 			bar.Set(int64(float64(done) / float64(all) * steps))
@@ -501,19 +502,10 @@ func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run 
 	return runs, err
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
 // asked tells in words what was asked.
 func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
-		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), summary(s.Cluster))},
+		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), s.Cluster.Summary())},
 		{"Workload", fmt.Sprintf("%s: %s", f.workload, model.Plural(len(first.Jobs), "job"))},
 		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
 	}
@@ -582,48 +574,15 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 	if f.asJSON {
 		err = printJSON(c, s.Document())
 	} else {
-		err = writeStudy(c.OutOrStdout(), s)
+		err = s.WriteText(c.OutOrStdout(), screen.Columns(c.OutOrStdout()))
 	}
 	fmt.Fprint(c.ErrOrStderr(), named)
 	return err
-}
-
-// writeStudy writes the tables and the answers to --why and --explain.
-func writeStudy(w io.Writer, s *simpage.Study) error {
-	for i, t := range s.Tables() {
-		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
-		}
-		if err := writeTable(w, t); err != nil {
-			return err
-		}
-	}
-	for _, text := range s.Why() {
-		if _, err := fmt.Fprintf(w, "\n%s", text); err != nil {
-			return err
-		}
-	}
-	return s.WriteExplained(w)
 }
 
 // tellReading says what a log had beside its jobs, if anything.
 func tellReading(w io.Writer, name string, r *workload.ReadReport) {
 	if r.Bad > 0 || len(r.Notes) > 0 {
 		writeReadReport(w, name, r)
-	}
-}
-
-// tellImpossible names the jobs that cannot run. Runs with the same ones are told once.
-func tellImpossible(w io.Writer, s *simpage.Study) {
-	for _, group := range s.Impossible(5) {
-		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), model.Plural(group.Count, "job"))
-		for _, line := range group.First {
-			fmt.Fprintf(w, "  %s\n", line)
-		}
-		if more := group.Count - len(group.First); more > 0 {
-			fmt.Fprintf(w, "  and %d more\n", more)
-		}
 	}
 }

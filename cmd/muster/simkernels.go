@@ -20,6 +20,7 @@ import (
 	"muster/model/clusterfile"
 	"muster/report"
 	"muster/report/kernelpage"
+	"muster/report/screen"
 	"muster/sim/kernels"
 	"muster/workload/phased"
 )
@@ -425,8 +426,8 @@ func (f *simKernelsFlags) asked(s *kernels.Sweep) [][2]string {
 		apps = append(apps, fmt.Sprintf("%s on %s", app.Name, model.Plural(app.Nodes, "node")))
 	}
 	rows := [][2]string{
-		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(c))},
-		{"Network", networkInWords(c)},
+		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, c.Summary())},
+		{"Network", kernelpage.Network(c)},
 		{"Workload", fmt.Sprintf("%s: %s", f.workload, strings.Join(apps, ", "))},
 		{"Mappers", strings.Join(s.Mappers, ", ")},
 		{"Simulated time", span},
@@ -442,19 +443,6 @@ func (f *simKernelsFlags) asked(s *kernels.Sweep) [][2]string {
 		rows = append(rows, [2]string{"Nodes", f.nodes})
 	}
 	return append(rows, [2]string{"Seeds", f.seeds})
-}
-
-// networkInWords tells of the ports that all nodes have, if all have the same.
-func networkInWords(c *model.Cluster) string {
-	link, same := c.SameLink()
-	if !same {
-		return "ports as the cluster's nodes have them"
-	}
-	ports := "ports without limit"
-	if link.Bandwidth > 0 {
-		ports = "ports of " + model.FormatBandwidth(link.Bandwidth) + " each way"
-	}
-	return fmt.Sprintf("%s, %s for each call to another node", ports, c.Remote.Latency+link.Latency)
 }
 
 // write gives out what was found. The files come before the tables, so that
@@ -477,7 +465,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kerne
 		input.Cluster, input.Workload, input.Hold, input.Send = f.cluster, f.workload, f.hold, f.send
 		err = printJSON(c, s.Document(input))
 	} else {
-		err = report.WriteTables(c.OutOrStdout(), s.Tables(), columnsOf(c.OutOrStdout()))
+		err = report.WriteTables(c.OutOrStdout(), s.Tables(), screen.Columns(c.OutOrStdout()))
 		if err == nil {
 			err = s.WriteExplained(c.OutOrStdout())
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/report"
+	"muster/report/screen"
 	"muster/workload/phased"
 )
 
@@ -38,5 +39,5 @@ func listPhased(c *cobra.Command, asJSON bool) error {
 	for i, o := range list[0].Options {
 		settings.Rows = append(settings.Rows, []string{":" + o.Name, o.Default, list[len(list)-1].Options[i].Default, o.Summary})
 	}
-	return report.WriteTables(c.OutOrStdout(), []*report.Table{names, settings}, columnsOf(c.OutOrStdout()))
+	return report.WriteTables(c.OutOrStdout(), []*report.Table{names, settings}, screen.Columns(c.OutOrStdout()))
 }

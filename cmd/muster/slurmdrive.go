@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -295,7 +296,7 @@ func writeSlurmStatus(w io.Writer, s slurm.Status) error {
 	}
 	var rows [][]string
 	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), report.Printable(j.User), report.Printable(j.Name), j.State, report.Printable(strings.Join(j.Nodes, ",")), orDash(report.Printable(strings.Join(j.Devices, ","))), report.Printable(j.Why)})
+		rows = append(rows, []string{fmt.Sprint(j.ID), report.Printable(j.User), report.Printable(j.Name), j.State, report.Printable(strings.Join(j.Nodes, ",")), cmp.Or(report.Printable(strings.Join(j.Devices, ",")), "-"), report.Printable(j.Why)})
 	}
 	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
 }

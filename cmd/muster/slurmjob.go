@@ -142,42 +142,36 @@ func askSqueue(ctx context.Context, id string) (slurmJob, error) {
 }
 
 func writeSlurmJob(w io.Writer, j *slurmJob) error {
-	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		if text := report.Printable(fmt.Sprintf(format, args...)); text != "" {
-			fmt.Fprintf(&b, "%-10s %s\n", name, text)
-		}
-	}
-	line("job", "%s %s", j.ID, j.Name)
-	line("user", "%s", j.User)
-	line("state", "%s", strings.Join(notEmpty(j.State, brackets(j.Reason)), " "))
+	var f report.Facts
+	f.Add("job", "%s %s", j.ID, j.Name)
+	f.Add("user", "%s", j.User)
+	f.Add("state", "%s", report.Join(" ", j.State, report.Around("(", j.Reason, ")")))
 	switch {
 	case !j.Muster:
-		line("why", "it is Slurm's own: Muster does not place it")
+		f.Add("why", "it is Slurm's own: Muster does not place it")
 	case j.Why == "" && j.State == "PENDING":
-		line("why", "Muster's driver has not said yet: muster slurm status tells whether it runs")
+		f.Add("why", "Muster's driver has not said yet: muster slurm status tells whether it runs")
 	default:
-		line("why", "%s", j.Why)
+		f.Add("why", "%s", j.Why)
 	}
 	if j.GPUs > 0 {
 		asks := model.Plural(j.GPUs, "GPU") + " anywhere"
 		if j.Memory > 0 {
 			asks += fmt.Sprintf(", %d MB of each", j.Memory>>20)
 		}
-		line("asks", "%s", asks)
+		f.Add("asks", "%s", asks)
 	}
 	for i, options := range j.Alternatives {
-		line("or", "%d: %s", i+1, options)
+		f.Add("or", "%d: %s", i+1, options)
 	}
 	if j.Chosen > 0 {
-		line("has", "its alternative %d", j.Chosen)
+		f.Add("has", "its alternative %d", j.Chosen)
 	}
-	line("on", "%s", j.Nodes)
+	f.Add("on", "%s", j.Nodes)
 	for i, d := range j.Borrowed {
-		line("GPU", "%d: %s", i, d)
+		f.Add("GPU", "%d: %s", i, d)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return f.WriteText(w)
 }
 
 // overSlurm says how things stand here, and what can be done.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -18,8 +17,10 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/model"
 	"muster/model/slurmopt"
 	"muster/report/jobtable"
+	"muster/report/screen"
 )
 
 const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the
@@ -222,7 +223,7 @@ func withUserView(words []string, o *slurmopt.Options, name, directory string) [
 // called. As with sbatch, one that is not here is looked for where programs are.
 func readScript(stdin io.Reader, file string) (script, name string, err error) {
 	if file == "-" {
-		if f, ok := stdin.(*os.File); ok && isTerminal(f) {
+		if f, ok := stdin.(*os.File); ok && screen.IsTerminal(f) {
 			return "", "", usageErrorf("name a script, or put a command behind --")
 		}
 		text, err := io.ReadAll(io.LimitReader(stdin, api.MaxSubmission+1))
@@ -256,7 +257,7 @@ func checkScript(text []byte, name string) (string, string, error) {
 	first, _, _ := strings.Cut(script, "\n")
 	switch {
 	case len(text) > api.MaxSubmission:
-		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, briefSize(api.MaxSubmission))
+		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, model.BriefSize(api.MaxSubmission))
 	case len(text) == 0:
 		return "", "", fmt.Errorf("%s is empty: a script starts with #! and what runs it, such as #!/bin/sh", name)
 	case !strings.HasPrefix(script, "#!"):
@@ -295,16 +296,10 @@ func exported(environment, export []string) []string {
 	return chosen
 }
 
-// A job that is waited for is asked about often at first, and then less.
-const (
-	firstLook = 50 * time.Millisecond
-	lastLook  = 2 * time.Second
-)
-
 // waitForEnd waits for a job, or for all tasks of an array, and exits as it did: of
 // several with the highest status.
 func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
-	jobs, err := awaitJob(c.Context(), h, strconv.FormatUint(job, 10))
+	jobs, err := h.AwaitEnd(c.Context(), strconv.FormatUint(job, 10))
 	if err != nil {
 		return err
 	}
@@ -321,39 +316,6 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 	}
 	return nil
 }
-
-// awaitJob waits until a job, or all tasks of an array, have ended.
-func awaitJob(ctx context.Context, h *headclient.Head, id string) ([]api.Job, error) {
-	return awaitState(ctx, h, id, api.State.Over)
-}
-
-// awaitState waits until the state of a job and its tasks is as wanted. A head that is away for a while,
-// to be started again, is asked again.
-func awaitState(ctx context.Context, h *headclient.Head, id string, wanted func(api.State) bool) ([]api.Job, error) {
-	unwanted := func(j api.Job) bool { return !wanted(j.State) }
-	away := time.Duration(0)
-	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		jobs, err := h.Job(ctx, id)
-		switch {
-		case err == nil && !slices.ContainsFunc(jobs, unwanted):
-			return jobs, nil
-		case err == nil:
-			away = 0
-		case !headGone(err) || away > headRestart:
-			return nil, err
-		default:
-			away += pause
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// headRestart is how long a head may be away while a job is waited for.
-const headRestart = 5 * time.Minute
 
 func headGone(err error) bool { return errors.Is(err, headclient.ErrUnreachable) }
 

@@ -1,20 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"muster/model"
-	"muster/report"
-	"muster/wire/status"
+	"muster/report/nodetable"
+	"muster/report/screen"
 )
 
 // topFlags are the flags of muster top.
@@ -68,7 +65,7 @@ func (f *topFlags) run(c *cobra.Command) error {
 	if f.asJSON && f.count == 0 {
 		return usageErrorf("--json prints documents: say how many, with --once or -n COUNT")
 	}
-	if f.count == 0 && (!isFile || !isTerminal(out)) {
+	if f.count == 0 && (!isFile || !screen.IsTerminal(out)) {
 		return usageErrorf("the output is no terminal: say how often to print, with --once or -n COUNT")
 	}
 	stop := make(chan os.Signal, 1)
@@ -83,183 +80,56 @@ func (f *topFlags) run(c *cobra.Command) error {
 // isDumb says whether the terminal can do nothing but print.
 func isDumb() bool { return os.Getenv("TERM") == "dumb" }
 
-// picture writes how things are, and how busy devices were since the picture before.
-type picture struct {
-	where       *whereFlags
-	node        *status.Node   // as it was before
-	clusterWide *clusterStatus // likewise
-	bars        bars
-	view        topView
-}
-
 // document is how things are, for programs.
-func (p *picture) document(c *cobra.Command) (any, error) {
-	if p.where.cluster {
-		return p.where.all(c.Context())
+func (f *topFlags) document(c *cobra.Command) (any, error) {
+	if f.where.cluster {
+		return f.where.all(c.Context())
 	}
-	return p.where.one(c.Context())
+	return f.where.one(c.Context())
 }
 
-func (p *picture) write(c *cobra.Command, w io.Writer) error {
-	if p.where.cluster {
-		now, err := p.where.all(c.Context())
+// write asks how things are, and adds a picture of that.
+func (f *topFlags) write(c *cobra.Command, p *nodetable.Picture, w io.Writer) error {
+	if f.where.cluster {
+		now, err := f.where.all(c.Context())
 		if err != nil {
 			return err
 		}
-		before := p.clusterWide
-		p.clusterWide = now
-		for _, n := range now.Nodes {
-			if n.Status != nil {
-				p.view.sort(n.Status)
-			}
-		}
-		return writeClusterAtWork(screen{w, p.bars.columns}, now, before)
+		return p.WriteCluster(w, now)
 	}
-	now, err := p.where.one(c.Context())
+	now, err := f.where.one(c.Context())
 	if err != nil {
 		return err
 	}
-	p.view.sort(now)
-	before := p.node
-	p.node = now
-	return p.writeNode(screen{w, p.bars.columns}, now, before)
+	return p.WriteNode(w, now)
 }
 
 // print prints pictures one below the other: count of them, or without end if that is 0.
 func (f *topFlags) print(c *cobra.Command, stop <-chan os.Signal) error {
-	p, w := picture{where: &f.where}, c.OutOrStdout()
-	for i := 0; f.count == 0 || i < f.count; i++ {
-		if out, ok := w.(*os.File); ok {
-			p.bars.columns, _, _ = terminalSize(out)
-		}
-		if i > 0 {
-			select {
-			case <-time.After(f.interval):
-			case <-stop:
-				return nil
-			}
-			if !f.asJSON {
-				fmt.Fprintln(w)
-			}
-		}
+	var p nodetable.Picture
+	w := c.OutOrStdout()
+	return screen.Repeat(f.interval, f.count, stop, func(i int) error {
 		if f.asJSON {
-			document, err := p.document(c)
+			document, err := f.document(c)
 			if err != nil {
 				return err
 			}
-			if err := printJSON(c, document); err != nil {
-				return err
-			}
-			continue
+			return printJSON(c, document)
 		}
-		if err := p.write(c, w); err != nil {
-			return err
+		if i > 0 {
+			fmt.Fprintln(w)
 		}
-	}
-	return nil
+		p.Columns = screen.Columns(w)
+		return f.write(c, &p, w)
+	})
 }
 
 // live shows pictures in place, until q.
 func (f *topFlags) live(c *cobra.Command, out *os.File, stop <-chan os.Signal) error {
-	keys := make(chan string)
-	if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
-		defer terminal.Close()
-		restore, err := singleKeys(terminal)
-		if err == nil {
-			defer restore()
-			go readKeys(terminal, keys)
-		}
-	}
-	const alternateScreen, normalScreen, hideCursor, showCursor = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
-	fmt.Fprint(out, alternateScreen+hideCursor)
-	defer fmt.Fprint(out, showCursor+normalScreen)
-	p := picture{where: &f.where, bars: bars{coloured: os.Getenv("NO_COLOR") == ""}}
-	for {
-		var b bytes.Buffer
-		p.bars.columns, _, _ = terminalSize(out)
-		if err := p.write(c, &b); err != nil {
-			return err
-		}
-		next := time.After(f.interval)
-		for waiting := true; waiting; {
-			fmt.Fprint(out, fit(p.view.of(b.String()), out))
-			select {
-			case <-next:
-				waiting = false
-			case <-stop:
-				return nil
-			case key := <-keys:
-				if key == "q" {
-					return nil
-				}
-				if p.view.press(key) {
-					waiting = false // what is shown is in another order now
-				}
-			}
-		}
-	}
-}
-
-// fit cuts a picture to the screen, and says how to draw it over the last one.
-func fit(picture string, out *os.File) string {
-	columns, rows, err := terminalSize(out)
-	if err != nil || columns == 0 || rows == 0 {
-		columns, rows = 80, 24
-	}
-	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
-	lines := strings.Split(strings.TrimRight(picture, "\n"), "\n")
-	var b strings.Builder
-	b.WriteString(home)
-	for i, line := range lines[:min(len(lines), rows)] {
-		line = cutLine(line, columns)
-		if i > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString(clearLine + line)
-	}
-	return b.String() + clearBelow
-}
-
-func (p *picture) writeNode(w io.Writer, s, before *status.Node) error {
-	writeHeading(w, s.Node, s)
-	fmt.Fprintln(w)
-	p.bars.write(w, s, before)
-	if err := writeTable(w, deviceTable(s, before, false).Without("SPEED", "BUSY")); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	if err := writeTable(w, busyClientTable(s)); err != nil {
-		return err
-	}
-	if err := writeLoans(w, loans(s)); err != nil {
-		return err
-	}
-	return writeElementTable(w, s)
-}
-
-// writeHeading says in a line how a node is, and what is wrong with it.
-func writeHeading(w io.Writer, name string, s *status.Node) {
-	clients := fmt.Sprintf("node %s, up %s, %s: %s", report.Printable(name), briefTime(s.Up), report.Printable(s.Policy), countStates(s))
-	swap := fmt.Sprintf("swap area %s of %s promised", briefSize(s.Committed), briefSize(s.SwapSize))
-	between := ", "
-	if on, ok := w.(screen); ok && on.columns > 0 && len(clients)+len(between)+len(swap) > on.columns {
-		between = "\n"
-	}
-	fmt.Fprintln(w, clients+between+swap)
-	for _, p := range s.Problems {
-		fmt.Fprintf(w, "problem: %s\n", report.Printable(p.String()))
-	}
-}
-
-func countStates(s *status.Node) string {
-	assigned, ready := 0, 0
-	for _, c := range s.Clients {
-		switch c.State {
-		case "assigned":
-			assigned++
-		case "ready":
-			ready++
-		}
-	}
-	return fmt.Sprintf("%s, %d on devices, %d waiting for one", model.Plural(len(s.Clients), "client"), assigned, ready)
+	p := nodetable.Picture{Coloured: os.Getenv("NO_COLOR") == ""}
+	shown := screen.Live{Every: f.interval, Seen: p.Seen, Press: p.Press, Write: func(w io.Writer) error {
+		p.Columns = screen.Columns(out)
+		return f.write(c, &p, w)
+	}}
+	return shown.Run(out, stop)
 }

@@ -2,14 +2,13 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	"muster/report/jobtable"
+	"muster/report/screen"
 )
 
 func newUsage() *cobra.Command {
@@ -42,25 +41,13 @@ keeps this account; muster history has what each job used.` + askHelp,
 			if len(u.Lines) == 0 && len(users) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "muster: note: the head keeps no account of usage: it does with a file of priorities (muster head --priority)")
 			}
-			return writeUsage(c, u.Lines)
+			return jobtable.WriteUsage(c.OutOrStdout(), u.Lines, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	f.add(c)
 	c.Flags().StringSliceVarP(&users, "user", "u", nil, "these `users`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
-}
-
-func writeUsage(c *cobra.Command, lines []api.UsageLine) error {
-	fraction := func(x float64) string { return strconv.FormatFloat(x, 'f', 4, 64) }
-	hours := func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 1, 64) }
-	var rows [][]string
-	for _, l := range lines {
-		rows = append(rows, []string{
-			orDash(l.Account), orDash(l.User), fraction(l.Shares), fraction(l.Used), fraction(l.Factor), hours(l.Raw),
-		})
-	}
-	return writeColumns(c.OutOrStdout(), []string{"ACCOUNT", "USER", "SHARES", "USED", "FACTOR", "HOURS"}, rows, 0)
 }
 
 func newPriorities() *cobra.Command {
@@ -91,7 +78,7 @@ policy's choice.` + askHelp,
 			if asJSON {
 				return printJSON(c, p)
 			}
-			return writePriorities(c, p.Jobs)
+			return jobtable.WritePriorities(c.OutOrStdout(), p.Jobs, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	f.add(c)
@@ -99,28 +86,4 @@ policy's choice.` + askHelp,
 	c.Flags().StringArrayVarP(&jobs, "jobs", "j", nil, "these `jobs`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
-}
-
-// writePriorities has a column for each factor that any job has.
-func writePriorities(c *cobra.Command, jobs []api.JobPriority) error {
-	factors := map[string]bool{}
-	for _, j := range jobs {
-		for name := range j.Factors {
-			factors[name] = true
-		}
-	}
-	names := slices.Sorted(maps.Keys(factors))
-	header := []string{"JOBID", "USER", "ACCOUNT", "PRIORITY"}
-	for _, name := range names {
-		header = append(header, strings.ToUpper(name))
-	}
-	var rows [][]string
-	for _, j := range jobs {
-		row := []string{strconv.FormatUint(j.Job, 10), j.User, orDash(j.Account), strconv.FormatInt(j.Priority, 10)}
-		for _, name := range names {
-			row = append(row, strconv.FormatInt(j.Factors[name], 10))
-		}
-		rows = append(rows, row)
-	}
-	return writeColumns(c.OutOrStdout(), header, rows, 1)
 }

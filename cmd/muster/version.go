@@ -3,12 +3,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"muster/ptx/simt/vec"
+	"muster/report"
+	"muster/report/screen"
 )
 
 // version is what this binary was built from.
@@ -78,3 +81,6 @@ func printJSON(c *cobra.Command, v any) error {
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
+
+// writeTable writes a table so that it fits the terminal, where there is one.
+func writeTable(w io.Writer, t *report.Table) error { return t.WriteFitted(w, screen.Columns(w)) }

@@ -14,6 +14,7 @@ import (
 	headclient "muster/head/client"
 	"muster/head/whatifrun"
 	"muster/report"
+	"muster/report/screen"
 	"muster/report/whatifpage"
 )
 
@@ -107,7 +108,7 @@ const askAgain = 500 * time.Millisecond
 // simulate has the head simulate, and waits.
 func (f *whatifFlags) simulate(c *cobra.Command, h *headclient.Head) (*api.WhatIf, error) {
 	w, err := h.WhatIfNow(c.Context(), api.WhatIfWanted{Period: f.period, Policies: f.policies})
-	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "simulating", 1000)
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", 1000)
 	defer bar.Done()
 	for err == nil {
 		running, done := false, 0.0

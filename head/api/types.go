@@ -208,6 +208,9 @@ type NodeDevice struct {
 	Memory int64   `json:"memory_bytes"`
 	Speed  float64 `json:"speed"`
 	Up     bool    `json:"up"`
+	// Lender is the node that lends it. Where that is a node of the cluster, which has the device in
+	// its own list, it is not up here.
+	Lender string `json:"lender,omitempty"`
 	// Used is the memory that jobs have of it; all of it for a whole device.
 	Used int64    `json:"memory_used_bytes"`
 	Jobs []uint64 `json:"jobs,omitempty"`

@@ -291,6 +291,10 @@ func TestStreams(t *testing.T) {
 	n1 := c.greet(as, hello("n1"))
 	job := alice.submit(command("cat"))
 	started := heard[agent.Start](n1)
+	// Until the node has said that the job began, there is nothing to read. Who follows it waits.
+	if status, text := alice.do("GET", fmt.Sprintf("/v1/jobs/%d/output", job), nil, nil); status != http.StatusConflict || !strings.Contains(text, "is starting on n1, and has written nothing yet") {
+		t.Errorf("output of a job that starts: %d %s", status, text)
+	}
 	n1.say(agent.Report{Task: started.Task, State: agent.Running})
 	waitFor(t, alice, job, api.Running)
 

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"muster/head"
+	"muster/internal/recordfile"
 	"muster/policy/history"
 )
 
@@ -83,54 +82,9 @@ func (d *daemon) spec() string {
 	return d.cfg.Policy
 }
 
-// openRecording opens a file and empties it. An existing file is overwritten only if it is an
-// earlier recording: a mistyped name must not destroy a file.
+// openRecording opens the file of a recording.
 func openRecording(path string) (*os.File, error) {
-	flags := os.O_RDWR
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		flags |= os.O_CREATE | os.O_EXCL
-	} else if err != nil {
-		return nil, err
-	}
-	// Do not follow a link, and do not block on a pipe.
-	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := makeEmpty(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
-func makeEmpty(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", file.Name(), info.Mode().Type())
-	case !ok || owner.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s is another user's, or others may write to it: give another name, or a folder of the head's own", file.Name())
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another head records to %s: give another name (%w)", file.Name(), err)
-	}
-	first := make([]byte, len(historyPrefix))
-	n, err := io.ReadFull(file, first)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	if n > 0 && string(first) != historyPrefix {
-		return fmt.Errorf("%s is there already and is no recording, so it is not replaced: give another name, or remove it", file.Name())
-	}
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = file.Seek(0, io.SeekStart)
-	return err
+	return recordfile.Open(path, historyPrefix, "head")
 }
 
 // Write adds a line. It never waits.

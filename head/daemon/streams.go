@@ -186,7 +186,7 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 			}
 			fallthrough
 		default:
-			session, open.Task, refused = core.TaskOf(name, node, q.who.user)
+			session, open.Task, refused = core.TaskOf(name, node, q.who.user, open.Exec == nil && !open.Follow)
 		}
 	}); err != nil {
 		return nil, nil, err

@@ -166,11 +166,13 @@ sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
 workload, report < report/workloadpage
 head/api, model/slurmopt, report < report/jobtable
+head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
+NOTHING < report/screen # text on a terminal, whatever it shows
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
-head/client, node, node/gateway, node/programs, report, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
+head/client, node, node/gateway, node/programs, report, report/nodetable, report/screen, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
 head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
@@ -180,6 +182,7 @@ head/api, head/client, wire/status < internal/chaos/cluster < internal/chaos/cam
 NOTHING < internal/chaos/build < internal/chaos, internal/chaos/cluster # for their tests
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
+NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen

@@ -152,7 +152,7 @@ func DevicesOf(n *status.Node) []wire.Device {
 	}
 	list := make([]wire.Device, 0, len(devices))
 	for _, d := range devices {
-		list = append(list, wire.Device{Name: d.Name, Memory: max(1, int64(d.Memory)), Speed: max(1e-9, d.Speed), Up: d.State == "up" && !n.Draining && !d.Borrowed})
+		list = append(list, wire.Device{Name: d.Name, Memory: max(1, int64(d.Memory)), Speed: max(1e-9, d.Speed), Up: d.State == "up" && !n.Draining && !d.Borrowed, Lender: d.Lender})
 	}
 	return list
 }

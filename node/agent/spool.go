@@ -42,6 +42,7 @@ const (
 	taskName      = "task"      // the start request
 	stopName      = "stop"      // present if the head wants it to end
 	begunName     = "begun"     // present once a supervisor has begun
+	openedName    = "opened"    // the task has opened its output
 	endName       = "end"       // how it ended
 	roomName      = "end.room"  // room on the disk for the end
 	processesName = "processes" // the processes that the supervisor last saw
@@ -349,14 +350,34 @@ func parseStop(b []byte, id wire.Task) (*wire.Stop, error) {
 	return &stop, nil
 }
 
-// writeBegun records that a supervisor is about to start processes. Only the existence
-// of the file counts.
-func writeBegun(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, begunName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+// writeBegun records that a supervisor is about to start processes. That the file is there says so;
+// its text says that the supervisor will write openedName, which those of earlier versions do not.
+func writeBegun(dir string) error { return writeMark(dir, begunName, opensWord) }
+
+// writeOpened records that the task has opened its output, and emptied the file if it should.
+func writeOpened(dir string) error { return writeMark(dir, openedName, "") }
+
+// opensWord is the text of begunName.
+const opensWord = "opened follows\n"
+
+// writeMark writes a file that must not be there yet. Readers see it whole, or not at all.
+func writeMark(dir, name, text string) error {
+	part := filepath.Join(dir, name+partSuffix)
+	err := os.WriteFile(part, []byte(text), 0o600)
+	if err == nil {
+		err = os.Link(part, filepath.Join(dir, name))
 	}
-	return errors.Join(f.Close(), syncFolder(dir))
+	return errors.Join(err, os.Remove(part), syncFolder(dir))
+}
+
+// hasOpened says whether what is in a task's output is the task's. An earlier supervisor does not say,
+// and is taken to have opened it when it began.
+func hasOpened(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, openedName)); err == nil {
+		return true
+	}
+	text, err := smallLimit.ReadFile(filepath.Join(dir, begunName))
+	return err == nil && string(text) != opensWord
 }
 
 func hasBegun(dir string) bool {

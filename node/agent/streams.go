@@ -104,8 +104,9 @@ func (a *agent) streamExec(ctx context.Context, conn net.Conn, o wire.Open) erro
 
 // How long a supervisor may take to begin, and how often it is tried.
 const (
-	beginTime = 30 * time.Second
-	tryTime   = 5 * time.Millisecond
+	beginTime  = 30 * time.Second
+	openedTime = time.Second // between a task's first words and the word that it has opened its output
+	tryTime    = 5 * time.Millisecond
 )
 
 // reach connects to the supervisor of a task, and waits for one that has not begun yet:
@@ -142,6 +143,13 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err != nil {
 		return err
 	}
+	go func() { // the head sends nothing here, so a read ends when it hangs up
+		_, _ = io.Copy(io.Discard, conn)
+		cancel()
+	}()
+	if err := a.awaitOpened(ctx, f, o.Follow); err != nil {
+		return err
+	}
 	spec := &f.start.Spec
 	who, err := findAccount(spec.User)
 	if err != nil {
@@ -172,10 +180,6 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
-	go func() { // the head sends nothing here, so a read ends when it hangs up
-		_, _ = io.Copy(io.Discard, conn)
-		cancel()
-	}()
 	go func() {
 		defer hold.Close()
 		if o.Follow {
@@ -216,14 +220,48 @@ func send(to io.Writer, from io.Reader) bool {
 	}
 }
 
+// awaitOpened waits until a task has opened its output, if the task empties it: before that, the
+// file may have what an earlier job wrote. A task that is not followed is waited for only a moment,
+// in which one that writes already is seen to have opened it.
+func (a *agent) awaitOpened(ctx context.Context, f *taskFile, follow bool) error {
+	id := f.start.Task
+	if !empties(&f.start) {
+		return nil
+	}
+	over := false
+	if !follow {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, openedTime)
+		defer cancel()
+	}
+	a.await(ctx, id, tryTime, func(ended bool) bool {
+		over = ended
+		return hasOpened(a.spool.task(id))
+	})
+	switch {
+	case hasOpened(a.spool.task(id)):
+		return nil
+	case over:
+		return fmt.Errorf("job %d has ended before it began, and has written nothing", id.Job)
+	}
+	return fmt.Errorf("job %d is starting, and has written nothing yet", id.Job)
+}
+
 // awaitEnd waits until a task has ended.
 func (a *agent) awaitEnd(ctx context.Context, id wire.Task) {
-	tick := time.NewTicker(followTime)
+	a.await(ctx, id, followTime, func(bool) bool { return false })
+}
+
+// await looks at a task again and again, until enough is true or the task has ended.
+func (a *agent) await(ctx context.Context, id wire.Task, every time.Duration, enough func(ended bool) bool) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		dir := a.spool.task(id)
 		end, err := readEnd(dir, id)
-		if _, gone := os.Stat(dir); err != nil || end != nil || gone != nil {
+		_, gone := os.Stat(dir)
+		ended := err != nil || end != nil || gone != nil
+		if enough(ended) || ended {
 			return
 		}
 		select {

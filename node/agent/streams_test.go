@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,8 +94,39 @@ func TestFiles(t *testing.T) {
 	if got, _ := h.file(s.Task, "output", true); got != "one\ntwo\n" {
 		t.Errorf("%q", got)
 	}
-	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "no longer has anything of it") {
+	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "has nothing of it: the job ended some time ago") {
 		t.Errorf("%+v", o)
+	}
+}
+
+// A file may have what an earlier job wrote. Until the task has emptied it, nobody is shown that.
+func TestOldOutputIsNotShown(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "echo", "new")
+	s.Spec.Input = "in" // a pipe, which the task opens before its output: it waits until somebody writes
+	if err := syscall.Mkfifo(filepath.Join(s.Spec.Directory, "in"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Spec.Directory, "out"), []byte("what an earlier job wrote\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.send(s)
+	h.await(s.Task, wire.Running)
+	if got, o := h.file(s.Task, "output", false); got != "" || !strings.Contains(o.Reason, "job 1 is starting, and has written nothing yet") {
+		t.Errorf("of a task that starts: %q %+v", got, o)
+	}
+	following := h.open(wire.Open{Stream: "s", Task: s.Task, File: "output", Follow: true})
+	in, err := os.OpenFile(filepath.Join(s.Spec.Directory, "in"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if got, _, o := h.all(following); got != "new\n" || o != (wire.Outcome{}) {
+		t.Errorf("followed: %q %+v", got, o)
+	}
+	if got, _ := h.file(s.Task, "output", false); got != "new\n" {
+		t.Errorf("after the end: %q", got)
 	}
 }
 

@@ -483,7 +483,7 @@ func (s *supervisor) startRank(rank int) error {
 			Input: s.spec.Input, Output: s.spec.Output, Error: s.spec.Error,
 			// All processes of the job may share the file: the first one empties it,
 			// before the others begin.
-			Truncate: !s.spec.Append && rank == 0 && s.f.start.Task.Part == 0,
+			Truncate: rank == 0 && empties(&s.f.start),
 		},
 	}
 	c, err := s.start(rank, e, [3]*os.File{null, null, null}, func(f *failure) { s.entered(rank, f) })
@@ -492,6 +492,11 @@ func (s *supervisor) startRank(rank int) error {
 	}
 	s.ranks = append(s.ranks, c)
 	return nil
+}
+
+// empties says whether the first process of a task empties the output.
+func empties(start *wire.Start) bool {
+	return !start.Spec.Append && start.Spec.Processes > 0 && start.Task.Part == 0
 }
 
 // entered notes whether a process has become its program. When the first one has opened
@@ -503,6 +508,11 @@ func (s *supervisor) entered(rank int, f *failure) {
 		return
 	case f != nil && s.reason == "":
 		s.reason = f.Reason
+	}
+	if rank == 0 {
+		if err := writeOpened(s.dir); err != nil {
+			s.log.Warn("it cannot be written down that the output is open: muster logs will not find it", "error", err)
+		}
 	}
 	if rank > 0 || s.stopping != nil || s.spec.Script != "" {
 		return

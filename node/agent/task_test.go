@@ -348,6 +348,7 @@ func TestForeignFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, use := range []func(*wire.Start){
+		func(s *wire.Start) { s.Spec.Output, s.Spec.Append = secret, true }, // what is there already would be the job's to read
 		func(s *wire.Start) { s.Spec.Output = secret },
 		func(s *wire.Start) { s.Spec.Error = secret },
 		func(s *wire.Start) { s.Spec.Input = secret },
@@ -366,7 +367,7 @@ func TestForeignFiles(t *testing.T) {
 		use(&s)
 		h.send(s)
 		end := h.await(s.Task, wire.Ended)
-		if i < 4 && (end.Cause != wire.NotBegun || !strings.Contains(end.Reason, "denied")) {
+		if i < 5 && (end.Cause != wire.NotBegun || !strings.Contains(end.Reason, "denied")) {
 			t.Errorf("%d: %+v", i, *end)
 		}
 		if i == 0 { // nor is it shown to the user

@@ -769,7 +769,7 @@ func (c *Core) open(m agent.Open) {
 	reason := ""
 	switch {
 	case t == nil:
-		reason = fmt.Sprintf("job %d has ended, and its node no longer has anything of it", m.Task.Job)
+		reason = fmt.Sprintf("the node of job %d has nothing of it: the job ended some time ago, or is only about to start", m.Task.Job)
 	case m.Exec != nil && t.phase == ended:
 		reason = fmt.Sprintf("job %d has ended on this node", m.Task.Job)
 	case m.Exec == nil && m.File != "output" && m.File != "error":

@@ -67,7 +67,7 @@ type DeviceView struct {
 	ID       DeviceID
 	Name     string
 	State    DeviceState
-	Slots    int
+	Slots    int // that clients can have: a share that was granted has slots of its own
 	Used     int // slots that clients are bound to
 	Promised int // slots that are promised to ready clients
 	Memory   uint64
@@ -127,11 +127,22 @@ func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {
 	return p.up() && !p.base().removed && p.mayOpen() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
 }
 
+// countsSlots says whether clients can have slots of a device or of a part of it: not of a device
+// that a grant has as a whole, nor of a part whose grant is suspended or over and that is empty.
+func (d *device) countsSlots() bool {
+	if d.of == nil {
+		return !d.exclusive()
+	}
+	return d.grant.active() || d.bound > 0
+}
+
 func (d *device) view() DeviceView {
 	v := DeviceView{ID: d.id, Name: d.Name, State: d.state(), Memory: d.Memory, Granted: uint64(int64(d.Memory) - d.quota()), Usage: d.ran}
 	free := int64(d.Memory)
 	for _, m := range d.family() {
-		v.Slots += m.Slots // a share that was granted has slots of its own
+		if m.countsSlots() {
+			v.Slots += m.Slots
+		}
 		v.Used, v.Promised, v.Taken = v.Used+m.bound, v.Promised+m.claims, v.Taken+uint64(m.used)
 		v.Reserved = v.Reserved || m.reservedFor != nil
 		free -= m.used + m.claimed

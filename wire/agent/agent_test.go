@@ -24,7 +24,7 @@ var (
 // Every message is decoded as it was sent.
 func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
-		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{"GPU", 1 << 30, 1, true}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
+		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: true}, {Name: "far", Memory: 1, Speed: 1, Lender: "gpu1:9421"}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
 		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{},
 	} {

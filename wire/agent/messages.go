@@ -87,6 +87,9 @@ type Device struct {
 	Speed  float64 `json:"speed"`
 	// Up says that the device accepts programs.
 	Up bool `json:"up"`
+	// Lender is the node that lends the device, by its name or the address of its gateway; "" if it
+	// is the node's own.
+	Lender string `json:"lender,omitempty"`
 }
 
 // Inventory says that the node's devices have changed.
@@ -413,7 +416,7 @@ func (i Inventory) check() error {
 		return fmt.Errorf("%d devices", len(i.Devices))
 	}
 	for _, d := range i.Devices {
-		if d.Memory <= 0 || !(d.Speed > 0 && d.Speed < 1e9) || !goodText(d.Name, maxName) {
+		if d.Memory <= 0 || !(d.Speed > 0 && d.Speed < 1e9) || !goodText(d.Name, maxName) || !goodText(d.Lender, maxName) {
 			return fmt.Errorf("a device %.40q of %d bytes and speed %v", d.Name, d.Memory, d.Speed)
 		}
 	}

@@ -1,10 +1,11 @@
-package main
+package nodetable
 
 import (
 	"fmt"
 	"io"
 	"strings"
 
+	"muster/model"
 	"muster/report"
 	"muster/wire/status"
 )
@@ -34,14 +35,14 @@ func (b *bars) write(w io.Writer, s, before *status.Node) {
 	}
 	span := s.Up - before.Up
 	for i, d := range s.Devices {
-		if d.State == "removed" || i >= len(before.Devices) {
+		use, ok := useSince(s, before, i)
+		if d.State == "removed" || !ok {
 			continue
 		}
-		use := min(1, max(0, d.BusyTime-before.Devices[i].BusyTime)/span)
 		b.row(w, fmt.Sprintf("GPU %d", i), use, report.Percent(use)+" in use")
 		if d.Memory > 0 {
 			taken := float64(d.Memory-min(d.Free, d.Memory)) / float64(d.Memory)
-			b.row(w, fmt.Sprintf("memory %d", i), taken, briefSize(d.Memory-min(d.Free, d.Memory))+" of "+briefSize(d.Memory))
+			b.row(w, fmt.Sprintf("memory %d", i), taken, model.BriefSize(d.Memory-min(d.Free, d.Memory))+" of "+model.BriefSize(d.Memory))
 		}
 	}
 	in, out, swapped := moved(s, before)

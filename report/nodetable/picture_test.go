@@ -1,4 +1,4 @@
-package main
+package nodetable
 
 import (
 	"bytes"
@@ -26,12 +26,15 @@ func crowded() *status.Node {
 
 // Nothing that muster top shows of a node sticks out of 80 columns.
 func TestTopFitsEightyColumns(t *testing.T) {
-	p := picture{where: &whereFlags{}, bars: bars{columns: 80}}
+	p := Picture{Columns: 80}
 	before, now := crowded(), crowded()
 	before.Up = 1
 	var b bytes.Buffer
-	if err := p.writeNode(screen{&b, 80}, now, before); err != nil {
-		t.Fatal(err)
+	for _, s := range []*status.Node{before, now} {
+		b.Reset()
+		if err := p.WriteNode(&b, s); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for line := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
@@ -44,53 +47,41 @@ func TestTopFitsEightyColumns(t *testing.T) {
 }
 
 func TestTopKeys(t *testing.T) {
-	first := func(v *topView) string {
+	first := func(v *Picture) string {
 		s := crowded()
 		v.sort(s)
 		return fmt.Sprintf("%d of %s", s.Clients[0].ID, s.Clients[0].User)
 	}
-	var v topView
+	var v Picture
 	for _, c := range []struct{ key, first string }{{"m", "30 of user-0"}, {"g", "1 of user-9"}, {"u", "10 of user-0"}, {"c", "1 of user-9"}} {
-		if !v.press(c.key) || first(&v) != c.first || v.press(c.key) {
+		if !v.Press(c.key) || first(&v) != c.first || v.Press(c.key) {
 			t.Errorf("%s: got %s, want %s", c.key, first(&v), c.first)
 		}
 	}
 	text := "heading\n1\n2\n3\n"
 	for _, c := range []struct{ keys, want string }{{"", "heading\n1\n2\n3"}, {"j", "heading\n2\n3"}, {"jjjjj", "heading\n3"}, {"k", "heading\n2\n3"}, {"kkkk", "heading\n1\n2\n3"}, {"h", topKeys}, {"h", "heading\n1\n2\n3"}} {
 		for _, key := range c.keys {
-			v.press(string(key))
-			v.of(text)
+			v.Press(string(key))
+			v.Seen(text)
 		}
-		if got := v.of(text); got != c.want {
+		if got := v.Seen(text); got != c.want {
 			t.Errorf("after %q: got %q, want %q", c.keys, got, c.want)
-		}
-	}
-}
-
-func TestCutLineLeavesColours(t *testing.T) {
-	for line, want := range map[string]string{
-		"abcdef":                  "abc",
-		"\x1b[31mab\x1b[0mcdef":   "\x1b[31mab\x1b[0mc\x1b[0m",
-		"\x1b[32mabcdefg\x1b[0mh": "\x1b[32mabc\x1b[0m\x1b[0m",
-	} {
-		if got := cutLine(line, 3); got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
 		}
 	}
 }
 
 func TestChosenClients(t *testing.T) {
 	for _, c := range []struct {
-		chosen chosenClients
+		chosen ClientView
 		want   int
 	}{
-		{chosenClients{device: -1}, 30},
-		{chosenClients{device: 0}, 15},
-		{chosenClients{device: -1, users: []string{"user-3", "user-4"}}, 6},
-		{chosenClients{device: 0, users: []string{"user-3"}}, 3},
-		{chosenClients{device: -1, states: []string{"ready"}}, 0},
+		{ClientView{Device: -1}, 30},
+		{ClientView{Device: 0}, 15},
+		{ClientView{Device: -1, Users: []string{"user-3", "user-4"}}, 6},
+		{ClientView{Device: 0, Users: []string{"user-3"}}, 3},
+		{ClientView{Device: -1, States: []string{"ready"}}, 0},
 	} {
-		if got := len(c.chosen.of(crowded()).Clients); got != c.want {
+		if got := len(c.chosen.Of(crowded()).Clients); got != c.want {
 			t.Errorf("%+v: got %d clients, want %d", c.chosen, got, c.want)
 		}
 	}

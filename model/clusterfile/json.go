@@ -1,4 +1,4 @@
-package main
+package clusterfile
 
 import (
 	"cmp"
@@ -45,7 +45,8 @@ type (
 	}
 )
 
-func clusterJSON(c *model.Cluster) jsonCluster {
+// Document is the JSON form of a cluster, as muster cluster show --json prints it.
+func Document(c *model.Cluster) any {
 	out := jsonCluster{
 		Name:       c.Name,
 		Totals:     jsonTotals{Nodes: len(c.Nodes), Cores: c.TotalCores(), GPUs: c.TotalGPUs()},
@@ -53,7 +54,7 @@ func clusterJSON(c *model.Cluster) jsonCluster {
 		RemoteGPUs: jsonRemote{c.Remote.Latency.Seconds(), c.Remote.Overhead, cmp.Or(c.Remote.Far, 1), c.Remote.DriverMemory, c.Remote.ClientMemory},
 		Nodes:      make([]jsonNode, 0, len(c.Nodes)),
 	}
-	counts := gpuCounts(c)
+	counts := c.GPUCounts()
 	for i, t := range c.GPUTypes {
 		out.GPUTypes = append(out.GPUTypes, jsonGPUType{t.Name, counts[i], t.Memory, t.Speed, t.PeerBandwidth})
 	}

@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"os"
@@ -6,15 +6,15 @@ import (
 	"unsafe"
 )
 
-// foregroundGroup is the process group that a terminal sends its signals to.
-func foregroundGroup(terminal *os.File) (int, error) {
+// ForegroundGroup is the process group that a terminal sends its signals to.
+func ForegroundGroup(terminal *os.File) (int, error) {
 	var group int32
 	err := ioctl(terminal, syscall.TIOCGPGRP, unsafe.Pointer(&group))
 	return int(group), err
 }
 
-// terminalSize returns columns and rows.
-func terminalSize(terminal *os.File) (columns, rows int, err error) {
+// Size returns a terminal's columns and rows. It fails for what is no terminal.
+func Size(terminal *os.File) (columns, rows int, err error) {
 	var size struct{ rows, columns, x, y uint16 }
 	err = ioctl(terminal, syscall.TIOCGWINSZ, unsafe.Pointer(&size))
 	return int(size.columns), int(size.rows), err

@@ -1,0 +1,187 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"muster/head/api"
+)
+
+// A job that is waited for is asked about often at first, and then less.
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = 2 * time.Second
+)
+
+// AwaitEnd waits until a job, or all tasks of an array, have ended.
+func (h *Head) AwaitEnd(ctx context.Context, id string) ([]api.Job, error) {
+	return h.Await(ctx, id, api.State.Over)
+}
+
+// Await waits until the state of a job and its tasks is as wanted. A head that is away for a while,
+// to be started again, is asked again.
+func (h *Head) Await(ctx context.Context, id string, wanted func(api.State) bool) ([]api.Job, error) {
+	unwanted := func(j api.Job) bool { return !wanted(j.State) }
+	away := time.Duration(0)
+	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
+		jobs, err := h.Job(ctx, id)
+		switch {
+		case err == nil && !slices.ContainsFunc(jobs, unwanted):
+			return jobs, nil
+		case err == nil:
+			away = 0
+		case !errors.Is(err, ErrUnreachable) || away > headRestart:
+			return nil, err
+		default:
+			away += pause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// headRestart is how long a head may be away while a job is waited for.
+const headRestart = 5 * time.Minute
+
+// CopyOutput writes to w what a job has written. A node forgets a job some time after its
+// end: then its file is read here, if it is to be seen from here.
+func (h *Head) CopyOutput(ctx context.Context, w io.Writer, id string, o Output) error {
+	output, err := h.awaitOutput(ctx, id, o)
+	var refused *Refused
+	if errors.As(err, &refused) && o.Part == 0 {
+		if file := h.openOutput(ctx, id, o); file != nil {
+			output, err = file, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	n, err := io.Copy(w, output)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &brokenOff{n, err}
+	}
+	return nil
+}
+
+// awaitOutput asks for a job's output. A job that is to be followed may still wait, or its node may
+// not have been told of it, since nodes that lend it GPUs are told first: its output is asked for
+// again until it runs.
+func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadCloser, error) {
+	begun := false // when it was last refused
+	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
+		output, err := h.Output(ctx, id, o)
+		var refused *Refused
+		if !o.Follow || begun || !errors.As(err, &refused) {
+			return output, err
+		}
+		if begun = !h.isStarting(ctx, id, o.Part); begun {
+			continue // it may have begun after the refusal: the next answer counts
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// isStarting says whether a part of a job has yet to begin.
+func (h *Head) isStarting(ctx context.Context, id string, part int) bool {
+	jobs, err := h.Job(ctx, id)
+	if err != nil || len(jobs) != 1 || jobs[0].State.Over() {
+		return false
+	}
+	j := &jobs[0]
+	return j.State == api.Pending || part < len(j.Parts) && j.Parts[part].State == "starting"
+}
+
+// brokenOff says that a job's output ended before the job's end was seen: the head or
+// the job's node is away.
+type brokenOff struct {
+	copied int64 // bytes that were written before
+	cause  error
+}
+
+func (b *brokenOff) Error() string {
+	return fmt.Sprintf("the output breaks off, as the head or the job's node is away; the job is not affected, ask again: %v", b.cause)
+}
+
+func (b *brokenOff) Unwrap() error { return b.cause }
+
+// FollowOutput writes to w what a job writes until it ends. Where the output breaks off it
+// waits for the head, and for the job's node, and goes on behind what was written;
+// broken is called the first time.
+func (h *Head) FollowOutput(ctx context.Context, w io.Writer, id string, o Output, broken func()) error {
+	broke, away := false, time.Duration(0)
+	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
+		err := h.CopyOutput(ctx, w, id, o)
+		var off *brokenOff
+		var refused *Refused
+		switch {
+		case errors.As(err, &off):
+			if !broke {
+				broken()
+			}
+			broke = true
+			if off.copied > 0 {
+				pause, away = firstLook, 0
+			}
+			o.Offset += off.copied
+		case broke && away < headRestart && (errors.Is(err, ErrUnreachable) || errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable):
+		default:
+			return err
+		}
+		away += pause
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// openOutput opens the file of a job that has ended; nil if it cannot be read here.
+func (h *Head) openOutput(ctx context.Context, id string, o Output) io.ReadCloser {
+	jobs, err := h.Job(ctx, id)
+	if err != nil || len(jobs) != 1 || !jobs[0].State.Over() {
+		return nil
+	}
+	j := &jobs[0]
+	name := j.Output
+	if o.Error && j.Error != "" {
+		name = j.Error
+	}
+	if name == "" {
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(j.Directory, name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		_, err = file.Seek(o.Offset, io.SeekStart)
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil
+	}
+	return file
+}

@@ -1,0 +1,20 @@
+package kernelpage
+
+import (
+	"fmt"
+
+	"muster/model"
+)
+
+// Network tells of the ports that all nodes have, if all have the same.
+func Network(c *model.Cluster) string {
+	link, same := c.SameLink()
+	if !same {
+		return "ports as the cluster's nodes have them"
+	}
+	ports := "ports without limit"
+	if link.Bandwidth > 0 {
+		ports = "ports of " + model.FormatBandwidth(link.Bandwidth) + " each way"
+	}
+	return fmt.Sprintf("%s, %s for each call to another node", ports, c.Remote.Latency+link.Latency)
+}

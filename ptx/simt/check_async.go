@@ -245,7 +245,7 @@ func (v *glance) product() {
 		lane := base + trailing(uint64(active))
 		if in.a >= 0 {
 			first := int(g.threadOf[base]) / WarpSize % warpgroup * k.a.rows
-			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.K, k.byColumnsA)
+			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.a.cols, k.byColumnsA)
 		}
 		v.matrix(lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.byColumnsB)
 	})

@@ -45,6 +45,7 @@ func TestGPUTensor(t *testing.T) {
 	for _, p := range gpuPrograms(t, "tensor.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
 			p.check(t, "interpreted", simt.Launch{Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 		})
 	}
 }

@@ -22,8 +22,6 @@ var unsupportedForms = map[string][]string{
 	"`tcgen05`":              {"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%d0], 32"},
 	"`.m8n8k4` halves":       {"mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%r2, %r3}, {%r0, %r1, %r2, %r3}"},
 	"`wgmma` of bits":        {"wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r0, %r1, %r2, %r3}, %d0, %d1, %p0"},
-	"(`.sp`)":                {"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0, %f1, %f2, %f3}, %d0, %d1, %r0, 0, %p0, 1, 1, 0, 0"},
-	"`mma.sp` of s4 and u4":  {"mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%r2, %r3}, {%r0, %r1, %r2, %r3}, %r0, 0x0"},
 	"with scales":            {"mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%f0, %f1, %f2, %f3}, %r0, {0, 0}, %r1, {0, 0}"},
 	"f6 and f4":              {"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m3.e2m1.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%f0, %f1, %f2, %f3}"},
 	"`stmatrix` of 8-bit":    {"stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%d0], {%r0}", "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%d0]"},

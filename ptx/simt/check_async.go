@@ -201,7 +201,7 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 
 // copies looks at a bulk copy of a lane.
 func (v *glance) copies(b *blockCheck, w, lane int) {
-	in, k := v.in, v.in.k.(*bulkCopy)
+	in := v.in
 	v.engine = groupEngine
 	if in.e >= 0 {
 		if at, ok := sharedPlace(ptx.NoSpace, v.g.r64.lane(in.e, lane)); ok {
@@ -209,11 +209,40 @@ func (v *glance) copies(b *blockCheck, w, lane int) {
 		}
 	}
 	b.beginCopy(v.engine, w)
+	k, ok := in.k.(*bulkCopy)
+	if !ok {
+		v.box(lane, in.k.(*tensorCopy))
+		return
+	}
 	n := uint64(v.g.r32.lane(in.c, lane))
 	v.reads, v.writes = true, false
 	v.bytes(lane, k.from, v.g.r64.lane(in.a, lane)+uint64(in.imm), n)
 	v.reads, v.writes = k.reduce != nil, true
 	v.bytes(lane, k.to, v.g.r64.lane(in.b, lane), n)
+}
+
+// box looks at a copy of a tensor's box, row by row.
+func (v *glance) box(lane int, k *tensorCopy) {
+	box := v.g.boxOf(v.in, lane)
+	shared := func(r boxRow) {
+		for i := uint64(0); i < box.row(); i += bulkUnit {
+			v.bytes(lane, ptx.SharedSpace, box.swizzled(r.shared+i), bulkUnit)
+		}
+	}
+	for r := range box.rows() {
+		v.reads, v.writes = true, false
+		if !k.toShared {
+			shared(r)
+			v.reads, v.writes = k.reduce != "", true
+		}
+		if r.inside > 0 {
+			v.bytes(lane, ptx.GlobalSpace, r.global, r.inside)
+		}
+		if k.toShared {
+			v.reads, v.writes = false, true
+			shared(r)
+		}
+	}
 }
 
 // bytes looks at a stretch of memory that a lane uses as a whole.

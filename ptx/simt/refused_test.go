@@ -26,7 +26,7 @@ var unsupportedForms = map[string][]string{
 	"f6 and f4":              {"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m3.e2m1.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%f0, %f1, %f2, %f3}"},
 	"`stmatrix` of 8-bit":    {"stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%d0], {%r0}", "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%d0]"},
 	"`clusterlaunchcontrol`": {"clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%d0], [%d1]"},
-	"`.im2col`":             {"cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%d0], [%d1, {%r0, %r1, %r2}], [%d2], {%h0}", "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes [%d0], [%d1, {%r0, %r1, %r2, %r3, %r0}], [%d2]"},
+	"`.im2col`":              {"cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%d0], [%d1, {%r0, %r1, %r2}], [%d2], {%h0}", "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes [%d0], [%d1, {%r0, %r1, %r2, %r3, %r0}], [%d2]"},
 	"`.cp_mask`":             {"cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d0], [%d1], 16, %h0"},
 	"`red.async`":            {"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%d0], %r0, [%d1]"},
 	"`tensormap`":            {"tensormap.replace.tile.rank.shared::cta.b1024.b32 [%d0], 1", "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d0], [%d1], 128"},

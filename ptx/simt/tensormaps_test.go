@@ -286,8 +286,69 @@ func runTensorKernel(t *testing.T, c *instructionCase, source string, m *gpuMap,
 	if err == nil {
 		err = runToEnd(c.kernel, x, c.memory)
 	}
-	if err != nil {
-		t.Fatalf("%+v at %v: %v", *m, corner, err)
+	if (err != nil) != (c.faults != "") || err != nil && !strings.Contains(err.Error(), c.faults) {
+		t.Fatalf("%+v at %v: %v, want %q", *m, corner, err, c.faults)
 	}
 	return out
+}
+
+// squareOf returns a tensor of 16 by 16 elements in the output, in boxes of 16 by 4.
+func squareOf(kind tensormap.Type) *gpuMap {
+	return &gpuMap{Of: "out", Type: kind, Sizes: []uint64{16, 16}, Strides: []uint64{16 * kind.Bytes()}, Box: []uint32{16, 4}, Steps: []uint32{1, 1}}
+}
+
+// A box is combined with what is there, element by element; what is outside of the tensor
+// is not.
+func TestTensorReductions(t *testing.T) {
+	const reduce = `	st.shared.u32 [%%s+%[1]d], %[2]s;
+	cp.reduce.async.bulk.tensor.2d.global.shared::cta.%[3]s.bulk_group [%%m, {%%c0, %%c1}], [%%s];
+	cp.async.bulk.commit_group;
+	cp.async.bulk.wait_group 0;
+`
+	for _, c := range []struct {
+		kind              tensormap.Type
+		operation         string
+		first, then, want uint32
+	}{
+		{tensormap.U32, "add", 7, 0xffffffff, 6},
+		{tensormap.S32, "max", 7, 0xffffffff, 7},
+		{tensormap.U32, "max", 7, 0xffffffff, 0xffffffff},
+		{tensormap.U32, "xor", 7, 5, 2},
+		{tensormap.S32, "or", 6, 1, 7},
+		{tensormap.U32, "inc", 2, 1, 0},
+		{tensormap.F32, "add", 0x3f800000, 0x40000000, 0x40400000},
+		{tensormap.BF16, "add", 0x3f803f80, 0x40003f80, 0x40404000},
+	} {
+		place := 3 * 4 // the fourth word of the first row
+		body := fmt.Sprintf(reduce, place, fmt.Sprint(c.first), c.operation) + fmt.Sprintf(reduce, place, fmt.Sprint(c.then), c.operation)
+		k := instructionCase{outSize: 1 << 12, memory: &testMemory{}}
+		m := squareOf(c.kind)
+		out := runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, body), m, []int64{0, 14}, nil)
+		if got := binary.LittleEndian.Uint32(out[14*int(m.Strides[0])+place:]); got != c.want {
+			t.Errorf("%s of type %d: got %#x, want %#x", c.operation, c.kind, got, c.want)
+		}
+	}
+	k := instructionCase{outSize: 1 << 12, memory: &testMemory{}, faults: "operation .min is not supported with the type of the tensor"}
+	runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, fmt.Sprintf(reduce, 0, "1", "min")), squareOf(tensormap.F16), []int64{0, 0}, nil)
+}
+
+// A copy that cannot be done stops the kernel, with the reason.
+func TestTensorFaults(t *testing.T) {
+	const load = "\tcp.async.bulk.tensor.%dd.shared::cluster.global.mbarrier::complete_tx::bytes [%%s+%d], [%s, {%s}], [%%b];\n"
+	outside := squareOf(tensormap.F32)
+	outside.Strides[0] = 1 << 20
+	for _, c := range []struct {
+		m            *gpuMap
+		body, faults string
+	}{
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 1, 0, "%m", "%c0"), "the tensor map is that of a tensor of 2 dimensions"},
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 64, "%m", "%c0, %c1"), "boxes are aligned to 128 bytes"},
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 1024, "%m", "%c0, %c1"), "illegal address"},
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 0, "%m+32", "%c0, %c1"), "tensor maps are aligned to 64 bytes"},
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 0, "%in", "%c0, %c1"), "these bytes are no tensor map"},
+		{outside, fmt.Sprintf(load, 2, 0, "%m", "%c0, %c1"), "illegal address"},
+	} {
+		k := instructionCase{in: bytes.Repeat([]byte{0xff}, 128), outSize: 1 << 12, memory: &testMemory{}, faults: c.faults}
+		runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, c.body), c.m, []int64{0, 0}, nil)
+	}
 }

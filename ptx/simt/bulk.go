@@ -47,17 +47,16 @@ func runBulkCopy(g *gang, in *inst) {
 			g.fault(in, lane, MisalignedAddress, from, "the size of a bulk copy is a multiple of 16")
 		}
 		source := g.stretch(in, lane, k.from, from, n)
-		if k.reduce != nil {
-			g.stretch(in, lane, k.to, to, n)
-			g.reduceStretch(in, lane, k, to, source)
-			continue
-		}
 		blocks := int32(-1)
 		if len(in.sources) > 0 {
 			blocks = in.sources[0]
 		}
 		g.eachTarget(blocks, lane, func(target func(uint64) uint64) {
-			copy(g.stretch(in, lane, k.to, target(to), n), source)
+			if there := g.stretch(in, lane, k.to, target(to), n); k.reduce == nil {
+				copy(there, source)
+			} else {
+				g.reduceStretch(in, lane, k, target(to), source)
+			}
 			if in.e >= 0 {
 				g.bytesCame(in, lane, target(g.r64.lane(in.e, lane)), n)
 			}

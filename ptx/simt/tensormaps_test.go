@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -350,5 +351,76 @@ func TestTensorFaults(t *testing.T) {
 	} {
 		k := instructionCase{in: bytes.Repeat([]byte{0xff}, 128), outSize: 1 << 12, memory: &testMemory{}, faults: c.faults}
 		runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, c.body), c.m, []int64{0, 0}, nil)
+	}
+}
+
+// What nvcc makes of a kernel with a tensor map among its parameters gives what the program
+// (examples/nvcc/tensor.cu) expects: tiles of a matrix with a row added to each, zeros
+// where tiles reach beyond the matrix.
+func TestTensorMapOfNvcc(t *testing.T) {
+	const width, height, tile, rows = 96, 60, 32, 64
+	source, err := os.ReadFile("testdata/tensor/bulk.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := ptx.Parse("bulk.ptx", string(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := instructionCase{outSize: 4 * width * rows, memory: &testMemory{}}
+	for i := range width * height {
+		c.in = binary.LittleEndian.AppendUint32(c.in, uint32(i))
+	}
+	for i := range width {
+		c.in = binary.LittleEndian.AppendUint32(c.in, uint32(-10000*i))
+	}
+	program, err := simt.Load("bulk.ptx", module, c.memory.place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := c.fill(t, program)
+	kernel := program.Kernel("_Z4bulk14CUtensorMap_stPKiPi")
+	m := gpuMap{Type: tensormap.S32, Sizes: []uint64{width, height}, Strides: []uint64{4 * width}, Box: []uint32{tile, tile}, Steps: []uint32{1, 1}}
+	for _, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
+		clear(out)
+		encoded := m.encode(t, inAddress)
+		params := binary.LittleEndian.AppendUint64(encoded[:], inAddress+4*width*height)
+		params = binary.LittleEndian.AppendUint64(params, outAddress)
+		x, err := kernel.Start(simt.Launch{
+			Grid: simt.Dim{X: width / tile, Y: rows / tile, Z: 1}, Block: simt.Dim{X: 128, Y: 1, Z: 1}, Params: params, Memory: c.memory, Engine: engine,
+		})
+		if err == nil {
+			err = runToEnd(kernel, x, c.memory)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range width * rows {
+			row, col := i/width, i%width
+			want := -10000 * col
+			if row < height {
+				want += row*width + col
+			}
+			at := (row/tile*(width/tile)+col/tile)*tile*tile + row%tile*tile + col%tile
+			if got := int(int32(binary.LittleEndian.Uint32(out[4*at:]))); got != want {
+				t.Fatalf("engine %v: row %d, column %d: got %d, want %d", engine, row, col, got, want)
+			}
+		}
+	}
+}
+
+// A bulk copy that adds to shared memory tells its mbarrier, too.
+func TestBulkReductionTellsMbarrier(t *testing.T) {
+	const body = `	st.shared.u32 [%s], 40;
+	st.shared.u32 [%s+128], 2;
+	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%b], 16;
+	cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%s], [%s+128], 16, [%b];
+	mbarrier.test_wait.parity.shared::cta.b64 %q, [%b], 0;
+	ld.shared.u32 %c0, [%s];
+	@%q st.global.u32 [%out], %c0;`
+	k := instructionCase{outSize: 1 << 12, memory: &testMemory{}}
+	out := runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, body), squareOf(tensormap.F32), []int64{0, 0}, nil)
+	if got := binary.LittleEndian.Uint32(out); got != 42 {
+		t.Errorf("got %d, want 42", got)
 	}
 }

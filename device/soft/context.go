@@ -57,6 +57,7 @@ var (
 	_ device.Context   = (*Context)(nil)
 	_ device.Preempter = (*Context)(nil)
 
+	_ device.Asker      = (*Context)(nil)
 	_ device.HostMapper = (*Context)(nil)
 	_ device.Limiter    = (*Context)(nil)
 )

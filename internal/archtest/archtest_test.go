@@ -60,16 +60,16 @@ NOTHING < workload/bundled # files, not jobs
 NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
-NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor
+NOTHING < ptx, ptx/simt/vec, ptx/simt/tensor, ptx/simt/tensormap
 NOTHING < ptx/simt/native # a kernel's instructions as machine code: it knows no PTX and no lane kernel
 ptx < ptx/reach # what memory a kernel can use, by its code
-ptx, ptx/reach, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor < ptx/simt
+ptx, ptx/reach, ptx/simt/vec, ptx/simt/native, ptx/simt/tensor, ptx/simt/tensormap < ptx/simt
 model < device
 device < device/*
 NOTHING < device/curesult < device/cuda, device/remote, node/clientcore # CUDA's numbers for what the driver answers
 NOTHING < device/fatbin
 device, device/fatbin, ptx, ptx/reach < device/kernelmemory # what memory an image's kernels use, in the contract's words: it knows no device
-device, device/fatbin, device/kernelmemory, ptx/simt < device/soft
+device, device/fatbin, device/kernelmemory, ptx/simt, ptx/simt/tensormap < device/soft
 device, device/fatbin, device/kernelmemory < device/cuda
 model, ptx < ptx/number # numbers as people write them
 device/fatbin, ptx, report < device/codefile # where people's files have GPU code: it knows no device

@@ -32,8 +32,9 @@ func sharedOr(addr uint64) ptx.Space {
 const bulkUnit = 16
 
 // runBulkCopy copies, or combines, c bytes from address a + imm to address b, and tells the
-// mbarrier at address e, if there is one (e is -1 otherwise). Source and destination are
-// checked whole before a byte is written.
+// mbarrier at address e, if there is one (e is -1 otherwise). A source says which blocks of
+// the cluster get the bytes and are told, a bit each; without it the own one alone. Source
+// and destination are checked whole before a byte is written.
 func runBulkCopy(g *gang, in *inst) {
 	k := in.k.(*bulkCopy)
 	for lane := g.first; lane < g.end; lane++ {
@@ -46,14 +47,34 @@ func runBulkCopy(g *gang, in *inst) {
 			g.fault(in, lane, MisalignedAddress, from, "the size of a bulk copy is a multiple of 16")
 		}
 		source := g.stretch(in, lane, k.from, from, n)
-		target := g.stretch(in, lane, k.to, to, n)
-		if k.reduce == nil {
-			copy(target, source)
-		} else {
-			g.reduceStretch(in, lane, k, to, source)
+		blocks := int32(-1)
+		if len(in.sources) > 0 {
+			blocks = in.sources[0]
 		}
-		if in.e >= 0 {
-			g.bytesCame(in, lane, g.r64.lane(in.e, lane), n)
+		g.eachTarget(blocks, lane, func(target func(uint64) uint64) {
+			if there := g.stretch(in, lane, k.to, target(to), n); k.reduce == nil {
+				copy(there, source)
+			} else {
+				g.reduceStretch(in, lane, k, target(to), source)
+			}
+			if in.e >= 0 {
+				g.bytesCame(in, lane, target(g.r64.lane(in.e, lane)), n)
+			}
+		})
+	}
+}
+
+// eachTarget calls f for every block that gets what a lane copies: target makes of an
+// address in shared memory that of the same place in that block. The register in slot
+// blocks has a bit for each block; without it (-1) the address is the right one already.
+func (g *gang) eachTarget(blocks int32, lane int, f func(target func(addr uint64) uint64)) {
+	if blocks < 0 {
+		f(func(addr uint64) uint64 { return addr })
+		return
+	}
+	for rank, bits := 0, g.r32.lane(blocks, lane)&0xffff; bits != 0; rank, bits = rank+1, bits>>1 {
+		if bits&1 != 0 {
+			f(func(addr uint64) uint64 { return inBlock(addr, uint32(rank)) })
 		}
 	}
 }

@@ -134,7 +134,13 @@ func siteOf(in *inst) site {
 	case touchMbarrier:
 		s.bytes, s.size, s.sync = 8, 8, in.mode != mbarrierInit && in.mode != mbarrierInvalidate
 	case touchBulk:
-		s.bytes, s.size, s.sync = bulkUnit, bulkUnit, in.k.(*bulkCopy).reduce != nil
+		s.bytes, s.size = bulkUnit, bulkUnit
+		switch k := in.k.(type) {
+		case *bulkCopy:
+			s.sync = k.reduce != nil
+		case *tensorCopy:
+			s.bytes, s.sync = 1, k.reduce != "" // rows of a box begin at any element
+		}
 	case touchBulkZero:
 		s.bytes, s.size = 8, 8
 	case touchProduct:

@@ -203,7 +203,7 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 
 // copies examines a bulk copy that a lane starts.
 func (v *glance) copies(b *blockCheck, w, lane int) {
-	in, k := v.in, v.in.k.(*bulkCopy)
+	in := v.in
 	v.engine = groupEngine
 	if in.e >= 0 {
 		if at, ok := sharedPlace(ptx.NoSpace, v.g.r64.lane(in.e, lane)); ok {
@@ -211,11 +211,40 @@ func (v *glance) copies(b *blockCheck, w, lane int) {
 		}
 	}
 	b.beginCopy(v.engine, w)
+	k, ok := in.k.(*bulkCopy)
+	if !ok {
+		v.box(lane, in.k.(*tensorCopy))
+		return
+	}
 	n := uint64(v.g.r32.lane(in.c, lane))
 	v.reads, v.writes = true, false
 	v.bytes(lane, k.from, v.g.r64.lane(in.a, lane)+uint64(in.imm), n)
 	v.reads, v.writes = k.reduce != nil, true
 	v.bytes(lane, k.to, v.g.r64.lane(in.b, lane), n)
+}
+
+// box looks at a copy of a tensor's box, row by row.
+func (v *glance) box(lane int, k *tensorCopy) {
+	box := v.g.boxOf(v.in, lane)
+	shared := func(r boxRow) {
+		for i := uint64(0); i < box.row(); i += bulkUnit {
+			v.bytes(lane, ptx.SharedSpace, box.swizzled(r.shared+i), bulkUnit)
+		}
+	}
+	for r := range box.rows() {
+		v.reads, v.writes = true, false
+		if !k.toShared {
+			shared(r)
+			v.reads, v.writes = k.reduce != "", true
+		}
+		if r.inside > 0 {
+			v.bytes(lane, ptx.GlobalSpace, r.global, r.inside)
+		}
+		if k.toShared {
+			v.reads, v.writes = false, true
+			shared(r)
+		}
+	}
 }
 
 // bytes examines n consecutive bytes that a lane accesses, in parts that do not cross pages.
@@ -247,7 +276,7 @@ func (v *glance) product() {
 		lane := base + trailing(uint64(active))
 		if in.a >= 0 {
 			first := int(g.threadOf[base]) / WarpSize % warpgroup * k.a.rows
-			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.K, k.byColumnsA)
+			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.a.cols, k.byColumnsA)
 		}
 		v.matrix(lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.byColumnsB)
 	})

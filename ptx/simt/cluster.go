@@ -66,9 +66,15 @@ func (g *gang) clusterSpecial(s source, block Dim) uint32 {
 	return n.Z
 }
 
-// runMapAddress writes to d the address that a has in the shared memory of the block with
-// rank b. The window of a generic address (the bits from 32 on) stays. An address that
+// inBlock returns the address of the same place in the shared memory of the block with a
+// rank. The window of a generic address (the bits from 32 on) stays. An address that
 // already names a rank gets the new one.
+func inBlock(addr uint64, rank uint32) uint64 {
+	return addr&^(1<<32-1) | uint64((rank+1)*clusterWindow) | addr%clusterWindow
+}
+
+// runMapAddress writes to d the address that a has in the shared memory of the block with
+// rank b.
 func runMapAddress[T regval](g *gang, in *inst) {
 	r := fileOf[T](g)
 	var d [maxWidth]T
@@ -76,9 +82,7 @@ func runMapAddress[T regval](g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		addr := uint64(r.lane(in.a, lane))
-		rest, within := addr&^(1<<32-1), addr%clusterWindow
-		d[lane] = T(rest | uint64(uint32(g.r32.lane(in.b, lane)+1)*clusterWindow) | within)
+		d[lane] = T(inBlock(uint64(r.lane(in.a, lane)), g.r32.lane(in.b, lane)))
 	}
 	v := r.partial(g, in, in.d)
 	for lane := g.first; lane < g.end; lane++ {

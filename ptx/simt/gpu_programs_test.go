@@ -45,6 +45,7 @@ func TestGPUTensor(t *testing.T) {
 	for _, p := range gpuPrograms(t, "tensor.json.gz") {
 		t.Run(p.Name, func(t *testing.T) {
 			p.check(t, "interpreted", simt.Launch{Engine: simt.Interpret}, runToEnd)
+			p.check(t, "compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
 		})
 	}
 }
@@ -63,6 +64,7 @@ type gpuProgram struct {
 	Block  [3]uint32 `json:"block"`
 	Inputs []string  `json:"inputs"` // one behind the other
 	Size   int       `json:"size"`   // of the output, which is shared equally among the blocks
+	Maps   []gpuMap  `json:"maps"`   // whose tensor maps are the last parameters
 	CRC32  []uint32  `json:"crc32"`  // of each block's output
 
 	in []byte
@@ -164,6 +166,14 @@ func (p gpuProgram) results(t *testing.T, how string, launch simt.Launch, run ru
 	launch.Grid = simt.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}
 	launch.Block = simt.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
 	launch.Params, launch.Memory = c.parameters(), c.memory
+	for i, m := range p.Maps {
+		at := m.At + inAddress
+		if m.Of == "out" {
+			at = m.At + outAddress
+		}
+		encoded := m.encode(t, at)
+		copy(launch.Params[c.kernel.Params[2+i].Offset:], encoded[:])
+	}
 	x, err := c.kernel.Start(launch)
 	if err == nil {
 		err = run(c.kernel, x, c.memory)

@@ -150,6 +150,10 @@ func (l *lowering) copyArrives(in *ptx.Instruction) {
 
 // copyBulk lowers cp.async.bulk and cp.reduce.async.bulk.
 func (l *lowering) copyBulk(in *ptx.Instruction) {
+	if in.Has("tensor") {
+		l.copyTensor(in)
+		return
+	}
 	if in.Has("commit_group") || in.Has("wait_group") || in.Has("prefetch") {
 		l.only(in, "async", "bulk", "commit_group", "wait_group", "read", "prefetch", "L2", "global", "L2::cache_hint")
 		o := newOp(runNothing)
@@ -159,9 +163,6 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 		l.emit(o)
 		return
 	}
-	if in.Has("tensor") {
-		l.refuse("copies of tensors are not supported")
-	}
 	k := &bulkCopy{}
 	var spaces []ptx.Space
 	for _, m := range in.Modifiers {
@@ -169,8 +170,8 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 			spaces = append(spaces, s)
 		}
 	}
-	l.only(in, "async", "reduce", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes", "bulk_group", "L2::cache_hint",
-		"add", "min", "max", "inc", "dec", "and", "or", "xor", "noftz")
+	l.only(in, append([]string{"async", "reduce", "bulk", "shared::cluster", "shared::cta", "global", "mbarrier::complete_tx::bytes", "bulk_group", "multicast::cluster",
+		"L2::cache_hint", "noftz"}, reductions...)...)
 	toBarrier := in.Has("mbarrier::complete_tx::bytes")
 	if len(spaces) != 2 || spaces[0] == spaces[1] && spaces[0] == ptx.GlobalSpace || toBarrier == in.Has("bulk_group") || toBarrier != (spaces[0] == ptx.SharedSpace) {
 		l.refuse("this form is not supported")
@@ -185,10 +186,7 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	if toBarrier {
 		want++
 	}
-	if in.Has("L2::cache_hint") {
-		want++
-	}
-	l.wants(in, want)
+	multicast := l.multicasts(in, want, toBarrier)
 	ops := in.Operands
 	to, size := l.place(&ops[0]), l.src(&ops[2], ptx.U32)
 	o := newOp(runBulkCopy)
@@ -199,19 +197,103 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	if toBarrier {
 		o.setE(l.place(&ops[3]))
 	}
+	if multicast != noReg {
+		o.addSource(multicast)
+	}
 	l.emit(o)
+}
+
+// multicasts returns the register that says which blocks of a cluster get what is copied,
+// or noReg. It refuses a copy that does not have want operands before it.
+func (l *lowering) multicasts(in *ptx.Instruction, want int, toBarrier bool) reg {
+	blocks := noReg
+	if in.Has("multicast::cluster") {
+		if !toBarrier || len(in.Operands) <= want {
+			l.refuse("this form is not supported")
+		}
+		blocks = l.src(&in.Operands[want], ptx.U16)
+		want++
+	}
+	if in.Has("L2::cache_hint") {
+		want++
+	}
+	l.wants(in, want)
+	return blocks
+}
+
+// reductions are the operations of cp.reduce.async.bulk.
+var reductions = []string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}
+
+// copyTensor lowers cp.async.bulk.tensor, its prefetch, and cp.reduce.async.bulk.tensor.
+func (l *lowering) copyTensor(in *ptx.Instruction) {
+	words := []string{"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "global", "tile", "L2::cache_hint"}
+	rank := int(l.one(in, map[string]uint8{"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5}))
+	if in.Has("prefetch") {
+		l.only(in, append(words, "prefetch", "L2")...)
+		l.emit(newOp(runNothing))
+		return
+	}
+	toShared := in.Has("mbarrier::complete_tx::bytes")
+	k := &tensorCopy{rank: rank, toShared: toShared}
+	if toShared {
+		words = append(words, "shared::cluster", "shared::cta", "mbarrier::complete_tx::bytes", "multicast::cluster")
+	} else {
+		words = append(words, "shared::cta", "bulk_group")
+	}
+	if in.Has("reduce") {
+		words = append(append(words, "reduce"), reductions...)
+		if k.reduce = l.reductionName(in); toShared {
+			l.refuse("this form is not supported")
+		}
+	}
+	l.only(in, words...)
+	want, tensor, shared := 2, 0, 1
+	if toShared {
+		want, tensor, shared = 3, 1, 0
+	}
+	blocks := l.multicasts(in, want, toShared)
+	if !toShared && !in.Has("bulk_group") || len(in.Types) != 0 {
+		l.refuse("this form is not supported")
+	}
+	at := &in.Operands[tensor]
+	if at.Kind != ptx.AddressOperand || len(at.Elements) != 1 {
+		l.refuse("the address of a tensor map and coordinates are wanted")
+	}
+	coordinates := l.elements(&at.Elements[0])
+	if len(coordinates) != rank {
+		l.refuse("%d coordinates where %d are wanted", len(coordinates), rank)
+	}
+	o := newOp(runTensorCopy)
+	o.touch, o.k = touchBulk, k
+	for i := range coordinates {
+		o.addSource(l.src(&coordinates[i], ptx.S32))
+	}
+	o.setB(l.place(&in.Operands[shared]))
+	if toShared {
+		o.setE(l.place(&in.Operands[2]))
+	}
+	if blocks != noReg {
+		o.setC(blocks)
+	}
+	o.setAddress(l.address(at))
+	l.emit(o)
+}
+
+// reductionName returns the operation of an instruction that reduces.
+func (l *lowering) reductionName(in *ptx.Instruction) string {
+	for _, m := range in.Modifiers {
+		if slices.Contains(reductions, m) {
+			return m
+		}
+	}
+	l.refuse("the operation is missing")
+	return ""
 }
 
 // reduction finds the operation of cp.reduce.async.bulk.
 func (l *lowering) reduction(in *ptx.Instruction, k *bulkCopy) {
-	operation := ""
-	for _, m := range in.Modifiers {
-		if slices.Contains([]string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}, m) {
-			operation = m
-		}
-	}
 	t := in.Type(0)
-	op, ok := atomicOps[operation+"."+t.String()]
+	op, ok := atomicOps[l.reductionName(in)+"."+t.String()]
 	if !ok || len(in.Types) != 1 {
 		l.refuse("this operation is not supported")
 	}

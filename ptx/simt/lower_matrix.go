@@ -177,7 +177,7 @@ func (l *lowering) mma(in *ptx.Instruction) {
 
 // sparseShapes are the sizes of mma.sp, by the type of A.
 var sparseShapes = map[ptx.Type]string{
-	ptx.F16: "m16n8k16 m16n8k32", ptx.BF16: "m16n8k16 m16n8k32", ptx.TF32: "m16n8k8 m16n8k16", ptx.S8: "m16n8k32 m16n8k64", ptx.U8: "m16n8k32 m16n8k64", ptx.E4M3: "m16n8k64", ptx.E5M2: "m16n8k64",
+	ptx.F16: "m16n8k16 m16n8k32", ptx.BF16: "m16n8k16 m16n8k32", ptx.TF32: "m16n8k8 m16n8k16", ptx.S8: "m16n8k32 m16n8k64", ptx.U8: "m16n8k32 m16n8k64", ptx.S4: "m16n8k64 m16n8k128", ptx.U4: "m16n8k64 m16n8k128", ptx.E4M3: "m16n8k64", ptx.E5M2: "m16n8k64",
 }
 
 // sparse lowers mma.sp: a product with a matrix of which half the elements of every
@@ -192,11 +192,7 @@ func (l *lowering) sparse(in *ptx.Instruction) {
 	k := &sparseProduct{matrixProduct: kept(&sparseKinds, p, func() *matrixProduct {
 		return &matrixProduct{p, left(p.A, p.M, p.K/2), right(p.B, p.K, p.N), sums(p.C, p.M, p.N), sums(p.D, p.M, p.N)}
 	})}
-	selector, ok := in.Operands[5].Literal.Int()
-	if in.Operands[5].Kind != ptx.ImmediateOperand || !ok || selector < 0 || int(selector) >= k.selectors() {
-		l.refuse("operand %s is not supported here", &in.Operands[5])
-	}
-	k.selector = int(selector)
+	k.places = l.places(&p, &in.Operands[5])
 	o := newOp(runSparseProduct)
 	o.k = k
 	for i, f := range []*fragment{k.a, k.b, k.c} {
@@ -207,6 +203,18 @@ func (l *lowering) sparse(in *ptx.Instruction) {
 	l.wholeWarp(o)
 }
 
+// places returns which threads hold the places of the elements of a sparse matrix; o is
+// the selector.
+func (l *lowering) places(p *tensor.Product, o *ptx.Operand) sparsePlaces {
+	k := sparsePlaces{format: p.A, rows: p.M, cols: p.K}
+	selector, ok := o.Literal.Int()
+	if o.Kind != ptx.ImmediateOperand || !ok || selector < 0 || int(selector) >= k.selectors() {
+		l.refuse("operand %s is not supported here", o)
+	}
+	k.selector = int(selector)
+	return k
+}
+
 // productKinds cache the products of all programs, with their fragments: a kernel
 // has many instructions of one kind, and there are few kinds.
 var (
@@ -214,6 +222,7 @@ var (
 	tileKinds    sync.Map // the same of wmma
 	groupKinds   sync.Map // and of wgmma
 	sparseKinds  sync.Map // and of mma.sp
+	halfKinds    sync.Map // and of wgmma.sp
 )
 
 func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matrixProduct {
@@ -437,6 +446,10 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	l.productTypes(d, a, b, d)
 	p := tensor.Product{M: WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
 	p.Short = a == ptx.E4M3 || a == ptx.E5M2
+	sparse, depth, kinds := in.Has("sp"), p.K, &groupKinds // of A, depth columns are stored
+	if sparse {
+		p.K, kinds = 2*p.K, &halfKinds
+	}
 	shape := ""
 	for n := 8; n <= 256; n += 8 {
 		if name := fmt.Sprintf("m64n%dk%d", n, p.K); in.Has(name) {
@@ -446,24 +459,28 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	if p.N == 0 || p.Saturate && p.A.Float() || !p.A.Float() && p.N > 32 && p.N%16 != 0 {
 		l.refuse("this size is not supported with these types")
 	}
-	l.only(in, "mma_async", "sync", "aligned", "satfinite", shape)
-	k := &groupProduct{matrixProduct: *kept(&groupKinds, p, func() *matrixProduct {
+	l.only(in, "mma_async", "sp", "sync", "aligned", "satfinite", shape)
+	k := &groupProduct{matrixProduct: *kept(kinds, p, func() *matrixProduct {
 		c := wideSums(p.C, p.N)
-		return &matrixProduct{p, left(p.A, p.M, p.K), &fragment{format: p.B, rows: p.K, cols: p.N, byColumns: true}, c, c}
+		return &matrixProduct{p, left(p.A, p.M, depth), &fragment{format: p.B, rows: p.K, cols: p.N, byColumns: true}, c, c}
 	})}
 	ops := in.Operands
 	inMemory := len(ops) > 1 && ops[1].Kind != ptx.VectorOperand
-	want := 4
+	flags := []*bool{}
 	if p.A.Float() {
-		want += 2
+		flags = append(flags, &k.negateA, &k.negateB)
 	}
 	if transposable := a == ptx.F16 || a == ptx.BF16; transposable {
-		want++
 		if inMemory {
-			want++
+			flags = append(flags, &k.byColumnsA)
 		}
+		flags = append(flags, &k.byColumnsB)
 	}
-	l.wants(in, want)
+	first := 4 // of the flags
+	if sparse {
+		first = 6
+	}
+	l.wants(in, first+len(flags))
 	o := newOp(runGroupProduct)
 	o.touch, o.k = touchProduct, k
 	if inMemory {
@@ -472,22 +489,26 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		l.read(&o, &ops[1], k.a.registers, ptx.B32)
 	}
 	o.setB(l.src(&ops[2], ptx.B64))
-	adds, not := l.pred(&ops[3])
+	if sparse {
+		places := l.places(&p, &ops[4])
+		k.places = &places
+	}
+	adds, not := l.pred(&ops[first-1])
 	o.setC(adds)
 	o.negated = not
-	flags := []*bool{&k.negateA, &k.negateB, &k.byColumnsA, &k.byColumnsB}
-	if !inMemory {
-		flags = []*bool{&k.negateA, &k.negateB, &k.byColumnsB}
-	}
-	for i, flag := range flags[:want-4] {
-		v, ok := ops[4+i].Literal.Int()
+	for i, flag := range flags {
+		at := &ops[first+i]
+		v, ok := at.Literal.Int()
 		scale := i < 2
-		if ops[4+i].Kind != ptx.ImmediateOperand || !ok || scale && v != 1 && v != -1 || !scale && v != 0 && v != 1 {
-			l.refuse("operand %s is not supported here", &ops[4+i])
+		if at.Kind != ptx.ImmediateOperand || !ok || scale && v != 1 && v != -1 || !scale && v != 0 && v != 1 {
+			l.refuse("operand %s is not supported here", at)
 		}
 		*flag = v == -1 || !scale && v == 1
 	}
 	l.read(&o, &ops[0], k.c.registers, ptx.B32)
+	if sparse {
+		o.addSource(l.src(&ops[3], ptx.B32))
+	}
 	l.written(&o, &ops[0], k.d.registers, ptx.B32)
 	l.wholeWarp(o)
 }

@@ -202,38 +202,74 @@ func runProduct[T regval](g *gang, in *inst) {
 	})
 }
 
-// sparseProduct is what mma.sp does. Of every four elements of a row of A that lie
-// side by side (of two, if they are of TF32) only half are in registers. Four bits
-// say which: the place of the first in the low two bits, that of the second in the
-// high two. An element of TF32 counts as two halves there.
+// sparseProduct is what mma.sp does.
 type sparseProduct struct {
 	*matrixProduct
-	selector int // which threads of every four hold these bits
+	places sparsePlaces
+}
+
+// sparsePlaces says where a warp holds the places of the elements of a sparse matrix. Of
+// every four elements of a row that lie side by side only half are in registers. Four
+// bits say which: the place of the first in the low two bits, that of the second in the
+// high two. An element of TF32 counts as two halves there, and two elements of four bits,
+// which are there or left out together, as one.
+type sparsePlaces struct {
+	format     tensor.Format
+	rows, cols int // cols with what is left out
+	selector   int // which threads of every four hold these bits
+}
+
+// unit returns how many elements a place of two bits stands for, and how many places an
+// element has.
+func (s *sparsePlaces) unit() (elements, places int) {
+	switch s.format.Bits() {
+	case 32:
+		return 1, 2
+	case 4:
+		return 2, 1
+	}
+	return 1, 1
 }
 
 // selectors returns how many sets of threads can hold the bits of a whole matrix.
-func (k *sparseProduct) selectors() int { return 4 / k.holders() }
+func (s *sparsePlaces) selectors() int { return 4 / s.holders() }
 
 // holders returns how many threads of every four hold the bits of two rows.
-func (k *sparseProduct) holders() int { return k.M * k.nibbles() * 4 / (8 * 32) }
+func (s *sparsePlaces) holders() int { return s.rows * s.nibbles() * 4 / (8 * 32) }
 
 // nibbles returns how many times four bits a row has.
-func (k *sparseProduct) nibbles() int {
-	if k.A == tensor.TF32 {
-		return k.K / 2
-	}
-	return k.K / 4
+func (s *sparsePlaces) nibbles() int {
+	elements, places := s.unit()
+	return s.cols * places / elements / 4
 }
 
 // holder returns which lane of a warp holds four bits of a row, and where in its
 // register: that is how NVIDIA's GPUs want them.
-func (k *sparseProduct) holder(row, nibble int) (lane, shift int) {
-	below, lane := row/8, row%8*4+k.selector*k.holders()
+func (s *sparsePlaces) holder(row, nibble int) (lane, shift int) {
+	below, lane := row/8, row%8*4+s.selector*s.holders()
 	switch {
-	case k.A.Bits() > 8: // a register has four for each of the two rows, then the next thread goes on
+	case s.format.Bits() > 8: // a register has four for each of the two rows, then the next thread goes on
 		return lane + nibble/4, below*16 + nibble%4*4
 	default: // a register has eight of one row
 		return lane + below + nibble/8*2, nibble % 8 * 4
+	}
+}
+
+// picks finds out, of every element that is there, row by row, its place in its row.
+// bits are the registers of the warp's lanes that hold the places.
+func (s *sparsePlaces) picks(bits []uint32, to []int) {
+	elements, places := s.unit()
+	for i := range to {
+		row, column := i/(s.cols/2), i%(s.cols/2)
+		if places == 2 {
+			lane, shift := s.holder(row, column)
+			to[i] = 2*column + int(bits[lane]>>shift&2)/2
+			continue
+		}
+		place := column / elements
+		lane, shift := s.holder(row, place/2)
+		at := place/2*4 + int(bits[lane]>>(shift+place%2*2)&3)
+		to[i] = at*elements + column%elements
 	}
 }
 
@@ -260,17 +296,7 @@ func runSparseProduct(g *gang, in *inst) {
 		gather(r, k.b, s[:k.b.registers], base, active, b)
 		s = s[k.b.registers:]
 		gather(r, k.c, s[:k.c.registers], base, active, c)
-		places := r.values[s[k.c.registers]]
-		for i := range picks {
-			row, column := i/(k.K/2), i%(k.K/2)
-			if k.A == tensor.TF32 {
-				lane, shift := k.holder(row, column)
-				picks[i] = 2*column + int(places[base+lane]>>shift&2)/2
-				continue
-			}
-			lane, shift := k.holder(row, column/2)
-			picks[i] = column/2*4 + int(places[base+lane]>>(shift+column%2*2)&3)
-		}
+		k.places.picks(r.values[s[k.c.registers]][base:], picks)
 		m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
 		scatter(r, k.d, in.list, base, active, c)
 	})

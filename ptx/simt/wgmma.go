@@ -14,6 +14,7 @@ type groupProduct struct {
 	matrixProduct
 	byColumnsA, byColumnsB bool // how the matrices lie in memory: A with columns, B with rows one behind the other
 	negateA, negateB       bool
+	places                 *sparsePlaces // of wgmma.sp, which has half of A
 }
 
 // warpgroup is how many warps do a product together.
@@ -61,8 +62,9 @@ func (d matrixDescriptor) address(outer, inner, size uint64, across bool) uint64
 	return at
 }
 
-// runGroupProduct: list: d; sources: a, if it is in registers, and d; a: descriptor of A
-// (or -1), b: that of B, c: a predicate, whether d is added to.
+// runGroupProduct: list: d; sources: a, if it is in registers, d, and of wgmma.sp the
+// register that says where the elements of a are; a: descriptor of A (or -1), b: that of
+// B, c: a predicate, whether d is added to.
 func runGroupProduct(g *gang, in *inst) {
 	k := in.k.(*groupProduct)
 	r := &g.r32
@@ -73,6 +75,10 @@ func runGroupProduct(g *gang, in *inst) {
 		if slot >= 0 {
 			r.partial(g, in, slot)
 		}
+	}
+	var picks []int
+	if k.places != nil {
+		picks = make([]int, k.a.rows*k.a.cols)
 	}
 	adds := g.p[in.c]
 	if in.negated {
@@ -88,17 +94,22 @@ func runGroupProduct(g *gang, in *inst) {
 			s = s[k.a.registers:]
 		} else {
 			first := int(g.threadOf[base]) / WarpSize % warpgroup * k.a.rows
-			g.readMatrix(in, lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A, first, k.a.rows, k.K, k.byColumnsA, a)
+			g.readMatrix(in, lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A, first, k.a.rows, k.a.cols, k.byColumnsA, a)
 		}
 		g.readMatrix(in, lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B, 0, k.N, k.K, k.byColumnsB, b)
 		negate(a, k.A, k.negateA)
 		negate(b, k.B, k.negateB)
 		if adds.has(lane) {
-			gather(r, k.c, s, base, active, c)
+			gather(r, k.c, s[:k.c.registers], base, active, c)
 		} else {
 			clear(c)
 		}
-		m.unit.Multiply(&k.Product, c, c, a, b)
+		if k.places != nil {
+			k.places.picks(r.values[s[k.c.registers]][base:], picks)
+			m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
+		} else {
+			m.unit.Multiply(&k.Product, c, c, a, b)
+		}
 		scatter(r, k.d, in.list, base, active, c)
 	})
 }

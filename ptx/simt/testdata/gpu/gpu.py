@@ -7,6 +7,7 @@ JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, JIT_OPTIMIZATION_LEVEL = 5, 6, 7
 PARAM_BUFFER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 0
 CAPABILITY = 75, 76  # the attributes of its major and its minor number
 LOG_SIZE = 8192
+MAP_SIZE, MAP_ALIGNMENT = 128, 64
 
 _driver = None
 _device = ctypes.c_int()
@@ -48,10 +49,11 @@ def _make_current():
     _check(_driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
 
 
-def run(source, grid, block, data, out_size, shared=0, params=b"", level=4):
+def run(source, grid, block, data, out_size, shared=0, params=b"", level=4, maps=()):
     """Launches the kernel "run" of a module with the addresses of its input and
     output and further parameters, and returns the output, which starts as zeros.
-    level is how much the driver's compiler optimises, 0 to 4."""
+    level is how much the driver's compiler optimises, 0 to 4. maps describe tensors
+    in the input or the output, whose tensor maps are the last parameters."""
     module = _load(source, level)
     buffers = []
     try:
@@ -59,7 +61,11 @@ def run(source, grid, block, data, out_size, shared=0, params=b"", level=4):
         _check(_driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"run"), "kernel run")
         buffers = [_allocate(len(data)), _allocate(out_size)]
         _check(_driver.cuMemcpyHtoD_v2(buffers[0], data, ctypes.c_size_t(len(data))), "copy in")
-        _launch(kernel, grid, block, shared, struct.pack("<QQ", *(b.value for b in buffers)) + params)
+        params = struct.pack("<QQ", *(b.value for b in buffers)) + params
+        for i, m in enumerate(maps):
+            at = buffers[m["of"] == "out"].value + m["at"]
+            params += bytes(_offset(kernel, 2 + i) - len(params)) + tensor_map(m, at)
+        _launch(kernel, grid, block, shared, params)
         out = ctypes.create_string_buffer(max(out_size, 1))
         _check(_driver.cuMemcpyDtoH_v2(out, buffers[1], ctypes.c_size_t(out_size)), "copy out")
     except RuntimeError:
@@ -71,6 +77,19 @@ def run(source, grid, block, data, out_size, shared=0, params=b"", level=4):
         _check(_driver.cuMemFree_v2(buffer), "free")
     _check(_driver.cuModuleUnload(module), "unload")
     return out.raw[:out_size]
+
+
+def tensor_map(m, address):
+    """The driver's 128 bytes for a tensor; it must take the description."""
+    room = ctypes.create_string_buffer(MAP_SIZE + MAP_ALIGNMENT)
+    at = -(-ctypes.addressof(room) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+    rank = len(m["sizes"])
+    numbers = lambda kind, all: (kind * max(1, len(all)))(*all)  # noqa: E731
+    _check(_driver.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(at), m["type"], rank, ctypes.c_void_p(address), numbers(ctypes.c_uint64, m["sizes"]),
+        numbers(ctypes.c_uint64, m["strides"]), numbers(ctypes.c_uint32, m["box"]), numbers(ctypes.c_uint32, m["steps"]),
+        m["interleave"], m["swizzle"], m["promotion"], m["fill"]), "tensor map")
+    return ctypes.string_at(at, MAP_SIZE)
 
 
 def compile_only(source):
@@ -85,6 +104,13 @@ def _load(source, level):
     if _driver.cuModuleLoadDataEx(ctypes.byref(module), source.encode() + b"\0", 3, options, values):
         raise Refused(log.value.decode().strip())
     return module
+
+
+def _offset(kernel, parameter):
+    """Where a parameter lies: what has to be aligned is so in the GPU's memory, not in the buffer."""
+    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+    _check(_driver.cuFuncGetParamInfo(kernel, ctypes.c_size_t(parameter), ctypes.byref(offset), ctypes.byref(size)), "parameter")
+    return offset.value
 
 
 def _allocate(size):

@@ -1,0 +1,22 @@
+package stack
+
+import (
+	"strings"
+	"testing"
+)
+
+// A program describes tensors to a software GPU, whose kernels copy boxes of them. What the
+// engine cannot copy is refused to the program.
+func TestTensors(t *testing.T) {
+	if err := compile("tensors"); err != nil {
+		t.Fatal(err)
+	}
+	const want = `with another address the map is the other one: 1
+the box over the border: right
+rows too long for the swizzle: 1
+interleaved: 801
+`
+	if got := newWorld(t).launchWith([]string{"--private"}, made("tensors")).right(); !strings.HasSuffix(got, want) {
+		t.Errorf("it says\n%swant\n%s", got, want)
+	}
+}

@@ -1,0 +1,293 @@
+package simt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"muster/ptx"
+	"muster/ptx/simt/tensormap"
+)
+
+// Copies of tensors: cp.async.bulk.tensor moves a box of a tensor between global and shared
+// memory. A tensor map says where the tensor lies and how large the box is, the
+// instruction where in the tensor the box begins. Elements of the box that lie outside of
+// the tensor are filled, and not stored. As with other bulk copies, the thread's lane
+// copies the bytes itself, before its next instruction.
+
+// tensorCopy is what cp.async.bulk.tensor and cp.reduce.async.bulk.tensor do beyond their
+// registers.
+type tensorCopy struct {
+	rank     int
+	toShared bool
+	reduce   string // the operation; the map has the type. "": it copies
+}
+
+// box is a box of a tensor at its place.
+type box struct {
+	tensormap.Map
+	corner [tensormap.MaxRank]int64 // the element that it begins with
+	shared uint64                   // where it begins in shared memory
+}
+
+// boxRow is a row of a box: elements that lie one behind the other in both memories. All
+// numbers are bytes.
+type boxRow struct {
+	shared         uint64 // address in shared memory, before the swizzle
+	global         uint64 // address of what lies in the tensor
+	before, inside uint64 // of the tensor; behind that the row goes on outside of it
+}
+
+// maxRow is the bytes of the longest row that a tensor map can describe.
+const maxRow = 256 * 8
+
+// boxAlignment is what the address of a box in shared memory must be a multiple of.
+const boxAlignment = 128
+
+// count returns how many elements a box has in a dimension. In the first one, steps are
+// not supported, by GPUs either.
+func (b *box) count(i int) uint64 {
+	switch {
+	case i >= b.Rank:
+		return 1
+	case i == 0:
+		return uint64(b.Box[0])
+	}
+	return uint64((b.Box[i] + b.Steps[i] - 1) / b.Steps[i])
+}
+
+// row returns the bytes of a row.
+func (b *box) row() uint64 { return b.count(0) * b.Type.Bytes() }
+
+// pitch returns the bytes of shared memory from one row to the next: with a swizzle a row
+// has as many as change places, also if it is shorter.
+func (b *box) pitch() uint64 {
+	if b.Swizzle == tensormap.NoSwizzle {
+		return b.row()
+	}
+	return max(b.row(), b.Swizzle.Span())
+}
+
+// bytes returns the bytes of the box, without what lies between rows: that is what an
+// mbarrier is told.
+func (b *box) bytes() uint64 {
+	n := b.row()
+	for i := 1; i < b.Rank; i++ {
+		n *= b.count(i)
+	}
+	return n
+}
+
+// rows goes through the rows of a box, in the order in which shared memory has them.
+func (b *box) rows() iter.Seq[boxRow] {
+	return func(yield func(boxRow) bool) {
+		var at [tensormap.MaxRank]uint64 // of the row in the box
+		for shared := b.shared; ; shared += b.pitch() {
+			r := b.place(&at)
+			r.shared = shared
+			if !yield(r) {
+				return
+			}
+			i := 1
+			for ; i < b.Rank; i++ {
+				if at[i]++; at[i] < b.count(i) {
+					break
+				}
+				at[i] = 0
+			}
+			if i >= b.Rank {
+				return
+			}
+		}
+	}
+}
+
+// place finds out where a row of the box lies in global memory.
+func (b *box) place(at *[tensormap.MaxRank]uint64) boxRow {
+	r := boxRow{global: b.Address, before: b.row()}
+	for i := 1; i < b.Rank; i++ {
+		c := b.corner[i] + int64(at[i])*int64(b.Steps[i])
+		if c < 0 || uint64(c) >= b.Sizes[i] {
+			return r
+		}
+		r.global += uint64(c) * b.Strides[i-1]
+	}
+	first := max(b.corner[0], 0)
+	end := min(b.corner[0]+int64(b.count(0)), int64(b.Sizes[0]))
+	if first < end {
+		size := b.Type.Bytes()
+		r.before, r.inside = uint64(first-b.corner[0])*size, uint64(end-first)*size
+		r.global += uint64(first) * size
+	}
+	return r
+}
+
+// swizzled returns the address in shared memory that a chunk of 16 bytes has in truth. It
+// depends on the address alone, not on where the box begins.
+func (b *box) swizzled(addr uint64) uint64 {
+	return addr ^ addr>>7&(b.Swizzle.Span()/16-1)<<4
+}
+
+// boxOf reads the tensor map at address a + imm of a lane, and where the box begins.
+func (g *gang) boxOf(in *inst, lane int) box {
+	k := in.k.(*tensorCopy)
+	addr := g.r64.lane(in.a, lane) + uint64(in.imm)
+	if addr%tensormap.Alignment != 0 {
+		g.fault(in, lane, MisalignedAddress, addr, "tensor maps are aligned to 64 bytes")
+	}
+	m, err := tensormap.Decode((*[tensormap.Size]byte)(g.bytesOf(in, lane, ptx.NoSpace, addr, tensormap.Size)))
+	switch {
+	case err != nil:
+		g.fault(in, lane, IllegalCall, addr, err.Error())
+	case m.Rank != k.rank:
+		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the tensor map is that of a tensor of %d dimensions", m.Rank))
+	case m.Interleave != 0:
+		g.fault(in, lane, IllegalCall, addr, "interleaved tensors are not supported")
+	}
+	b := box{Map: m, shared: g.r64.lane(in.b, lane)}
+	switch {
+	case b.shared%boxAlignment != 0:
+		g.fault(in, lane, MisalignedAddress, b.shared, "boxes are aligned to 128 bytes in shared memory")
+	case b.bytes() > MaxShared: // also what bounds the loops over rows, if a kernel made the map up
+		g.fault(in, lane, IllegalAddress, b.shared, fmt.Sprintf("a box of %d bytes does not fit into shared memory", b.bytes()))
+	}
+	for i, slot := range in.sources {
+		b.corner[i] = int64(int32(g.r32.lane(slot, lane)))
+	}
+	return b
+}
+
+// runTensorCopy copies a box, or combines it with what is there. a + imm: address of the
+// tensor map; b: address in shared memory; sources: the coordinates; e: address of the
+// mbarrier that is told (or -1); c: the blocks of the cluster, a bit each, that get the
+// box and whose mbarriers are told (or -1: the own one alone).
+func runTensorCopy(g *gang, in *inst) {
+	k := in.k.(*tensorCopy)
+	for lane := g.first; lane < g.end; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		b := g.boxOf(in, lane)
+		switch {
+		case !k.toShared && k.reduce == "":
+			g.storeBox(in, lane, &b)
+		case !k.toShared:
+			g.reduceBox(in, lane, &b, k.reduce)
+		default:
+			g.loadBox(in, lane, &b)
+		}
+	}
+}
+
+func (g *gang) loadBox(in *inst, lane int, b *box) {
+	var room [maxRow]byte
+	for r := range b.rows() {
+		row := room[:b.row()]
+		b.fill(row)
+		if r.inside > 0 {
+			n := copy(row[r.before:], g.bytesOf(in, lane, ptx.GlobalSpace, r.global, r.inside))
+			b.convert(row[r.before:][:n])
+		}
+		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
+			for i := uint64(0); i < b.row(); i += bulkUnit {
+				copy(g.bytesOf(in, lane, ptx.SharedSpace, target(b.swizzled(r.shared+i)), bulkUnit), row[i:])
+			}
+		})
+	}
+	if in.e >= 0 {
+		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
+			g.bytesCame(in, lane, target(g.r64.lane(in.e, lane)), b.bytes())
+		})
+	}
+}
+
+// outsideNaN is what fills elements outside of the tensor if the map asks for NaNs, in
+// every 16 bits: a NaN in all formats.
+const outsideNaN = 0x7ff7
+
+// fill writes to a row what elements outside of the tensor are.
+func (b *box) fill(row []byte) {
+	if !b.NaN {
+		clear(row)
+		return
+	}
+	for i := 0; i < len(row); i += 2 {
+		binary.LittleEndian.PutUint16(row[i:], outsideNaN)
+	}
+}
+
+// convert rounds elements of TF32, as the copy engine does on the way to shared memory:
+// to the nearest number with 10 bits of fraction, and to one NaN. Others stay as they are,
+// subnormal numbers too.
+func (b *box) convert(row []byte) {
+	if b.Type != tensormap.TF32 && b.Type != tensormap.TF32FTZ {
+		return
+	}
+	const infinity, dropped = 0x7f800000, 1<<13 - 1
+	for i := 0; i < len(row); i += 4 {
+		x := binary.LittleEndian.Uint32(row[i:])
+		switch magnitude := x &^ (1 << 31); {
+		case magnitude > infinity:
+			x = 0x7fffe000
+		case magnitude < infinity:
+			x += dropped>>1 + x>>13&1
+		}
+		binary.LittleEndian.PutUint32(row[i:], x&^dropped)
+	}
+}
+
+func (g *gang) storeBox(in *inst, lane int, b *box) {
+	var room [maxRow]byte
+	for r := range b.rows() {
+		row := g.boxRow(in, lane, b, r, room[:])
+		if r.inside > 0 {
+			copy(g.bytesOf(in, lane, ptx.GlobalSpace, r.global, r.inside), row[r.before:])
+		}
+	}
+}
+
+// boxRow reads a row of a box from shared memory.
+func (g *gang) boxRow(in *inst, lane int, b *box, r boxRow, room []byte) []byte {
+	for i := uint64(0); i < b.row(); i += bulkUnit {
+		copy(room[i:], g.bytesOf(in, lane, ptx.SharedSpace, b.swizzled(r.shared+i), bulkUnit))
+	}
+	return room[:b.row()]
+}
+
+// reduceBox combines the elements of a box with those of the tensor, each as one atomic
+// operation.
+func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
+	op, ok := tensorReduction(operation, b.Type)
+	if !ok {
+		g.fault(in, lane, IllegalCall, b.Address, fmt.Sprintf("operation .%s is not supported with the type of the tensor", operation))
+	}
+	at := *in
+	at.space = ptx.GlobalSpace
+	var room [maxRow]byte
+	size := b.Type.Bytes()
+	for r := range b.rows() {
+		row := g.boxRow(in, lane, b, r, room[:])
+		for i := uint64(0); i < r.inside; i += size {
+			var word [8]byte
+			copy(word[:size], row[r.before+i:])
+			g.atomic(&at, lane, r.global+i, size, op, binary.LittleEndian.Uint64(word[:]), 0)
+		}
+	}
+}
+
+// tensorReduction returns an operation on the elements of a tensor.
+func tensorReduction(operation string, t tensormap.Type) (atomicOp, bool) {
+	name := tensorTypes[t]
+	switch operation {
+	case "and", "or", "xor":
+		name = fmt.Sprintf("b%d", 8*t.Bytes())
+	}
+	op, ok := atomicOps[operation+"."+name]
+	return op, ok && (t < tensormap.F16 || operation == "add")
+}
+
+// tensorTypes are the names in PTX of the types of tensors that can be reduced.
+var tensorTypes = map[tensormap.Type]string{
+	tensormap.U32: "u32", tensormap.S32: "s32", tensormap.U64: "u64", tensormap.S64: "s64",
+	tensormap.F16: "f16", tensormap.BF16: "bf16", tensormap.F32: "f32", tensormap.F64: "f64",
+}

@@ -52,6 +52,8 @@ type compiler struct {
 	entries       []entry          // where the caller may enter
 	arrivals      map[int32]*label // where jumps from other basic blocks come to a block
 	merge, remask label            // routines
+	turn          label            // the routine that begins the next block
+	chained       bool             // the code begins the next block itself
 	first         int32            // begin of the current basic block
 	section
 	registers
@@ -104,6 +106,11 @@ func Compile(k *Kernel) (code *Code, err error) {
 	c.findKinds()
 	c.purpose(-1, "lanes that waited join")
 	c.routines()
+	c.chained = k.Chained && c.startsFresh()
+	if c.chained {
+		c.purpose(-1, "the next block begins")
+		c.beginTurn()
+	}
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
 		c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
@@ -277,6 +284,12 @@ func (c *compiler) terminator(s *step) {
 		c.immediate(false, 7, at(regWait, 0), -1)
 		c.jumpIf(ccNotEqual, finish)
 		c.goTo(s.index + 1)
+	case FlowExit:
+		if c.chained {
+			c.takeTurn(finish)
+			return
+		}
+		c.jump(finish)
 	default:
 		c.jump(finish)
 	}

@@ -1,6 +1,9 @@
 package native
 
-import "unsafe"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // View is a stretch of global memory as compiled code checks it.
 type View struct {
@@ -59,11 +62,21 @@ type Frame struct {
 	Lanes, LaneOps     uint64             // lanes of Mask; instructions times lanes so far
 	Top                uint64             // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
-	Counts             *Count  // of code that is Counted: one for each instruction of the kernel
-	Place              *uint32 // of such code: gets the first instruction of each section that begins, with InCode
-	At                 uint32
-	Reason             Reason
-	pc                 uintptr // where to enter
+	// What code needs to begin the next block when all threads of one have ended.
+	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
+	LastTurn     uint64         // numbers at and above it are of no block
+	Turn         uint64         // the number of the block that runs
+	GridX, GridY uint64
+	SharedWords  uint64    // of the block's shared memory, to be cleared
+	TurnMask     [4]uint64 // Mask, ActiveChunks and Lanes at the begin of a block
+	TurnChunks   uint64
+	TurnLanes    uint64
+
+	Counts *Count  // of code that is Counted: one for each instruction of the kernel
+	Place  *uint32 // of such code: gets the first instruction of each section that begins, with InCode
+	At     uint32
+	Reason Reason
+	pc     uintptr // where to enter
 }
 
 const (
@@ -93,6 +106,15 @@ const (
 	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
 	offTop          = int(unsafe.Offsetof(Frame{}.Top))
 	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
+	offTurns        = int(unsafe.Offsetof(Frame{}.Turns))
+	offLastTurn     = int(unsafe.Offsetof(Frame{}.LastTurn))
+	offTurn         = int(unsafe.Offsetof(Frame{}.Turn))
+	offGridX        = int(unsafe.Offsetof(Frame{}.GridX))
+	offGridY        = int(unsafe.Offsetof(Frame{}.GridY))
+	offSharedWords  = int(unsafe.Offsetof(Frame{}.SharedWords))
+	offTurnMask     = int(unsafe.Offsetof(Frame{}.TurnMask))
+	offTurnChunks   = int(unsafe.Offsetof(Frame{}.TurnChunks))
+	offTurnLanes    = int(unsafe.Offsetof(Frame{}.TurnLanes))
 	offCounts       = int(unsafe.Offsetof(Frame{}.Counts))
 	offPlace        = int(unsafe.Offsetof(Frame{}.Place))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))

@@ -74,6 +74,12 @@ type Constant struct {
 	Value uint64
 }
 
+// Index is a constant that holds the block's index in the grid, in dimension 0 to 2.
+type Index struct {
+	Ref
+	Dimension int
+}
+
 // Space is the memory that a load or store reaches.
 type Space uint8
 
@@ -94,6 +100,7 @@ const (
 	FlowJump                // to Target
 	FlowBranch              // to Target where the first source, a predicate, holds
 	FlowBarrier             // wait for all threads of the block
+	FlowExit                // the threads end, all that come here
 	FlowOther               // the caller knows; Successors says where it may lead
 )
 
@@ -130,6 +137,8 @@ type Kernel struct {
 	Carried   [Predicate + 1][2]int32 // slots of each class that carry values between basic blocks: first, and behind the last
 	Several   bool                    // a gang has the threads of several blocks
 	NoShared  bool                    // the lanes of a chunk may have different shared memories
+	Chained   bool                    // a gang has one block, so that the code itself may begin the next one
+	Indices   []Index                 // if Chained: the constants that differ from one block to the next
 	Listed    bool                    // Code.Listing is wanted
 	Counted   bool                    // Frame.Counts and Frame.Place are wanted
 

@@ -41,6 +41,9 @@ const (
 // autoEngine is what Auto stands for; tests change it.
 var autoEngine = Auto
 
+// narrowCode makes kernels compiled for AVX2 where there is AVX-512, too; tests change it.
+var narrowCode atomic.Bool
+
 var engineNames = [...]string{"auto", "interpret", "compile"}
 
 // String returns the name of the engine.
@@ -118,6 +121,9 @@ func (g *gang) look() string {
 			b.WriteString(strconv.FormatInt(k.Stride, 36))
 			b.WriteByte(' ')
 		}
+	}
+	if narrowCode.Load() {
+		b.WriteByte('n')
 	}
 	if g.team.x.perGang > 1 {
 		b.WriteByte('+')
@@ -256,7 +262,7 @@ func (g *gang) describe() *native.Kernel {
 		Several:   x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
 		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
 		Listed: x.launch.List, Counted: x.launch.Profile != nil,
-		Chained: x.perGang == 1,
+		Chained: x.perGang == 1, Narrow: narrowCode.Load(),
 	}
 	m := x.image
 	for c, r := range m.carried {

@@ -92,7 +92,7 @@ func Compile(k *Kernel) (code *Code, err error) {
 		}
 	}()
 	if !Supported() {
-		return nil, errors.New("the processor has no AVX-512")
+		return nil, errors.New("the processor has neither AVX-512 nor AVX2")
 	}
 	if len(k.Ops) > maxOps {
 		return nil, errors.New("the kernel is too large to be compiled")
@@ -101,7 +101,7 @@ func Compile(k *Kernel) (code *Code, err error) {
 	c.code = &Code{
 		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)), left: make([]bool, len(k.Ops)),
 	}
-	c.wanted = k.Listed
+	c.wanted, c.narrow = k.Listed, k.Narrow || !supported.wide
 	c.findNeeded()
 	c.findKinds()
 	c.purpose(-1, "lanes that waited join")
@@ -399,12 +399,12 @@ func (c *compiler) routines() {
 	c.legacy(true, opMov, rax, at(regFrame, offWholeLimit))
 	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
 	c.bind(&c.remask)
-	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
-	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 1, inReg(1), masked{}) // vptestmw: chunks that have lanes
+	c.vex(vmovdqu, true, 0, 0, at(regFrame, offMask))
+	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 0, inReg(0), masked{}) // vptestmw: chunks that have lanes
 	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
 	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
 	c.set(rax, 0)
-	c.vex(vptest, true, 1, 0, at(regFrame, offLive))
+	c.vex(vptest, true, 0, 0, at(regFrame, offLive))
 	c.plain("setb al", 0x0f, 0x92, 0xc0)
 	c.legacy(true, opStore, rax, at(regFrame, offFull))
 	c.set(rax, 0)

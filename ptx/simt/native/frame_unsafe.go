@@ -41,6 +41,8 @@ const InCode = 1 << 31
 // Frame is what compiled code works on. The caller fills it in before each Run. The
 // offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
+	virtual [34][64]byte // scratch of code for AVX2, as masks and saved are
+
 	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
 	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
 	Forms32, Forms64   unsafe.Pointer // a structure a register, of which base is the last field
@@ -77,9 +79,14 @@ type Frame struct {
 	At     uint32
 	Reason Reason
 	pc     uintptr // where to enter
+	masks  [8]uint64
+	saved  [2]uint64
 }
 
 const (
+	offVirtual      = int(unsafe.Offsetof(Frame{}.virtual))
+	offMasks        = int(unsafe.Offsetof(Frame{}.masks))
+	offSaved        = int(unsafe.Offsetof(Frame{}.saved))
 	offValues32     = int(unsafe.Offsetof(Frame{}.Values32))
 	offValues64     = int(unsafe.Offsetof(Frame{}.Values64))
 	offBases32      = int(unsafe.Offsetof(Frame{}.Bases32))

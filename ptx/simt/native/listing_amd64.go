@@ -37,6 +37,13 @@ func (n *notes) note(at int, text string, target bool) {
 	n.list = append(n.list, noted{at, n.op, n.role, text, target})
 }
 
+// byOthers says of the last instruction that several others do it.
+func (n *notes) byOthers() {
+	if n.wanted {
+		n.list[len(n.list)-1].text += ByAVX2
+	}
+}
+
 // listing returns the noted instructions with their bytes.
 func (n *notes) listing(code []byte, end int) []Line {
 	lines := make([]Line, 0, len(n.list))

@@ -572,7 +572,10 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Turns, f.Turn = nil, g.team.number
 	if f.Barriers != 0 && g.chains(w) {
 		x := g.team.x
-		f.Turns, f.LastTurn = &x.next.Uint64, x.teams
+		f.Turns, f.LastTurn, f.Alone = &x.next.Uint64, x.teams, 0
+		if len(x.workers) == 1 {
+			f.Alone = 1
+		}
 		f.GridX, f.GridY = uint64(x.launch.Grid.X), uint64(x.launch.Grid.Y)
 	}
 	reason, at := c.Run(f, pc, head)

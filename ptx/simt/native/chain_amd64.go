@@ -33,6 +33,14 @@ func (c *compiler) takeTurn(finish *label) {
 	c.legacy(true, opMov, rax, at(rdx, 0))
 	c.legacy(true, opCmp, rax, at(regFrame, offLastTurn))
 	c.jumpIf(ccAboveEqual, finish)
+	// A locked instruction waits for all stores of the block that has ended. A worker
+	// that is alone needs none: the counter is in rax already.
+	var shared label
+	c.immediate(true, 7, at(regFrame, offAlone), 0)
+	c.jumpIf(ccEqual, &shared)
+	c.immediate(true, 0, at(rdx, 0), 1)
+	c.jump(&c.turn)
+	c.bind(&shared)
 	c.set(rax, 1)
 	c.plain("lock", 0xf0)
 	c.legacy(true, []byte{0x0f, 0xc1}, rax, at(rdx, 0)) // xadd

@@ -67,6 +67,7 @@ type Frame struct {
 	// What code needs to begin the next block when all threads of one have ended.
 	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
 	LastTurn     uint64         // numbers at and above it are of no block
+	Alone        uint64         // not zero if there is one worker only
 	Turn         uint64         // the number of the block that runs
 	GridX, GridY uint64
 	SharedWords  uint64    // of the block's shared memory, to be cleared
@@ -115,6 +116,7 @@ const (
 	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
 	offTurns        = int(unsafe.Offsetof(Frame{}.Turns))
 	offLastTurn     = int(unsafe.Offsetof(Frame{}.LastTurn))
+	offAlone        = int(unsafe.Offsetof(Frame{}.Alone))
 	offTurn         = int(unsafe.Offsetof(Frame{}.Turn))
 	offGridX        = int(unsafe.Offsetof(Frame{}.GridX))
 	offGridY        = int(unsafe.Offsetof(Frame{}.GridY))
